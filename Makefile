@@ -1,0 +1,67 @@
+# Everything runs from a fresh clone with nothing but python3 (3.11 or later).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ORACLES := .venv-oracles
+JOBS ?= 2
+
+STAMP := $(VENV)/.done
+DEV_STAMP := $(VENV)/.done-dev
+ORACLES_STAMP := $(ORACLES)/.done
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench test-oracles clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "error: Gnomon needs Python 3.11 or later; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(STAMP)
+
+$(ORACLES_STAMP): pyproject.toml tests/oracles/requirements.txt
+	$(PYTHON) -m venv $(ORACLES)
+	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check -r tests/oracles/requirements.txt
+	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check --no-deps vllm==0.24.0
+	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check pytest --editable .
+	@touch $@
+
+setup: $(DEV_STAMP) ## make .venv with Gnomon and its developer tools
+
+demo: $(STAMP) ## plan a deployment, then open one of its numbers
+	$(BIN)/gnomon plan serve llama-3.1-70b --fleet H100:16 --rate 8 --input 1024 --output 256 --slo ttft_p90=1s,tpot_p90=50ms
+	$(BIN)/gnomon predict llama-3.1-8b --on H200 --phase decode --batch 32 --context 1024
+
+test: $(DEV_STAMP) ## run the tests that need neither a GPU nor an engine
+	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/oracles
+
+check: $(DEV_STAMP) ## lint, format, types, import direction
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(DEV_STAMP) ## put the code in house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(DEV_STAMP) ## measure Gnomon's own speed
+	@for file in bench/*.py; do echo "$$file"; $(BIN)/python $$file || exit 1; done
+
+test-oracles: $(ORACLES_STAMP) ## compare with vLLM's own code, on a CPU
+	$(ORACLES)/bin/python -m pytest -q -m '' tests/oracles
+
+clean: ## remove environments, caches and builds
+	rm -rf $(VENV) $(ORACLES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,99 @@
+"""Gnomon predicts how long AI jobs take on GPUs, plans deployments and writes their launch configs.
+
+    import gnomon
+
+    gnomon.predict("llama-3.1-8b", on="H100", phase="decode", batch=32, context=1024).time_s.value
+
+Everything public is listed in `__all__` and is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gnomon.api.calibrate import calibrate
+    from gnomon.api.explain import explain
+    from gnomon.api.export import export
+    from gnomon.api.fit import fit
+    from gnomon.api.known import chips, models
+    from gnomon.api.launch import launch
+    from gnomon.api.ops import ops
+    from gnomon.api.plan import plan_serving
+    from gnomon.api.predict import predict
+    from gnomon.api.simulate import simulate_serving
+    from gnomon.api.verify import verify
+    from gnomon.errors import GnomonError
+
+    __version__: str
+
+__all__ = [
+    "GnomonError",
+    "__version__",
+    "calibrate",
+    "chips",
+    "explain",
+    "export",
+    "fit",
+    "launch",
+    "models",
+    "ops",
+    "plan_serving",
+    "predict",
+    "simulate_serving",
+    "verify",
+]
+
+_HOMES = {
+    "GnomonError": "gnomon.errors",
+    "calibrate": "gnomon.api.calibrate",
+    "chips": "gnomon.api.known",
+    "explain": "gnomon.api.explain",
+    "export": "gnomon.api.export",
+    "fit": "gnomon.api.fit",
+    "launch": "gnomon.api.launch",
+    "models": "gnomon.api.known",
+    "ops": "gnomon.api.ops",
+    "plan_serving": "gnomon.api.plan",
+    "predict": "gnomon.api.predict",
+    "simulate_serving": "gnomon.api.simulate",
+    "verify": "gnomon.api.verify",
+}
+
+
+class _Face(ModuleType):
+    """Keeps `gnomon.export` the function when the package of that name is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "__version__":
+        return _version()
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gnomon' has no attribute '{name}'")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("gnomon")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+sys.modules[__name__].__class__ = _Face

@@ -1,0 +1,6 @@
+"""`python -m gnomon`."""
+
+from gnomon.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""`plan_serving`: the best way to serve a load on a fleet within goals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gnomon.api.deploy import deploy
+from gnomon.api.plan_evaluator import ServingEvaluator, Setup
+from gnomon.api.plan_report import Question, report
+from gnomon.api.results import PlanReport
+from gnomon.errors import InputError
+from gnomon.load import model as load_model
+from gnomon.load import parse_fleet, parse_goals
+from gnomon.load.goals import goal as make_goal
+from gnomon.search import Family, Job, Level, families, search
+from gnomon.search import objective as named_objective
+from gnomon.search.best_first import Progress
+from gnomon.search.shares import Shares
+from gnomon.spec import Cluster, EngineChoice, Goal, Model, Pool, ServingLoad, Strategy
+from gnomon.units import parse_rate, parse_whole
+
+SEARCH_REQUESTS = 2_000
+TRACE_REQUESTS = 4_000
+"""Requests of a sample; those of a trace differ more among each other."""
+FULL_REQUESTS = 20_000
+SEQUENCES, TOKENS = "max_num_seqs", "max_num_batched_tokens"
+BUDGETS = {SEQUENCES: (64, 128, 256, 512, 1024), TOKENS: (2048, 4096, 8192, 16384)}
+"""Step budgets to try where the settings do not fix them; the engine's default is tried first."""
+Goals = str | Sequence[Goal] | Mapping[str, str | float]
+
+
+def plan_serving(
+    model: str | Model,
+    *,
+    fleet: str | Cluster,
+    trace: str | Path | None = None,
+    rate: float | str | None = None,
+    input: int | None = None,
+    output: int | None = None,
+    requests: int | None = None,
+    seed: int = 0,
+    slo: Goals | None = "",
+    objective: str | None = None,
+    engine: str | EngineChoice = "vllm",
+    dtypes: Sequence[str] = ("bf16", "fp8"),
+    kv_dtype: str = "bf16",
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> PlanReport:
+    """The best plan of a fleet for a load within goals, and what it was weighed against.
+
+    A plan is a chip, a tensor parallel degree, a number of equal replicas, a number format and two step budgets
+    of the engine. Requests are dealt to the replicas in turn. By cost (the default) the cheapest plan that
+    meets the goals wins, which may leave chips unused; at equal price the earlier of `dtypes`, then the most
+    headroom under the goals. `throughput` is the highest rate held within the goals on a whole pool, `latency`
+    the least mean time of a request, `energy` the fewest watt-hours a token. A load without a rate of its
+    own (no `rate`, and no `trace` with times) is always planned for throughput.
+
+    `requests` is how many requests the winner is judged on (20,000 of a drawn load, all of a trace, at most
+    20,000); the search uses 2,000, or a typical stretch of 4,000 of a trace. Money and energy are for a million output tokens.
+    `progress` is called with the plans decided and the plans there are.
+    """
+    began = time.perf_counter()
+    question, shares, setup = _asked(
+        model if isinstance(model, Model) else load_model(model),
+        reference=_reference(model),
+        fleet=fleet if isinstance(fleet, Cluster) else parse_fleet(fleet),
+        load=_load(trace, rate, input, output, requests, seed),
+        goals=_goals(slo),
+        objective=objective,
+        engine=_engine(engine, settings),
+        kv_dtype=kv_dtype,
+    )
+    evaluator = ServingEvaluator(setup, shares)
+    space = _space(setup, question.fleet, _checked(dtypes))
+    found = search(space, evaluator, question.objective, question.job, progress=progress)
+    answer = report(question, found, evaluator, setup.counts[Level.SEARCH])
+    return replace(answer, seconds=time.perf_counter() - began)
+
+
+def _asked(
+    model: Model,
+    *,
+    reference: str,
+    fleet: Cluster,
+    load: ServingLoad,
+    goals: tuple[Goal, ...],
+    objective: str | None,
+    engine: EngineChoice,
+    kv_dtype: str,
+) -> tuple[Question, Shares, Setup]:
+    aim = named_objective(objective or "cost")
+    shares = Shares(load)
+    job = Job(goals=goals, rate_per_s=shares.rate_per_s, output_tokens=float(shares.whole.output_tokens.mean()))
+    if not job.rate_per_s:
+        aim = named_objective("throughput")
+    question = Question(
+        model=model,
+        reference=reference,
+        fleet=fleet,
+        kv_dtype=kv_dtype,
+        load=load,
+        job=job,
+        objective=aim,
+    )
+    setup = Setup(
+        model=model,
+        pools={pool.chip.name: pool for pool in fleet.pools},
+        engine=engine,
+        kv_dtype=kv_dtype,
+        goals=goals,
+        counts=_counts(load),
+    )
+    return question, shares, setup
+
+
+def _counts(load: ServingLoad) -> dict[Level, int]:
+    full = min(load.requests or FULL_REQUESTS, FULL_REQUESTS)
+    sample = min(TRACE_REQUESTS if load.trace else SEARCH_REQUESTS, full)
+    return {Level.SEARCH: sample, Level.SAMPLE: sample, Level.FULL: full}
+
+
+def _load(
+    trace: str | Path | None,
+    rate: float | str | None,
+    input: int | None,
+    output: int | None,
+    requests: int | None,
+    seed: int,
+) -> ServingLoad:
+    if not trace and (input is None or output is None):
+        hint = "Describe the load by --rate, --input and --output, or by --trace."
+        raise InputError("the load has no lengths", where="--input, --output", hint=hint)
+    return ServingLoad(
+        trace=str(trace or ""),
+        rate_per_s=None if rate is None else parse_rate(rate, "--rate"),
+        input_tokens=None if input is None else parse_whole(input, "--input"),
+        output_tokens=None if output is None else parse_whole(output, "--output"),
+        requests=(0 if trace else FULL_REQUESTS) if requests is None else parse_whole(requests, "--requests"),
+        seed=parse_whole(seed, "--seed", least=0),
+    )
+
+
+def _goals(slo: Goals | None) -> tuple[Goal, ...]:
+    """Goals checked again where they come as objects: a limit of nothing, or twice the same name, is a slip."""
+    if slo is None or isinstance(slo, str):
+        return parse_goals(slo or "")
+    pairs = slo.items() if isinstance(slo, Mapping) else [(goal.name, goal.limit_s) for goal in slo]
+    goals = tuple(make_goal(name, limit, "slo") for name, limit in pairs)
+    names = [goal.name for goal in goals]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated:
+        raise InputError(f"'{repeated}' stands twice", where="slo")
+    return goals
+
+
+def _engine(engine: str | EngineChoice, settings: Mapping[str, Any] | None) -> EngineChoice:
+    if isinstance(engine, EngineChoice):
+        return EngineChoice(
+            name=engine.name, version=engine.version, settings=dict(engine.settings) | dict(settings or {})
+        )
+    name, _, version = engine.partition("@")
+    return EngineChoice(name=name, version=version, settings=dict(settings or {}))
+
+
+def _checked(dtypes: Sequence[str]) -> tuple[str, ...]:
+    named = (dtypes,) if isinstance(dtypes, str) else tuple(dict.fromkeys(dtypes))
+    if not named:
+        raise InputError("there is no number format to plan with", where="dtypes", hint="Name one, such as bf16.")
+    return named
+
+
+def _reference(model: str | Model) -> str:
+    """A known model by its own name, any other by where its config stands."""
+    found = model if isinstance(model, Model) else load_model(model)
+    if found.hub_id or not found.source:
+        return found.name
+    return str(model) if isinstance(model, str) else str(Path(found.source).parent)
+
+
+def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Family]:
+    def allowed(settings: Mapping[str, int]) -> bool:
+        return settings.get(SEQUENCES, 1) <= settings.get(TOKENS, FULL_REQUESTS)
+
+    space = families(setup.model, fleet, dtypes, lambda pool: _budgets(setup, pool, dtypes), allowed)
+    if not space:
+        known = sorted({dtype for pool in fleet.pools for dtype in pool.chip.rates_flops})
+        hint = f"They have {', '.join(known)}."
+        raise InputError(f"no chip of the fleet has a rate for {' or '.join(dtypes)}", where="dtypes", hint=hint)
+    return space
+
+
+def _budgets(setup: Setup, pool: Pool, dtypes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """The values to try of each budget, the engine's default first, then from large to small."""
+    usable = [dtype for dtype in dtypes if dtype in pool.chip.rates_flops]
+    if not usable:
+        return {}
+    _, deployment = deploy(
+        setup.model,
+        Pool(chip=pool.chip, count=1, per_node=pool.per_node),
+        strategy=Strategy(),
+        dtype=usable[0],
+        kv_dtype=setup.kv_dtype,
+        engine=setup.engine.label,
+        settings=setup.engine.settings,
+    )
+    found: dict[str, tuple[int, ...]] = {}
+    for name, values in BUDGETS.items():
+        default = int(deployment.settings[name])
+        fixed = setup.engine.settings.get(name) is not None
+        found[name] = (default,) if fixed else tuple(dict.fromkeys([default, *sorted(values, reverse=True)]))
+    return found

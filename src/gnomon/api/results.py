@@ -1,0 +1,177 @@
+"""What the public functions return. `to_dict()` is the JSON of the same command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gnomon.spec import Estimate, Goal, Plan
+
+
+def _plain(value: Any) -> Any:
+    """Estimates, plans and nested containers as plain JSON values."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.item() if hasattr(value, "item") else value
+
+
+class Result:
+    """A command's answer. Subclasses are frozen dataclasses; every public field is in the JSON."""
+
+    SCHEMA: ClassVar[str] = ""
+    HIDDEN: ClassVar[frozenset[str]] = frozenset()
+
+    def to_dict(self) -> dict[str, Any]:
+        names = [name for name in self.__dataclass_fields__ if name not in self.HIDDEN]  # type: ignore[attr-defined]
+        head = {"schema": f"gnomon.{self.SCHEMA}/1"} if self.SCHEMA else {}
+        return head | {name: _plain(getattr(self, name)) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorTime(Result):
+    """One line of a breakdown: all runs of one operator in the step."""
+
+    op: str
+    kind: str
+    time_s: Estimate
+    bound: str
+    count: int
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction(Result):
+    SCHEMA = "predict"
+    title: str
+    time_s: Estimate
+    memory_bytes: Estimate
+    energy_j: Estimate
+    cost_usd: Estimate
+    tokens_per_s: float
+    bound: str
+    bound_share: float
+    memory_parts: Mapping[str, float]
+    memory_total_bytes: float
+    breakdown: tuple[OperatorTime, ...]
+    inputs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change(Result):
+    """A way to make it fit."""
+
+    what: str
+    kv_tokens: int
+    kv_bytes: float
+    flags: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit(Result):
+    SCHEMA = "fit"
+    title: str
+    fits: bool
+    usable_bytes: float
+    total_bytes: float
+    parts: Mapping[str, float]
+    kv_blocks: int
+    kv_tokens: int
+    max_context: int
+    max_batch: int
+    changes: tuple[Change, ...]
+    inputs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingReport(Result):
+    """A simulated load. `run` holds the arrays of every request."""
+
+    SCHEMA = "simulate.serve"
+    HIDDEN = frozenset({"run"})
+    title: str
+    requests: int
+    makespan_s: float
+    ttft_s: Mapping[str, float]
+    tpot_s: Mapping[str, float]
+    e2e_s: Mapping[str, float]
+    queue_s: Mapping[str, float]
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    energy_j: float
+    cost_usd: float
+    usd_per_mtok: float
+    preemptions: int
+    steps: int
+    busy_fraction: float
+    kv_blocks: int
+    peak_kv_blocks: int
+    inputs: Mapping[str, Any]
+    bands: Mapping[str, Any] = field(default_factory=dict)
+    run: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanScore(Result):
+    """A plan and its figures under the load."""
+
+    plan: Plan
+    feasible: bool
+    usd_h: float
+    usd_per_mtok: float
+    wh_per_mtok: float
+    output_tokens_per_s: float
+    ttft_s: Mapping[str, float]
+    tpot_s: Mapping[str, float]
+    max_rate_per_s: float | None
+    margin: Mapping[str, float]
+    label: str
+
+    def to_dict(self) -> dict[str, Any]:
+        from gnomon.load.plan import plan_to_dict
+
+        return Result.to_dict(self) | {"plan": plan_to_dict(self.plan)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanReport(Result):
+    SCHEMA = "plan.serve"
+    title: str
+    plans_considered: int
+    plans_fit: int
+    plans_simulated: int
+    requests_simulated: int
+    best: PlanScore
+    pareto: tuple[PlanScore, ...]
+    binding: str
+    runner_up: Mapping[str, Any]
+    rejected: Mapping[str, int]
+    goals: tuple[Goal, ...]
+    seconds: float
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported(Result):
+    SCHEMA = "export"
+    files: Mapping[str, str]
+    command: str
+    engine: str
+    version: str
+    not_expressed: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified(Result):
+    """Measured beside predicted, part by part."""
+
+    SCHEMA = "verify"
+    title: str
+    parts: tuple[Mapping[str, Any], ...]
+    conditions: Mapping[str, Any]
+    measured: Mapping[str, Any]

@@ -1,0 +1,66 @@
+"""Models by name. The catalog holds their configs as published; `gnomon.load` reads them into shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from gnomon.catalog.base import DATA, fold, read_entries
+from gnomon.errors import unknown_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEntry:
+    """One known model: its name here, how its publisher writes it, and its address on the model hub."""
+
+    name: str
+    title: str
+    hub_id: str
+    aliases: tuple[str, ...]
+    source: str
+
+
+def model_names() -> tuple[str, ...]:
+    return tuple(entry.name for entry in _entries())
+
+
+def model_entry(name: str) -> ModelEntry:
+    """The entry of a name, an alias or a hub id."""
+    found = _by_name().get(fold(name))
+    if found is None:
+        hint = f"`gnomon models` lists {len(_entries())}; a folder with a config.json works too."
+        raise unknown_name("model", name, model_names(), hint=hint)
+    return found
+
+
+def model_config_path(name: str) -> Path:
+    """Where the config.json of a known model stands."""
+    return DATA / "models" / f"{model_entry(name).name}.json"
+
+
+def model_title(name: str) -> str:
+    """A model's name as its publisher writes it; a name the catalog does not hold is its own title."""
+    found = _by_name().get(fold(name))
+    return found.title if found else name
+
+
+@cache
+def _entries() -> tuple[ModelEntry, ...]:
+    return tuple(
+        ModelEntry(
+            name=entry["name"],
+            title=entry["title"],
+            hub_id=entry["hub_id"],
+            aliases=tuple(entry["aliases"]),
+            source=f"{entry['source']} ({entry['date']})",
+        )
+        for entry in read_entries("models.yaml")
+    )
+
+
+@cache
+def _by_name() -> dict[str, ModelEntry]:
+    return {
+        fold(name): entry for entry in _entries() for name in (entry.name, entry.title, entry.hub_id, *entry.aliases)
+    }

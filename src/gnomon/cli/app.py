@@ -1,0 +1,73 @@
+"""The commands by name. Only the one that was asked for is built; `--help` builds them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+COMMANDS = {
+    "predict": "gnomon.cli.predict",
+    "fit": "gnomon.cli.fit",
+    "ops": "gnomon.cli.ops",
+    "simulate": "gnomon.cli.simulate",
+    "plan": "gnomon.cli.plan",
+    "export": "gnomon.cli.export",
+    "launch": "gnomon.cli.launch",
+    "verify": "gnomon.cli.verify",
+    "explain": "gnomon.cli.explain",
+    "history": "gnomon.cli.history",
+    "calibrate": "gnomon.cli.calibrate",
+    "chips": "gnomon.cli.chips",
+    "models": "gnomon.cli.models",
+}
+"""Modules in the order of the help. Each has `add(app)`, which adds its command or its group of them."""
+
+
+def build(argv: Sequence[str]) -> typer.Typer:
+    """The app for a command line."""
+    app = typer.Typer(
+        cls=Ordered,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+        help="Predicts how long AI jobs take on GPUs, plans deployments, and writes their launch configs.",
+        epilog="Start with: gnomon predict llama-3.1-8b --on H100 --phase decode --batch 32 --context 1024",
+    )
+    app.callback(invoke_without_command=False)(_root)
+    asked = argv[0] if argv else ""
+    for name in [asked] if asked in COMMANDS else list(COMMANDS):
+        import_module(COMMANDS[name]).add(app)
+    return app
+
+
+class Ordered(TyperGroup):
+    """Lists commands and groups in the order of `COMMANDS`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in COMMANDS if name in self.commands]
+
+
+def group(help: str) -> typer.Typer:
+    """An app of subcommands."""
+    return typer.Typer(help=help, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        import gnomon
+
+        print(f"gnomon {gnomon.__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Predicts how long AI jobs take on GPUs, plans deployments, and writes their launch configs."""

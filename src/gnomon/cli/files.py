@@ -1,0 +1,106 @@
+"""Files a command writes: checked before the work, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from gnomon.errors import InputError
+
+
+def output_file(text: str, flag: str) -> Path:
+    """The path of a file to be written. Raises at once where it could not be."""
+    path = _path(text, flag)
+    if path.is_dir():
+        raise InputError(f"'{text}' is a folder", where=flag, hint="Give the name of a file.")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise InputError(f"'{text}' cannot be written: permission denied", where=flag)
+    if not _special(path):
+        _check_folder(path.absolute().parent, text, flag)
+    return path
+
+
+def output_files(named: dict[str, str | None]) -> dict[str, Path]:
+    """The paths of the flags that were given, each checked, and no two the same."""
+    paths: dict[str, Path] = {}
+    for flag, text in named.items():
+        if text is None:
+            continue
+        path = output_file(text, flag)
+        twin = next((other for other in paths if paths[other].absolute() == path.absolute()), None)
+        if twin and not _special(path):
+            raise InputError(f"'{text}' is also the file of {twin}", where=flag)
+        paths[flag] = path
+    return paths
+
+
+def output_folder(text: str, flag: str) -> Path:
+    """The path of a folder to be filled, made where it does not stand yet."""
+    path = _path(text, flag)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"'{text}' is a file, not a folder", where=flag)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"'{text}' cannot be made: {error.strerror or error}", where=flag) from None
+    _check_folder(path, text, flag)
+    return path
+
+
+@contextmanager
+def written(path: Path) -> Iterator[TextIO]:
+    """The file opened for writing; it takes its place when all went well."""
+    if _special(path):
+        with path.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        return
+    path = path.resolve()
+    partial = path.with_name(f".{path.name[:80]}.{os.getpid()}.partial")
+    try:
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        partial.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_all(files: dict[str, str], folder: Path) -> None:
+    """Files by name into a folder; scripts can be run."""
+    for name, text in files.items():
+        target = folder / name
+        with written(target) as file:
+            file.write(text)
+        if name.endswith(".sh"):
+            target.chmod(0o755)
+
+
+def _path(text: str, flag: str) -> Path:
+    if not text.strip() or "\0" in text:
+        raise InputError("the path is empty", where=flag)
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"'{text}' cannot be used: {getattr(error, 'strerror', error)}", where=flag) from None
+    return path
+
+
+def _special(path: Path) -> bool:
+    """A pipe or a device, such as /dev/stdout: nothing to replace."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _check_folder(folder: Path, text: str, flag: str) -> None:
+    if not folder.is_dir():
+        raise InputError(f"'{text}' cannot be written: there is no folder '{folder}'", where=flag)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"'{text}' cannot be written: {reason}", where=flag) from None

@@ -1,0 +1,70 @@
+"""`gnomon plan serve`"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gnomon.cli import flags
+
+
+def add(app: typer.Typer) -> None:
+    from gnomon.cli.app import group
+
+    commands = group("Find the best way to run a model.")
+    commands.callback()(_group)
+    commands.command("serve")(serve)
+    app.add_typer(commands, name="plan")
+
+
+def _group() -> None:
+    """Find the best way to run a model."""
+
+
+def serve(
+    model: flags.Model,
+    fleet: Annotated[str, typer.Option("--fleet", metavar="CHIP:N[,CHIP:N]", help="The chips one may use.")],
+    trace: flags.Trace = None,
+    rate: flags.Rate = None,
+    input: flags.Input = None,
+    output: flags.Output = None,
+    requests: Annotated[int | None, flags.requests("Requests the best plan is judged on.")] = None,
+    seed: flags.Seed = 0,
+    slo: Annotated[str, typer.Option("--slo", metavar="GOALS", help="Such as ttft_p90=1s,tpot_p90=40ms.")] = "",
+    objective: Annotated[
+        str | None, typer.Option("--objective", metavar="WHAT", help="cost, throughput, latency or energy.")
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="D[,D]", help="Number formats to choose from, the preferred one first.")
+    ] = "bf16,fp8",
+    kv_dtype: Annotated[str, typer.Option("--kv-dtype", metavar="D", help="Number format of the KV cache.")] = "bf16",
+    engine: flags.Engine = "vllm",
+    set_: flags.Set = None,
+    as_json: flags.Json = False,
+) -> None:
+    """The best deployment for a load and its goals, and why it won."""
+    from gnomon.api.plan import plan_serving
+    from gnomon.cli.output import emit
+    from gnomon.cli.progress import Progress
+
+    settings = flags.settings(set_)
+    with Progress("searching plans") as tick:
+        report = plan_serving(
+            model,
+            fleet=fleet,
+            trace=trace,
+            rate=rate,
+            input=input,
+            output=output,
+            requests=requests,
+            seed=seed,
+            slo=slo,
+            objective=objective,
+            dtypes=[name.strip() for name in dtype.split(",") if name.strip()],
+            kv_dtype=kv_dtype,
+            engine=engine,
+            settings=settings,
+            progress=tick,
+        )
+    emit(report.to_dict(), as_json=as_json)

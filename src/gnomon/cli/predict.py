@@ -1,0 +1,63 @@
+"""`gnomon predict`"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gnomon.cli import flags
+
+
+def add(app: typer.Typer) -> None:
+    app.command("predict")(predict)
+
+
+def predict(
+    model: flags.Model,
+    on: flags.On,
+    phase: Annotated[str, typer.Option("--phase", metavar="PHASE", help="prefill, decode or train.")] = "decode",
+    batch: Annotated[
+        int, typer.Option("--batch", parser=flags.whole("--batch"), metavar="B", help="Sequences in the step.")
+    ] = 1,
+    tokens: Annotated[
+        int | None,
+        typer.Option("--tokens", parser=flags.whole("--tokens"), metavar="T", help="New tokens a sequence."),
+    ] = None,
+    context: Annotated[
+        int,
+        typer.Option(
+            "--context", parser=flags.whole("--context", least=0), metavar="C", help="Tokens already in the cache."
+        ),
+    ] = 0,
+    dtype: flags.Dtype = None,
+    engine: flags.Engine = "vllm",
+    tp: flags.Tp = 1,
+    pp: flags.Pp = 1,
+    ep: flags.Ep = 1,
+    cp: flags.Cp = 1,
+    dp: flags.Dp = 1,
+    set_: flags.Set = None,
+    as_json: flags.Json = False,
+) -> None:
+    """Time, memory, energy and cost of one step."""
+    from gnomon.api.predict import predict as answer
+    from gnomon.cli.output import emit
+
+    result = answer(
+        model,
+        on=on,
+        phase=phase,
+        batch=batch,
+        tokens=tokens,
+        context=context,
+        dtype=dtype,
+        engine=engine,
+        tp=tp,
+        pp=pp,
+        ep=ep,
+        cp=cp,
+        dp=dp,
+        settings=flags.settings(set_),
+    )
+    emit(result.to_dict(), as_json=as_json)

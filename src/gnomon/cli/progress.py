@@ -1,0 +1,55 @@
+"""A line on the terminal while something takes longer than a moment. Silent where stderr is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+DELAY_S = 0.5
+
+
+class Progress:
+    """`with Progress("searching") as tick: work(progress=tick)`; `tick(done, total, text)` with what is known."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lock = threading.Lock()
+        self._bar: Any = None
+        self._task: Any = None
+        self._timer: threading.Timer | None = None
+        self._over = False
+
+    def __call__(self, done: int = 0, total: int | None = None, text: str = "") -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, description=text or self._text)
+
+    def __enter__(self) -> Progress:
+        if sys.stderr.isatty():
+            self._timer = threading.Timer(DELAY_S, self._show)
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            self._over = True
+            if self._bar is not None:
+                self._bar.stop()
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        bar = Bar(*columns, console=Console(stderr=True), transient=True)
+        with self._lock:
+            if self._over:
+                return
+            self._task = bar.add_task(self._text, total=None)
+            bar.start()
+            self._bar = bar

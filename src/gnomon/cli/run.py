@@ -1,0 +1,80 @@
+"""Runs one command line and turns every outcome into an exit code and at most one line of talk."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from gnomon.cli.output import fail, quiet_stdout
+from gnomon.errors import GnomonError
+
+BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
+
+
+def run(argv: Sequence[str]) -> int:
+    """The exit code of `gnomon ARGV…`."""
+    as_json = "--json" in argv
+    _forgiving_streams()
+    try:
+        code = _invoke(list(argv))
+        sys.stdout.flush()
+        return code
+    except GnomonError as error:
+        return fail(error.message, where=error.where, hint=error.hint, as_json=as_json, code=BAD_INPUT)
+    except BrokenPipeError:
+        quiet_stdout()
+        return BROKEN_PIPE
+    except (KeyboardInterrupt, EOFError):
+        return INTERRUPTED
+    except Exception as error:
+        if _debugging():
+            raise
+        if hasattr(error, "format_message"):
+            return _usage(error, as_json)
+        return _unexpected(error, as_json)
+
+
+def _invoke(argv: list[str]) -> int:
+    import typer
+
+    from gnomon.cli.app import build
+
+    command = typer.main.get_command(build(argv))
+    try:
+        with command.make_context("gnomon", argv or ["--help"]) as context:
+            command.invoke(context)
+    except typer.Exit as done:
+        return done.exit_code
+    return 0
+
+
+def _usage(error: Any, as_json: bool) -> int:
+    """A wrong word on the command line, as the parser tells it."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "gnomon"
+    hint = "" if error.__class__.__name__ == "Abort" else f"See `{path} --help`."
+    message = str(error.format_message())
+    return fail(message[:1].lower() + message[1:], hint=hint, as_json=as_json, code=BAD_INPUT)
+
+
+def _unexpected(error: Exception, as_json: bool) -> int:
+    if isinstance(error, MemoryError):
+        return fail("out of memory", hint="Ask for less at once.", as_json=as_json, code=BAD_INPUT)
+    if isinstance(error, OSError) and error.strerror:
+        return fail(error.strerror, where=str(error.filename or ""), as_json=as_json, code=BAD_INPUT)
+    what = f"{type(error).__name__}: {error}"
+    hint = "Please report it; GNOMON_DEBUG=1 shows the traceback."
+    return fail(what, hint=hint, as_json=as_json, code=INTERNAL, kind="internal error")
+
+
+def _debugging() -> bool:
+    return os.environ.get("GNOMON_DEBUG", "") not in ("", "0")
+
+
+def _forgiving_streams() -> None:
+    """A terminal that cannot show a character gets another one, not an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")

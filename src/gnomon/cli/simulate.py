@@ -1,0 +1,92 @@
+"""`gnomon simulate serve`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gnomon.cli import flags
+
+
+def add(app: typer.Typer) -> None:
+    from gnomon.cli.app import group
+
+    commands = group("Run a load through an engine in simulated time.")
+    commands.callback()(_group)
+    commands.command("serve")(serve)
+    app.add_typer(commands, name="simulate")
+
+
+def _group() -> None:
+    """Run a load through an engine in simulated time."""
+
+
+def serve(
+    model: flags.Model,
+    on: flags.On,
+    dtype: flags.Dtype = None,
+    engine: flags.Engine = "vllm",
+    tp: flags.Tp = 1,
+    trace: flags.Trace = None,
+    rate: flags.Rate = None,
+    input: flags.Input = None,
+    output: flags.Output = None,
+    requests: Annotated[int, flags.requests()] = 1000,
+    seed: flags.Seed = 0,
+    set_: flags.Set = None,
+    requests_out: Annotated[
+        str | None, typer.Option("--requests-out", metavar="FILE.csv", help="Write the times of every request.")
+    ] = None,
+    trace_out: Annotated[
+        str | None, typer.Option("--trace-out", metavar="FILE.json", help="Write every step, for ui.perfetto.dev.")
+    ] = None,
+    as_json: flags.Json = False,
+) -> None:
+    """TTFT, TPOT, throughput, energy and cost of a served load."""
+    from gnomon.cli.files import output_files
+    from gnomon.cli.output import emit
+    from gnomon.cli.progress import Progress
+
+    paths = output_files({"--requests-out": requests_out, "--trace-out": trace_out})
+    settings = flags.settings(set_)
+    recorder = _recorder() if trace_out else None
+    from gnomon.api.simulate import simulate_serving
+
+    with Progress("simulating"):
+        report = simulate_serving(
+            model,
+            on=on,
+            dtype=dtype,
+            engine=engine,
+            tp=tp,
+            trace=trace,
+            rate=rate,
+            input=input,
+            output=output,
+            requests=requests,
+            seed=seed,
+            settings=settings,
+            record=recorder,
+        )
+    _write(report, recorder, paths)
+    emit(report.to_dict(), as_json=as_json)
+
+
+def _recorder() -> Any:
+    from gnomon.sim.serving import Recorder
+
+    return Recorder()
+
+
+def _write(report: Any, recorder: Any, paths: dict[str, Path]) -> None:
+    from gnomon.cli.files import written
+    from gnomon.report.timeline import write_requests, write_steps
+
+    if "--requests-out" in paths:
+        with written(paths["--requests-out"]) as file:
+            write_requests(report.run, file)
+    if "--trace-out" in paths:
+        with written(paths["--trace-out"]) as file:
+            write_steps(recorder.steps, file, report.title)

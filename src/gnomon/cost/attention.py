@@ -1,0 +1,104 @@
+"""Attention over a paged cache: prompts bound by arithmetic, decodes by reading the cache.
+
+A batch is known by its sums, so sequences of one step are taken as alike; their mean length decides how well
+the chip is filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import ceil
+
+import numpy as np
+
+from gnomon.graph.dtypes import width
+from gnomon.graph.ops import Attention, Shape
+from gnomon.spec import Chip
+from gnomon.spec.workload import Floats
+
+QUERY_TILE = 128
+"""Query rows a thread block of FlashAttention-3 takes at head dimension 128."""
+KEY_TILE = 128
+
+DECODE_START = {"memory": 0.8, "launch_us": 4.0, "overlap": 1.5, "block_us": 1.0, "key_tile_us": 0.3, "combine_us": 2.0}
+DECODE_LOWEST = {"memory": 0.3, "launch_us": 0.5, "overlap": 1.0, "block_us": 0.0, "key_tile_us": 0.0, "combine_us": 0.0}
+DECODE_HIGHEST = {"memory": 1.0, "launch_us": 20.0, "overlap": 8.0, "block_us": 10.0, "key_tile_us": 3.0, "combine_us": 10.0}
+
+PREFILL_START = {"rate": 0.8, "exp_ps": 20.0, "memory": 0.8, "launch_us": 5.0, "overlap": 2.5, "block_us": 1.0, "diagonal": 0.5, "combine_us": 3.0}
+PREFILL_LOWEST = {"rate": 0.2, "exp_ps": 0.0, "memory": 0.3, "launch_us": 0.5, "overlap": 1.0, "block_us": 0.0, "diagonal": 0.0, "combine_us": 0.0}
+PREFILL_HIGHEST = {"rate": 1.0, "exp_ps": 200.0, "memory": 1.0, "launch_us": 20.0, "overlap": 12.0, "block_us": 10.0, "diagonal": 3.0, "combine_us": 12.0}
+
+
+def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """`context` is the sum over the sequences of the cached tokens each reads."""
+    sequences, context = shape["sequences"], shape["context"]
+    heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
+    some = sequences > 0
+    n = np.where(some, sequences, 1.0)
+    mean = context / n
+    read = 2.0 * context * kv_heads * head_dim * width(kv_dtype) + 4.0 * n * heads * head_dim
+    streamed = read / (chip.memory_bandwidth_bytes_s * c["memory"])
+    blocks = n * kv_heads
+    key_tiles = np.maximum(mean / KEY_TILE, 1.0)
+    splits = np.clip(np.floor(chip.sm_count / blocks), 1, np.minimum(key_tiles, 32))
+    waves = np.maximum(blocks * splits / chip.sm_count, 1.0)
+    serial = waves * (c["block_us"] + key_tiles / splits * c["key_tile_us"] * head_dim / 128) * 1e-6
+    p = c["overlap"]
+    body = (streamed**p + serial**p) ** (1 / p)
+    combine = np.where(splits > 1, c["combine_us"] * 1e-6, 0.0)
+    return np.where(some, body + combine + c["launch_us"] * 1e-6, 0.0)
+
+
+def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """Sums over the prompt chunks: new tokens, causal query-key pairs, cached tokens read (the new included)."""
+    sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
+    heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
+    some = sequences > 0
+    n = np.where(some, sequences, 1.0)
+    q, mean = np.maximum(tokens / n, 1.0), context / n
+    tiles = np.ceil(q / QUERY_TILE)
+    blocks = n * heads * tiles
+    key_tiles = np.ceil(mean / KEY_TILE)
+    on_one_sm = chip.rate("bf16") / chip.sm_count * c["rate"]
+    per_tile = QUERY_TILE * KEY_TILE * (4.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
+    seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
+    idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
+    work = n * heads * (seen + c["diagonal"] * tiles + idle_rows * key_tiles) * per_tile
+    splits = np.clip(np.floor(chip.sm_count / blocks), 1, key_tiles)
+    longest = np.ceil(key_tiles / splits) * per_tile
+    waves = np.maximum(blocks / chip.sm_count, 1.0)
+    read = 2.0 * context * kv_heads * head_dim * width(kv_dtype) + 4.0 * tokens * heads * head_dim
+    streamed = read / (chip.memory_bandwidth_bytes_s * c["memory"])
+    p = c["overlap"]
+    body = ((work / chip.sm_count) ** p + longest**p + streamed**p) ** (1 / p)
+    combine = np.where(splits > 1, c["combine_us"], 0.0)
+    return np.where(some, body + (c["launch_us"] + c["block_us"] * waves + combine) * 1e-6, 0.0)
+
+
+def scalar_prefill(
+    op: Attention, chip: Chip, c: Mapping[str, float]
+) -> Callable[[float, float, float, float], float]:
+    """`prefill_seconds` for one step at a time, in plain floats: (chunks, tokens, pairs, context) to seconds."""
+    heads, sms, p = op.heads, chip.sm_count, c["overlap"]
+    on_one_sm = chip.rate("bf16") / sms * c["rate"]
+    per_tile = QUERY_TILE * KEY_TILE * (4.0 * op.head_dim / on_one_sm + c["exp_ps"] * 1e-12)
+    per_context = 2.0 * op.kv_heads * op.head_dim * width(op.kv_dtype) / (chip.memory_bandwidth_bytes_s * c["memory"])
+    per_token = 4.0 * heads * op.head_dim / (chip.memory_bandwidth_bytes_s * c["memory"])
+    launch, block, combine = c["launch_us"] * 1e-6, c["block_us"] * 1e-6, c["combine_us"] * 1e-6
+    diagonal, inverse = c["diagonal"], 1 / p
+
+    def seconds(n: float, tokens: float, pairs: float, context: float) -> float:
+        q, mean = tokens / n, context / n
+        tiles = ceil(q / QUERY_TILE)
+        blocks = n * heads * tiles
+        key_tiles = ceil(mean / KEY_TILE)
+        seen = pairs / n / (QUERY_TILE * KEY_TILE)
+        idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
+        work = n * heads * (seen + diagonal * tiles + idle_rows * key_tiles) * per_tile / sms
+        splits = min(max(sms // blocks, 1), key_tiles)
+        longest = ceil(key_tiles / splits) * per_tile
+        streamed = context * per_context + tokens * per_token
+        body = (work**p + longest**p + streamed**p) ** inverse
+        return float(body + launch + block * max(blocks / sms, 1.0) + (combine if splits > 1 else 0.0))
+
+    return seconds

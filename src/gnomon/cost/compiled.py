@@ -1,0 +1,155 @@
+"""A graph on a machine, compiled into tables: what the simulator calls a million times.
+
+Dense operators depend on the number of tokens alone, logits on the rows sampled, decode attention on the
+sequences and their mean context. Each becomes a table or a curve once; a step is then a few look-ups.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.cost.attention import scalar_prefill
+from gnomon.cost.machine import Machine
+from gnomon.cost.step import Curve
+from gnomon.graph import Attention, Graph
+from gnomon.graph.ops import LOGITS, Op, Rows
+from gnomon.spec import Batch
+
+GRAIN = 32
+"""Above the captured sizes dense operators are tabulated every so many tokens, rounded up."""
+KNOTS = 48
+"""Knots of a decode curve, spread evenly in the logarithm; see the test that bounds the error they leave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCost:
+    """Seconds the host needs for a step, by how the step is launched; the device waits where this is more.
+
+    `decode` and `mixed` take the number of sequences; mixed steps above `captured` tokens run without graphs.
+    """
+
+    decode: Callable[[int], float]
+    mixed_captured: Callable[[int], float]
+    mixed_eager: Callable[[int], float]
+    captured: tuple[int, ...]
+    """Token counts with a captured graph, rising; a smaller step is padded up to the next."""
+
+
+def _with_rows(batch_rows: NDArray[np.float64], rows: Rows) -> Batch:
+    """A batch in which only one figure is set, for operators that depend on nothing else."""
+    zero = np.zeros_like(batch_rows)
+    tokens, logits = (batch_rows, zero) if rows.of == "tokens" else (zero, batch_rows)
+    return Batch(zero, zero, zero, tokens, zero, zero, logits)
+
+
+def _depends_on(op: Op) -> Rows | None:
+    for name in ("m", "rows", "tokens"):
+        size = getattr(op, name, None)
+        if isinstance(size, Rows):
+            return size
+    return None
+
+
+@dataclass(slots=True)
+class TableStepCost:
+    """The StepCost of an engine. `factors` multiplies each operator's time: one draw, or nothing."""
+
+    graph: Graph
+    machine: Machine
+    host: HostCost
+    max_context: int
+    max_tokens: int
+    max_sequences: int
+    factors: dict[str, float] = field(default_factory=dict)
+    _tokens: list[float] = field(init=False)
+    _logits: list[float] = field(init=False)
+    _prefill: Callable[[float, float, float, float], float] = field(init=False)
+    _curves: dict[int, Curve] = field(init=False, default_factory=dict)
+    _lists: dict[int, tuple[list[int], list[float]]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        edge = self.host.captured[-1] if self.host.captured else 0
+        grid = [*self.host.captured, *range(edge + GRAIN, self.max_tokens + GRAIN, GRAIN)]
+        sizes = np.array([0, *grid], float)
+        self._tokens = [0.0, *self._sum("tokens", sizes[1:]).tolist()]
+        self._logits = [0.0, *self._sum("logit_rows", np.arange(1.0, self.max_sequences + 1)).tolist()]
+        self._prefill = self._compile_prefill()
+
+    def _sum(self, of: str, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        total = np.zeros_like(rows)
+        for op in self.graph.ops:
+            size = _depends_on(op)
+            if size is not None and size.of == of:
+                total += self.machine.op_seconds(op, _with_rows(rows, size)) * self.factors.get(op.name, 1.0)
+        return total
+
+    def _compile_prefill(self) -> Callable[[float, float, float, float], float]:
+        parts = [op for op in self.graph.ops if isinstance(op, Attention) and op.phase == "prefill"]
+        chip = self.machine.chip
+        priced = [
+            (
+                op.count * self.factors.get(op.name, 1.0),
+                scalar_prefill(op, chip, self.machine.evidence(op.kind, op.kv_dtype).coefficients),
+            )
+            for op in parts
+        ]
+        if len(priced) == 1:
+            weight, one = priced[0]
+            return lambda n, q, pairs, context: weight * one(n, q, pairs, context)
+        return lambda n, q, pairs, context: sum(w * f(n, q, pairs, context) for w, f in priced)
+
+    def dense_s(self, tokens: int) -> float:
+        """Device seconds of everything that depends on the step's tokens alone, padding included."""
+        captured = self.host.captured
+        if captured and tokens <= captured[-1]:
+            return self._tokens[1 + bisect_left(captured, tokens)]
+        edge = captured[-1] if captured else 0
+        return self._tokens[len(captured) + -(-(tokens - edge) // GRAIN)]
+
+    def decode_curve(self, sequences: int) -> Curve:
+        curve = self._curves.get(sequences)
+        if curve is None:
+            curve = self._curves[sequences] = self._curve(sequences)
+        return curve
+
+    def _curve(self, sequences: int) -> Curve:
+        context = np.unique(np.geomspace(1, self.max_context, KNOTS).astype(np.int64)) - 1
+        seconds = self._decode_attention(sequences, context) + self.dense_s(sequences) + self._logits[sequences]
+        return Curve(context, np.maximum(seconds, self.host.decode(sequences)))
+
+    def _decode_attention(self, sequences: int, context: NDArray[np.int64]) -> NDArray[np.float64]:
+        batch = Batch.decode(np.full(context.size, float(sequences)), context)
+        ops = [op for op in self.graph.ops if isinstance(op, Attention) and op.phase == "decode"]
+        return np.sum([self.machine.op_seconds(op, batch) * self.factors.get(op.name, 1.0) for op in ops], axis=0)
+
+    def _attention_at(self, sequences: int, mean: float) -> float:
+        """Decode attention alone, read off its own knots."""
+        knots = self._lists.get(sequences)
+        if knots is None:
+            context = np.unique(np.geomspace(1, self.max_context, KNOTS).astype(np.int64)) - 1
+            knots = (context.tolist(), self._decode_attention(sequences, context).tolist())
+            self._lists[sequences] = knots
+        x, y = knots
+        i = min(max(bisect_left(x, mean), 1), len(x) - 1)
+        return y[i - 1] + (y[i] - y[i - 1]) * (mean - x[i - 1]) / (x[i] - x[i - 1])
+
+    def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
+        new = pairs = read = 0
+        for q, c in chunks:
+            new += q
+            pairs += q * c + q * (q + 1) // 2
+            read += q + c
+        tokens = decodes + new
+        sequences = decodes + len(chunks)
+        device = self.dense_s(tokens) + self._logits[sequences] + self._prefill(len(chunks), new, pairs, read)
+        if decodes:
+            device += self._attention_at(decodes, decode_context / decodes)
+        captured = self.host.captured
+        eager = not captured or tokens > captured[-1]
+        host = self.host.mixed_eager(sequences) if eager else self.host.mixed_captured(sequences)
+        return device if device > host else host

@@ -1,0 +1,48 @@
+"""Experts of a mixture: a grouped matrix product over the experts that the tokens visit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gnomon.graph.dtypes import width
+from gnomon.graph.ops import Shape, visited_experts
+from gnomon.spec import Chip
+from gnomon.spec.workload import Floats
+
+BLOCKS = (16, 32, 64, 128)
+"""Rows a block takes; an expert's tokens are padded to a multiple. The library's tuning picks the best."""
+
+START = {"rate": 0.55, "memory": 0.75, "launch_us": 12.0, "pair_ns": 1.0, "overlap": 2.0, "small": 0.3}
+LOWEST = {"rate": 0.1, "memory": 0.3, "launch_us": 2.0, "pair_ns": 0.0, "overlap": 1.0, "small": 0.0}
+HIGHEST = {"rate": 1.0, "memory": 1.0, "launch_us": 60.0, "pair_ns": 20.0, "overlap": 8.0, "small": 1.5}
+
+
+def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """Both products, activation, and the sum over the chosen experts."""
+    tokens, hidden, inner = shape["tokens"], shape["hidden"], shape["inter"]
+    value = width(dtype)
+    pairs = tokens * shape["topk"]
+    visited = visited_experts(tokens, shape["experts"], shape["topk"])
+    weights = visited * 3.0 * hidden * inner * value
+    moved = weights + pairs * (2.0 * hidden + 3.0 * inner) * 2.0
+    streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
+    best = np.full(np.shape(tokens), np.inf)
+    for block in BLOCKS:
+        rows = padded_rows(pairs, visited, block)
+        rate = chip.rate(dtype) * c["rate"] * (block / 128.0) ** c["small"]
+        compute = 6.0 * rows * hidden * inner / rate
+        p = c["overlap"]
+        best = np.minimum(best, (compute**p + streamed**p) ** (1 / p))
+    routing = pairs * hidden / 2048.0 * c["pair_ns"] * 1e-9
+    return np.where(tokens > 0, best + routing + c["launch_us"] * 1e-6, 0.0)
+
+
+def padded_rows(pairs: Floats, visited: Floats, block: int) -> Floats:
+    """Rows computed when `pairs` rows fall on `visited` experts and each expert rounds up to `block`.
+
+    An expert's share is spread out, so the rounding costs half a block on average, and a whole one at least.
+    """
+    share = pairs / np.maximum(visited, 1e-9)
+    return visited * np.maximum(block, share + block / 2)

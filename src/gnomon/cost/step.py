@@ -1,0 +1,33 @@
+"""The seam between cost and simulation: seconds of an engine's step, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """Seconds of a decode step over the mean number of cached tokens a sequence.
+
+    `context` holds whole, rising numbers starting at 0; between two of them the time is linear, and
+    the last slope goes on for ever.
+    """
+
+    context: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+
+
+class StepCost(Protocol):
+    """Seconds of a step in steady state, host work and padding included."""
+
+    def decode_curve(self, sequences: int) -> Curve:
+        """The curve of steps in which `sequences` requests each make one token."""
+
+    def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
+        """A step with prompt chunks (new tokens, tokens cached before them) beside `decodes` decodes
+        whose cached tokens sum to `decode_context`. `chunks` is never empty."""

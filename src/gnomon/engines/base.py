@@ -1,0 +1,65 @@
+"""The contract of an engine: all that is particular to vLLM, or to any other, stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gnomon.cost.step import StepCost
+from gnomon.graph import Graph
+from gnomon.spec import Model, Plan, Pool, ServingLimits, Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """One replica: a model on chips under an engine. Settings hold every option, defaults filled in."""
+
+    model: Model
+    pool: Pool
+    strategy: Strategy
+    dtype: str
+    kv_dtype: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Bytes on one rank. `parts` has weights, activations, runtime and kv; kv is what is left for the cache."""
+
+    total_bytes: float
+    usable_bytes: float
+    parts: Mapping[str, float]
+    kv_blocks: int
+    kv_bytes_per_token: float
+
+
+class Engine(Protocol):
+    """One engine in one version."""
+
+    name: str
+    version: str
+
+    def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
+        """All settings with defaults filled in. Unknown names and bad values raise InputError."""
+
+    def graph(self, deployment: Deployment) -> Graph:
+        """The operators of one step, as this engine fuses them."""
+
+    def memory(self, deployment: Deployment) -> MemoryUse:
+        """Memory of one rank; `kv_blocks` is 0 or less when the model does not fit."""
+
+    def limits(self, deployment: Deployment) -> ServingLimits:
+        """What the scheduler works within. Raises DoesNotFitError."""
+
+    def step_cost(self, deployment: Deployment, draw: int | None = None) -> StepCost:
+        """Seconds of a step: the central estimate, or one draw of it."""
+
+    def files(self, plan: Plan) -> dict[str, str]:
+        """Launch files by name; the first holds the command."""
+
+    def command(self, plan: Plan) -> list[str]:
+        """The words of the launch command of one replica."""
+
+    def not_expressed(self, plan: Plan) -> list[str]:
+        """What the plan says and the engine's options cannot."""

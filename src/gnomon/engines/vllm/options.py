@@ -1,0 +1,218 @@
+"""The settings of vLLM 0.24 that Gnomon understands: their flags, ranges and defaults, and vLLM's own cross-checks.
+
+Parallel degrees are no settings: they come from the strategy. Defaults are those of the API server on a GPU
+(`EngineArgs.get_batch_defaults`, `CacheConfig`, `SchedulerConfig` and `VllmConfig._set_cudagraph_sizes`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gnomon.errors import InputError, unknown_name
+from gnomon.spec import Chip, Model, Pool
+
+LARGE_MEMORY_BYTES = 70 * 1024**3
+"""From this memory on vLLM takes larger batch defaults, except on an A100, where they cost throughput."""
+LARGEST_DEFAULT_CAPTURE = 512
+_TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One setting. `default` is None where it depends on the chip, the model or another setting."""
+
+    name: str
+    kind: type[int] | type[float] | type[bool]
+    flag: str
+    what: str
+    default: int | float | bool | None = None
+    low: float = 1
+    high: float = 2**31
+    step: int = 1
+    always: bool = False
+    """Written into a launch command even when it has its default."""
+
+
+OPTIONS = (
+    Option(name="max_model_len", kind=int, flag="--max-model-len", always=True, what="tokens of the longest sequence"),
+    Option(name="max_num_seqs", kind=int, flag="--max-num-seqs", always=True, what="sequences in one step"),
+    Option(
+        name="max_num_batched_tokens",
+        kind=int,
+        flag="--max-num-batched-tokens",
+        always=True,
+        what="tokens in one step; a longer prompt is cut into chunks",
+    ),
+    Option(
+        name="gpu_memory_utilization",
+        kind=float,
+        flag="--gpu-memory-utilization",
+        always=True,
+        default=0.92,
+        low=0.0,
+        high=1.0,
+        what="share of the memory the engine may take",
+    ),
+    Option(name="block_size", kind=int, flag="--block-size", default=16, low=16, step=16, what="tokens in a KV block"),
+    Option(
+        name="async_scheduling",
+        kind=bool,
+        flag="--async-scheduling",
+        default=True,
+        what="schedule the next step while one runs",
+    ),
+    Option(name="enforce_eager", kind=bool, flag="--enforce-eager", default=False, what="no CUDA graphs"),
+    Option(
+        name="enable_prefix_caching",
+        kind=bool,
+        flag="--enable-prefix-caching",
+        default=True,
+        what="reuse the KV blocks of equal prompt beginnings; simulated prompts are all different",
+    ),
+    Option(
+        name="max_cudagraph_capture_size",
+        kind=int,
+        flag="--max-cudagraph-capture-size",
+        low=0,
+        what="tokens of the largest captured step",
+    ),
+)
+BY_NAME = {option.name: option for option in OPTIONS}
+_FROM_STRATEGY = {
+    "tensor_parallel_size": "--tp",
+    "pipeline_parallel_size": "--pp",
+    "data_parallel_size": "--dp",
+    "kv_cache_dtype": "--kv-dtype",
+    "quantization": "--dtype",
+    "dtype": "--dtype",
+}
+
+
+def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
+    """Every setting, with vLLM's defaults where none (or None) was given. Texts such as `true` are understood."""
+    named = {_named(name): value for name, value in given.items() if value is not None}
+    values = {name: _parsed(BY_NAME[name], value) for name, value in named.items()}
+    settings = {o.name: values.get(o.name, o.default) for o in OPTIONS}
+    if settings["max_model_len"] is None:
+        settings["max_model_len"] = model.max_context
+    _fill_batch(settings, pool.chip)
+    _check(settings, model)
+    _fill_capture(settings)
+    return settings
+
+
+def captured_sizes(settings: Mapping[str, Any]) -> list[int]:
+    """Step sizes, in tokens, that vLLM captures as CUDA graphs; a smaller step is padded to the next one."""
+    if settings["enforce_eager"]:
+        return []
+    tokens = int(settings["max_num_batched_tokens"])
+    top = min(int(settings["max_cudagraph_capture_size"]), tokens)
+    sizes = {1, 2, 4, *range(8, 256, 8), *range(256, top + 1, 16)}
+    if tokens <= top:
+        sizes.add(tokens)
+    return sorted(size for size in sizes if size <= top)
+
+
+def flags(settings: Mapping[str, Any], model: Model, pool: Pool) -> list[str]:
+    """The words of a launch command that say these settings; what vLLM would choose by itself is left out."""
+    defaults = fill({option.name: settings[option.name] for option in OPTIONS if option.always}, model, pool)
+    words: list[str] = []
+    for option in OPTIONS:
+        value = settings[option.name]
+        if value == defaults[option.name] and not option.always:
+            continue
+        if option.kind is bool:
+            words.append(option.flag if value else option.flag.replace("--", "--no-", 1))
+        elif not (option.name == "max_cudagraph_capture_size" and settings["enforce_eager"]):
+            words += [option.flag, str(value)]
+    return words
+
+
+def _fill_batch(settings: dict[str, Any], chip: Chip) -> None:
+    large = chip.memory_bytes >= LARGE_MEMORY_BYTES and "a100" not in chip.name.lower()
+    tokens, sequences = settings["max_num_batched_tokens"], settings["max_num_seqs"]
+    if sequences is None:
+        settings["max_num_seqs"] = 1024 if large else 256
+    if tokens is None:
+        most = settings["max_num_seqs"] * settings["max_model_len"]
+        settings["max_num_batched_tokens"] = min(8192 if large else 2048, most)
+    if sequences is None:
+        settings["max_num_seqs"] = min(settings["max_num_seqs"], settings["max_num_batched_tokens"])
+
+
+def _fill_capture(settings: dict[str, Any]) -> None:
+    """As vLLM does, the largest captured size is lowered to one that is really captured."""
+    if settings["max_cudagraph_capture_size"] is None:
+        settings["max_cudagraph_capture_size"] = min(2 * settings["max_num_seqs"], LARGEST_DEFAULT_CAPTURE)
+    settings["max_cudagraph_capture_size"] = max(captured_sizes(settings), default=0)
+
+
+def _check(settings: Mapping[str, Any], model: Model) -> None:
+    if settings["max_model_len"] > model.max_context:
+        raise InputError(
+            f"{settings['max_model_len']:,} is more than the {model.max_context:,} tokens {model.name} was made for",
+            where="setting max_model_len",
+            hint=f"Use at most {model.max_context}.",
+        )
+    tokens, sequences = settings["max_num_batched_tokens"], settings["max_num_seqs"]
+    if tokens < sequences:
+        raise InputError(
+            f"{tokens:,} is less than max_num_seqs {sequences:,}, which vLLM refuses",
+            where="setting max_num_batched_tokens",
+            hint=f"Set max_num_batched_tokens to at least {sequences}, or max_num_seqs to at most {tokens}.",
+        )
+    if settings["max_cudagraph_capture_size"] == 0 and not settings["enforce_eager"]:
+        raise InputError(
+            "vLLM captures at least one size",
+            where="setting max_cudagraph_capture_size",
+            hint="Set enforce_eager=true to do without CUDA graphs.",
+        )
+
+
+def _named(name: str) -> str:
+    folded = str(name).strip().lstrip("-").replace("-", "_").lower()
+    if folded in _FROM_STRATEGY:
+        raise InputError(f"'{name}' is not a setting here", hint=f"Use {_FROM_STRATEGY[folded]}.")
+    if folded not in BY_NAME:
+        raise unknown_name("vLLM setting", str(name), BY_NAME)
+    return folded
+
+
+def _parsed(option: Option, value: Any) -> int | float | bool:
+    if option.kind is bool:
+        return _boolean(option, value)
+    number = _number(option, value)
+    if option.name == "gpu_memory_utilization" and not 0 < number <= 1:
+        raise _bad(option, value, "a share above 0 and at most 1")
+    if not option.low <= number <= option.high:
+        raise _bad(option, value, f"between {option.low:g} and {option.high:,.0f}")
+    if option.kind is int and number % option.step:
+        raise _bad(option, value, f"a multiple of {option.step}")
+    return int(number) if option.kind is int else number
+
+
+def _boolean(option: Option, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text not in (*_TRUE, *_FALSE):
+        raise _bad(option, value, "true or false")
+    return text in _TRUE
+
+
+def _number(option: Option, value: Any) -> float:
+    wanted = "a whole number" if option.kind is int else "a number"
+    try:
+        number = float("x" if isinstance(value, bool) else str(value).replace(",", ""))
+    except ValueError:
+        raise _bad(option, value, wanted) from None
+    if not math.isfinite(number) or (option.kind is int and number != int(number)):
+        raise _bad(option, value, wanted)
+    return number
+
+
+def _bad(option: Option, value: Any, wanted: str) -> InputError:
+    return InputError(f"'{value}' is not {wanted}", where=f"setting {option.name}", hint=f"It sets: {option.what}.")

@@ -1,0 +1,185 @@
+"""Real vLLM with dummy weights, under a replayed load: what reality says.
+
+Runs vLLM's own asynchronous engine in this process (its core in a second one, as `vllm serve` does) and
+notes when each token arrives. Needs a GPU and vLLM; nothing here predicts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.errors import GnomonError, MissingExtraError
+from gnomon.spec import Requests
+
+QUIET = {
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredRun:
+    """Client-side times of one replayed load, in seconds from its start; NaN where vLLM did not say."""
+
+    requests: Requests
+    first_token_s: NDArray[np.float64]
+    finish_s: NDArray[np.float64]
+    scheduled_s: NDArray[np.float64]
+    tokens_s: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def ttft_s(self) -> NDArray[np.float64]:
+        return self.first_token_s - self.requests.arrival_s
+
+    @property
+    def tpot_s(self) -> NDArray[np.float64]:
+        steps = np.maximum(self.requests.output_tokens - 1, 1)
+        return np.where(self.requests.output_tokens > 1, (self.finish_s - self.first_token_s) / steps, np.nan)
+
+
+@dataclass(slots=True)
+class _Clock:
+    first: float = float("nan")
+    last: float = float("nan")
+    scheduled: float = float("nan")
+    tokens: list[float] = field(default_factory=list)
+
+
+class VllmRunner:
+    """One engine, started once; loads are replayed on it one after another."""
+
+    def __init__(self, config: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+        if importlib.util.find_spec("vllm") is None:
+            raise MissingExtraError("vllm", "vllm", "running a plan for real")
+        for name, value in QUIET.items():
+            os.environ.setdefault(name, value)
+        self._folder = tempfile.TemporaryDirectory(prefix="gnomon-model-")
+        Path(self._folder.name, "config.json").write_text(json.dumps(dict(config)))
+        self._arguments = dict(arguments)
+        self._loop = asyncio.new_event_loop()
+        self._serial = 0
+        self._vocab = int(config["vocab_size"])
+        start = time.monotonic()
+        self._engine = self._loop.run_until_complete(self._start())
+        self.startup_s = time.monotonic() - start
+
+    async def _start(self) -> Any:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.usage.usage_lib import UsageContext
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        arguments = AsyncEngineArgs(
+            model=self._folder.name,
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            enable_prefix_caching=False,
+            **self._arguments,
+        )
+        return AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.OPENAI_API_SERVER)
+
+    @property
+    def kv_blocks(self) -> int:
+        return int(self._engine.vllm_config.cache_config.num_gpu_blocks)
+
+    def settings(self) -> dict[str, Any]:
+        """What the engine chose for itself."""
+        config = self._engine.vllm_config
+        return {
+            "kv_blocks": self.kv_blocks,
+            "block_tokens": config.cache_config.block_size,
+            "gpu_memory_utilization": config.cache_config.gpu_memory_utilization,
+            "max_num_seqs": config.scheduler_config.max_num_seqs,
+            "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
+            "max_model_len": config.model_config.max_model_len,
+            "async_scheduling": bool(config.scheduler_config.async_scheduling),
+            "model_runner": "v2" if config.use_v2_model_runner else "v1",
+            "capture_sizes": list(config.compilation_config.cudagraph_capture_sizes or []),
+            "cudagraph_mode": str(config.compilation_config.cudagraph_mode),
+            "startup_s": round(self.startup_s, 1),
+        }
+
+    def replay(self, requests: Requests, *, keep_tokens: bool = False, seed: int = 0) -> MeasuredRun:
+        """Send every request at its time and wait for the last token of the last one."""
+        return self._loop.run_until_complete(self._replay(requests, keep_tokens, seed))
+
+    async def _replay(self, requests: Requests, keep_tokens: bool, seed: int) -> MeasuredRun:
+        draw = np.random.default_rng(seed)
+        prompts = [draw.integers(10, self._vocab - 10, int(n)).tolist() for n in requests.input_tokens]
+        clocks = [_Clock() for _ in prompts]
+        epoch = time.monotonic() + 0.05
+        await asyncio.gather(
+            *(
+                self._one(prompts[i], int(requests.output_tokens[i]), epoch + float(at), clocks[i])
+                for i, at in enumerate(requests.arrival_s)
+            )
+        )
+        return MeasuredRun(
+            requests=requests,
+            first_token_s=np.array([c.first for c in clocks]) - epoch,
+            finish_s=np.array([c.last for c in clocks]) - epoch,
+            scheduled_s=np.array([c.scheduled for c in clocks]) - epoch,
+            tokens_s=tuple(tuple(t - epoch for t in c.tokens) for c in clocks) if keep_tokens else (),
+        )
+
+    async def _one(self, prompt: Sequence[int], output: int, at: float, clock: _Clock) -> None:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        await asyncio.sleep(max(0.0, at - time.monotonic()))
+        self._serial += 1
+        sampling = SamplingParams(
+            max_tokens=output,
+            ignore_eos=True,
+            detokenize=False,
+            temperature=1.0,
+            output_kind=RequestOutputKind.DELTA,
+        )
+        stream = self._engine.generate({"prompt_token_ids": list(prompt)}, sampling, f"g{self._serial}")
+        seen = 0
+        async for answer in stream:
+            now = time.monotonic()
+            made = sum(len(part.token_ids) for part in answer.outputs)
+            if made and not seen:
+                clock.first = now
+                clock.scheduled = getattr(answer.metrics, "scheduled_ts", float("nan")) or float("nan")
+            clock.tokens.extend([now] * made)
+            seen += made
+            clock.last = now
+        if seen != output:
+            raise GnomonError(f"vLLM made {seen} tokens where {output} were asked for")
+
+    def close(self) -> None:
+        self._engine.shutdown()
+        self._folder.cleanup()
+        self._loop.close()
+
+    def __enter__(self) -> VllmRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def versions() -> dict[str, str]:
+    """Software and hardware a measurement was made with."""
+    import torch
+
+    found = {"torch": torch.__version__, "cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name(0)}
+    for name in ("vllm", "triton", "transformers"):
+        if importlib.util.find_spec(name) is not None:
+            found[name] = getattr(__import__(name), "__version__", "unknown")
+    return found

@@ -1,0 +1,63 @@
+"""The exception tree. Every error a user can cause is a GnomonError; the command line prints it on one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GnomonError(Exception):
+    """What was wrong, where it stood, and what to do next."""
+
+    def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{head.rstrip('.')}. {self.hint}" if self.hint else head
+
+
+class InputError(GnomonError):
+    """A file, a flag or an argument that cannot be understood."""
+
+
+class UnknownNameError(InputError):
+    """A name that a registry does not hold."""
+
+
+class DoesNotFitError(GnomonError):
+    """The model, or the request, needs more memory than there is."""
+
+
+class NoPlanError(GnomonError):
+    """No plan of the space meets the goals."""
+
+
+class MissingExtraError(GnomonError):
+    """An optional package is needed and not installed."""
+
+    def __init__(self, package: str, extra: str, what: str) -> None:
+        super().__init__(
+            f"{what} needs the package '{package}', which is not installed",
+            hint=f"pip install 'gnomon[{extra}]'",
+        )
+
+
+class CalibrationError(GnomonError):
+    """A measurement, or a profile, that cannot be trusted."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> UnknownNameError:
+    """An error that names the nearest known names.
+
+    >>> str(unknown_name("chip", "H1000", ["H100-SXM-80GB", "A40"]))
+    "unknown chip 'H1000'. Near: H100-SXM-80GB."
+    """
+    names = list(known)
+    lowered = {entry.lower(): entry for entry in names}
+    near = [lowered[hit] for hit in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.4)]
+    tail = f"Near: {', '.join(near)}." if near else f"Known: {', '.join(sorted(names)[:12])}."
+    return UnknownNameError(f"unknown {kind} '{name}'", hint=" ".join(filter(None, [tail, hint])))

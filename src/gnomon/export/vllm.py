@@ -1,0 +1,29 @@
+"""A shell script that starts every replica with `vllm serve`, and the plan beside it."""
+
+from __future__ import annotations
+
+import shlex
+
+from gnomon.engines.vllm import launch
+from gnomon.errors import InputError
+from gnomon.export.base import Rendered
+from gnomon.spec import Plan
+
+NAME = "vllm"
+SUMMARY = "launch.sh with one `vllm serve` a replica"
+
+
+def render(plan: Plan) -> Rendered:
+    require_vllm(plan)
+    return Rendered(
+        files=launch.files(plan),
+        command=shlex.join(launch.command(plan)),
+        engine="vllm",
+        version=launch.version_of(plan),
+        not_expressed=tuple(launch.not_expressed(plan)),
+    )
+
+
+def require_vllm(plan: Plan) -> None:
+    if plan.engine.name != "vllm":
+        raise InputError(f"the plan is for the engine '{plan.engine.name}', not for vllm", where="engine")

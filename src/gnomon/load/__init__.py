@@ -1,0 +1,24 @@
+"""Readers: what stands in files and on command lines, made into the nouns of `gnomon.spec`."""
+
+from gnomon.load.drawing import draw
+from gnomon.load.fleet import parse_fleet, parse_pool
+from gnomon.load.goals import parse_goals, parse_settings
+from gnomon.load.hf import config_of, model
+from gnomon.load.plan import plan_from_dict, plan_to_dict, plan_to_yaml, read_plan, write_plan
+from gnomon.load.traces import requests
+
+__all__ = [
+    "config_of",
+    "draw",
+    "model",
+    "parse_fleet",
+    "parse_goals",
+    "parse_pool",
+    "parse_settings",
+    "plan_from_dict",
+    "plan_to_dict",
+    "plan_to_yaml",
+    "read_plan",
+    "requests",
+    "write_plan",
+]

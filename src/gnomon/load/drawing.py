@@ -1,0 +1,79 @@
+"""A load made into requests: the same description and seed give the same requests, to the byte."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnomon.errors import InputError
+from gnomon.load.traces import poisson, requests
+from gnomon.spec import Requests, ServingLoad
+from gnomon.units import format_rate
+
+MAX_REQUESTS = 100_000_000
+
+
+def draw(load: ServingLoad) -> Requests:
+    """The requests of a load.
+
+    With a trace: its first `requests` requests, repeated end to end when it has fewer (0: just the
+    trace), stretched or squeezed in time to the rate when there is one. Without: equal requests at Poisson
+    arrivals, or all at time zero when there is no rate.
+    """
+    _check(load)
+    if not load.trace:
+        return _equal(load)
+    base = requests(load.trace, rate_per_s=load.rate_per_s, seed=load.seed)
+    taken = _repeated(base, load.requests or len(base))
+    return taken if load.rate_per_s is None else _at_rate(taken, load.rate_per_s, load.seed)
+
+
+def _check(load: ServingLoad) -> None:
+    lengths = {"--input": load.input_tokens, "--output": load.output_tokens}
+    for flag, value in lengths.items():
+        if load.trace and value is not None:
+            raise InputError("a trace already gives the lengths", where=flag, hint="Leave one of them out.")
+        if not load.trace and value is None:
+            hint = "Describe the load by --input and --output, or by --trace."
+            raise InputError("is missing, and there is no trace", where=flag, hint=hint)
+        if value is not None and value < 1:
+            raise InputError(f"'{value}' is not a positive whole number", where=flag)
+    if load.rate_per_s is not None and not 0 < load.rate_per_s < float("inf"):
+        raise InputError(f"'{load.rate_per_s}' is not a rate above zero", where="--rate")
+    if not (0 if load.trace else 1) <= load.requests <= MAX_REQUESTS:
+        raise InputError(f"'{load.requests}' is not between 1 and {MAX_REQUESTS:,}", where="--requests")
+    if load.seed < 0:
+        raise InputError(f"'{load.seed}' is not a whole number of zero or more", where="--seed")
+
+
+def _equal(load: ServingLoad) -> Requests:
+    count, rate = load.requests, load.rate_per_s
+    arrivals = np.zeros(count) if rate is None else poisson(count, rate, load.seed)
+    when = "at once" if rate is None else f"at {format_rate(rate)}"
+    return Requests(
+        arrivals,
+        np.full(count, load.input_tokens, dtype=np.int64),
+        np.full(count, load.output_tokens, dtype=np.int64),
+        name=f"{load.input_tokens} in, {load.output_tokens} out, {when}",
+    )
+
+
+def _repeated(base: Requests, count: int) -> Requests:
+    """The first `count`; a repetition starts one mean gap after the last arrival before it."""
+    if count <= len(base):
+        return Requests(base.arrival_s[:count], base.input_tokens[:count], base.output_tokens[:count], base.name)
+    index = np.arange(count)
+    lap, place = index // len(base), index % len(base)
+    span = float(base.arrival_s[-1] - base.arrival_s[0])
+    period = span * len(base) / (len(base) - 1) if len(base) > 1 else 1.0
+    arrivals = base.arrival_s[place] + lap * period
+    return Requests(arrivals, base.input_tokens[place], base.output_tokens[place], base.name)
+
+
+def _at_rate(taken: Requests, rate_per_s: float, seed: int) -> Requests:
+    """Arrivals with the trace's own pattern at another mean rate; drawn where all arrive at one moment."""
+    own = taken.rate_per_s
+    if np.isinf(own):
+        arrivals = poisson(len(taken), rate_per_s, seed)
+    else:
+        arrivals = (taken.arrival_s - taken.arrival_s[0]) * (own / rate_per_s)
+    return Requests(arrivals, taken.input_tokens, taken.output_tokens, f"{taken.name} at {format_rate(rate_per_s)}")

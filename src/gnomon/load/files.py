@@ -1,0 +1,159 @@
+"""Files from outside, read with suspicion: bounded size, UTF-8, no deep nesting, no repeated keys."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gnomon.errors import InputError
+
+MIB = 1024**2
+MAX_DEPTH = 64
+
+
+def as_path(ref: str | Path) -> Path:
+    """A path with its `~` resolved where that user exists."""
+    try:
+        return Path(ref).expanduser()
+    except RuntimeError:
+        return Path(ref)
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file stands there; a name that no file can have is no file."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """At most `limit` bytes of a file; a `.gz` is unpacked on the way."""
+    try:
+        if path.is_dir():
+            raise InputError("is a folder, not a file", where=str(path))
+        opener = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "rb") as file:
+            data: bytes = file.read(limit + 1)
+    except FileNotFoundError:
+        raise InputError("no such file", where=str(path)) from None
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise InputError("is not a whole gzip file", where=str(path), hint="Download or pack it again.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot be read: {reason}", where=str(path)) from None
+    if len(data) > limit:
+        raise InputError(f"is larger than {limit // MIB} MiB", where=str(path))
+    return data
+
+
+def read_text(path: Path, limit: int) -> str:
+    data = read_bytes(path, limit)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        hint = "Save the file as UTF-8."
+        raise InputError("is not UTF-8 text", where=f"{path} line {line}", hint=hint) from None
+
+
+def read_json(path: Path, limit: int = 4 * MIB) -> dict[str, Any]:
+    """A JSON object."""
+    text = read_text(path, limit)
+    try:
+        data = json.loads(text, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError as error:
+        where = f"{path} line {error.lineno}, column {error.colno}"
+        raise InputError(f"is not JSON: {error.msg}", where=where) from None
+    except RecursionError:
+        raise InputError("is nested too deeply", where=str(path)) from None
+    except _RepeatedKeyError as error:
+        raise InputError(f"the key '{error}' stands twice in one object", where=str(path)) from None
+    except ValueError:  # a whole number of thousands of digits
+        raise InputError("holds a number that is too long", where=str(path)) from None
+    if not isinstance(data, dict):
+        raise InputError(f"holds {_kind(data)}, not a JSON object", where=str(path))
+    return data
+
+
+def read_yaml(path: Path, limit: int = MIB) -> dict[str, Any]:
+    """A YAML mapping of plain values."""
+    return parse_yaml(read_text(path, limit), str(path))
+
+
+def parse_yaml(text: str, where: str) -> dict[str, Any]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        _check_events(yaml.parse(text, Loader=loader), where)
+        _check_repeats(yaml.compose(text, Loader=loader), where)
+        data = yaml.load(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        spot = f"{where} line {mark.line + 1}" if mark else where
+        raise InputError(f"is not plain YAML: {error.problem or error.context}", where=spot) from None
+    except yaml.YAMLError as error:
+        raise InputError(f"is not YAML: {' '.join(str(error).split())}", where=where) from None
+    except (RecursionError, MemoryError):
+        raise InputError("is nested too deeply", where=where) from None
+    except (ValueError, OverflowError, TypeError, AttributeError) as error:  # an impossible date, an endless number
+        raise InputError(f"holds a value that cannot be read: {error}", where=where) from None
+    if not isinstance(data, dict):
+        raise InputError(f"holds {_kind(data)}, not a mapping of fields", where=where)
+    return data
+
+
+def _check_events(events: Iterable[Any], where: str) -> None:
+    """Refuse deep nesting, aliases (which can unfold without end) and a second document."""
+    import yaml
+
+    depth, documents = 0, 0
+    for event in events:
+        if isinstance(event, yaml.AliasEvent):
+            raise InputError(f"aliases (*{event.anchor}) are not allowed", where=where, hint="Write the value out.")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise InputError("is nested too deeply", where=where)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+    if documents > 1:
+        raise InputError("holds more than one document", where=where)
+
+
+def _check_repeats(root: Any, where: str) -> None:
+    import yaml
+
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.SequenceNode):
+            waiting.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if key.value.__hash__ and key.value in seen:
+                    spot = f"{where} line {key.start_mark.line + 1}"
+                    raise InputError(f"the key '{key.value}' stands twice", where=spot)
+                seen.update([key.value] if isinstance(key.value, str) else [])
+                waiting.append(value)
+
+
+class _RepeatedKeyError(Exception):
+    pass
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _RepeatedKeyError(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+def _kind(value: Any) -> str:
+    names = {list: "a list", str: "a text", bool: "a truth value", int: "a number", float: "a number"}
+    return "nothing" if value is None else names.get(type(value), f"a {type(value).__name__}")

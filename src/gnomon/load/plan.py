@@ -1,0 +1,152 @@
+"""Plans as small readable YAML, and back. Reading is strict: a field that is not known is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gnomon.errors import InputError
+from gnomon.load.fields import Fields
+from gnomon.load.files import as_path, read_yaml
+from gnomon.load.goals import goal
+from gnomon.spec import EngineChoice, Goal, Plan, ServingLoad, Strategy
+
+SCHEMA = "gnomon.plan/1"
+MAX_DEGREE = 1_000_000
+
+
+def plan_to_dict(plan: Plan) -> dict[str, Any]:
+    """A plan as plain values in a fixed order, without what is empty. Goals are in seconds."""
+    strategy = plan.strategy
+    engine = plan.engine
+    fields: dict[str, Any] = {
+        "schema": SCHEMA,
+        "id": plan.id,
+        "model": plan.model,
+        "chip": plan.chip,
+        "replicas": plan.replicas,
+        "strategy": {name: getattr(strategy, name) for name in ("tp", "pp", "ep", "cp", "dp")}
+        | ({"techniques": list(strategy.techniques)} if strategy.techniques else {}),
+        "dtype": plan.dtype,
+        "kv_dtype": plan.kv_dtype,
+        "engine": _without_empty({"name": engine.name, "version": engine.version, "settings": _plain(engine.settings)}),
+        "load": _load_to_dict(plan.load) if plan.load else {},
+        "goals": {entry.name: entry.limit_s for entry in plan.goals},
+        "predicted": _plain(plan.predicted),
+    }
+    return _without_empty(fields)
+
+
+def plan_from_dict(data: Mapping[str, Any], where: str = "plan") -> Plan:
+    """The plan that `plan_to_dict` wrote; `where` names its file in errors."""
+    fields = Fields(data, where)
+    schema = fields.text("schema")
+    if schema != SCHEMA:
+        raise InputError(f"'{schema}' is not {SCHEMA}", where=fields.spot("schema"))
+    plan = Plan(
+        id=fields.text("id", ""),
+        model=fields.text("model"),
+        chip=fields.text("chip"),
+        replicas=fields.whole("replicas", most=MAX_DEGREE),
+        strategy=_strategy(fields.inner("strategy")),
+        dtype=fields.text("dtype"),
+        kv_dtype=fields.text("kv_dtype"),
+        engine=_engine(fields.inner("engine")),
+        load=_load(fields.inner("load")) if fields.has("load") else None,
+        goals=_goals(fields.inner("goals")),
+        predicted=fields.inner("predicted").items(),
+    )
+    fields.done()
+    return plan
+
+
+def read_plan(path: str | Path) -> Plan:
+    file = as_path(path)
+    return plan_from_dict(read_yaml(file), str(file))
+
+
+def write_plan(plan: Plan, path: str | Path) -> None:
+    file = as_path(path)
+    try:
+        file.write_text(plan_to_yaml(plan), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror or error}", where=str(file)) from None
+
+
+def plan_to_yaml(plan: Plan) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(
+        plan_to_dict(plan), sort_keys=False, default_flow_style=None, width=110, allow_unicode=True
+    )
+    return text
+
+
+def _strategy(fields: Fields) -> Strategy:
+    degrees = {name: fields.whole(name, 1, most=MAX_DEGREE) for name in ("tp", "pp", "ep", "cp", "dp")}
+    techniques = fields.list("techniques")
+    if not all(isinstance(name, str) for name in techniques):
+        raise InputError(f"{techniques} is not a list of names", where=fields.spot("techniques"))
+    fields.done()
+    return Strategy(**degrees, techniques=tuple(techniques))
+
+
+def _engine(fields: Fields) -> EngineChoice:
+    choice = EngineChoice(
+        name=fields.text("name", "vllm"),
+        version=fields.text("version", ""),
+        settings=fields.inner("settings").items(),
+    )
+    fields.done()
+    return choice
+
+
+def _load(fields: Fields) -> ServingLoad:
+    load = ServingLoad(
+        trace=fields.text("trace", ""),
+        rate_per_s=fields.number("rate_per_s") if fields.has("rate_per_s") else None,
+        input_tokens=fields.whole("input_tokens") if fields.has("input_tokens") else None,
+        output_tokens=fields.whole("output_tokens") if fields.has("output_tokens") else None,
+        requests=fields.whole("requests", 1000, least=0),
+        seed=fields.whole("seed", 0, least=0, most=2**63),
+    )
+    for name in ("rate_per_s", "input_tokens", "output_tokens"):
+        fields.raw(name, None)
+    fields.done()
+    return load
+
+
+def _load_to_dict(load: ServingLoad) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "trace": load.trace,
+            "rate_per_s": load.rate_per_s,
+            "input_tokens": load.input_tokens,
+            "output_tokens": load.output_tokens,
+        }
+    ) | {"requests": load.requests, "seed": load.seed}
+
+
+def _goals(fields: Fields) -> tuple[Goal, ...]:
+    found = []
+    for name, limit in fields.items().items():
+        if isinstance(limit, bool) or not isinstance(limit, (int, float, str)):
+            raise InputError(f"'{limit}' is not a duration", where=fields.spot(name))
+        found.append(goal(name, limit, fields.spot("")))
+    return tuple(found)
+
+
+def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None and value not in ("", {}, [])}
+
+
+def _plain(value: Any) -> Any:
+    """Mappings, sequences, NumPy scalars and estimates as values that YAML and JSON hold."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value

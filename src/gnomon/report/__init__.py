@@ -1,0 +1,33 @@
+"""Answers as text: the answer first, then why, then what to do next.
+
+A report is made from the JSON of an answer, so a saved one reads the same as a fresh one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from gnomon.report.text import Style
+
+REPORTS = {
+    "gnomon.predict/1": "gnomon.report.predict",
+    "gnomon.fit/1": "gnomon.report.fit",
+    "gnomon.simulate.serve/1": "gnomon.report.serve",
+    "gnomon.plan.serve/1": "gnomon.report.plan",
+    "gnomon.verify/1": "gnomon.report.verify",
+    "gnomon.launch/1": "gnomon.report.launch",
+    "gnomon.explain/1": "gnomon.report.explain",
+    "gnomon.history/1": "gnomon.report.history",
+    "gnomon.calibrate/1": "gnomon.report.calibrate",
+    "gnomon.chips/1": "gnomon.report.chips",
+    "gnomon.models/1": "gnomon.report.models",
+}
+"""Each module has `render(payload, style)`, which gives the text."""
+
+
+def render(payload: Mapping[str, Any], *, colour: bool = False) -> str:
+    """The text of an answer, told by its schema."""
+    text: str = import_module(REPORTS[payload["schema"]]).render(payload, Style(colour))
+    return text

@@ -1,0 +1,26 @@
+"""The text of `gnomon launch` where nothing is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gnomon.report.text import Style, next_steps, words
+
+
+def render(payload: Mapping[str, Any], style: Style) -> str:
+    lines = [style.strong(payload["title"])]
+    if payload["why_not"]:
+        lines.append(f"  not started: {payload['why_not']}")
+    lines += ["  it would run:", *_commands(payload)]
+    lines += [f"  note: {note}" for note in payload["notes"]]
+    lines += [f"  left to you: {line}" for line in payload["not_expressed"]]
+    plan = payload["plan"] or "last"
+    steps = (words("gnomon", "export", plan, "--out", "deploy"), words("gnomon", "export", plan, "--to", "kubernetes"))
+    return "\n".join([*lines, "", *next_steps(*steps)])
+
+
+def _commands(payload: Mapping[str, Any]) -> list[str]:
+    several = any(payload["nodes"])
+    placed = zip(payload["nodes"], payload["commands"], strict=True)
+    return [f"    {f'node {node}: ' if several else ''}{command}" for node, command in placed]

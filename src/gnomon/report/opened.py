@@ -1,0 +1,301 @@
+"""An answer's JSON as a tree of nodes, down to formulas and sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnomon import catalog
+from gnomon.errors import InputError, UnknownNameError
+from gnomon.report.text import digits, gib, scaled
+from gnomon.spec import Chip
+from gnomon.units import format_bytes, format_count, format_duration, format_money
+
+Payload = Mapping[str, Any]
+Step = Callable[[Mapping[str, Any], int, int], Payload | None]
+"""Predicts one decode step of a deployment at a batch and a context."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One number, how it is made and where it comes from. `level`: metric, phase, operator or part."""
+
+    name: str
+    level: str
+    shown: str
+    formula: str = ""
+    provenance: str = ""
+    source: str = ""
+    parts: tuple[Node, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in ("name", "level", "shown", "formula", "provenance", "source")}
+        return plain | {"parts": [part.to_dict() for part in self.parts]}
+
+
+def opened(kind: str, payload: Payload, step: Step) -> tuple[Node, ...]:
+    """The metrics of an answer. `step` opens what stands behind a served token."""
+    openers = {
+        "predict": _prediction,
+        "fit": _fit,
+        "simulate.serve": lambda p: _served(p, step),
+        "plan.serve": lambda p: _planned(p, step),
+        "verify": _verified,
+    }
+    if kind not in openers:
+        what = kind or "this file"
+        raise InputError(f"'{what}' is no answer that can be opened", hint=f"Known: {', '.join(openers)}.")
+    try:
+        return openers[kind](payload)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(f"the answer is damaged: {error!r}") from None
+
+
+def _prediction(payload: Payload) -> tuple[Node, ...]:
+    time, seconds = payload["time_s"], float(payload["time_s"]["value"])
+    usd, joules = float(payload["cost_usd"]["value"]), float(payload["energy_j"]["value"])
+    used = float(payload["memory_bytes"]["value"])
+    return (
+        _metric("time", format_duration(seconds), "the phase below, one step", time, (_phase(payload),)),
+        _metric("memory", f"{gib(used)} GiB", "sum of its parts on one chip", payload["memory_bytes"], _sizes(payload)),
+        _metric("energy", f"{digits(joules)} J", f"power over {format_duration(seconds)}", payload["energy_j"]),
+        _metric(
+            "cost",
+            format_money(usd),
+            f"{format_money(usd / seconds * 3600) if seconds else '-'}/h for {format_duration(seconds)}",
+            payload["cost_usd"],
+        ),
+    )
+
+
+def _metric(name: str, shown: str, formula: str, estimate: Payload, parts: tuple[Node, ...] = ()) -> Node:
+    return Node(
+        name=name,
+        level="metric",
+        shown=shown,
+        formula=formula,
+        provenance=str(estimate.get("provenance", "")),
+        source=str(estimate.get("source", "")),
+        parts=parts,
+    )
+
+
+def _phase(payload: Payload) -> Node:
+    inputs = payload["inputs"]
+    chip = _chip(str(inputs.get("on", "")))
+    rows = sorted(payload["breakdown"], key=lambda row: -float(row["time_s"]["value"]))
+    total = float(payload["time_s"]["value"])
+    operators = tuple(_operator(row, total, chip, str(inputs.get("dtype") or "bf16")) for row in rows)
+    name = str(inputs.get("phase", "step"))
+    return Node(
+        name=name,
+        level="phase",
+        shown=format_duration(total),
+        formula=f"sum of {len(operators)} operators, most first",
+        parts=operators,
+    )
+
+
+def _operator(row: Payload, total: float, chip: Chip | None, dtype: str) -> Node:
+    time = row["time_s"]
+    seconds = float(time["value"])
+    share = f", {seconds / total:.0%}" if total else ""
+    return Node(
+        name=str(row["op"]),
+        level="operator",
+        shown=f"{format_duration(seconds)}{share}, bound by {row['bound']}",
+        formula=f"{row['count']} x {format_duration(seconds / max(1, int(row['count'])))}",
+        provenance=str(time["provenance"]),
+        source=str(time["source"]),
+        parts=tuple(_against_data_sheet(row, seconds, chip, dtype)),
+    )
+
+
+def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: str) -> list[Node]:
+    """Bytes and operations with the time the data sheet would give them: how far from the roof."""
+    if chip is None:
+        return []
+    rate = chip.rates_flops.get(dtype, 0.0)
+    roofs = (
+        ("memory", "B", float(row["bytes"]), chip.memory_bandwidth_bytes_s, "memory_bandwidth_bytes_s"),
+        ("arithmetic", "FLOP", float(row["flops"]), rate, f"rates_flops.{dtype}"),
+    )
+    parts = []
+    for name, unit, work, peak, key in roofs:
+        if work > 0 and peak > 0:
+            least = work / peak
+            reached = f"; the estimate reaches {least / seconds:.0%} of that" if seconds > 0 else ""
+            parts.append(
+                Node(
+                    name=name,
+                    level="part",
+                    shown=scaled(work, unit),
+                    formula=f"at the data sheet's {scaled(peak, unit)}/s {format_duration(least)}{reached}",
+                    provenance="formula",
+                    source=chip.sources.get(key, ""),
+                )
+            )
+    return parts
+
+
+def _chip(on: str) -> Chip | None:
+    try:
+        return catalog.chip(on.partition(":")[0])
+    except UnknownNameError:
+        return None
+
+
+def _sizes(payload: Payload) -> tuple[Node, ...]:
+    parts = payload.get("memory_parts", payload.get("parts", {}))
+    return tuple(Node(name=name, level="part", shown=f"{gib(float(size))} GiB") for name, size in parts.items())
+
+
+def _fit(payload: Payload) -> tuple[Node, ...]:
+    usable, total = float(payload["usable_bytes"]), float(payload["total_bytes"])
+    memory = Node(
+        name="memory",
+        level="metric",
+        shown=f"{gib(usable)} of {gib(total)} GiB usable",
+        formula="weights, activations and runtime first; the cache takes the rest",
+        parts=_sizes(payload),
+    )
+    tokens = Node(
+        name="cache",
+        level="metric",
+        shown=f"{format_count(payload['kv_tokens'])} tokens",
+        formula=f"{format_count(payload['kv_blocks'])} blocks of {format_bytes(_block(payload))}",
+    )
+    return memory, tokens
+
+
+def _block(payload: Payload) -> float:
+    blocks = int(payload["kv_blocks"])
+    return float(payload["parts"].get("kv", 0.0)) / blocks if blocks > 0 else 0.0
+
+
+def _served(payload: Payload, step: Step) -> tuple[Node, ...]:
+    inputs = payload["inputs"]
+    ttft, waiting = payload["ttft_s"]["mean"], payload["queue_s"]["mean"]
+    tpot = payload["tpot_s"]["mean"]
+    decodes = float(payload["output_tokens_per_s"]) * (tpot or 0.0)
+    context = int((inputs.get("input") or 1024) + (inputs.get("output") or 256) / 2)
+    return (
+        Node(
+            name="TTFT",
+            level="metric",
+            shown=f"mean {_time(ttft)}, p90 {_time(payload['ttft_s']['p90'])}",
+            formula="waiting + the steps of the prompt + delivery",
+            parts=(
+                Node(name="waiting", level="part", shown=_time(waiting), formula="arrival to the first step"),
+                Node(
+                    name="prompt and delivery",
+                    level="part",
+                    shown=_time(ttft - waiting if None not in (ttft, waiting) else None),
+                    formula="TTFT less waiting",
+                ),
+            ),
+        ),
+        _tpot(payload["tpot_s"], _deployed(inputs), max(1, round(decodes)), context, step),
+        _throughput(payload),
+    )
+
+
+def _tpot(times: Payload, deployment: Mapping[str, Any], batch: int, context: int, step: Step) -> Node:
+    typical = step(deployment, batch, context)
+    parts = (_phase(typical),) if typical else ()
+    return Node(
+        name="TPOT",
+        level="metric",
+        shown=f"mean {_time(times['mean'])}, p90 {_time(times['p90'])}",
+        formula=f"decode steps, lengthened by prompts beside them; typical: {batch:,} sequences at context {context:,}",
+        provenance="simulated",
+        parts=parts,
+    )
+
+
+def _throughput(payload: Payload) -> Node:
+    return Node(
+        name="throughput",
+        level="metric",
+        shown=f"{format_count(payload['output_tokens_per_s'])} output tokens/s",
+        formula=f"busy {float(payload['busy_fraction']):.0%} of {format_duration(payload['makespan_s'])} "
+        f"in {format_count(payload['steps'])} steps",
+        provenance="simulated",
+    )
+
+
+def _deployed(inputs: Payload) -> dict[str, Any]:
+    names = ("model", "on", "dtype", "engine", "tp", "settings")
+    return {name: inputs[name] for name in names if inputs.get(name) is not None}
+
+
+def _planned(payload: Payload, step: Step) -> tuple[Node, ...]:
+    best, plan = payload["best"], payload["best"]["plan"]
+    load, replicas = plan.get("load") or {}, int(plan["replicas"])
+    tp = int(plan["strategy"]["tp"])
+    engine = plan["engine"]
+    deployment = {
+        "model": plan["model"],
+        "on": f"{plan['chip']}:{tp}",
+        "dtype": plan["dtype"],
+        "tp": tp,
+        "engine": f"{engine['name']}@{engine['version']}" if engine.get("version") else engine["name"],
+        "settings": dict(engine.get("settings") or {}),
+    }
+    decodes = float(best["output_tokens_per_s"]) / replicas * float(best["tpot_s"].get("mean") or 0.0)
+    context = int((load.get("input_tokens") or 1024) + (load.get("output_tokens") or 256) / 2)
+    return (
+        _choice(payload),
+        _tpot(best["tpot_s"], deployment, max(1, round(decodes)), context, step),
+        Node(
+            name="cost",
+            level="metric",
+            shown=f"{format_money(best['usd_per_mtok'])}/Mtok",
+            formula=f"{format_money(best['usd_h'])}/h over {format_count(best['output_tokens_per_s'])} output tokens/s",
+            source=_price_source(str(plan["chip"])),
+        ),
+    )
+
+
+def _choice(payload: Payload) -> Node:
+    best, runner_up = payload["best"], payload.get("runner_up") or {}
+    goals = [
+        Node(name=name, level="part", shown=f"{float(margin):.0%} of the goal to spare")
+        for name, margin in (best.get("margin") or {}).items()
+        if isinstance(margin, (int, float))
+    ]
+    rejected = [
+        Node(name="not chosen", level="part", shown=f"{format_count(count)} plans", formula=str(reason))
+        for reason, count in (payload.get("rejected") or {}).items()
+    ]
+    second = []
+    if runner_up.get("why"):
+        label = str(runner_up.get("label", ""))
+        second.append(Node(name="runner-up", level="part", shown=label, formula=str(runner_up["why"])))
+    return Node(
+        name="plan",
+        level="metric",
+        shown=str(best["label"]),
+        formula=f"best of {format_count(payload['plans_considered'])}; binding: {payload['binding'] or 'nothing'}",
+        parts=tuple(goals + second + rejected),
+    )
+
+
+def _price_source(chip: str) -> str:
+    found = _chip(chip)
+    return found.sources.get("price_usd_h", "") if found else ""
+
+
+def _verified(payload: Payload) -> tuple[Node, ...]:
+    nodes = []
+    for part in payload["parts"]:
+        figures = {key: value for key, value in part.items() if isinstance(value, (int, float))}
+        name = next((str(value) for value in part.values() if isinstance(value, str)), "part")
+        shown = ", ".join(f"{key} {digits(float(value))}" for key, value in figures.items())
+        nodes.append(Node(name=name, level="metric", shown=shown, provenance="measured"))
+    return tuple(nodes)
+
+
+def _time(value: float | None) -> str:
+    return "-" if value is None else format_duration(value)

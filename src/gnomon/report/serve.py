@@ -1,0 +1,66 @@
+"""The text of `gnomon simulate serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gnomon.report.text import Style, flag, next_steps, plural, table, words
+from gnomon.units import format_count, format_duration, format_money
+
+METRICS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end", "queue_s": "waiting"}
+STATISTICS = ("mean", "p50", "p90", "p99")
+
+
+def render(payload: Mapping[str, Any], style: Style) -> str:
+    return "\n".join(
+        [style.strong(payload["title"]), "", *_answer(payload, style), "", *_times(payload, style), ""]
+        + [*_why(payload), "", *_next(payload)]
+    )
+
+
+def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
+    requests, span = int(payload["requests"]), float(payload["makespan_s"])
+    figures = [
+        style.strong(f"{format_count(payload['output_tokens_per_s'])} output tokens/s"),
+        f"TTFT p90 {_seconds(payload['ttft_s'].get('p90'))}",
+        f"TPOT p90 {_seconds(payload['tpot_s'].get('p90'))}",
+        f"{format_money(payload['usd_per_mtok'])}/Mtok",
+    ]
+    return [f"  {'      '.join(figures)}", f"  {plural(requests, 'request')} in {format_duration(span)}"]
+
+
+def _times(payload: Mapping[str, Any], style: Style) -> list[str]:
+    rows: list[tuple[str, ...]] = [("", *STATISTICS)]
+    for key, name in METRICS.items():
+        rows.append((name, *(_seconds(payload[key].get(statistic)) for statistic in STATISTICS)))
+    lines = table(rows, "<>>>>")
+    return [style.faint(lines[0]), *lines[1:]]
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None or value != value else format_duration(value)
+
+
+def _why(payload: Mapping[str, Any]) -> list[str]:
+    busy = f"busy {float(payload['busy_fraction']):.0%} of the time over {format_count(payload['steps'])} steps"
+    blocks, peak = int(payload["kv_blocks"]), int(payload["peak_kv_blocks"])
+    share = f"{peak / blocks:.0%}" if blocks else "none"
+    cache = f"at most {share} of the KV cache in use ({peak:,} of {blocks:,} blocks)"
+    lost = int(payload["preemptions"])
+    energy = f"{float(payload['energy_j']) / 3600:,.1f} Wh, {format_money(payload['cost_usd'])}"
+    return [
+        f"  {busy}",
+        f"  {cache}" + (f"; {plural(lost, 'request')} thrown out and run again" if lost else ""),
+        f"  {energy} in all",
+    ]
+
+
+def _next(payload: Mapping[str, Any]) -> list[str]:
+    inputs = payload["inputs"]
+    load: list[Any] = [*flag("--trace", inputs.get("trace")), *flag("--rate", inputs.get("rate"))]
+    load += [*flag("--input", inputs.get("input")), *flag("--output", inputs.get("output"))]
+    chip = str(inputs["on"]).partition(":")[0]
+    goals = ("--slo", "ttft_p90=1s,tpot_p90=50ms")
+    plan = words("gnomon", "plan", "serve", inputs["model"], "--fleet", f"{chip}:8", *load, *goals)
+    return next_steps("gnomon explain last", plan)

@@ -1,0 +1,97 @@
+"""Building blocks of plain text reports: tables, bands, next steps, and emphasis where a terminal can show it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gnomon.units import format_duration
+
+INDENT = "  "
+GAP = "   "
+_SCALES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Emphasis as terminal codes, or nothing at all."""
+
+    colour: bool = False
+
+    def strong(self, text: str) -> str:
+        return self._code("1", text)
+
+    def faint(self, text: str) -> str:
+        return self._code("2", text)
+
+    def good(self, text: str) -> str:
+        return self._code("32", text)
+
+    def bad(self, text: str) -> str:
+        return self._code("31", text)
+
+    def _code(self, code: str, text: str) -> str:
+        return f"\033[{code}m{text}\033[0m" if self.colour and text else text
+
+
+def table(rows: Sequence[Sequence[str]], align: str) -> list[str]:
+    """Rows as lines of aligned columns; `align` has one of `<` and `>` a column."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(align))]
+    columns = list(zip(align, widths, strict=True))
+    lines = []
+    for row in rows:
+        cells = [f"{cell:{side}{width}}" for cell, (side, width) in zip(row, columns, strict=True)]
+        lines.append((INDENT + GAP.join(cells)).rstrip())
+    return lines
+
+
+def band(estimate: Mapping[str, Any]) -> str:
+    """`(5.9 to 6.7, 90%)` in the unit of the value, which is not repeated; nothing for an exact number."""
+    low, high, value = (float(estimate[name]) for name in ("low", "high", "value"))
+    if low == high:
+        return ""
+    scale = _SCALES.get(format_duration(value).rpartition(" ")[2], 1.0)
+    return f"({digits(low / scale)} to {digits(high / scale)}, 90%)"
+
+
+def digits(value: float, count: int = 3) -> str:
+    """Some significant digits, no exponent: `0.0123`, `5.93`, `141`, `5,080`."""
+    if not value or abs(value) >= 10 ** (count - 1):
+        return f"{value:,.0f}"
+    text = f"{value:.{count}g}"
+    return text if "e" not in text else f"{value:.10f}".rstrip("0")
+
+
+def gib(size: float) -> str:
+    """GiB without its unit, for lists that name it once."""
+    return f"{size / 1024**3:,.1f}"
+
+
+def scaled(value: float, unit: str) -> str:
+    """Powers of 1000: `4.8 TB/s`, `989 TFLOP/s`, `1.88 GB`."""
+    for prefix, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= scale:
+            return f"{digits(value / scale)} {prefix}{unit}"
+    return f"{digits(value)} {unit}"
+
+
+def next_steps(*commands: str) -> list[str]:
+    """The last lines of a report: commands that work when they are pasted."""
+    return [f"{INDENT}{'next: ' if index == 0 else '      '}{command}" for index, command in enumerate(commands)]
+
+
+def words(*parts: Any) -> str:
+    """A command line, quoted where a shell needs it; empty parts are left out."""
+    shown = [f"{part:g}" if isinstance(part, float) else str(part) for part in parts if part not in (None, "")]
+    return shlex.join(shown)
+
+
+def flag(name: str, value: Any, default: Any = None) -> Iterable[Any]:
+    """`--name value`, or nothing when it has its default."""
+    return () if value is None or value == default else (name, value)
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,58 @@
+"""A simulated run as files: the times of every request, and every step for a trace viewer."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "first_token_s", "finish_s")
+_MICROSECONDS = 1e6
+
+
+def write_requests(run: Any, file: TextIO) -> None:
+    """CSV of a `ServingRun`, one line a request, in seconds on the clock of the arrivals."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    requests = run.requests
+    columns = (
+        requests.arrival_s.tolist(),
+        requests.input_tokens.tolist(),
+        requests.output_tokens.tolist(),
+        run.first_token_s.tolist(),
+        run.finish_s.tolist(),
+    )
+    writer.writerows(zip(*columns, strict=True))
+
+
+def write_steps(steps: Iterable[Any], file: TextIO, title: str) -> None:
+    """The Chrome trace format, which ui.perfetto.dev opens: one slice a step, and counters beside them."""
+    file.write('{"displayTimeUnit": "ms", "otherData": ')
+    file.write(json.dumps({"title": title}))
+    file.write(', "traceEvents": [\n')
+    file.write(json.dumps({"name": "process_name", "ph": "M", "pid": 1, "args": {"name": title}}))
+    for step in steps:
+        for event in _events(step):
+            file.write(",\n" + json.dumps(event))
+    file.write("\n]}\n")
+
+
+def _events(step: Any) -> Iterator[dict[str, Any]]:
+    start, end = step.start_s * _MICROSECONDS, step.end_s * _MICROSECONDS
+    prompt = sum(new for new, _ in step.chunks)
+    if prompt or step.decodes:
+        kind = "mixed" if prompt and step.decodes else "prefill" if prompt else "decode"
+        yield {
+            "name": kind,
+            "ph": "X",
+            "pid": 1,
+            "tid": 1,
+            "ts": start,
+            "dur": end - start,
+            "args": {"decodes": step.decodes, "prompt_tokens": prompt, "cached_tokens": step.decode_context},
+        }
+        running = {"decodes": step.decodes, "prompts": len(step.chunks)}
+        yield {"name": "sequences", "ph": "C", "pid": 1, "ts": start, "args": running}
+    for request in step.preempted:
+        yield {"name": "preempted", "ph": "i", "s": "p", "pid": 1, "tid": 1, "ts": start, "args": {"request": request}}

@@ -1,0 +1,127 @@
+"""What the search speaks of: families of plans, what is known of one before it runs, and what its run came to.
+
+The search is handed an `Evaluator` and knows neither chips, engines nor simulators. Times in seconds,
+rates in requests a second, prices in dollars an hour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from gnomon.spec import Goal
+
+Key = tuple[float, ...]
+"""Lower is better, first figure first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Plans that differ only in the number of equal replicas."""
+
+    chip: str
+    tp: int
+    dtype: str
+    dtype_rank: int
+    """0 for the number format that is preferred where it costs no more, and so on."""
+    settings: tuple[tuple[str, int], ...]
+    usd_h: float
+    """Price of one replica."""
+    most: int
+    """Replicas there are chips for."""
+    order: int
+    """Its place in the space; the last word in a tie."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One plan. Requests are dealt to its replicas in turn, so that each serves an equal share."""
+
+    family: Family
+    replicas: int
+
+    @property
+    def chips(self) -> int:
+        return self.replicas * self.family.tp
+
+    @property
+    def usd_h(self) -> float:
+        return self.replicas * self.family.usd_h
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What no schedule of a family's engine can beat.
+
+    `floors_s` has the least value of each goal's figure, `e2e_s` the least mean time of a request,
+    `rate_per_s` the most requests a second that one replica can keep up with, `watts` the least power
+    one replica draws.
+    """
+
+    floors_s: Mapping[str, float]
+    e2e_s: float
+    rate_per_s: float
+    watts: float = 0.0
+
+
+class Level(StrEnum):
+    """How much of the load a plan is judged on."""
+
+    SEARCH = "search"
+    """A sample, given up as soon as the goals are certainly missed."""
+    SAMPLE = "sample"
+    """The same sample to its end."""
+    FULL = "full"
+    """All of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """A plan under a load. `values_s` has the figure of each goal.
+
+    `partial` says that the plan was given up early: its figures are then at least these.
+    """
+
+    plan: Candidate
+    rate_per_s: float
+    values_s: Mapping[str, float]
+    grows: bool
+    """Requests come in faster than they are served; see `gnomon.search.judge.backlog_grows`."""
+    e2e_s: float
+    wh_per_mtok: float
+    partial: bool = False
+    detail: Any = None
+
+    def worst(self, goals: tuple[Goal, ...]) -> tuple[Goal | None, float]:
+        """The goal nearest to its limit, or furthest beyond it, and the share of the limit used."""
+        worst: tuple[Goal | None, float] = (None, 0.0)
+        for goal in goals:
+            share = share_of(self.values_s[goal.name], goal.limit_s)
+            if worst[0] is None or share > worst[1]:
+                worst = (goal, share)
+        return worst
+
+    def meets(self, goals: tuple[Goal, ...]) -> bool:
+        return not self.grows and self.worst(goals)[1] <= 1
+
+
+def share_of(value_s: float, limit_s: float) -> float:
+    """A figure nobody has (the time a token of requests with one token) meets its goal."""
+    return 0.0 if math.isnan(value_s) else value_s / limit_s
+
+
+class Evaluator(Protocol):
+    """Answers for plans. Two laws are relied on: a plan with more replicas meets every goal that it meets
+    with fewer, and a plan that holds a rate holds every lower one."""
+
+    def fits(self, family: Family) -> bool:
+        """Whether one replica has memory for the model and for the longest request."""
+
+    def bounds(self, family: Family) -> Bounds:
+        """Bounds of a family that fits."""
+
+    def evaluate(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:
+        """The plan under the load at a rate of requests over all replicas."""

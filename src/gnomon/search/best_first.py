@@ -1,0 +1,196 @@
+"""The search: drop what does not fit, bound the rest, run what could still win, best hopes first.
+
+It is exact: as far as the bounds and the laws of `Evaluator` hold, the answer is the plan that running
+every plan would have found. The winner of the search is run once more on the full load; if it misses its goals
+there, it is out, and the search goes on with what it knows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score
+from gnomon.search.objectives import Job, Objective
+from gnomon.search.rate import highest
+from gnomon.spec import Goal
+
+Progress = Callable[[int, int], None]
+"""Called with the plans decided so far and the plans there are."""
+
+NO_MEMORY = "does not fit in memory"
+TOO_SLOW = "cannot keep up with the load"
+GROWING = "queue grows without end when simulated"
+BEATEN = "cannot beat the best"
+FULL_TOLERANCE = 0.03
+"""Of a highest rate that must be found on the full load, where a run takes ten times as long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The outcome: the best plan on the full load (None where no plan meets the goals) and what was learned."""
+
+    best: Score | None
+    scores: tuple[Score, ...]
+    """Every plan that ran, at the rate it was judged by, in the order of the first run."""
+    bounds: dict[Family, Bounds]
+    """Families that fit."""
+    considered: int
+    fit: int
+    rejected: dict[str, int]
+
+    @property
+    def simulated(self) -> int:
+        return len({score.plan for score in self.scores})
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """Runs each plan once at each rate, and remembers."""
+
+    evaluator: Evaluator
+    job: Job
+    seen: dict[tuple[Candidate, float], Score] = field(default_factory=dict)
+    barred: dict[Candidate, Score] = field(default_factory=dict)
+    """Plans that missed their goals on the full load."""
+
+    def run(self, plan: Candidate, rate_per_s: float) -> Score:
+        if plan in self.barred:
+            return self.barred[plan]
+        key = (plan, rate_per_s)
+        if key not in self.seen:
+            self.seen[key] = self.evaluator.evaluate(plan, rate_per_s, Level.SEARCH)
+        return self.seen[key]
+
+    def run_in_full(self, plan: Candidate, rate_per_s: float) -> Score:
+        return self.evaluator.evaluate(plan, rate_per_s, Level.FULL)
+
+    def judged(self) -> tuple[Score, ...]:
+        """One score a plan: at the highest rate that meets the goals, or else at the lowest."""
+        chosen: dict[Candidate, Score] = {}
+        for score in self.seen.values():
+            if score.plan in self.barred:
+                chosen[score.plan] = self.barred[score.plan]
+                continue
+            other = chosen.setdefault(score.plan, score)
+            sign = 1 if score.meets(self.job.goals) else -1
+            known = 1 if other.meets(self.job.goals) else -1
+            if (sign, sign * score.rate_per_s) > (known, known * other.rate_per_s):
+                chosen[score.plan] = score
+        return tuple(chosen.values())
+
+
+def search(
+    families: Iterable[Family],
+    evaluator: Evaluator,
+    objective: Objective,
+    job: Job,
+    *,
+    progress: Progress | None = None,
+) -> Found:
+    """The best plan of all families and all their numbers of replicas."""
+    space = list(families)
+    considered = sum(family.most for family in space)
+    fitting = [family for family in space if evaluator.fits(family)]
+    bounds = {family: evaluator.bounds(family) for family in fitting}
+    hopeful = [f for f in fitting if missed_by_bound(bounds[f], job.goals) is None]
+    hopeful = [f for f in hopeful if job.replicas(bounds[f]) <= f.most]
+    hopeful.sort(key=lambda f: objective.bound(f, bounds[f], job))
+    ledger = _Ledger(evaluator, job)
+    best = _confirmed(hopeful, bounds, objective, ledger, _Meter(progress, considered))
+    scores = ledger.judged()
+    return Found(
+        best=best,
+        scores=scores,
+        bounds=bounds,
+        considered=considered,
+        fit=sum(family.most for family in fitting),
+        rejected=_fates(space, bounds, job, scores),
+    )
+
+
+def missed_by_bound(bounds: Bounds, goals: tuple[Goal, ...]) -> Goal | None:
+    """The goal that a request misses even when it has a replica to itself."""
+    beyond = [goal for goal in goals if bounds.floors_s[goal.name] > goal.limit_s]
+    return max(beyond, key=lambda goal: bounds.floors_s[goal.name] / goal.limit_s, default=None)
+
+
+@dataclass(slots=True)
+class _Meter:
+    report: Progress | None
+    total: int
+    done: int = 0
+
+    def at(self, share: float) -> None:
+        done = int(share * self.total)
+        if self.report is not None and done > self.done:
+            self.done = done
+            self.report(done, self.total)
+
+
+def _confirmed(
+    hopeful: list[Family], bounds: dict[Family, Bounds], objective: Objective, ledger: _Ledger, meter: _Meter
+) -> Score | None:
+    """The best plan that also meets the goals on the full load."""
+    while True:
+        best = _best(hopeful, bounds, objective, ledger, meter)
+        if best is None:
+            return None
+        full = objective.confirm(best, ledger.job, ledger.run_in_full)
+        if full.meets(ledger.job.goals):
+            meter.at(1.0)
+            return full
+        ledger.barred[best.plan] = full
+
+
+def _best(
+    hopeful: list[Family], bounds: dict[Family, Bounds], objective: Objective, ledger: _Ledger, meter: _Meter
+) -> Score | None:
+    best: Score | None = None
+    job = ledger.job
+    for place, family in enumerate(hopeful):
+        if best is not None and objective.bound(family, bounds[family], job) >= objective.key(best, job):
+            break  # sorted by bound: no later family can do better
+        score = objective.best_of(family, bounds[family], job, best, ledger.run)
+        if score is not None and (best is None or objective.key(score, job) < objective.key(best, job)):
+            best = score
+        meter.at((place + 1) / (len(hopeful) + 1))
+    return best
+
+
+def _fates(space: list[Family], bounds: dict[Family, Bounds], job: Job, scores: tuple[Score, ...]) -> dict[str, int]:
+    """How many plans were lost to what; with the plans that met the goals they add up to all."""
+    fates: Counter[str] = Counter()
+    for family in space:
+        if family not in bounds:
+            fates[NO_MEMORY] += family.most
+        elif (goal := missed_by_bound(bounds[family], job.goals)) is not None:
+            fates[f"cannot meet {goal.name}"] += family.most
+        else:
+            few = min(family.most, job.replicas(bounds[family]) - 1)
+            fates[TOO_SLOW] += few
+            fates[BEATEN] += family.most - few
+    for score in scores:
+        fates[BEATEN] -= 1
+        if not score.meets(job.goals):
+            fates[miss_name(score, job.goals)] += 1
+    return {name: count for name, count in fates.items() if count}
+
+
+def miss_name(score: Score, goals: tuple[Goal, ...]) -> str:
+    """Why a plan that ran is out."""
+    goal, share = score.worst(goals)
+    return f"misses {goal.name} when simulated" if goal is not None and share > 1 else GROWING
+
+
+def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: Job) -> float:
+    """The highest rate at which a plan that meets its goals still does: on a sample, then on the full load."""
+
+    def holds(level: Level) -> Callable[[float], bool]:
+        return lambda rate_per_s: evaluator.evaluate(score.plan, rate_per_s, level).meets(job.goals)
+
+    most = highest(holds(Level.SEARCH), score.rate_per_s, score.plan.replicas * bounds.rate_per_s)
+    if most == score.rate_per_s or holds(Level.FULL)(most):
+        return most
+    return highest(holds(Level.FULL), score.rate_per_s, most, FULL_TOLERANCE)

@@ -1,0 +1,211 @@
+"""What no schedule can beat, read off the cost of single steps.
+
+Two things are assumed of a step's cost: more work in a step never takes less time, and time grows no
+slower than in a straight line with the decodes and prompt tokens beyond the first (`SLACK` leaves room
+for the small dents that tiles and captured sizes make in that line).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.search.base import Bounds
+from gnomon.search.judge import QUANTILES
+from gnomon.spec import Goal, Requests, ServingLimits
+
+Floats = NDArray[np.float64]
+
+SLACK = 1.05
+BINS = 16
+"""Equal shares of the requests over which a mean is bounded, each by its shortest."""
+
+
+class Curve(Protocol):
+    """Seconds of a decode step over the cached tokens a sequence; see `gnomon.cost.step.Curve`."""
+
+    @property
+    def context(self) -> NDArray[np.int64]: ...
+    @property
+    def seconds(self) -> Floats: ...
+
+
+class StepCost(Protocol):
+    """See `gnomon.cost.step.StepCost`."""
+
+    def decode_curve(self, sequences: int) -> Curve: ...
+    def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """The lengths of a load's requests, as the bounds need them; each array is sorted."""
+
+    inputs: NDArray[np.int64]
+    outputs: NDArray[np.int64]
+    decoded_inputs: NDArray[np.int64]
+    """Prompts of the requests that ask for more than one token."""
+    decode_context: float
+    """Cached tokens of a decode, on average over all decodes."""
+
+    @classmethod
+    def of(cls, requests: Requests) -> Demand:
+        later = requests.output_tokens - 1.0
+        cached = float((requests.input_tokens * later + later * (later - 1) / 2).sum())
+        return cls(
+            np.sort(requests.input_tokens),
+            np.sort(requests.output_tokens),
+            np.sort(requests.input_tokens[requests.output_tokens > 1]),
+            cached / max(1.0, float(later.sum())),
+        )
+
+    @cached_property
+    def mean_input(self) -> float:
+        return float(self.inputs.mean())
+
+    @cached_property
+    def mean_decodes(self) -> float:
+        """Decode steps of a request: the first token comes from the prompt."""
+        return float(self.outputs.mean()) - 1
+
+    def least(self, lengths: NDArray[np.int64], statistic: str) -> NDArray[np.int64]:
+        """Lengths whose mean time is at most the statistic of the times of all lengths, in a rising function."""
+        if statistic == "mean":
+            return lengths[(np.arange(BINS) * lengths.size) // BINS]
+        place = int(np.floor(QUANTILES[statistic] * (lengths.size - 1)))
+        return lengths[place : place + 1]
+
+
+@dataclass(frozen=True, eq=False)
+class StepTimes:
+    """Single steps of one cost, each worked out once however many budgets are tried on it."""
+
+    cost: StepCost
+    demand: Demand
+    _prompts: dict[tuple[int, int], float] = field(default_factory=dict)
+    _steps: dict[tuple[int, int], float] = field(default_factory=dict)
+    _curves: dict[int, Curve] = field(default_factory=dict)
+
+    def prompt_s(self, tokens: int, budget: int) -> float:
+        """A prompt alone, in chunks of at most `budget` tokens."""
+        key = (tokens, min(tokens, budget))
+        if key not in self._prompts:
+            starts = range(0, tokens, budget)
+            self._prompts[key] = sum(self.cost.mixed(0, 0, [(min(budget, tokens - at), at)]) for at in starts)
+        return self._prompts[key]
+
+    def decode_s(self, sequences: int, context: float) -> float:
+        curve = self._curves.get(sequences)
+        if curve is None:
+            curve = self._curves[sequences] = self.cost.decode_curve(sequences)
+        return _along(curve, context)
+
+    def step_s(self, decodes: int, tokens: int) -> float:
+        """A step of decodes and prompt tokens of the load's mean lengths."""
+        key = (decodes, tokens)
+        if key not in self._steps:
+            context = self.demand.decode_context
+            if tokens:
+                self._steps[key] = self.cost.mixed(decodes, int(decodes * context), self._chunks(tokens))
+            else:
+                self._steps[key] = self.decode_s(decodes, context)
+        return self._steps[key]
+
+    def _chunks(self, tokens: int) -> list[tuple[int, int]]:
+        prompt = max(1, int(self.demand.mean_input))
+        if tokens < prompt:
+            return [(tokens, (prompt - tokens) // 2)]
+        return [(prompt, 0)] * (tokens // prompt) + ([(tokens % prompt, 0)] if tokens % prompt else [])
+
+
+def bounds(times: StepTimes, limits: ServingLimits, goals: Iterable[Goal], watts: float = 0.0) -> Bounds:
+    """Least times of a request served alone, and the most requests a second one replica keeps up with."""
+    return Bounds(
+        floors_s={goal.name: _floor(times, limits, goal.metric, goal.statistic) for goal in goals},
+        e2e_s=_floor(times, limits, "e2e", "mean"),
+        rate_per_s=most_requests_per_s(times, limits),
+        watts=watts,
+    )
+
+
+def _floor(times: StepTimes, limits: ServingLimits, metric: str, statistic: str) -> float:
+    demand, budget = times.demand, limits.max_step_tokens
+    fixed = limits.ingress_s + limits.egress_s
+    prompts = demand.least(demand.inputs, statistic)
+    first = fixed + float(np.mean([times.prompt_s(int(tokens), budget) for tokens in prompts]))
+    if metric == "ttft":
+        return first
+    if metric == "tpot":
+        decoded = demand.decoded_inputs
+        known = demand.least(decoded, statistic) if decoded.size else ()
+        return float(np.mean([times.decode_s(1, float(tokens)) for tokens in known])) if len(known) else 0.0
+    shortest = int(demand.inputs[0])
+    token = times.decode_s(1, float(shortest))
+    outputs = demand.least(demand.outputs, statistic)
+    whole = fixed + times.prompt_s(shortest, budget) + (float(outputs.mean()) - 1) * token
+    return max(first, whole)
+
+
+def most_requests_per_s(times: StepTimes, limits: ServingLimits) -> float:
+    """Requests a second beyond which the work of one replica grows faster than it is done.
+
+    A request brings some decodes D and prompt tokens C; a step of kind k does d_k and c_k of them in t_k
+    seconds. The least time a request costs is the linear program min sum x_k t_k with sum x_k d_k >= D and
+    sum x_k c_k >= C, whatever mixture of steps a scheduler finds. Its dual has two prices, u a decode
+    and v a prompt token: max u D + v C with u d_k + v c_k <= t_k for every kind.
+    """
+    demand = times.demand
+    decodes = _decode_sizes(limits, demand)
+    tokens = _token_sizes(limits.max_step_tokens)
+    kinds = [(d, c, times.step_s(d, c)) for d in decodes for c in tokens if d + c]
+    d, c, t = (np.array(column, float) for column in zip(*kinds, strict=True))
+    seconds = _least_seconds(d, c, t, demand.mean_decodes, demand.mean_input)
+    return SLACK / seconds
+
+
+def _least_seconds(d: Floats, c: Floats, t: Floats, decodes: float, prompt: float) -> float:
+    """The dual over its one free price: concave and piecewise linear, so its best lies where slopes change."""
+    with_decodes = d > 0
+    ceiling = float(np.min(t[c > 0] / c[c > 0]))
+    if decodes <= 0:
+        return ceiling * prompt
+    low, high = 0.0, ceiling
+    dd, dc, dt = d[with_decodes], c[with_decodes], t[with_decodes]
+
+    def value(price: float) -> float:
+        return float(np.min((dt - price * dc) / dd)) * decodes + price * prompt
+
+    for _ in range(60):
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        if value(left) < value(right):
+            low = left
+        else:
+            high = right
+    return max(value(low), value(high))
+
+
+def _decode_sizes(limits: ServingLimits, demand: Demand) -> list[int]:
+    """Powers of two up to what places and cache hold on average; the cache holds what was decoded so far."""
+    cache_tokens = limits.kv_blocks * limits.block_tokens
+    held = int(cache_tokens / max(1.0, demand.decode_context))
+    most = max(1, min(limits.max_sequences, held, limits.max_step_tokens))
+    return [0, *(2**power for power in range(most.bit_length()) if 2**power < most), most]
+
+
+def _token_sizes(budget: int) -> list[int]:
+    """Halvings of the budget. Decodes are let in beside a full budget, which errs on the safe side."""
+    return [0, *sorted({max(1, budget >> shift) for shift in range(8)})]
+
+
+def _along(curve: Curve, context: float) -> float:
+    """A curve at a context; beyond its last point the last slope goes on."""
+    x, y = curve.context, curve.seconds
+    if x.size > 1 and context > x[-1]:
+        slope = (y[-1] - y[-2]) / (x[-1] - x[-2])
+        return float(y[-1] + slope * (context - x[-1]))
+    return float(np.interp(context, x, y))

@@ -1,0 +1,99 @@
+"""Verdicts on runs: is it lost already, does its queue grow without end, would other limits have changed it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.spec import Goal, ServingLimits
+
+Floats = NDArray[np.float64]
+
+QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+GROWTH = 0.02
+"""Share of the arriving requests that must stay behind before a queue counts as growing."""
+SIGMAS = 3.0
+STEADY = 1.25
+"""A load whose last quarter comes in faster than its second by more than this is no steady one."""
+
+
+def statistic(values: Floats, name: str) -> float:
+    """Mean or quantile; NaN entries have no say."""
+    known = values[~np.isnan(values)]
+    if not known.size:
+        return float("nan")
+    return float(known.mean() if name == "mean" else np.quantile(known, QUANTILES[name]))
+
+
+def lost_already(values_s: Floats, total: int, goal: Goal) -> bool:
+    """Whether a goal over `total` requests is missed whatever the rest brings, given those seen so far.
+
+    The rest is taken to need no time at all. Requests still to come can only delay those already
+    there, so a run of the first part alone shows times that are at most those of the whole run.
+    """
+    known = values_s[~np.isnan(values_s)]
+    if goal.statistic == "mean":
+        return float(known.sum()) > goal.limit_s * total
+    # np.quantile interpolates between the order statistics around this place.
+    at_or_above = total - int(np.floor(QUANTILES[goal.statistic] * (total - 1)))
+    return int(np.count_nonzero(known > goal.limit_s)) >= at_or_above
+
+
+def backlog_grows(arrival_s: Floats, finish_s: Floats) -> bool:
+    """Whether one replica falls behind a steady load, which a finite run would hide.
+
+    A request that arrives finds a number of others unfinished. Where the replica keeps up, that number
+    wanders around a level that is reached after about one request's time; where it does not, it rises
+    by the unserved share of every arrival, for ever. So the mean number found in the last quarter is held
+    against that of the second: their middles lie half the run apart. The rise counts when it is more
+    than `GROWTH` of the arrivals between and more than `SIGMAS` deviations of two Poisson counts.
+    Nothing is said of runs whose first quarter is over before early requests are, nor of loads that
+    speed up themselves (a trace with a late peak): there the bounds and the goals must do.
+    """
+    count = int(arrival_s.size)
+    quarter = count // 4
+    if quarter < 8:
+        return False
+    second, last = slice(quarter, 2 * quarter), slice(count - quarter, count)
+    early = slice(0, quarter // 2)
+    settled_s = float(np.median(finish_s[early] - arrival_s[early]))
+    speeds_up = float(np.ptp(arrival_s[second])) > STEADY * float(np.ptp(arrival_s[last]))
+    if speeds_up or arrival_s[quarter] - arrival_s[0] < settled_s:
+        return False
+    unfinished = np.arange(count) - np.searchsorted(np.sort(finish_s), arrival_s, side="right")
+    before, after = float(unfinished[second].mean()), float(unfinished[last].mean())
+    rise = after - before
+    return rise > GROWTH * count / 2 and rise > SIGMAS * math.sqrt(before + after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """The most a run ever asked of its limits."""
+
+    sequences: int
+    """In one step."""
+    step_tokens: int
+    kv_blocks: int
+    longest: int
+    """Tokens of the longest request."""
+
+
+def same_schedule(ran: ServingLimits, other: ServingLimits, peaks: Peaks) -> bool:
+    """Whether a run within some limits goes exactly the same way within others, for it never met either.
+
+    A sequence keeps its place for a step after its last, so twice the most of one step is the most
+    places. A prompt is let in while there are blocks for all of it and for the decodes beside it.
+    """
+    if replace(ran, max_sequences=1, max_step_tokens=1, kv_blocks=1, max_context=1) != replace(
+        other, max_sequences=1, max_step_tokens=1, kv_blocks=1, max_context=1
+    ):
+        return False
+    blocks = peaks.kv_blocks + peaks.sequences - (-peaks.longest // ran.block_tokens)
+    return (
+        2 * peaks.sequences < min(ran.max_sequences, other.max_sequences)
+        and peaks.step_tokens < min(ran.max_step_tokens, other.max_step_tokens)
+        and blocks <= min(ran.kv_blocks, other.kv_blocks)
+    )

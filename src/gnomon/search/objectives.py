@@ -1,0 +1,185 @@
+"""What makes one plan better than another, and how little of a family must run to know its best plan.
+
+Each objective has a key (lower is better; the first figure counts first), a bound on the key that no
+plan of a family can beat, and a way to find a family's best plan, or to see that it cannot beat the best
+so far. They rely on the two laws of `Evaluator`; energy also on fewer replicas using no more of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from gnomon.errors import unknown_name
+from gnomon.search.base import Bounds, Candidate, Family, Key, Score, share_of
+from gnomon.search.rate import TOLERANCE, fewest, highest
+from gnomon.spec import Goal
+
+Trial = Callable[[Candidate, float], Score]
+HEADROOM_STEP = 0.02
+"""Plans whose figures differ by less than this share of the limit are equally good; the default settings win."""
+LEAST_SHARE = 1e-3
+"""Of the most a plan could serve: where it cannot meet its goals even at this rate, it never does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is asked for. `rate_per_s` is 0 where the load has no rate of its own."""
+
+    goals: tuple[Goal, ...]
+    rate_per_s: float
+    output_tokens: float
+    """Mean output of a request."""
+
+    def replicas(self, bounds: Bounds) -> int:
+        """The fewest replicas that can keep up with the load."""
+        return max(1, math.ceil(self.rate_per_s / bounds.rate_per_s))
+
+
+class Objective(Protocol):
+    name: str
+
+    def key(self, score: Score, job: Job) -> Key: ...
+    def bound(self, family: Family, bounds: Bounds, job: Job) -> Key: ...
+    def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None: ...
+    def confirm(self, best: Score, job: Job, run: Trial) -> Score:
+        """The winner on the full load; it is out if it misses its goals there."""
+
+
+def _used(values_s: Mapping[str, float], goals: tuple[Goal, ...]) -> tuple[float, float]:
+    """How much of the limits is used, in whole steps: of the worst goal, and of all on average."""
+    shares = [share_of(values_s[goal.name], goal.limit_s) for goal in goals]
+    steps = [math.ceil(share / HEADROOM_STEP - 1e-9) for share in shares]
+    return (max(steps, default=0), sum(steps))
+
+
+class _AtGivenRate:
+    def confirm(self, best: Score, job: Job, run: Trial) -> Score:
+        return run(best.plan, job.rate_per_s)
+
+
+class Cost(_AtGivenRate):
+    """The fewest dollars an hour; among equals the preferred number format, then the most headroom."""
+
+    name = "cost"
+
+    def key(self, score: Score, job: Job) -> Key:
+        family = score.plan.family
+        return (score.plan.usd_h, family.dtype_rank, *_used(score.values_s, job.goals), family.order)
+
+    def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
+        usd_h = job.replicas(bounds) * family.usd_h
+        return (usd_h, family.dtype_rank, *_used(bounds.floors_s, job.goals), family.order)
+
+    def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
+        """First the most replicas that could still win: where they miss, fewer miss too."""
+        least, most = job.replicas(bounds), self._worthwhile(family, bounds, job, best)
+        if most < least:
+            return None
+
+        def meets(replicas: int) -> bool:
+            return run(Candidate(family=family, replicas=replicas), job.rate_per_s).meets(job.goals)
+
+        if not meets(most):
+            return None
+        if best is not None and most > least and not meets(most - 1):
+            least = most
+        return run(Candidate(family=family, replicas=fewest(meets, least, most)), job.rate_per_s)
+
+    def _worthwhile(self, family: Family, bounds: Bounds, job: Job, best: Score | None) -> int:
+        """The most replicas with which the family could still beat the best."""
+        if best is None:
+            return family.most
+        floor = (family.dtype_rank, *_used(bounds.floors_s, job.goals), family.order)
+        count = min(family.most, int(best.plan.usd_h / family.usd_h) + 1)
+        while count and (count * family.usd_h, *floor) > self.key(best, job):
+            count -= 1
+        return count
+
+
+class Latency(_AtGivenRate):
+    """The least mean time from a request's arrival to its last token; among equals the cheapest."""
+
+    name = "latency"
+
+    def key(self, score: Score, job: Job) -> Key:
+        return (score.e2e_s, score.plan.usd_h, score.plan.family.dtype_rank, score.plan.family.order)
+
+    def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
+        return (bounds.e2e_s, family.usd_h, family.dtype_rank, family.order)
+
+    def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
+        score = run(Candidate(family=family, replicas=family.most), job.rate_per_s)
+        return score if score.meets(job.goals) else None
+
+
+class Energy(_AtGivenRate):
+    """The fewest watt-hours a million output tokens; among equals the cheapest."""
+
+    name = "energy"
+
+    def key(self, score: Score, job: Job) -> Key:
+        return (score.wh_per_mtok, score.plan.usd_h, score.plan.family.dtype_rank, score.plan.family.order)
+
+    def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
+        replicas = job.replicas(bounds)
+        least = self._least_wh(replicas, bounds, job)
+        return (least, replicas * family.usd_h, family.dtype_rank, family.order)
+
+    def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
+        """Up from the fewest replicas in growing strides, as long as they could win, then back to the border."""
+
+        def meets(replicas: int) -> bool:
+            return run(Candidate(family=family, replicas=replicas), job.rate_per_s).meets(job.goals)
+
+        least = replicas = job.replicas(bounds)
+        while not meets(replicas):
+            least = replicas + 1
+            if least > family.most or (best and self._least_wh(least, bounds, job) > best.wh_per_mtok):
+                return None
+            replicas = min(family.most, 2 * replicas)
+        return run(Candidate(family=family, replicas=fewest(meets, least, replicas)), job.rate_per_s)
+
+    def _least_wh(self, replicas: int, bounds: Bounds, job: Job) -> float:
+        return replicas * bounds.watts / (job.rate_per_s * job.output_tokens) * 1e6 / 3600
+
+
+class Throughput:
+    """The highest rate within the goals on all chips of a pool; among equals the cheapest."""
+
+    name = "throughput"
+
+    def key(self, score: Score, job: Job) -> Key:
+        return (-score.rate_per_s, score.plan.usd_h, score.plan.family.dtype_rank, score.plan.family.order)
+
+    def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
+        return (-family.most * bounds.rate_per_s, family.usd_h, family.dtype_rank, family.order)
+
+    def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
+        """Only a rate that beats the best by more than the bisection's tolerance is worth finding."""
+        plan = Candidate(family=family, replicas=family.most)
+        beyond = family.most * bounds.rate_per_s
+        least = best.rate_per_s * (1 + TOLERANCE) if best else max(job.rate_per_s, LEAST_SHARE * beyond)
+        if least > beyond or not run(plan, least).meets(job.goals):
+            return None
+        return run(plan, highest(lambda rate: run(plan, rate).meets(job.goals), least, beyond))
+
+    def confirm(self, best: Score, job: Job, run: Trial) -> Score:
+        """A rate that a sample allowed and the full load does not is lowered until it holds."""
+        score, step = run(best.plan, best.rate_per_s), TOLERANCE
+        least = max(job.rate_per_s, LEAST_SHARE * best.rate_per_s)
+        while not score.meets(job.goals) and score.rate_per_s > least:
+            score = run(best.plan, max(least, score.rate_per_s / (1 + step)))
+            step *= 1.5
+        return score
+
+
+OBJECTIVES: dict[str, Objective] = {o.name: o for o in (Cost(), Throughput(), Latency(), Energy())}
+
+
+def objective(name: str) -> Objective:
+    if name not in OBJECTIVES:
+        raise unknown_name("objective", name, OBJECTIVES)
+    return OBJECTIVES[name]

@@ -1,0 +1,70 @@
+"""The plans there are: chips, tensor parallel degrees, number formats, step budgets, replicas."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from gnomon.search.base import Family
+from gnomon.spec import Cluster, DenseFfn, Model, Pool
+
+Budgets = Mapping[str, Sequence[int]]
+FREE_USD_H = 1e-9
+"""Taken for a chip without a price, so that fewer of them are still the better plan."""
+
+
+def families(
+    model: Model,
+    fleet: Cluster,
+    dtypes: Sequence[str],
+    budgets_of: Callable[[Pool], Budgets],
+    allowed: Callable[[Mapping[str, int]], bool] = lambda settings: True,
+) -> list[Family]:
+    """Every family of the fleet, in a fixed order: pools as written, formats as preferred, budgets as given.
+
+    A chip takes part in a number format only where it has a rate for it.
+    """
+    found: list[Family] = []
+    for pool in fleet.pools:
+        for settings in filter(allowed, _combinations(budgets_of(pool))):
+            for rank, dtype in enumerate(dtypes):
+                if dtype not in pool.chip.rates_flops:
+                    continue
+                for tp in degrees(model, pool):
+                    found.append(_family(pool, tp, dtype, rank, settings, len(found)))
+    return found
+
+
+def degrees(model: Model, pool: Pool) -> list[int]:
+    """Powers of two within a node that cut every layer evenly; key-value heads are cut or copied."""
+    largest = min(pool.per_node, pool.count)
+    return [tp for tp in (2**power for power in range(largest.bit_length())) if tp <= largest and _cuts(model, tp)]
+
+
+def _cuts(model: Model, tp: int) -> bool:
+    for block in model.blocks:
+        attention = block.mixer
+        copied_or_cut = attention.kv_heads % tp == 0 or tp % attention.kv_heads == 0
+        if attention.heads % tp or not copied_or_cut or block.ffn.inner % tp:
+            return False
+        if not isinstance(block.ffn, DenseFfn) and block.ffn.shared_inner % tp:
+            return False
+    return True
+
+
+def _combinations(budgets: Budgets) -> Iterator[dict[str, int]]:
+    for values in itertools.product(*budgets.values()):
+        yield dict(zip(budgets, values, strict=True))
+
+
+def _family(pool: Pool, tp: int, dtype: str, rank: int, settings: Mapping[str, int], order: int) -> Family:
+    return Family(
+        chip=pool.chip.name,
+        tp=tp,
+        dtype=dtype,
+        dtype_rank=rank,
+        settings=tuple(settings.items()),
+        usd_h=tp * max(FREE_USD_H, pool.chip.price_usd_h),
+        most=pool.count // tp,
+        order=order,
+    )

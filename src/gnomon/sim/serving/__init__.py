@@ -1,0 +1,41 @@
+"""Serving on one engine replica: requests, step costs and limits in, a timeline out.
+
+run = simulate(requests, cost, limits)
+run.statistics("ttft")["p90"]
+"""
+
+from __future__ import annotations
+
+from gnomon.cost.step import StepCost
+from gnomon.errors import unknown_name
+from gnomon.sim.serving.base import Policy, Progress, Recorder, StepRecord
+from gnomon.sim.serving.check import check
+from gnomon.sim.serving.chunked import chunked
+from gnomon.sim.serving.run import ServingRun, StepTotals
+from gnomon.spec.serving import ServingLimits
+from gnomon.spec.workload import Requests
+
+__all__ = ["POLICIES", "Policy", "Recorder", "ServingRun", "StepRecord", "StepTotals", "simulate"]
+
+POLICIES: dict[str, Policy] = {"chunked": chunked}
+
+
+def simulate(
+    requests: Requests,
+    cost: StepCost,
+    limits: ServingLimits,
+    *,
+    policy: str = "chunked",
+    record: Recorder | None = None,
+    progress: Progress | None = None,
+) -> ServingRun:
+    """Serve the requests on one replica and say when each token that matters reached its client.
+
+    Raises InputError, before anything runs, for a request the replica could never serve. `record`
+    collects every step (slower: without it, runs of equal steps are summed in closed form);
+    `progress` is called now and then with the number of finished requests.
+    """
+    if policy not in POLICIES:
+        raise unknown_name("serving policy", policy, POLICIES)
+    check(requests, limits)
+    return POLICIES[policy](requests, cost, limits, record=record, progress=progress)

@@ -1,0 +1,296 @@
+"""Chunked mixed batches, first come first served: the scheduler of vLLM V1 (checked against 0.24.0).
+
+Each call of the scheduler gives every decode one token, then the prompt it has begun, then waiting
+prompts, until the step's tokens, the sequences or the cache blocks run out. A request that cannot get
+a block takes the last of the batch out; that one starts again from its prompt and what it had made,
+before all others that wait.
+
+With `lookahead` 1 two steps are in flight: a step is scheduled when the step before the running one
+ends. A request whose last token is in flight is not scheduled again but keeps its place and its blocks
+until that token is there.
+
+Between two changes of the batch the steps are not walked but summed, see `curve` and `residents`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from math import inf
+
+import numpy as np
+
+from gnomon.cost.step import StepCost
+from gnomon.sim.serving.base import Progress, Recorder, StepRecord
+from gnomon.sim.serving.curve import DecodeCurve
+from gnomon.sim.serving.residents import NOBODY, Residents
+from gnomon.sim.serving.run import ServingRun
+from gnomon.sim.serving.tally import Tally
+from gnomon.spec.serving import ServingLimits
+from gnomon.spec.workload import Requests
+
+EMPTY_SCHEDULE_S = 1e-3
+"""vLLM's engine loop sleeps this long after a call that scheduled nothing while requests are open
+(EngineCoreProc._process_engine_step)."""
+
+PROGRESS_EVERY = 1000
+
+
+def chunked(
+    requests: Requests,
+    cost: StepCost,
+    limits: ServingLimits,
+    *,
+    record: Recorder | None = None,
+    progress: Progress | None = None,
+) -> ServingRun:
+    """Run the policy; see `gnomon.sim.serving.base.Policy`."""
+    replica = _Replica(requests, cost, limits, record, progress)
+    replica.run()
+    return replica.result()
+
+
+class _Replica:
+    """The engine's loop: when the scheduler is called, what it decides, when the step ends."""
+
+    __slots__ = (
+        "_cost",
+        "_crew",
+        "_curves",
+        "_end",
+        "_finish",
+        "_finished",
+        "_first",
+        "_flying",
+        "_head",
+        "_limits",
+        "_now",
+        "_progress",
+        "_record",
+        "_requests",
+        "_scheduled",
+        "_tally",
+        "_visible",
+    )
+
+    def __init__(
+        self,
+        requests: Requests,
+        cost: StepCost,
+        limits: ServingLimits,
+        record: Recorder | None,
+        progress: Progress | None,
+    ) -> None:
+        self._requests, self._cost, self._limits = requests, cost, limits
+        self._record, self._progress = record, progress
+        self._crew = Residents(requests.input_tokens.tolist(), requests.output_tokens.tolist(), limits)
+        self._visible: list[float] = [*(requests.arrival_s + limits.ingress_s).tolist(), inf]
+        self._head = 0
+        """The first request that has never run."""
+        self._now = -inf
+        """When the scheduler is called next."""
+        self._end = -inf
+        """When the last scheduled step ends."""
+        self._flying = False
+        """With lookahead: a step is in flight whose outputs the next call will not know."""
+        self._curves: dict[int, DecodeCurve] = {}
+        self._tally = Tally()
+        self._finished = 0
+        blank = bytes(8 * len(requests))
+        self._first, self._finish, self._scheduled = array("d", blank), array("d", blank), array("d", blank)
+
+    def run(self) -> None:
+        crew, visible, places = self._crew, self._visible, self._limits.max_sequences
+        while True:
+            waiting = self._next_waiting()
+            if waiting == NOBODY and not crew.count:
+                if visible[self._head] == inf:
+                    break
+                self._now = visible[self._head]
+                continue
+            steady = self._flying or (self._now == self._end and not self._limits.lookahead)
+            admits = waiting != NOBODY and crew.count < places and crew.fits(waiting)
+            if steady and crew.decoding and crew.partial == NOBODY and not admits and crew.decodes_fit():
+                self._decode(waiting != NOBODY)
+            else:
+                self._step()
+        if self._progress:
+            self._progress(self._finished)
+
+    def result(self) -> ServingRun:
+        tally, crew = self._tally, self._crew
+        return ServingRun(
+            requests=self._requests,
+            first_token_s=np.array(self._first),
+            finish_s=np.array(self._finish),
+            scheduled_s=np.array(self._scheduled),
+            preemptions=crew.preemptions,
+            steps=tally.steps,
+            busy_s=tally.busy_s,
+            peak_kv_blocks=crew.peak_blocks,
+            peak_sequences=tally.peak_sequences,
+            totals=tally.totals(),
+        )
+
+    def _next_waiting(self) -> int:
+        if self._crew.resumed:
+            return self._crew.resumed[-1]
+        return self._head if self._visible[self._head] <= self._now else NOBODY
+
+    def _curve(self, decodes: int) -> DecodeCurve:
+        curve = self._curves.get(decodes)
+        if curve is None:
+            curve = self._curves[decodes] = DecodeCurve(self._cost.decode_curve(decodes), decodes)
+        return curve
+
+    def _decode(self, queued: bool) -> None:
+        """Steps of the same decodes, until one of them ends, blocks run out or a new request can come in.
+
+        Step i (from 0) is decided when step i - 1 ends, or step i - 2 with lookahead. Those who wait
+        already cannot come in before somebody leaves, for blocks only become fewer.
+        """
+        crew, look = self._crew, self._limits.lookahead
+        decodes, context = len(crew.decoding), crew.context
+        curve = self._curve(decodes)
+        steps = crew.steps_that_fit(crew.next_end() - crew.clock)
+        if self._record is not None or (queued and crew.leaving):
+            steps = 1
+        elif steps > 1 and not queued and (crew.leaving or crew.count < self._limits.max_sequences):
+            wait = self._visible[self._head] - self._end
+            steps = look + curve.steps_until(context, wait, steps - look)
+        before_s, seconds = curve.span(context, steps)
+        start, end = self._end, self._end + seconds
+        self._tally.decode(decodes, context, steps, seconds)
+        if self._record is not None:
+            self._note(start, end, [], [], [])
+        crew.advance(steps)
+        ended = crew.retire()
+        self._end_requests(ended, end)
+        if look:
+            self._now = start + before_s
+        else:
+            crew.leaving, ended = ended, {}
+            self._now = end
+        crew.release()
+        crew.leaving = ended
+        self._end = end
+
+    def _step(self) -> None:
+        """One call of the scheduler, with prompts, or after a pause, or short of blocks."""
+        crew, limits = self._crew, self._limits
+        piece, out = crew.claim(limits.max_step_tokens)
+        decodes, context = len(crew.decoding), crew.context
+        chunks: list[tuple[int, int]] = []
+        prompts: list[int] = []
+        if piece:
+            chunks.append((piece, crew.partial_tokens))
+            prompts.append(crew.partial)
+            crew.partial_tokens += piece
+        start = max(self._now, self._end)
+        if not out:
+            self._admit(limits.max_step_tokens - decodes - piece, start, chunks, prompts)
+        if not (decodes or chunks):
+            self._come_to_rest(out)
+            return
+        seconds = float(self._cost.mixed(decodes, context, chunks)) if chunks else self._curve(decodes).one(context)
+        end = start + seconds
+        if self._now > self._end:
+            end += limits.idle_start_s
+        self._tally.mixed(decodes, context, chunks, seconds)
+        if self._record is not None:
+            self._note(start, end, chunks, prompts, out)
+        crew.tick()
+        self._land(self._end_prompts(prompts, end), end)
+
+    def _admit(self, budget: int, start: float, chunks: list[tuple[int, int]], prompts: list[int]) -> None:
+        """Let waiting requests in, in order, while there are tokens, places and blocks for the whole prompt."""
+        crew, limits = self._crew, self._limits
+        block = limits.block_tokens
+        while budget > 0 and crew.count < limits.max_sequences:
+            request = self._next_waiting()
+            if request == NOBODY:
+                return
+            goal = crew.goal(request)
+            if -(-goal // block) > crew.free:
+                return
+            if crew.resumed:
+                crew.resumed.pop()
+            else:
+                self._head += 1
+                self._scheduled[request] = start
+            tokens = min(goal, budget)
+            crew.enter(request, tokens)
+            budget -= tokens
+            chunks.append((tokens, 0))
+            prompts.append(request)
+            if tokens < goal:
+                crew.partial, crew.partial_tokens = request, tokens
+
+    def _end_prompts(self, prompts: list[int], end: float) -> dict[int, int]:
+        """Who made the last token in this step; prompts that are through make their first, and go on as decodes."""
+        crew = self._crew
+        ended = crew.retire()
+        for request in prompts:
+            if request == crew.partial:
+                if crew.partial_tokens < crew.goal(request):
+                    continue
+                crew.partial = NOBODY
+            if crew.is_first(request):
+                self._first[request] = end + self._limits.egress_s
+            blocks = crew.begin(request)
+            if blocks:
+                ended[request] = blocks
+        self._end_requests(ended, end)
+        return ended
+
+    def _end_requests(self, ended: dict[int, int], end: float) -> None:
+        before = self._finished
+        self._finished += len(ended)
+        for request in ended:
+            self._finish[request] = end + self._limits.egress_s
+        if self._progress and self._finished // PROGRESS_EVERY > before // PROGRESS_EVERY:
+            self._progress(self._finished)
+
+    def _land(self, ended: dict[int, int], end: float) -> None:
+        """Wait for the outputs the loop waits for after scheduling a step: the step before it with lookahead."""
+        crew = self._crew
+        if not self._limits.lookahead:
+            crew.leaving = ended
+            crew.release()
+            self._now = end
+        elif self._flying:
+            crew.release()
+            crew.leaving = ended
+            self._now = self._end
+        else:
+            crew.leaving = ended
+            self._flying = True
+        self._end = end
+
+    def _come_to_rest(self, out: list[int]) -> None:
+        """Nothing could be scheduled: the loop waits for the step in flight, then sleeps a moment."""
+        assert self._flying, "a request alone in the batch always fits"
+        if self._record is not None and out:
+            self._note(self._now, self._now, [], [], out)
+        self._crew.release()
+        self._flying = False
+        self._now = self._end + EMPTY_SCHEDULE_S
+
+    def _note(
+        self, start: float, end: float, chunks: list[tuple[int, int]], prompts: list[int], out: list[int]
+    ) -> None:
+        assert self._record is not None
+        crew = self._crew
+        tokens = [(request, 1) for request in crew.ordered()]
+        tokens += [(request, new) for request, (new, _) in zip(prompts, chunks, strict=True)]
+        self._record.add(
+            StepRecord(
+                scheduled_s=self._now,
+                start_s=start,
+                end_s=end,
+                decodes=len(crew.decoding),
+                decode_context=crew.context,
+                chunks=tuple(chunks),
+                tokens=tuple(tokens),
+                preempted=tuple(out),
+            )
+        )

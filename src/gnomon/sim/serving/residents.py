@@ -1,0 +1,226 @@
+"""The requests that hold a place and cache blocks in the batch, and those that were taken out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from gnomon.spec.serving import ServingLimits
+
+NOBODY = -1
+
+
+class Residents:
+    """Places and blocks. Knows tokens, not time.
+
+    All decodes move together, so the context of one is `base + clock`, where `clock` counts the steps
+    scheduled so far: a step, or a hundred, touches no request. A decode takes a new block when its
+    context is a multiple of the block; `_crossings` counts the decodes that do so at each residue of
+    the clock.
+    """
+
+    __slots__ = (
+        "_base_sum",
+        "_block",
+        "_crossings",
+        "_ends",
+        "_made",
+        "_output",
+        "_prompt",
+        "_stack",
+        "_stack_limit",
+        "_total",
+        "clock",
+        "count",
+        "decoding",
+        "free",
+        "leaving",
+        "partial",
+        "partial_tokens",
+        "peak_blocks",
+        "preemptions",
+        "resumed",
+    )
+
+    def __init__(self, prompt: list[int], output: list[int], limits: ServingLimits) -> None:
+        self._prompt, self._output = prompt, output
+        self._block = limits.block_tokens
+        self._total = self.free = limits.kv_blocks
+        self._crossings = [0] * limits.block_tokens
+        self._base_sum = 0
+        self._ends: list[tuple[int, int]] = []
+        self._made: dict[int, int] = {}
+        self._stack: list[int] = []
+        """The batch in its order, among requests that have left it since; swept when it grows."""
+        self._stack_limit = 2 * limits.max_sequences + 64
+        self.clock = self.count = self.peak_blocks = self.preemptions = 0
+        self.decoding: dict[int, tuple[int, int]] = {}
+        """Base and the clock after the last step, of each decode."""
+        self.partial, self.partial_tokens = NOBODY, 0
+        """The request whose prompt is not through yet (at most one, the last of the batch), and its cached tokens."""
+        self.leaving: dict[int, int] = {}
+        """Blocks of the requests that only wait for their last token."""
+        self.resumed: list[int] = []
+        """Requests taken out, the next to come back last; they go before all new ones."""
+
+    @property
+    def context(self) -> int:
+        """Cached tokens of all decodes together."""
+        return self._base_sum + len(self.decoding) * self.clock
+
+    def goal(self, request: int) -> int:
+        """Tokens to compute before the request makes its next one: its prompt, and what it made before."""
+        return self._prompt[request] + self._made.get(request, 0)
+
+    def is_first(self, request: int) -> bool:
+        """Whether the request has made no token yet."""
+        return not self._made.get(request)
+
+    def fits(self, request: int) -> bool:
+        """Whether all the request has to compute finds blocks beside what the decodes take in this step."""
+        return -(-self.goal(request) // self._block) <= self.free - self._crossings[self.clock % self._block]
+
+    def decodes_fit(self) -> bool:
+        return self._crossings[self.clock % self._block] <= self.free
+
+    def claim(self, step_tokens: int) -> tuple[int, list[int]]:
+        """Blocks for the decodes and the partial prompt. Says how much of the prompt runs, and who was taken out."""
+        if len(self._stack) > self._stack_limit:
+            self._stack = [r for r in self._stack if r in self.decoding or r in self.leaving or r == self.partial]
+        slot = self.clock % self._block
+        need, piece, extra = self._crossings[slot], 0, 0
+        if self.partial != NOBODY:
+            had = self.partial_tokens
+            piece = min(self.goal(self.partial) - had, step_tokens - len(self.decoding))
+            extra = -(-(had + piece) // self._block) + (-had // self._block)
+        out: list[int] = []
+        while need + extra > self.free:
+            out.append(self._take_last())
+            need = self._crossings[slot]
+            if self.partial == NOBODY:
+                piece = extra = 0
+        self.free -= need + extra
+        return piece, out
+
+    def enter(self, request: int, tokens: int) -> None:
+        """Give a waiting request a place, and blocks for its first tokens."""
+        self.free -= -(-tokens // self._block)
+        self.count += 1
+        self._stack.append(request)
+
+    def begin(self, request: int) -> int:
+        """The prompt is through, and the step that ran it is on the clock: decode from now on.
+
+        Answers with the request's blocks if that step also made its last token, else 0.
+        """
+        goal = self.goal(request)
+        more = self._output[request] - self._made.get(request, 0) - 1
+        if more == 0:
+            return -(-goal // self._block)
+        base, end = goal - self.clock, self.clock + more
+        self.decoding[request] = (base, end)
+        self._base_sum += base
+        self._crossings[-base % self._block] += 1
+        heappush(self._ends, (end, request))
+        return 0
+
+    def next_end(self) -> int:
+        """The clock after the first step that finishes a decode. There must be one."""
+        ends, decoding = self._ends, self.decoding
+        while True:
+            end, request = ends[0]
+            if request in decoding and decoding[request][1] == end:
+                return end
+            heappop(ends)
+
+    def advance(self, steps: int) -> None:
+        """Take the blocks of `steps` decode steps, which must fit, and move the clock.
+
+        Whoever was leaving is gone after the first of them, if there is more than one.
+        """
+        block, crossings = self._block, self._crossings
+        slot = self.clock % block
+        if steps == 1:
+            self.free -= crossings[slot]
+        else:
+            if self.leaving:
+                self._note_peak(self.free - crossings[slot])
+                self.release()
+            cycles, rest = divmod(steps, block)
+            new = cycles * len(self.decoding) + sum(crossings[slot : slot + rest])
+            if slot + rest > block:
+                new += sum(crossings[: slot + rest - block])
+            self.free -= new
+        self._note_peak(self.free)
+        self.clock += steps
+
+    def tick(self) -> None:
+        """Move the clock over a step whose blocks were claimed."""
+        self._note_peak(self.free)
+        self.clock += 1
+
+    def steps_that_fit(self, most: int) -> int:
+        """How many decode steps find blocks, up to `most`; the first must, before the leaving have left."""
+        room = self.free + sum(self.leaving.values()) if self.leaving else self.free
+        cycles, rest = divmod(room, len(self.decoding))
+        block = self._block
+        steps = cycles * block
+        if steps >= most:
+            return most
+        for slot in range(self.clock, self.clock + block):
+            rest -= self._crossings[slot % block]
+            if rest < 0:
+                break
+            steps += 1
+        return min(steps, most)
+
+    def retire(self) -> dict[int, int]:
+        """Take the decodes that made their last token out of the decodes; their blocks."""
+        ended: dict[int, int] = {}
+        ends, clock = self._ends, self.clock
+        while ends and ends[0][0] <= clock:
+            end, request = heappop(ends)
+            if request in self.decoding and self.decoding[request][1] == end:
+                ended[request] = -(-(self._drop(request) + clock) // self._block)
+        return ended
+
+    def release(self) -> None:
+        """The last tokens of the leaving have come: free their places and blocks."""
+        self.free += sum(self.leaving.values())
+        self.count -= len(self.leaving)
+        self.leaving = {}
+
+    def ordered(self) -> Iterator[int]:
+        """The decodes in the order of the batch."""
+        return (request for request in self._stack if request in self.decoding)
+
+    def _note_peak(self, free: int) -> None:
+        if self._total - free > self.peak_blocks:
+            self.peak_blocks = self._total - free
+
+    def _drop(self, request: int) -> int:
+        base, _ = self.decoding.pop(request)
+        self._base_sum -= base
+        self._crossings[-base % self._block] -= 1
+        return base
+
+    def _take_last(self) -> int:
+        """Take the last of the batch out, and put it in front of the queue unless it only awaits its last token."""
+        while True:
+            request = self._stack.pop()
+            if request in self.decoding:
+                cached = self._drop(request) + self.clock
+                self.free += -(-cached // self._block)
+                self._made[request] = cached - self._prompt[request] + 1
+                self.resumed.append(request)
+            elif request == self.partial:
+                self.free += -(-self.partial_tokens // self._block)
+                self.partial = NOBODY
+                self.resumed.append(request)
+            elif request in self.leaving:
+                self.free += self.leaving.pop(request)
+            else:
+                continue
+            self.count -= 1
+            self.preemptions += 1
+            return request

@@ -1,0 +1,89 @@
+"""What a simulated run came to: times of each request, and sums over the steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnomon.errors import unknown_name
+from gnomon.spec.workload import Floats, Requests
+
+_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTotals:
+    """Sums over all steps of a run, in the terms of `gnomon.spec.workload.Batch`."""
+
+    steps: int
+    decodes: int
+    decode_context: int
+    prefills: int
+    prefill_tokens: int
+    prefill_pairs: int
+    prefill_context: int
+
+    @property
+    def logit_rows(self) -> int:
+        """The engine takes logits of one token of each sequence, also of unfinished prompts."""
+        return self.decodes + self.prefills
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServingRun:
+    """Times in seconds on the clock of the requests, as the client sees them; arrays in request order."""
+
+    requests: Requests
+    first_token_s: Floats
+    finish_s: Floats
+    scheduled_s: Floats
+    """Start of the first step that ran the request."""
+    preemptions: int
+    steps: int
+    busy_s: float
+    """Sum of the step times, without what an idle engine needs to start."""
+    peak_kv_blocks: int
+    peak_sequences: int
+    """Most sequences in one step."""
+    totals: StepTotals
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first arrival to the last token."""
+        return float(self.finish_s.max() - self.requests.arrival_s[0])
+
+    @property
+    def ttft_s(self) -> Floats:
+        return self.first_token_s - self.requests.arrival_s
+
+    @property
+    def tpot_s(self) -> Floats:
+        """Mean time of the tokens after the first; NaN where there is only one."""
+        later: Floats = (self.requests.output_tokens - 1).astype(np.float64)
+        later[later == 0] = np.nan
+        return (self.finish_s - self.first_token_s) / later
+
+    @property
+    def e2e_s(self) -> Floats:
+        return self.finish_s - self.requests.arrival_s
+
+    @property
+    def queue_s(self) -> Floats:
+        return self.scheduled_s - self.requests.arrival_s
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        return float(self.requests.output_tokens.sum()) / self.makespan_s
+
+    def statistics(self, metric: str) -> dict[str, float]:
+        """Mean and quantiles of `ttft`, `tpot`, `e2e` or `queue`, in seconds."""
+        metrics = ("ttft", "tpot", "e2e", "queue")
+        if metric not in metrics:
+            raise unknown_name("metric", metric, metrics)
+        values: Floats = getattr(self, f"{metric}_s")
+        values = values[~np.isnan(values)]
+        if not values.size:
+            return {"mean": float("nan"), **dict.fromkeys(_QUANTILES, float("nan"))}
+        cuts = np.quantile(values, list(_QUANTILES.values()))
+        return {"mean": float(values.mean()), **{name: float(cut) for name, cut in zip(_QUANTILES, cuts, strict=True)}}

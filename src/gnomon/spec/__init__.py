@@ -1,0 +1,31 @@
+"""The nouns. Frozen data, no hardware knowledge, no I/O; every other package speaks in these."""
+
+from gnomon.spec.chip import Chip, Link
+from gnomon.spec.cluster import Cluster, Pool
+from gnomon.spec.estimate import Estimate, Provenance
+from gnomon.spec.model import Attention, Block, DenseFfn, Model, MoeFfn
+from gnomon.spec.plan import EngineChoice, Plan, Strategy
+from gnomon.spec.serving import ServingLimits
+from gnomon.spec.workload import Batch, Goal, Requests, ServingLoad
+
+__all__ = [
+    "Attention",
+    "Batch",
+    "Block",
+    "Chip",
+    "Cluster",
+    "DenseFfn",
+    "EngineChoice",
+    "Estimate",
+    "Goal",
+    "Link",
+    "Model",
+    "MoeFfn",
+    "Plan",
+    "Pool",
+    "Provenance",
+    "Requests",
+    "ServingLimits",
+    "ServingLoad",
+    "Strategy",
+]

@@ -1,0 +1,60 @@
+"""A decision that can be written down, compared and run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnomon.spec.workload import Goal, ServingLoad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """Parallel degrees and techniques. It never grows a field for one paper."""
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    cp: int = 1
+    dp: int = 1
+    techniques: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """Chips of one replica."""
+        return self.tp * self.pp * self.cp * max(1, self.dp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineChoice:
+    """An engine, its version, and the settings that differ from its defaults."""
+
+    name: str = "vllm"
+    version: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}@{self.version}" if self.version else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A model on chips under an engine, for a load and goals; `predicted` holds the figures that chose it."""
+
+    model: str
+    chip: str
+    replicas: int
+    strategy: Strategy
+    dtype: str
+    kv_dtype: str
+    engine: EngineChoice
+    load: ServingLoad | None = None
+    goals: tuple[Goal, ...] = ()
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+    @property
+    def chips(self) -> int:
+        return self.replicas * self.strategy.ranks

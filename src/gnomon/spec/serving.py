@@ -1,0 +1,25 @@
+"""What a serving engine allows itself: the limits its scheduler works within, and its fixed latencies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingLimits:
+    """Limits of one engine replica, in tokens, sequences, cache blocks and seconds."""
+
+    kv_blocks: int
+    """Cache blocks a request may use."""
+    block_tokens: int = 16
+    max_sequences: int
+    max_step_tokens: int
+    max_context: int
+    lookahead: int = 1
+    """Steps scheduled before the outputs of the running one are known: 1 with asynchronous scheduling, else 0."""
+    ingress_s: float = 0.0
+    """From the client's call until the scheduler can see the request."""
+    egress_s: float = 0.0
+    """From the end of a step until the client holds its token."""
+    idle_start_s: float = 0.0
+    """Added to the first step after the engine was idle: nothing hides the host's work."""

@@ -1,0 +1,114 @@
+"""What is asked of the chips: one step's batch, a stream of requests, the goals they must meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step runs, as sums over its sequences; arrays describe many steps at once.
+
+    A sequence with `q` new tokens over `c` cached ones has `q * c + q * (q + 1) / 2` causal
+    query-key pairs and reads `c + q` cached tokens. Decodes have q = 1.
+    """
+
+    decodes: Floats
+    decode_context: Floats
+    prefills: Floats
+    prefill_tokens: Floats
+    prefill_pairs: Floats
+    prefill_context: Floats
+    logit_rows: Floats
+
+    @property
+    def tokens(self) -> Floats:
+        return self.decodes + self.prefill_tokens
+
+    @property
+    def size(self) -> int:
+        return int(self.decodes.size)
+
+    @classmethod
+    def decode(cls, sequences: ArrayLike, context: ArrayLike) -> Batch:
+        """Steps of `sequences` decodes, each with `context` tokens already cached."""
+        n, c = np.broadcast_arrays(np.atleast_1d(np.asarray(sequences, float)), np.asarray(context, float))
+        zero = np.zeros_like(n)
+        return cls(n, n * (c + 1), zero, zero, zero, zero, n)
+
+    @classmethod
+    def prefill(cls, sequences: ArrayLike, tokens: ArrayLike, context: ArrayLike = 0) -> Batch:
+        """Steps of `sequences` prompts of `tokens` new tokens each, over `context` cached ones."""
+        n, q, c = np.broadcast_arrays(
+            np.atleast_1d(np.asarray(sequences, float)), np.asarray(tokens, float), np.asarray(context, float)
+        )
+        zero = np.zeros_like(n)
+        return cls(zero, zero, n, n * q, n * (q * c + q * (q + 1) / 2), n * (c + q), n)
+
+    @classmethod
+    def step(cls, decode_contexts: Sequence[int], chunks: Sequence[tuple[int, int]]) -> Batch:
+        """One step of decodes (their cached tokens) and prompt chunks (new tokens, cached tokens)."""
+        pairs = sum(q * c + q * (q + 1) / 2 for q, c in chunks)
+        figures = (
+            len(decode_contexts),
+            sum(decode_contexts) + len(decode_contexts),
+            len(chunks),
+            sum(q for q, _ in chunks),
+            pairs,
+            sum(q + c for q, c in chunks),
+            len(decode_contexts) + len(chunks),
+        )
+        return cls(*(np.array([float(x)]) for x in figures))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """A stream of requests in order of arrival. Times in seconds from the start, lengths in tokens."""
+
+    arrival_s: Floats
+    input_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    name: str = "requests"
+
+    def __len__(self) -> int:
+        return int(self.arrival_s.size)
+
+    @property
+    def rate_per_s(self) -> float:
+        span = float(self.arrival_s[-1] - self.arrival_s[0]) if len(self) > 1 else 0.0
+        return (len(self) - 1) / span if span > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingLoad:
+    """How a stream of requests is made: from a trace, or drawn at a rate. Small, readable, repeatable."""
+
+    trace: str = ""
+    rate_per_s: float | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    requests: int = 1000
+    seed: int = 0
+
+
+METRICS = ("ttft", "tpot", "e2e")
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A limit on one statistic of one metric, in seconds: `ttft_p90=1s`."""
+
+    metric: str
+    statistic: str
+    limit_s: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.metric}_{self.statistic}"

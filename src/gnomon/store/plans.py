@@ -1,0 +1,44 @@
+"""A plan by whatever names it: a YAML file, a run of the history, or `last`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gnomon.errors import InputError
+from gnomon.load.files import as_path, is_file
+from gnomon.load.plan import SCHEMA, plan_from_dict, read_plan
+from gnomon.spec import Plan
+from gnomon.store.runs import Entry, entries, entry
+
+
+def resolve_plan(ref: str | Path) -> Plan:
+    """The plan of a file, of a run's id or its beginning, or of the last run that holds one."""
+    if ref == "last":
+        return _last()
+    path = as_path(ref)
+    if isinstance(ref, Path) or path.suffix in (".yaml", ".yml", ".json") or is_file(path):
+        return read_plan(path)
+    found = entry(ref)
+    plan = _plan_in(found)
+    if plan is None:
+        raise InputError(f"the run '{found.id}' holds no plan", hint="`gnomon plan serve` makes one.")
+    return plan
+
+
+def _last() -> Plan:
+    plan = next(filter(None, map(_plan_in, entries())), None)
+    if plan is None:
+        raise InputError("there is no plan in the history yet", hint="`gnomon plan serve` makes one.")
+    return plan
+
+
+def _plan_in(run: Entry) -> Plan | None:
+    """The plan a payload is, or holds as `plan`, or chose as `best`."""
+    spots: list[Any] = [run.payload, run.payload.get("plan"), run.payload.get("best")]
+    spots += [spot.get("plan") for spot in spots[2:] if isinstance(spot, Mapping)]
+    for spot in spots:
+        if isinstance(spot, Mapping) and spot.get("schema") == SCHEMA:
+            return plan_from_dict(spot, f"run {run.id}")
+    return None

@@ -1,0 +1,174 @@
+"""Entries of the run history, one JSON file each, under `GNOMON_HOME` or the user's data folder.
+
+A file's name is its time in nanoseconds and its id, so the order is known without opening any.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from gnomon.errors import InputError, unknown_name
+
+SCHEMA = "gnomon.run/1"
+KEEP = 500
+"""Entries kept; older ones go as new ones come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One saved answer. `saved_s` is seconds since 1970."""
+
+    id: str
+    kind: str
+    saved_s: float
+    payload: Mapping[str, Any]
+
+
+def home() -> Path:
+    """The folder that holds the history."""
+    chosen = os.environ.get("GNOMON_HOME")
+    if chosen:
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("gnomon"))
+
+
+def save(kind: str, payload: Mapping[str, Any]) -> str:
+    """Keep an answer and give its id, which depends on nothing but its content.
+
+    A history that cannot be written costs a warning on stderr, never the answer.
+    """
+    body = json.loads(json.dumps(payload, default=_plain))
+    content = json.dumps([kind, body], sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:8]
+    id = f"{kind.partition('.')[0]}-{digest}"
+    now = time.time_ns()
+    record = {"schema": SCHEMA, "id": id, "kind": kind, "saved_s": now / 1e9, "payload": body}
+    try:
+        folder = home() / "runs"
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / f"{now:020d}.{id}.json", json.dumps(record))
+        _tidy(folder, id)
+    except (OSError, RuntimeError) as error:
+        _warn(f"warning: this run was not kept in the history: {error}")
+    return id
+
+
+def load(ref: str = "last", *, kind: str = "") -> dict[str, Any]:
+    """The payload of an entry: by id, by the beginning of one, or the `last` (of a kind)."""
+    return dict(entry(ref, kind=kind).payload)
+
+
+def entry(ref: str = "last", *, kind: str = "") -> Entry:
+    """The entry of a reference, as in `load`."""
+    if ref == "last":
+        found = next(entries(kind), None)
+        if found is None:
+            what = f"'{kind}' run" if kind else "run"
+            raise InputError(f"there is no {what} in the history yet", hint=f"It is kept in {home()}.")
+        return found
+    return _read(_match(ref, _files()))
+
+
+def history(limit: int = 20) -> tuple[Entry, ...]:
+    """The newest entries first. A damaged one is left out, with a warning on stderr."""
+    return tuple(islice(entries(), limit))
+
+
+def entries(kind: str = "") -> Iterator[Entry]:
+    """The entries of a kind, newest first, each read when it is asked for."""
+    for file in _files():
+        try:
+            found = _read(file)
+        except InputError as error:
+            _warn(f"warning: {error}")
+            continue
+        if found.kind.startswith(kind):
+            yield found
+
+
+def _files() -> list[Path]:
+    """The history's files, newest first."""
+    try:
+        return sorted((home() / "runs").glob("*.*-*.json"), key=lambda file: file.name, reverse=True)
+    except (OSError, RuntimeError):
+        return []
+
+
+def _id(file: Path) -> str:
+    return file.name.split(".")[1]
+
+
+def _match(ref: str, files: list[Path]) -> Path:
+    by_id = {_id(file): file for file in reversed(files)}
+    if ref in by_id:
+        return by_id[ref]
+    near = [id for id in by_id if ref and (id.startswith(ref) or id.partition("-")[2].startswith(ref))]
+    if len(near) == 1:
+        return by_id[near[0]]
+    if near:
+        raise InputError(f"'{ref}' begins more than one run: {', '.join(sorted(near)[:5])}", hint="Write more of it.")
+    raise unknown_name("run", ref, list(by_id) or ["last"], hint="`last` is the newest.")
+
+
+def _read(file: Path) -> Entry:
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        if record["schema"] != SCHEMA or not isinstance(record["payload"], dict):
+            raise ValueError("another schema")
+        return Entry(
+            id=str(record["id"]),
+            kind=str(record["kind"]),
+            saved_s=float(record["saved_s"]),
+            payload=record["payload"],
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise InputError("is a damaged run of the history", where=str(file), hint="Delete the file.") from None
+
+
+def _write(path: Path, text: str) -> None:
+    """All of the file or nothing, whoever else writes."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _tidy(folder: Path, id: str) -> None:
+    """Drop earlier copies of the entry just written, and what is beyond `KEEP`."""
+    files = sorted(folder.glob("*.*-*.json"), reverse=True)
+    same = [file for file in files if _id(file) == id]
+    for file in {*same[1:], *files[KEEP:]}:
+        file.unlink(missing_ok=True)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
+
+
+@cache
+def _warn(message: str) -> None:
+    """Say it once a process."""
+    print(message, file=sys.stderr)

@@ -1,0 +1,187 @@
+"""Quantities at the edges: text to seconds, bytes, counts and rates, and back to text a person reads.
+
+Inside Gnomon everything is a plain float in seconds, bytes, tokens or dollars. `where` names the flag
+or the field a text came from, and leads the error when the text cannot be understood.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from gnomon.errors import InputError
+
+_NUMBER = r"[+-]?(?:\d[\d,_]*\.?[\d_]*|\.\d+)(?:[eE][+-]?\d+)?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([^\d\s.,+-]*)\s*", re.ASCII)
+
+_DURATIONS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "day": 86400.0,
+    "days": 86400.0,
+}
+_COUNTS = {"": 1.0, "k": 1e3, "K": 1e3, "Ki": 1024.0, "M": 1e6, "Mi": 1024.0**2, "B": 1e9, "G": 1e9, "T": 1e12}
+_BYTES = {"": 1.0, "B": 1.0} | {
+    f"{letter}{infix}B": base ** (power + 1)
+    for power, letter in enumerate("KMGTP")
+    for infix, base in (("", 1000.0), ("i", 1024.0))
+}
+_PERIODS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_LARGEST = 1e30
+"""Anything beyond is a slip of the keyboard, and would overflow further on."""
+
+
+def parse_duration(text: str | float, where: str = "") -> float:
+    """Seconds. A text needs its unit: `40ms`, `1s`, `2.5us`, `1m`, `3h`, `2d`; a number is already seconds."""
+    if isinstance(text, (int, float)):
+        return _checked(float(text), text, "a duration", where)
+    value, unit = _split(text, "a duration such as 40ms or 1.5s", where)
+    if not unit and value == 0:
+        return 0.0
+    if not unit:
+        raise InputError(f"'{text}' has no unit", where=where, hint=f"Write {text.strip()}ms or {text.strip()}s.")
+    return _checked(value * _scale(unit, _DURATIONS, text, "a duration", where), text, "a duration", where)
+
+
+def parse_count(text: str | float, where: str = "") -> float:
+    """A count, perhaps fractional: `300e9`, `8k` (8,000), `8Ki` (8,192), `1.5M`, `70B`, `1,000`."""
+    if isinstance(text, (int, float)):
+        return _checked(float(text), text, "a count", where)
+    value, unit = _split(text, "a count such as 300e9 or 8k", where)
+    return _checked(value * _scale(unit, _COUNTS, text, "a count", where), text, "a count", where)
+
+
+def parse_whole(text: str | float, where: str = "", *, least: int = 1) -> int:
+    """A whole number, at least `least`; the forms of `parse_count`."""
+    value = parse_count(text, where)
+    if value != int(value) or value < least:
+        kind = "a positive whole number" if least == 1 else f"a whole number of at least {least}"
+        raise InputError(f"'{text}' is not {kind}", where=where)
+    return int(value)
+
+
+def parse_bytes(text: str | float, where: str = "") -> float:
+    """Bytes: `80GiB` (powers of 1024), `80GB` (powers of 1000), or a plain number of bytes."""
+    if isinstance(text, (int, float)):
+        return _checked(float(text), text, "a size", where)
+    value, unit = _split(text, "a size such as 80GiB", where)
+    return _checked(value * _scale(unit, _BYTES, text, "a size", where), text, "a size", where)
+
+
+def parse_rate(text: str | float, where: str = "") -> float:
+    """Events a second, above zero: `8` (a second), `8/s`, `480/min`, `2k/h`."""
+    if isinstance(text, (int, float)):
+        amount, period = float(text), "s"
+    else:
+        head, slash, tail = text.partition("/")
+        amount, period = parse_count(head, where), tail.strip() if slash else "s"
+    value = amount / _scale(period, _PERIODS, text, "a rate such as 8/s", where)
+    if not 0 < value < _LARGEST:
+        raise InputError(f"'{text}' is not a rate above zero", where=where)
+    return value
+
+
+def format_duration(seconds: float) -> str:
+    """Three digits and the unit that suits: `6.3 ms`, `38 ms`, `1.4 s`, `12.5 min`, `34 days`."""
+    if not math.isfinite(seconds):
+        return "never" if seconds > 0 else str(seconds)
+    for unit, scale, limit in (("us", 1e-6, 1e-3), ("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0)):
+        if seconds == 0:
+            return "0 s"
+        if abs(_rounded(seconds)) < limit:
+            return f"{_digits(seconds / scale)} {unit}"
+    if abs(_rounded(seconds)) < 172800.0:
+        return f"{_digits(seconds / 3600.0)} h"
+    return f"{_digits(seconds / 86400.0)} days"
+
+
+def format_bytes(size: float) -> str:
+    """GiB with one decimal, as memory is talked about: `24.1 GiB`; below 0.1 GiB in MiB, KiB or B."""
+    if not math.isfinite(size):
+        return str(size)
+    if size == 0 or abs(size) >= 0.1 * 1024.0**3:
+        return f"{size / 1024.0**3:,.1f} GiB"
+    for unit, scale in (("MiB", 1024.0**2), ("KiB", 1024.0)):
+        if abs(size) >= scale:
+            return f"{size / scale:,.1f} {unit}"
+    return f"{size:,.0f} B"
+
+
+def format_money(usd: float) -> str:
+    """Dollars: `$19.90`, `$0.0012`, `$45.2k`, `$1.9M`."""
+    if not math.isfinite(usd):
+        return str(usd)
+    sign, amount = ("-" if usd < 0 else ""), abs(usd)
+    if 0 < amount < 0.01:
+        return f"{sign}${_digits(amount, 2)}"
+    if amount < 9999.995:
+        return f"{sign}${amount:,.2f}"
+    unit, scale = ("k", 1e3) if _rounded(amount) < 1e6 else ("M", 1e6) if _rounded(amount) < 1e9 else ("B", 1e9)
+    return f"{sign}${_digits(amount / scale)}{unit}"
+
+
+def format_count(count: float) -> str:
+    """A whole count with its thousands marked: `33,000`."""
+    return f"{count:,.0f}" if math.isfinite(count) else str(count)
+
+
+def format_short_count(count: float) -> str:
+    """Three digits and a suffix that `parse_count` reads back: `8.03B`, `70.6B`, `131k`."""
+    if not math.isfinite(count):
+        return str(count)
+    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(_rounded(count)) >= scale:
+            return f"{_digits(count / scale)}{unit}"
+    return _digits(count)
+
+
+def format_rate(per_second: float) -> str:
+    """Events a second: `11.2/s`."""
+    return f"{_digits(per_second)}/s"
+
+
+def _split(text: str, expected: str, where: str) -> tuple[float, str]:
+    match = _QUANTITY.fullmatch(text) if len(text) <= 64 else None
+    if match is None:
+        shown = text if len(text) <= 64 else text[:61] + "..."
+        raise InputError(f"'{shown}' is not {expected}", where=where)
+    return float(match[1].replace(",", "").replace("_", "")), match[2]
+
+
+def _scale(unit: str, table: dict[str, float], text: str | float, kind: str, where: str) -> float:
+    if unit in table:
+        return table[unit]
+    folded = {name.lower(): scale for name, scale in table.items()}
+    if unit.lower() in folded and table is _BYTES:
+        return folded[unit.lower()]
+    units = ", ".join(name for name in table if name and name.isascii())
+    raise InputError(f"'{text}' is not {kind}: unknown unit '{unit}'", where=where, hint=f"Units: {units}.")
+
+
+def _checked(value: float, text: str | float, kind: str, where: str) -> float:
+    if math.isnan(value) or not 0 <= value < _LARGEST:
+        raise InputError(f"'{text}' is not {kind} of zero or more", where=where)
+    return value
+
+
+def _rounded(value: float, digits: int = 3) -> float:
+    return float(f"{value:.{digits - 1}e}")
+
+
+def _digits(value: float, digits: int = 3) -> str:
+    """`digits` significant digits, no exponent, no trailing zeros; whole numbers keep all their digits."""
+    rounded = _rounded(value, digits)
+    if rounded == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    text = f"{rounded:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

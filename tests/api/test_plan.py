@@ -1,0 +1,227 @@
+"""Plans from a made-up engine through the real search and the real simulator."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.api import fake_engine
+
+from gnomon.api import plan as planning
+from gnomon.api import plan_evaluator
+from gnomon.api.plan import plan_serving
+from gnomon.api.results import PlanReport
+from gnomon.errors import DoesNotFitError, InputError, NoPlanError, UnknownNameError
+from gnomon.load import plan_from_dict, plan_to_dict
+from gnomon.spec import Goal
+
+GOALS = "ttft_p90=1s,tpot_p90=50ms"
+ASK: dict[str, Any] = {"fleet": "H100:8", "rate": 4, "input": 1024, "output": 256, "slo": GOALS, "requests": 1000}
+
+
+@pytest.fixture(autouse=True)
+def made_up_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "deploy", fake_engine.deploy)
+    monkeypatch.setattr(plan_evaluator, "deploy", fake_engine.deploy)
+    monkeypatch.setattr(plan_evaluator, "energy_j", fake_engine.energy_j)
+
+
+def plan(model: str = "llama-3.1-70b", **changes: Any) -> PlanReport:
+    return plan_serving(model, **ASK | changes)
+
+
+def test_best_meets_its_goals_and_counts_add_up() -> None:
+    report = plan()
+    best = report.best
+    assert best.feasible
+    assert best.ttft_s["p90"] <= 1.0
+    assert best.tpot_s["p90"] <= 0.05
+    assert report.plans_simulated <= report.plans_fit <= report.plans_considered
+    assert sum(report.rejected.values()) <= report.plans_considered
+    assert best.max_rate_per_s is not None
+    assert best.max_rate_per_s >= 4
+    assert best.usd_per_mtok == pytest.approx(best.usd_h / (4 * 256 * 3600 / 1e6))
+    assert best.wh_per_mtok > 0
+    assert report.binding in ("ttft_p90", "tpot_p90")
+    assert min(best.margin.values()) == pytest.approx(best.margin[report.binding])
+    assert report.command.startswith("vllm serve llama-3.1-70b")
+
+
+def test_plan_can_be_written_and_read_back() -> None:
+    report = plan()
+    made = report.best.plan
+    again = plan_from_dict(json.loads(json.dumps(plan_to_dict(made))))
+    assert again == made
+    assert made.load is not None
+    assert made.load.rate_per_s == 4
+    assert made.goals == report.goals
+    assert made.predicted["usd_h"] == report.best.usd_h
+    assert json.dumps(report.to_dict(), allow_nan=False, default=asdict)
+
+
+def test_same_question_same_answer() -> None:
+    first, second = plan().to_dict(), plan().to_dict()
+    first.pop("seconds"), second.pop("seconds")
+    assert first == second
+
+
+def test_every_cheaper_plan_misses() -> None:
+    """The next cheaper price is named with what it misses, and a fleet of only that much has no plan."""
+    report = plan()
+    assert report.runner_up["usd_h"] < report.best.usd_h
+    assert any(word in report.runner_up["why"] for word in ("misses", "cannot", "falls behind"))
+    chips = round(report.runner_up["usd_h"] / (report.best.usd_h / report.best.plan.chips))
+    with pytest.raises((NoPlanError, DoesNotFitError)):
+        plan(fleet=f"H100:{chips}")
+
+
+def test_looser_goals_more_chips_and_less_load_never_cost_more() -> None:
+    base = plan().best.usd_h
+    assert plan(slo="ttft_p90=2s,tpot_p90=80ms").best.usd_h <= base
+    assert plan(fleet="H100:16").best.usd_h <= base
+    assert plan(fleet="H100:8,H200:8").best.usd_h <= base
+    assert plan(rate=1).best.usd_h <= base
+
+
+def test_pareto_holds_no_beaten_plan() -> None:
+    front = plan().pareto
+    points = [(score.usd_h, score.ttft_s["p90"], score.tpot_s["p90"]) for score in front]
+    assert points
+    for one in points:
+        assert not any(other != one and all(a <= b for a, b in zip(other, one, strict=True)) for other in points)
+
+
+def test_equal_price_keeps_the_first_format() -> None:
+    ask: dict[str, Any] = {"rate": 1, "slo": "ttft_p90=5s,tpot_p90=200ms"}
+    assert plan("llama-3.1-8b", **ask).best.plan.dtype == "bf16"
+    assert plan("llama-3.1-8b", **ask, dtypes=("fp8", "bf16")).best.plan.dtype == "fp8"
+
+
+def test_objectives_are_what_they_say() -> None:
+    cost, fast, lean = (plan(objective=name).best for name in ("cost", "latency", "energy"))
+    most = plan(objective="throughput").best
+    assert cost.usd_h == min(score.usd_h for score in (cost, fast, lean, most))
+    assert fast.plan.predicted["e2e_s"]["mean"] <= cost.plan.predicted["e2e_s"]["mean"]
+    assert lean.wh_per_mtok <= min(fast.wh_per_mtok, cost.wh_per_mtok) * 1.02
+    assert most.max_rate_per_s is not None
+    assert cost.max_rate_per_s is not None
+    assert most.max_rate_per_s >= cost.max_rate_per_s
+    assert most.plan.chips == 8
+
+
+def test_without_a_rate_the_most_throughput_is_planned() -> None:
+    report = plan(rate=None)
+    best = report.best
+    assert best.feasible
+    assert best.plan.load is not None
+    assert best.plan.load.rate_per_s == best.max_rate_per_s
+    with pytest.raises(NoPlanError):
+        plan(rate=1.2 * (best.max_rate_per_s or 0))
+
+
+def test_a_trace_brings_its_own_rate(tmp_path: Path) -> None:
+    rows = [f"{0.5 * index},{200 + index % 50},{50 + index % 9}" for index in range(400)]
+    file = tmp_path / "load.csv"
+    file.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows]))
+    ask: dict[str, Any] = {"input": None, "output": None, "requests": None, "rate": None}
+    report = plan(trace=file, **ask)
+    assert report.best.plan.predicted["rate_per_s"] == pytest.approx(2.0, rel=0.01)
+    assert report.best.plan.load is not None
+    assert report.best.plan.load.trace == str(file)
+    faster = plan(trace=file, **ask | {"rate": 20})
+    assert faster.best.usd_h >= report.best.usd_h
+
+
+def test_settings_fix_budgets_and_context_is_cut_to_the_cache() -> None:
+    report = plan(settings={"max_num_seqs": 96})
+    assert report.best.plan.engine.settings["max_num_seqs"] == 96
+    narrow = plan(fleet="H100:2", rate=0.2, dtypes=("bf16",))
+    kept = narrow.best.plan.engine.settings["max_model_len"]
+    assert 1280 <= kept < 131072
+    assert "--max-model-len" in narrow.command
+
+
+def test_step_costs_are_made_once_where_the_engine_says_so() -> None:
+    before = fake_engine.ENGINE.costs_made
+    plan()
+    assert fake_engine.ENGINE.costs_made - before <= 4 * 2
+
+
+def test_without_goals_only_the_load_counts() -> None:
+    report = plan(slo="")
+    assert report.binding == "load"
+    assert report.best.usd_h <= plan().best.usd_h
+
+
+def test_more_load_than_the_fleet_can_take() -> None:
+    with pytest.raises(NoPlanError, match=r"cannot keep up.*at most") as error:
+        plan(rate=500)
+    assert "rate below" in error.value.hint
+
+
+def test_goals_nobody_can_meet() -> None:
+    with pytest.raises(NoPlanError, match="cannot meet tpot_p90") as error:
+        plan(slo="tpot_p90=1ms")
+    assert "tpot_p90 above" in error.value.hint
+
+
+def test_goals_just_out_of_reach_name_the_nearest_plan() -> None:
+    tight = plan(objective="latency").best.tpot_s["p90"]
+    with pytest.raises(NoPlanError, match=r"the nearest, .* misses tpot_p90 by") as error:
+        plan(slo={"tpot_p90": tight * 0.97})
+    assert "tpot_p90=" in error.value.hint
+    assert "a rate of" in error.value.hint
+
+
+def test_an_overloaded_plan_is_out_though_its_run_would_end() -> None:
+    """With only a goal on the time a token, a queue of requests waiting to start would go unseen."""
+    most = plan(fleet="H100:2", rate=None, slo="tpot_p90=200ms", settings={"max_num_seqs": 64}).best
+    assert most.max_rate_per_s is not None
+    beyond = most.max_rate_per_s * 1.1
+    with pytest.raises(NoPlanError, match=r"falls behind|cannot keep up"):
+        plan(fleet="H100:2", rate=beyond, slo="tpot_p90=200ms", settings={"max_num_seqs": 64})
+
+
+def test_what_does_not_fit() -> None:
+    with pytest.raises(DoesNotFitError, match=r"fits on H100:1"):
+        plan(fleet="H100:1", dtypes=("bf16",))
+    with pytest.raises(DoesNotFitError):
+        plan(input=10**6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": "speed"}, "unknown objective 'speed'"),
+        ({"slo": "ttft_p91=1s"}, "unknown goal 'ttft_p91'"),
+        ({"slo": {"tpot": 1}}, "unknown goal 'tpot'"),
+        ({"slo": "ttft_p90=0s"}, "not above zero"),
+        ({"slo": {"ttft_p90": -1.0}}, "zero or more"),
+        ({"slo": "ttft_p90=fast"}, "not a duration"),
+        ({"slo": [Goal("ttft", "p90", 1.0), Goal("ttft", "p90", 2.0)]}, "stands twice"),
+        ({"fleet": "H1000:4"}, "unknown chip 'H1000'"),
+        ({"fleet": "H100:0"}, "'0' is not a positive whole number"),
+        ({"fleet": "H100:4,H100:4"}, "twice"),
+        ({"rate": 0}, "not a rate above zero"),
+        ({"rate": "often"}, "often"),
+        ({"input": 0}, "'0' is not a positive whole number"),
+        ({"input": None}, "no lengths"),
+        ({"requests": 0}, "'0' is not a positive whole number"),
+        ({"dtypes": ("fp3",)}, "no chip of the fleet has a rate for fp3"),
+        ({"dtypes": ()}, "no number format"),
+        ({"trace": "nowhere.csv", "input": None, "output": None}, "no such file"),
+        ({"trace": "azure-conv"}, "already gives the lengths"),
+    ],
+)
+def test_bad_questions_are_answered_clearly(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        plan(**changes)
+    assert message in str(error.value)
+
+
+def test_unknown_model() -> None:
+    with pytest.raises(UnknownNameError, match="unknown model"):
+        plan("lama-3")

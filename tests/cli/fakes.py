@@ -1,0 +1,44 @@
+"""Stand-ins for the functions the commands call, so that parsing and printing are tested on their own."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tests.report import answers
+
+
+class Calls:
+    """What was called with what."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def fake(self, name: str, answer: Any) -> Any:
+        def call(*positional: Any, **named: Any) -> Any:
+            self.made.append((name, positional, named))
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+        return call
+
+
+def install(monkeypatch: pytest.MonkeyPatch, calls: Calls, **changes: Any) -> None:
+    """Fake `gnomon.api` modules; `changes` replaces the answer of a function, or raises it."""
+    known = {
+        ("predict", "predict"): answers.prediction(),
+        ("fit", "fit"): answers.fit(),
+        ("ops", "ops"): [
+            {"op": "gemm", "m": "1", "time_us": 2.5, "low_us": 2.0, "high_us": 3.0, "provenance": "fitted"}
+        ],
+        ("simulate", "simulate_serving"): answers.served(),
+        ("plan", "plan_serving"): answers.planned(),
+        ("verify", "verify"): answers.verified(),
+    }
+    for (module, function), answer in known.items():
+        stand_in = ModuleType(f"gnomon.api.{module}")
+        setattr(stand_in, function, calls.fake(function, changes.get(function, answer)))
+        monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)

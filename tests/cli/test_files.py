@@ -1,0 +1,79 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gnomon.cli.files import output_file, output_folder, write_all, written
+from gnomon.cli.output import finite, one_line
+from gnomon.errors import InputError
+
+
+def names(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir()]
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), written(path) as file:
+        file.write("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["x.csv"]
+
+
+def test_success_replaces_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("old")
+    with written(path) as file:
+        file.write("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["x.csv"]
+
+
+def test_a_link_keeps_pointing(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+    with written(output_file(str(link), "--out")) as file:
+        file.write("new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+@pytest.mark.parametrize("text", ["", " ", "a\0b", "no/such/folder/x", "x" * 300])
+def test_impossible_paths(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="--out"):
+        output_file(text, "--out")
+    assert names(tmp_path) == []
+
+
+def test_devices_are_written_directly() -> None:
+    path = output_file("/dev/null", "--out")
+    with written(path) as file:
+        file.write("x")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_folders(tmp_path: Path) -> None:
+    folder = output_folder(str(tmp_path / "a" / "b"), "--out")
+    write_all({"launch.sh": "#!/bin/sh\n", "plan.yaml": "x: 1\n"}, folder)
+    assert os.access(folder / "launch.sh", os.X_OK)
+    assert not os.access(folder / "plan.yaml", os.X_OK)
+    with pytest.raises(InputError, match="is a file, not a folder"):
+        output_folder(str(folder / "plan.yaml"), "--out")
+    (folder / "plan.yaml").unlink()
+    (folder / "plan.yaml").mkdir()
+    with pytest.raises(InputError):
+        write_all({"plan.yaml": "x: 1\n"}, folder)
+
+
+def test_plain_values() -> None:
+    assert finite({"a": (1.0, float("nan"), float("inf"))}) == {"a": [1.0, None, None]}
+    assert one_line("a\n b\tc\x07") == "a b c?"

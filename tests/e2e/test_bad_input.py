@@ -1,0 +1,245 @@
+"""Whatever is typed wrong: one line on stderr, exit code 2, no traceback, nothing written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+M = "llama-3.1-8b"
+SERVE = f"simulate serve {M} --on H100"
+LOAD = "--rate 4 --input 512 --output 64 --requests 20"
+PLAN = f"plan serve {M} --fleet H100:1 {LOAD}"
+
+FILES = {
+    "broken.yaml": "schema: gnomon.plan/1\nmodel: [unclosed\n",
+    "empty.yaml": "",
+    "list.yaml": "- 1\n- 2\n",
+    "other.yaml": "schema: other/1\nmodel: x\n",
+    "unknown-field.yaml": "schema: gnomon.plan/1\nmodle: x\n",
+    "binary.yaml": "\x00\x01\x02",
+    "no-columns.csv": "a,b\n1,2\n",
+    "negative.csv": "arrival_s,input_tokens,output_tokens\n0,10,5\n1,10,-3\n",
+    "empty.csv": "",
+    "header.csv": "arrival_s,input_tokens,output_tokens\n",
+    "nan.csv": "arrival_s,input_tokens,output_tokens\nnan,10,5\n",
+    "huge.csv": "arrival_s,input_tokens,output_tokens\n0,1e300,5\n",
+    "ops-empty.csv": "",
+    "ops-unknown.csv": "op,dtype,m,n,k\nwarp,bf16,1,2,3\n",
+    "ops-negative.csv": "op,dtype,m,n,k\ngemm,bf16,-1,2,3\n",
+    "ops-missing.csv": "op,dtype,m,n\ngemm,bf16,1,2\n",
+    "ops-text.csv": "op,dtype,m,n,k\ngemm,bf16,one,2,3\n",
+    "answer.json": '{"schema": "gnomon.predict/1"}',
+    "not.json": "{",
+    "error.json": '{"error": {"message": "x"}}',
+    "model/config.json": '{"model_type": "nonsense"}',
+    "model2/config.json": "{",
+    "model3/readme": "no config here",
+    "good.yaml": (
+        "schema: gnomon.plan/1\nmodel: llama-3.1-8b\nchip: H100-SXM-80GB\nreplicas: 1\nstrategy: {tp: 1}\n"
+        "dtype: bf16\nkv_dtype: bf16\nengine: {name: vllm, version: 0.24.0}\n"
+    ),
+}
+FILES["no-model.yaml"] = FILES["good.yaml"].replace("llama-3.1-8b", "gpt-99")
+FILES["no-chip.yaml"] = FILES["good.yaml"].replace("H100-SXM-80GB", "Z9000")
+FILES["no-setting.yaml"] = FILES["good.yaml"].replace("0.24.0}", "0.24.0, settings: {max_seqs: 1}}")
+FILES["no-replicas.yaml"] = FILES["good.yaml"].replace("replicas: 1", "replicas: -1")
+FILES["other-engine.yaml"] = FILES["good.yaml"].replace("name: vllm", "name: sglang")
+
+CASES = [
+    "frobnicate",
+    "--frobnicate",
+    "predict",
+    f"predict {M}",
+    "predict gpt-99 --on H100",
+    "predict no/such/folder --on H100",
+    "predict ./missing --on H100",
+    "predict model --on H100",
+    "predict model2 --on H100",
+    "predict ./model3 --on H100",
+    "predict '' --on H100",
+    f"predict {M} --on H1000",
+    f"predict {M} --on ''",
+    f"predict {M} --on H100:0",
+    f"predict {M} --on H100:-1",
+    f"predict {M} --on H100:two",
+    f"predict {M} --on H100,H200",
+    f"predict {M} --on H100 --batch -1",
+    f"predict {M} --on H100 --batch 0",
+    f"predict {M} --on H100 --batch many",
+    f"predict {M} --on H100 --batch nan",
+    f"predict {M} --on H100 --batch 1e40",
+    f"predict {M} --on H100 --context -5",
+    f"predict {M} --on H100 --phase prefill --tokens 0",
+    f"predict {M} --on H100 --phase sideways",
+    f"predict {M} --on H100 --dtype fp7",
+    f"predict {M} --on H100 --engine sgalng",
+    f"predict {M} --on H100 --engine vllm@9.9",
+    f"predict {M} --on H100:4 --tp 3",
+    f"predict {M} --on H100 --tp 2",
+    f"predict {M} --on H100 --tp 0",
+    f"predict {M} --on H100 --set nonsense=1",
+    f"predict {M} --on H100 --set max_num_seqs=-1",
+    f"predict {M} --on H100 --set max_num_seqs",
+    f"predict {M} --on H100 --context 999999999",
+    f"fit {M}",
+    f"fit {M} --on H1000",
+    f"fit {M} --on H100 --context 0",
+    f"fit {M} --on H100 --dtype banana",
+    "fit gpt-99 --on H100",
+    "ops missing.csv --on H100",
+    "ops ops-empty.csv --on H100",
+    "ops ops-unknown.csv --on H100",
+    "ops ops-negative.csv --on H100",
+    "ops ops-missing.csv --on H100",
+    "ops ops-text.csv --on H100",
+    "ops ops-unknown.csv --on H1000",
+    "ops ops-unknown.csv",
+    "ops ops-unknown.csv --on H100 --out no/such/folder/x.csv",
+    "simulate",
+    "simulate nothing",
+    SERVE,
+    f"{SERVE} --rate 4",
+    f"{SERVE} --rate 0 --input 10 --output 10",
+    f"{SERVE} --rate -1 --input 10 --output 10",
+    f"{SERVE} --rate nan --input 10 --output 10",
+    f"{SERVE} --rate 4 --input 0 --output 10",
+    f"{SERVE} --rate 4 --input 10 --output -1",
+    f"{SERVE} --rate 4 --input 10 --output 10 --requests 0",
+    f"{SERVE} --rate 4 --input 10 --output 10 --seed -1",
+    f"{SERVE} --rate 4 --input 1000000 --output 10 --requests 5",
+    f"{SERVE} --trace missing.csv",
+    f"{SERVE} --trace no-columns.csv",
+    f"{SERVE} --trace negative.csv",
+    f"{SERVE} --trace empty.csv",
+    f"{SERVE} --trace header.csv",
+    f"{SERVE} --trace nan.csv",
+    f"{SERVE} --trace huge.csv",
+    f"{SERVE} --trace model",
+    f"{SERVE} {LOAD} --requests-out model",
+    f"{SERVE} {LOAD} --requests-out no/such/x.csv",
+    f"{SERVE} {LOAD} --trace-out good.yaml/x",
+    f"{SERVE} {LOAD} --set max_num_seqs=0",
+    f"{SERVE} {LOAD} --set max_num_batched_tokens=8 --set max_num_seqs=64",
+    f"simulate serve llama-3.1-70b --on H100 {LOAD}",
+    "plan",
+    f"plan serve {M} {LOAD}",
+    f"plan serve {M} --fleet H1000:8 {LOAD}",
+    f"plan serve {M} --fleet H100:8,H100:8 {LOAD}",
+    f"plan serve {M} --fleet '' {LOAD}",
+    f"plan serve {M} --fleet H100:1",
+    f"plan serve {M} --fleet H100:1 --trace missing.csv",
+    f"{PLAN} --slo ttft_p90",
+    f"{PLAN} --slo ttft_p90=fast",
+    f"{PLAN} --slo ttft_p91=1s",
+    f"{PLAN} --slo ttft_p90=0s",
+    f"{PLAN} --slo tpot_p90=1us",
+    f"{PLAN} --objective beauty",
+    f"{PLAN} --dtype fp7",
+    f"plan serve llama-3.1-70b --fleet H100:1 --dtype bf16 {LOAD}",
+    "export",
+    "export last",
+    "export nothing-1234",
+    "export missing.yaml",
+    "export broken.yaml",
+    "export empty.yaml",
+    "export list.yaml",
+    "export other.yaml",
+    "export unknown-field.yaml",
+    "export binary.yaml",
+    "export no-model.yaml",
+    "export no-chip.yaml",
+    "export no-setting.yaml",
+    "export no-replicas.yaml",
+    "export other-engine.yaml",
+    "export model",
+    "export good.yaml --to helm",
+    "export good.yaml --out broken.yaml",
+    "export good.yaml --out ''",
+    "launch last",
+    "launch missing.yaml",
+    "launch broken.yaml --dry-run",
+    "verify last",
+    "verify missing.yaml",
+    "verify good.yaml --rate 0",
+    "explain last",
+    "explain nothing-1234",
+    "explain missing.json",
+    "explain not.json",
+    "explain answer.json",
+    "explain error.json",
+    "history --limit zero",
+    "chips show",
+    "chips show H1000",
+    "chips nonsense",
+    "models show gpt-99",
+    "models show ./model3",
+]
+
+
+PLAIN = CASES[::8]
+"""Cases that also run without --json: they differ only in what stands on stdout."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("bad")
+    for name, text in FILES.items():
+        file = root / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    return root
+
+
+@pytest.fixture(scope="module")
+def outcomes(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.CompletedProcess[str]]:
+    """Every case in its own process, two at a time."""
+    home = tmp_path_factory.mktemp("home")
+
+    def one(words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "gnomon", *shlex.split(words)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd=folder,
+            env=os.environ | {"GNOMON_HOME": str(home)},
+        )
+
+    every = [*(f"{words} --json" for words in CASES), *PLAIN]
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(every, pool.map(one, every), strict=True))
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_one_line_and_json(words: str, outcomes: dict[str, subprocess.CompletedProcess[str]]) -> None:
+    done = outcomes[f"{words} --json"]
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert set(error) == {"message", "where", "hint"}
+    assert error["message"]
+
+
+@pytest.mark.parametrize("words", PLAIN)
+def test_nothing_on_stdout(words: str, outcomes: dict[str, subprocess.CompletedProcess[str]]) -> None:
+    done = outcomes[words]
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == outcomes[f"{words} --json"].stderr or words.endswith(("--on", "plan", "simulate"))
+
+
+def test_nothing_was_written(
+    folder: Path, outcomes: dict[str, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    assert outcomes
+    files = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert files == set(FILES)

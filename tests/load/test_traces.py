@@ -1,0 +1,188 @@
+"""Traces and drawn loads: what was written is what is read, and a seed settles the rest."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnomon import load
+from gnomon.errors import InputError
+from gnomon.spec import Requests, ServingLoad
+
+HEADER = "arrival_s,input_tokens,output_tokens\n"
+
+
+def _file(folder: Path, text: str, name: str = "load.csv") -> Path:
+    path = folder / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+def _same(one: Requests, other: Requests) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name))
+        for name in ("arrival_s", "input_tokens", "output_tokens")
+    )
+
+
+def test_plain_and_packed_files_agree(tmp_path: Path) -> None:
+    text = HEADER + "0.0,10,2\n1.5,20,3\n"
+    plain, packed = load.requests(_file(tmp_path, text)), load.requests(_file(tmp_path, text, "load.csv.gz"))
+    assert _same(plain, packed)
+    assert plain.arrival_s.tolist() == [0.0, 1.5]
+    assert plain.input_tokens.dtype == np.int64
+    assert plain.name == packed.name == "load"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + HEADER + "0,10,2\n2,20,3\n",
+        HEADER.replace("\n", "\r\n") + "0,10,2\r\n2,20,3\r\n",
+        HEADER + "0,10,2\n\n2,20,3",
+        HEADER + "2,20,3\n0,10,2\n",
+        HEADER + "0,10.0,2e0\n2,20,3\n",
+        "output_tokens,note,Input_Tokens, arrival_s \n2,hello,10,0\n3,,20,2\n",
+        'note,arrival_s,input_tokens,output_tokens\n"a, b",0,"10",2\nc,2,20,3\n',
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,10,2\n2023-11-16 18:15:48.6805900,20,3\n",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.5+00:00,10,2\n2024-05-10 00:00:02.5+00:00,20,3\n",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10T00:00:00Z,10,2\n2024-05-10T00:00:02Z,20,3\n",
+    ],
+    ids=["bom", "crlf", "blank", "unsorted", "floats", "reordered", "quoted", "azure-2023", "azure-2024", "iso"],
+)
+def test_ways_to_write_the_same_requests(tmp_path: Path, text: str) -> None:
+    found = load.requests(_file(tmp_path, text))
+    expected = Requests(np.array([0.0, 2.0]), np.array([10, 20]), np.array([2, 3]))
+    assert _same(found, expected)
+
+
+rows = st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 10**6), st.integers(1, 10**5)), min_size=1, max_size=30)
+
+
+@given(rows)
+@settings(max_examples=50)
+def test_what_was_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple]) -> None:  # type: ignore[type-arg]
+    path = tmp_path_factory.mktemp("trace") / "t.csv"
+    path.write_text(HEADER + "".join(f"{a!r},{i},{o}\n" for a, i, o in rows))
+    found = load.requests(path)
+    ordered = sorted(rows, key=lambda row: row[0])
+    assert list(zip(found.arrival_s.tolist(), found.input_tokens, found.output_tokens, strict=True)) == ordered
+
+
+def test_lengths_alone_need_a_rate(tmp_path: Path) -> None:
+    path = _file(tmp_path, "input_tokens,output_tokens\n" + "10,2\n" * 2000)
+    with pytest.raises(InputError, match="no rate to draw arrivals at"):
+        load.requests(path)
+    one, other = load.requests(path, rate_per_s=5, seed=1), load.requests(path, rate_per_s=5, seed=2)
+    assert one.rate_per_s == pytest.approx(5, rel=0.1)
+    assert not _same(one, other)
+    assert _same(one, load.requests(path, rate_per_s=5, seed=1))
+
+
+def test_the_bad_cell_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _file(tmp_path, HEADER + "1.0,10,2\n" * 116 + "1.0,10,-3\n")
+    with pytest.raises(InputError) as caught:
+        load.requests("load.csv")
+    assert (
+        str(caught.value)
+        == "load.csv line 118, column output_tokens: '-3' is not a positive whole number. Nothing was run."
+    )
+
+
+def test_a_million_rows(tmp_path: Path) -> None:
+    count = 1_000_000
+    arrivals = np.arange(count) * 0.125
+    lines = "\n".join(map("{},512,64".format, arrivals.tolist()))
+    path = _file(tmp_path, HEADER + lines)
+    start = time.perf_counter()
+    found = load.requests(path)
+    assert np.array_equal(found.arrival_s, arrivals)
+    assert time.perf_counter() - start < 15  # about one second on an idle core
+
+
+DRAWN = ServingLoad(rate_per_s=8, input_tokens=1024, output_tokens=256, requests=4000)
+
+
+def test_drawn_loads() -> None:
+    found = load.draw(DRAWN)
+    assert len(found) == 4000
+    assert found.rate_per_s == pytest.approx(8, rel=0.1)
+    assert set(found.input_tokens) == {1024}
+    assert set(found.output_tokens) == {256}
+    assert found.arrival_s[0] == 0
+    assert np.all(np.diff(found.arrival_s) >= 0)
+    assert _same(found, load.draw(DRAWN))
+
+
+def test_a_seed_decides_the_bytes() -> None:
+    first = load.draw(ServingLoad(rate_per_s=1, input_tokens=1, output_tokens=1, requests=3, seed=7)).arrival_s
+    gaps = np.random.Generator(np.random.PCG64(7)).standard_exponential(3)
+    assert first.tolist() == [0.0, gaps[1], gaps[1] + gaps[2]]
+
+
+def test_without_a_rate_all_come_at_once() -> None:
+    assert not load.draw(ServingLoad(input_tokens=8, output_tokens=8, requests=10)).arrival_s.any()
+
+
+@given(st.floats(0.01, 1e4), st.integers(2, 300))
+def test_a_trace_is_stretched_to_the_rate(tmp_path_factory: pytest.TempPathFactory, rate: float, count: int) -> None:
+    path = tmp_path_factory.getbasetemp() / "pattern.csv"
+    if not path.exists():
+        path.write_text(HEADER + "".join(f"{second},{10 + second},3\n" for second in (1, 2, 4, 8, 16, 32)))
+    found = load.draw(ServingLoad(trace=str(path), rate_per_s=rate, requests=count))
+    assert len(found) == count
+    assert found.rate_per_s == pytest.approx(rate)
+    assert np.all(np.diff(found.arrival_s) >= 0)
+    assert found.input_tokens[0] == 11
+
+
+def test_a_trace_is_cut_or_repeated(tmp_path: Path) -> None:
+    path = str(_file(tmp_path, HEADER + "0,1,1\n1,2,2\n2,3,3\n"))
+    assert len(load.draw(ServingLoad(trace=path, requests=0))) == 3
+    assert load.draw(ServingLoad(trace=path, requests=2)).input_tokens.tolist() == [1, 2]
+    again = load.draw(ServingLoad(trace=path, requests=7))
+    assert again.input_tokens.tolist() == [1, 2, 3, 1, 2, 3, 1]
+    assert again.arrival_s.tolist() == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_burst_gets_drawn_arrivals_at_a_rate(tmp_path: Path) -> None:
+    path = str(_file(tmp_path, HEADER + "5,1,1\n" * 500))
+    found = load.draw(ServingLoad(trace=path, requests=0, rate_per_s=4))
+    assert found.rate_per_s == pytest.approx(4, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"input_tokens": None}, "--input: is missing"),
+        ({"output_tokens": 0}, "--output: '0' is not a positive"),
+        ({"rate_per_s": 0.0}, "--rate: '0.0' is not a rate"),
+        ({"rate_per_s": float("nan")}, "--rate: 'nan' is not a rate"),
+        ({"requests": 0}, "--requests: '0' is not between"),
+        ({"requests": 10**9}, "--requests: "),
+        ({"seed": -1}, "--seed: "),
+        ({"trace": "x.csv"}, "--input: a trace already gives the lengths"),
+        ({"trace": "x.csv", "input_tokens": None, "output_tokens": None}, "x.csv: no such file"),
+    ],
+)
+def test_loads_that_make_no_sense(change: dict[str, object], said: str) -> None:
+    fields = {name: getattr(DRAWN, name) for name in ServingLoad.__dataclass_fields__} | change
+    with pytest.raises(InputError) as caught:
+        load.draw(ServingLoad(**fields))
+    assert said in str(caught.value)
+
+
+def test_named_traces_need_the_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNOMON_TRUTH", str(tmp_path))
+    with pytest.raises(InputError, match="GNOMON_TRUTH"):
+        load.requests("azure-conv")
+    (tmp_path / "traces").mkdir()
+    _file(tmp_path / "traces", HEADER + "0,1,1\n", "azure_llm_2023_conv.csv.gz")
+    assert len(load.requests("azure-conv")) == 1

@@ -1,0 +1,154 @@
+"""Exported commands pass vLLM's own argument parser, and the defaults we fill in are those vLLM computes."""
+
+from __future__ import annotations
+
+import shlex
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from gnomon import catalog
+from gnomon.api.export import export
+from gnomon.engines.vllm.launch import replicas
+from gnomon.engines.vllm.options import captured_sizes, fill
+from gnomon.load import model as load_model
+from gnomon.spec import EngineChoice, Plan, Pool, Strategy
+
+pytest.importorskip("vllm", reason="vLLM is not installed; run `make test-oracles`")
+import vllm.platforms
+from vllm.platforms.cpu import CpuPlatform
+
+# Without a device vLLM refuses to make even its argument parser.
+vllm.platforms._current_platform = CpuPlatform()
+
+from vllm.config import CompilationConfig, SchedulerConfig, VllmConfig  # noqa: E402
+from vllm.config.compilation import CUDAGraphMode  # noqa: E402
+from vllm.engine import arg_utils  # noqa: E402
+from vllm.entrypoints.openai.cli_args import make_arg_parser  # noqa: E402
+from vllm.usage.usage_lib import UsageContext  # noqa: E402
+from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
+
+pytestmark = pytest.mark.oracle
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"max_num_seqs": 64, "max_num_batched_tokens": 2048, "max_model_len": 8192},
+    {"gpu_memory_utilization": 0.85, "block_size": 32, "async_scheduling": False},
+    {"enforce_eager": True, "enable_prefix_caching": False},
+    {"max_cudagraph_capture_size": 100},
+]
+
+
+def plan(settings: dict[str, Any], **changes: Any) -> Plan:
+    base: dict[str, Any] = {
+        "model": "llama-3.1-70b",
+        "chip": "H100",
+        "replicas": 2,
+        "strategy": Strategy(tp=4),
+        "dtype": "fp8",
+        "kv_dtype": "fp8",
+    }
+    return Plan(**base | changes, engine=EngineChoice(version="0.24.0", settings=settings))
+
+
+@pytest.fixture(scope="module")
+def parser() -> Any:
+    return make_arg_parser(FlexibleArgumentParser())
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_the_command_says_what_the_plan_says(parser: Any, settings: dict[str, Any]) -> None:
+    chosen = plan(settings)
+    words = shlex.split(export(chosen).command)
+    assert words[:2] == ["vllm", "serve"]
+    read = parser.parse_args(words[2:])
+    filled = fill(settings, load_model("llama-3.1-70b"), Pool(chip=catalog.chip("H100"), count=4, per_node=8))
+    assert read.model_tag == "meta-llama/Llama-3.1-70B-Instruct"
+    assert read.tensor_parallel_size == 4
+    assert (read.quantization, read.kv_cache_dtype) == ("fp8", "fp8")
+    for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"):
+        assert getattr(read, name) == filled[name], name
+    for name, value in settings.items():
+        wanted = filled[name] if name == "max_cudagraph_capture_size" else value
+        assert getattr(read, name) == wanted, name
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"dtype": "bf16", "kv_dtype": "bf16"}, {"dtype": "bfloat16", "quantization": None, "kv_cache_dtype": "auto"}),
+        ({"strategy": Strategy(tp=2, pp=2)}, {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}),
+        (
+            {"strategy": Strategy(tp=2, dp=2, ep=4), "model": "qwen3-30b-a3b"},
+            {"data_parallel_size": 2, "enable_expert_parallel": True},
+        ),
+    ],
+)
+def test_degrees_and_formats(parser: Any, changes: dict[str, Any], expected: dict[str, Any]) -> None:
+    read = parser.parse_args(shlex.split(export(plan({}, **changes)).command)[2:])
+    assert {name: getattr(read, name) for name in expected} == expected
+
+
+def test_every_replica_has_a_port_vllm_reads(parser: Any) -> None:
+    ports = [parser.parse_args(list(server.words[2:])).port for server in replicas(plan({}))]
+    assert ports == [8000, 8001]
+
+
+@pytest.mark.parametrize("sequences", [1, 3, 8, 100, 128, 256, 300, 1024])
+@pytest.mark.parametrize("tokens", [100, 1024, 2048, 8192])
+@pytest.mark.parametrize("largest", [None, 1, 7, 96, 100, 300, 600])
+def test_captured_sizes(sequences: int, tokens: int, largest: int | None) -> None:
+    if tokens < sequences:
+        pytest.skip("vLLM refuses fewer tokens than sequences")
+    given = {"max_num_seqs": sequences, "max_num_batched_tokens": tokens}
+    given |= {"max_cudagraph_capture_size": largest} if largest else {}
+    ours = fill(given, load_model("llama-3.1-8b"), Pool(chip=catalog.chip("H100"), count=1, per_node=8))
+    theirs = vllm_sizes(sequences, tokens, largest)
+    assert captured_sizes(ours) == theirs
+    assert ours["max_cudagraph_capture_size"] == theirs[-1]
+
+
+def vllm_sizes(sequences: int, tokens: int, largest: int | None) -> list[int]:
+    """The sizes by vLLM's own method, on an object with only what the method looks at."""
+    compilation = CompilationConfig(cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE)
+    compilation.max_cudagraph_capture_size = largest
+    compilation.post_init_cudagraph_sizes = lambda: None
+    stand_in = SimpleNamespace(
+        model_config=SimpleNamespace(enforce_eager=False),
+        compilation_config=compilation,
+        scheduler_config=SimpleNamespace(max_num_seqs=sequences, max_num_batched_tokens=tokens),
+        parallel_config=SimpleNamespace(tensor_parallel_size=1),
+        num_speculative_tokens=0,
+        performance_mode="balanced",
+    )
+    VllmConfig._set_cudagraph_sizes(stand_in)
+    return list(compilation.cudagraph_capture_sizes)
+
+
+@pytest.mark.parametrize("chip", ["H100", "H200"])
+def test_batch_defaults(chip: str) -> None:
+    found = catalog.chip(chip)
+    platform = SimpleNamespace(
+        get_device_total_memory=lambda: found.memory_bytes,
+        get_device_name=lambda: found.name,
+        is_tpu=lambda: False,
+        is_cpu=lambda: False,
+    )
+    with patch.object(arg_utils, "current_platform", platform):
+        tokens, sequences = arg_utils.EngineArgs.get_batch_defaults(1)
+    ours = fill({}, load_model("llama-3.1-8b"), Pool(chip=found, count=1, per_node=8))
+    assert ours["max_num_batched_tokens"] == tokens[UsageContext.OPENAI_API_SERVER]
+    assert ours["max_num_seqs"] == sequences[UsageContext.OPENAI_API_SERVER]
+
+
+def test_fewer_tokens_than_sequences_is_refused_by_both() -> None:
+    with pytest.raises(Exception, match="max_num_seqs"):
+        SchedulerConfig(max_num_seqs=64, max_num_batched_tokens=32, max_model_len=16, is_encoder_decoder=False)
+    with pytest.raises(Exception, match="max_num_seqs"):
+        fill(
+            {"max_num_seqs": 64, "max_num_batched_tokens": 32},
+            load_model("llama-3.1-8b"),
+            Pool(chip=catalog.chip("H100"), count=1, per_node=8),
+        )

@@ -1,0 +1,109 @@
+"""The simulator decides what vLLM's own engine loop and scheduler decide, step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.sim.costs import Cliffs, Dyadic, Smooth
+
+from gnomon.sim.serving import Recorder, simulate
+from gnomon.spec.serving import ServingLimits
+from gnomon.spec.workload import Requests
+
+pytest.importorskip("vllm", reason="vLLM is not installed; run `make test-oracles`")
+from tests.oracles import vllm_loop
+
+pytestmark = pytest.mark.oracle
+
+BASE: dict[str, Any] = {
+    "kv_blocks": 4000,
+    "block_tokens": 16,
+    "max_sequences": 32,
+    "max_step_tokens": 512,
+    "max_context": 4096,
+    "ingress_s": 3e-3,
+    "egress_s": 2e-3,
+    "idle_start_s": 1e-3,
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return vllm_loop.write_model(tmp_path_factory.mktemp("tiny-llama"))
+
+
+def requests(seed: int, count: int, gap_s: float, prompt: int, output: int) -> Requests:
+    rng = np.random.default_rng(seed)
+    arrival = np.cumsum(rng.exponential(1, count) * gap_s)
+    return Requests(arrival, rng.integers(1, prompt + 1, count), rng.integers(1, output + 1, count))
+
+
+CASES: dict[str, tuple[Requests, dict[str, Any]]] = {
+    "light, with pauses": (requests(1, 60, 0.4, 300, 40), {}),
+    "busy": (requests(2, 150, 0.02, 300, 60), {}),
+    "overload": (requests(3, 150, 0.001, 300, 60), {"max_sequences": 12}),
+    "a burst": (requests(4, 100, 0.0, 200, 50), {}),
+    "prompts in many chunks": (requests(5, 40, 0.05, 3000, 30), {"max_step_tokens": 128}),
+    "one sequence at a time": (requests(6, 25, 0.05, 100, 12), {"max_sequences": 1}),
+    "one token each": (requests(7, 120, 0.005, 400, 1), {"max_step_tokens": 256}),
+    "one or two tokens": (requests(8, 120, 0.003, 90, 2), {"max_sequences": 3, "max_step_tokens": 64}),
+    "short of blocks": (requests(9, 80, 0.01, 150, 150), {"kv_blocks": 40}),
+    "very short of blocks": (requests(10, 60, 0.004, 100, 100), {"kv_blocks": 14, "max_step_tokens": 48}),
+    "no room beside one request": (requests(11, 25, 0.01, 60, 60), {"kv_blocks": 8}),
+    "chunks, short of blocks": (requests(12, 50, 0.02, 900, 200), {"kv_blocks": 90, "max_step_tokens": 64}),
+}
+
+
+def compare(model: Path, load: Requests, cost: Any, limits: ServingLimits) -> int:
+    """Same decisions, same times; answers with the number of preemptions."""
+    theirs, client = vllm_loop.run(model, load, cost, limits)
+    recorder = Recorder()
+    walked = simulate(load, cost, limits, record=recorder)
+    jumped = simulate(load, cost, limits)
+    assert [(s.tokens, tuple(sorted(s.preempted))) for s in recorder.steps] == [(s.tokens, s.preempted) for s in theirs]
+    for ours in (walked, jumped):
+        np.testing.assert_allclose(ours.first_token_s, client.first_s, rtol=1e-9)
+        np.testing.assert_allclose(ours.finish_s, client.finish_s, rtol=1e-9)
+        assert ours.preemptions == sum(len(s.preempted) for s in theirs)
+    for mine, other in zip(recorder.steps, theirs, strict=True):
+        assert mine.chunks == other.chunks
+        assert mine.decode_context == other.decode_context
+        times = (other.scheduled_s, other.start_s, other.end_s)
+        assert (mine.scheduled_s, mine.start_s, mine.end_s) == pytest.approx(times, rel=1e-9)
+    return walked.preemptions
+
+
+@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("name", CASES)
+def test_same_decisions(model: Path, name: str, lookahead: int) -> None:
+    load, changes = CASES[name]
+    limits = ServingLimits(**{**BASE, **changes, "lookahead": lookahead})
+    preemptions = compare(model, load, Cliffs(), limits)
+    assert (preemptions > 0) == ("blocks" in name or "no room" in name)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_same_decisions_on_random_engines(model: Path, seed: int) -> None:
+    rng = np.random.default_rng(100 + seed)
+    count = int(rng.integers(5, 70))
+    prompt, output = int(rng.choice([3, 40, 400])), int(rng.choice([1, 4, 80]))
+    load = requests(seed, count, float(rng.choice([0.0, 0.002, 0.02, 0.2])), prompt, output)
+    if seed % 3 == 1:
+        # Times on the grid of the Dyadic cost: arrivals meet the ends of steps exactly.
+        load = Requests(np.round(load.arrival_s * 64) / 64, load.input_tokens, load.output_tokens)
+    block = int(rng.choice([8, 16, 32]))
+    least = int(np.max(-(-(load.input_tokens + load.output_tokens - 1) // block)))
+    places = int(rng.choice([1, 3, 10, 40]))
+    limits = ServingLimits(
+        kv_blocks=least + int(rng.integers(0, 30)),
+        block_tokens=block,
+        max_sequences=places,
+        max_step_tokens=places + int(rng.choice([0, 20, 150])),
+        max_context=1024,
+        lookahead=seed % 2,
+        idle_start_s=float(rng.choice([0.0, 2.0**-8])),
+    )
+    compare(model, load, (Cliffs(), Dyadic(), Smooth())[seed % 3], limits)

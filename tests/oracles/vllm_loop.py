@@ -1,0 +1,282 @@
+"""vLLM's own engine loop and scheduler on a CPU, against a clock that is not real.
+
+What is decided and when is vLLM's code. Made up are the device (its seconds come from a StepCost, its
+tokens from nowhere), the queue of requests, and the sleeps, which move the clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from queue import Queue
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import vllm.platforms
+from vllm.platforms.cpu import CpuPlatform
+
+# Without this vLLM looks for a device, finds none, and refuses to make a configuration.
+vllm.platforms._current_platform = CpuPlatform()
+
+from tests.sim.plain import interpolate  # noqa: E402
+from vllm.config import (  # noqa: E402
+    CacheConfig,
+    DeviceConfig,
+    ModelConfig,
+    ParallelConfig,
+    SchedulerConfig,
+    VllmConfig,
+)
+from vllm.sampling_params import SamplingParams  # noqa: E402
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
+from vllm.v1.core.sched.scheduler import Scheduler  # noqa: E402
+from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequestType  # noqa: E402
+from vllm.v1.engine import core as engine_core  # noqa: E402
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec  # noqa: E402
+from vllm.v1.outputs import ModelRunnerOutput  # noqa: E402
+from vllm.v1.request import Request  # noqa: E402
+from vllm.v1.structured_output import StructuredOutputManager  # noqa: E402
+
+from gnomon.cost.step import StepCost  # noqa: E402
+from gnomon.sim.serving import StepRecord  # noqa: E402
+from gnomon.spec.serving import ServingLimits  # noqa: E402
+from gnomon.spec.workload import Requests  # noqa: E402
+
+TINY_LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 65536,
+    "torch_dtype": "bfloat16",
+}
+
+
+def write_model(folder: Path) -> Path:
+    (folder / "config.json").write_text(json.dumps(TINY_LLAMA))
+    return folder
+
+
+def make_scheduler(model: Path, limits: ServingLimits) -> Scheduler:
+    lookahead = bool(limits.lookahead)
+    config = VllmConfig(
+        model_config=ModelConfig(
+            model=str(model),
+            skip_tokenizer_init=True,
+            dtype="bfloat16",
+            seed=0,
+            max_model_len=limits.max_context,
+        ),
+        cache_config=CacheConfig(block_size=limits.block_tokens, enable_prefix_caching=False),
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=limits.max_sequences,
+            max_num_batched_tokens=limits.max_step_tokens,
+            max_model_len=limits.max_context,
+            is_encoder_decoder=False,
+            enable_chunked_prefill=True,
+            async_scheduling=lookahead,
+        ),
+        parallel_config=ParallelConfig(),
+        device_config=DeviceConfig("cpu"),
+    )
+    # One block of the pool is vLLM's null block. The CPU platform may have changed the block and the budget.
+    config.cache_config.num_gpu_blocks = limits.kv_blocks + 1
+    assert config.cache_config.block_size == limits.block_tokens
+    assert config.scheduler_config.max_num_batched_tokens == limits.max_step_tokens
+    assert config.scheduler_config.scheduler_reserve_full_isl
+    spec = FullAttentionSpec(block_size=limits.block_tokens, num_kv_heads=2, head_size=16, dtype=torch.bfloat16)
+    return (AsyncScheduler if lookahead else Scheduler)(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(
+            num_blocks=limits.kv_blocks + 1,
+            kv_cache_tensors=[],
+            kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+        ),
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=limits.block_tokens,
+        log_stats=False,
+    )
+
+
+def make_request(index: int, prompt: int, output: int) -> Request:
+    sampling = SamplingParams(max_tokens=output, min_tokens=output, ignore_eos=True, temperature=0.0)
+    return Request(
+        request_id=str(index),
+        prompt_token_ids=[7] * prompt,
+        sampling_params=sampling,
+        pooling_params=None,
+        arrival_time=float(index),
+    )
+
+
+class Clock:
+    """Simulated seconds. Stands in for the `time` module of the engine loop."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+
+class Batch:
+    """What one call of the scheduler decided; also the future of its outputs."""
+
+    def __init__(self, output: Any, scheduler: Scheduler, goals: dict[str, int], clock: Clock) -> None:
+        self.output, self.clock = output, clock
+        self.tokens: dict[str, int] = dict(output.num_scheduled_tokens)
+        self.makes: set[str] = set()
+        self.chunks: list[tuple[int, int]] = []
+        self.contexts: list[int] = []
+        self.scheduled_s = self.start_s = self.end_s = clock.now
+        for name, tokens in self.tokens.items():
+            request = scheduler.requests[name]
+            cached = request.num_computed_tokens - tokens
+            if cached == 0:
+                goals[name] = request.num_tokens
+            if request.num_computed_tokens >= goals[name]:
+                self.makes.add(name)
+            if cached < goals[name]:
+                self.chunks.append((tokens, cached))
+            else:
+                self.contexts.append(cached)
+
+    def seconds(self, cost: StepCost) -> float:
+        if self.chunks:
+            return cost.mixed(len(self.contexts), sum(self.contexts), self.chunks)
+        curve = cost.decode_curve(len(self.contexts))
+        return interpolate(curve.context, curve.seconds, sum(self.contexts) / len(self.contexts))
+
+    def result(self) -> ModelRunnerOutput:
+        self.clock.now = max(self.clock.now, self.end_s)
+        names = list(self.tokens)
+        return ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={name: i for i, name in enumerate(names)},
+            sampled_token_ids=[[7] if name in self.makes else [] for name in names],
+        )
+
+    def record(self) -> StepRecord:
+        return StepRecord(
+            scheduled_s=self.scheduled_s,
+            start_s=self.start_s,
+            end_s=self.end_s,
+            decodes=len(self.contexts),
+            decode_context=sum(self.contexts),
+            chunks=tuple(self.chunks),
+            tokens=tuple((int(name), tokens) for name, tokens in self.tokens.items()),
+            preempted=tuple(sorted(int(name) for name in self.output.preempted_req_ids or ())),
+        )
+
+
+class Device:
+    """Stands in for the executor: runs batches one after the other."""
+
+    def __init__(self, scheduler: Scheduler, cost: StepCost, idle_start_s: float, clock: Clock) -> None:
+        self.scheduler, self.cost, self.idle_start_s, self.clock = scheduler, cost, idle_start_s, clock
+        self.end_s = -np.inf
+        self.goals: dict[str, int] = {}
+        self.steps: list[StepRecord] = []
+
+    def execute_model(self, output: Any, non_block: bool) -> Batch:
+        batch = self.last = Batch(output, self.scheduler, self.goals, self.clock)
+        if batch.tokens:
+            batch.start_s = max(self.clock.now, self.end_s)
+            idle = self.idle_start_s if self.clock.now > self.end_s else 0.0
+            batch.end_s = self.end_s = batch.start_s + idle + batch.seconds(self.cost)
+        if batch.tokens or output.preempted_req_ids:
+            self.steps.append(batch.record())
+        return batch
+
+    def sample_tokens(self, grammar: Any, non_block: bool) -> Batch:
+        return self.last
+
+
+class Arrivals:
+    """Stands in for the input queue: waiting on it moves the clock to the next arrival."""
+
+    def __init__(self, requests: Requests, ingress_s: float, clock: Clock) -> None:
+        self.clock = clock
+        visible = (requests.arrival_s + ingress_s).tolist()
+        lengths = zip(requests.input_tokens.tolist(), requests.output_tokens.tolist(), strict=True)
+        made = (make_request(i, *pair) for i, pair in enumerate(lengths))
+        self.coming = deque(zip(visible, made, strict=True))
+
+    def empty(self) -> bool:
+        return not self.coming or self.coming[0][0] > self.clock.now
+
+    def get_nowait(self) -> tuple[EngineCoreRequestType, Request]:
+        return EngineCoreRequestType.ADD, self.coming.popleft()[1]
+
+    def get(self, block: bool) -> tuple[EngineCoreRequestType, Request]:
+        self.clock.now = max(self.clock.now, self.coming[0][0])
+        return self.get_nowait()
+
+
+class Client:
+    """Stands in for the output queue: notes when tokens come out."""
+
+    def __init__(self, count: int, egress_s: float, clock: Clock) -> None:
+        self.clock, self.egress_s = clock, egress_s
+        self.first_s, self.finish_s = np.full(count, np.nan), np.full(count, np.nan)
+        self.tokens = np.zeros(count, int)
+
+    def put_nowait(self, item: tuple[int, EngineCoreOutputs]) -> None:
+        for output in item[1].outputs:
+            index = int(output.request_id)
+            self.tokens[index] += len(output.new_token_ids)
+            if np.isnan(self.first_s[index]):
+                self.first_s[index] = self.clock.now + self.egress_s
+            if output.finished:
+                self.finish_s[index] = self.clock.now + self.egress_s
+
+
+class Engine(engine_core.EngineCoreProc):
+    """vLLM's engine core with nothing but what its busy loop needs."""
+
+    def __init__(self, model: Path, requests: Requests, cost: StepCost, limits: ServingLimits) -> None:
+        self.clock = Clock()
+        self.scheduler = make_scheduler(model, limits)
+        self.vllm_config = self.scheduler.vllm_config
+        self.model_executor = self.device = Device(self.scheduler, cost, limits.idle_start_s, self.clock)
+        self.input_queue = self.arrivals = Arrivals(requests, limits.ingress_s, self.clock)
+        self.output_queue = self.client = Client(len(requests), limits.egress_s, self.clock)
+        self.aborts_queue: Queue[Any] = Queue()
+        self.batch_queue_size = 1 + limits.lookahead
+        self.batch_queue = deque(maxlen=2) if limits.lookahead else None
+        self.step_fn = self.step_with_batch_queue if limits.lookahead else self.step
+        self.async_scheduling = bool(limits.lookahead)
+        self.is_ec_consumer, self.is_pooling_model, self.check_for_draft_tokens = True, False, False
+        self.engines_running, self.process_input_queue_block = False, True
+        self._idle_state_callbacks: list[Any] = []
+
+    def _handle_shutdown(self) -> bool:
+        return bool(self.has_work() or self.arrivals.coming)
+
+    def is_running(self) -> bool:
+        return True
+
+    def _handle_client_request(self, kind: EngineCoreRequestType, request: Request) -> None:
+        self.scheduler.add_request(request)
+
+
+def run(model: Path, requests: Requests, cost: StepCost, limits: ServingLimits) -> tuple[list[StepRecord], Client]:
+    """Serve the requests with vLLM's loop; its steps, and what the client saw."""
+    engine = Engine(model, requests, cost, limits)
+    with patch.object(engine_core, "time", engine.clock), suppress(SystemExit):
+        engine.run_busy_loop()
+    assert (engine.client.tokens == requests.output_tokens).all()
+    return engine.device.steps, engine.client

@@ -1,0 +1,106 @@
+"""The simulator that jumps gives the times of the one that walks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.sim.costs import Cliffs, Dyadic, Smooth
+from tests.sim.plain import Plain
+
+from gnomon.cost.step import StepCost
+from gnomon.sim.serving import Recorder, ServingRun, simulate
+from gnomon.spec.serving import ServingLimits
+from gnomon.spec.workload import Requests
+
+Case = tuple[Requests, StepCost, ServingLimits]
+GRID_S = 2.0**-7
+
+
+def compare(load: Requests, cost: StepCost, limits: ServingLimits) -> ServingRun:
+    plain = Plain(load, cost, limits).run()
+    recorder = Recorder()
+    jumped = simulate(load, cost, limits)
+    for run in (jumped, simulate(load, cost, limits, record=recorder)):
+        np.testing.assert_allclose(run.first_token_s, plain.first_s, rtol=1e-9)
+        np.testing.assert_allclose(run.finish_s, plain.finish_s, rtol=1e-9)
+        np.testing.assert_allclose(run.scheduled_s, plain.scheduled_s, rtol=1e-9)
+        assert run.preemptions == plain.preemptions
+        assert run.steps == sum(bool(step.work) for step in plain.steps)
+        assert run.peak_kv_blocks == plain.peak_blocks
+        assert run.busy_s == pytest.approx(plain.busy_s, rel=1e-9)
+    assert [(step.tokens, step.preempted) for step in recorder.steps] == [
+        (tuple((req.index, tokens) for req, tokens, *_ in step.work), tuple(step.preempted)) for step in plain.steps
+    ]
+    return jumped
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Small engines and streams on a grid of times, where arrivals often meet the ends of steps."""
+    longest = draw(st.sampled_from([3, 30, 100]))
+    rows = draw(
+        st.lists(
+            st.tuples(st.integers(0, 40), st.integers(1, longest), st.integers(1, longest)), min_size=1, max_size=25
+        )
+    )
+    gaps, prompt, output = (np.array(column) for column in zip(*rows, strict=True))
+    scale = draw(st.sampled_from([0.0, 0.25, 1.0, 8.0]))
+    block = draw(st.sampled_from([1, 2, 5, 16]))
+    places = draw(st.integers(1, 12))
+    least = int(np.max(-(-(prompt + output - 1) // block)))
+    limits = ServingLimits(
+        kv_blocks=least + draw(st.integers(0, 40)),
+        block_tokens=block,
+        max_sequences=places,
+        max_step_tokens=places + draw(st.integers(0, 60)),
+        max_context=200,
+        lookahead=draw(st.integers(0, 1)),
+        ingress_s=draw(st.sampled_from([0.0, 0.25])),
+        egress_s=draw(st.sampled_from([0.0, 0.5])),
+        idle_start_s=draw(st.sampled_from([0.0, GRID_S])),
+    )
+    cost = draw(st.sampled_from([Cliffs(), Dyadic(), Smooth()]))
+    return Requests(np.cumsum(gaps) * scale * GRID_S, prompt, output), cost, limits
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases())
+def test_jumping_equals_walking(case: Case) -> None:
+    compare(*case)
+
+
+LOADS = {
+    "burst": (0.0, 200, 150, {}),
+    "idle gaps": (1.0, 100, 80, {}),
+    "busy": (0.02, 100, 80, {}),
+    "overload": (0.002, 100, 80, {"max_sequences": 10}),
+    "chunks": (0.05, 900, 40, {"max_step_tokens": 96}),
+    "single tokens": (0.01, 200, 1, {}),
+    "short of blocks": (0.01, 100, 200, {"kv_blocks": 60}),
+    "hardly any blocks": (0.01, 60, 100, {"kv_blocks": 11}),
+}
+
+
+@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("name", LOADS)
+@pytest.mark.parametrize("cost", [Cliffs(), Smooth()], ids=["cliffs", "smooth"])
+def test_random_loads(name: str, lookahead: int, cost: StepCost) -> None:
+    gap_s, prompt, output, changes = LOADS[name]
+    rng = np.random.default_rng(len(name))
+    arrival = np.cumsum(rng.exponential(1, 150) * gap_s)
+    load = Requests(arrival, rng.integers(1, prompt + 1, 150), rng.integers(1, output + 1, 150))
+    base = {"kv_blocks": 1500, "max_sequences": 32, "max_step_tokens": 512, "max_context": 1024}
+    limits = ServingLimits(**{**base, **changes}, lookahead=lookahead, ingress_s=0.004, idle_start_s=0.003)
+    run = compare(load, cost, limits)
+    assert (run.preemptions > 0) == ("blocks" in name)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases(), st.floats(1.0, 3.0))
+def test_slower_steps_finish_a_burst_no_earlier(case: Case, factor: float) -> None:
+    load, _, limits = case
+    burst = Requests(np.zeros(len(load)), load.input_tokens, load.output_tokens)
+    quick, slow = simulate(burst, Cliffs(), limits), simulate(burst, Cliffs(factor), limits)
+    assert slow.makespan_s >= quick.makespan_s * (1 - 1e-12)

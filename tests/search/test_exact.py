@@ -1,0 +1,120 @@
+"""The search finds what running every plan would find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.search.fakes import FakeEvaluator, every_plan, exhaustive, random_job, random_space
+
+from gnomon.search import OBJECTIVES, Level, highest_rate, search
+from gnomon.search.best_first import FULL_TOLERANCE
+from gnomon.search.rate import TOLERANCE
+from gnomon.spec import Goal
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@pytest.mark.parametrize("name", ["cost", "latency", "energy"])
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS)
+def test_same_best_as_running_all(name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    evaluator, job = random_space(rng), random_job(rng)
+    found = search(evaluator.queues, evaluator, OBJECTIVES[name], job)
+    expected = exhaustive(evaluator, OBJECTIVES[name], job)
+    assert (found.best.plan if found.best else None) == expected
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS)
+def test_highest_rate_of_all(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    evaluator, job = random_space(rng, families=6, most=4), replace(random_job(rng), rate_per_s=0.0)
+    found = search(evaluator.queues, evaluator, OBJECTIVES["throughput"], job)
+
+    def holds(plan, rate):  # type: ignore[no-untyped-def]
+        return all(evaluator.evaluate(plan, rate, level).meets(job.goals) for level in (Level.SEARCH, Level.FULL))
+
+    grid = np.geomspace(0.02, 60, 400)
+    most = max((rate for plan in every_plan(evaluator) for rate in grid if holds(plan, rate)), default=0.0)
+    if found.best is None:
+        assert most < 0.1
+        return
+    assert holds(found.best.plan, found.best.rate_per_s)
+    # A rate found on the sample may be lowered a little on the full load, where another plan would have won.
+    assert found.best.rate_per_s >= most * (1 - TOLERANCE) ** 2 * 0.93
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=SEEDS)
+def test_looser_goals_never_cost_more(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    evaluator, job = random_space(rng), random_job(rng)
+    looser = replace(job, goals=tuple(Goal(g.metric, g.statistic, g.limit_s * 1.3) for g in job.goals))
+    tight, loose = (search(evaluator.queues, evaluator, OBJECTIVES["cost"], each).best for each in (job, looser))
+    assert tight is None or (loose is not None and loose.plan.usd_h <= tight.plan.usd_h)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=SEEDS)
+def test_bigger_fleet_never_costs_more(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    evaluator, job = random_space(rng), random_job(rng)
+    larger = FakeEvaluator({replace(f, most=f.most + 2): queue for f, queue in evaluator.queues.items()})
+    small, large = (search(each.queues, each, OBJECTIVES["cost"], job).best for each in (evaluator, larger))
+    assert small is None or (large is not None and large.plan.usd_h <= small.plan.usd_h)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=SEEDS)
+def test_every_plan_has_one_fate(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    evaluator, job = random_space(rng), random_job(rng)
+    found = search(evaluator.queues, evaluator, OBJECTIVES["cost"], job)
+    met = sum(score.meets(job.goals) for score in found.scores)
+    assert sum(found.rejected.values()) + met == found.considered == sum(f.most for f in evaluator.queues)
+    assert found.simulated <= found.fit <= found.considered
+    assert all(count > 0 for count in found.rejected.values())
+
+
+def test_runs_few_of_many_plans() -> None:
+    rng = np.random.default_rng(5)
+    evaluator, job = random_space(rng, families=200, most=500), replace(random_job(rng), rate_per_s=60.0)
+    found = search(evaluator.queues, evaluator, OBJECTIVES["cost"], job)
+    assert found.best is not None
+    assert found.considered > 40_000
+    assert len(evaluator.calls) < 400
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=SEEDS)
+def test_highest_rate_of_the_best_is_its_border(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    evaluator, job = random_space(rng), random_job(rng)
+    best = search(evaluator.queues, evaluator, OBJECTIVES["cost"], job).best
+    if best is None:
+        return
+    most = highest_rate(best, evaluator, evaluator.bounds(best.plan.family), job)
+    assert most >= job.rate_per_s
+
+    def holds(rate: float) -> bool:
+        return all(evaluator.evaluate(best.plan, rate, each).meets(job.goals) for each in (Level.SEARCH, Level.FULL))
+
+    assert most == job.rate_per_s or holds(most)
+    assert not holds(most * (1 + 1.5 * FULL_TOLERANCE))
+
+
+def test_progress_ends_at_all_plans() -> None:
+    rng = np.random.default_rng(2)
+    evaluator, job = random_space(rng), replace(random_job(rng), rate_per_s=0.5)
+    told: list[tuple[int, int]] = []
+    found = search(
+        evaluator.queues, evaluator, OBJECTIVES["cost"], job, progress=lambda done, total: told.append((done, total))
+    )
+    assert found.best is not None
+    assert told[-1] == (found.considered, found.considered)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.search.test_bounds import Cost, limits, load
+
+from gnomon.api.plan_evaluator import WatchedCost
+from gnomon.search.judge import Peaks, backlog_grows, lost_already, same_schedule, statistic
+from gnomon.sim.serving import simulate
+from gnomon.spec import Goal, ServingLimits
+
+
+@given(
+    values=st.lists(st.floats(0, 10), min_size=1, max_size=60),
+    part=st.floats(0.05, 1.0),
+    name=st.sampled_from(["mean", "p50", "p90", "p95", "p99"]),
+    limit=st.floats(0.1, 10),
+)
+def test_lost_already_is_never_wrong(values: list[float], part: float, name: str, limit: float) -> None:
+    times = np.array(values)
+    first = times[: max(1, int(part * times.size))]
+    if lost_already(first, times.size, Goal("ttft", name, limit)):
+        assert statistic(times, name) > limit * (1 - 1e-9)
+
+
+def test_lost_already_gives_up_a_hopeless_run_early() -> None:
+    assert lost_already(np.full(250, 9.0), 1000, Goal("ttft", "p90", 1.0))
+    assert lost_already(np.full(250, 9.0), 1000, Goal("ttft", "mean", 1.0))
+    assert not lost_already(np.full(90, 9.0), 1000, Goal("ttft", "p90", 1.0))
+
+
+def test_unknown_times_have_no_say() -> None:
+    assert statistic(np.array([np.nan, 2.0]), "p90") == 2.0
+    assert np.isnan(statistic(np.array([np.nan]), "mean"))
+
+
+@pytest.mark.parametrize("service_s", [0.1, 5.0, 50.0])
+def test_a_queue_that_only_fills_does_not_grow(service_s: float) -> None:
+    """Infinitely many servers: the number in the system settles after one service time."""
+    arrival = np.cumsum(np.random.default_rng(0).exponential(0.1, 4000))
+    assert not backlog_grows(arrival, arrival + service_s)
+
+
+def test_one_server_beyond_its_limit_grows() -> None:
+    arrival = np.cumsum(np.random.default_rng(0).exponential(1.0, 2000))
+    slow, quick = np.arange(1, 2001) * 1.08, np.arange(1, 2001) * 0.6
+    assert backlog_grows(arrival, np.maximum(arrival + 1.08, slow))
+    assert not backlog_grows(arrival, np.maximum(arrival + 0.6, quick))
+
+
+def test_a_trace_with_a_late_peak_is_left_to_its_goals() -> None:
+    arrival = np.concatenate([np.linspace(0, 900, 900), np.linspace(900, 1000, 1100)])
+    assert not backlog_grows(arrival, arrival + np.linspace(1, 60, 2000))
+
+
+def test_few_requests_prove_nothing() -> None:
+    assert not backlog_grows(np.arange(20.0), np.arange(20.0) + 100)
+
+
+LIMITS = ServingLimits(kv_blocks=1000, max_sequences=64, max_step_tokens=2048, max_context=4096)
+PEAKS = Peaks(sequences=20, step_tokens=1500, kv_blocks=300, longest=1600)
+
+
+def test_limits_that_were_never_met_change_nothing() -> None:
+    assert same_schedule(LIMITS, replace(LIMITS, max_sequences=256, max_step_tokens=8192, kv_blocks=900), PEAKS)
+    assert not same_schedule(LIMITS, replace(LIMITS, max_sequences=32), PEAKS)
+    assert not same_schedule(LIMITS, replace(LIMITS, max_step_tokens=1500), PEAKS)
+    assert not same_schedule(LIMITS, replace(LIMITS, kv_blocks=400), PEAKS)
+    assert not same_schedule(LIMITS, replace(LIMITS, lookahead=0), PEAKS)
+    assert not same_schedule(LIMITS, LIMITS, replace(PEAKS, sequences=40))
+
+
+@settings(max_examples=60)
+@given(
+    rate=st.floats(0.5, 40),
+    seed=st.integers(0, 10**6),
+    sequences=st.sampled_from([16, 64, 256]),
+    tokens=st.sampled_from([512, 2048, 8192]),
+    blocks=st.sampled_from([600, 5000]),
+)
+def test_same_schedule_is_never_wrong(rate: float, seed: int, sequences: int, tokens: int, blocks: int) -> None:
+    requests = load(seed, rate, 150)
+    generous = limits(256, 8192, 20_000)
+    narrow = limits(sequences, min(8192, max(tokens, sequences)), blocks)
+    cost = WatchedCost(Cost())
+    run = simulate(requests, cost, generous)
+    peaks = Peaks(
+        sequences=run.peak_sequences,
+        step_tokens=max(run.peak_sequences, cost.most_tokens),
+        kv_blocks=run.peak_kv_blocks,
+        longest=int((requests.input_tokens + requests.output_tokens).max()),
+    )
+    if same_schedule(generous, narrow, peaks):
+        np.testing.assert_allclose(simulate(requests, Cost(), narrow).finish_s, run.finish_s, rtol=1e-12)

@@ -1,0 +1,60 @@
+"""Made-up step costs, with the cliffs and knots of real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gnomon.cost.step import Curve
+
+KNOTS = np.array([0, 1, 7, 8, 40, 41, 100, 350])
+
+
+class Cliffs:
+    """Jumps between captured sizes of the batch, and cliffs over the context."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    def decode_curve(self, sequences: int) -> Curve:
+        padded = 1 << (sequences - 1).bit_length()
+        steps = np.array([0.0, 0.01, 0.02, 0.5, 0.55, 0.2, 0.9, 2.0])
+        return Curve(KNOTS, self.scale * (5e-3 + 1e-4 * padded + 1e-3 * steps * (1 + sequences / 7)))
+
+    def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
+        tokens = decodes + sum(new for new, _ in chunks)
+        pairs = sum(new * (cached + new / 2) for new, cached in chunks)
+        return self.scale * (6e-3 + 1.7e-4 * tokens + 3e-7 * pairs + 2e-7 * decode_context)
+
+
+class Dyadic:
+    """Times that are sums of powers of two, so that sums are exact and ties are real ties."""
+
+    def decode_curve(self, sequences: int) -> Curve:
+        return Curve(np.array([0]), np.array([2.0**-7 + 2.0**-12 * (sequences // 4)]))
+
+    def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
+        return 2.0**-6 + 2.0**-12 * sum(new for new, _ in chunks)
+
+
+class Smooth:
+    """Like an 8B model on one H100: bandwidth-bound decodes and compute-bound prompts."""
+
+    def decode_curve(self, sequences: int) -> Curve:
+        context = np.array([0, 1024, 4096])
+        return Curve(context, 7e-3 + 2e-5 * sequences + 5e-8 * sequences * context)
+
+    def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
+        tokens = sum(new for new, _ in chunks)
+        return max(7e-3 + 2e-5 * decodes, 1e-4 * tokens) + 5e-8 * decode_context + 2e-4
+
+
+class Flat:
+    """Two seconds with prompts, one without: sums a reader can do."""
+
+    def decode_curve(self, sequences: int) -> Curve:
+        return Curve(np.array([0]), np.array([1.0]))
+
+    def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
+        return 2.0

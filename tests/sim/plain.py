@@ -1,0 +1,198 @@
+"""The serving simulator without any cleverness: every step, every request, one at a time.
+
+It follows the loop of vLLM's engine core literally: a queue of batches in flight, a scheduler that
+is called when the queue has room, and outputs that are taken in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gnomon.cost.step import StepCost
+from gnomon.spec.serving import ServingLimits
+from gnomon.spec.workload import Requests
+
+SLEEP_S = 1e-3
+
+
+@dataclass(eq=False)
+class Req:
+    index: int
+    visible_s: float
+    prompt: int
+    output: int
+    computed: int = 0
+    made: int = 0
+    in_flight: int = 0
+    """Tokens that scheduled steps will make and that have not come back."""
+    goal: int = 0
+    """Tokens to compute before this stay in the batch makes its first token."""
+    blocks: int = 0
+    waiting: bool = True
+    times: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Step:
+    """A batch: request, tokens of it, tokens it had before, and whether it makes a token."""
+
+    work: list[tuple[Req, int, int, bool]]
+    preempted: list[int]
+    scheduled_s: float
+    start_s: float = 0.0
+    end_s: float = 0.0
+
+
+class Plain:
+    def __init__(self, requests: Requests, cost: StepCost, limits: ServingLimits) -> None:
+        self.cost, self.limits = cost, limits
+        columns = zip(requests.arrival_s, requests.input_tokens, requests.output_tokens, strict=True)
+        self.all = [Req(i, float(a + limits.ingress_s), int(p), int(o)) for i, (a, p, o) in enumerate(columns)]
+        self.arriving = deque(self.all)
+        self.waiting: deque[Req] = deque()
+        self.running: list[Req] = []
+        self.free = limits.kv_blocks
+        self.unreported = False
+        self.now = 0.0
+        self.device_end = -np.inf
+        self.queue: deque[Step] = deque()
+        self.steps: list[Step] = []
+        self.first_s = np.zeros(len(self.all))
+        self.finish_s = np.zeros(len(self.all))
+        self.scheduled_s = np.full(len(self.all), np.nan)
+        self.preemptions = 0
+        self.peak_blocks = 0
+        self.busy_s = 0.0
+
+    def run(self) -> Plain:
+        depth = 1 + self.limits.lookahead
+        while True:
+            if not (self.has_requests() or self.queue):
+                if not self.arriving:
+                    return self
+                self.now = max(self.now, self.arriving[0].visible_s)
+            while self.arriving and self.arriving[0].visible_s <= self.now:
+                self.waiting.append(self.arriving.popleft())
+            ran = False
+            if self.has_requests():
+                step = self.schedule()
+                ran = bool(step.work)
+                self.execute(step)
+                self.queue.append(step)
+                if len(self.queue) < depth and (ran or self.has_requests()):
+                    continue
+            self.take_outputs(self.queue.popleft())
+            if not ran and self.has_requests():
+                self.now += SLEEP_S
+
+    def has_requests(self) -> bool:
+        return bool(self.running or self.waiting or self.unreported)
+
+    def schedule(self) -> Step:
+        self.unreported = False
+        step = Step([], [], self.now)
+        budget = self.limits.max_step_tokens
+        i = 0
+        while i < len(self.running) and budget > 0:
+            req = self.running[i]
+            i += 1
+            if req.made + req.in_flight >= req.output:
+                continue
+            tokens = min(max(req.goal - req.computed, 1), budget)
+            while not self.allocate(req, req.computed + tokens):
+                last = self.running.pop()
+                self.preempt(last)
+                step.preempted.append(last.index)
+                if last is req:
+                    break
+            if req.waiting:
+                break
+            self.put(step, req, tokens)
+            budget -= tokens
+        while self.waiting and budget > 0 and not step.preempted and len(self.running) < self.limits.max_sequences:
+            req = self.waiting[0]
+            req.goal = req.prompt + req.made
+            if self.cdiv(req.goal) > self.free:
+                break
+            tokens = min(req.goal, budget)
+            self.allocate(req, tokens)
+            self.waiting.popleft().waiting = False
+            self.running.append(req)
+            self.put(step, req, tokens)
+            budget -= tokens
+        self.peak_blocks = max(self.peak_blocks, self.limits.kv_blocks - self.free)
+        return step
+
+    def put(self, step: Step, req: Req, tokens: int) -> None:
+        before = req.computed
+        req.computed += tokens
+        makes = req.computed >= req.goal
+        req.in_flight += makes
+        step.work.append((req, tokens, before, makes))
+
+    def cdiv(self, tokens: int) -> int:
+        return (tokens + self.limits.block_tokens - 1) // self.limits.block_tokens
+
+    def allocate(self, req: Req, tokens: int) -> bool:
+        new = self.cdiv(tokens) - req.blocks
+        if new > self.free:
+            return False
+        self.free -= new
+        req.blocks += new
+        return True
+
+    def preempt(self, req: Req) -> None:
+        self.free += req.blocks
+        req.blocks = req.computed = 0
+        req.waiting = True
+        self.waiting.appendleft(req)
+        self.preemptions += 1
+
+    def execute(self, step: Step) -> None:
+        step.start_s = step.end_s = max(self.now, self.device_end)
+        if step.work:
+            seconds = self.seconds(step)
+            idle = self.limits.idle_start_s if self.now > self.device_end else 0.0
+            step.end_s = step.start_s + idle + seconds
+            self.busy_s += seconds
+            self.device_end = step.end_s
+            for req, *_ in step.work:
+                if np.isnan(self.scheduled_s[req.index]):
+                    self.scheduled_s[req.index] = step.start_s
+        if step.work or step.preempted:
+            self.steps.append(step)
+
+    def seconds(self, step: Step) -> float:
+        # A chunk is work below the goal of this stay; the rest are decodes.
+        chunks = [(tokens, before) for req, tokens, before, _ in step.work if before < req.goal]
+        contexts = [before for req, _, before, _ in step.work if before >= req.goal]
+        if chunks:
+            return self.cost.mixed(len(contexts), sum(contexts), chunks)
+        curve = self.cost.decode_curve(len(contexts))
+        return interpolate(curve.context, curve.seconds, sum(contexts) / len(contexts))
+
+    def take_outputs(self, step: Step) -> None:
+        self.now = max(self.now, step.end_s)
+        for req, _, _, makes in step.work:
+            if not makes:
+                continue
+            req.in_flight -= 1
+            req.made += 1
+            if req.made == 1:
+                self.first_s[req.index] = step.end_s + self.limits.egress_s
+            if req.made == req.output:
+                self.finish_s[req.index] = step.end_s + self.limits.egress_s
+                self.unreported = True
+                self.free += req.blocks
+                req.blocks = 0
+                (self.waiting if req.waiting else self.running).remove(req)
+
+
+def interpolate(xs: np.ndarray, ys: np.ndarray, x: float) -> float:
+    if len(xs) == 1:
+        return float(ys[0])
+    i = min(max(int(np.searchsorted(xs, x, side="right")) - 1, 0), len(xs) - 2)
+    return float(ys[i] + (ys[i + 1] - ys[i]) * (x - xs[i]) / (xs[i + 1] - xs[i]))

@@ -1,0 +1,193 @@
+"""The history: what was saved comes back by any of its names, and nothing about it can stop an answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gnomon import load, store
+from gnomon.errors import InputError, UnknownNameError
+from gnomon.spec import EngineChoice, Goal, Plan, Strategy
+from gnomon.store import runs
+
+PLAN = Plan(
+    model="llama-3.1-8b",
+    chip="H100-SXM-80GB",
+    replicas=1,
+    strategy=Strategy(),
+    dtype="bf16",
+    kv_dtype="auto",
+    engine=EngineChoice(version="0.24.0"),
+    goals=(Goal("ttft", "p90", 1.0), Goal("e2e", "mean", 2.0)),
+)
+
+
+@pytest.fixture(autouse=True)
+def _quiet_so_far() -> None:
+    runs._warn.cache_clear()
+
+
+def test_what_was_saved_comes_back() -> None:
+    payload = {"schema": "gnomon.predict/1", "time_s": {"value": 0.1}, "list": [1, None, "x"]}
+    id = store.save("predict", payload)
+    assert id.startswith("predict-")
+    assert len(id.partition("-")[2]) == 8
+    for ref in (id, "last", id[:11], id.partition("-")[2], id.partition("-")[2][:4]):
+        assert store.load(ref) == payload
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.floats(allow_nan=False) | st.text(), max_size=4)
+)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_payload_comes_back(payload: dict[str, object]) -> None:
+    assert store.load(store.save("x", payload)) == payload
+
+
+def test_an_id_is_its_content() -> None:
+    one, other = store.save("predict", {"a": 1, "b": 2}), store.save("predict", {"b": 2, "a": 1})
+    assert one == other
+    assert store.save("predict", {"a": 2}) != one
+    assert len(store.history()) == 2
+
+
+def test_the_newest_first() -> None:
+    ids = [store.save("predict", {"n": n}) for n in range(5)]
+    assert [entry.id for entry in store.history()] == ids[::-1]
+    assert [entry.id for entry in store.history(2)] == ids[:2:-1]
+    store.save("predict", {"n": 0})
+    assert store.entry("last").id == ids[0]
+    assert store.entry("last").saved_s > 1.7e9
+
+
+def test_the_last_of_a_kind() -> None:
+    store.save("plan.serve", {"n": 1})
+    store.save("predict", {"n": 2})
+    assert store.load("last", kind="plan") == {"n": 1}
+    with pytest.raises(InputError, match="no 'fit' run in the history"):
+        store.load("last", kind="fit")
+
+
+def test_the_history_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "KEEP", 3)
+    ids = [store.save("predict", {"n": n}) for n in range(6)]
+    assert [entry.id for entry in store.history()] == ids[:2:-1]
+
+
+def test_results_and_arrays_are_kept() -> None:
+    id = store.save("predict", {"draws": np.arange(3), "value": np.float64(1.5), "path": Path("x")})
+    assert store.load(id) == {"draws": [0, 1, 2], "value": 1.5, "path": "x"}
+
+
+@pytest.mark.parametrize("ref", ["", "nothing", "predict-00000000", "\0", "../x"])
+def test_an_unknown_run(ref: str) -> None:
+    store.save("predict", {})
+    with pytest.raises(UnknownNameError, match="unknown run"):
+        store.load(ref)
+
+
+def test_a_beginning_of_two_runs() -> None:
+    store.save("predict", {"n": 1})
+    store.save("predict", {"n": 2})
+    with pytest.raises(InputError, match="begins more than one run"):
+        store.load("predict")
+
+
+def test_nothing_yet() -> None:
+    assert store.history() == ()
+    with pytest.raises(InputError, match="no run in the history"):
+        store.load("last")
+    with pytest.raises(UnknownNameError):
+        store.load("predict-1")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": "gnomon.run/1"}', '{"schema": 3, "payload": {}}'])
+def test_a_damaged_run(own_history: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = store.save("predict", {"n": 1}), store.save("predict", {"n": 2})
+    next((own_history / "runs").glob(f"*{bad}*")).write_text(text)
+    assert [entry.id for entry in store.history()] == [good]
+    assert store.load("last") == {"n": 1}
+    assert capsys.readouterr().err.count("is a damaged run") == 1
+    with pytest.raises(InputError, match="is a damaged run"):
+        store.load(bad)
+
+
+def test_strangers_in_the_folder(own_history: Path) -> None:
+    store.save("predict", {"n": 1})
+    (own_history / "runs" / "notes.txt").write_text("hello")
+    (own_history / "runs" / ".new-abc").write_text("{")
+    assert len(store.history()) == 1
+
+
+@pytest.mark.parametrize("place", ["file", "file/inside", "/proc/gnomon", "/dev/null/x"])
+def test_a_history_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GNOMON_HOME", place)
+    ids = {store.save("predict", {"n": 1}), store.save("predict", {"n": 1})}
+    assert len(ids) == 1
+    assert store.history() == ()
+    assert capsys.readouterr().err.count("not kept in the history") == 1
+
+
+def test_a_whole_file_or_none(own_history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    store.save("predict", {"n": 1})
+    monkeypatch.setattr(Path, "replace", full)
+    store.save("predict", {"n": 2})
+    assert len(list((own_history / "runs").iterdir())) == 1
+
+
+def test_plans_by_any_name(tmp_path: Path) -> None:
+    load.write_plan(PLAN, tmp_path / "plan.yaml")
+    written = load.plan_to_dict(PLAN)
+    whole = store.save("plan", written)
+    best = store.save("plan.serve", {"best": {"plan": written, "usd_h": 3.0}})
+    held = store.save("x", {"plan": written})
+    for ref in (tmp_path / "plan.yaml", str(tmp_path / "plan.yaml"), whole, best, held, held[:6], "last"):
+        assert store.resolve_plan(ref) == PLAN
+
+
+def test_the_last_plan_is_not_the_last_run() -> None:
+    store.save("plan.serve", {"best": load.plan_to_dict(PLAN)})
+    other = store.save("predict", {"n": 1})
+    assert store.resolve_plan("last") == PLAN
+    with pytest.raises(InputError, match="holds no plan"):
+        store.resolve_plan(other)
+
+
+def test_no_plan_to_be_found(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no plan in the history"):
+        store.resolve_plan("last")
+    with pytest.raises(InputError, match="no such file"):
+        store.resolve_plan(str(tmp_path / "x.yaml"))
+    for ref in ("nothing", "", "a\0b", "~nobody-here", "x" * 5000):
+        with pytest.raises(InputError):
+            store.resolve_plan(ref)
+
+
+def test_a_damaged_plan_names_its_run() -> None:
+    id = store.save("plan.serve", {"best": load.plan_to_dict(PLAN) | {"replicas": 0}})
+    with pytest.raises(InputError, match=f"run {id}, field best.replicas|run {id}, field replicas"):
+        store.resolve_plan(id)
+
+
+def test_the_file_is_plain_json(own_history: Path) -> None:
+    id = store.save("predict", {"n": 1})
+    record = json.loads(next((own_history / "runs").glob("*.json")).read_text())
+    assert record["schema"] == "gnomon.run/1"
+    assert record["id"] == id
+
+
+def test_the_usual_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GNOMON_HOME")
+    assert store.home().name == "gnomon"

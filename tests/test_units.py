@@ -1,0 +1,130 @@
+"""Quantities survive the way to text and back, and a text that is none names its flag."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon import units
+from gnomon.errors import InputError
+
+sizes = st.floats(min_value=1e-6, max_value=1e9, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("40ms", 0.04), ("1s", 1.0), ("2.5us", 2.5e-6), ("1m", 60.0), ("1 min", 60.0), ("3h", 10800.0), ("2d", 172800.0)]
+    + [("7µs", 7e-6), ("100ns", 1e-7), (".5s", 0.5), ("1e3ms", 1.0), ("0", 0.0), (" 4 s ", 4.0)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert units.parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("300e9", 300e9), ("8k", 8000), ("8Ki", 8192), ("1.5M", 1.5e6), ("70B", 70e9), ("1,000", 1000), ("1_000", 1000)],
+)
+def test_counts(text: str, count: float) -> None:
+    assert units.parse_count(text) == count
+
+
+def test_bytes_and_rates() -> None:
+    assert units.parse_bytes("80GiB") == 80 * 1024**3
+    assert units.parse_bytes("80GB") == 80e9
+    assert units.parse_bytes("512") == 512
+    assert units.parse_bytes("2 mib") == 2 * 1024**2
+    assert units.parse_rate("8") == units.parse_rate("8/s") == units.parse_rate("480/min") == units.parse_rate(8)
+
+
+@given(sizes)
+def test_durations_come_back(seconds: float) -> None:
+    assert units.parse_duration(units.format_duration(seconds)) == pytest.approx(seconds, rel=5.1e-3)
+
+
+@given(st.integers(0, 10**15))
+def test_counts_come_back(count: int) -> None:
+    assert units.parse_count(units.format_count(count)) == count
+    assert units.parse_count(units.format_short_count(count)) == pytest.approx(count, rel=5.1e-3)
+
+
+@given(st.floats(min_value=1.0, max_value=1e15))
+def test_bytes_come_back(size: float) -> None:
+    assert units.parse_bytes(units.format_bytes(size)) == pytest.approx(size, rel=0.51)
+    if size > 1024**3:
+        assert units.parse_bytes(units.format_bytes(size)) == pytest.approx(size, abs=0.051 * 1024**3)
+
+
+@given(st.floats(min_value=1e-3, max_value=1e6))
+def test_rates_come_back(rate: float) -> None:
+    assert units.parse_rate(units.format_rate(rate)) == pytest.approx(rate, rel=5.1e-3)
+
+
+@given(st.floats())
+def test_printing_never_fails(value: float) -> None:
+    texts = [units.format_duration(value), units.format_bytes(value), units.format_money(value)]
+    texts += [units.format_count(value), units.format_short_count(value)]
+    assert all(texts)
+    if math.isfinite(value) and abs(value) < 1e15:
+        assert not any("e" in text.replace("never", "") for text in texts[1:])
+
+
+@given(st.text(max_size=80))
+def test_any_text_parses_or_is_an_input_error(text: str) -> None:
+    for parse in (units.parse_duration, units.parse_count, units.parse_whole, units.parse_bytes, units.parse_rate):
+        try:
+            assert parse(text, "--flag") >= 0
+        except InputError as error:
+            assert error.where == "--flag"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0063, "6.3 ms"), (0.0009996, "1 ms"), (1.4, "1.4 s"), (0, "0 s"), (750, "12.5 min"), (34 * 86400, "34 days")]
+    + [(2.5e-6, "2.5 us"), (math.inf, "never")],
+)
+def test_printed_durations(seconds: float, text: str) -> None:
+    assert units.format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"),
+    [(19.9, "$19.90"), (0.19, "$0.19"), (0.00123, "$0.0012"), (45_200, "$45.2k"), (1.9e6, "$1.9M"), (-3, "-$3.00")],
+)
+def test_printed_money(usd: float, text: str) -> None:
+    assert units.format_money(usd) == text
+
+
+def test_printed_bytes_and_counts() -> None:
+    assert units.format_bytes(24.1 * 1024**3) == "24.1 GiB"
+    assert units.format_bytes(3 * 1024**2) == "3.0 MiB"
+    assert units.format_count(33_000) == "33,000"
+    assert units.format_short_count(8_030_261_248) == "8.03B"
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "said"),
+    [
+        (units.parse_duration, "40", "has no unit"),
+        (units.parse_duration, "40 lightyears", "unknown unit 'lightyears'"),
+        (units.parse_duration, "-1s", "zero or more"),
+        (units.parse_duration, "soon", "is not a duration"),
+        (units.parse_duration, float("nan"), "zero or more"),
+        (units.parse_count, "1e400", "zero or more"),
+        (units.parse_count, "many", "is not a count"),
+        (units.parse_count, "9" * 99, "..."),
+        (units.parse_whole, "2.5", "positive whole number"),
+        (units.parse_whole, "0", "positive whole number"),
+        (units.parse_bytes, "80 gallons", "unknown unit"),
+        (units.parse_rate, "0", "above zero"),
+        (units.parse_rate, "8/fortnight", "unknown unit"),
+        (units.parse_rate, "8/", "unknown unit"),
+    ],
+)
+def test_mistakes_name_the_flag(parse, text, said) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InputError) as caught:
+        parse(text, "--flag")
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("--flag: ")
