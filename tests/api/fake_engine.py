@@ -33,12 +33,16 @@ class RooflineCost:
         tokens = decodes + sum(new for new, _ in chunks)
         return self._body(tokens) + self.cache_s * (decode_context + sum(new + cached for new, cached in chunks))
 
+    def launch(self, tokens: int, sequences: int) -> float:
+        return HOST_S
+
     def _body(self, tokens: int) -> float:
         return self.join_s + max(self.weights_s, self.token_s * tokens)
 
 
 class FakeEngine:
     name, version = "vllm", "0.24.0"
+    cost_ranges = ("max_num_seqs", "max_num_batched_tokens")
 
     def __init__(self) -> None:
         self.costs_made = 0

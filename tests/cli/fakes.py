@@ -41,4 +41,7 @@ def install(monkeypatch: pytest.MonkeyPatch, calls: Calls, **changes: Any) -> No
     for (module, function), answer in known.items():
         stand_in = ModuleType(f"gnomon.api.{module}")
         setattr(stand_in, function, calls.fake(function, changes.get(function, answer)))
+        stand_in.table = lambda rows: "\n".join(
+            [",".join(rows[0]), *(",".join(map(str, r.values())) for r in rows), ""]
+        )
         monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)

@@ -35,6 +35,7 @@ def test_predict_passes_every_flag(calls: Calls, capsys: pytest.CaptureFixture[s
                 "tokens": 8000,
                 "context": 1024,
                 "dtype": "fp8",
+                "kv_dtype": None,
                 "engine": "vllm@0.24",
                 "tp": 4,
                 "pp": 1,

@@ -160,6 +160,9 @@ class Batch:
         curve = cost.decode_curve(len(self.contexts))
         return interpolate(curve.context, curve.seconds, sum(self.contexts) / len(self.contexts))
 
+    def launch(self, cost: StepCost) -> float:
+        return cost.launch(sum(self.tokens.values()), len(self.tokens)) if self.chunks else 0.0
+
     def result(self) -> ModelRunnerOutput:
         self.clock.now = max(self.clock.now, self.end_s)
         names = list(self.tokens)
@@ -196,7 +199,9 @@ class Device:
         if batch.tokens:
             batch.start_s = max(self.clock.now, self.end_s)
             idle = self.idle_start_s if self.clock.now > self.end_s else 0.0
-            batch.end_s = self.end_s = batch.start_s + idle + batch.seconds(self.cost)
+            launched = self.clock.now + batch.launch(self.cost)
+            batch.end_s = self.end_s = max(batch.start_s + idle + batch.seconds(self.cost), launched)
+            self.clock.now = launched
         if batch.tokens or output.preempted_req_ids:
             self.steps.append(batch.record())
         return batch

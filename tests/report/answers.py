@@ -78,7 +78,7 @@ def fit(fits: bool = True) -> Fit:
             inputs={"model": "llama-3.1-8b", "on": "H100", "tp": 1, "dtype": "bf16", "context": 1024},
         )
     changes = (
-        Change(what="2 GPUs, TP 2", kv_tokens=33000, kv_bytes=10.1 * GIB, flags={"on": "H100:2", "tp": 2}),
+        Change(what="2 GPUs, TP 2", kv_tokens=33000, kv_bytes=10.1 * GIB, flags={"on": "H100:2", "dtype": "bf16"}),
         Change(what="1 GPU, fp8 weights", kv_tokens=12000, kv_bytes=3.7 * GIB, flags={"dtype": "fp8"}),
     )
     return Fit(
@@ -92,7 +92,7 @@ def fit(fits: bool = True) -> Fit:
         max_context=0,
         max_batch=0,
         changes=changes,
-        inputs={"model": "llama-3.1-70b", "on": "H100", "tp": 1, "dtype": None},
+        inputs={"model": "llama-3.1-70b", "on": "H100", "tp": 1, "dtype": "bf16", "context": 131072},
     )
 
 
@@ -178,7 +178,7 @@ def planned(**changes: Any) -> PlanReport:
         "plans_simulated": 9,
         "requests_simulated": 20000,
         "best": best,
-        "pareto": (best, score("4 x (H100, TP 4, bf16)", usd_h=52.64, usd_per_mtok=7.1, output_tokens_per_s=4000.0)),
+        "pareto": (best, score("4 x (H100, TP 4, bf16)", usd_h=52.64, usd_per_mtok=7.1, ttft_s=times(0.2))),
         "binding": "tpot_p90",
         "runner_up": {"label": "3 x (H100, TP 2, fp8)", "why": "misses TPOT p90 by 6 ms"},
         "rejected": {"does not fit": 17112, "bounded away": 31191},
@@ -189,13 +189,20 @@ def planned(**changes: Any) -> PlanReport:
     return PlanReport(**base | changes)
 
 
+def measured(part: str, what: str, rate: float | None, seconds: float, error: float) -> dict[str, Any]:
+    figures = {"measured": seconds, "predicted": seconds * (1 + error), "error": error, "unit": "s"}
+    return {"part": part, "rate_per_s": rate, "what": what} | figures
+
+
 def verified() -> Verified:
     return Verified(
-        title="Llama-3.1-8B on 1 x H200: measured beside predicted",
+        title="Llama-3.1-8B, bf16, 1 x H200-SXM-141GB, vLLM 0.24: measured 2026-11-15 beside predicted",
         parts=(
-            {"part": "ttft_p90", "predicted": 0.061, "measured": 0.064, "error": -0.047, "unit": "s"},
-            {"part": "tpot_p90", "predicted": 0.0081, "measured": 0.0079, "error": 0.025, "unit": "s"},
+            measured("memory", "KV blocks", None, 61234.0, 0.004) | {"unit": "blocks"},
+            measured("ttft", "TTFT p90", 8.0, 0.064, -0.047),
+            measured("decode", "TPOT p90", 8.0, 0.0079, 0.025),
+            measured("decode alone", "32 sequences at context 1,024", None, 0.0061, 0.01),
         ),
-        conditions={"gpu": "NVIDIA H200", "vllm": "0.24.0"},
+        conditions={"date": "2026-11-15", "gpu": "NVIDIA H200", "vllm": "0.24.0"},
         measured={},
     )

@@ -84,12 +84,17 @@ def test_memory_is_one_line() -> None:
     assert expected in render(payload("predict"))
 
 
+def test_a_step_that_does_not_fit_says_so() -> None:
+    assert "does not fit" not in render(payload("predict"))
+    assert "it does not fit" in render(answers.prediction(memory_bytes=answers.estimate(200 * 1024**3)).to_dict())
+
+
 def test_what_does_not_fit_comes_with_changes() -> None:
     text = render(payload("no-fit"))
     assert text.startswith("does not fit: weights 131.4 GiB")
     assert "2 GPUs, TP 2" in text
     assert "10.1 GiB for KV: 33,000 tokens" in text
-    assert "next: gnomon fit llama-3.1-70b --on H100:2 --tp 2" in text
+    assert "next: gnomon fit llama-3.1-70b --on H100:2" in text
 
 
 def test_a_served_load() -> None:
@@ -111,7 +116,7 @@ def test_a_plan() -> None:
     assert "best      2 x (H100, TP 4, fp8, chunked prefill 2048)   $26.32/h" in text
     assert "the goals up to 11.2 req/s (now 8)" in text
     assert "binding   TPOT p90; the second best, 3 x (H100, TP 2, fp8), misses TPOT p90 by 6 ms" in text
-    assert "most throughput: 4 x (H100, TP 4, bf16)" in text
+    assert "also      lowest TTFT: 4 x (H100, TP 4, bf16)" in text
     assert "run it:   vllm serve" in text
 
 
@@ -119,6 +124,30 @@ def test_a_plan_without_a_second() -> None:
     text = render(answers.planned(runner_up={"why": "nothing cheaper holds the model"}, pareto=()).to_dict())
     assert "binding   TPOT p90; nothing cheaper holds the model" in text
     assert "also" not in text
+
+
+def test_a_measurement() -> None:
+    text = render(payload("verify"))
+    assert "off by 1.8% in the middle, 4.7% at most, over 4 figures" in text
+    assert "TTFT p90" in text
+    assert "-4.7%" in text
+    assert "decode alone: 32 sequences at context 1,024" in text
+
+
+def test_a_calibration() -> None:
+    error = {"mean": 0.04, "median": 0.031, "p90": 0.09, "bias": 0.0}
+    answer = {
+        "schema": "gnomon.calibrate/1",
+        "title": "H200-SXM-141GB: 1,204 operators measured",
+        "chip": "H200-SXM-141GB",
+        "table": "calibration.csv",
+        "rows": {"kept": 0, "measured": 1204, "failed": 0, "left": 17},
+        "families": {"gemm.bf16": {"rows": 900, "held_out": error}},
+    }
+    text = render(answer)
+    assert "1,204 measured, 17 left, in calibration.csv" in text
+    assert "gemm.bf16    900           3.1%        9.0%" in text
+    assert "next: gnomon calibrate --out calibration.csv" in text
 
 
 def test_every_schema_has_a_report() -> None:

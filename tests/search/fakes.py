@@ -54,6 +54,7 @@ class FakeEvaluator:
             rate_per_s=rate_per_s,
             values_s={"ttft_p90": first, "tpot_p90": token},
             grows=used >= 1,
+            load_share=plan.load_share(rate_per_s, self.bounds(plan.family)),
             e2e_s=first + 100 * token,
             wh_per_mtok=plan.replicas * queue.watts / (rate_per_s * 100) * 1e6 / 3600 * (1 + used),
         )

@@ -34,6 +34,9 @@ class Cost:
         pairs = sum(new * cached + new * new / 2 for new, cached in chunks)
         return self._body(decodes + tokens) + self.cache_s * decode_context + 1e-9 * pairs
 
+    def launch(self, tokens: int, sequences: int) -> float:
+        return (4e-3 if tokens > 256 else 1e-3) + 1e-5 * sequences
+
     def _body(self, tokens: int) -> float:
         return max(self.weights_s, self.prompt_s * tokens) + 1e-3
 

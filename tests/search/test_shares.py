@@ -53,12 +53,15 @@ def test_a_trace_is_dealt_whole(tmp_path: Path) -> None:
     assert shares.rate_per_s == pytest.approx(shares.whole.rate_per_s)
 
 
-def test_of_a_long_trace_a_typical_stretch_is_taken(tmp_path: Path) -> None:
-    shares = Shares(ServingLoad(trace=trace_file(tmp_path, 4000), requests=0))
-    (share,) = shares.of(2, 500)
-    assert len(share) == 500
-    assert share.rate_per_s == pytest.approx(0.5, rel=0.15)
-    assert share.arrival_s[0] == 0.0
+def test_of_a_long_trace_calm_and_busy_stretches_are_taken(tmp_path: Path) -> None:
+    shares = Shares(ServingLoad(trace=trace_file(tmp_path, 12_000), requests=0))
+    stretches = shares.of(2, 2000)
+    assert [len(stretch) for stretch in stretches] == [500] * 4
+    paces = [int(s.input_tokens.sum() + s.output_tokens.sum()) / float(s.arrival_s[-1]) for s in stretches]
+    assert paces == sorted(paces)
+    assert len(set(paces)) == 4
+    assert all(stretch.arrival_s[0] == 0.0 for stretch in stretches)
+    assert [len(stretch) for stretch in shares.of(2, 600)] == [600]
 
 
 def test_more_replicas_than_requests(tmp_path: Path) -> None:

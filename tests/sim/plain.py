@@ -156,12 +156,14 @@ class Plain:
         if step.work:
             seconds = self.seconds(step)
             idle = self.limits.idle_start_s if self.now > self.device_end else 0.0
-            step.end_s = step.start_s + idle + seconds
+            launch = self.launch(step)
+            step.end_s = max(step.start_s + idle + seconds, self.now + launch)
             self.busy_s += seconds
             self.device_end = step.end_s
             for req, *_ in step.work:
                 if np.isnan(self.scheduled_s[req.index]):
-                    self.scheduled_s[req.index] = step.start_s
+                    self.scheduled_s[req.index] = step.scheduled_s
+            self.now += launch
         if step.work or step.preempted:
             self.steps.append(step)
 
@@ -174,6 +176,11 @@ class Plain:
         curve = self.cost.decode_curve(len(contexts))
         return interpolate(curve.context, curve.seconds, sum(contexts) / len(contexts))
 
+    def launch(self, step: Step) -> float:
+        if not any(before < req.goal for req, _, before, _ in step.work):
+            return 0.0
+        return self.cost.launch(sum(tokens for _, tokens, _, _ in step.work), len(step.work))
+
     def take_outputs(self, step: Step) -> None:
         self.now = max(self.now, step.end_s)
         for req, _, _, makes in step.work:
@@ -182,9 +189,9 @@ class Plain:
             req.in_flight -= 1
             req.made += 1
             if req.made == 1:
-                self.first_s[req.index] = step.end_s + self.limits.egress_s
+                self.first_s[req.index] = self.now + self.limits.egress_s
             if req.made == req.output:
-                self.finish_s[req.index] = step.end_s + self.limits.egress_s
+                self.finish_s[req.index] = self.now + self.limits.egress_s
                 self.unreported = True
                 self.free += req.blocks
                 req.blocks = 0

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.deploy import deploy
-from gnomon.api.plan_evaluator import ServingEvaluator, Setup
+from gnomon.api.plan_evaluator import ServingEvaluator
+from gnomon.api.plan_replicas import Replicas, Setup
 from gnomon.api.plan_report import Question, report
 from gnomon.api.results import PlanReport
 from gnomon.errors import InputError
@@ -20,7 +20,7 @@ from gnomon.search import Family, Job, Level, families, search
 from gnomon.search import objective as named_objective
 from gnomon.search.best_first import Progress
 from gnomon.search.shares import Shares
-from gnomon.spec import Cluster, EngineChoice, Goal, Model, Pool, ServingLoad, Strategy
+from gnomon.spec import Cluster, EngineChoice, Goal, Model, Pool, ServingLoad
 from gnomon.units import parse_rate, parse_whole
 
 SEARCH_REQUESTS = 2_000
@@ -55,67 +55,40 @@ def plan_serving(
 
     A plan is a chip, a tensor parallel degree, a number of equal replicas, a number format and two step budgets
     of the engine. Requests are dealt to the replicas in turn. By cost (the default) the cheapest plan that
-    meets the goals wins, which may leave chips unused; at equal price the earlier of `dtypes`, then the most
-    headroom under the goals. `throughput` is the highest rate held within the goals on a whole pool, `latency`
-    the least mean time of a request, `energy` the fewest watt-hours a token. A load without a rate of its
-    own (no `rate`, and no `trace` with times) is always planned for throughput.
+    meets the goals wins, which may leave chips unused; at equal price one that uses at most 90% of every
+    limit, then the earlier of `dtypes`, then the most headroom. `throughput` is the highest rate held within
+    the goals on a whole pool, `latency` the least mean time of a request (to a percent, and cheapest), `energy`
+    the fewest watt-hours a token. A load without a rate of its own (no `rate`, and no `trace` with times) is
+    always planned for throughput.
 
-    `requests` is how many requests the winner is judged on (20,000 of a drawn load, all of a trace, at most
-    20,000); the search uses 2,000, or a typical stretch of 4,000 of a trace. Money and energy are for a million output tokens.
-    `progress` is called with the plans decided and the plans there are.
+    `requests` is how many requests the winner is judged on (20,000 of a drawn load, all of a trace, never
+    more than 20,000); the search uses 2,000, or 4,000 of a trace from its calm and its busy stretches. Money and
+    energy are for a million output tokens. `progress` is called with the plans decided and the plans there are.
     """
     began = time.perf_counter()
-    question, shares, setup = _asked(
-        model if isinstance(model, Model) else load_model(model),
-        reference=_reference(model),
-        fleet=fleet if isinstance(fleet, Cluster) else parse_fleet(fleet),
-        load=_load(trace, rate, input, output, requests, seed),
-        goals=_goals(slo),
-        objective=objective,
-        engine=_engine(engine, settings),
-        kv_dtype=kv_dtype,
-    )
-    evaluator = ServingEvaluator(setup, shares)
-    space = _space(setup, question.fleet, _checked(dtypes))
-    found = search(space, evaluator, question.objective, question.job, progress=progress)
-    answer = report(question, found, evaluator, setup.counts[Level.SEARCH])
-    return replace(answer, seconds=time.perf_counter() - began)
-
-
-def _asked(
-    model: Model,
-    *,
-    reference: str,
-    fleet: Cluster,
-    load: ServingLoad,
-    goals: tuple[Goal, ...],
-    objective: str | None,
-    engine: EngineChoice,
-    kv_dtype: str,
-) -> tuple[Question, Shares, Setup]:
     aim = named_objective(objective or "cost")
-    shares = Shares(load)
-    job = Job(goals=goals, rate_per_s=shares.rate_per_s, output_tokens=float(shares.whole.output_tokens.mean()))
-    if not job.rate_per_s:
-        aim = named_objective("throughput")
+    goals, chosen = _goals(slo), _engine(engine, settings)
+    cluster = fleet if isinstance(fleet, Cluster) else parse_fleet(fleet)
+    network = model if isinstance(model, Model) else load_model(model)
+    shares = Shares(_load(trace, rate, input, output, requests, seed))
     question = Question(
-        model=model,
-        reference=reference,
-        fleet=fleet,
+        model=network,
+        reference=_reference(model, network),
+        fleet=cluster,
         kv_dtype=kv_dtype,
-        load=load,
-        job=job,
-        objective=aim,
+        load=shares.load,
+        job=Job(goals=goals, rate_per_s=shares.rate_per_s, output_tokens=float(shares.whole.output_tokens.mean())),
+        objective=aim if shares.rate_per_s else named_objective("throughput"),
     )
     setup = Setup(
-        model=model,
-        pools={pool.chip.name: pool for pool in fleet.pools},
-        engine=engine,
-        kv_dtype=kv_dtype,
-        goals=goals,
-        counts=_counts(load),
+        model=network, pools={pool.chip.name: pool for pool in cluster.pools}, engine=chosen, kv_dtype=kv_dtype
     )
-    return question, shares, setup
+    space = _space(setup, cluster, _checked(dtypes))
+    counts = _counts(shares.load)
+    evaluator = ServingEvaluator(Replicas(setup, space, shares.longest), shares, goals, counts)
+    found = search(space, evaluator, question.objective, question.job, progress=progress)
+    answer = report(question, found, evaluator, counts[Level.SEARCH])
+    return replace(answer, seconds=time.perf_counter() - began)
 
 
 def _counts(load: ServingLoad) -> dict[Level, int]:
@@ -174,12 +147,11 @@ def _checked(dtypes: Sequence[str]) -> tuple[str, ...]:
     return named
 
 
-def _reference(model: str | Model) -> str:
+def _reference(given: str | Model, model: Model) -> str:
     """A known model by its own name, any other by where its config stands."""
-    found = model if isinstance(model, Model) else load_model(model)
-    if found.hub_id or not found.source:
-        return found.name
-    return str(model) if isinstance(model, str) else str(Path(found.source).parent)
+    if model.hub_id or not model.source:
+        return model.name
+    return given if isinstance(given, str) else str(Path(model.source).parent)
 
 
 def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Family]:
@@ -199,15 +171,7 @@ def _budgets(setup: Setup, pool: Pool, dtypes: tuple[str, ...]) -> dict[str, tup
     usable = [dtype for dtype in dtypes if dtype in pool.chip.rates_flops]
     if not usable:
         return {}
-    _, deployment = deploy(
-        setup.model,
-        Pool(chip=pool.chip, count=1, per_node=pool.per_node),
-        strategy=Strategy(),
-        dtype=usable[0],
-        kv_dtype=setup.kv_dtype,
-        engine=setup.engine.label,
-        settings=setup.engine.settings,
-    )
+    _, deployment = setup.deploy(pool.chip.name, 1, usable[0], setup.engine.settings)
     found: dict[str, tuple[int, ...]] = {}
     for name, values in BUDGETS.items():
         default = int(deployment.settings[name])

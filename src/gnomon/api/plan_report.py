@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon import catalog
@@ -14,7 +14,15 @@ from gnomon.errors import DoesNotFitError, NoPlanError
 from gnomon.load import plan_to_dict
 from gnomon.report.why import why_bounded, why_missed
 from gnomon.search import Candidate, Found, Job, Level, Objective, Score, highest_rate, pareto
-from gnomon.search.neighbours import nearest, next_cheaper, second_best, shortfall, to_the_end
+from gnomon.search.neighbours import (
+    fastest,
+    nearest,
+    next_cheaper,
+    second_best,
+    second_rate,
+    shortfall,
+    to_the_end,
+)
 from gnomon.search.objectives import LEAST_SHARE
 from gnomon.search.rate import highest
 from gnomon.spec import Chip, Cluster, EngineChoice, Model, Plan, ServingLoad, Strategy
@@ -63,11 +71,13 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator, reques
     if found.best is None:
         raise no_plan(question, found, evaluator)
     best, job = found.best, question.job
+    if question.objective.name != "throughput":
+        found = replace(found, scores=(*found.scores, *fastest(found, evaluator, job)))
     most = best.rate_per_s
     if question.objective.name != "throughput":
         most = highest_rate(best, evaluator, found.bounds[best.plan.family], job)
     chosen = plan_score(question, best, evaluator, most)
-    replica = evaluator.replica(best.plan.family)
+    replica = evaluator.replicas[best.plan.family]
     goal, _ = best.worst(job.goals)
     return PlanReport(
         title=question.title,
@@ -184,7 +194,7 @@ def _advice(score: Score, evaluator: ServingEvaluator, found: Found, job: Job) -
 
 def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:
     family = score.plan.family
-    replica = evaluator.replica(family)
+    replica = evaluator.replicas[family]
     load = question.load
     drawn = ServingLoad(
         trace=load.trace,
@@ -228,8 +238,12 @@ def _runner_up(question: Question, found: Found, best: Score, evaluator: Serving
     """By cost the next cheaper plan and what it misses; else the second best and by how much it lost."""
     job = question.job
     by_cost = question.objective.name == "cost"
-    cheaper = next_cheaper(found, best, evaluator, job) if by_cost else None
-    other = cheaper if by_cost else second_best(found, best, question.objective, job)
+    if by_cost:
+        other = next_cheaper(found, best, evaluator, job)
+    elif question.objective.name == "throughput":
+        other = second_rate(found, best, evaluator, question.objective, job)
+    else:
+        other = second_best(found, best, question.objective, job)
     if other is None:
         return {"why": "nothing cheaper holds the model" if by_cost else "no other shape of plan met the goals"}
     plan = other.plan

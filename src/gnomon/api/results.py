@@ -13,6 +13,8 @@ def _plain(value: Any) -> Any:
     """Estimates, plans and nested containers as plain JSON values."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
+    if isinstance(value, Goal):
+        return {"name": value.name, "limit_s": value.limit_s}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -60,13 +60,18 @@ def _steady_gaps(run: MeasuredRun) -> tuple[np.ndarray[Any, Any], float]:
     return np.diff(inside), float(run.requests.input_tokens[0]) + STEPS / 2
 
 
+def beside_requests(count: int, tokens: int) -> Requests:
+    """`count` decodes, and three prompts that come while all of them run."""
+    arrivals = np.concatenate([np.zeros(count), [0.7, 0.85, 1.0]])
+    inputs = np.concatenate([np.full(count, 256), np.full(3, tokens)]).astype(np.int64)
+    outputs = np.concatenate([np.full(count, 700 if count <= 16 else 450), np.full(3, 2)]).astype(np.int64)
+    return Requests(arrivals, inputs, outputs)
+
+
 def beside(runner: VllmRunner) -> Iterator[dict[str, Any]]:
     """The longest gap that a prompt tears into a running decode batch: one mixed step."""
     for count, tokens in BESIDE:
-        arrivals = np.concatenate([np.zeros(count), [0.7, 0.85, 1.0]])
-        inputs = np.concatenate([np.full(count, 256), np.full(3, tokens)]).astype(np.int64)
-        outputs = np.concatenate([np.full(count, 700 if count <= 16 else 450), np.full(3, 2)]).astype(np.int64)
-        run = runner.replay(Requests(arrivals, inputs, outputs), keep_tokens=True)
+        run = runner.replay(beside_requests(count, tokens), keep_tokens=True)
         gaps = []
         watched = np.array(run.tokens_s[0])
         for i in (count, count + 1, count + 2):
@@ -80,12 +85,27 @@ def beside(runner: VllmRunner) -> Iterator[dict[str, Any]]:
             "time_s": float(np.median(gaps)),
             "step_s": float(np.median(np.diff(watched[8:]))),
             "ttft_s": float(np.median(run.ttft_s[count:])),
-            "scheduled_s": float(np.median(run.scheduled_s[count:] - arrivals[count:])),
+            "scheduled_s": float(np.median(run.scheduled_s[count:] - run.requests.arrival_s[count:])),
+        }
+
+
+def frontend(runner: VllmRunner) -> Iterator[dict[str, Any]]:
+    """From the client's call to the scheduler, and from the engine's core to the client, under a steady load."""
+    for rate in (5.0, 20.0):
+        count = int(4 * rate)
+        arrivals = np.arange(count) / rate
+        stream = Requests(arrivals, np.full(count, 300, np.int64), np.full(count, 100, np.int64))
+        run = runner.replay(stream)
+        yield {
+            "kind": "frontend",
+            "rate_per_s": rate,
+            "ingress_s": float(np.median(run.queued_s - arrivals)),
+            "egress_s": float(np.median(run.first_token_s - run.made_s)),
         }
 
 
 def measure(runner: VllmRunner, model: str) -> list[dict[str, Any]]:
     """All of it for one engine; the first requests only warm it up."""
     runner.replay(_together(4, 512, 32))
-    rows = [*prompts(runner), *decodes(runner), *beside(runner)]
+    rows = [*frontend(runner), *prompts(runner), *decodes(runner), *beside(runner)]
     return [{"model": model} | row for row in rows]

@@ -17,8 +17,9 @@ def fit(
     model: flags.Model,
     on: flags.On,
     dtype: flags.Dtype = None,
+    kv_dtype: flags.KvDtype = None,
     engine: flags.Engine = "vllm",
-    tp: Annotated[int | None, flags.degree("--tp", "Tensor")] = None,
+    tp: flags.Tp = None,
     context: Annotated[
         int | None,
         typer.Option("--context", parser=flags.whole("--context"), metavar="C", help="Tokens of each sequence."),
@@ -31,5 +32,7 @@ def fit(
     from gnomon.cli.output import emit
 
     settings = flags.settings(set_)
-    result = answer(model, on=on, dtype=dtype, engine=engine, tp=tp, context=context, settings=settings)
+    result = answer(
+        model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, context=context, settings=settings
+    )
     emit(result.to_dict(), as_json=as_json)

@@ -35,6 +35,7 @@ def degree(flag: str, what: str) -> Any:
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A known name, a hub id, or a folder with a config.json.")]
 On = Annotated[str, typer.Option("--on", metavar="CHIP[:N]", help="The chip, and how many of it.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", metavar="D", help="Number format of the weights, such as fp8.")]
+KvDtype = Annotated[str | None, typer.Option("--kv-dtype", metavar="D", help="Number format of the KV cache.")]
 Engine = Annotated[str, typer.Option("--engine", metavar="NAME[@VERSION]", help="The engine that runs it.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An engine setting; may be repeated.")
@@ -42,7 +43,7 @@ Set = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 PlanRef = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's file, a run's id, or `last`.")]
 
-Tp = Annotated[int, degree("--tp", "Tensor")]
+Tp = Annotated[int | None, degree("--tp", "Tensor")]
 Pp = Annotated[int, degree("--pp", "Pipeline")]
 Ep = Annotated[int, degree("--ep", "Expert")]
 Cp = Annotated[int, degree("--cp", "Context")]
@@ -61,8 +62,8 @@ Output = Annotated[
 Seed = Annotated[int, typer.Option("--seed", parser=whole("--seed", least=0), metavar="S", help="Seed of the draw.")]
 
 
-def requests(default_text: str = "Requests to draw.") -> Any:
-    return typer.Option("--requests", parser=whole("--requests"), metavar="N", help=default_text)
+def requests(help: str = "How many requests; a trace is cut or repeated.") -> Any:
+    return typer.Option("--requests", parser=whole("--requests"), metavar="N", help=help)
 
 
 def settings(pairs: list[str] | None) -> dict[str, Any]:

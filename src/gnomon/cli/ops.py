@@ -21,19 +21,18 @@ def ops(
 ) -> None:
     """Times of single operators, added to a table of them."""
     from gnomon.cli.files import output_file, written
-    from gnomon.cli.output import print_json, say, write_table
+    from gnomon.cli.output import print_json, say
 
     path = output_file(out, "--out") if out is not None else None
     from gnomon.api.ops import ops as answer
+    from gnomon.api.ops import table
 
     rows = answer(source, on=on)
     if path is not None:
         with written(path) as file:
-            write_table(rows, file)
+            file.write(table(rows))
         say(f"wrote {len(rows):,} rows to {path}")
     if as_json:
         print_json({"schema": "gnomon.ops/1", "rows": rows})
     elif path is None:
-        import sys
-
-        write_table(rows, sys.stdout)
+        print(table(rows), end="")

@@ -6,9 +6,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TextIO
+from typing import Any
 
 
 def emit(payload: Mapping[str, Any], *, as_json: bool, keep: bool = True) -> None:
@@ -27,15 +27,6 @@ def emit(payload: Mapping[str, Any], *, as_json: bool, keep: bool = True) -> Non
 
 def print_json(payload: Mapping[str, Any]) -> None:
     print(json.dumps(finite(payload), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def write_table(rows: Sequence[Mapping[str, Any]], file: TextIO) -> None:
-    """CSV with the columns of the first row."""
-    import csv
-
-    writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
 
 
 def say(text: str) -> None:

@@ -17,6 +17,7 @@ def run(argv: Sequence[str]) -> int:
     """The exit code of `gnomon ARGV…`."""
     as_json = "--json" in argv
     _forgiving_streams()
+    _quiet_warnings()
     try:
         code = _invoke(list(argv))
         sys.stdout.flush()
@@ -71,6 +72,14 @@ def _unexpected(error: Exception, as_json: bool) -> int:
 
 def _debugging() -> bool:
     return os.environ.get("GNOMON_DEBUG", "") not in ("", "0")
+
+
+def _quiet_warnings() -> None:
+    """Python's warnings are for developers, who ask for them with -W or GNOMON_DEBUG."""
+    if not sys.warnoptions and not _debugging():
+        import warnings
+
+        warnings.simplefilter("ignore")
 
 
 def _forgiving_streams() -> None:

@@ -27,13 +27,14 @@ def serve(
     model: flags.Model,
     on: flags.On,
     dtype: flags.Dtype = None,
+    kv_dtype: flags.KvDtype = None,
     engine: flags.Engine = "vllm",
-    tp: flags.Tp = 1,
+    tp: flags.Tp = None,
     trace: flags.Trace = None,
     rate: flags.Rate = None,
     input: flags.Input = None,
     output: flags.Output = None,
-    requests: Annotated[int, flags.requests()] = 1000,
+    requests: Annotated[int | None, flags.requests()] = None,
     seed: flags.Seed = 0,
     set_: flags.Set = None,
     requests_out: Annotated[
@@ -54,11 +55,12 @@ def serve(
     recorder = _recorder() if trace_out else None
     from gnomon.api.simulate import simulate_serving
 
-    with Progress("simulating"):
+    with Progress("simulating") as tick:
         report = simulate_serving(
             model,
             on=on,
             dtype=dtype,
+            kv_dtype=kv_dtype,
             engine=engine,
             tp=tp,
             trace=trace,
@@ -69,6 +71,7 @@ def serve(
             seed=seed,
             settings=settings,
             record=recorder,
+            progress=tick,
         )
     _write(report, recorder, paths)
     emit(report.to_dict(), as_json=as_json)

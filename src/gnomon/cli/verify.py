@@ -14,18 +14,26 @@ def add(app: typer.Typer) -> None:
 
 
 def verify(
-    plan: flags.PlanRef,
+    plan: Annotated[
+        str,
+        typer.Argument(metavar="PLAN", help="A plan's file, a run's id, `last`, or an earlier measurement's .json."),
+    ],
     rate: Annotated[
         list[float] | None,
         typer.Option("--rate", parser=flags.rate("--rate"), metavar="R", help="Requests a second; may be repeated."),
     ] = None,
+    probe: Annotated[bool, typer.Option("--probe", help="Also measure prompts and decodes by themselves.")] = False,
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE.json", help="Keep what was measured.")] = None,
     as_json: flags.Json = False,
 ) -> None:
     """Run a plan for real: measured beside predicted."""
-    from gnomon.api.verify import verify as answer
+    from gnomon.cli.files import output_file
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
 
-    with Progress("measuring"):
-        result = answer(plan, rates=rate)
+    path = output_file(out, "--out") if out is not None else None
+    from gnomon.api.verify import verify as answer
+
+    with Progress("measuring") as tick:
+        result = answer(plan, rates=rate, probe=probe, out=path, progress=lambda text: tick(text=text))
     emit(result.to_dict(), as_json=as_json)

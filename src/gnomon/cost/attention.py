@@ -58,7 +58,7 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     q, mean = np.maximum(tokens / n, 1.0), context / n
     tiles = np.ceil(q / QUERY_TILE)
     blocks = n * heads * tiles
-    key_tiles = np.ceil(mean / KEY_TILE)
+    key_tiles = np.maximum(np.ceil(mean / KEY_TILE), 1.0)
     on_one_sm = chip.rate("bf16") / chip.sm_count * c["rate"]
     per_tile = QUERY_TILE * KEY_TILE * (4.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,14 +29,16 @@ KNOTS = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCost:
-    """Seconds the host needs for a step, by how the step is launched; the device waits where this is more.
-
-    `decode` and `mixed` take the number of sequences; mixed steps above `captured` tokens run without graphs.
-    """
+    """What the engine adds to the device's own work. Each figure is a function of the step's sequences."""
 
     decode: Callable[[int], float]
-    mixed_captured: Callable[[int], float]
-    mixed_eager: Callable[[int], float]
+    """Seconds between two decode steps that the host needs at least."""
+    captured_launch: Callable[[int], float]
+    """Seconds to prepare and launch a step with prompts, from captured pieces."""
+    eager_launch: Callable[[int], float]
+    """The same for a step larger than any captured one."""
+    gap: Callable[[int], float]
+    """Seconds the device idles between two steps."""
     captured: tuple[int, ...]
     """Token counts with a captured graph, rising; a smaller step is padded up to the next."""
 
@@ -80,6 +83,12 @@ class TableStepCost:
         self._logits = [0.0, *self._sum("logit_rows", np.arange(1.0, self.max_sequences + 1)).tolist()]
         self._prefill = self._compile_prefill()
 
+    def under(self, host: HostCost) -> TableStepCost:
+        """The same operators with another engine's share; the tables are not made again."""
+        other = copy(self)
+        other.host, other._curves = host, {}
+        return other
+
     def _sum(self, of: str, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         total = np.zeros_like(rows)
         for op in self.graph.ops:
@@ -119,7 +128,8 @@ class TableStepCost:
 
     def _curve(self, sequences: int) -> Curve:
         context = np.unique(np.geomspace(1, self.max_context, KNOTS).astype(np.int64)) - 1
-        seconds = self._decode_attention(sequences, context) + self.dense_s(sequences) + self._logits[sequences]
+        fixed = self.dense_s(sequences) + self._logits[sequences] + self.host.gap(sequences)
+        seconds = self._decode_attention(sequences, context) + fixed
         return Curve(context, np.maximum(seconds, self.host.decode(sequences)))
 
     def _decode_attention(self, sequences: int, context: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -144,12 +154,15 @@ class TableStepCost:
             new += q
             pairs += q * c + q * (q + 1) // 2
             read += q + c
-        tokens = decodes + new
         sequences = decodes + len(chunks)
-        device = self.dense_s(tokens) + self._logits[sequences] + self._prefill(len(chunks), new, pairs, read)
+        device = self.dense_s(decodes + new) + self._logits[sequences] + self.host.gap(sequences)
+        device += self._prefill(len(chunks), new, pairs, read)
         if decodes:
             device += self._attention_at(decodes, decode_context / decodes)
+        return device
+
+    def launch(self, tokens: int, sequences: int) -> float:
         captured = self.host.captured
-        eager = not captured or tokens > captured[-1]
-        host = self.host.mixed_eager(sequences) if eager else self.host.mixed_captured(sequences)
-        return device if device > host else host
+        if captured and tokens <= captured[-1]:
+            return self.host.captured_launch(sequences)
+        return self.host.eager_launch(sequences)

@@ -23,11 +23,16 @@ class Curve:
 
 
 class StepCost(Protocol):
-    """Seconds of a step in steady state, host work and padding included."""
+    """Seconds of a step, padding included."""
 
     def decode_curve(self, sequences: int) -> Curve:
-        """The curve of steps in which `sequences` requests each make one token."""
+        """The curve of steps in which `sequences` requests each make one token: one after another, so
+        the larger of what device and host need."""
 
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
-        """A step with prompt chunks (new tokens, tokens cached before them) beside `decodes` decodes
-        whose cached tokens sum to `decode_context`. `chunks` is never empty."""
+        """Device seconds of a step with prompt chunks (new tokens, tokens cached before them) beside
+        `decodes` decodes whose cached tokens sum to `decode_context`. `chunks` is never empty."""
+
+    def launch(self, tokens: int, sequences: int) -> float:
+        """Host seconds to prepare and launch such a step of so many tokens and sequences. They run while
+        the device works on the step before; only then do the outputs of that one leave the engine."""

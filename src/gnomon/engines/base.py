@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gnomon.cost.step import StepCost
 from gnomon.graph import Graph
-from gnomon.spec import Model, Plan, Pool, ServingLimits, Strategy
+from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits, Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,24 @@ class MemoryUse:
     kv_bytes_per_token: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepParts:
+    """What an engine makes of one step beside the operators: padding, gaps, and the host's own time."""
+
+    padded: Batch
+    gap_s: float
+    host_s: float
+    source: str
+
+
 class Engine(Protocol):
     """One engine in one version."""
 
-    name: str
-    version: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
 
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         """All settings with defaults filled in. Unknown names and bad values raise InputError."""
@@ -54,6 +67,9 @@ class Engine(Protocol):
 
     def step_cost(self, deployment: Deployment, draw: int | None = None) -> StepCost:
         """Seconds of a step: the central estimate, or one draw of it."""
+
+    def step_parts(self, deployment: Deployment, batch: Batch) -> StepParts:
+        """How the engine runs one step."""
 
     def files(self, plan: Plan) -> dict[str, str]:
         """Launch files by name; the first holds the command."""

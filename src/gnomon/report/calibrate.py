@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.text import Style, digits, next_steps, table
+from gnomon.report.text import Style, next_steps, table, words
+from gnomon.units import format_count
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
-    rows = [(name.replace("_", " "), _shown(value)) for name, value in payload.items() if _simple(name, value)]
-    lines = [style.strong(str(payload.get("title", "calibration"))), "", *(table(rows, "<<") if rows else []), ""]
-    return "\n".join([*lines, *next_steps("gnomon predict llama-3.1-8b --on H200 --phase decode --batch 32")])
-
-
-def _simple(name: str, value: Any) -> bool:
-    return name not in ("schema", "title") and isinstance(value, (str, int, float))
-
-
-def _shown(value: str | float) -> str:
-    return value if isinstance(value, str) else digits(float(value))
+    counts = ", ".join(f"{count:,} {name}" for name, count in payload["rows"].items() if count)
+    lines = [style.strong(payload["title"]), f"  {counts}, in {payload['table']}", ""]
+    if payload["families"]:
+        rows = [("operators", "rows", "median error", "p90 error")]
+        for name, family in payload["families"].items():
+            errors = family["held_out"]
+            rows.append((name, format_count(family["rows"]), f"{errors['median']:.1%}", f"{errors['p90']:.1%}"))
+        shown = table(rows, "<>>>")
+        lines += [style.faint(shown[0]), *shown[1:], "  errors are on shapes the fit had not seen", ""]
+    again = words("gnomon", "calibrate", "--out", payload["table"])
+    step = words("gnomon", "predict", "llama-3.1-8b", "--on", payload["chip"], "--batch", 32, "--context", 1024)
+    return "\n".join([*lines, *next_steps(*([again] if payload["rows"].get("left") else []), step)])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.text import Style, flag, gib, next_steps, table, words
+from gnomon.report.text import Style, chip_count, chip_name, deployed, flag, gib, next_steps, plural, table, words
 from gnomon.units import format_count
+
+LOAD = ("--rate", 4, "--input", 1024, "--output", 256)
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
@@ -15,18 +17,21 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
 
 
 def _head(payload: Mapping[str, Any]) -> str:
-    weights = payload["parts"].get("weights", 0.0)
-    return f"weights {gib(weights)} GiB, {payload['title']} has {gib(payload['usable_bytes'])} GiB usable"
+    inputs, chips = payload["inputs"], int(payload["inputs"]["tp"])
+    each, has = (" a chip", "have") if chips > 1 else ("", "has")
+    weights = f"weights {gib(payload['parts']['weights'])} GiB{each} in {inputs['dtype']}"
+    place = f"{chips} x {chip_name(inputs['on'])}"
+    return f"{weights}, {place} {has} {gib(payload['usable_bytes'])} GiB usable{each}"
 
 
 def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
     parts = ", ".join(f"{name} {gib(size)}" for name, size in payload["parts"].items() if name != "kv")
-    cache = float(payload["parts"].get("kv", 0.0))
-    context = payload["inputs"].get("context")
-    room = f"{payload['max_batch']:,} sequences at once" + (f" at context {context:,}" if context else "")
+    cache, context = float(payload["parts"]["kv"]), int(payload["inputs"]["context"])
+    batch = int(payload["max_batch"])
     return [
         f"{style.good('fits')}: {_head(payload)}",
-        f"  {gib(cache)} GiB for KV: {format_count(payload['kv_tokens'])} tokens, {room}",
+        f"  {gib(cache)} GiB for KV: {format_count(payload['kv_tokens'])} tokens,"
+        f" {plural(batch, 'sequence')} of {format_count(context)} at once",
         f"  the longest sequence: {format_count(payload['max_context'])} tokens",
         f"  of {gib(payload['total_bytes'])} GiB: {parts}",
         "",
@@ -36,6 +41,9 @@ def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
 
 def _does_not(payload: Mapping[str, Any], style: Style) -> list[str]:
     lines = [f"{style.bad('does not fit')}: {_head(payload)}"]
+    if payload["kv_tokens"]:
+        wanted = format_count(payload["inputs"]["context"])
+        lines.append(f"  {format_count(payload['kv_tokens'])} tokens fit into the cache, {wanted} were asked for")
     changes = payload["changes"]
     if not changes:
         return [*lines, "  no single change makes it fit", "", *next_steps("gnomon chips")]
@@ -48,10 +56,11 @@ def _does_not(payload: Mapping[str, Any], style: Style) -> list[str]:
 
 
 def _next(payload: Mapping[str, Any], change: Mapping[str, Any]) -> list[str]:
-    inputs = dict(payload["inputs"]) | dict(change)
-    common: list[Any] = [inputs["model"], "--on", inputs["on"]]
-    common += [*flag("--dtype", inputs.get("dtype")), *flag("--tp", inputs.get("tp"), 1)]
+    inputs = dict(payload["inputs"]) | {name: change[name] for name in ("on", "dtype") if name in change}
+    if "on" in change:
+        inputs["tp"] = chip_count(inputs["on"])
+    common = [*deployed(inputs), *flag("--set", change.get("set"))]
     predict = words("gnomon", "predict", *common, "--phase", "decode", "--batch", 32, "--context", 1024)
-    load = ("--rate", 4, "--input", 1024, "--output", 256)
-    serve = words("gnomon", "simulate", "serve", *common, *load)
-    return next_steps(predict, serve) if not change else next_steps(words("gnomon", "fit", *common), predict)
+    if change:
+        return next_steps(words("gnomon", "fit", *common), predict)
+    return next_steps(predict, words("gnomon", "simulate", "serve", *common, *LOAD))

@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon import catalog
 from gnomon.errors import InputError, UnknownNameError
-from gnomon.report.text import digits, gib, scaled
+from gnomon.report.text import chip_name, digits, gib, scaled
 from gnomon.spec import Chip
 from gnomon.units import format_bytes, format_count, format_duration, format_money
 
@@ -59,7 +59,12 @@ def _prediction(payload: Payload) -> tuple[Node, ...]:
     return (
         _metric("time", format_duration(seconds), "the phase below, one step", time, (_phase(payload),)),
         _metric("memory", f"{gib(used)} GiB", "sum of its parts on one chip", payload["memory_bytes"], _sizes(payload)),
-        _metric("energy", f"{digits(joules)} J", f"power over {format_duration(seconds)}", payload["energy_j"]),
+        _metric(
+            "energy",
+            f"{digits(joules)} J",
+            f"{joules / seconds if seconds else 0:,.0f} W for {format_duration(seconds)}",
+            payload["energy_j"],
+        ),
         _metric(
             "cost",
             format_money(usd),
@@ -83,7 +88,7 @@ def _metric(name: str, shown: str, formula: str, estimate: Payload, parts: tuple
 
 def _phase(payload: Payload) -> Node:
     inputs = payload["inputs"]
-    chip = _chip(str(inputs.get("on", "")))
+    chip = _chip(chip_name(str(inputs.get("on", ""))))
     rows = sorted(payload["breakdown"], key=lambda row: -float(row["time_s"]["value"]))
     total = float(payload["time_s"]["value"])
     operators = tuple(_operator(row, total, chip, str(inputs.get("dtype") or "bf16")) for row in rows)
@@ -122,16 +127,16 @@ def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: 
         ("arithmetic", "FLOP", float(row["flops"]), rate, f"rates_flops.{dtype}"),
     )
     parts = []
-    for name, unit, work, peak, key in roofs:
+    for name, unit, work, peak, key in sorted(roofs, key=lambda roof: -roof[2] / max(roof[3], 1.0)):
         if work > 0 and peak > 0:
             least = work / peak
-            reached = f"; the estimate reaches {least / seconds:.0%} of that" if seconds > 0 else ""
+            reached = f"; {least / seconds:.0%} of that rate is reached" if seconds > 0 else ""
             parts.append(
                 Node(
                     name=name,
                     level="part",
                     shown=scaled(work, unit),
-                    formula=f"at the data sheet's {scaled(peak, unit)}/s {format_duration(least)}{reached}",
+                    formula=f"{format_duration(least)} at the data sheet's {scaled(peak, unit)}/s{reached}",
                     provenance="formula",
                     source=chip.sources.get(key, ""),
                 )
@@ -139,9 +144,9 @@ def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: 
     return parts
 
 
-def _chip(on: str) -> Chip | None:
+def _chip(name: str) -> Chip | None:
     try:
-        return catalog.chip(on.partition(":")[0])
+        return catalog.chip(name)
     except UnknownNameError:
         return None
 
@@ -178,8 +183,10 @@ def _served(payload: Payload, step: Step) -> tuple[Node, ...]:
     inputs = payload["inputs"]
     ttft, waiting = payload["ttft_s"]["mean"], payload["queue_s"]["mean"]
     tpot = payload["tpot_s"]["mean"]
-    decodes = float(payload["output_tokens_per_s"]) * (tpot or 0.0)
-    context = int((inputs.get("input") or 1024) + (inputs.get("output") or 256) / 2)
+    tokens, span = float(payload["output_tokens_per_s"]), float(payload["makespan_s"])
+    decodes = tokens * (tpot or 0.0)
+    each = span / int(payload["requests"])
+    context = int((float(payload["total_tokens_per_s"]) - tokens / 2) * each)
     return (
         Node(
             name="TTFT",
@@ -226,7 +233,8 @@ def _throughput(payload: Payload) -> Node:
 
 
 def _deployed(inputs: Payload) -> dict[str, Any]:
-    names = ("model", "on", "dtype", "engine", "tp", "settings")
+    """The arguments that name the same deployment again."""
+    names = ("model", "on", "tp", "dtype", "kv_dtype", "engine", "settings")
     return {name: inputs[name] for name in names if inputs.get(name) is not None}
 
 
@@ -239,6 +247,7 @@ def _planned(payload: Payload, step: Step) -> tuple[Node, ...]:
         "model": plan["model"],
         "on": f"{plan['chip']}:{tp}",
         "dtype": plan["dtype"],
+        "kv_dtype": plan["kv_dtype"],
         "tp": tp,
         "engine": f"{engine['name']}@{engine['version']}" if engine.get("version") else engine["name"],
         "settings": dict(engine.get("settings") or {}),
@@ -271,7 +280,7 @@ def _choice(payload: Payload) -> Node:
     ]
     second = []
     if runner_up.get("why"):
-        label = str(runner_up.get("label", ""))
+        label = str(runner_up.get("label") or "none")
         second.append(Node(name="runner-up", level="part", shown=label, formula=str(runner_up["why"])))
     return Node(
         name="plan",
@@ -288,13 +297,21 @@ def _price_source(chip: str) -> str:
 
 
 def _verified(payload: Payload) -> tuple[Node, ...]:
-    nodes = []
-    for part in payload["parts"]:
-        figures = {key: value for key, value in part.items() if isinstance(value, (int, float))}
-        name = next((str(value) for value in part.values() if isinstance(value, str)), "part")
-        shown = ", ".join(f"{key} {digits(float(value))}" for key, value in figures.items())
-        nodes.append(Node(name=name, level="metric", shown=shown, provenance="measured"))
-    return tuple(nodes)
+    return tuple(
+        Node(
+            name=str(part["what"] or part["part"]),
+            level="metric",
+            shown=f"{_figure(part, 'predicted')} predicted, {_figure(part, 'measured')} measured",
+            formula=f"off by {float(part['error']):+.1%}" if part["error"] is not None else "",
+            provenance="measured",
+            source=", ".join(f"{name} {value}" for name, value in payload["conditions"].items()),
+        )
+        for part in payload["parts"]
+    )
+
+
+def _figure(part: Payload, key: str) -> str:
+    return _time(part[key]) if part["unit"] == "s" else f"{digits(float(part[key]))} {part['unit']}"
 
 
 def _time(value: float | None) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gnomon.report.text import Style, next_steps
 from gnomon.units import format_count, format_duration, format_money
 
 _GOAL = re.compile(r"\b(ttft|tpot|e2e)_(mean|p\d+)\b")
-OBJECTIVES = (
-    ("cheapest", "usd_per_mtok", 1),
-    ("most throughput", "output_tokens_per_s", -1),
-    ("least energy", "wh_per_mtok", 1),
+ALSO: tuple[tuple[str, Callable[[Mapping[str, Any]], float | None]], ...] = (
+    ("cheapest", lambda score: score["usd_per_mtok"]),
+    ("least energy", lambda score: score["wh_per_mtok"]),
+    ("lowest TTFT", lambda score: score["ttft_s"].get("p90")),
+    ("lowest TPOT", lambda score: score["tpot_s"].get("p90")),
 )
+"""What another plan of the Pareto set may be best at; less is better."""
+WORTH_TELLING = 0.05
+"""Share by which it must be better than the chosen plan."""
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
@@ -54,7 +58,8 @@ def _holds(payload: Mapping[str, Any]) -> list[str]:
         return []
     load = payload["best"]["plan"].get("load") or {}
     now = load.get("rate_per_s")
-    return [f"the goals up to {most:.3g} req/s" + (f" (now {now:.3g})" if now else "")]
+    what = "the goals up to" if payload["goals"] else "up with"
+    return [f"{what} {most:.3g} req/s" + (f" (now {now:.3g})" if now else "")]
 
 
 def _binding(payload: Mapping[str, Any]) -> list[str]:
@@ -63,21 +68,19 @@ def _binding(payload: Mapping[str, Any]) -> list[str]:
     cheaper = other.get("usd_h") is not None and other["usd_h"] < payload["best"]["usd_h"]
     place = "the next cheaper plan" if cheaper else "the second best"
     second = f"{place}, {label}, {why}" if why and label else why
-    said = "; ".join(filter(None, [payload["binding"], second]))
+    binding = "the load alone, there are no goals" if payload["binding"] == "load" else payload["binding"]
+    said = "; ".join(filter(None, [binding, second]))
     return [_GOAL.sub(lambda match: f"{match[1].upper()} {match[2]}", said)] if said else []
 
 
 def _also(payload: Mapping[str, Any]) -> list[str]:
-    """Other ends of the Pareto set, each named by what it is best at."""
-    best = payload["best"]["label"]
-    found: list[tuple[str, str]] = []
-    for name, key, sign in OBJECTIVES:
-        other = _extreme(payload["pareto"], key, sign)
-        if other is not None and other["label"] not in (best, *(label for _, label in found)):
-            found.append((f"{name}: {_score(other)}", other["label"]))
-    return [text for text, _ in found]
-
-
-def _extreme(scores: Sequence[Mapping[str, Any]], key: str, sign: int) -> Mapping[str, Any] | None:
-    usable = [score for score in scores if score["feasible"] and score.get(key) is not None]
-    return min(usable, key=lambda score: sign * float(score[key]), default=None)
+    """Other ends of the Pareto set, each named by all it is best at."""
+    best = payload["best"]
+    names: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+    for name, figure in ALSO:
+        now = figure(best)
+        usable = [score for score in payload["pareto"] if score["feasible"] and figure(score) is not None]
+        other = min(usable, key=lambda score: figure(score) or 0.0, default=None)
+        if other is not None and now is not None and (figure(other) or 0.0) < (1 - WORTH_TELLING) * now:
+            names.setdefault(other["label"], (other, []))[1].append(name)
+    return [f"{', '.join(what)}: {_score(score)}" for score, what in names.values()]

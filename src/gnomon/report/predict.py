@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnomon.report.text import Style, band, digits, gib, next_steps, table, words
+from gnomon import catalog
+from gnomon.report.text import Notes, Style, band, chip_name, deployed, digits, gib, next_steps, scaled, table, words
 from gnomon.units import format_count, format_duration, format_money
 
 MOST_LINES = 12
 LIMITS = {
     "memory": "memory bandwidth",
     "compute": "arithmetic",
-    "host": "the host: scheduling and launches",
-    "communication": "communication between chips",
-    "network": "communication between chips",
-    "latency": "fixed latencies of small kernels",
+    "host": "the host's scheduling and launches",
+    "network": "the links between chips",
+    "latency": "the latency of small kernels",
 }
 
 
@@ -35,29 +35,41 @@ def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
         figures.append(f"{digits(float(payload['energy_j']['value']) / tokens, 2)} J/token")
         figures.append(f"{format_money(usd / tokens * 1e6)}/Mtok at {format_money(usd / seconds * 3600)}/h")
     limit = LIMITS.get(payload["bound"], payload["bound"])
-    return [f"  {'      '.join(filter(None, figures))}", f"  bound by {limit}: {_share(payload)}"]
+    share = f"{float(payload['bound_share']):.0%} of the time"
+    return [f"  {'      '.join(filter(None, figures))}", f"  bound by {limit} {share}{_reached(payload, seconds)}"]
 
 
-def _share(payload: Mapping[str, Any]) -> str:
-    return f"{float(payload['bound_share']):.0%} of the time"
+def _reached(payload: Mapping[str, Any], seconds: float) -> str:
+    """How much of the data sheet's bandwidth or rate the whole step uses."""
+    chip, dtype = catalog.chip(chip_name(payload["inputs"]["on"])), payload["inputs"]["dtype"]
+    roofs = {
+        "memory": ("bytes", chip.memory_bandwidth_bytes_s, "B/s"),
+        "compute": ("flops", chip.rates_flops.get(dtype, 0.0), "FLOP/s"),
+    }
+    key, peak, unit = roofs.get(payload["bound"], ("", 0.0, ""))
+    if not peak or not seconds:
+        return ""
+    rate = sum(float(row[key]) for row in payload["breakdown"]) / seconds
+    return f": {scaled(rate, unit)} over the step, {rate / peak:.0%} of the data sheet's {scaled(peak, unit)}"
 
 
 def _breakdown(operators: Sequence[Mapping[str, Any]], total: float, style: Style) -> list[str]:
     ordered = sorted(operators, key=lambda row: -float(row["time_s"]["value"]))
+    notes = Notes()
     rows = [("where the time goes", "time", "share", "bound by", "from")]
-    rows += [_row(row, total) for row in ordered[:MOST_LINES]]
+    rows += [_row(row, total, notes) for row in ordered[:MOST_LINES]]
     rest = ordered[MOST_LINES:]
     if rest:
         seconds = sum(float(row["time_s"]["value"]) for row in rest)
         rows.append((f"{len(rest)} more", format_duration(seconds), _percent(seconds, total), "", ""))
     lines = table(rows, "<>><<")
-    return [style.faint(lines[0]), *lines[1:]]
+    return [style.faint(lines[0]), *lines[1:], *(style.faint(f"  {note}") for note in notes.lines())]
 
 
-def _row(row: Mapping[str, Any], total: float) -> tuple[str, str, str, str, str]:
+def _row(row: Mapping[str, Any], total: float, notes: Notes) -> tuple[str, str, str, str, str]:
     time = row["time_s"]
     seconds = float(time["value"])
-    origin = ", ".join(filter(None, [time["provenance"], time["source"]]))
+    origin = ", ".join(filter(None, [time["provenance"], notes.short(time["source"])]))
     return row["op"], format_duration(seconds), _percent(seconds, total), row["bound"], origin
 
 
@@ -69,16 +81,16 @@ def _memory(payload: Mapping[str, Any]) -> list[str]:
     used, parts = float(payload["memory_bytes"]["value"]), payload["memory_parts"]
     names = {"kv": "KV"}
     listed = ", ".join(f"{names.get(name, name)} {gib(size)}" for name, size in parts.items())
-    return [f"  memory {gib(used)} of {gib(payload['memory_total_bytes'])} GiB: {listed}"]
+    total = float(payload["memory_total_bytes"])
+    warning = "  it does not fit: the time is what it would take if it did" if used > total else ""
+    return [f"  memory {gib(used)} of {gib(total)} GiB: {listed}", *filter(None, [warning])]
 
 
 def _next(payload: Mapping[str, Any]) -> list[str]:
     inputs = payload["inputs"]
-    model, on = inputs["model"], inputs["on"]
     largest = max(payload["breakdown"], key=lambda row: float(row["time_s"]["value"]), default=None)
     steps = [words("gnomon", "explain", "last", "--op", largest["op"])] if largest else []
-    chip = str(on).partition(":")[0]
     plan = ("--rate", 4, "--input", 1024, "--output", 256, "--slo", "ttft_p90=1s,tpot_p90=50ms")
-    steps.append(words("gnomon", "fit", model, "--on", on))
-    steps.append(words("gnomon", "plan", "serve", model, "--fleet", f"{chip}:8", *plan))
+    steps.append(words("gnomon", "fit", *deployed(inputs)))
+    steps.append(words("gnomon", "plan", "serve", inputs["model"], "--fleet", f"{chip_name(inputs['on'])}:8", *plan))
     return next_steps(*steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.text import Style, flag, next_steps, plural, table, words
+from gnomon.report.text import Style, chip_name, digits, flag, next_steps, plural, table, words
 from gnomon.units import format_count, format_duration, format_money
 
 METRICS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end", "queue_s": "waiting"}
@@ -22,7 +22,7 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
 def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
     requests, span = int(payload["requests"]), float(payload["makespan_s"])
     figures = [
-        style.strong(f"{format_count(payload['output_tokens_per_s'])} output tokens/s"),
+        style.strong(f"{digits(float(payload['output_tokens_per_s']))} output tokens/s"),
         f"TTFT p90 {_seconds(payload['ttft_s'].get('p90'))}",
         f"TPOT p90 {_seconds(payload['tpot_s'].get('p90'))}",
         f"{format_money(payload['usd_per_mtok'])}/Mtok",
@@ -60,7 +60,8 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
     inputs = payload["inputs"]
     load: list[Any] = [*flag("--trace", inputs.get("trace")), *flag("--rate", inputs.get("rate"))]
     load += [*flag("--input", inputs.get("input")), *flag("--output", inputs.get("output"))]
-    chip = str(inputs["on"]).partition(":")[0]
+    fleet = f"{chip_name(inputs['on'])}:8"
     goals = ("--slo", "ttft_p90=1s,tpot_p90=50ms")
-    plan = words("gnomon", "plan", "serve", inputs["model"], "--fleet", f"{chip}:8", *load, *goals)
-    return next_steps("gnomon explain last", plan)
+    return next_steps(
+        "gnomon explain last", words("gnomon", "plan", "serve", inputs["model"], "--fleet", fleet, *load, *goals)
+    )

@@ -36,6 +36,25 @@ class Style:
         return f"\033[{code}m{text}\033[0m" if self.colour and text else text
 
 
+class Notes:
+    """Long texts of a table's cells, told once below it."""
+
+    def __init__(self, longest: int = 28) -> None:
+        self._longest = longest
+        self._texts: list[str] = []
+
+    def short(self, text: str) -> str:
+        """The text, or the mark of its note."""
+        if len(text) <= self._longest:
+            return text
+        if text not in self._texts:
+            self._texts.append(text)
+        return f"[{self._texts.index(text) + 1}]"
+
+    def lines(self) -> list[str]:
+        return [f"[{index}] {text}" for index, text in enumerate(self._texts, 1)]
+
+
 def table(rows: Sequence[Sequence[str]], align: str) -> list[str]:
     """Rows as lines of aligned columns; `align` has one of `<` and `>` a column."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(align))]
@@ -91,6 +110,26 @@ def words(*parts: Any) -> str:
 def flag(name: str, value: Any, default: Any = None) -> Iterable[Any]:
     """`--name value`, or nothing when it has its default."""
     return () if value is None or value == default else (name, value)
+
+
+def deployed(inputs: Mapping[str, Any]) -> list[Any]:
+    """The words that name a deployment again: model, chips, and the flags that differ from their defaults."""
+    said = [inputs["model"], "--on", inputs["on"], *flag("--dtype", inputs.get("dtype"), "bf16")]
+    said += flag("--kv-dtype", inputs.get("kv_dtype"), "bf16")
+    said += flag("--tp", inputs.get("tp"), chip_count(inputs["on"]))
+    for name, value in (inputs.get("settings") or {}).items():
+        said += ["--set", f"{name}={value}"]
+    return said
+
+
+def chip_name(on: str) -> str:
+    """`H100` of `H100:4`."""
+    return on.partition(":")[0].strip()
+
+
+def chip_count(on: str) -> int:
+    count = on.partition(":")[2].strip()
+    return int(count) if count.isdigit() else 1
 
 
 def plural(count: int, noun: str) -> str:

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 from gnomon.report.text import Style, digits, next_steps, table
-from gnomon.units import format_duration
+from gnomon.units import format_count, format_duration
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
-    lines = [style.strong(payload["title"]), "", *_parts(payload["parts"], style), ""]
-    conditions = ", ".join(f"{name} {value}" for name, value in payload["conditions"].items() if _short(value))
+    parts = payload["parts"]
+    lines = [style.strong(payload["title"]), ""]
+    if parts:
+        errors = [abs(float(part["error"])) for part in parts if part["error"] is not None]
+        lines += [f"  {style.strong(_verdict(errors))}", "", *_table(parts, style), ""]
+    conditions = ", ".join(f"{name} {value}" for name, value in payload["conditions"].items())
     lines += [f"  measured with {conditions}", ""] if conditions else []
     return "\n".join([*lines, *next_steps("gnomon explain last", "gnomon history")])
 
 
-def _parts(parts: Sequence[Mapping[str, Any]], style: Style) -> list[str]:
-    """One line a part, one column a figure, in the order the parts have them."""
-    names = list(dict.fromkeys(name for part in parts for name in part if name != "unit"))
-    if not names:
-        return ["  nothing was measured"]
-    rows = [tuple(name.replace("_", " ") for name in names)]
-    rows += [tuple(_cell(name, part.get(name), part) for name in names) for part in parts]
-    numeric = [any(isinstance(part.get(name), (int, float)) for part in parts) for name in names]
-    lines = table(rows, "".join(">" if number else "<" for number in numeric))
+def _verdict(errors: list[float]) -> str:
+    if not errors:
+        return "nothing to compare"
+    return f"off by {median(errors):.1%} in the middle, {max(errors):.1%} at most, over {len(errors)} figures"
+
+
+def _table(parts: Any, style: Style) -> list[str]:
+    rows = [("what", "load", "measured", "predicted", "error")]
+    for part in parts:
+        rate = f"{digits(part['rate_per_s'])}/s" if part.get("rate_per_s") else ""
+        name = part["what"] if part["what"] else part["part"]
+        label = f"{part['part']}: {name}" if part["part"].endswith("alone") else name
+        error = f"{part['error']:+.1%}" if part["error"] is not None else "-"
+        rows.append((label, rate, _value(part, "measured"), _value(part, "predicted"), error))
+    lines = table(rows, "<>>>>")
     return [style.faint(lines[0]), *lines[1:]]
 
 
-def _cell(name: str, value: Any, part: Mapping[str, Any]) -> str:
+def _value(part: Mapping[str, Any], key: str) -> str:
+    value = part[key]
     if value is None:
         return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if not isinstance(value, (int, float)):
-        return str(value)
-    if "error" in name:
-        return f"{value:+.1%}"
-    seconds = name.endswith("_s") or (part.get("unit") == "s" and isinstance(value, float))
-    return format_duration(value) if seconds else digits(value)
-
-
-def _short(value: Any) -> bool:
-    return isinstance(value, (str, int, float)) and len(str(value)) < 60
+    return format_duration(value) if part["unit"] == "s" else f"{format_count(value)} {part['unit']}"

@@ -51,6 +51,10 @@ class Candidate:
     def usd_h(self) -> float:
         return self.replicas * self.family.usd_h
 
+    def load_share(self, rate_per_s: float, bounds: Bounds) -> float:
+        """A rate as a share of the most that all replicas together can keep up with."""
+        return rate_per_s / (self.replicas * bounds.rate_per_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
@@ -90,6 +94,8 @@ class Score:
     values_s: Mapping[str, float]
     grows: bool
     """Requests come in faster than they are served; see `gnomon.search.judge.backlog_grows`."""
+    load_share: float
+    """The rate as a share of the most that the bounds allow."""
     e2e_s: float
     wh_per_mtok: float
     partial: bool = False

@@ -24,7 +24,7 @@ TOO_SLOW = "cannot keep up with the load"
 GROWING = "queue grows without end when simulated"
 BEATEN = "cannot beat the best"
 FULL_TOLERANCE = 0.03
-"""Of a highest rate that must be found on the full load, where a run takes ten times as long."""
+"""By this share, and then in longer steps, a highest rate of a sample is lowered until the full load allows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +172,11 @@ def _fates(space: list[Family], bounds: dict[Family, Bounds], job: Job, scores: 
             fates[TOO_SLOW] += few
             fates[BEATEN] += family.most - few
     for score in scores:
+        missed = not score.meets(job.goals)
+        if missed and score.rate_per_s > job.rate_per_s:
+            continue  # it only did not hold the rate of the best
         fates[BEATEN] -= 1
-        if not score.meets(job.goals):
+        if missed:
             fates[miss_name(score, job.goals)] += 1
     return {name: count for name, count in fates.items() if count}
 
@@ -191,6 +194,8 @@ def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: Job) -
         return lambda rate_per_s: evaluator.evaluate(score.plan, rate_per_s, level).meets(job.goals)
 
     most = highest(holds(Level.SEARCH), score.rate_per_s, score.plan.replicas * bounds.rate_per_s)
-    if most == score.rate_per_s or holds(Level.FULL)(most):
-        return most
-    return highest(holds(Level.FULL), score.rate_per_s, most, FULL_TOLERANCE)
+    step = FULL_TOLERANCE
+    while most > score.rate_per_s and not holds(Level.FULL)(most):
+        most = max(score.rate_per_s, most / (1 + step))
+        step *= 1.5
+    return most

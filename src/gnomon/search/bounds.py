@@ -40,6 +40,7 @@ class StepCost(Protocol):
 
     def decode_curve(self, sequences: int) -> Curve: ...
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float: ...
+    def launch(self, tokens: int, sequences: int) -> float: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +93,12 @@ class StepTimes:
     _curves: dict[int, Curve] = field(default_factory=dict)
 
     def prompt_s(self, tokens: int, budget: int) -> float:
-        """A prompt alone, in chunks of at most `budget` tokens."""
+        """A prompt alone, in chunks of at most `budget` tokens: what device or host needs for all of them."""
         key = (tokens, min(tokens, budget))
         if key not in self._prompts:
-            starts = range(0, tokens, budget)
-            self._prompts[key] = sum(self.cost.mixed(0, 0, [(min(budget, tokens - at), at)]) for at in starts)
+            chunks = [(min(budget, tokens - at), at) for at in range(0, tokens, budget)]
+            device = sum(self.cost.mixed(0, 0, [chunk]) for chunk in chunks)
+            self._prompts[key] = max(device, sum(self.cost.launch(new, 1) for new, _ in chunks))
         return self._prompts[key]
 
     def decode_s(self, sequences: int, context: float) -> float:
@@ -160,9 +162,8 @@ def most_requests_per_s(times: StepTimes, limits: ServingLimits) -> float:
     and v a prompt token: max u D + v C with u d_k + v c_k <= t_k for every kind.
     """
     demand = times.demand
-    decodes = _decode_sizes(limits, demand)
-    tokens = _token_sizes(limits.max_step_tokens)
-    kinds = [(d, c, times.step_s(d, c)) for d in decodes for c in tokens if d + c]
+    sizes = [(d, c) for d in _decode_sizes(limits, demand) for c in _token_sizes(d, limits, demand) if d + c]
+    kinds = [(d, c, times.step_s(d, c)) for d, c in sizes]
     d, c, t = (np.array(column, float) for column in zip(*kinds, strict=True))
     seconds = _least_seconds(d, c, t, demand.mean_decodes, demand.mean_input)
     return SLACK / seconds
@@ -190,16 +191,20 @@ def _least_seconds(d: Floats, c: Floats, t: Floats, decodes: float, prompt: floa
 
 
 def _decode_sizes(limits: ServingLimits, demand: Demand) -> list[int]:
-    """Powers of two up to what places and cache hold on average; the cache holds what was decoded so far."""
+    """Doublings from below and from above, up to what places and cache hold on average."""
     cache_tokens = limits.kv_blocks * limits.block_tokens
     held = int(cache_tokens / max(1.0, demand.decode_context))
     most = max(1, min(limits.max_sequences, held, limits.max_step_tokens))
-    return [0, *(2**power for power in range(most.bit_length()) if 2**power < most), most]
+    powers = [2**power for power in range(most.bit_length())]
+    left = [limits.max_sequences - power for power in powers]
+    return sorted({0, most, *(size for size in powers + left if 0 < size < most)})
 
 
-def _token_sizes(budget: int) -> list[int]:
-    """Halvings of the budget. Decodes are let in beside a full budget, which errs on the safe side."""
-    return [0, *sorted({max(1, budget >> shift) for shift in range(8)})]
+def _token_sizes(decodes: int, limits: ServingLimits, demand: Demand) -> list[int]:
+    """Prompt tokens beside some decodes: none, and halvings of what the budget and the places left can take."""
+    places = (limits.max_sequences - decodes) * max(1, int(demand.mean_input))
+    most = min(limits.max_step_tokens - decodes, places)
+    return [0, *sorted({most >> shift for shift in range(8)} - {0})]
 
 
 def _along(curve: Curve, context: float) -> float:

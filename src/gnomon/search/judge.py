@@ -71,29 +71,30 @@ def backlog_grows(arrival_s: Floats, finish_s: Floats) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """The most a run ever asked of its limits."""
+    """The most a run ever asked of its limits, or a little more."""
 
-    sequences: int
-    """In one step."""
+    places: int
     step_tokens: int
     kv_blocks: int
-    longest: int
-    """Tokens of the longest request."""
+    """What was in use, and what the longest prompt would have needed beside it."""
+
+
+def places_taken(peak_sequences: int, finish_s: Floats) -> int:
+    """Places that were taken at once, at most: the sequences of the largest step, and those that keep their place
+    until the outputs of the last two steps are there."""
+    _, together = np.unique(finish_s, return_counts=True)
+    return peak_sequences + 2 * int(together.max())
 
 
 def same_schedule(ran: ServingLimits, other: ServingLimits, peaks: Peaks) -> bool:
-    """Whether a run within some limits goes exactly the same way within others, for it never met either.
-
-    A sequence keeps its place for a step after its last, so twice the most of one step is the most
-    places. A prompt is let in while there are blocks for all of it and for the decodes beside it.
-    """
-    if replace(ran, max_sequences=1, max_step_tokens=1, kv_blocks=1, max_context=1) != replace(
-        other, max_sequences=1, max_step_tokens=1, kv_blocks=1, max_context=1
-    ):
+    """Whether a run within some limits goes exactly the same way within others: each limit is the same, or was never
+    met by the run and is too far away for it in the other."""
+    varied = {"max_sequences": 1, "max_step_tokens": 1, "kv_blocks": 1, "max_context": 1}
+    if replace(ran, **varied) != replace(other, **varied):
         return False
-    blocks = peaks.kv_blocks + peaks.sequences - (-peaks.longest // ran.block_tokens)
-    return (
-        2 * peaks.sequences < min(ran.max_sequences, other.max_sequences)
-        and peaks.step_tokens < min(ran.max_step_tokens, other.max_step_tokens)
-        and blocks <= min(ran.kv_blocks, other.kv_blocks)
+    pairs = (
+        (ran.max_sequences, other.max_sequences, peaks.places),
+        (ran.max_step_tokens, other.max_step_tokens, peaks.step_tokens),
+        (ran.kv_blocks, other.kv_blocks, peaks.kv_blocks),
     )
+    return all(one == two or most < min(one, two) for one, two, most in pairs)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score
-from gnomon.search.best_first import Found, missed_by_bound
-from gnomon.search.objectives import Job, Objective
+from gnomon.search.best_first import FULL_TOLERANCE, Found, missed_by_bound
+from gnomon.search.objectives import LEAST_SHARE, Job, Objective
+from gnomon.search.rate import highest
+
+IDLE_SHARE = 0.05
+"""Share of what its bounds allow at which a plan is about as fast as it gets."""
+OTHER_SHAPES = 3
+"""Shapes of plan whose highest rates are found for comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +58,43 @@ def second_best(found: Found, best: Score, objective: Objective, job: Job) -> Ne
         return None
     score = min(others, key=lambda score: objective.key(score, job))
     return Neighbour(plan=score.plan, score=score)
+
+
+def second_rate(found: Found, best: Score, evaluator: Evaluator, objective: Objective, job: Job) -> Neighbour | None:
+    """The same by the highest rate: of the other shapes with the highest bounds, some are run at rates below the
+    best, which the search had no need to know."""
+    plans: dict[tuple[str, int, str, int], Candidate] = {}
+    for family in sorted(found.bounds, key=lambda family: objective.bound(family, found.bounds[family], job)):
+        plan = Candidate(family=family, replicas=family.most)
+        if _shape(plan) != _shape(best.plan) and missed_by_bound(found.bounds[family], job.goals) is None:
+            plans.setdefault(_shape(plan), plan)
+    rates: dict[Candidate, float] = {}
+    for plan in list(plans.values())[:OTHER_SHAPES]:
+
+        def holds(rate_per_s: float, plan: Candidate = plan) -> bool:
+            return evaluator.evaluate(plan, rate_per_s, Level.SEARCH).meets(job.goals)
+
+        beyond = min(best.rate_per_s, plan.replicas * found.bounds[plan.family].rate_per_s)
+        least = max(job.rate_per_s, LEAST_SHARE * beyond)
+        if least < beyond and holds(least):
+            rates[plan] = highest(holds, least, beyond, FULL_TOLERANCE)
+    if not rates:
+        return None
+    plan = max(rates, key=lambda plan: rates[plan])
+    return Neighbour(plan=plan, score=evaluator.evaluate(plan, rates[plan], Level.SAMPLE))
+
+
+def fastest(found: Found, evaluator: Evaluator, job: Job) -> list[Score]:
+    """What money buys beyond the best: the first family of each chip, degree and number format with so many replicas
+    that hardly two requests meet, or as many as there are chips for."""
+    first: dict[tuple[str, int, str], Candidate] = {}
+    for family in sorted(found.bounds, key=lambda family: family.order):
+        plenty = math.ceil(job.rate_per_s / (IDLE_SHARE * found.bounds[family].rate_per_s))
+        plan = Candidate(family=family, replicas=max(1, min(family.most, plenty)))
+        first.setdefault((family.chip, family.tp, family.dtype), plan)
+    known = {score.plan for score in found.scores}
+    plans = [plan for plan in first.values() if plan not in known and possible(plan, found.bounds[plan.family], job)]
+    return [evaluator.evaluate(plan, job.rate_per_s, Level.SEARCH) for plan in plans]
 
 
 def nearest(scores: Iterable[Score], job: Job) -> Score:

@@ -2,7 +2,8 @@
 
 Each objective has a key (lower is better; the first figure counts first), a bound on the key that no
 plan of a family can beat, and a way to find a family's best plan, or to see that it cannot beat the best
-so far. They rely on the two laws of `Evaluator`; energy also on fewer replicas using no more of it.
+so far. They rely on the two laws of `Evaluator`; latency also on more replicas being no slower, energy on
+fewer replicas using no more of it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from gnomon.spec import Goal
 Trial = Callable[[Candidate, float], Score]
 HEADROOM_STEP = 0.02
 """Plans whose figures differ by less than this share of the limit are equally good; the default settings win."""
+BRINK = 0.9
+"""Share of a limit beyond which a plan gives way to a roomier one of the same price: predictions are not that sure."""
+LATENCY_STEP = 0.01
 LEAST_SHARE = 1e-3
 """Of the most a plan could serve: where it cannot meet its goals even at this rate, it never does."""
 
@@ -48,11 +52,12 @@ class Objective(Protocol):
         """The winner on the full load; it is out if it misses its goals there."""
 
 
-def _used(values_s: Mapping[str, float], goals: tuple[Goal, ...]) -> tuple[float, float]:
-    """How much of the limits is used, in whole steps: of the worst goal, and of all on average."""
-    shares = [share_of(values_s[goal.name], goal.limit_s) for goal in goals]
+def _rank(family: Family, values_s: Mapping[str, float], load_share: float, goals: tuple[Goal, ...]) -> Key:
+    """Among plans of one price: not at the brink, the preferred number format, the most headroom under the worst
+    limit, then under all, the order of the space. The load a plan could keep up with is a limit like its goals."""
+    shares = [share_of(values_s[goal.name], goal.limit_s) for goal in goals] + [load_share]
     steps = [math.ceil(share / HEADROOM_STEP - 1e-9) for share in shares]
-    return (max(steps, default=0), sum(steps))
+    return (max(shares) > BRINK, family.dtype_rank, max(steps), sum(steps), family.order)
 
 
 class _AtGivenRate:
@@ -61,17 +66,15 @@ class _AtGivenRate:
 
 
 class Cost(_AtGivenRate):
-    """The fewest dollars an hour; among equals the preferred number format, then the most headroom."""
+    """The fewest dollars an hour; among equals the preferred number format where it leaves room, then headroom."""
 
     name = "cost"
 
     def key(self, score: Score, job: Job) -> Key:
-        family = score.plan.family
-        return (score.plan.usd_h, family.dtype_rank, *_used(score.values_s, job.goals), family.order)
+        return (score.plan.usd_h, *_rank(score.plan.family, score.values_s, score.load_share, job.goals))
 
     def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
-        usd_h = job.replicas(bounds) * family.usd_h
-        return (usd_h, family.dtype_rank, *_used(bounds.floors_s, job.goals), family.order)
+        return self._floor(Candidate(family=family, replicas=job.replicas(bounds)), bounds, job)
 
     def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
         """First the most replicas that could still win: where they miss, fewer miss too."""
@@ -92,27 +95,46 @@ class Cost(_AtGivenRate):
         """The most replicas with which the family could still beat the best."""
         if best is None:
             return family.most
-        floor = (family.dtype_rank, *_used(bounds.floors_s, job.goals), family.order)
         count = min(family.most, int(best.plan.usd_h / family.usd_h) + 1)
-        while count and (count * family.usd_h, *floor) > self.key(best, job):
+        while count and self._floor(Candidate(family=family, replicas=count), bounds, job) > self.key(best, job):
             count -= 1
         return count
 
+    def _floor(self, plan: Candidate, bounds: Bounds, job: Job) -> Key:
+        """No run of the plan has a key below this."""
+        share = plan.load_share(job.rate_per_s, bounds)
+        return (plan.usd_h, *_rank(plan.family, bounds.floors_s, share, job.goals))
+
 
 class Latency(_AtGivenRate):
-    """The least mean time from a request's arrival to its last token; among equals the cheapest."""
+    """The least mean time from a request's arrival to its last token, in steps of one percent; among equals the
+    cheapest, so that chips that buy nothing stay unused."""
 
     name = "latency"
 
     def key(self, score: Score, job: Job) -> Key:
-        return (score.e2e_s, score.plan.usd_h, score.plan.family.dtype_rank, score.plan.family.order)
+        return (self._step(score.e2e_s), score.plan.usd_h, score.plan.family.dtype_rank, score.plan.family.order)
 
     def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
-        return (bounds.e2e_s, family.usd_h, family.dtype_rank, family.order)
+        usd_h = job.replicas(bounds) * family.usd_h
+        return (self._step(bounds.e2e_s), usd_h, family.dtype_rank, family.order)
 
     def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
-        score = run(Candidate(family=family, replicas=family.most), job.rate_per_s)
-        return score if score.meets(job.goals) else None
+        """All replicas are the fastest; then as few as are as fast."""
+        fastest = run(Candidate(family=family, replicas=family.most), job.rate_per_s)
+        step = self._step(fastest.e2e_s)
+        if not fastest.meets(job.goals) or (best and step > self._step(best.e2e_s)):
+            return None
+
+        def as_fast(replicas: int) -> bool:
+            score = run(Candidate(family=family, replicas=replicas), job.rate_per_s)
+            return score.meets(job.goals) and self._step(score.e2e_s) == step
+
+        replicas = fewest(as_fast, job.replicas(bounds), family.most)
+        return run(Candidate(family=family, replicas=replicas), job.rate_per_s)
+
+    def _step(self, seconds: float) -> int:
+        return math.floor(math.log(max(seconds, 1e-12)) / math.log(1 + LATENCY_STEP))
 
 
 class Energy(_AtGivenRate):

@@ -20,6 +20,9 @@ from gnomon.errors import InputError
 from gnomon.load import draw
 from gnomon.spec import Requests, ServingLoad
 
+STRETCHES = 4
+SHORTEST = 500
+"""Requests below which a stretch would be all beginning."""
 MOST_DRAWN = 64
 """Replicas up to which the whole stream is drawn and dealt; beyond, one share is drawn from the same law."""
 
@@ -47,11 +50,16 @@ class Shares:
         own = self.whole.rate_per_s
         return own if np.isfinite(own) else 0.0
 
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest request, prompt and output."""
+        return int((self.whole.input_tokens + self.whole.output_tokens).max())
+
     def of(self, replicas: int, count: int) -> list[Requests]:
         """Shares of some replicas, on a clock on which one request a second comes in over all replicas.
 
-        Together they have about `count` requests. Of a longer share of a trace, the stretch of that many requests is
-        taken whose load is most like that of the whole.
+        Together they have about `count` requests. Of a longer share of a trace some stretches are taken, from calm to
+        busy.
         """
         return self._trace(replicas, count) if self.load.trace else [self._drawn(replicas, count)]
 
@@ -76,7 +84,8 @@ class Shares:
         at_one = Requests((trace.arrival_s - start) * own, trace.input_tokens, trace.output_tokens, trace.name)
         length = -(-len(trace) // replicas)
         dealt = min(replicas, len(trace), max(1, count // length))
-        return [_typical(_every(at_one, first, replicas), count) for first in range(dealt)]
+        shares = [_every(at_one, first, replicas) for first in range(dealt)]
+        return _stretches(shares[0], count) if length > count else shares
 
 
 def at_rate(share: Requests, rate_per_s: float) -> Requests:
@@ -92,17 +101,17 @@ def _every(stream: Requests, first: int, step: int) -> Requests:
     return _cut(stream, slice(first, None, step))
 
 
-def _typical(share: Requests, count: int) -> Requests:
-    """The stretch of `count` requests that brings tokens at the pace nearest to that of the whole share."""
-    if len(share) <= count:
-        return share
-    tokens = np.cumsum(share.input_tokens + share.output_tokens)
-    starts = np.arange(0, len(share) - count + 1, max(1, count // 4))
-    spans = share.arrival_s[starts + count - 1] - share.arrival_s[starts]
-    brought = tokens[starts + count - 1] - tokens[starts]
-    pace = tokens[-1] / max(float(share.arrival_s[-1]), 1e-9)
-    start = int(starts[np.argmin(np.abs(brought / np.maximum(spans, 1e-9) - pace))])
-    return _cut(share, slice(start, start + count))
+def _stretches(share: Requests, count: int) -> list[Requests]:
+    """Stretches of a share, `count` requests together: evenly from its calmest (tokens a second) to its busiest."""
+    size = count // STRETCHES if count >= STRETCHES * SHORTEST else count
+    starts = np.arange(0, len(share) - size + 1, size)
+    tokens = np.concatenate([[0], np.cumsum(share.input_tokens + share.output_tokens)])
+    spans = share.arrival_s[starts + size - 1] - share.arrival_s[starts]
+    pace = (tokens[starts + size] - tokens[starts]) / np.maximum(spans, 1e-9)
+    ordered = starts[np.argsort(pace, kind="stable")]
+    taken = count // size
+    chosen = [int(ordered[(2 * place + 1) * len(ordered) // (2 * taken)]) for place in range(taken)]
+    return [_cut(share, slice(start, start + size)) for start in chosen]
 
 
 def _cut(stream: Requests, part: slice) -> Requests:

@@ -166,5 +166,5 @@ def _start(servers: list[Replica]) -> list[str]:
 
 def _headline(plan: Plan) -> str:
     chips = f"{plan.replicas} x {plan.strategy.ranks} {plan.chip}"
-    line = f"Gnomon plan {plan.id or '(unnamed)'}: {plan.model} on {chips}, vLLM {version_of(plan)}"
+    line = f"Gnomon plan{f' {plan.id}' if plan.id else ''}: {plan.model} on {chips}, vLLM {version_of(plan)}"
     return _CONTROL.sub("?", line)

@@ -39,6 +39,10 @@ class MeasuredRun:
     first_token_s: NDArray[np.float64]
     finish_s: NDArray[np.float64]
     scheduled_s: NDArray[np.float64]
+    queued_s: NDArray[np.float64]
+    """When the scheduler first saw the request."""
+    made_s: NDArray[np.float64]
+    """When the engine's core had the first token, before it travelled to the client."""
     tokens_s: tuple[tuple[float, ...], ...] = ()
 
     @property
@@ -56,6 +60,8 @@ class _Clock:
     first: float = float("nan")
     last: float = float("nan")
     scheduled: float = float("nan")
+    queued: float = float("nan")
+    made: float = float("nan")
     tokens: list[float] = field(default_factory=list)
 
 
@@ -132,6 +138,8 @@ class VllmRunner:
             first_token_s=np.array([c.first for c in clocks]) - epoch,
             finish_s=np.array([c.last for c in clocks]) - epoch,
             scheduled_s=np.array([c.scheduled for c in clocks]) - epoch,
+            queued_s=np.array([c.queued for c in clocks]) - epoch,
+            made_s=np.array([c.made for c in clocks]) - epoch,
             tokens_s=tuple(tuple(t - epoch for t in c.tokens) for c in clocks) if keep_tokens else (),
         )
 
@@ -155,7 +163,7 @@ class VllmRunner:
             made = sum(len(part.token_ids) for part in answer.outputs)
             if made and not seen:
                 clock.first = now
-                clock.scheduled = getattr(answer.metrics, "scheduled_ts", float("nan")) or float("nan")
+                clock.queued, clock.scheduled, clock.made = _engine_times(answer.metrics)
             clock.tokens.extend([now] * made)
             seen += made
             clock.last = now
@@ -164,6 +172,7 @@ class VllmRunner:
 
     def close(self) -> None:
         self._engine.shutdown()
+        self._loop.run_until_complete(_cancel_all())
         self._folder.cleanup()
         self._loop.close()
 
@@ -172,6 +181,20 @@ class VllmRunner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+async def _cancel_all() -> None:
+    """End what vLLM left running on this loop, so that closing it is quiet."""
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _engine_times(metrics: Any) -> tuple[float, ...]:
+    """Queued, scheduled and first token on the engine's own clock, which is the client's; NaN where unknown."""
+    names = ("queued_ts", "scheduled_ts", "first_token_ts")
+    return tuple(getattr(metrics, name, 0.0) or float("nan") for name in names)
 
 
 def versions() -> dict[str, str]:

@@ -7,7 +7,8 @@ before all others that wait.
 
 With `lookahead` 1 two steps are in flight: a step is scheduled when the step before the running one
 ends. A request whose last token is in flight is not scheduled again but keeps its place and its blocks
-until that token is there.
+until that token is there. The loop launches a step before it looks at the outputs of the one in flight, so
+a step with prompts that takes the host long to launch also holds back the tokens before it.
 
 Between two changes of the batch the steps are not walked but summed, see `curve` and `residents`.
 """
@@ -15,6 +16,7 @@ Between two changes of the batch the steps are not walked but summed, see `curve
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from math import inf
 
 import numpy as np
@@ -61,6 +63,8 @@ class _Replica:
         "_finished",
         "_first",
         "_flying",
+        "_fresh_first",
+        "_fresh_last",
         "_head",
         "_limits",
         "_now",
@@ -92,6 +96,9 @@ class _Replica:
         """When the last scheduled step ends."""
         self._flying = False
         """With lookahead: a step is in flight whose outputs the next call will not know."""
+        self._fresh_first: list[int] = []
+        self._fresh_last: Iterable[int] = ()
+        """Whose first, and whose last, token the last scheduled step makes."""
         self._curves: dict[int, DecodeCurve] = {}
         self._tally = Tally()
         self._finished = 0
@@ -164,6 +171,7 @@ class _Replica:
             self._note(start, end, [], [], [])
         crew.advance(steps)
         ended = crew.retire()
+        self._fresh_first, self._fresh_last = [], ended.keys()
         self._end_requests(ended, end)
         if look:
             self._now = start + before_s
@@ -187,21 +195,30 @@ class _Replica:
             crew.partial_tokens += piece
         start = max(self._now, self._end)
         if not out:
-            self._admit(limits.max_step_tokens - decodes - piece, start, chunks, prompts)
+            self._admit(limits.max_step_tokens - decodes - piece, chunks, prompts)
         if not (decodes or chunks):
             self._come_to_rest(out)
             return
-        seconds = float(self._cost.mixed(decodes, context, chunks)) if chunks else self._curve(decodes).one(context)
+        launched = self._now
+        if chunks:
+            seconds = float(self._cost.mixed(decodes, context, chunks))
+            launched += float(self._cost.launch(decodes + sum(new for new, _ in chunks), decodes + len(chunks)))
+        else:
+            seconds = self._curve(decodes).one(context)
         end = start + seconds
         if self._now > self._end:
             end += limits.idle_start_s
+        if launched > end:
+            end = launched
         self._tally.mixed(decodes, context, chunks, seconds)
         if self._record is not None:
             self._note(start, end, chunks, prompts, out)
         crew.tick()
-        self._land(self._end_prompts(prompts, end), end)
+        if self._flying and launched > self._end:
+            self._hold_back(launched)
+        self._land(self._end_prompts(prompts, end), end, launched)
 
-    def _admit(self, budget: int, start: float, chunks: list[tuple[int, int]], prompts: list[int]) -> None:
+    def _admit(self, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> None:
         """Let waiting requests in, in order, while there are tokens, places and blocks for the whole prompt."""
         crew, limits = self._crew, self._limits
         block = limits.block_tokens
@@ -216,7 +233,7 @@ class _Replica:
                 crew.resumed.pop()
             else:
                 self._head += 1
-                self._scheduled[request] = start
+                self._scheduled[request] = self._now
             tokens = min(goal, budget)
             crew.enter(request, tokens)
             budget -= tokens
@@ -229,6 +246,7 @@ class _Replica:
         """Who made the last token in this step; prompts that are through make their first, and go on as decodes."""
         crew = self._crew
         ended = crew.retire()
+        firsts: list[int] = []
         for request in prompts:
             if request == crew.partial:
                 if crew.partial_tokens < crew.goal(request):
@@ -236,11 +254,20 @@ class _Replica:
                 crew.partial = NOBODY
             if crew.is_first(request):
                 self._first[request] = end + self._limits.egress_s
+                firsts.append(request)
             blocks = crew.begin(request)
             if blocks:
                 ended[request] = blocks
+        self._fresh_first, self._fresh_last = firsts, list(ended)
         self._end_requests(ended, end)
         return ended
+
+    def _hold_back(self, until: float) -> None:
+        """The host was still launching when the step in flight ended: its tokens leave only now."""
+        for request in self._fresh_first:
+            self._first[request] = until + self._limits.egress_s
+        for request in self._fresh_last:
+            self._finish[request] = until + self._limits.egress_s
 
     def _end_requests(self, ended: dict[int, int], end: float) -> None:
         before = self._finished
@@ -250,8 +277,8 @@ class _Replica:
         if self._progress and self._finished // PROGRESS_EVERY > before // PROGRESS_EVERY:
             self._progress(self._finished)
 
-    def _land(self, ended: dict[int, int], end: float) -> None:
-        """Wait for the outputs the loop waits for after scheduling a step: the step before it with lookahead."""
+    def _land(self, ended: dict[int, int], end: float, launched: float) -> None:
+        """Wait for the outputs the loop waits for after launching a step: the step before it with lookahead."""
         crew = self._crew
         if not self._limits.lookahead:
             crew.leaving = ended
@@ -260,10 +287,11 @@ class _Replica:
         elif self._flying:
             crew.release()
             crew.leaving = ended
-            self._now = self._end
+            self._now = max(self._end, launched)
         else:
             crew.leaving = ended
             self._flying = True
+            self._now = launched
         self._end = end
 
     def _come_to_rest(self, out: list[int]) -> None:

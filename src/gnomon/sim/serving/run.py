@@ -38,7 +38,7 @@ class ServingRun:
     first_token_s: Floats
     finish_s: Floats
     scheduled_s: Floats
-    """Start of the first step that ran the request."""
+    """When the scheduler first gave the request tokens; its step may start a little later."""
     preemptions: int
     steps: int
     busy_s: float

@@ -1,0 +1,93 @@
+"""From names and numbers to one replica of a model under an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gnomon.engines import Deployment, Engine
+from gnomon.engines import engine as engine_of
+from gnomon.errors import InputError
+from gnomon.graph.dtypes import width
+from gnomon.load import model as load_model
+from gnomon.load import parse_pool
+from gnomon.spec import EngineChoice, Model, Pool, Strategy
+
+
+def deploy(
+    model: Model,
+    pool: Pool,
+    *,
+    strategy: Strategy | None = None,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    engine: str | EngineChoice = "vllm",
+    settings: Mapping[str, Any] | None = None,
+) -> tuple[Engine, Deployment]:
+    """One replica, with the engine's defaults filled in. Nothing is priced or checked against memory yet."""
+    strategy = strategy or Strategy()
+    chosen = engine_of(engine if isinstance(engine, str) else engine.label)
+    dtype = dtype or model.dtype
+    kv_dtype = kv_dtype or ("bf16" if width(dtype) < 2 else dtype)
+    width(kv_dtype)
+    pool.chip.rate(dtype)
+    if strategy.ranks > pool.count:
+        raise InputError(
+            f"{strategy.ranks} chips are needed for one replica and {pool.count} are there",
+            where="--on",
+            hint=f"Use --on {pool.chip.name}:{strategy.ranks}, or lower the parallel degrees.",
+        )
+    given = dict(settings or {})
+    if not isinstance(engine, str):
+        given = dict(engine.settings) | given
+    filled = chosen.settings(given, model, pool)
+    return chosen, Deployment(
+        model=model, pool=pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, settings=filled
+    )
+
+
+def deploy_named(
+    model: str | Model,
+    on: str,
+    *,
+    dtype: str | None,
+    kv_dtype: str | None,
+    engine: str,
+    strategy: Strategy | None = None,
+    tp: int | None = None,
+    settings: Mapping[str, Any] | None,
+) -> tuple[Engine, Deployment, dict[str, Any]]:
+    """One replica from the words of a command, and those words, so that an answer can be asked for again.
+
+    Without a tensor-parallel degree the replica spans all chips of `on`.
+    """
+    found = load_model(model) if isinstance(model, str) else model
+    pool = parse_pool(on)
+    strategy = strategy or Strategy(tp=tp or pool.count)
+    chosen, deployment = deploy(
+        found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings
+    )
+    words = {
+        "model": model if isinstance(model, str) else model.name,
+        "on": on,
+        "tp": strategy.tp,
+        "dtype": deployment.dtype,
+        "kv_dtype": deployment.kv_dtype,
+        "engine": f"{chosen.name}@{chosen.version}",
+        "settings": dict(settings or {}),
+    }
+    return chosen, deployment, words
+
+
+def title_of(engine: Engine, deployment: Deployment) -> str:
+    """Model, number format, chips and engine, as every answer begins."""
+    from gnomon.catalog import model_title
+
+    try:
+        name = model_title(deployment.model.name)
+    except InputError:
+        name = deployment.model.name
+    chips = f"{deployment.strategy.ranks} x {deployment.pool.chip.name}"
+    short = ".".join(engine.version.split(".")[:2])
+    label = "vLLM" if engine.name == "vllm" else engine.name
+    return f"{name}, {deployment.dtype}, {chips}, {label} {short}"

@@ -1,0 +1,168 @@
+"""One step, priced and opened up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gnomon.api.deploy import deploy_named, title_of
+from gnomon.api.energy import step_joules
+from gnomon.api.results import OperatorTime, Prediction
+from gnomon.cost.machine import Machine
+from gnomon.cost.profile import profile_for
+from gnomon.engines import Deployment, Engine
+from gnomon.engines.base import StepParts
+from gnomon.errors import InputError, unknown_name
+from gnomon.graph.ops import Attention, Op
+from gnomon.spec import Batch, Estimate, Model, Provenance, Strategy
+
+PHASES = ("decode", "prefill")
+
+
+def predict(
+    model: str | Model,
+    *,
+    on: str,
+    phase: str = "decode",
+    batch: int = 1,
+    tokens: int | None = None,
+    context: int = 0,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    engine: str = "vllm",
+    tp: int | None = None,
+    pp: int = 1,
+    ep: int = 1,
+    cp: int = 1,
+    dp: int = 1,
+    settings: Mapping[str, Any] | None = None,
+) -> Prediction:
+    """Seconds, memory, energy and dollars of one step of `batch` sequences.
+
+    `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache.
+    """
+    shape, work = _work(phase, batch, tokens, context)
+    degrees = Strategy(tp=tp or 1, pp=pp, ep=ep, cp=cp, dp=dp) if tp or max(pp, ep, cp, dp) > 1 else None
+    chosen, deployment, words = deploy_named(
+        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, strategy=degrees, settings=settings
+    )
+    _check_size(chosen, deployment, batch, work, context)
+    asked = {"phase": phase, "batch": batch, "tokens": work, "context": context}
+    return _predict(chosen, deployment, shape, words | asked)
+
+
+def _work(phase: str, batch: int, tokens: int | None, context: int) -> tuple[Batch, int]:
+    if phase not in PHASES:
+        raise unknown_name("phase", phase, PHASES)
+    for flag, value, least in (("--batch", batch, 1), ("--context", context, 0), ("--tokens", tokens or 1, 1)):
+        if value < least:
+            raise InputError(f"{value} is below {least}", where=flag)
+    if phase == "decode":
+        if tokens not in (None, 1):
+            raise InputError(f"a decode makes 1 token a sequence, not {tokens}", where="--tokens")
+        return Batch.decode(batch, context), 1
+    if tokens is None:
+        raise InputError("a prefill needs the new tokens a sequence", where="--tokens", hint="Give --tokens 1024.")
+    return Batch.prefill(batch, tokens, context), tokens
+
+
+def _check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int, context: int) -> None:
+    settings = deployment.settings
+    longest = context + tokens
+    if longest > deployment.model.max_context:
+        raise InputError(
+            f"{longest:,} tokens are more than the {deployment.model.max_context:,} of {deployment.model.name}",
+            where="--context",
+        )
+    if batch > settings["max_num_seqs"]:
+        raise InputError(
+            f"{batch:,} sequences are more than {engine.name} runs in one step ({settings['max_num_seqs']:,})",
+            where="--batch",
+            hint="Raise it with --set max_num_seqs=….",
+        )
+
+
+def _predict(engine: Engine, deployment: Deployment, shape: Batch, inputs: Mapping[str, Any]) -> Prediction:
+    machine = Machine(deployment.pool, profile_for(deployment.pool.chip))
+    parts = engine.step_parts(deployment, shape)
+    lines = [_line(machine, op, parts.padded, shape) for op in engine.graph(deployment).ops]
+    lines = [line for line in lines if line.time_s.value > 0]
+    device = sum((line.time_s for line in lines), Estimate.exact(0.0))
+    lines += _engine_lines(device, parts)
+    total = sum((line.time_s for line in lines), Estimate.exact(0.0))
+    ranks, chip = deployment.strategy.ranks, deployment.pool.chip
+    use = engine.memory(deployment)
+    sequences = float((shape.decodes + shape.prefills)[0])
+    kv = float((shape.decode_context + shape.prefill_context)[0]) * use.kv_bytes_per_token
+    taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": kv}
+    flops = sum(line.flops for line in lines)
+    moved = sum(line.bytes for line in lines)
+    power = machine.profile.power
+    lines.sort(key=lambda line: -line.time_s.value)
+    heaviest = _bound(lines, total.value)
+    rows = sequences if inputs["phase"] == "decode" else float(shape.prefill_tokens[0])
+    return Prediction(
+        title=_title(engine, deployment, inputs),
+        time_s=total,
+        memory_bytes=Estimate.exact(sum(taken.values()), "weights, cache and the engine's reserve"),
+        energy_j=total.map(lambda s: ranks * _joules(power, chip, s, flops, moved)),
+        cost_usd=total * (ranks * chip.price_usd_h / 3600),
+        tokens_per_s=rows / total.value,
+        bound=heaviest[0],
+        bound_share=heaviest[1],
+        memory_parts=taken,
+        memory_total_bytes=use.total_bytes,
+        breakdown=tuple(lines),
+        inputs=inputs,
+    )
+
+
+def _joules(power: Mapping[str, float], chip: Any, seconds: Any, flops: float, moved: float) -> Any:
+    if np.ndim(seconds) == 0:
+        return step_joules(power, chip, float(seconds), flops, moved)
+    return np.array([step_joules(power, chip, float(s), flops, moved) for s in seconds])
+
+
+def _line(machine: Machine, op: Op, padded: Batch, shape: Batch) -> OperatorTime:
+    """An operator on the padded step (attention skips padding); FLOPs and bytes are those of the work asked for."""
+    dtype = getattr(op, "kv_dtype", op.dtype)
+    seconds = machine.op_seconds(op, shape if isinstance(op, Attention) else padded)
+    flops, moved = op.count * op.flops(shape), op.count * op.bytes(shape)
+    family = machine.evidence(op.kind, dtype)
+    value = float(seconds[0])
+    return OperatorTime(
+        op=op.name,
+        kind=op.kind,
+        time_s=Estimate(value, value * machine.factors(op.name, op.kind, dtype), family.provenance, family.source),
+        bound=str(machine.bound(flops, moved, seconds, op.kind, op.dtype)[0]),
+        count=op.count,
+        flops=float(flops[0]),
+        bytes=float(moved[0]),
+    )
+
+
+def _engine_lines(device: Estimate, parts: StepParts) -> list[OperatorTime]:
+    """The engine's own share: the gap between steps, and what the host needs beyond the device."""
+    waits = device.map(lambda s: np.maximum(parts.host_s - s - parts.gap_s, 0.0) + parts.gap_s)
+    share = Estimate(waits.value, waits.draws, Provenance.FITTED, parts.source)
+    return [OperatorTime(op="engine", kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)]
+
+
+def _bound(lines: list[OperatorTime], total: float) -> tuple[str, float]:
+    shares: dict[str, float] = {}
+    for line in lines:
+        shares[line.bound] = shares.get(line.bound, 0.0) + line.time_s.value / total
+    return max(shares.items(), key=lambda item: item[1])
+
+
+def _title(engine: Engine, deployment: Deployment, asked: Mapping[str, Any]) -> str:
+    batch, tokens, context = asked["batch"], asked["tokens"], asked["context"]
+    sequences = "1 sequence" if batch == 1 else f"{batch:,} sequences"
+    if asked["phase"] == "decode":
+        what = f"one decode step of {sequences} at context {context:,}"
+    else:
+        over = f" over {context:,} cached" if context else ""
+        what = f"one prefill of {sequences}, {tokens:,} tokens each{over}"
+    return f"{title_of(engine, deployment)}: {what}"

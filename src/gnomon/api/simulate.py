@@ -1,0 +1,86 @@
+"""A load on one replica, simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gnomon.api.deploy import deploy_named, title_of
+from gnomon.api.energy import energy_j
+from gnomon.api.results import ServingReport
+from gnomon.engines import Deployment, Engine
+from gnomon.load import draw
+from gnomon.sim.serving import Recorder, ServingRun, simulate
+from gnomon.spec import Model, Requests, ServingLoad
+
+
+def simulate_serving(
+    model: str | Model,
+    *,
+    on: str,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    engine: str = "vllm",
+    tp: int | None = None,
+    trace: str | None = None,
+    rate: float | None = None,
+    input: int | None = None,
+    output: int | None = None,
+    requests: int | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    record: Recorder | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> ServingReport:
+    """Serve a trace, or requests drawn at a rate, and give the times the clients see."""
+    chosen, deployment, words = deploy_named(
+        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, settings=settings
+    )
+    load = ServingLoad(
+        trace=trace or "",
+        rate_per_s=rate,
+        input_tokens=input,
+        output_tokens=output,
+        requests=requests if requests is not None else (0 if trace else 1000),
+        seed=seed,
+    )
+    stream = draw(load)
+    run = simulate(
+        stream, chosen.step_cost(deployment), chosen.limits(deployment), record=record, progress=progress
+    )
+    load_words = {"trace": trace, "rate": rate, "input": input, "output": output, "requests": len(stream), "seed": seed}
+    return report(chosen, deployment, run, words | load_words)
+
+
+def report(engine: Engine, deployment: Deployment, run: ServingRun, inputs: Mapping[str, Any]) -> ServingReport:
+    """A run as an answer."""
+    chip, ranks = deployment.pool.chip, deployment.strategy.ranks
+    cost = run.makespan_s / 3600 * ranks * chip.price_usd_h
+    made = int(run.requests.output_tokens.sum())
+    return ServingReport(
+        title=f"{title_of(engine, deployment)}: {_stream(run.requests)}",
+        requests=len(run.requests),
+        makespan_s=run.makespan_s,
+        ttft_s=run.statistics("ttft"),
+        tpot_s=run.statistics("tpot"),
+        e2e_s=run.statistics("e2e"),
+        queue_s=run.statistics("queue"),
+        output_tokens_per_s=run.output_tokens_per_s,
+        total_tokens_per_s=(made + int(run.requests.input_tokens.sum())) / run.makespan_s,
+        energy_j=energy_j(engine, deployment, run),
+        cost_usd=cost,
+        usd_per_mtok=cost / made * 1e6,
+        preemptions=run.preemptions,
+        steps=run.steps,
+        busy_fraction=min(run.busy_s / run.makespan_s, 1.0),
+        kv_blocks=engine.limits(deployment).kv_blocks,
+        peak_kv_blocks=run.peak_kv_blocks,
+        inputs=inputs,
+        run=run,
+    )
+
+
+def _stream(requests: Requests) -> str:
+    rate = requests.rate_per_s
+    pace = "all at once" if rate == float("inf") else f"at {rate:.3g} a second"
+    return f"{len(requests):,} requests {pace}"

@@ -1,0 +1,143 @@
+"""vLLM behind the engine contract: graph, memory, limits, step cost and launch command."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from gnomon.cost.compiled import HostCost, TableStepCost
+from gnomon.cost.machine import Machine
+from gnomon.cost.profile import profile_for
+from gnomon.engines.base import Deployment, MemoryUse, StepParts
+from gnomon.engines.vllm import launch
+from gnomon.engines.vllm.memory import memory
+from gnomon.engines.vllm.options import captured_sizes, fill
+from gnomon.engines.vllm.overheads import Overheads, overheads
+from gnomon.errors import DoesNotFitError, InputError, unknown_name
+from gnomon.graph import Graph, lower
+from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits
+from gnomon.units import format_bytes
+
+VERSIONS = ("0.24.0",)
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """vLLM 0.24: asynchronous scheduling, chunked prompts, full graphs for decodes, piecewise ones for the rest."""
+
+    version: str = ""
+    name: str = "vllm"
+    cost_ranges: ClassVar[tuple[str, ...]] = ("max_num_seqs", "max_num_batched_tokens")
+    """Settings the step cost only has to cover: one made for larger values serves smaller ones as well."""
+
+    def __post_init__(self) -> None:
+        wanted = self.version or VERSIONS[-1]
+        full = next((known for known in VERSIONS if known == wanted or known.startswith(f"{wanted}.")), None)
+        if full is None:
+            raise unknown_name("version of vllm", wanted, VERSIONS)
+        object.__setattr__(self, "version", full)
+
+    def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
+        return fill(given, model, pool)
+
+    def graph(self, deployment: Deployment) -> Graph:
+        strategy = deployment.strategy
+        for degree in ("pp", "ep", "cp"):
+            if getattr(strategy, degree) > 1:
+                raise InputError(
+                    f"{degree} {getattr(strategy, degree)} is not priced for vllm yet",
+                    where=degree,
+                    hint="Use --tp for one replica.",
+                )
+        return lower(deployment.model, strategy, deployment.dtype, deployment.kv_dtype)
+
+    def memory(self, deployment: Deployment) -> MemoryUse:
+        return memory(deployment)
+
+    def limits(self, deployment: Deployment) -> ServingLimits:
+        use, settings = memory(deployment), deployment.settings
+        held = use.kv_blocks * settings["block_size"]
+        if held < settings["max_model_len"]:
+            raise DoesNotFitError(
+                f"{deployment.model.name} in {deployment.dtype} leaves room for {max(held, 0):,} cached tokens on "
+                f"{deployment.strategy.tp} x {deployment.pool.chip.name}, less than max_model_len "
+                f"{settings['max_model_len']:,} (weights {format_bytes(use.parts['weights'])} a chip of "
+                f"{format_bytes(use.usable_bytes)} usable)",
+                hint="`gnomon fit` lists the smallest changes that fit.",
+            )
+        extra = overheads(deployment.model)
+        return ServingLimits(
+            kv_blocks=use.kv_blocks,
+            block_tokens=settings["block_size"],
+            max_sequences=settings["max_num_seqs"],
+            max_step_tokens=settings["max_num_batched_tokens"],
+            max_context=settings["max_model_len"],
+            lookahead=1 if settings["async_scheduling"] else 0,
+            ingress_s=extra.ingress_s,
+            egress_s=extra.egress_s,
+            idle_start_s=extra.idle_start_s,
+        )
+
+    def machine(self, deployment: Deployment) -> Machine:
+        return Machine(deployment.pool, profile_for(deployment.pool.chip))
+
+    def step_cost(self, deployment: Deployment, draw: int | None = None) -> TableStepCost:
+        machine, graph, settings = self.machine(deployment), self.graph(deployment), deployment.settings
+        factors = {}
+        if draw is not None:
+            factors = {op.name: float(machine.factors(op.name, op.kind, op.dtype)[draw]) for op in graph.ops}
+        return TableStepCost(
+            graph=graph,
+            machine=machine,
+            host=_host(overheads(deployment.model), deployment.model, tuple(captured_sizes(settings))),
+            max_context=settings["max_model_len"],
+            max_tokens=settings["max_num_batched_tokens"],
+            max_sequences=settings["max_num_seqs"],
+            factors=factors,
+        )
+
+    def step_parts(self, deployment: Deployment, batch: Batch) -> StepParts:
+        extra, layers = overheads(deployment.model), deployment.model.layers
+        tokens = int(batch.tokens[0])
+        sequences = int((batch.decodes + batch.prefills)[0])
+        sizes = captured_sizes(deployment.settings)
+        run = next((size for size in sizes if size >= tokens), tokens)
+        if not batch.prefills[0]:
+            host = extra.decode.seconds(layers, sequences)
+        elif sizes and tokens <= sizes[-1]:
+            host = extra.captured.seconds(layers, sequences)
+        else:
+            host = extra.eager.seconds(layers, sequences)
+        return StepParts(
+            padded=replace(batch, prefill_tokens=batch.prefill_tokens + (run - tokens)),
+            gap_s=extra.gap_s + extra.gap_sequence_s * sequences,
+            host_s=host,
+            source=extra.source,
+        )
+
+    def cost_key(self, deployment: Deployment) -> Hashable:
+        """Deployments that agree in this have the same step cost."""
+        return tuple(captured_sizes(deployment.settings)), tuple(
+            deployment.settings[name] for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
+        )
+
+    def command(self, plan: Plan) -> list[str]:
+        return launch.command(plan)
+
+    def files(self, plan: Plan) -> dict[str, str]:
+        return launch.files(plan)
+
+    def not_expressed(self, plan: Plan) -> list[str]:
+        return launch.not_expressed(plan)
+
+
+def _host(extra: Overheads, model: Model, captured: tuple[int, ...]) -> HostCost:
+    layers = model.layers
+    return HostCost(
+        decode=lambda n: extra.decode.seconds(layers, n),
+        captured_launch=lambda n: extra.captured.seconds(layers, n),
+        eager_launch=lambda n: extra.eager.seconds(layers, n),
+        gap=lambda n: extra.gap_s + extra.gap_sequence_s * n,
+        captured=captured,
+    )
