@@ -73,7 +73,9 @@ def _changes(engine: Engine, deployment: Deployment, wanted: int) -> Iterator[Ch
         held, size = _tokens(engine, deployment, tp, dtype)
         chips = "1 GPU" if tp == 1 else f"{tp} GPUs, TP {tp}"
         weights = f", {dtype} weights" if dtype != deployment.dtype else ""
-        yield Change(what=chips + weights, kv_tokens=held, kv_bytes=size, flags={"on": f"{chip.name}:{tp}", "dtype": dtype})
+        yield Change(
+            what=chips + weights, kv_tokens=held, kv_bytes=size, flags={"on": f"{chip.name}:{tp}", "dtype": dtype}
+        )
 
 
 def _degrees(model: Model, least: int) -> Iterator[int]:

@@ -17,27 +17,34 @@ from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.dtypes import width
 from gnomon.load import parse_pool
+from gnomon.paths import write_text
 from gnomon.spec import Pool
+from gnomon.spec.workload import Floats
 
 ADDED = ("time_us", "low_us", "high_us", "provenance")
 MAX_BYTES = 512 * 1024**2
 _WHERE_ZERO = frozenset({"bytes_read", "bytes_written", "bytes"})
 
 
-def ops(source: str | Path | Iterable[Mapping[str, Any]], *, on: str, out: str | Path | None = None) -> list[dict[str, Any]]:
+def ops(
+    source: str | Path | Iterable[Mapping[str, Any]], *, on: str, out: str | Path | None = None
+) -> list[dict[str, Any]]:
     """Rows of an operator table with `time_us,low_us,high_us,provenance` added, in order.
 
     `source` is a CSV file or an iterable of mappings. Device time, without launch.
     """
     pool = parse_pool(on)
-    name, rows = (str(source), _read(Path(source))) if isinstance(source, (str, Path)) else ("row", [dict(r) for r in source])
+    if isinstance(source, (str, Path)):
+        name, rows = str(source), _read(Path(source))
+    else:
+        name, rows = "row", [dict(row) for row in source]
     groups: dict[tuple[str, str], list[int]] = {}
     for index, row in enumerate(rows):
         groups.setdefault((_kind(name, index, row), _dtype(name, index, row, pool)), []).append(index)
     for (kind, dtype), members in groups.items():
         _price(pool, kind, dtype, [rows[i] for i in members], [_place(name, i) for i in members])
     if out is not None:
-        Path(out).write_text(table(rows))
+        write_text(Path(out), table(rows))
     return rows
 
 
@@ -61,13 +68,14 @@ def _read(path: Path) -> list[dict[str, Any]]:
             raise InputError("is larger than 512 MiB", where=str(path))
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file, strict=True)
+            columns = list(reader.fieldnames or ())
             rows = list(reader)
     except FileNotFoundError:
         raise InputError("no such file", where=str(path)) from None
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise InputError(f"cannot be read: {problem}", where=str(path)) from None
     for column in ("op", "dtype"):
-        if column not in (reader.fieldnames or ()):
+        if column not in columns:
             raise InputError(f"has no column '{column}'", where=str(path), hint="`op` and `dtype` are needed.")
     for index, row in enumerate(rows):
         if None in row:
@@ -120,7 +128,7 @@ def _price(pool: Pool, kind: str, dtype: str, rows: list[dict[str, Any]], places
         row["provenance"] = f"{family.provenance}: {family.source}"
 
 
-def _numbers(name: str, rows: Sequence[Mapping[str, Any]], places: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _numbers(name: str, rows: Sequence[Mapping[str, Any]], places: Sequence[str]) -> Floats:
     values = np.empty(len(rows))
     for i, row in enumerate(rows):
         text = row.get(name)

@@ -89,9 +89,8 @@ def _predict(engine: Engine, deployment: Deployment, shape: Batch, inputs: Mappi
     parts = engine.step_parts(deployment, shape)
     lines = [_line(machine, op, parts.padded, shape) for op in engine.graph(deployment).ops]
     lines = [line for line in lines if line.time_s.value > 0]
-    device = sum((line.time_s for line in lines), Estimate.exact(0.0))
-    lines += _engine_lines(device, parts)
-    total = sum((line.time_s for line in lines), Estimate.exact(0.0))
+    lines += _engine_lines(Estimate.total([line.time_s for line in lines]), parts)
+    total = Estimate.total([line.time_s for line in lines])
     ranks, chip = deployment.strategy.ranks, deployment.pool.chip
     use = engine.memory(deployment)
     sequences = float((shape.decodes + shape.prefills)[0])

@@ -45,9 +45,7 @@ def simulate_serving(
         seed=seed,
     )
     stream = draw(load)
-    run = simulate(
-        stream, chosen.step_cost(deployment), chosen.limits(deployment), record=record, progress=progress
-    )
+    run = simulate(stream, chosen.step_cost(deployment), chosen.limits(deployment), record=record, progress=progress)
     load_words = {"trace": trace, "rate": rate, "input": input, "output": output, "requests": len(stream), "seed": seed}
     return report(chosen, deployment, run, words | load_words)
 

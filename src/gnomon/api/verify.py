@@ -19,6 +19,7 @@ from gnomon.errors import InputError
 from gnomon.load import config_of, draw
 from gnomon.load import model as load_model
 from gnomon.load.fleet import parse_pool
+from gnomon.paths import write_text
 from gnomon.sim.serving import simulate
 from gnomon.spec import Plan, Requests
 from gnomon.store import resolve_plan
@@ -75,10 +76,9 @@ _COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "scheduled_s", "first_
 
 def _load_to_dict(load: Load) -> dict[str, Any]:
     stream = load.requests
-    columns = (stream.arrival_s, stream.input_tokens, stream.output_tokens)
-    columns += (load.scheduled_s, load.first_token_s, load.finish_s)
-    rows = [[round(float(x), 6) if isinstance(x, float) else int(x) for x in row] for row in zip(*(
-        column.tolist() for column in columns), strict=True)]  # fmt: skip
+    columns: list[list[Any]] = [stream.arrival_s.tolist(), stream.input_tokens.tolist(), stream.output_tokens.tolist()]
+    columns += [load.scheduled_s.tolist(), load.first_token_s.tolist(), load.finish_s.tolist()]
+    rows = [[round(x, 6) if isinstance(x, float) else x for x in row] for row in zip(*columns, strict=True)]
     return {"rate_per_s": load.rate_per_s, "columns": list(_COLUMNS), "rows": rows}
 
 
@@ -127,7 +127,7 @@ def verify(
     chosen = plan if isinstance(plan, Plan) else resolve_plan(str(plan))
     measured = measure(chosen, rates=rates, probe=probe, progress=progress)
     if out is not None:
-        Path(out).write_text(json.dumps(measured.to_dict(), separators=(",", ":")) + "\n")
+        write_text(Path(out), json.dumps(measured.to_dict(), separators=(",", ":")) + "\n")
     return compare(measured)
 
 
@@ -175,7 +175,8 @@ def measure(
 def _streams(plan: Plan, rates: Sequence[float] | None) -> Iterator[tuple[float, Requests]]:
     if plan.load is None:
         raise InputError("the plan has no load to replay", where="load", hint="Make it with `gnomon plan serve`.")
-    for rate in rates or [plan.load.rate_per_s]:
+    asked: Sequence[float | None] = rates or [plan.load.rate_per_s]
+    for rate in asked:
         share = None if rate is None else rate / plan.replicas
         stream = draw(replace(plan.load, rate_per_s=share, requests=max(plan.load.requests, LEAST_REQUESTS)))
         yield stream.rate_per_s if share is None else share, stream
@@ -237,8 +238,8 @@ def _load_parts(engine: Engine, deployment: Deployment, measured: Measured) -> I
         ours = _times(load.requests, run.scheduled_s, run.first_token_s, run.finish_s)
         for part, label in names.items():
             for statistic, level in (("p50", 0.5), ("p90", 0.9)):
-                pair = (float(np.nanquantile(side[part], level)) for side in (load.times, ours))
-                yield _part(part, load.rate_per_s, f"{label} {statistic}", *pair, "s")
+                theirs, mine = (float(np.nanquantile(side[part], level)) for side in (load.times, ours))
+                yield _part(part, load.rate_per_s, f"{label} {statistic}", theirs, mine, "s")
 
 
 def _probe_parts(engine: Engine, deployment: Deployment, measured: Measured) -> Iterator[dict[str, Any]]:

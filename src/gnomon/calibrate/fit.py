@@ -14,6 +14,7 @@ import numpy as np
 
 from gnomon.calibrate.least_squares import fit
 from gnomon.cost.kernels import KernelModel, kernel_model
+from gnomon.cost.profile import SCHEMA
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError
 from gnomon.graph.ops import Shape
@@ -29,8 +30,8 @@ HELD_OUT = {
 }
 """Rows that agree in these columns go to the same side, so that what is tested was never seen."""
 FOLDS = 4
-ROBUST = 1.4826
-"""Turns a median absolute deviation into a standard deviation."""
+AT_LIMIT = 0.98
+"""A card that draws this share of its limit is taken to be held back by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +61,13 @@ class FamilyFit:
 
 
 def read_table(path: Path) -> dict[tuple[str, str], dict[str, Floats]]:
-    """Columns of a measured table by (operator, number format)."""
+    """Columns of a measured table by (operator, number format). Plain copies are left out: they are done by the
+    copy engine's own kernels, quicker than anything a model runs."""
     groups: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     with path.open(newline="") as file:
         for line, row in enumerate(csv.DictReader(file), 2):
+            if row.get("kernel") == "copy":
+                continue
             if row.get("op") in COLUMNS:
                 groups[row["op"], row["dtype"]].append(row)
             elif row.get("op") != "sustained":
@@ -88,9 +92,7 @@ def _fold(kind: str, columns: Mapping[str, Floats]) -> np.ndarray[Any, Any]:
 
 
 def _fit_rows(model: KernelModel, shape: Shape, dtype: str, chip: Chip, seconds: Floats) -> dict[str, float]:
-    return fit(
-        lambda c: np.log(model.seconds(shape, dtype, chip, c) / seconds), model.start, model.lowest, model.highest
-    )
+    return fit(lambda c: np.log(model.seconds(shape, dtype, chip, c) / seconds), model.ranges)
 
 
 def _pick(shape: Shape, rows: np.ndarray[Any, Any]) -> Shape:
@@ -113,6 +115,50 @@ def fit_family(kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip)
 
 def fit_table(path: Path, chip: Chip) -> dict[str, Any]:
     """All families of a table, as the `families` of a profile."""
-    groups = read_table(path)
-    return {f"{kind}.{dtype}": fit_family(kind, dtype, columns, chip).to_dict() for (kind, dtype), columns in
-            sorted(groups.items())}  # fmt: skip
+    fits = (fit_family(kind, dtype, columns, chip) for (kind, dtype), columns in sorted(read_table(path).items()))
+    return {f"{found.kind}.{found.dtype}": found.to_dict() for found in fits}
+
+
+def fit_power(path: Path, chip: Chip) -> dict[str, float]:
+    """Watts = a constant + joules of a FLOP x FLOP/s + joules of a byte x bytes/s, over sustained work.
+
+    Work at the power limit says nothing, since its clock gave way. A table without sustained rows gets the
+    whole power limit shared out by its data sheet: an upper bound.
+    """
+    with path.open(newline="") as file:
+        sustained = [row for row in csv.DictReader(file) if row.get("op") == "sustained"]
+    rows = [row for row in sustained if float(row["watts"]) < AT_LIMIT * chip.tdp_w]
+    if not any(row["kernel"] == "rest" for row in rows) or len(rows) < 3:
+        span = chip.tdp_w - chip.idle_w
+        return {
+            "idle_w": chip.idle_w,
+            "active_w": chip.idle_w,
+            "j_per_flop": span / chip.rate("bf16"),
+            "j_per_byte": span / chip.memory_bandwidth_bytes_s,
+        }
+    seconds = np.array([float(row["time_us"]) for row in rows]) * 1e-6
+    work = [np.ones(len(rows))] + [
+        np.array([float(row[name]) for row in rows]) / seconds for name in ("flops", "bytes")
+    ]
+    scale = np.array([1.0, 1e12, 1e12])
+    watts = np.array([float(row["watts"]) for row in rows])
+    constant, flop, byte = np.maximum(np.linalg.lstsq(np.stack(work, 1) / scale, watts, rcond=None)[0], 0.0) / scale
+    return {
+        "idle_w": chip.idle_w,
+        "active_w": float(f"{max(constant, chip.idle_w):.4g}"),
+        "j_per_flop": float(f"{flop:.4g}"),
+        "j_per_byte": float(f"{byte:.4g}"),
+    }
+
+
+def fit_profile(path: Path, chip: Chip, *, date: str, versions: Mapping[str, str]) -> dict[str, Any]:
+    """A whole profile file from a table."""
+    return {
+        "schema": SCHEMA,
+        "chip": chip.name,
+        "date": date,
+        "table": path.name,
+        "versions": dict(versions),
+        "families": fit_table(path, chip),
+        "power": fit_power(path, chip),
+    }

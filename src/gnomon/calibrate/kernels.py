@@ -115,12 +115,28 @@ def elementwise(torch: Any, name: str, tokens: int, width: int) -> Row:
     return _row("elementwise", "bf16", timing, bytes_read=read, bytes_written=written, kernel=name)
 
 
+SUSTAINED = (("gemm", 8192, 8192, 8192), ("gemm", 256, 8192, 8192), ("gemm", 8, 16384, 8192), ("copy", 0, 0, 0))
+
+
 def sustained(torch: Any, seconds: float = 1.5) -> Iterator[Row]:
     """Power, clock and rate of work of different intensity once the card has settled."""
     meter = PowerMeter()
-    for name, m, n, k in (("gemm", 8192, 8192, 8192), ("gemm", 256, 8192, 8192), ("gemm", 8, 16384, 8192), ("copy", 0, 0, 0)):
+    for name, m, n, k in SUSTAINED:
         yield _sustain(torch, meter, name, m, n, k, seconds)
-    torch.cuda.synchronize()
+    yield _rest(meter)
+
+
+def _rest(meter: PowerMeter) -> Row:
+    """A card that has just worked and does nothing: its clock is still up."""
+    import time
+
+    start, energy = time.monotonic(), meter.joules
+    time.sleep(0.5)
+    watts = (meter.joules - energy) / (time.monotonic() - start)
+    return {
+        "op": "sustained", "kernel": "rest", "dtype": "bf16", "time_us": 1.0, "watts": watts, "sm_hz": meter.sm_hz,
+        "flops": 0.0, "bytes": 0.0,
+    }  # fmt: skip
 
 
 def _sustain(torch: Any, meter: PowerMeter, name: str, m: int, n: int, k: int, seconds: float) -> Row:
@@ -129,14 +145,21 @@ def _sustain(torch: Any, meter: PowerMeter, name: str, m: int, n: int, k: int, s
     if name == "gemm":
         x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
         weights = [torch.randn(n, k, device="cuda", dtype=torch.bfloat16) * 0.02 for _ in range(copies_for(2 * n * k))]
-        run, flops, moved = (lambda i: x @ weights[i % len(weights)].t()), 2.0 * m * n * k, 2.0 * (m * k + n * k + m * n)
+        flops, moved = 2.0 * m * n * k, 2.0 * (m * k + n * k + m * n)
+
+        def run(i: int) -> Any:
+            return x @ weights[i % len(weights)].t()
     else:
         source = torch.randn(256 << 20, device="cuda", dtype=torch.bfloat16)
         target = torch.empty_like(source)
-        run, flops, moved = (lambda i: target.copy_(source)), 0.0, 4.0 * source.numel()
+        flops, moved = 0.0, 4.0 * source.numel()
+
+        def run(i: int) -> Any:
+            return target.copy_(source)
+
     once = time_call(torch, run).seconds
     batch = max(1, int(0.02 / once))
-    for stage in ("settle", "read"):
+    for _ in ("settle", "read"):
         torch.cuda.synchronize()
         start, energy, calls, hz = time.monotonic(), meter.joules, 0, []
         while time.monotonic() - start < seconds:

@@ -13,20 +13,17 @@ STEP = 1e-3
 
 def fit(
     residual: Callable[[dict[str, float]], Floats],
-    start: Mapping[str, float],
-    lowest: Mapping[str, float],
-    highest: Mapping[str, float],
+    ranges: Mapping[str, tuple[float, float, float]],
     *,
     scale: float = 0.05,
     rounds: int = 60,
 ) -> dict[str, float]:
-    """Coefficients within their ranges that make the residuals small; large residuals count linearly.
+    """Coefficients within their ranges (start, least, most) that make the residuals small; large ones count linearly.
 
     Levenberg-Marquardt with numeric derivatives on soft-L1 weights; deterministic.
     """
-    names = list(start)
-    low, high = (np.array([side[name] for name in names]) for side in (lowest, highest))
-    x = np.clip(np.array([start[name] for name in names], float), low, high)
+    names = list(ranges)
+    x, low, high = np.array(list(ranges.values()), float).T
     damping = 1e-2
 
     def evaluate(point: Floats) -> tuple[Floats, float]:

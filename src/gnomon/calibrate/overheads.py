@@ -14,15 +14,24 @@ import numpy as np
 
 from gnomon.calibrate.least_squares import fit
 from gnomon.cost.compiled import HostCost, TableStepCost
+from gnomon.errors import CalibrationError
 from gnomon.sim.serving import simulate
 from gnomon.spec import Requests, ServingLimits
 from gnomon.spec.workload import Floats
 
-DECODE = {"gap_us": (150.0, 0.0, 1000.0), "gap_sequence_us": (3.0, 0.0, 20.0), "decode_base_us": (1900.0, 200.0, 5000.0),
-          "decode_sequence_us": (18.0, 0.0, 60.0)}  # fmt: skip
-LAUNCH = {"captured_base_us": (5000.0, 500.0, 15000.0), "captured_layer_us": (80.0, 0.0, 600.0),
-          "eager_base_us": (6000.0, 500.0, 20000.0), "eager_layer_us": (500.0, 0.0, 3000.0),
-          "idle_start_us": (3000.0, 0.0, 9000.0)}  # fmt: skip
+DECODE = {
+    "gap_us": (150.0, 0.0, 1000.0),
+    "gap_sequence_us": (3.0, 0.0, 20.0),
+    "decode_base_us": (1900.0, 200.0, 5000.0),
+    "decode_sequence_us": (18.0, 0.0, 60.0),
+}
+LAUNCH = {
+    "captured_base_us": (5000.0, 500.0, 15000.0),
+    "captured_layer_us": (80.0, 0.0, 600.0),
+    "eager_base_us": (6000.0, 500.0, 20000.0),
+    "eager_layer_us": (500.0, 0.0, 3000.0),
+    "idle_start_us": (3000.0, 0.0, 9000.0),
+}
 """Each figure's start, least and most; microseconds, by layer or by sequence where the name says so."""
 
 Rows = Sequence[Mapping[str, Any]]
@@ -32,17 +41,14 @@ Priced = Mapping[str, tuple[TableStepCost, ServingLimits, int]]
 
 def fit_overheads(rows: Rows, priced: Priced) -> dict[str, float]:
     """Figures of one kind of model from the rows of one or more of them."""
+    if not any(row["kind"] == "frontend" for row in rows):
+        raise CalibrationError("the rows hold no `frontend` measurement")
     figures = _fit_decode([row for row in rows if row["kind"] == "decode"], priced)
     prompts = [row for row in rows if row["kind"] == "prompt"]
     waits = [row["scheduled_s"] for row in prompts if "scheduled_s" in row]
     leaves = [row["egress_s"] for row in rows if row["kind"] == "frontend"]
     figures |= {"ingress_us": float(np.quantile(waits, 0.25)) * 1e6, "egress_us": float(np.median(leaves)) * 1e6}
     return figures | _fit_launch(prompts, priced, figures)
-
-
-def _fit(table: Mapping[str, tuple[float, float, float]], residual: Any) -> dict[str, float]:
-    start, low, high = ({name: limits[i] for name, limits in table.items()} for i in range(3))
-    return fit(residual, start, low, high, scale=0.05, rounds=30)
 
 
 def _fit_decode(rows: Rows, priced: Priced) -> dict[str, float]:
@@ -57,9 +63,9 @@ def _fit_decode(rows: Rows, priced: Priced) -> dict[str, float]:
     def residual(c: Mapping[str, float]) -> Floats:
         busy = bare + (c["gap_us"] + c["gap_sequence_us"] * sequences) * 1e-6
         host = (c["decode_base_us"] + c["decode_sequence_us"] * sequences) * 1e-6
-        return np.log(np.maximum(busy, host) / measured)
+        return np.asarray(np.log(np.maximum(busy, host) / measured))
 
-    return _fit(DECODE, residual)
+    return fit(residual, DECODE, rounds=30)
 
 
 def _fit_launch(rows: Rows, priced: Priced, known: Mapping[str, float]) -> dict[str, float]:
@@ -71,31 +77,43 @@ def _fit_launch(rows: Rows, priced: Priced, known: Mapping[str, float]) -> dict[
         for row in rows:
             cost, limits, layers = priced[row["model"]]
             whole = with_overheads(cost, layers, {**known, **c})
-            held = replace(limits, **latencies({**known, **c}))
+            held = with_latencies(limits, {**known, **c})
             alone = Requests(np.zeros(1), np.array([row["tokens"]]), np.ones(1, np.int64))
             ours.append(float(simulate(alone, whole, held).ttft_s[0]))
-        return np.log(np.array(ours) / measured)
+        return np.asarray(np.log(np.array(ours) / measured))
 
-    return _fit(LAUNCH, residual)
+    return fit(residual, LAUNCH, rounds=30)
 
 
-def latencies(figures: Mapping[str, float]) -> dict[str, float]:
-    return {f"{name}_s": figures[f"{name}_us"] * 1e-6 for name in ("ingress", "egress", "idle_start")}
+NOTHING = dict.fromkeys([*DECODE, *LAUNCH], 0.0)
+
+
+def bare(cost: TableStepCost) -> TableStepCost:
+    """The operators alone."""
+    return with_overheads(cost, 0, NOTHING)
+
+
+def with_latencies(limits: ServingLimits, c: Mapping[str, float]) -> ServingLimits:
+    return replace(
+        limits,
+        ingress_s=c["ingress_us"] * 1e-6,
+        egress_s=c["egress_us"] * 1e-6,
+        idle_start_s=c["idle_start_us"] * 1e-6,
+    )
 
 
 def with_overheads(cost: TableStepCost, layers: int, c: Mapping[str, float]) -> TableStepCost:
     """The same operators under an engine with these figures; tables are shared."""
 
-    def launch(name: str) -> Any:
-        base = (c[f"{name}_base_us"] + c[f"{name}_layer_us"] * layers) * 1e-6
-        return lambda n: base
+    def launch_s(name: str) -> float:
+        return (c[f"{name}_base_us"] + c[f"{name}_layer_us"] * layers) * 1e-6
 
     gap, gap_each = c["gap_us"] * 1e-6, c["gap_sequence_us"] * 1e-6
     floor, floor_each = c["decode_base_us"] * 1e-6, c["decode_sequence_us"] * 1e-6
     host = HostCost(
         decode=lambda n: floor + floor_each * n,
-        captured_launch=launch("captured"),
-        eager_launch=launch("eager"),
+        captured_launch_s=launch_s("captured"),
+        eager_launch_s=launch_s("eager"),
         gap=lambda n: gap + gap_each * n,
         captured=cost.host.captured,
     )

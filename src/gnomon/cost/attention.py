@@ -20,13 +20,27 @@ QUERY_TILE = 128
 """Query rows a thread block of FlashAttention-3 takes at head dimension 128."""
 KEY_TILE = 128
 
-DECODE_START = {"memory": 0.8, "launch_us": 4.0, "overlap": 1.5, "block_us": 1.0, "key_tile_us": 0.3, "combine_us": 2.0}
-DECODE_LOWEST = {"memory": 0.3, "launch_us": 0.5, "overlap": 1.0, "block_us": 0.0, "key_tile_us": 0.0, "combine_us": 0.0}
-DECODE_HIGHEST = {"memory": 1.0, "launch_us": 20.0, "overlap": 8.0, "block_us": 10.0, "key_tile_us": 3.0, "combine_us": 10.0}
+DECODE = {
+    "memory": (0.8, 0.3, 1.0),
+    "launch_us": (4.0, 0.5, 20.0),
+    "overlap": (1.5, 1.0, 8.0),
+    "block_us": (1.0, 0.0, 10.0),
+    "key_tile_us": (0.3, 0.0, 3.0),
+    "combine_us": (2.0, 0.0, 10.0),
+}
+"""Where a fit starts, and the range in which each coefficient means what it says."""
 
-PREFILL_START = {"rate": 0.8, "exp_ps": 20.0, "memory": 0.8, "launch_us": 5.0, "overlap": 2.5, "block_us": 1.0, "diagonal": 0.5, "combine_us": 3.0}
-PREFILL_LOWEST = {"rate": 0.2, "exp_ps": 0.0, "memory": 0.3, "launch_us": 0.5, "overlap": 1.0, "block_us": 0.0, "diagonal": 0.0, "combine_us": 0.0}
-PREFILL_HIGHEST = {"rate": 1.0, "exp_ps": 200.0, "memory": 1.0, "launch_us": 20.0, "overlap": 12.0, "block_us": 10.0, "diagonal": 3.0, "combine_us": 12.0}
+PREFILL = {
+    "rate": (0.8, 0.2, 1.0),
+    "exp_ps": (20.0, 0.0, 200.0),
+    "memory": (0.8, 0.3, 1.0),
+    "launch_us": (5.0, 0.5, 20.0),
+    "overlap": (2.5, 1.0, 12.0),
+    "block_us": (1.0, 0.0, 10.0),
+    "diagonal": (0.5, 0.0, 3.0),
+    "combine_us": (3.0, 0.0, 12.0),
+}
+"""The same for prompts."""
 
 
 def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
@@ -75,9 +89,7 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     return np.where(some, body + (c["launch_us"] + c["block_us"] * waves + combine) * 1e-6, 0.0)
 
 
-def scalar_prefill(
-    op: Attention, chip: Chip, c: Mapping[str, float]
-) -> Callable[[float, float, float, float], float]:
+def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> Callable[[float, float, float, float], float]:
     """`prefill_seconds` for one step at a time, in plain floats: (chunks, tokens, pairs, context) to seconds."""
     heads, sms, p = op.heads, chip.sm_count, c["overlap"]
     on_one_sm = chip.rate("bf16") / sms * c["rate"]

@@ -18,7 +18,7 @@ from gnomon.cost.attention import scalar_prefill
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import Curve
 from gnomon.graph import Attention, Graph
-from gnomon.graph.ops import LOGITS, Op, Rows
+from gnomon.graph.ops import Op, Rows
 from gnomon.spec import Batch
 
 GRAIN = 32
@@ -29,16 +29,16 @@ KNOTS = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCost:
-    """What the engine adds to the device's own work. Each figure is a function of the step's sequences."""
+    """What the engine adds to the device's own work."""
 
     decode: Callable[[int], float]
-    """Seconds between two decode steps that the host needs at least."""
-    captured_launch: Callable[[int], float]
-    """Seconds to prepare and launch a step with prompts, from captured pieces."""
-    eager_launch: Callable[[int], float]
+    """Seconds between two decode steps of so many sequences that the host needs at least."""
+    captured_launch_s: float
+    """To prepare and launch a step with prompts, from captured pieces."""
+    eager_launch_s: float
     """The same for a step larger than any captured one."""
     gap: Callable[[int], float]
-    """Seconds the device idles between two steps."""
+    """Seconds the device idles between two steps of so many sequences."""
     captured: tuple[int, ...]
     """Token counts with a captured graph, rising; a smaller step is padded up to the next."""
 
@@ -135,7 +135,8 @@ class TableStepCost:
     def _decode_attention(self, sequences: int, context: NDArray[np.int64]) -> NDArray[np.float64]:
         batch = Batch.decode(np.full(context.size, float(sequences)), context)
         ops = [op for op in self.graph.ops if isinstance(op, Attention) and op.phase == "decode"]
-        return np.sum([self.machine.op_seconds(op, batch) * self.factors.get(op.name, 1.0) for op in ops], axis=0)
+        parts = [self.machine.op_seconds(op, batch) * self.factors.get(op.name, 1.0) for op in ops]
+        return np.asarray(np.sum(parts, axis=0))
 
     def _attention_at(self, sequences: int, mean: float) -> float:
         """Decode attention alone, read off its own knots."""
@@ -164,5 +165,5 @@ class TableStepCost:
     def launch(self, tokens: int, sequences: int) -> float:
         captured = self.host.captured
         if captured and tokens <= captured[-1]:
-            return self.host.captured_launch(sequences)
-        return self.host.eager_launch(sequences)
+            return self.host.captured_launch_s
+        return self.host.eager_launch_s

@@ -10,9 +10,12 @@ from gnomon.graph.ops import Shape
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
-START = {"memory": 0.8, "cached": 1.5, "launch_us": 2.0, "overlap": 2.0}
-LOWEST = {"memory": 0.3, "cached": 0.5, "launch_us": 0.5, "overlap": 1.0}
-HIGHEST = {"memory": 1.0, "cached": 6.0, "launch_us": 6.0, "overlap": 8.0}
+COEFFICIENTS = {
+    "memory": (0.8, 0.3, 1.0),
+    "cached": (1.5, 0.5, 6.0),
+    "launch_us": (2.0, 0.5, 6.0),
+}
+"""Where a fit starts, and the range in which each coefficient means what it says."""
 
 
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:

@@ -21,13 +21,18 @@ SPLITS = (1, 2, 4, 8)
 BY_ROWS = ((64, 64, 64), (128, 64, 128), (np.inf, 128, 128))
 """vLLM's eight-bit CUTLASS kernels choose by the number of rows alone, and do not split k: up to (rows, tile)."""
 
-START = {"rate": 0.8, "tile": 0.05, "memory": 0.87, "launch_us": 2.0, "epilogue_us": 0.75, "wave": 0.3, "overlap": 2.4,
-         "split_us": 2.2, "sm_gb_s": 150.0}  # fmt: skip
-LOWEST = {"rate": 0.3, "tile": 0.0, "memory": 0.4, "launch_us": 0.1, "epilogue_us": 0.0, "wave": 0.0, "overlap": 1.2,
-          "split_us": 0.0, "sm_gb_s": 10.0}  # fmt: skip
-HIGHEST = {"rate": 1.1, "tile": 0.6, "memory": 1.0, "launch_us": 8.0, "epilogue_us": 5.0, "wave": 1.0, "overlap": 12.0,
-           "split_us": 8.0, "sm_gb_s": 600.0}  # fmt: skip
-"""Where a fit starts and the range in which each coefficient means what it says."""
+COEFFICIENTS = {
+    "rate": (0.8, 0.3, 1.1),
+    "tile": (0.05, 0.0, 0.6),
+    "memory": (0.87, 0.4, 1.0),
+    "launch_us": (2.0, 0.1, 8.0),
+    "epilogue_us": (0.75, 0.0, 5.0),
+    "wave": (0.3, 0.0, 1.0),
+    "overlap": (2.4, 1.2, 12.0),
+    "split_us": (2.2, 0.0, 8.0),
+    "sm_gb_s": (150.0, 10.0, 600.0),
+}
+"""Where a fit starts, and the range in which each coefficient means what it says."""
 
 
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:

@@ -16,14 +16,12 @@ Coefficients = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelModel:
-    """Physics with a few coefficients: where their fit starts, and the range in which they make sense."""
+    """Physics with a few coefficients; `ranges` has where each one's fit starts, its least and its most."""
 
     kind: str
     columns: tuple[str, ...]
     seconds: Callable[[Shape, str, Chip, Coefficients], Floats]
-    start: Coefficients
-    lowest: Coefficients
-    highest: Coefficients
+    ranges: Mapping[str, tuple[float, float, float]]
 
 
 MODELS = {
@@ -33,41 +31,31 @@ MODELS = {
             kind="gemm",
             columns=("m", "n", "k"),
             seconds=gemm.seconds,
-            start=gemm.START,
-            lowest=gemm.LOWEST,
-            highest=gemm.HIGHEST,
+            ranges=gemm.COEFFICIENTS,
         ),
         KernelModel(
             kind="moe",
             columns=("tokens", "hidden", "inter", "experts", "topk"),
             seconds=moe.seconds,
-            start=moe.START,
-            lowest=moe.LOWEST,
-            highest=moe.HIGHEST,
+            ranges=moe.COEFFICIENTS,
         ),
         KernelModel(
             kind="attention_decode",
             columns=("sequences", "context", "heads", "kv_heads", "head_dim"),
             seconds=attention.decode_seconds,
-            start=attention.DECODE_START,
-            lowest=attention.DECODE_LOWEST,
-            highest=attention.DECODE_HIGHEST,
+            ranges=attention.DECODE,
         ),
         KernelModel(
             kind="attention_prefill",
             columns=("sequences", "tokens", "pairs", "context", "heads", "kv_heads", "head_dim"),
             seconds=attention.prefill_seconds,
-            start=attention.PREFILL_START,
-            lowest=attention.PREFILL_LOWEST,
-            highest=attention.PREFILL_HIGHEST,
+            ranges=attention.PREFILL,
         ),
         KernelModel(
             kind="elementwise",
             columns=("bytes_read", "bytes_written"),
             seconds=elementwise.seconds,
-            start=elementwise.START,
-            lowest=elementwise.LOWEST,
-            highest=elementwise.HIGHEST,
+            ranges=elementwise.COEFFICIENTS,
         ),
     )
 }

@@ -17,9 +17,9 @@ from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.workload import Floats
 
-COLLECTIVES = frozenset(collective.STEPS)
-COLLECTIVE_SPREAD = 0.25
-"""No collective of ours is measured yet; formulas of this kind are off by about this much on published tables."""
+COLLECTIVES = frozenset(collective.PASSES)
+COLLECTIVE_SPREAD = 0.2
+"""No collective of ours is measured yet; on published tables the formulas spread by somewhat less than this."""
 LATENCY_SHARE = 0.4
 """An operator that spends less than this share of its time on arithmetic or memory is bound by latency."""
 
@@ -71,7 +71,8 @@ class Machine:
         family = self.evidence(kind, dtype)
         own = np.sqrt(max(family.spread**2 - family.shared**2, 0.0))
         shared = _normals(f"{self.profile.chip}/{kind}/{dtype}")
-        return np.exp(family.shared * shared + own * _normals(f"{self.profile.chip}/{kind}/{dtype}/{op_name}"))
+        alone = _normals(f"{self.profile.chip}/{kind}/{dtype}/{op_name}")
+        return np.asarray(np.exp(family.shared * shared + own * alone))
 
     def bound(self, flops: Floats, moved: Floats, seconds: Floats, kind: str, dtype: str) -> NDArray[np.str_]:
         """What limits an operator: compute, memory, network or latency."""
@@ -81,7 +82,7 @@ class Machine:
         memory = moved / self.chip.memory_bandwidth_bytes_s
         busiest = np.maximum(compute, memory)
         named = np.where(compute >= memory, "compute", "memory")
-        return np.where(busiest < LATENCY_SHARE * seconds, "latency", named)
+        return np.asarray(np.where(busiest < LATENCY_SHARE * seconds, "latency", named))
 
 
 def _normals(name: str) -> NDArray[np.float64]:

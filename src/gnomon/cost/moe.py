@@ -14,9 +14,15 @@ from gnomon.spec.workload import Floats
 BLOCKS = (16, 32, 64, 128)
 """Rows a block takes; an expert's tokens are padded to a multiple. The library's tuning picks the best."""
 
-START = {"rate": 0.55, "memory": 0.75, "launch_us": 12.0, "pair_ns": 1.0, "overlap": 2.0, "small": 0.3}
-LOWEST = {"rate": 0.1, "memory": 0.3, "launch_us": 2.0, "pair_ns": 0.0, "overlap": 1.0, "small": 0.0}
-HIGHEST = {"rate": 1.0, "memory": 1.0, "launch_us": 60.0, "pair_ns": 20.0, "overlap": 8.0, "small": 1.5}
+COEFFICIENTS = {
+    "rate": (0.55, 0.1, 1.0),
+    "memory": (0.75, 0.3, 1.0),
+    "launch_us": (12.0, 2.0, 60.0),
+    "pair_ns": (1.0, 0.0, 20.0),
+    "overlap": (2.0, 1.0, 8.0),
+    "small": (0.3, 0.0, 1.5),
+}
+"""Where a fit starts, and the range in which each coefficient means what it says."""
 
 
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:

@@ -16,10 +16,10 @@ class Graph:
     ops: tuple[Op, ...]
 
     def flops(self, batch: Batch) -> Floats:
-        return np.sum([op.count * op.flops(batch) for op in self.ops], axis=0)
+        return np.asarray(np.sum([op.count * op.flops(batch) for op in self.ops], axis=0))
 
     def bytes(self, batch: Batch) -> Floats:
-        return np.sum([op.count * op.bytes(batch) for op in self.ops], axis=0)
+        return np.asarray(np.sum([op.count * op.bytes(batch) for op in self.ops], axis=0))
 
     def rewrite(self, change: Callable[[Op], tuple[Op, ...]]) -> Graph:
         """Each operator replaced by none, one or several: the form every pass has."""

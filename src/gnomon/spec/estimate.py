@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -49,6 +49,14 @@ class Estimate:
     def high(self) -> float:
         return max(self.value, float(np.quantile(self.draws, 0.95))) if self.draws.size else self.value
 
+    @staticmethod
+    def total(parts: Sequence[Estimate]) -> Estimate:
+        """The sum of one part or more."""
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole + part
+        return whole
+
     def map(self, function: Callable[[Any], Any]) -> Estimate:
         """The estimate of a function of the number; the function takes a float or an array."""
         return Estimate(float(function(self.value)), np.asarray(function(self.draws)), self.provenance, self.source)
@@ -74,7 +82,8 @@ class Estimate:
     def _paired(self, other: Estimate) -> NDArray[np.float64]:
         if not self.draws.size and not other.draws.size:
             return self.draws
-        return (self.draws if self.draws.size else self.value) + (other.draws if other.draws.size else other.value)
+        ours, theirs = (part.draws if part.draws.size else np.array([part.value]) for part in (self, other))
+        return np.asarray(ours + theirs, np.float64)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.errors import InputError, unknown_name
+from gnomon.paths import home, write_text
 
 SCHEMA = "gnomon.run/1"
 KEEP = 500
@@ -35,16 +34,6 @@ class Entry:
     payload: Mapping[str, Any]
 
 
-def home() -> Path:
-    """The folder that holds the history."""
-    chosen = os.environ.get("GNOMON_HOME")
-    if chosen:
-        return Path(chosen).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("gnomon"))
-
-
 def save(kind: str, payload: Mapping[str, Any]) -> str:
     """Keep an answer and give its id, which depends on nothing but its content.
 
@@ -59,7 +48,7 @@ def save(kind: str, payload: Mapping[str, Any]) -> str:
     try:
         folder = home() / "runs"
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / f"{now:020d}.{id}.json", json.dumps(record))
+        write_text(folder / f"{now:020d}.{id}.json", json.dumps(record))
         _tidy(folder, id)
     except (OSError, RuntimeError) as error:
         _warn(f"warning: this run was not kept in the history: {error}")
@@ -136,18 +125,6 @@ def _read(file: Path) -> Entry:
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError("is a damaged run of the history", where=str(file), hint="Delete the file.") from None
-
-
-def _write(path: Path, text: str) -> None:
-    """All of the file or nothing, whoever else writes."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _tidy(folder: Path, id: str) -> None:

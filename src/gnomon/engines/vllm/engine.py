@@ -104,14 +104,14 @@ class Vllm:
         sizes = captured_sizes(deployment.settings)
         run = next((size for size in sizes if size >= tokens), tokens)
         if not batch.prefills[0]:
-            host = extra.decode.seconds(layers, sequences)
+            host = extra.decode(sequences)
         elif sizes and tokens <= sizes[-1]:
-            host = extra.captured.seconds(layers, sequences)
+            host = extra.captured(layers)
         else:
-            host = extra.eager.seconds(layers, sequences)
+            host = extra.eager(layers)
         return StepParts(
             padded=replace(batch, prefill_tokens=batch.prefill_tokens + (run - tokens)),
-            gap_s=extra.gap_s + extra.gap_sequence_s * sequences,
+            gap_s=extra.gap(sequences),
             host_s=host,
             source=extra.source,
         )
@@ -133,11 +133,10 @@ class Vllm:
 
 
 def _host(extra: Overheads, model: Model, captured: tuple[int, ...]) -> HostCost:
-    layers = model.layers
     return HostCost(
-        decode=lambda n: extra.decode.seconds(layers, n),
-        captured_launch=lambda n: extra.captured.seconds(layers, n),
-        eager_launch=lambda n: extra.eager.seconds(layers, n),
-        gap=lambda n: extra.gap_s + extra.gap_sequence_s * n,
+        decode=extra.decode,
+        captured_launch_s=extra.captured(model.layers),
+        eager_launch_s=extra.eager(model.layers),
+        gap=extra.gap,
         captured=captured,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gnomon.engines.base import Deployment, MemoryUse
@@ -22,15 +23,13 @@ def weight_bytes(model: Model, dtype: str, tp: int) -> float:
     wide = model.embedding_parameters + model.head_parameters
     routers = sum(b.count * b.ffn.experts * model.hidden for b in model.blocks if isinstance(b.ffn, MoeFfn))
     body = model.parameters - wide - routers
-    copied = sum(
-        b.count * 2 * model.hidden * b.mixer.head_dim * max(0, tp - b.mixer.kv_heads) for b in model.blocks
-    )
+    copied = sum(b.count * 2 * model.hidden * b.mixer.head_dim * max(0, tp - b.mixer.kv_heads) for b in model.blocks)
     return ((body + copied) * width(dtype) + wide * width("bf16")) / tp + routers * width("bf16")
 
 
-def activation_bytes(model: Model, settings: dict[str, Any], tp: int) -> float:
+def activation_bytes(model: Model, settings: Mapping[str, Any], tp: int) -> float:
     """Largest working set of a step: hidden states, the widest feed-forward, and the logits."""
-    tokens = settings["max_num_batched_tokens"]
+    tokens, rows = int(settings["max_num_batched_tokens"]), int(settings["max_num_seqs"])
     inner = 0.0
     for block in model.blocks:
         if isinstance(block.ffn, MoeFfn):
@@ -38,13 +37,13 @@ def activation_bytes(model: Model, settings: dict[str, Any], tp: int) -> float:
         else:
             inner = max(inner, 3.0 * block.ffn.inner / tp)
     hidden = tokens * (4.0 * model.hidden + inner) * width("bf16")
-    logits = settings["max_num_seqs"] * model.vocab * width("fp32") * LOGIT_COPIES
+    logits = rows * model.vocab * width("fp32") * LOGIT_COPIES
     return max(hidden, logits)
 
 
 def memory(deployment: Deployment) -> MemoryUse:
     """Parts of one rank. The cache gets what the utilisation share leaves; below zero the model does not fit."""
-    model, settings, tp = deployment.model, dict(deployment.settings), deployment.strategy.tp
+    model, settings, tp = deployment.model, deployment.settings, deployment.strategy.tp
     total = deployment.pool.chip.memory_bytes
     usable = total * settings["gpu_memory_utilization"]
     weights = weight_bytes(model, deployment.dtype, tp)

@@ -1,0 +1,91 @@
+"""Makes the shipped profile and overheads again from the committed measurements: `make profiles`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gnomon import catalog
+from gnomon.calibrate.fit import fit_profile
+from gnomon.calibrate.overheads import Priced, bare, fit_overheads
+from gnomon.engines import Deployment
+from gnomon.engines.vllm.engine import Vllm
+from gnomon.engines.vllm.overheads import FILE
+from gnomon.load import model as load_model
+from gnomon.load import parse_pool
+from gnomon.spec import Chip, Model, Strategy
+
+PROFILES = Path(catalog.__file__).parent / "data" / "profiles"
+TABLE, ENGINE, INFO = "kernels.csv", "engine.json", "measured.json"
+
+
+def profile(folder: Path) -> dict[str, Any]:
+    """The chip's profile from the operator table of a folder of measurements."""
+    info = json.loads((folder / INFO).read_text())
+    return fit_profile(folder / TABLE, catalog.chip(info["chip"]), date=info["date"], versions=info["versions"])
+
+
+def overheads(folder: Path) -> dict[str, Any]:
+    """The engine's figures from its measured steps; models of one kind are fitted together."""
+    data = json.loads((folder / ENGINE).read_text())
+    info = json.loads((folder / INFO).read_text())
+    kinds = {name: "moe" if "num_experts" in config else "dense" for name, config in data["models"].items()}
+    priced = _priced(data, catalog.chip(info["chip"]))
+    figures = {}
+    for kind in ("dense", "moe"):
+        rows = [row for row in data["rows"] if row["kind"] == "frontend" or kinds[row["model"]] == kind]
+        figures[kind] = {name: round(value, 1) for name, value in fit_overheads(rows, priced).items()}
+    return {
+        "schema": "gnomon.overheads/1",
+        "engine": data["engine"],
+        "version": data["versions"]["vllm"],
+        "date": data["date"],
+        "host": data["host"],
+        "models": sorted(kinds),
+        "figures": figures,
+    }
+
+
+def _priced(data: Mapping[str, Any], chip: Chip) -> Priced:
+    found = {}
+    for name, config in data["models"].items():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "config.json")
+            path.write_text(json.dumps(config))
+            found[name] = _price(load_model(path), chip, data["max_model_len"])
+    return found
+
+
+def _price(model: Model, chip: Chip, context: int) -> Any:
+    vllm, pool = Vllm(), parse_pool(chip.name)
+    settings = vllm.settings({"max_model_len": context}, model, pool)
+    deployment = Deployment(
+        model=model, pool=pool, strategy=Strategy(), dtype=model.dtype, kv_dtype=model.dtype, settings=settings
+    )
+    return bare(vllm.step_cost(deployment)), vllm.limits(deployment), model.layers
+
+
+def main(folder: str) -> None:
+    """Write both files; the overheads rest on the profile, so that comes first."""
+    source = Path(folder)
+    made = profile(source)
+    _write(PROFILES / f"{made['chip'].lower()}.yaml", made)
+    from gnomon.cost.profile import profiles
+
+    profiles.cache_clear()
+    _write(FILE, overheads(source))
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(yaml.safe_dump(dict(content), sort_keys=False, width=100))
+    print(f"wrote {path.name}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
