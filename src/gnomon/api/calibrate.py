@@ -1,7 +1,8 @@
-"""This machine's GPU, measured operator by operator and fitted."""
+"""A GPU measured operator by operator and fitted; later predictions for that chip use the fit."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,47 +11,99 @@ from typing import Any
 from gnomon import catalog
 from gnomon.api.results import Result
 from gnomon.calibrate.collect import FAMILIES, collect, torch_module
-from gnomon.calibrate.fit import fit_table
-from gnomon.errors import unknown_name
+from gnomon.calibrate.fit import fit_profile
+from gnomon.cost.profile import profile_from_dict, profiles
+from gnomon.errors import CalibrationError, InputError, unknown_name
+from gnomon.paths import write_text
+from gnomon.spec import Chip
 
 BUDGET_S = 480.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrated(Result):
-    """A table of measurements and what was fitted to it; errors are on shapes the fit had not seen."""
+    """A table of measurements and the profile fitted to it; errors are on shapes the fit had not seen."""
 
     SCHEMA = "calibrate"
     title: str
     chip: str
     table: str
+    profile: str
     rows: Mapping[str, int]
     families: Mapping[str, Any]
+    power: Mapping[str, float]
 
 
 def calibrate(
-    out: str | Path,
+    out: str | Path = "calibration.csv",
     *,
+    source: str | Path | None = None,
+    on: str | None = None,
+    profile: str | Path | None = None,
     families: Sequence[str] | None = None,
     budget_s: float = BUDGET_S,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Calibrated:
-    """Measure the first GPU into the CSV file `out`, which a later call goes on with, and fit each family.
+    """Measure the first GPU into the CSV file `out`, which a later call goes on with, and fit a profile to it.
 
-    Predictions go on using the shipped profiles. Needs torch and a GPU that the catalog knows. `budget_s`
-    bounds the measuring, in seconds.
+    `source` is a table measured before, on the chip `on`: it is fitted and nothing is measured. The profile goes
+    to `profile`, or to the user's own profiles, where every later prediction for the chip finds it.
     """
+    if source is not None:
+        if on is None:
+            raise InputError("a table does not say which chip it was measured on", where="--on", hint="Give --on CHIP.")
+        chip, table = catalog.chip(on), _existing(source)
+        rows: dict[str, int] = {}
+        versions: dict[str, str] = {}
+    else:
+        chip, table, rows, versions = _measured(Path(out), families, budget_s, progress)
+    made = fit_profile(table, chip, date=time.strftime("%Y-%m-%d"), versions=versions)
+    if not made["families"]:
+        raise CalibrationError("holds no operators", where=str(table))
+    target = _keep(made, chip, profile)
+    return Calibrated(
+        title=f"{chip.name}: a profile of {len(made['families'])} families of operators",
+        chip=chip.name,
+        table=str(table),
+        profile=str(target),
+        rows=rows,
+        families=made["families"],
+        power=made["power"],
+    )
+
+
+def _existing(source: str | Path) -> Path:
+    path = Path(source)
+    if not path.is_file():
+        raise InputError("no such file", where=str(path))
+    return path
+
+
+def _measured(
+    out: Path, families: Sequence[str] | None, budget_s: float, progress: Callable[[int, int, str], None] | None
+) -> tuple[Chip, Path, dict[str, int], dict[str, str]]:
+    from gnomon.engines.vllm.runner import versions
+
     chosen = FAMILIES if families is None else tuple(families)
     for name in chosen:
         if name not in FAMILIES:
             raise unknown_name("family of operators", name, FAMILIES)
     chip = catalog.chip(str(torch_module().cuda.get_device_name(0)))
-    path = Path(out)
-    rows = collect(path, chosen, budget_s=budget_s, progress=progress)
-    return Calibrated(
-        title=f"{chip.name}: {rows['kept'] + rows['measured']:,} operators measured",
-        chip=chip.name,
-        table=str(path),
-        rows=rows,
-        families=fit_table(path, chip),
-    )
+    return chip, out, collect(out, chosen, budget_s=budget_s, progress=progress), versions()
+
+
+def _keep(made: Mapping[str, Any], chip: Chip, profile: str | Path | None) -> Path:
+    """Write the profile; families it lacks are filled from the shipped one, so that it is whole."""
+    import yaml
+
+    shipped = next((data for _, data in catalog.read_profiles() if data.get("chip") == chip.name), None)
+    whole = dict(made) | {"families": {**(shipped or {}).get("families", {}), **made["families"]}}
+    profile_from_dict(whole, where="the new profile")
+    target = Path(profile) if profile is not None else catalog.user_profiles() / f"{chip.name.lower()}.yaml"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_text(target, yaml.safe_dump(whole, sort_keys=False, width=100))
+    except OSError as problem:
+        raise InputError(f"cannot be written: {problem.strerror or problem}", where=str(target)) from None
+    profiles.cache_clear()
+    return target

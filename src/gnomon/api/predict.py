@@ -10,7 +10,7 @@ import numpy as np
 from gnomon.api.deploy import deploy_named, title_of
 from gnomon.api.energy import step_joules
 from gnomon.api.results import OperatorTime, Prediction
-from gnomon.cost.machine import Machine
+from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.engines.base import StepParts
@@ -43,17 +43,20 @@ def predict(
 
     `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache.
     """
-    shape, work = _work(phase, batch, tokens, context)
+    work = _work(phase, batch, tokens, context)
     degrees = Strategy(tp=tp or 1, pp=pp, ep=ep, cp=cp, dp=dp) if tp or max(pp, ep, cp, dp) > 1 else None
     chosen, deployment, words = deploy_named(
         model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, strategy=degrees, settings=settings
     )
     _check_size(chosen, deployment, batch, work, context)
     asked = {"phase": phase, "batch": batch, "tokens": work, "context": context}
-    return _predict(chosen, deployment, shape, words | asked)
+    budget = int(deployment.settings["max_num_batched_tokens"])
+    steps = Batch.decode(batch, context) if phase == "decode" else _prefill_steps(batch, work, context, budget)
+    return _predict(chosen, deployment, steps, words | asked)
 
 
-def _work(phase: str, batch: int, tokens: int | None, context: int) -> tuple[Batch, int]:
+def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
+    """New tokens a sequence, once the numbers make sense."""
     if phase not in PHASES:
         raise unknown_name("phase", phase, PHASES)
     for flag, value, least in (("--batch", batch, 1), ("--context", context, 0), ("--tokens", tokens or 1, 1)):
@@ -62,10 +65,28 @@ def _work(phase: str, batch: int, tokens: int | None, context: int) -> tuple[Bat
     if phase == "decode":
         if tokens not in (None, 1):
             raise InputError(f"a decode makes 1 token a sequence, not {tokens}", where="--tokens")
-        return Batch.decode(batch, context), 1
+        return 1
     if tokens is None:
         raise InputError("a prefill needs the new tokens a sequence", where="--tokens", hint="Give --tokens 1024.")
-    return Batch.prefill(batch, tokens, context), tokens
+    return tokens
+
+
+def _prefill_steps(batch: int, tokens: int, context: int, budget: int) -> Batch:
+    """The steps in which an engine works the prompts off, first come first served, `budget` tokens a step."""
+    if batch * tokens <= budget:
+        return Batch.prefill(batch, tokens, context)
+    steps: list[list[tuple[int, int]]] = [[]]
+    room = budget
+    for _ in range(batch):
+        done = 0
+        while done < tokens:
+            if room == 0:
+                steps.append([])
+                room = budget
+            piece = min(tokens - done, room)
+            steps[-1].append((piece, context + done))
+            done, room = done + piece, room - piece
+    return Batch.stack([Batch.step([], chunks) for chunks in steps])
 
 
 def _check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int, context: int) -> None:
@@ -84,33 +105,31 @@ def _check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int,
         )
 
 
-def _predict(engine: Engine, deployment: Deployment, shape: Batch, inputs: Mapping[str, Any]) -> Prediction:
+def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mapping[str, Any]) -> Prediction:
     machine = Machine(deployment.pool, profile_for(deployment.pool.chip))
-    parts = engine.step_parts(deployment, shape)
-    lines = [_line(machine, op, parts.padded, shape) for op in engine.graph(deployment).ops]
+    parts = engine.step_parts(deployment, steps)
+    lines = [_line(machine, op, parts.padded, steps) for op in engine.graph(deployment).ops]
     lines = [line for line in lines if line.time_s.value > 0]
-    lines += _engine_lines(Estimate.total([line.time_s for line in lines]), parts)
+    lines.append(_engine_line(Estimate.total([line.time_s for line in lines]), parts))
     total = Estimate.total([line.time_s for line in lines])
     ranks, chip = deployment.strategy.ranks, deployment.pool.chip
     use = engine.memory(deployment)
-    sequences = float((shape.decodes + shape.prefills)[0])
-    kv = float((shape.decode_context + shape.prefill_context)[0]) * use.kv_bytes_per_token
-    taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": kv}
-    flops = sum(line.flops for line in lines)
-    moved = sum(line.bytes for line in lines)
+    tokens = float(steps.tokens.sum())
+    cached = inputs["batch"] * (inputs["context"] + inputs["tokens"])
+    taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached * use.kv_bytes_per_token}
+    flops, moved = sum(line.flops for line in lines), sum(line.bytes for line in lines)
     power = machine.profile.power
     lines.sort(key=lambda line: -line.time_s.value)
-    heaviest = _bound(lines, total.value)
-    rows = sequences if inputs["phase"] == "decode" else float(shape.prefill_tokens[0])
+    bound, share = _bound(lines, total.value)
     return Prediction(
-        title=_title(engine, deployment, inputs),
+        title=_title(engine, deployment, inputs, steps.size),
         time_s=total,
         memory_bytes=Estimate.exact(sum(taken.values()), "weights, cache and the engine's reserve"),
         energy_j=total.map(lambda s: ranks * _joules(power, chip, s, flops, moved)),
         cost_usd=total * (ranks * chip.price_usd_h / 3600),
-        tokens_per_s=rows / total.value,
-        bound=heaviest[0],
-        bound_share=heaviest[1],
+        tokens_per_s=tokens / total.value,
+        bound=bound,
+        bound_share=share,
         memory_parts=taken,
         memory_total_bytes=use.total_bytes,
         breakdown=tuple(lines),
@@ -124,11 +143,11 @@ def _joules(power: Mapping[str, float], chip: Any, seconds: Any, flops: float, m
     return np.array([step_joules(power, chip, float(s), flops, moved) for s in seconds])
 
 
-def _line(machine: Machine, op: Op, padded: Batch, shape: Batch) -> OperatorTime:
-    """An operator on the padded step (attention skips padding); FLOPs and bytes are those of the work asked for."""
-    dtype = getattr(op, "kv_dtype", op.dtype)
-    seconds = machine.op_seconds(op, shape if isinstance(op, Attention) else padded)
-    flops, moved = op.count * op.flops(shape), op.count * op.bytes(shape)
+def _line(machine: Machine, op: Op, padded: Batch, steps: Batch) -> OperatorTime:
+    """An operator over the padded steps (attention skips padding); FLOPs and bytes are those of the work asked for."""
+    dtype = priced_dtype(op)
+    seconds = machine.op_seconds(op, steps if isinstance(op, Attention) else padded).sum(keepdims=True)
+    flops, moved = (op.count * figure(steps).sum(keepdims=True) for figure in (op.flops, op.bytes))
     family = machine.evidence(op.kind, dtype)
     value = float(seconds[0])
     return OperatorTime(
@@ -136,17 +155,17 @@ def _line(machine: Machine, op: Op, padded: Batch, shape: Batch) -> OperatorTime
         kind=op.kind,
         time_s=Estimate(value, value * machine.factors(op.name, op.kind, dtype), family.provenance, family.source),
         bound=str(machine.bound(flops, moved, seconds, op.kind, op.dtype)[0]),
-        count=op.count,
+        count=op.count * steps.size,
         flops=float(flops[0]),
         bytes=float(moved[0]),
     )
 
 
-def _engine_lines(device: Estimate, parts: StepParts) -> list[OperatorTime]:
-    """The engine's own share: the gap between steps, and what the host needs beyond the device."""
+def _engine_line(device: Estimate, parts: StepParts) -> OperatorTime:
+    """The engine's own share: the gaps between steps, and what the host needs beyond the device."""
     waits = device.map(lambda s: np.maximum(parts.host_s - s - parts.gap_s, 0.0) + parts.gap_s)
     share = Estimate(waits.value, waits.draws, Provenance.FITTED, parts.source)
-    return [OperatorTime(op="engine", kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)]
+    return OperatorTime(op="engine", kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)
 
 
 def _bound(lines: list[OperatorTime], total: float) -> tuple[str, float]:
@@ -156,12 +175,14 @@ def _bound(lines: list[OperatorTime], total: float) -> tuple[str, float]:
     return max(shares.items(), key=lambda item: item[1])
 
 
-def _title(engine: Engine, deployment: Deployment, asked: Mapping[str, Any]) -> str:
+def _title(engine: Engine, deployment: Deployment, asked: Mapping[str, Any], steps: int) -> str:
     batch, tokens, context = asked["batch"], asked["tokens"], asked["context"]
     sequences = "1 sequence" if batch == 1 else f"{batch:,} sequences"
     if asked["phase"] == "decode":
         what = f"one decode step of {sequences} at context {context:,}"
     else:
         over = f" over {context:,} cached" if context else ""
-        what = f"one prefill of {sequences}, {tokens:,} tokens each{over}"
+        each = "" if batch == 1 else " each"
+        chunks = f", in {steps:,} steps" if steps > 1 else ""
+        what = f"one prefill of {sequences}, {tokens:,} tokens{each}{over}{chunks}"
     return f"{title_of(engine, deployment)}: {what}"

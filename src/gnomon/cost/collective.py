@@ -27,7 +27,7 @@ def seconds(op: str, payload: Floats, ranks: int, link: Link) -> Floats:
     """Seconds of a collective over `payload` bytes, as nccl-tests counts them."""
     if ranks <= 1:
         return np.zeros_like(payload)
-    share, hops = (ranks - 1) / ranks, link.latency_s
+    share, hops = 1.0 if op == "send_recv" else (ranks - 1) / ranks, link.latency_s
     passes = PASSES[op]
     ring = passes * share * payload / (link.bandwidth_bytes_s * RING_EFFICIENCY) + passes * (ranks - 1) * hops
     best = ring

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gnomon.cost import collective
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.profile import Family, Profile
-from gnomon.graph.ops import Op, Shape
+from gnomon.graph.ops import Attention, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.workload import Floats
@@ -60,8 +60,7 @@ class Machine:
 
     def op_seconds(self, op: Op, batch: Batch) -> Floats:
         """Seconds of all runs of an operator in a step."""
-        dtype = getattr(op, "kv_dtype", op.dtype)
-        return op.count * self.seconds(op.kind, dtype, op.shape(batch))
+        return op.count * self.seconds(op.kind, priced_dtype(op), op.shape(batch))
 
     def factors(self, op_name: str, kind: str, dtype: str) -> NDArray[np.float64]:
         """What each draw multiplies an operator's time by: a part its family shares, a part of its own.
@@ -83,6 +82,11 @@ class Machine:
         busiest = np.maximum(compute, memory)
         named = np.where(compute >= memory, "compute", "memory")
         return np.asarray(np.where(busiest < LATENCY_SHARE * seconds, "latency", named))
+
+
+def priced_dtype(op: Op) -> str:
+    """The number format that decides an operator's time: of attention, that of the cache it reads."""
+    return op.kv_dtype if isinstance(op, Attention) else op.dtype
 
 
 def _normals(name: str) -> NDArray[np.float64]:

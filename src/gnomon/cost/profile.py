@@ -14,7 +14,7 @@ from typing import Any
 
 from gnomon.catalog import read_profiles
 from gnomon.cost.kernels import kernel_model
-from gnomon.errors import CalibrationError
+from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.spec import Chip, Provenance
 
 
@@ -69,7 +69,7 @@ def profile_from_dict(data: Mapping[str, Any], where: str) -> Profile:
             families={key: _family(key, value, source) for key, value in data["families"].items()},
             power={name: float(data["power"][name]) for name in POWER},
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, UnknownNameError) as problem:
         raise CalibrationError(f"is not a whole profile ({problem})", where=where) from None
 
 

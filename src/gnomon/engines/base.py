@@ -36,7 +36,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepParts:
-    """What an engine makes of one step beside the operators: padding, gaps, and the host's own time."""
+    """What an engine makes of steps beside their operators: padding, and gaps and host time over all of them."""
 
     padded: Batch
     gap_s: float
@@ -69,7 +69,7 @@ class Engine(Protocol):
         """Seconds of a step: the central estimate, or one draw of it."""
 
     def step_parts(self, deployment: Deployment, batch: Batch) -> StepParts:
-        """How the engine runs one step."""
+        """How the engine runs these steps."""
 
     def files(self, plan: Plan) -> dict[str, str]:
         """Launch files by name; the first holds the command."""

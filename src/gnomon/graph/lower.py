@@ -16,25 +16,29 @@ STATE = "bf16"
 
 
 def check_degrees(model: Model, strategy: Strategy) -> None:
-    """Raise where the model cannot be cut so."""
+    """Raise where the model cannot be cut so, naming the nearest degree that can."""
+    for name in ("tp", "pp", "ep", "cp", "dp"):
+        if getattr(strategy, name) < 1:
+            raise InputError(f"{getattr(strategy, name)} is not a number of chips", where=name, hint="It is 1 or more.")
+    why = _obstacle(model, strategy.tp)
+    if why:
+        most = max(block.mixer.heads for block in model.blocks)
+        possible = [tp for tp in range(1, most + 1) if not _obstacle(model, tp)]
+        near = min(possible, key=lambda tp: (abs(tp - strategy.tp), tp))
+        raise InputError(why, where="tp", hint=f"The nearest degree that works is {near}.")
+
+
+def _obstacle(model: Model, tp: int) -> str:
+    """What keeps the model from being cut into `tp` equal parts; empty where nothing does."""
     for block in model.blocks:
-        heads = block.mixer.heads
-        if heads % strategy.tp:
-            near = max(t for t in range(1, strategy.tp + 1) if heads % t == 0)
-            raise InputError(
-                f"{model.name} has {heads} attention heads, which tensor parallelism of {strategy.tp} does not divide",
-                where="tp",
-                hint=f"The nearest that does is {near}.",
-            )
-        kv = block.mixer.kv_heads
-        if kv % strategy.tp and strategy.tp % kv:
-            raise InputError(
-                f"{model.name} has {kv} key-value heads, which neither divide into nor divide tp {strategy.tp}",
-                where="tp",
-            )
-        inner = block.ffn.inner
-        if inner % strategy.tp:
-            raise InputError(f"the feed-forward width {inner} does not divide by tp {strategy.tp}", where="tp")
+        heads, kv_heads, inner = block.mixer.heads, block.mixer.kv_heads, block.ffn.inner
+        if heads % tp:
+            return f"{model.name} has {heads} attention heads, which {tp} does not divide"
+        if kv_heads % tp and tp % kv_heads:
+            return f"{model.name} has {kv_heads} key-value heads, which neither divide by {tp} nor divide it"
+        if inner % tp:
+            return f"{model.name} has a feed-forward width of {inner}, which {tp} does not divide"
+    return ""
 
 
 def lower(model: Model, strategy: Strategy, dtype: str, kv_dtype: str) -> Graph:
@@ -62,12 +66,12 @@ def _all_reduce(name: str, hidden: int, tp: int, count: int) -> Iterator[Op]:
 
 
 def _linear(name: str, n: int, k: int, dtype: str, count: int) -> Iterator[Op]:
-    """A weight matrix; in eight bits its input is quantised first, row by row."""
+    """A weight matrix; in eight bits its input is quantised first: a row is read for its largest value, then again."""
     if width(dtype) < width(STATE):
         yield Elementwise(
             name=f"{name}.quantise",
             rows=TOKENS,
-            read_per_row=k * width(STATE),
+            read_per_row=2 * k * width(STATE),
             written_per_row=k * width(dtype),
             count=count,
         )

@@ -11,7 +11,8 @@ from gnomon.units import format_count
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
     counts = ", ".join(f"{count:,} {name}" for name, count in payload["rows"].items() if count)
-    lines = [style.strong(payload["title"]), f"  {counts}, in {payload['table']}", ""]
+    rows_seen = f"{counts}, in " if counts else "from "
+    lines = [style.strong(payload["title"]), f"  {rows_seen}{payload['table']}", ""]
     if payload["families"]:
         rows = [("operators", "rows", "median error", "p90 error")]
         for name, family in payload["families"].items():
@@ -19,6 +20,8 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
             rows.append((name, format_count(family["rows"]), f"{errors['median']:.1%}", f"{errors['p90']:.1%}"))
         shown = table(rows, "<>>>")
         lines += [style.faint(shown[0]), *shown[1:], "  errors are on shapes the fit had not seen", ""]
+    if payload.get("profile"):
+        lines += [f"  predictions for {payload['chip']} now use {payload['profile']}", ""]
     again = words("gnomon", "calibrate", "--out", payload["table"])
     step = words("gnomon", "predict", "llama-3.1-8b", "--on", payload["chip"], "--batch", 32, "--context", 1024)
     return "\n".join([*lines, *next_steps(*([again] if payload["rows"].get("left") else []), step)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score
 from gnomon.search.objectives import Job, Objective
@@ -53,11 +53,12 @@ class _Ledger:
     job: Job
     seen: dict[tuple[Candidate, float], Score] = field(default_factory=dict)
     barred: dict[Candidate, Score] = field(default_factory=dict)
-    """Plans that missed their goals on the full load."""
+    """Plans that missed their goals on the full load, or met them only at less than the sample promised: they
+    are decided, and the search goes on among the others."""
 
     def run(self, plan: Candidate, rate_per_s: float) -> Score:
         if plan in self.barred:
-            return self.barred[plan]
+            return replace(self.barred[plan], grows=True)
         key = (plan, rate_per_s)
         if key not in self.seen:
             self.seen[key] = self.evaluator.evaluate(plan, rate_per_s, Level.SEARCH)
@@ -132,15 +133,20 @@ class _Meter:
 def _confirmed(
     hopeful: list[Family], bounds: dict[Family, Bounds], objective: Objective, ledger: _Ledger, meter: _Meter
 ) -> Score | None:
-    """The best plan that also meets the goals on the full load."""
+    """The best plan on the full load: no other promises more on its sample."""
+    job, found = ledger.job, None
     while True:
         best = _best(hopeful, bounds, objective, ledger, meter)
-        if best is None:
-            return None
-        full = objective.confirm(best, ledger.job, ledger.run_in_full)
-        if full.meets(ledger.job.goals):
+        if best is None or (found is not None and objective.key(best, job) >= objective.key(found, job)):
             meter.at(1.0)
-            return full
+            return found
+        full = objective.confirm(best, job, ledger.run_in_full)
+        if full.meets(job.goals):
+            if full.rate_per_s >= best.rate_per_s:
+                meter.at(1.0)
+                return full
+            if found is None or objective.key(full, job) < objective.key(found, job):
+                found = full
         ledger.barred[best.plan] = full
 
 

@@ -52,6 +52,12 @@ class Batch:
         return cls(zero, zero, n, n * q, n * (q * c + q * (q + 1) / 2), n * (c + q), n)
 
     @classmethod
+    def stack(cls, batches: Sequence[Batch]) -> Batch:
+        """Many batches as one, a step after the other."""
+        names = cls.__dataclass_fields__
+        return cls(*(np.concatenate([getattr(batch, name) for batch in batches]) for name in names))
+
+    @classmethod
     def step(cls, decode_contexts: Sequence[int], chunks: Sequence[tuple[int, int]]) -> Batch:
         """One step of decodes (their cached tokens) and prompt chunks (new tokens, cached tokens)."""
         pairs = sum(q * c + q * (q + 1) / 2 for q, c in chunks)

@@ -6,8 +6,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from gnomon.cost.compiled import HostCost, TableStepCost
-from gnomon.cost.machine import Machine
+from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines.base import Deployment, MemoryUse, StepParts
 from gnomon.engines.vllm import launch
@@ -86,7 +88,7 @@ class Vllm:
         machine, graph, settings = self.machine(deployment), self.graph(deployment), deployment.settings
         factors = {}
         if draw is not None:
-            factors = {op.name: float(machine.factors(op.name, op.kind, op.dtype)[draw]) for op in graph.ops}
+            factors = {op.name: float(machine.factors(op.name, op.kind, priced_dtype(op))[draw]) for op in graph.ops}
         return TableStepCost(
             graph=graph,
             machine=machine,
@@ -99,20 +101,16 @@ class Vllm:
 
     def step_parts(self, deployment: Deployment, batch: Batch) -> StepParts:
         extra, layers = overheads(deployment.model), deployment.model.layers
-        tokens = int(batch.tokens[0])
-        sequences = int((batch.decodes + batch.prefills)[0])
-        sizes = captured_sizes(deployment.settings)
-        run = next((size for size in sizes if size >= tokens), tokens)
-        if not batch.prefills[0]:
-            host = extra.decode(sequences)
-        elif sizes and tokens <= sizes[-1]:
-            host = extra.captured(layers)
-        else:
-            host = extra.eager(layers)
+        sizes = np.array([*captured_sizes(deployment.settings), np.inf])
+        tokens, sequences = batch.tokens, batch.decodes + batch.prefills
+        above = sizes[np.searchsorted(sizes, tokens)]
+        padded = np.where(np.isinf(above), tokens, above)
+        launch = np.where(np.isinf(above), extra.eager(layers), extra.captured(layers))
+        host = np.where(batch.prefills > 0, launch, extra.decode_base_s + extra.decode_sequence_s * sequences)
         return StepParts(
-            padded=replace(batch, prefill_tokens=batch.prefill_tokens + (run - tokens)),
-            gap_s=extra.gap(sequences),
-            host_s=host,
+            padded=replace(batch, prefill_tokens=batch.prefill_tokens + padded - tokens),
+            gap_s=float(np.sum(extra.gap_s + extra.gap_sequence_s * sequences)),
+            host_s=float(host.sum()),
             source=extra.source,
         )
 

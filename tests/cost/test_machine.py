@@ -1,0 +1,139 @@
+"""Draws, bounds and evidence of a machine; profiles read and refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cost.machines import CHIPS, machine
+
+from gnomon import catalog
+from gnomon.cost.kernels import MODELS, kernel_model
+from gnomon.cost.machine import known_kinds
+from gnomon.cost.profile import BORROWED, SCHEMA, profile_for, profile_from_dict, profiles
+from gnomon.cost.rows import COLUMNS, shape_of
+from gnomon.errors import CalibrationError, UnknownNameError
+from gnomon.spec.estimate import DRAWS
+
+
+def test_draws_repeat() -> None:
+    first, again = (machine().factors("ffn.up", "gemm", "bf16") for _ in range(2))
+    assert first.shape == (DRAWS,)
+    assert first.tolist() == again.tolist()
+    assert first.tolist() != machine().factors("ffn.down", "gemm", "bf16").tolist()
+    assert first.tolist() != machine("H100").factors("ffn.up", "gemm", "bf16").tolist()
+
+
+@pytest.mark.parametrize("kind", known_kinds())
+def test_draws_are_centred_and_as_wide_as_the_evidence(kind: str) -> None:
+    on = machine(count=8)
+    many = np.log([on.factors(f"op {i}", kind, "bf16") for i in range(200)])
+    spread = on.evidence(kind, "bf16").spread
+    assert abs(np.median(many)) < 0.35 * spread
+    assert many.std() == pytest.approx(spread, rel=0.25)
+
+
+def test_a_family_shares_a_part_of_its_draws() -> None:
+    on = machine(count=8)
+    one, two = (np.log(on.factors(name, "all_reduce", "bf16")) for name in ("a", "b"))
+    family = on.evidence("all_reduce", "bf16")
+    assert 0 < family.shared < family.spread
+    many = np.log([on.factors(f"op {i}", "all_reduce", "bf16") for i in range(300)])
+    # What is left when the operators' own parts average out.
+    assert many.mean(axis=0).std() == pytest.approx(family.shared, rel=0.4)
+    assert one.tolist() != two.tolist()
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "bound"), [(1e15, 1e9, "compute"), (1e9, 4.8e12, "memory"), (1e9, 1e9, "latency")]
+)
+def test_bounds(flops: float, moved: float, bound: str) -> None:
+    one = np.ones(1)
+    assert machine().bound(flops * one, moved * one, one, "gemm", "bf16")[0] == bound
+    assert machine().bound(flops * one, moved * one, one, "all_reduce", "bf16")[0] == "network"
+
+
+def test_kinds_and_their_columns_agree() -> None:
+    assert set(known_kinds()) == set(COLUMNS)
+    for kind, model in MODELS.items():
+        ones = {name: np.ones(3) for name in (*COLUMNS[kind], "batch")}
+        assert set(model.columns) <= set(shape_of(kind, ones))
+    with pytest.raises(UnknownNameError, match="gemm"):
+        kernel_model("gem")
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_coefficients_keep_to_their_range(chip: str) -> None:
+    families = profile_for(catalog.chip(chip)).families
+    assert {key.partition(".")[0] for key in families} == set(MODELS)
+    for key, family in families.items():
+        model = kernel_model(key.partition(".")[0])
+        for name, value in family.coefficients.items():
+            _, least, most = model.ranges[name]
+            assert least <= value <= most, (key, name)
+        assert 0 <= family.shared <= family.spread < 0.5
+
+
+def test_a_chip_without_a_profile_borrows_and_says_so() -> None:
+    own = profile_for(catalog.chip("H200"))
+    stranger = replace(catalog.chip("H200"), name="H300")
+    borrowed = profile_for(stranger)
+    assert borrowed.borrowed
+    assert not own.borrowed
+    assert "H200" in borrowed.source
+    for key, family in borrowed.families.items():
+        assert family.coefficients == own.families[key].coefficients
+        assert family.spread == pytest.approx(own.families[key].spread * BORROWED)
+        assert "H300" in family.source
+
+
+def test_formats_without_a_fit_of_their_own() -> None:
+    profile = profile_for(catalog.chip("H200"))
+    assert profile.family("gemm", "fp16") is profile.family("gemm", "bf16")
+    assert profile.family("gemm", "fp8") is not profile.family("gemm", "bf16")
+    with pytest.raises(KeyError, match="conv"):
+        profile.family("conv", "bf16")
+
+
+def small_profile() -> dict[str, Any]:
+    start = {name: first for name, (first, _, _) in kernel_model("gemm").ranges.items()}
+    family = {"coefficients": start, "spread": 0.1, "shared": 0.01}
+    power = {"idle_w": 75.0, "active_w": 100.0, "j_per_flop": 1e-13, "j_per_byte": 1e-11}
+    return {"schema": SCHEMA, "chip": "X", "date": "2026-01-01", "families": {"gemm.bf16": family}, "power": power}
+
+
+def test_a_profile_is_read() -> None:
+    profile = profile_from_dict(small_profile(), "x.yaml")
+    assert (profile.chip, profile.date) == ("X", "2026-01-01")
+    assert profile.family("gemm", "bf16").spread == 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema": "gnomon.profile/2"}, "gnomon.profile/2"),
+        ({"families": {"gemm.bf16": {"spread": 0.1, "shared": 0.1}}}, "coefficients"),
+        ({"families": {"gemm.bf16": {"coefficients": {"rate": 1.0}, "spread": 0.1, "shared": 0.1}}}, "x.yaml"),
+        ({"families": {"gem.bf16": {"coefficients": {}, "spread": 0.1, "shared": 0.1}}}, "gem"),
+        ({"power": {"idle_w": 1}}, "active_w"),
+        ({"power": None}, "x.yaml"),
+        ({"families": []}, "x.yaml"),
+    ],
+)
+def test_broken_profiles_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(CalibrationError, match=message) as caught:
+        profile_from_dict(small_profile() | changes, "x.yaml")
+    assert caught.value.where == "x.yaml"
+
+
+def test_no_coefficient_is_nan() -> None:
+    broken = small_profile()
+    broken["families"]["gemm.bf16"]["coefficients"]["rate"] = float("nan")
+    with pytest.raises(CalibrationError):
+        profile_from_dict(broken, "x.yaml")
+
+
+def test_shipped_profiles_are_of_known_chips() -> None:
+    assert set(profiles()) <= set(catalog.chip_names())

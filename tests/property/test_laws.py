@@ -1,0 +1,197 @@
+"""Laws that prices obey on every chip: no faster than the chip, never slower on a better one, and so on.
+
+Elementwise operators are left out of the roofline: what was just written is still in L2, which is faster than
+the memory. So is decode attention of more than 64 query heads a key-value head, which no model here has: its
+price has no arithmetic in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cost.machines import CHIPS, faster, machine, seconds
+
+from gnomon import catalog
+from gnomon.cost.machine import Machine
+from gnomon.graph.dtypes import width
+from gnomon.spec.workload import Floats
+
+Case = tuple[str, str, dict[str, Any]]
+ROUNDING = 1 - 1e-12
+FORMATS = ("bf16", "fp16", "fp8")
+
+tokens = st.integers(1, 100_000)
+wide = st.integers(1, 400).map(lambda n: n * 64)
+formats = st.sampled_from(FORMATS)
+
+
+@st.composite
+def gemms(draw: st.DrawFn) -> Case:
+    return "gemm", draw(formats), {"m": draw(tokens), "n": draw(wide), "k": draw(wide), "batch": draw(st.integers(1, 4))}
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> Case:
+    experts = draw(st.sampled_from([4, 8, 64, 128, 256]))
+    columns = {"tokens": draw(tokens), "hidden": draw(wide), "inter": draw(wide), "experts": experts}
+    return "moe", draw(formats), columns | {"topk": draw(st.integers(1, min(experts, 16)))}
+
+
+@st.composite
+def heads(draw: st.DrawFn) -> dict[str, int]:
+    kv_heads = draw(st.sampled_from([1, 2, 4, 8, 32]))
+    group = draw(st.sampled_from([1, 4, 7, 8, 16, 64]))
+    return {"heads": kv_heads * group, "kv_heads": kv_heads, "head_dim": draw(st.sampled_from([64, 128, 256]))}
+
+
+@st.composite
+def decodes(draw: st.DrawFn) -> Case:
+    columns = draw(heads()) | {"batch": draw(st.integers(1, 1024)), "kv_len": draw(tokens)}
+    return "attention_decode", draw(st.sampled_from(["bf16", "fp8"])), columns
+
+
+@st.composite
+def prompts(draw: st.DrawFn) -> Case:
+    new = draw(st.integers(1, 20_000))
+    columns = draw(heads()) | {"batch": draw(st.integers(1, 32)), "q_len": new}
+    columns["kv_len"] = new + draw(st.sampled_from([0, 1, 100, 5_000, 100_000]))
+    return "attention_prefill", draw(st.sampled_from(["bf16", "fp8"])), columns
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Case:
+    size = st.integers(1, 10**9)
+    return "elementwise", "bf16", {"bytes_read": draw(size), "bytes_written": draw(size)}
+
+
+cases = st.one_of(gemms(), mixtures(), decodes(), prompts(), streams())
+GROWING = {
+    "gemm": ("m", "n", "k"),
+    "moe": ("tokens", "hidden", "inter"),
+    "attention_decode": ("kv_len", "batch"),
+    "attention_prefill": ("q_len", "batch"),
+    "elementwise": ("bytes_read", "bytes_written"),
+}
+
+
+def price(on: Machine, case: Case) -> float:
+    kind, dtype, columns = case
+    return float(seconds(on, kind, dtype, **columns)[0])
+
+
+def least_work(case: Case) -> tuple[float, float]:
+    """FLOPs, and bytes that must come from memory: weights or cache once, inputs, outputs."""
+    kind, dtype, c = case
+    if kind == "gemm":
+        moved = (c["m"] + c["n"]) * c["k"] * width(dtype) + c["m"] * c["n"] * 2
+        return 2.0 * c["batch"] * c["m"] * c["n"] * c["k"], float(c["batch"] * moved)
+    if kind == "moe":
+        matrices = 3.0 * c["hidden"] * c["inter"]
+        # Even if all tokens choose the same experts, these are read.
+        return 2 * c["tokens"] * c["topk"] * matrices, c["topk"] * matrices * width(dtype)
+    new = 1 if kind == "attention_decode" else c["q_len"]
+    pairs = c["batch"] * (new * (c["kv_len"] - new) + new * (new + 1) / 2)
+    cache = 2.0 * c["batch"] * c["kv_len"] * c["kv_heads"] * c["head_dim"] * width(dtype)
+    return 4.0 * pairs * c["heads"] * c["head_dim"], cache + 4.0 * c["batch"] * new * c["heads"] * c["head_dim"]
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@settings(max_examples=150)
+@given(case=st.one_of(gemms(), mixtures(), decodes(), prompts()))
+def test_never_below_the_roofline(chip: str, case: Case) -> None:
+    on = machine(chip)
+    flops, moved = least_work(case)
+    kind, dtype, _ = case
+    rate = on.chip.rate(dtype if kind in ("gemm", "moe") else "bf16")
+    assert price(on, case) >= max(flops / rate, moved / on.chip.memory_bandwidth_bytes_s) * ROUNDING
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@settings(max_examples=100)
+@given(case=cases, memory=st.floats(1, 4), rate=st.floats(1, 4))
+def test_a_better_chip_is_never_slower(chip: str, case: Case, memory: float, rate: float) -> None:
+    found = catalog.chip(chip)
+    slow, quick = machine(found), machine(found, **faster(found, memory, rate))
+    assert price(quick, case) <= price(slow, case) / ROUNDING
+
+
+@settings(max_examples=60)
+@given(case=cases)
+def test_twice_the_chip_is_at_most_twice_as_fast(case: Case) -> None:
+    """Twice the memory and twice the arithmetic are never more than twice as fast."""
+    found = catalog.chip("H200")
+    once, twice = price(machine(found), case), price(machine(found, **faster(found, 2, 2)), case)
+    assert once / 2 <= twice / ROUNDING
+
+
+@settings(max_examples=200)
+@given(case=cases, data=st.data())
+def test_more_work_is_never_quicker(case: Case, data: st.DataObject) -> None:
+    """Of attention, all but the kernel that adds up splits: more tokens fill the chip without splitting."""
+    kind, dtype, columns = case
+    name = data.draw(st.sampled_from(GROWING[kind]))
+    more = columns[name] + data.draw(st.integers(1, 300))
+    larger = columns | {name: more}
+    if name == "q_len":
+        larger["kv_len"] = columns["kv_len"] + more - columns["q_len"]
+    on = machine()
+    spared = on.evidence(kind, dtype).coefficients.get("combine_us", 0.0) * 1e-6
+    before, after = (price(on, (kind, dtype, c)) for c in (columns, larger))
+    assert after >= (before - spared) * 0.98 * ROUNDING
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_gemms_and_mixtures_rise_with_every_row(chip: str, dtype: str) -> None:
+    rows = np.arange(1.0, 3000.0)
+    for n, k in ((6144, 4096), (4096, 14336), (128, 2048), (128256, 4096), (64, 64)):
+        times = seconds(machine(chip), "gemm", dtype, m=rows, n=n, k=k)
+        assert np.all(np.diff(times) >= -1e-3 * times[1:]), (n, k)
+    for hidden, inter, experts, topk in ((2048, 768, 128, 8), (4096, 14336, 8, 2)):
+        shape = {"hidden": hidden, "inter": inter, "experts": experts, "topk": topk}
+        times = seconds(machine(chip), "moe", dtype, tokens=rows, **shape)
+        assert np.all(np.diff(times) >= -1e-12), shape
+
+
+SIZES = np.unique(np.geomspace(1, 1_000_000, 40).round())
+EXTREMES: dict[str, Callable[[Floats], dict[str, Any]]] = {
+    "gemm": lambda n: {"m": n, "n": n[::-1], "k": 4096},
+    "moe": lambda n: {"tokens": n, "hidden": 2048, "inter": 768, "experts": 128, "topk": 8},
+    "attention_decode": lambda n: {"batch": n[::-1], "kv_len": n, "heads": 32, "kv_heads": 8, "head_dim": 128},
+    "attention_prefill": lambda n: {"batch": 1, "q_len": n, "kv_len": n, "heads": 32, "kv_heads": 8, "head_dim": 128},
+    "elementwise": lambda n: {"bytes_read": n * 1e6, "bytes_written": n},
+    "all_reduce": lambda n: {"bytes": n * 1e4, "ranks": 8},
+}
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("kind", EXTREMES)
+def test_extreme_sizes_have_a_time(chip: str, kind: str) -> None:
+    times = seconds(machine(chip, 8), kind, **EXTREMES[kind](SIZES))
+    assert np.all(np.isfinite(times))
+    assert np.all(times >= 1e-7)
+    assert times.shape == SIZES.shape
+
+
+@settings(max_examples=40)
+@given(case=cases)
+def test_a_chip_of_the_same_figures_gives_the_same_time(case: Case) -> None:
+    own = replace(catalog.chip("H200"), name="H200-of-our-own", aliases=())
+    assert price(machine(own), case) == price(machine("H200"), case)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EXTREMES if kind != "all_reduce"])
+def test_one_call_for_many_equals_many_calls(kind: str) -> None:
+    columns = EXTREMES[kind](SIZES)
+    together = seconds(machine(), kind, **columns)
+    alone = [
+        float(seconds(machine(), kind, **{name: np.broadcast_to(value, SIZES.shape)[i] for name, value in columns.items()})[0])
+        for i in range(SIZES.size)
+    ]
+    np.testing.assert_allclose(together, alone, rtol=1e-13)
