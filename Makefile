@@ -11,7 +11,7 @@ DEV_STAMP := $(VENV)/.done-dev
 ORACLES_STAMP := $(ORACLES)/.done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench test-oracles profiles clean
+.PHONY: help setup demo test check format bench test-oracles profiles golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ test-oracles: $(ORACLES_STAMP) ## compare with vLLM's own code, on a CPU
 
 profiles: $(STAMP) ## fit the shipped profile and overheads again from the committed measurements
 	$(BIN)/python -m gnomon.calibrate.ship measurements/h200-2026-11-15
+
+golden: $(DEV_STAMP) ## store today's predictions and README output, after a change that was meant
+	$(BIN)/python -m tests.golden.update
+	$(BIN)/python -m tests.golden.readme
 
 clean: ## remove environments, caches and builds
 	rm -rf $(VENV) $(ORACLES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -2,7 +2,7 @@
 
     python bench/sim_speed.py [--requests 20000] [--json]
 
-The cost stands for an 8B model on one H100; rates are given as a share of what the replica can take.
+The step costs are those of Llama-3.1-8B on one H100 under vLLM; rates are a share of what the replica can take.
 """
 
 from __future__ import annotations
@@ -11,31 +11,17 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
 
 import numpy as np
 
-from gnomon.cost.step import Curve
+from gnomon.api.deploy import deploy
+from gnomon.cost.step import StepCost
+from gnomon.load import model, parse_pool
 from gnomon.sim.serving import simulate
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
-LIMITS = ServingLimits(kv_blocks=28_000, max_sequences=256, max_step_tokens=8192, max_context=16_384, idle_start_s=2e-3)
-
-
-class Cost:
-    """Seconds of a step, from weights, cache and prompt tokens."""
-
-    def decode_curve(self, sequences: int) -> Curve:
-        context = np.array([0, 512, 1024, 2048, 4096, 16_384])
-        return Curve(context, 7e-3 + 2e-5 * sequences + 4e-8 * sequences * context)
-
-    def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
-        tokens = sum(new for new, _ in chunks)
-        return 7e-3 + 2e-5 * decodes + 4e-8 * decode_context + 1e-4 * tokens
-
-    def launch(self, tokens: int, sequences: int) -> float:
-        return 4e-3
+MODEL, CHIP = "llama-3.1-8b", "H100"
 
 
 def load(count: int, rate_per_s: float, output: float, seed: int = 0) -> Requests:
@@ -47,9 +33,9 @@ def load(count: int, rate_per_s: float, output: float, seed: int = 0) -> Request
     return Requests(arrival, prompt, tokens)
 
 
-def measure(requests: Requests, limits: ServingLimits) -> dict[str, float]:
+def measure(requests: Requests, cost: StepCost, limits: ServingLimits) -> dict[str, float]:
     began = time.process_time()
-    run = simulate(requests, Cost(), limits)
+    run = simulate(requests, cost, limits)
     seconds = time.process_time() - began
     return {
         "requests_per_cpu_s": len(requests) / seconds,
@@ -65,7 +51,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    full = measure(load(5000, 1e6, 200), LIMITS)["output_tokens_per_s"] / 200
+    engine, replica = deploy(model(MODEL), parse_pool(CHIP), settings={"max_model_len": 16384})
+    cost, limits = engine.step_cost(replica), engine.limits(replica)
+    full = measure(load(5000, 1e6, 200), cost, limits)["output_tokens_per_s"] / 200
     results = {}
     for name, share, output in (
         ("light", 0.1, 200),
@@ -75,7 +63,7 @@ def main() -> None:
         ("70%, long outputs", 0.25, 1000),
         ("overload, long outputs", 1.0, 1000),
     ):
-        results[name] = measure(load(options.requests, share * full, output), LIMITS)
+        results[name] = measure(load(options.requests, share * full, output), cost, limits)
     if options.json:
         json.dump(results, sys.stdout, indent=2)
         return

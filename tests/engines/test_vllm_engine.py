@@ -38,7 +38,7 @@ def test_every_engine_answers_to_its_name(name: str) -> None:
     assert engine(f"{name}@{found.version}") == found
 
 
-@pytest.mark.parametrize("label", ["vllm", "vllm@", "vllm@0.24", "vllm@0.24.0", "vllm@0"])
+@pytest.mark.parametrize("label", ["vllm", "vllm@", "vllm@0.24", "vllm@0.24.0"])
 def test_versions_are_completed(label: str) -> None:
     assert engine(label).version == "0.24.0"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.graph.shapes import dense, lowered
+from tests.graph.shapes import dense, lowered, sparse
 
 from gnomon.errors import InputError
 from gnomon.graph.lower import check_degrees
@@ -60,6 +60,11 @@ def test_the_nearest_is_one_that_works(name: str) -> None:
 def test_degrees_below_one(tp: int) -> None:
     with pytest.raises(InputError, match="tp"):
         check_degrees(MODELS["llama-3.1-8b"], Strategy(tp=tp))
+
+
+def test_shared_experts_are_cut_evenly_too() -> None:
+    with pytest.raises(InputError, match="50"):
+        lowered(sparse(shared=50), 4)
 
 
 def test_an_unknown_format() -> None:

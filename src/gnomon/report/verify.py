@@ -15,10 +15,27 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
     lines = [style.strong(payload["title"]), ""]
     if parts:
         errors = [abs(float(part["error"])) for part in parts if part["error"] is not None]
-        lines += [f"  {style.strong(_verdict(errors))}", "", *_table(parts, style), ""]
+        lines += [*_summary(parts, style), f"  {style.strong(_verdict(errors))}", "", *_table(parts, style), ""]
     conditions = ", ".join(f"{name} {value}" for name, value in payload["conditions"].items())
     lines += [f"  measured with {conditions}", ""] if conditions else []
     return "\n".join([*lines, *next_steps("gnomon explain last", "gnomon history")])
+
+
+HEADLINES = {"memory": ("KV blocks", ""), "ttft": ("TTFT p50", "p50"), "decode": ("TPOT p50", "p50")}
+
+
+def _summary(parts: Any, style: Style) -> list[str]:
+    """The middle request of each load, and the memory: measured, predicted, error."""
+    rows = [("", "measured", "predicted", "error")]
+    for part in parts:
+        name, ending = HEADLINES.get(part["part"], ("", "-"))
+        if not name or not part["what"].endswith(ending):
+            continue
+        at = f" at {digits(part['rate_per_s'])}/s" if part.get("rate_per_s") else ""
+        error = f"{part['error']:+.1%}" if part["error"] is not None else "-"
+        rows.append((name + at, _value(part, "measured"), _value(part, "predicted"), error))
+    lines = table(rows, "<>>>")
+    return [style.faint(lines[0]), *lines[1:], ""] if len(rows) > 1 else []
 
 
 def _verdict(errors: list[float]) -> str:

@@ -1,0 +1,92 @@
+"""From names and numbers to one replica."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gnomon.api.deploy import deploy, deploy_named, title_of
+from gnomon.engines import Deployment, Engine
+from gnomon.errors import InputError
+from gnomon.load import model as load_model
+from gnomon.load import parse_pool
+from gnomon.spec import EngineChoice, Strategy
+
+
+def named(model: Any = "llama-3.1-8b", on: str = "H200", **words: Any) -> tuple[Engine, Deployment, dict[str, Any]]:
+    base: dict[str, Any] = {"dtype": None, "kv_dtype": None, "engine": "vllm", "settings": None}
+    return deploy_named(model, on, **base | words)
+
+
+def test_a_replica_spans_all_chips_unless_told() -> None:
+    assert named(on="H200:4")[1].strategy == Strategy(tp=4)
+    assert named(on="H200:4", tp=2)[1].strategy == Strategy(tp=2)
+    assert named(on="H200:4", strategy=Strategy(tp=1))[1].strategy == Strategy()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kv_dtype", "expected"),
+    [
+        (None, None, ("bf16", "bf16")),
+        ("fp8", None, ("fp8", "bf16")),
+        ("fp8", "fp8", ("fp8", "fp8")),
+        ("fp16", None, ("fp16", "fp16")),
+        ("bf16", "fp8", ("bf16", "fp8")),
+    ],
+)
+def test_formats(dtype: str | None, kv_dtype: str | None, expected: tuple[str, str]) -> None:
+    deployment = named(dtype=dtype, kv_dtype=kv_dtype)[1]
+    assert (deployment.dtype, deployment.kv_dtype) == expected
+
+
+def test_settings_are_filled_and_given_ones_kept() -> None:
+    _, deployment, words = named(settings={"max_num_seqs": "64"})
+    assert deployment.settings["max_num_seqs"] == 64
+    assert deployment.settings["max_num_batched_tokens"] == 8192
+    assert words["settings"] == {"max_num_seqs": "64"}
+
+
+def test_words_make_the_same_replica_again() -> None:
+    first = named("llama-3.1-70b", "H100:8", tp=4, dtype="fp8", settings={"max_model_len": 8192})
+    words = dict(first[2])
+    again = named(words.pop("model"), words.pop("on"), **words)
+    assert again == first
+
+
+def test_a_model_can_be_handed_over() -> None:
+    model = load_model("llama-3.1-8b")
+    _, deployment, words = named(model)
+    assert deployment.model is model
+    assert words["model"] == "llama-3.1-8b"
+
+
+def test_an_engine_choice_brings_its_settings() -> None:
+    choice = EngineChoice(name="vllm", version="0.24", settings={"max_num_seqs": 8, "max_model_len": 1000})
+    engine, deployment = deploy(
+        load_model("llama-3.1-8b"), parse_pool("H100"), engine=choice, settings={"max_num_seqs": 16}
+    )
+    assert engine.version == "0.24.0"
+    assert (deployment.settings["max_num_seqs"], deployment.settings["max_model_len"]) == (16, 1000)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"tp": 2}, "--on: 2 chips .* 1 are there.*H200-SXM-141GB:2"),
+        ({"on": "H200:4", "strategy": Strategy(tp=4, pp=2)}, "8 chips"),
+        ({"dtype": "int4"}, "int4"),
+        ({"dtype": "bf61"}, "bf61"),
+        ({"kv_dtype": "bf61"}, "bf61"),
+        ({"engine": "tgi"}, "tgi"),
+        ({"settings": {"max_num_seqs": 0}}, "max_num_seqs"),
+    ],
+)
+def test_refusals(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        named(**words)
+
+
+def test_titles_begin_every_answer() -> None:
+    engine, deployment, _ = named("meta-llama/Llama-3.1-70B", "h100:4", dtype="fp8")
+    assert title_of(engine, deployment) == "Llama-3.1-70B, fp8, 4 x H100-SXM-80GB, vLLM 0.24"

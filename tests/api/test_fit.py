@@ -1,0 +1,131 @@
+"""Does it fit, and if not, do the changes it names make it fit?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import gnomon
+from gnomon.api.results import Change, Fit
+from gnomon.errors import DoesNotFitError, InputError
+from gnomon.load import parse_settings
+
+NOT_FITTING: dict[str, dict[str, Any]] = {
+    "70b on one": {"model": "llama-3.1-70b", "on": "H100"},
+    "70b on one H200": {"model": "llama-3.1-70b", "on": "H200"},
+    "70b on two": {"model": "llama-3.1-70b", "on": "H100:2"},
+    "little memory": {"model": "llama-3.1-8b", "on": "H100", "settings": {"gpu_memory_utilization": 0.3}},
+    "experts": {"model": "qwen3-30b-a3b", "on": "H100", "settings": {"gpu_memory_utilization": 0.7}},
+    "70b in fp8": {"model": "llama-3.1-70b", "on": "H100", "dtype": "fp8"},
+}
+
+
+def applied(asked: dict[str, Any], change: Change) -> Fit:
+    """The same question with a change's flags."""
+    flags = dict(change.flags)
+    settings = dict(asked.get("settings") or {}) | parse_settings([flags.pop("set")] if "set" in flags else [])
+    return gnomon.fit(**asked | flags | {"settings": settings})
+
+
+def test_what_fits() -> None:
+    found = gnomon.fit("llama-3.1-8b", on="H100")
+    assert found.fits
+    assert found.changes == ()
+    assert found.kv_tokens == found.kv_blocks * 16
+    assert found.max_context == 131072
+    assert found.max_batch == found.kv_tokens // 131072
+    assert sum(found.parts.values()) == pytest.approx(found.usable_bytes)
+    assert found.usable_bytes < found.total_bytes
+
+
+@pytest.mark.parametrize("name", NOT_FITTING)
+def test_what_does_not_fit_is_told_what_would(name: str) -> None:
+    asked = NOT_FITTING[name]
+    found = gnomon.fit(**asked)
+    assert not found.fits
+    assert found.max_batch == 0
+    assert found.max_context < 131072
+    assert found.changes
+
+
+@pytest.mark.parametrize("name", NOT_FITTING)
+def test_changes_really_fit(name: str) -> None:
+    asked = NOT_FITTING[name]
+    for change in gnomon.fit(**asked).changes:
+        after = applied(asked, change)
+        assert after.fits, change.what
+        assert after.kv_tokens == change.kv_tokens
+        assert after.parts["kv"] == pytest.approx(change.kv_bytes)
+
+
+@pytest.mark.parametrize("name", ["70b on one", "70b in fp8"])
+def test_changes_are_the_smallest(name: str) -> None:
+    asked = NOT_FITTING[name]
+    for change in gnomon.fit(**asked).changes:
+        chip, _, count = change.flags.get("on", "").partition(":")
+        if int(count or 1) > 1:
+            fewer = asked | {"on": f"{chip}:{int(count) // 2}", "dtype": change.flags["dtype"]}
+            assert not gnomon.fit(**fewer).fits
+
+
+def test_fitting_agrees_with_serving() -> None:
+    """What fits is served; what does not is refused."""
+    load: dict[str, Any] = {"input": 100, "output": 10, "requests": 3}
+    for on, dtype, fits in (("H100:4", "bf16", True), ("H100:2", "bf16", False), ("H100:2", "fp8", True)):
+        assert gnomon.fit("llama-3.1-70b", on=on, dtype=dtype).fits == fits
+        if fits:
+            assert gnomon.simulate_serving("llama-3.1-70b", on=on, dtype=dtype, **load).requests == 3
+        else:
+            with pytest.raises(DoesNotFitError, match="gnomon fit"):
+                gnomon.simulate_serving("llama-3.1-70b", on=on, dtype=dtype, **load)
+
+
+def test_a_shorter_context_fits_sooner() -> None:
+    assert not gnomon.fit("llama-3.1-70b", on="H100:2").fits
+    short = gnomon.fit("llama-3.1-70b", on="H100:2", context=2048)
+    assert short.fits
+    assert short.inputs["context"] == 2048
+    assert short.max_batch == short.kv_tokens // 2048
+
+
+def test_batches_never_exceed_what_the_engine_runs() -> None:
+    found = gnomon.fit("llama-3.1-8b", on="H200", context=16, settings={"max_num_seqs": 100})
+    assert found.max_batch == 100
+
+
+def test_more_room() -> None:
+    def tokens(**words: Any) -> int:
+        return gnomon.fit("llama-3.1-8b", **{"on": "H100"} | words).kv_tokens
+
+    assert tokens() < tokens(dtype="fp8") < tokens(dtype="fp8", kv_dtype="fp8")
+    assert tokens() < tokens(on="H200") < tokens(on="H200:2")
+    assert tokens(settings={"gpu_memory_utilization": 0.8}) < tokens()
+
+
+def test_json() -> None:
+    answer = json.loads(json.dumps(gnomon.fit("llama-3.1-70b", on="H100").to_dict(), allow_nan=False))
+    assert answer["schema"] == "gnomon.fit/1"
+    assert {"fits", "usable_bytes", "parts", "max_context", "max_batch", "changes"} <= set(answer)
+    assert set(answer["parts"]) == {"weights", "activations", "runtime", "kv"}
+    assert {"what", "kv_tokens", "kv_bytes", "flags"} <= set(answer["changes"][0])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"context": 0}, "--context: 0"),
+        ({"context": -5}, "--context: -5"),
+        ({"context": 131073}, "--context: 131,073"),
+        ({"context": 8192, "settings": {"max_model_len": 4096}}, "max_model_len|--context"),
+        ({"on": "H100:3"}, "tp"),
+        ({"tp": 2}, "--on"),
+        ({"tp": 0}, "tp"),
+        ({"tp": -1}, "tp"),
+        ({"settings": {"max_num_seqs": "lots"}}, "max_num_seqs"),
+    ],
+)
+def test_refusals(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        gnomon.fit("llama-3.1-8b", **{"on": "H100"} | words)

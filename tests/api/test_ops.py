@@ -1,0 +1,194 @@
+"""Operator tables: the rows come back in order with their times; broken ones name the line and the column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gnomon
+from gnomon.api.ops import ADDED, table
+from gnomon.errors import InputError
+
+ROWS: list[dict[str, Any]] = [
+    {"op": "gemm", "dtype": "bf16", "m": 128, "n": 4096, "k": 4096},
+    {"op": "attention_decode", "dtype": "bf16", "batch": 8, "heads": 32, "kv_heads": 8, "kv_len": 900, "head_dim": 128},
+    {"op": "gemm", "dtype": "fp8", "m": 128, "n": 4096, "k": 4096},
+    {"op": "moe", "dtype": "bf16", "tokens": 64, "hidden": 2048, "inter": 768, "experts": 128, "topk": 8},
+    {"op": "elementwise", "dtype": "bf16", "bytes_read": 1e6, "bytes_written": 0},
+    {"op": "gemm", "dtype": "bf16", "m": 1, "n": 64, "k": 64},
+    {"op": "all_reduce", "dtype": "bf16", "bytes": 1 << 20, "ranks": 4},
+    {"op": "all_gather", "dtype": "bf16", "bytes": 1 << 20, "ranks": 8},
+    {"op": "all_reduce", "dtype": "bf16", "bytes": 1 << 20, "ranks": 8},
+    {"op": "gemm", "dtype": "bfloat16", "m": 128, "n": 4096, "k": 4096, "batch": 4},
+    {"op": "attention_prefill", "dtype": "bf16", "batch": 1, "heads": 32, "kv_heads": 8, "q_len": 512, "kv_len": 900}
+    | {"head_dim": 128},
+]
+
+
+def price(*rows: dict[str, Any], on: str = "H100:8") -> list[dict[str, Any]]:
+    return gnomon.ops(rows, on=on)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_rows_come_back_in_order_with_their_times() -> None:
+    given = [dict(row) for row in ROWS]
+    priced = price(*ROWS)
+    assert [{key: row[key] for key in row if key not in ADDED} for row in priced] == given
+    assert given == ROWS
+    for row in priced:
+        assert 0 < row["low_us"] < row["time_us"] < row["high_us"] < 1e4
+    kinds = [row["provenance"].partition(":")[0] for row in priced]
+    assert kinds == ["formula" if row["op"].startswith("all_") else "fitted" for row in ROWS]
+
+
+def test_a_row_is_priced_the_same_alone() -> None:
+    assert [price(row)[0] for row in ROWS] == price(*ROWS)
+
+
+def test_a_step_is_made_of_the_same_operators() -> None:
+    """An operator of a prediction, looked up in a table."""
+    step = gnomon.predict("llama-3.1-8b", on="H200", batch=32, context=1023)
+    lines = {line.op: line for line in step.breakdown}
+    up, cached = price(
+        {"op": "gemm", "dtype": "bf16", "m": 32, "n": 28672, "k": 4096},
+        ROWS[1] | {"batch": 32, "kv_len": 1024},
+        on="H200",
+    )
+    assert lines["ffn.up"].time_s.value * 1e6 == pytest.approx(32 * up["time_us"], rel=1e-4)
+    assert lines["attention.decode"].time_s.value * 1e6 == pytest.approx(32 * cached["time_us"], rel=1e-4)
+
+
+def test_a_file_makes_the_round_trip(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.csv", table(ROWS))
+    out = tmp_path / "out.csv"
+    priced = gnomon.ops(source, on="H100:8", out=out)
+    with out.open(newline="") as file:
+        read = list(csv.DictReader(file))
+    names = list(dict.fromkeys(name for row in ROWS for name in row))
+    assert list(read[0]) == [*names, *ADDED]
+    assert [{key: str(value or "") for key, value in row.items()} for row in priced] == read
+    assert [float(row["time_us"]) for row in read] == [row["time_us"] for row in price(*ROWS)]
+    again = tmp_path / "again.csv"
+    gnomon.ops(out, on="H100:8", out=again)
+    assert again.read_text() == out.read_text()
+
+
+def test_columns_it_does_not_know_are_kept(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.csv", 'note,op,m,n,k,dtype\n"a, b",gemm,1,2,3,bf16\nüber,gemm,1,2,3,bf16\n')
+    priced = gnomon.ops(source, on="H200")
+    assert [row["note"] for row in priced] == ["a, b", "über"]
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    assert price() == []
+    out = tmp_path / "out.csv"
+    assert gnomon.ops(write(tmp_path / "in.csv", "op,dtype,m,n,k\n"), on="H200", out=out) == []
+    assert out.read_text().split() == [",".join(("op", "dtype", "m", "n", "k", *ADDED))]
+
+
+def test_a_file_from_a_spreadsheet(tmp_path: Path) -> None:
+    """A byte-order mark and carriage returns."""
+    text = "\ufeffop,dtype,m,n,k\r\ngemm,bf16,1,2,3\r\n"
+    assert len(gnomon.ops(write(tmp_path / "in.csv", text), on="H200")) == 1
+
+
+FILES = {
+    "empty": ("", "no column 'op'"),
+    "no op": ("dtype,m\nbf16,1\n", "no column 'op'"),
+    "no dtype": ("op,m\ngemm,1\n", "no column 'dtype'"),
+    "no k": ("op,dtype,m,n\ngemm,bf16,1,2\n", "line 2, column k: is missing"),
+    "blank k": ("op,dtype,m,n,k\ngemm,bf16,1,2,3\ngemm,bf16,1,2,\n", "line 3, column k: is missing"),
+    "short row": ("op,dtype,m,n,k\ngemm,bf16,1,2\n", "line 2, column k: is missing"),
+    "long row": ("op,dtype,m,n,k\ngemm,bf16,1,2,3,4\n", "line 2: .*more fields"),
+    "words": ("op,dtype,m,n,k\ngemm,bf16,1,two,3\n", "line 2, column n: 'two' is not a number"),
+    "negative": ("op,dtype,m,n,k\ngemm,bf16,-1,2,3\n", "line 2, column m: '-1'"),
+    "zero": ("op,dtype,m,n,k\ngemm,bf16,0,2,3\n", "line 2, column m: '0'"),
+    "nan": ("op,dtype,m,n,k\ngemm,bf16,nan,2,3\n", "line 2, column m: 'nan'"),
+    "inf": ("op,dtype,m,n,k\ngemm,bf16,inf,2,3\n", "line 2, column m: 'inf'"),
+    "unknown op": ("op,dtype,m,n,k\ngem,bf16,1,2,3\n", "line 2, column op: unknown operator 'gem'.*gemm"),
+    "no name": ("op,dtype,m,n,k\n,bf16,1,2,3\n", "line 2, column op"),
+    "unknown dtype": ("op,dtype,m,n,k\ngemm,bf61,1,2,3\n", "line 2, column dtype: .*bf61"),
+    "dtype without a rate": ("op,dtype,m,n,k\ngemm,int4,1,2,3\n", "line 2, column dtype: .*int4"),
+    "the same after a space": ("op,dtype,m,n,k\n gemm,int4,1,2,3\n", "line 2, column dtype: .*int4"),
+    "binary": ("op,dtype\n\x00\n", "in.csv"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_broken_files_name_the_place(tmp_path: Path, name: str) -> None:
+    text, message = FILES[name]
+    path = write(tmp_path / "in.csv", text)
+    with pytest.raises(InputError, match=message) as caught:
+        gnomon.ops(path, on="H200")
+    assert "in.csv" in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none.csv: no such file"):
+        gnomon.ops(tmp_path / "none.csv", on="H200")
+    (tmp_path / "bad.csv").write_bytes(b"op,dtype\n\xff\xfe\n")
+    with pytest.raises(InputError, match=r"bad.csv: cannot be read"):
+        gnomon.ops(tmp_path / "bad.csv", on="H200")
+    with pytest.raises(InputError, match="cannot be read"):
+        gnomon.ops(tmp_path, on="H200")
+
+
+GEMM = ROWS[0]
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing": (GEMM | {"m": None}, "row 0, column m: is missing"),
+    "a list": (GEMM | {"m": [1]}, "row 0, column m"),
+    "no batch": (GEMM | {"batch": 0}, "row 0, column batch"),
+    "topk": (ROWS[3] | {"topk": 200}, "row 0, column topk"),
+    "heads": (ROWS[1] | {"heads": 30}, "row 0, column kv_heads"),
+    "more new than keys": (ROWS[10] | {"q_len": 901}, "row 0, column q_len"),
+    "negative bytes": (ROWS[4] | {"bytes_read": -1}, "row 0, column bytes_read"),
+    "half a rank": (ROWS[6] | {"ranks": 2.5}, "row 0, column ranks"),
+    "beyond all numbers": (GEMM | {"m": 1e300, "n": 1e300}, "row 0"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_rows_name_the_place(name: str) -> None:
+    row, message = BROKEN[name]
+    with pytest.raises(InputError, match=message):
+        price(row)
+
+
+def test_collectives_run_inside_a_node() -> None:
+    """`--on` names a chip; how many take part stands in the row."""
+    alone, eight = (price(ROWS[8] | {"bytes": 1 << 26}, on=on)[0]["time_us"] for on in ("H100", "H100:8"))
+    assert alone == eight
+    assert price(ROWS[8] | {"bytes": 1 << 26, "ranks": 16}, on="H100")[0]["time_us"] > 3 * eight
+
+
+def test_bands_are_as_wide_as_the_evidence() -> None:
+    own, borrowed = (price(GEMM, on=on)[0] for on in ("H200", "H100"))
+    assert borrowed["high_us"] / borrowed["low_us"] > own["high_us"] / own["low_us"] > 1
+    for row in (own, borrowed):
+        assert math.sqrt(row["low_us"] * row["high_us"]) == pytest.approx(row["time_us"], rel=1e-3)
+
+
+def test_a_hundred_thousand_rows_take_two_seconds(tmp_path: Path) -> None:
+    lines = (f"gemm,bf16,{i % 4096 + 1},4096,{i % 7 * 512 + 512}" for i in range(100_000))
+    source = write(tmp_path / "in.csv", "op,dtype,m,n,k\n" + "\n".join(lines) + "\n")
+    start = time.process_time()
+    priced = gnomon.ops(source, on="H200")
+    assert time.process_time() - start < 2
+    assert len(priced) == 100_000
+    assert priced[99_999]["m"] == str(99_999 % 4096 + 1)
+
+
+def test_table_is_plain_csv() -> None:
+    text = table([{"a": 1, "b": "x,y"}, {"a": 2, "c": None}])
+    assert list(csv.reader(io.StringIO(text))) == [["a", "b", "c"], ["1", "x,y", ""], ["2", "", ""]]

@@ -1,0 +1,145 @@
+"""A load on one replica: repeatable, conserving, and in the shape other programs rely on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gnomon
+from gnomon.api.results import ServingReport
+from gnomon.errors import DoesNotFitError, InputError
+from gnomon.sim.serving import Recorder
+
+CHAT = str(Path(__file__).parents[2] / "examples/chat.csv")
+LOAD: dict[str, Any] = {"rate": 8, "input": 512, "output": 64, "requests": 200}
+
+
+def serve(model: str = "llama-3.1-8b", **words: Any) -> ServingReport:
+    base = {"on": "H200"} if "trace" in words else {"on": "H200"} | LOAD
+    return gnomon.simulate_serving(model, **base | words)
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    first, again, other = serve(seed=3), serve(seed=3), serve(seed=4)
+    assert json.dumps(first.to_dict()) == json.dumps(again.to_dict())
+    assert first.run.finish_s.tolist() == again.run.finish_s.tolist()
+    assert first.makespan_s != other.makespan_s
+
+
+@pytest.mark.parametrize("words", [{}, {"trace": CHAT}, {"on": "H200:2", "rate": 30}, {"settings": {"max_num_seqs": 8}}])
+def test_tokens_are_conserved(words: dict[str, Any]) -> None:
+    recorder = Recorder()
+    report = serve(**words, record=recorder)
+    stream = report.run.requests
+    assert report.preemptions == 0
+    prompts = sum(new for step in recorder.steps for new, _ in step.chunks)
+    made = sum(step.decodes for step in recorder.steps) + report.requests
+    assert prompts == report.run.totals.prefill_tokens == stream.input_tokens.sum()
+    assert made == stream.output_tokens.sum()
+    assert report.output_tokens_per_s == pytest.approx(made / report.makespan_s)
+    assert report.total_tokens_per_s == pytest.approx((made + prompts) / report.makespan_s)
+
+
+def test_watching_changes_nothing() -> None:
+    plain, watched = serve(), serve(record=Recorder())
+    np.testing.assert_allclose(plain.run.finish_s, watched.run.finish_s, rtol=1e-9)
+
+
+def test_json() -> None:
+    report = serve(trace=CHAT)
+    answer = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert answer["schema"] == "gnomon.simulate.serve/1"
+    wanted = {"requests", "makespan_s", "ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s", "energy_j", "cost_usd"}
+    assert wanted <= set(answer)
+    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+        assert {"mean", "p50", "p90", "p99"} <= set(answer[metric])
+        assert 0 < answer[metric]["p50"] <= answer[metric]["p90"] <= answer[metric]["p99"]
+    assert answer["requests"] == 500
+    assert "run" not in answer
+
+
+def test_figures_follow_from_the_run() -> None:
+    report = serve()
+    run = report.run
+    assert report.ttft_s["p50"] == pytest.approx(np.quantile(run.first_token_s - run.requests.arrival_s, 0.5))
+    assert report.e2e_s["mean"] == pytest.approx(np.mean(run.finish_s - run.requests.arrival_s))
+    assert report.cost_usd == pytest.approx(report.makespan_s / 3600 * gnomon.chips("H200").chips[0]["price_usd_h"])
+    assert report.usd_per_mtok == pytest.approx(report.cost_usd / (200 * 64) * 1e6)
+    assert 0 < report.busy_fraction <= 1
+    assert 0 < report.peak_kv_blocks <= report.kv_blocks
+
+
+def test_energy_lies_between_idle_and_the_limit() -> None:
+    chip = gnomon.chips("H200").chips[0]
+    for words in ({}, {"rate": 0.5, "requests": 20}, {"rate": None}, {"on": "H200:4", "rate": 50}):
+        report = serve(**words)
+        watts = report.energy_j / report.makespan_s / int(report.inputs["tp"])
+        assert 0.9 * chip["idle_w"] < watts <= chip["tdp_w"]
+    assert serve(rate=None).energy_j / serve(rate=None).makespan_s > serve().energy_j / serve().makespan_s
+
+
+def test_more_load_is_slower() -> None:
+    calm, busy, rushed = (serve(rate=rate, requests=400) for rate in (2, 20, 200))
+    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+        times = [getattr(report, metric)["p50"] for report in (calm, busy, rushed)]
+        assert times == sorted(times)
+    assert calm.output_tokens_per_s < busy.output_tokens_per_s < rushed.output_tokens_per_s
+
+
+def test_better_machines_are_quicker() -> None:
+    base = serve(rate=20).tpot_s["mean"]
+    assert serve(rate=20, on="H100").tpot_s["mean"] > base
+    assert serve(rate=20, dtype="fp8").tpot_s["mean"] < base
+    assert serve(rate=20, on="H200:2").tpot_s["mean"] < base
+
+
+def test_an_idle_engine_serves_one_request_as_predicted() -> None:
+    """A decode alone takes its predicted step; the first token, its prefill and the engine's latencies."""
+    report = serve(rate=None, requests=1, input=1000, output=100)
+    step = gnomon.predict("llama-3.1-8b", on="H200", batch=1, context=1050).time_s.value
+    assert report.tpot_s["mean"] == pytest.approx(step, rel=0.01)
+    prompt = gnomon.predict("llama-3.1-8b", on="H200", phase="prefill", batch=1, tokens=1000).time_s.value
+    assert prompt < report.ttft_s["mean"] < prompt + 0.02
+
+
+def test_all_requests_at_once() -> None:
+    report = serve(rate=None)
+    assert report.run.requests.arrival_s.max() == 0
+    assert "at once" in report.title
+
+
+def test_short_of_memory_some_start_again() -> None:
+    report = serve(rate=None, input=2000, output=500, settings={"gpu_memory_utilization": 0.16, "max_model_len": 4096})
+    assert report.preemptions > 0
+    assert report.peak_kv_blocks <= report.kv_blocks
+    assert report.run.totals.prefill_tokens > report.run.requests.input_tokens.sum()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"requests": 0}, "--requests"),
+        ({"rate": 0}, "--rate"),
+        ({"rate": -1}, "--rate"),
+        ({"input": 0}, "--input"),
+        ({"output": None}, "--output"),
+        ({"seed": -1}, "--seed"),
+        ({"tp": -1}, "tp"),
+        ({"input": 200_000}, "131,?072"),
+        ({"input": 5000, "settings": {"max_model_len": 4096}}, "4,?096"),
+        ({"trace": CHAT, "input": 5}, "--input"),
+        ({"trace": "nowhere.csv"}, "nowhere.csv"),
+    ],
+)
+def test_refusals(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        serve(**words)
+
+
+def test_what_does_not_fit_is_not_served() -> None:
+    with pytest.raises(DoesNotFitError, match="gnomon fit"):
+        serve("llama-3.1-70b")
