@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import uuid
 from pathlib import Path
+
+from gnomon.errors import InputError
 
 
 def home() -> Path:
@@ -19,11 +21,11 @@ def home() -> Path:
 
 def write_text(path: Path, text: str) -> None:
     """All of the file or nothing, whoever else writes."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    partial = path.with_name(f".{path.name[:80]}.{os.getpid()}.{uuid.uuid4().hex[:8]}.partial")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as problem:
+        raise InputError(f"cannot be written: {problem.strerror or problem}", where=str(path)) from None
+    finally:
+        partial.unlink(missing_ok=True)

@@ -192,3 +192,17 @@ def test_a_hundred_thousand_rows_take_two_seconds(tmp_path: Path) -> None:
 def test_table_is_plain_csv() -> None:
     text = table([{"a": 1, "b": "x,y"}, {"a": 2, "c": None}])
     assert list(csv.reader(io.StringIO(text))) == [["a", "b", "c"], ["1", "x,y", ""], ["2", "", ""]]
+
+
+def test_out_is_a_file_like_any_other(tmp_path: Path) -> None:
+    """Written whole, replacing what was there, readable by whom the user's files are."""
+    plain, out = write(tmp_path / "plain.csv", ""), write(tmp_path / "out.csv", "old")
+    gnomon.ops([GEMM], on="H200", out=out)
+    assert out.read_text() == table(price(GEMM, on="H200"))
+    assert out.stat().st_mode == plain.stat().st_mode
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["out.csv", "plain.csv"]
+
+
+def test_out_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        gnomon.ops([GEMM], on="H200", out=tmp_path / "nowhere" / "out.csv")

@@ -22,7 +22,14 @@ STEPS: dict[str, dict[str, Any]] = {
     "chunk": {"model": "llama-3.1-8b", "on": "H100", "phase": "prefill", "batch": 2, "tokens": 512, "context": 4096},
     "many steps": {"model": "llama-3.1-8b", "on": "H200", "phase": "prefill", "batch": 6, "tokens": 5000},
     "experts": {"model": "qwen3-30b-a3b", "on": "H200", "batch": 64, "context": 2000},
-    "eight bits": {"model": "llama-3.1-8b", "on": "H100", "batch": 64, "context": 500, "dtype": "fp8", "kv_dtype": "fp8"},
+    "eight bits": {
+        "model": "llama-3.1-8b",
+        "on": "H100",
+        "batch": 64,
+        "context": 500,
+        "dtype": "fp8",
+        "kv_dtype": "fp8",
+    },
     "four chips": {"model": "llama-3.1-70b", "on": "H100:4", "batch": 16, "context": 1000},
 }
 
@@ -136,7 +143,11 @@ def test_chips_that_are_not_used_change_nothing() -> None:
 
 def test_a_decode_is_the_knot_of_its_curve() -> None:
     """The same step in the table that the simulator reads."""
-    for model, on, batch in (("llama-3.1-8b", "H200", 100), ("qwen3-30b-a3b", "H200", 16), ("llama-3.1-70b", "H100:4", 8)):
+    for model, on, batch in (
+        ("llama-3.1-8b", "H200", 100),
+        ("qwen3-30b-a3b", "H200", 16),
+        ("llama-3.1-70b", "H100:4", 8),
+    ):
         pool = parse_pool(on)
         engine, deployment = deploy(load_model(model), pool, strategy=Strategy(tp=pool.count))
         curve = engine.step_cost(deployment).decode_curve(batch)

@@ -30,7 +30,9 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     assert first.makespan_s != other.makespan_s
 
 
-@pytest.mark.parametrize("words", [{}, {"trace": CHAT}, {"on": "H200:2", "rate": 30}, {"settings": {"max_num_seqs": 8}}])
+@pytest.mark.parametrize(
+    "words", [{}, {"trace": CHAT}, {"on": "H200:2", "rate": 30}, {"settings": {"max_num_seqs": 8}}]
+)
 def test_tokens_are_conserved(words: dict[str, Any]) -> None:
     recorder = Recorder()
     report = serve(**words, record=recorder)

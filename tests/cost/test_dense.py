@@ -33,7 +33,10 @@ def test_a_batch_is_so_many_gemms_at_most() -> None:
 
 
 def test_nothing_to_multiply_takes_no_time() -> None:
-    assert machine().seconds("gemm", "bf16", {name: np.array([x]) for name, x in (("m", 0.0), ("n", 9.0), ("k", 9.0))})[0] == 0
+    assert (
+        machine().seconds("gemm", "bf16", {name: np.array([x]) for name, x in (("m", 0.0), ("n", 9.0), ("k", 9.0))})[0]
+        == 0
+    )
 
 
 EXPERTS = {"hidden": 2048, "inter": 768, "experts": 128, "topk": 8}

@@ -51,7 +51,7 @@ def test_unknown_versions_name_the_known(label: str) -> None:
 
 @pytest.mark.parametrize("label", ["vlm", "", "sglang", "vllm 0.24"])
 def test_unknown_engines_name_the_known(label: str) -> None:
-    with pytest.raises(UnknownNameError, match="unknown engine.*vllm"):
+    with pytest.raises(UnknownNameError, match=r"unknown engine.*vllm"):
         engine(label)
 
 

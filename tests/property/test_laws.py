@@ -33,7 +33,11 @@ formats = st.sampled_from(FORMATS)
 
 @st.composite
 def gemms(draw: st.DrawFn) -> Case:
-    return "gemm", draw(formats), {"m": draw(tokens), "n": draw(wide), "k": draw(wide), "batch": draw(st.integers(1, 4))}
+    return (
+        "gemm",
+        draw(formats),
+        {"m": draw(tokens), "n": draw(wide), "k": draw(wide), "batch": draw(st.integers(1, 4))},
+    )
 
 
 @st.composite
@@ -191,7 +195,11 @@ def test_one_call_for_many_equals_many_calls(kind: str) -> None:
     columns = EXTREMES[kind](SIZES)
     together = seconds(machine(), kind, **columns)
     alone = [
-        float(seconds(machine(), kind, **{name: np.broadcast_to(value, SIZES.shape)[i] for name, value in columns.items()})[0])
+        float(
+            seconds(
+                machine(), kind, **{name: np.broadcast_to(value, SIZES.shape)[i] for name, value in columns.items()}
+            )[0]
+        )
         for i in range(SIZES.size)
     ]
     np.testing.assert_allclose(together, alone, rtol=1e-13)

@@ -100,10 +100,11 @@ def _keep(made: Mapping[str, Any], chip: Chip, profile: str | Path | None) -> Pa
     whole = dict(made) | {"families": {**(shipped or {}).get("families", {}), **made["families"]}}
     profile_from_dict(whole, where="the new profile")
     target = Path(profile) if profile is not None else catalog.user_profiles() / f"{chip.name.lower()}.yaml"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, yaml.safe_dump(whole, sort_keys=False, width=100))
-    except OSError as problem:
-        raise InputError(f"cannot be written: {problem.strerror or problem}", where=str(target)) from None
+    if profile is None:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise InputError(f"cannot be made: {problem.strerror or problem}", where=str(target.parent)) from None
+    write_text(target, yaml.safe_dump(whole, sort_keys=False, width=100))
     profiles.cache_clear()
     return target

@@ -9,6 +9,7 @@ from gnomon.engines import Deployment, Engine
 from gnomon.engines import engine as engine_of
 from gnomon.errors import InputError
 from gnomon.graph.dtypes import width
+from gnomon.graph.lower import check_degrees
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
@@ -27,10 +28,15 @@ def deploy(
     """One replica, with the engine's defaults filled in. Nothing is priced or checked against memory yet."""
     strategy = strategy or Strategy()
     chosen = engine_of(engine if isinstance(engine, str) else engine.label)
+    if strategy.techniques:
+        raise InputError(
+            f"no technique is known yet, and '{strategy.techniques[0]}' is asked for", where="strategy.techniques"
+        )
     dtype = dtype or model.dtype
     kv_dtype = kv_dtype or ("bf16" if width(dtype) < 2 else dtype)
     width(kv_dtype)
     pool.chip.rate(dtype)
+    check_degrees(model, strategy)
     if strategy.ranks > pool.count:
         raise InputError(
             f"{strategy.ranks} chips are needed for one replica and {pool.count} are there",
@@ -63,7 +69,7 @@ def deploy_named(
     """
     found = load_model(model) if isinstance(model, str) else model
     pool = parse_pool(on)
-    strategy = strategy or Strategy(tp=tp or pool.count)
+    strategy = strategy or Strategy(tp=pool.count if tp is None else tp)
     chosen, deployment = deploy(
         found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings
     )

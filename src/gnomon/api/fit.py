@@ -29,10 +29,10 @@ def fit(
         model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, settings=settings
     )
     found = deployment.model
-    check_degrees(found, deployment.strategy)
-    if context is not None and not 1 <= context <= found.max_context:
-        raise InputError(f"{context:,} is not between 1 and {found.max_context:,}", where="--context")
-    wanted = context or int(deployment.settings["max_model_len"])
+    longest = int(deployment.settings["max_model_len"])
+    if context is not None and not 1 <= context <= longest:
+        raise InputError(f"{context:,} is not between 1 and max_model_len {longest:,}", where="--context")
+    wanted = longest if context is None else context
     use = chosen.memory(deployment)
     tokens = max(use.kv_blocks, 0) * int(deployment.settings["block_size"])
     fits = tokens >= wanted

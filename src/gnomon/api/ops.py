@@ -33,25 +33,28 @@ def ops(
 
     `source` is a CSV file or an iterable of mappings. Device time, without launch.
     """
-    pool = parse_pool(on)
+    chip = parse_pool(on).chip
+    pool = Pool(chip=chip, count=chip.scaleup_size, per_node=chip.scaleup_size)
     if isinstance(source, (str, Path)):
-        name, rows = str(source), _read(Path(source))
+        name = str(source)
+        columns, rows = _read(Path(source))
     else:
-        name, rows = "row", [dict(row) for row in source]
+        name, columns, rows = "row", [], [dict(row) for row in source]
     groups: dict[tuple[str, str], list[int]] = {}
     for index, row in enumerate(rows):
-        groups.setdefault((_kind(name, index, row), _dtype(name, index, row, pool)), []).append(index)
+        kind = _kind(name, index, row)
+        groups.setdefault((kind, _dtype(name, index, row, kind, pool)), []).append(index)
     for (kind, dtype), members in groups.items():
         _price(pool, kind, dtype, [rows[i] for i in members], [_place(name, i) for i in members])
     if out is not None:
-        write_text(Path(out), table(rows))
+        write_text(Path(out), table(rows, [*columns, *ADDED]))
     return rows
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV."""
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
+    """Rows as CSV; `columns` are there even where no row is."""
     file = io.StringIO()
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = list(dict.fromkeys([name for row in rows for name in row] or columns))
     writer = csv.DictWriter(file, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -62,11 +65,11 @@ def _place(name: str, index: int) -> str:
     return f"{name} line {index + 2}" if name != "row" else f"row {index}"
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def _read(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise InputError("is larger than 512 MiB", where=str(path))
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
             columns = list(reader.fieldnames or ())
             rows = list(reader)
@@ -80,7 +83,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     for index, row in enumerate(rows):
         if None in row:
             raise InputError("has more fields than the header", where=_place(str(path), index))
-    return rows
+    return columns, rows
 
 
 def _kind(name: str, index: int, row: Mapping[str, Any]) -> str:
@@ -94,12 +97,12 @@ def _kind(name: str, index: int, row: Mapping[str, Any]) -> str:
 _SPELLED = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 
 
-def _dtype(name: str, index: int, row: Mapping[str, Any], pool: Pool) -> str:
+def _dtype(name: str, index: int, row: Mapping[str, Any], kind: str, pool: Pool) -> str:
     given = str(row.get("dtype") or "").strip().lower()
     dtype = _SPELLED.get(given, given)
     try:
         width(dtype)
-        if row["op"] in ("gemm", "moe"):
+        if kind in ("gemm", "moe"):
             pool.chip.rate(dtype)
     except InputError as problem:
         raise InputError(problem.message, where=f"{_place(name, index)}, column dtype", hint=problem.hint) from None
@@ -110,17 +113,21 @@ def _price(pool: Pool, kind: str, dtype: str, rows: list[dict[str, Any]], places
     machine = Machine(pool, profile_for(pool.chip))
     columns = {name: _numbers(name, rows, places) for name in COLUMNS[kind]}
     if kind == "gemm":
-        columns["batch"] = _numbers("batch", [{"batch": row.get("batch") or 1} for row in rows], places)
+        given = [{"batch": 1 if row.get("batch") in (None, "") else row["batch"]} for row in rows]
+        columns["batch"] = _numbers("batch", given, places)
     _check(kind, columns, places)
     shape = shape_of(kind, columns)
     family = machine.evidence(kind, dtype)
-    if kind in COLUMNS and "ranks" in columns:
+    if "ranks" in columns:
         seconds = np.zeros(len(rows))
         for ranks in np.unique(columns["ranks"]):
             same = columns["ranks"] == ranks
             seconds[same] = machine.seconds(kind, dtype, {name: values[same] for name, values in shape.items()})
     else:
         seconds = machine.seconds(kind, dtype, shape)
+    bad = np.flatnonzero(~np.isfinite(seconds))
+    if bad.size:
+        raise InputError("is too large to price", where=places[int(bad[0])])
     spread = 1.645 * family.spread
     for row, value in zip(rows, (seconds * 1e6).tolist(), strict=True):
         row["time_us"] = round(value, 4)
@@ -134,12 +141,14 @@ def _numbers(name: str, rows: Sequence[Mapping[str, Any]], places: Sequence[str]
         text = row.get(name)
         try:
             values[i] = float(text if text is not None else "")
-        except ValueError:
+        except (TypeError, ValueError):
             found = "is missing" if text in (None, "") else f"'{text}' is not a number"
             raise InputError(found, where=f"{places[i]}, column {name}") from None
         least = 0.0 if name in _WHERE_ZERO else 1.0
-        if not (math.isfinite(values[i]) and values[i] >= least):
-            raise InputError(f"'{text}' is not a number of at least {least:g}", where=f"{places[i]}, column {name}")
+        whole = name in _WHERE_ZERO or values[i] == math.floor(values[i]) if math.isfinite(values[i]) else False
+        if not whole or values[i] < least:
+            what = "number" if name in _WHERE_ZERO else "whole number"
+            raise InputError(f"'{text}' is not a {what} of at least {least:g}", where=f"{places[i]}, column {name}")
     return values
 
 

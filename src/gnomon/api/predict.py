@@ -44,7 +44,8 @@ def predict(
     `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache.
     """
     work = _work(phase, batch, tokens, context)
-    degrees = Strategy(tp=tp or 1, pp=pp, ep=ep, cp=cp, dp=dp) if tp or max(pp, ep, cp, dp) > 1 else None
+    given = tp is not None or (pp, ep, cp, dp) != (1, 1, 1, 1)
+    degrees = Strategy(tp=1 if tp is None else tp, pp=pp, ep=ep, cp=cp, dp=dp) if given else None
     chosen, deployment, words = deploy_named(
         model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, strategy=degrees, settings=settings
     )
@@ -59,7 +60,11 @@ def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
     """New tokens a sequence, once the numbers make sense."""
     if phase not in PHASES:
         raise unknown_name("phase", phase, PHASES)
-    for flag, value, least in (("--batch", batch, 1), ("--context", context, 0), ("--tokens", tokens or 1, 1)):
+    for flag, value, least in (
+        ("--batch", batch, 1),
+        ("--context", context, 0),
+        ("--tokens", 1 if tokens is None else tokens, 1),
+    ):
         if value < least:
             raise InputError(f"{value} is below {least}", where=flag)
     if phase == "decode":
@@ -92,9 +97,9 @@ def _prefill_steps(batch: int, tokens: int, context: int, budget: int) -> Batch:
 def _check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int, context: int) -> None:
     settings = deployment.settings
     longest = context + tokens
-    if longest > deployment.model.max_context:
+    if longest > settings["max_model_len"]:
         raise InputError(
-            f"{longest:,} tokens are more than the {deployment.model.max_context:,} of {deployment.model.name}",
+            f"{longest:,} tokens are more than the {settings['max_model_len']:,} a sequence may have",
             where="--context",
         )
     if batch > settings["max_num_seqs"]:
@@ -163,8 +168,12 @@ def _line(machine: Machine, op: Op, padded: Batch, steps: Batch) -> OperatorTime
 
 def _engine_line(device: Estimate, parts: StepParts) -> OperatorTime:
     """The engine's own share: the gaps between steps, and what the host needs beyond the device."""
-    waits = device.map(lambda s: np.maximum(parts.host_s - s - parts.gap_s, 0.0) + parts.gap_s)
-    share = Estimate(waits.value, waits.draws, Provenance.FITTED, parts.source)
+
+    def own(seconds: Any, factor: Any) -> Any:
+        return np.maximum(parts.host_s * factor - seconds, parts.gap_s * factor)
+
+    value, draws = float(own(device.value, 1.0)), np.asarray(own(device.draws, parts.factors))
+    share = Estimate(value, draws, Provenance.FITTED, parts.source)
     return OperatorTime(op="engine", kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from gnomon.spec import Estimate, Goal, Plan
 
 
 def _plain(value: Any) -> Any:
-    """Estimates, plans and nested containers as plain JSON values."""
+    """Estimates, plans and nested containers as plain JSON values; what is not a number becomes null."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if isinstance(value, Goal):
@@ -19,7 +20,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return value.item() if hasattr(value, "item") else value
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Result:

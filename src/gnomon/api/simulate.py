@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gnomon.api.bands import bands
 from gnomon.api.deploy import deploy_named, title_of
 from gnomon.api.energy import energy_j
 from gnomon.api.results import ServingReport
@@ -74,6 +75,7 @@ def report(engine: Engine, deployment: Deployment, run: ServingRun, inputs: Mapp
         kv_blocks=engine.limits(deployment).kv_blocks,
         peak_kv_blocks=run.peak_kv_blocks,
         inputs=inputs,
+        bands=bands(engine, deployment, run),
         run=run,
     )
 

@@ -90,14 +90,17 @@ def read_measured(path: Path) -> Measured:
     data = read_json(path, limit=64 * 1024**2)
     if data.get("schema") != SCHEMA:
         raise InputError(f"schema is '{data.get('schema')}', not '{SCHEMA}'", where=str(path))
-    return Measured(
-        plan=plan_from_dict(data["plan"], where=str(path)),
-        date=data["date"],
-        versions=data["versions"],
-        settings=data["settings"],
-        loads=tuple(_load_from_dict(load) for load in data["loads"]),
-        probes=tuple(data.get("probes", ())),
-    )
+    try:
+        return Measured(
+            plan=plan_from_dict(data["plan"], where=str(path)),
+            date=str(data["date"]),
+            versions=dict(data["versions"]),
+            settings={"kv_blocks": int(data["settings"]["kv_blocks"]), **data["settings"]},
+            loads=tuple(_load_from_dict(load) for load in data["loads"]),
+            probes=tuple(dict(probe) for probe in data.get("probes", ())),
+        )
+    except (KeyError, TypeError, ValueError) as problem:
+        raise InputError(f"is not a whole measurement ({problem})", where=str(path)) from None
 
 
 def _load_from_dict(data: Mapping[str, Any]) -> Load:

@@ -48,7 +48,9 @@ def fit_overheads(rows: Rows, priced: Priced) -> dict[str, float]:
     waits = [row["scheduled_s"] for row in prompts if "scheduled_s" in row]
     leaves = [row["egress_s"] for row in rows if row["kind"] == "frontend"]
     figures |= {"ingress_us": float(np.quantile(waits, 0.25)) * 1e6, "egress_us": float(np.median(leaves)) * 1e6}
-    return figures | _fit_launch(prompts, priced, figures)
+    figures |= _fit_launch(prompts, priced, figures)
+    errors = _launch_errors(prompts, priced, figures, "time_s")
+    return figures | {"spread": float(np.sqrt(np.mean(errors**2)))}
 
 
 def _fit_decode(rows: Rows, priced: Priced) -> dict[str, float]:
@@ -70,19 +72,18 @@ def _fit_decode(rows: Rows, priced: Priced) -> dict[str, float]:
 
 def _fit_launch(rows: Rows, priced: Priced, known: Mapping[str, float]) -> dict[str, float]:
     """From the quickest of the repeated prompts: slower ones met other work of the host."""
-    measured = np.array([row["least_s"] for row in rows])
+    return fit(lambda c: _launch_errors(rows, priced, {**known, **c}, "least_s"), LAUNCH, rounds=30)
 
-    def residual(c: Mapping[str, float]) -> Floats:
-        ours = []
-        for row in rows:
-            cost, limits, layers = priced[row["model"]]
-            whole = with_overheads(cost, layers, {**known, **c})
-            held = with_latencies(limits, {**known, **c})
-            alone = Requests(np.zeros(1), np.array([row["tokens"]]), np.ones(1, np.int64))
-            ours.append(float(simulate(alone, whole, held).ttft_s[0]))
-        return np.asarray(np.log(np.array(ours) / measured))
 
-    return fit(residual, LAUNCH, rounds=30)
+def _launch_errors(rows: Rows, priced: Priced, c: Mapping[str, float], column: str) -> Floats:
+    """log(simulated / measured) of the time to the first token of prompts on an idle engine."""
+    ours = []
+    for row in rows:
+        cost, limits, layers = priced[row["model"]]
+        alone = Requests(np.zeros(1), np.array([row["tokens"]]), np.ones(1, np.int64))
+        run = simulate(alone, with_overheads(cost, layers, c), with_latencies(limits, c))
+        ours.append(float(run.ttft_s[0]))
+    return np.asarray(np.log(np.array(ours) / np.array([row[column] for row in rows])))
 
 
 NOTHING = dict.fromkeys([*DECODE, *LAUNCH], 0.0)

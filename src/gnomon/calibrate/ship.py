@@ -40,7 +40,8 @@ def overheads(folder: Path) -> dict[str, Any]:
     figures = {}
     for kind in ("dense", "moe"):
         rows = [row for row in data["rows"] if row["kind"] == "frontend" or kinds[row["model"]] == kind]
-        figures[kind] = {name: round(value, 1) for name, value in fit_overheads(rows, priced).items()}
+        found = fit_overheads(rows, priced)
+        figures[kind] = {name: round(value, 1 if name.endswith("_us") else 4) for name, value in found.items()}
     return {
         "schema": "gnomon.overheads/1",
         "engine": data["engine"],

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gnomon.cost.step import StepCost
 from gnomon.graph import Graph
 from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits, Strategy
@@ -41,6 +44,8 @@ class StepParts:
     padded: Batch
     gap_s: float
     host_s: float
+    factors: NDArray[np.float64]
+    """What each draw multiplies the engine's own times by."""
     source: str
 
 

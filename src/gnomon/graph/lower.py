@@ -31,13 +31,15 @@ def check_degrees(model: Model, strategy: Strategy) -> None:
 def _obstacle(model: Model, tp: int) -> str:
     """What keeps the model from being cut into `tp` equal parts; empty where nothing does."""
     for block in model.blocks:
-        heads, kv_heads, inner = block.mixer.heads, block.mixer.kv_heads, block.ffn.inner
+        heads, kv_heads = block.mixer.heads, block.mixer.kv_heads
+        widths = [block.ffn.inner, getattr(block.ffn, "shared_inner", 0)]
         if heads % tp:
             return f"{model.name} has {heads} attention heads, which {tp} does not divide"
         if kv_heads % tp and tp % kv_heads:
             return f"{model.name} has {kv_heads} key-value heads, which neither divide by {tp} nor divide it"
-        if inner % tp:
-            return f"{model.name} has a feed-forward width of {inner}, which {tp} does not divide"
+        for inner in widths:
+            if inner % tp:
+                return f"{model.name} has a feed-forward width of {inner}, which {tp} does not divide"
     return ""
 
 

@@ -60,7 +60,7 @@ def _equal(load: ServingLoad) -> Requests:
 def _repeated(base: Requests, count: int) -> Requests:
     """The first `count`; a repetition starts one mean gap after the last arrival before it."""
     if count <= len(base):
-        return Requests(base.arrival_s[:count], base.input_tokens[:count], base.output_tokens[:count], base.name)
+        return base.first(count)
     index = np.arange(count)
     lap, place = index // len(base), index % len(base)
     span = float(base.arrival_s[-1] - base.arrival_s[0])

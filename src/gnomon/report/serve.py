@@ -23,11 +23,16 @@ def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
     requests, span = int(payload["requests"]), float(payload["makespan_s"])
     figures = [
         style.strong(f"{digits(float(payload['output_tokens_per_s']))} output tokens/s"),
-        f"TTFT p90 {_seconds(payload['ttft_s'].get('p90'))}",
-        f"TPOT p90 {_seconds(payload['tpot_s'].get('p90'))}",
+        f"TTFT p90 {_seconds(payload['ttft_s'].get('p90'))}{_band(payload, 'ttft_s')}",
+        f"TPOT p90 {_seconds(payload['tpot_s'].get('p90'))}{_band(payload, 'tpot_s')}",
         f"{format_money(payload['usd_per_mtok'])}/Mtok",
     ]
     return [f"  {'      '.join(figures)}", f"  {plural(requests, 'request')} in {format_duration(span)}"]
+
+
+def _band(payload: Mapping[str, Any], metric: str) -> str:
+    low, high = payload.get("bands", {}).get(metric, {}).get("p90") or (None, None)
+    return f" ({_seconds(low)} to {_seconds(high)})" if low is not None and low == low else ""
 
 
 def _times(payload: Mapping[str, Any], style: Style) -> list[str]:

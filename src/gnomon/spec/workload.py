@@ -85,6 +85,10 @@ class Requests:
     def __len__(self) -> int:
         return int(self.arrival_s.size)
 
+    def first(self, count: int) -> Requests:
+        """The first of them."""
+        return Requests(self.arrival_s[:count], self.input_tokens[:count], self.output_tokens[:count], self.name)
+
     @property
     def rate_per_s(self) -> float:
         span = float(self.arrival_s[-1] - self.arrival_s[0]) if len(self) > 1 else 0.0

@@ -50,7 +50,7 @@ def save(kind: str, payload: Mapping[str, Any]) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / f"{now:020d}.{id}.json", json.dumps(record))
         _tidy(folder, id)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, InputError) as error:
         _warn(f"warning: this run was not kept in the history: {error}")
     return id
 

@@ -86,13 +86,14 @@ class Vllm:
 
     def step_cost(self, deployment: Deployment, draw: int | None = None) -> TableStepCost:
         machine, graph, settings = self.machine(deployment), self.graph(deployment), deployment.settings
-        factors = {}
+        extra, factors = overheads(deployment.model), {}
         if draw is not None:
+            extra = extra.drawn(draw)
             factors = {op.name: float(machine.factors(op.name, op.kind, priced_dtype(op))[draw]) for op in graph.ops}
         return TableStepCost(
             graph=graph,
             machine=machine,
-            host=_host(overheads(deployment.model), deployment.model, tuple(captured_sizes(settings))),
+            host=_host(extra, deployment.model, tuple(captured_sizes(settings))),
             max_context=settings["max_model_len"],
             max_tokens=settings["max_num_batched_tokens"],
             max_sequences=settings["max_num_seqs"],
@@ -111,6 +112,7 @@ class Vllm:
             padded=replace(batch, prefill_tokens=batch.prefill_tokens + padded - tokens),
             gap_s=float(np.sum(extra.gap_s + extra.gap_sequence_s * sequences)),
             host_s=float(host.sum()),
+            factors=extra.factors(),
             source=extra.source,
         )
 

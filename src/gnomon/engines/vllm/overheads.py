@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gnomon.spec import Model
+from gnomon.spec.estimate import DRAWS
 
 FILE = Path(__file__).parent / "overheads.yaml"
 
@@ -31,7 +36,20 @@ class Overheads:
     ingress_s: float
     egress_s: float
     idle_start_s: float
+    spread: float
+    """Standard deviation of the logarithm of a first token's time, simulated over measured."""
     source: str
+
+    def drawn(self, draw: int) -> Overheads:
+        """All of it slower or quicker by one draw of the spread."""
+        factor = float(self.factors()[draw])
+        times = {name: getattr(self, name) * factor for name in self.__dataclass_fields__ if name.endswith("_s")}
+        return replace(self, **times)
+
+    def factors(self) -> NDArray[np.float64]:
+        """What each draw multiplies the engine's own times by."""
+        draws = np.random.default_rng(zlib.crc32(self.source.encode())).standard_normal(DRAWS)
+        return np.asarray(np.exp(self.spread * draws))
 
     def gap(self, sequences: int) -> float:
         return self.gap_s + self.gap_sequence_s * sequences
@@ -59,5 +77,5 @@ def overheads(model: Model) -> Overheads:
     """Figures for a model: mixtures of experts run on vLLM's first model runner, dense models on its second."""
     table = _table()
     figures = table["figures"]["moe" if model.is_moe else "dense"]
-    seconds = {name.removesuffix("_us") + "_s": value * 1e-6 for name, value in figures.items()}
-    return Overheads(**seconds, source=f"vLLM {table['version']}, {table['date']}")
+    seconds = {n.removesuffix("_us") + "_s": value * 1e-6 for n, value in figures.items() if n.endswith("_us")}
+    return Overheads(**seconds, spread=figures["spread"], source=f"vLLM {table['version']}, {table['date']}")
