@@ -183,6 +183,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "odd degree": ({"on": "H200:3"}, "tp.*nearest.*2"),
     "more than there are": ({"on": "H200:2", "tp": 4}, "--on: 4 .*H200-SXM-141GB:4"),
     "pipeline": ({"on": "H200:2", "pp": 2}, "pp"),
+    "data parallel": ({"on": "H200:2", "dp": 2}, "dp"),
     "no degree": ({"tp": 0}, "tp"),
     "negative degree": ({"tp": -1}, "tp"),
     "negative pipeline": ({"pp": -1, "on": "H200:2"}, "pp"),

@@ -64,6 +64,22 @@ def test_json() -> None:
     assert "run" not in answer
 
 
+def test_bands_hold_their_figures() -> None:
+    report = serve(rate=20)
+    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+        for statistic, value in getattr(report, metric).items():
+            low, high = report.bands[metric][statistic]
+            assert 0 < low <= value <= high
+            assert 1.01 < high / low < 2
+    assert report.bands == serve(rate=20).bands
+
+
+def test_single_tokens_have_no_time_between_them() -> None:
+    answer = json.loads(json.dumps(serve(output=1).to_dict(), allow_nan=False))
+    assert set(answer["tpot_s"].values()) == {None}
+    assert answer["ttft_s"]["p50"] == answer["e2e_s"]["p50"] > 0
+
+
 def test_figures_follow_from_the_run() -> None:
     report = serve()
     run = report.run
@@ -77,11 +93,12 @@ def test_figures_follow_from_the_run() -> None:
 
 def test_energy_lies_between_idle_and_the_limit() -> None:
     chip = gnomon.chips("H200").chips[0]
-    for words in ({}, {"rate": 0.5, "requests": 20}, {"rate": None}, {"on": "H200:4", "rate": 50}):
+    watts = []
+    for words in ({"rate": 0.5, "requests": 20}, {"rate": None}, {"on": "H200:4", "rate": 50}):
         report = serve(**words)
-        watts = report.energy_j / report.makespan_s / int(report.inputs["tp"])
-        assert 0.9 * chip["idle_w"] < watts <= chip["tdp_w"]
-    assert serve(rate=None).energy_j / serve(rate=None).makespan_s > serve().energy_j / serve().makespan_s
+        watts.append(report.energy_j / report.makespan_s / int(report.inputs["tp"]))
+    assert all(0.9 * chip["idle_w"] < each <= chip["tdp_w"] for each in watts)
+    assert watts[0] < watts[1]
 
 
 def test_more_load_is_slower() -> None:

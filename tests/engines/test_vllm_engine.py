@@ -60,11 +60,10 @@ def test_unknown_settings_name_the_nearest() -> None:
         deployed(max_num_sequences=3)
 
 
-@pytest.mark.parametrize("degree", ["pp", "ep", "cp"])
+@pytest.mark.parametrize("degree", ["pp", "ep", "cp", "dp"])
 def test_degrees_without_a_price_are_refused(degree: str) -> None:
-    chosen, deployment = deployed(strategy=Strategy(**{degree: 2}))
-    with pytest.raises(InputError, match=f"{degree} 2") as caught:
-        chosen.graph(deployment)
+    with pytest.raises(InputError, match=f"{degree}: 2") as caught:
+        deployed(strategy=Strategy(**{degree: 2}))
     assert caught.value.where.lstrip("-") == degree
 
 

@@ -144,11 +144,12 @@ def test_odd_names_in_kubernetes(name: str, tmp_path: Path) -> None:
     assert "$$(" in argument or "$(" not in argument
 
 
-def test_a_name_that_reads_as_an_option_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_reads_as_an_option_stays_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     custom_model(tmp_path / "--trust-remote-code")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="cannot be a model's name"):
-        export(a_plan(model=str(Path("--trust-remote-code"))))
+    words = export(a_plan(model=str(Path("--trust-remote-code")))).command.split()
+    assert "--trust-remote-code" not in words
+    assert words[2] == str(tmp_path / "--trust-remote-code")
 
 
 def test_control_characters_are_refused(tmp_path: Path) -> None:

@@ -8,14 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import gnomon
+from gnomon.api.bands import bands
+from gnomon.api.deploy import deploy
 from gnomon.api.results import Verified
 from gnomon.api.verify import Measured, compare, read_measured
+from gnomon.load import model as load_model
+from gnomon.load import parse_pool
+from gnomon.sim.serving import simulate
 
 FOLDER = Path(__file__).parents[2] / "measurements/h200-2026-11-15"
 MODELS = ("llama-3.1-8b", "qwen3-30b-a3b")
 LEAST_REQUESTS = 500
 TPOT, TTFT, BLOCKS, DECODE_ALONE = 0.08, 0.15, 0.05, 0.06
 """Errors of the medians of time per token and time to first token, of the KV blocks, and of even decode batches."""
+COVERED, WIDTH = 0.8, 0.45
+"""Of what was measured, the share that 90% bands must hold, and how wide they may be to do so (high over low, less
+one). Few figures, several of one run: the share may fall a little short of 90%."""
 
 
 @cache
@@ -62,3 +71,35 @@ def test_even_decode_batches(model: str) -> None:
     found = list(errors(model, "decode alone").values())
     assert len(found) >= 20
     assert np.mean(np.abs(found)) <= DECODE_ALONE
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_bands_of_steps_hold_what_was_measured(model: str) -> None:
+    inside, widths = [], []
+    for probe in measured(model).probes:
+        if probe["kind"] == "decode":
+            step = gnomon.predict(model, on="H200", batch=probe["sequences"], context=int(probe["context"])).time_s
+            inside.append(step.low <= probe["time_s"] <= step.high)
+            widths.append(step.high / step.low - 1)
+    assert np.mean(inside) >= COVERED
+    assert np.mean(widths) <= WIDTH
+
+
+def test_bands_under_load_hold_what_was_measured() -> None:
+    outside, widths = [], []
+    for model in MODELS:
+        plan = measured(model).plan
+        engine, deployment = deploy(load_model(model), parse_pool("H200"), engine=plan.engine)
+        for load in measured(model).loads:
+            run = simulate(load.requests, engine.step_cost(deployment), engine.limits(deployment))
+            found = bands(engine, deployment, run)
+            for metric, part in (("ttft_s", "ttft"), ("tpot_s", "decode")):
+                for statistic, level in (("p50", 0.5), ("p90", 0.9)):
+                    (low, high), truth = found[metric][statistic], float(np.nanquantile(load.times[part], level))
+                    widths.append(high / low - 1)
+                    if not low <= truth <= high:
+                        outside.append(
+                            f"{model} {load.rate_per_s}/s {metric} {statistic}: {truth:.4f} {low:.4f}-{high:.4f}"
+                        )
+    assert np.mean(widths) <= WIDTH
+    assert len(outside) <= (1 - COVERED) * len(widths), outside

@@ -104,7 +104,7 @@ def test_a_growing_queue_is_seen_though_the_run_ends(share: float, grows: bool, 
     served = len(full) / simulate(full, Cost(), within).makespan_s
     requests = load(seed, share * served, 4000, spread=0.3)
     run = simulate(requests, Cost(), within)
-    assert backlog_grows(requests.arrival_s, run.finish_s) is grows
+    assert backlog_grows(requests.arrival_s, run.first_token_s, run.finish_s) is grows
 
 
 def test_one_token_answers_have_no_time_per_token() -> None:

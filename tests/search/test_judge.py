@@ -42,23 +42,31 @@ def test_unknown_times_have_no_say() -> None:
 def test_a_queue_that_only_fills_does_not_grow(service_s: float) -> None:
     """Infinitely many servers: the number in the system settles after one service time."""
     arrival = np.cumsum(np.random.default_rng(0).exponential(0.1, 4000))
-    assert not backlog_grows(arrival, arrival + service_s)
+    assert not backlog_grows(arrival, arrival, arrival + service_s)
 
 
 def test_one_server_beyond_its_limit_grows() -> None:
     arrival = np.cumsum(np.random.default_rng(0).exponential(1.0, 2000))
     slow, quick = np.arange(1, 2001) * 1.08, np.arange(1, 2001) * 0.6
-    assert backlog_grows(arrival, np.maximum(arrival + 1.08, slow))
-    assert not backlog_grows(arrival, np.maximum(arrival + 0.6, quick))
+    for finish, service_s, grows in ((slow, 1.08, True), (quick, 0.6, False)):
+        ends = np.maximum(arrival + service_s, finish)
+        assert backlog_grows(arrival, ends - service_s, ends) is grows
+
+
+def test_a_batch_that_still_fills_does_not_grow() -> None:
+    """A full batch serves slowly: what came in while it was empty says nothing of how long that takes."""
+    arrival = np.arange(500) / 28
+    service_s = np.linspace(2, 8, 500)
+    assert not backlog_grows(arrival, arrival + 0.1, arrival + 0.1 + service_s)
 
 
 def test_a_trace_with_a_late_peak_is_left_to_its_goals() -> None:
     arrival = np.concatenate([np.linspace(0, 900, 900), np.linspace(900, 1000, 1100)])
-    assert not backlog_grows(arrival, arrival + np.linspace(1, 60, 2000))
+    assert not backlog_grows(arrival, arrival, arrival + np.linspace(1, 60, 2000))
 
 
 def test_few_requests_prove_nothing() -> None:
-    assert not backlog_grows(np.arange(20.0), np.arange(20.0) + 100)
+    assert not backlog_grows(np.arange(20.0), np.arange(20.0), np.arange(20.0) + 100)
 
 
 LIMITS = ServingLimits(kv_blocks=1000, max_sequences=64, max_step_tokens=2048, max_context=4096)

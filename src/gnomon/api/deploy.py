@@ -37,19 +37,23 @@ def deploy(
     width(kv_dtype)
     pool.chip.rate(dtype)
     check_degrees(model, strategy)
+    given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
+    deployment = Deployment(
+        model=model,
+        pool=pool,
+        strategy=strategy,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        settings=chosen.settings(given, model, pool),
+    )
+    chosen.check(deployment)
     if strategy.ranks > pool.count:
         raise InputError(
             f"{strategy.ranks} chips are needed for one replica and {pool.count} are there",
             where="--on",
             hint=f"Use --on {pool.chip.name}:{strategy.ranks}, or lower the parallel degrees.",
         )
-    given = dict(settings or {})
-    if not isinstance(engine, str):
-        given = dict(engine.settings) | given
-    filled = chosen.settings(given, model, pool)
-    return chosen, Deployment(
-        model=model, pool=pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, settings=filled
-    )
+    return chosen, deployment
 
 
 def deploy_named(

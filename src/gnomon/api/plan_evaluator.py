@@ -135,7 +135,7 @@ class ServingEvaluator:
             plan=plan,
             rate_per_s=rate_per_s,
             values_s={goal.name: by_metric[goal.metric][goal.statistic] for goal in self._goals},
-            grows=not partial and any(backlog_grows(run.requests.arrival_s, run.finish_s) for run in runs),
+            grows=not partial and any(_falls_behind(run) for run in runs),
             load_share=plan.load_share(rate_per_s, self.bounds(plan.family)),
             e2e_s=figures.e2e_s["mean"],
             wh_per_mtok=joules / 3600 / tokens * 1e6,
@@ -162,3 +162,7 @@ def _pooled(runs: list[ServingRun], metric: str) -> Floats:
 
 def _statistics(values: Floats) -> dict[str, float]:
     return {name: statistic(values, name) for name in STATISTICS}
+
+
+def _falls_behind(run: ServingRun) -> bool:
+    return backlog_grows(run.requests.arrival_s, run.first_token_s, run.finish_s)

@@ -125,7 +125,7 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     flops, moved = sum(line.flops for line in lines), sum(line.bytes for line in lines)
     power = machine.profile.power
     lines.sort(key=lambda line: -line.time_s.value)
-    bound, share = _bound(lines, total.value)
+    bound, share = ("host", 1.0) if parts.host_s >= total.value * (1 - 1e-9) else _bound(lines, total.value)
     return Prediction(
         title=_title(engine, deployment, inputs, steps.size),
         time_s=total,

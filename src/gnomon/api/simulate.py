@@ -57,7 +57,7 @@ def report(engine: Engine, deployment: Deployment, run: ServingRun, inputs: Mapp
     cost = run.makespan_s / 3600 * ranks * chip.price_usd_h
     made = int(run.requests.output_tokens.sum())
     return ServingReport(
-        title=f"{title_of(engine, deployment)}: {_stream(run.requests)}",
+        title=f"{title_of(engine, deployment)}: {_stream(run.requests, inputs.get('rate'))}",
         requests=len(run.requests),
         makespan_s=run.makespan_s,
         ttft_s=run.statistics("ttft"),
@@ -80,7 +80,7 @@ def report(engine: Engine, deployment: Deployment, run: ServingRun, inputs: Mapp
     )
 
 
-def _stream(requests: Requests) -> str:
-    rate = requests.rate_per_s
+def _stream(requests: Requests, asked: float | None) -> str:
+    rate = requests.rate_per_s if asked is None else asked
     pace = "all at once" if rate == float("inf") else f"at {rate:.3g} a second"
     return f"{len(requests):,} requests {pace}"

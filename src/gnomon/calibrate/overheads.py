@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.calibrate.engine import beside_requests
 from gnomon.calibrate.least_squares import fit
 from gnomon.cost.compiled import HostCost, TableStepCost
 from gnomon.errors import CalibrationError
@@ -49,8 +50,18 @@ def fit_overheads(rows: Rows, priced: Priced) -> dict[str, float]:
     leaves = [row["egress_s"] for row in rows if row["kind"] == "frontend"]
     figures |= {"ingress_us": float(np.quantile(waits, 0.25)) * 1e6, "egress_us": float(np.median(leaves)) * 1e6}
     figures |= _fit_launch(prompts, priced, figures)
-    errors = _launch_errors(prompts, priced, figures, "time_s")
-    return figures | {"spread": float(np.sqrt(np.mean(errors**2)))}
+    return figures | {"spread": _spread(rows, priced, figures)}
+
+
+def _spread(rows: Rows, priced: Priced, figures: Mapping[str, float]) -> float:
+    """How far first tokens are off: on the machines of the fit and on another, on an idle engine and beside decodes.
+
+    The other machine has no say in the fit: it met one model only, so that its speed would pass for that of layers.
+    """
+    alone = [row for row in rows if row["kind"] in ("prompt", "prompt_again")]
+    beside = [row for row in rows if row["kind"] == "beside"]
+    errors = _launch_errors(alone, priced, figures, "time_s"), _launch_errors(beside, priced, figures, "ttft_s")
+    return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
 
 
 def _fit_decode(rows: Rows, priced: Priced) -> dict[str, float]:
@@ -76,14 +87,21 @@ def _fit_launch(rows: Rows, priced: Priced, known: Mapping[str, float]) -> dict[
 
 
 def _launch_errors(rows: Rows, priced: Priced, c: Mapping[str, float], column: str) -> Floats:
-    """log(simulated / measured) of the time to the first token of prompts on an idle engine."""
+    """log(simulated / measured) of the time to the first token of prompts, on an idle engine or beside decodes."""
     ours = []
     for row in rows:
         cost, limits, layers = priced[row["model"]]
-        alone = Requests(np.zeros(1), np.array([row["tokens"]]), np.ones(1, np.int64))
-        run = simulate(alone, with_overheads(cost, layers, c), with_latencies(limits, c))
-        ours.append(float(run.ttft_s[0]))
+        stream, timed = _requests(row)
+        run = simulate(stream, with_overheads(cost, layers, c), with_latencies(limits, c))
+        ours.append(float(np.median(run.ttft_s[timed])))
     return np.asarray(np.log(np.array(ours) / np.array([row[column] for row in rows])))
+
+
+def _requests(row: Mapping[str, Any]) -> tuple[Requests, slice]:
+    """The requests a row was measured with, and those whose first token it timed."""
+    if row["kind"].startswith("prompt"):
+        return Requests(np.zeros(1), np.array([row["tokens"]]), np.ones(1, np.int64)), slice(0, 1)
+    return beside_requests(row["sequences"], row["tokens"]), slice(row["sequences"], None)
 
 
 NOTHING = dict.fromkeys([*DECODE, *LAUNCH], 0.0)

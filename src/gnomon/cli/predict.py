@@ -16,7 +16,7 @@ def add(app: typer.Typer) -> None:
 def predict(
     model: flags.Model,
     on: flags.On,
-    phase: Annotated[str, typer.Option("--phase", metavar="PHASE", help="prefill, decode or train.")] = "decode",
+    phase: Annotated[str, typer.Option("--phase", metavar="PHASE", help="prefill or decode.")] = "decode",
     batch: Annotated[
         int, typer.Option("--batch", parser=flags.whole("--batch"), metavar="B", help="Sequences in the step.")
     ] = 1,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnomon.spec import Link
+from gnomon.spec import Link, Pool
 from gnomon.spec.workload import Floats
 
 RING_EFFICIENCY = 0.76
@@ -23,8 +23,20 @@ LAUNCH_S = 3.4e-6
 PASSES = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0, "send_recv": 1.0}
 
 
-def seconds(op: str, payload: Floats, ranks: int, link: Link) -> Floats:
-    """Seconds of a collective over `payload` bytes, as nccl-tests counts them."""
+def seconds(op: str, payload: Floats, ranks: int, pool: Pool) -> Floats:
+    """Seconds of a collective over `payload` bytes, as nccl-tests counts them.
+
+    Across nodes every chip carries its share of the node's part over its own adapter, once the node is done.
+    """
+    if ranks <= pool.per_node or op == "send_recv":
+        return one_level(op, payload, ranks, pool.link_of(ranks))
+    nodes = -(-ranks // pool.per_node)
+    inside = one_level(op, payload, pool.per_node, pool.chip.scaleup)
+    return inside + one_level(op, payload / pool.per_node, nodes, pool.chip.scaleout)
+
+
+def one_level(op: str, payload: Floats, ranks: int, link: Link) -> Floats:
+    """The same among chips that one link joins."""
     if ranks <= 1:
         return np.zeros_like(payload)
     share, hops = 1.0 if op == "send_recv" else (ranks - 1) / ranks, link.latency_s

@@ -130,7 +130,13 @@ class TableStepCost:
         context = np.unique(np.geomspace(1, self.max_context, KNOTS).astype(np.int64)) - 1
         fixed = self.dense_s(sequences) + self._logits[sequences] + self.host.gap(sequences)
         seconds = self._decode_attention(sequences, context) + fixed
-        return Curve(context, np.maximum(seconds, self.host.decode(sequences)))
+        return Curve(context, np.maximum(seconds, self._decode_host(sequences)))
+
+    def _decode_host(self, sequences: int) -> float:
+        """A batch larger than any captured one is launched operator by operator."""
+        captured = self.host.captured
+        least = self.host.decode(sequences)
+        return least if captured and sequences <= captured[-1] else max(least, self.host.eager_launch_s)
 
     def _decode_attention(self, sequences: int, context: NDArray[np.int64]) -> NDArray[np.float64]:
         batch = Batch.decode(np.full(context.size, float(sequences)), context)

@@ -47,14 +47,14 @@ class Machine:
             spread=COLLECTIVE_SPREAD,
             shared=COLLECTIVE_SPREAD / 2,
             provenance=Provenance.FORMULA,
-            source=f"ring and one-shot formulas over {self.chip.scaleup.name}",
+            source=f"formulas over {self.chip.scaleup.name}, and {self.chip.scaleout.name} beyond a node",
         )
 
     def seconds(self, kind: str, dtype: str, shape: Shape) -> Floats:
         """Device seconds of one run of an operator, for arrays of sizes."""
         if kind in COLLECTIVES:
             ranks = int(np.max(shape["ranks"]))
-            return collective.seconds(kind, shape["bytes"], ranks, self.pool.link_of(ranks))
+            return collective.seconds(kind, shape["bytes"], ranks, self.pool)
         family = self.profile.family(kind, dtype)
         return kernel_model(kind).seconds(shape, dtype, self.chip, family.coefficients)
 

@@ -61,14 +61,17 @@ class Engine(Protocol):
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         """All settings with defaults filled in. Unknown names and bad values raise InputError."""
 
+    def check(self, deployment: Deployment) -> None:
+        """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""
+
     def graph(self, deployment: Deployment) -> Graph:
         """The operators of one step, as this engine fuses them."""
 
     def memory(self, deployment: Deployment) -> MemoryUse:
         """Memory of one rank; `kv_blocks` is 0 or less when the model does not fit."""
 
-    def limits(self, deployment: Deployment) -> ServingLimits:
-        """What the scheduler works within. Raises DoesNotFitError."""
+    def limits(self, deployment: Deployment, draw: int | None = None) -> ServingLimits:
+        """What the scheduler works within, its latencies as estimated or of one draw. Raises DoesNotFitError."""
 
     def step_cost(self, deployment: Deployment, draw: int | None = None) -> StepCost:
         """Seconds of a step: the central estimate, or one draw of it."""

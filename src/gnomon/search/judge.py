@@ -42,7 +42,7 @@ def lost_already(values_s: Floats, total: int, goal: Goal) -> bool:
     return int(np.count_nonzero(known > goal.limit_s)) >= at_or_above
 
 
-def backlog_grows(arrival_s: Floats, finish_s: Floats) -> bool:
+def backlog_grows(arrival_s: Floats, first_token_s: Floats, finish_s: Floats) -> bool:
     """Whether one replica falls behind a steady load, which a finite run would hide.
 
     A request that arrives finds a number of others unfinished. Where the replica keeps up, that number
@@ -50,16 +50,16 @@ def backlog_grows(arrival_s: Floats, finish_s: Floats) -> bool:
     by the unserved share of every arrival, for ever. So the mean number found in the last quarter is held
     against that of the second: their middles lie half the run apart. The rise counts when it is more
     than `GROWTH` of the arrivals between and more than `SIGMAS` deviations of two Poisson counts.
-    Nothing is said of runs whose first quarter is over before early requests are, nor of loads that
-    speed up themselves (a trace with a late peak): there the bounds and the goals must do.
+    Nothing is said of runs whose first quarter is shorter than a request is served for once the batch is full
+    (until then it only fills), nor of loads that speed up themselves (a trace with a late peak): there the bounds
+    and the goals must do.
     """
     count = int(arrival_s.size)
     quarter = count // 4
     if quarter < 8:
         return False
     second, last = slice(quarter, 2 * quarter), slice(count - quarter, count)
-    early = slice(0, quarter // 2)
-    settled_s = float(np.median(finish_s[early] - arrival_s[early]))
+    settled_s = float(np.median(finish_s[last] - first_token_s[last]))
     speeds_up = float(np.ptp(arrival_s[second])) > STEADY * float(np.ptp(arrival_s[last]))
     if speeds_up or arrival_s[quarter] - arrival_s[0] < settled_s:
         return False

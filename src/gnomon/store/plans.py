@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.errors import InputError
-from gnomon.load.files import as_path, is_file
+from gnomon.load.files import as_path, is_file, read_json
 from gnomon.load.plan import SCHEMA, plan_from_dict, read_plan
 from gnomon.spec import Plan
 from gnomon.store.runs import Entry, entries, entry
@@ -18,12 +18,23 @@ def resolve_plan(ref: str | Path) -> Plan:
     if ref == "last":
         return _last()
     path = as_path(ref)
-    if isinstance(ref, Path) or path.suffix in (".yaml", ".yml", ".json") or is_file(path):
+    if path.suffix == ".json":
+        return _answered(path)
+    if isinstance(ref, Path) or path.suffix in (".yaml", ".yml") or is_file(path):
         return read_plan(path)
     found = entry(ref)
     plan = _plan_in(found)
     if plan is None:
         raise InputError(f"the run '{found.id}' holds no plan", hint="`gnomon plan serve` makes one.")
+    return plan
+
+
+def _answered(path: Path) -> Plan:
+    """The plan of an answer kept with `--json`."""
+    answer = read_json(path, limit=64 * 1024**2)
+    plan = _plan_in(Entry(id=str(path), kind="file", saved_s=0.0, payload=answer))
+    if plan is None:
+        raise InputError("holds no plan", where=str(path), hint="`gnomon plan serve … --json` makes one.")
     return plan
 
 

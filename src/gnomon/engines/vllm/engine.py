@@ -22,6 +22,9 @@ from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits
 from gnomon.units import format_bytes
 
 VERSIONS = ("0.24.0",)
+WEIGHTS = ("bf16", "fp16", "fp8")
+CACHES = ("bf16", "fp16", "fp8")
+"""Formats with a fit behind them."""
 
 
 @dataclass(frozen=True)
@@ -44,20 +47,35 @@ class Vllm:
         return fill(given, model, pool)
 
     def graph(self, deployment: Deployment) -> Graph:
-        strategy = deployment.strategy
-        for degree in ("pp", "ep", "cp"):
+        return lower(deployment.model, deployment.strategy, deployment.dtype, deployment.kv_dtype)
+
+    def check(self, deployment: Deployment) -> None:
+        strategy, longest = deployment.strategy, deployment.settings["max_model_len"]
+        for degree in ("pp", "ep", "cp", "dp"):
             if getattr(strategy, degree) > 1:
+                hint = "One replica is priced: use --tp, and `gnomon plan serve` for several replicas."
+                raise InputError(f"{getattr(strategy, degree)} is not priced for vllm yet", where=degree, hint=hint)
+        for where, dtype, known in (
+            ("--dtype", deployment.dtype, WEIGHTS),
+            ("--kv-dtype", deployment.kv_dtype, CACHES),
+        ):
+            if dtype not in known:
                 raise InputError(
-                    f"{degree} {getattr(strategy, degree)} is not priced for vllm yet",
-                    where=degree,
-                    hint="Use --tp for one replica.",
+                    f"'{dtype}' is not priced for vllm yet", where=where, hint=f"Known: {', '.join(known)}."
                 )
-        return lower(deployment.model, strategy, deployment.dtype, deployment.kv_dtype)
+        for block in deployment.model.blocks:
+            window = block.mixer.window
+            if window is not None and window < longest:
+                raise InputError(
+                    f"{deployment.model.name} looks back {window:,} tokens only, which is not priced yet",
+                    where="sliding_window",
+                    hint=f"Sequences up to it are: --set max_model_len={window}.",
+                )
 
     def memory(self, deployment: Deployment) -> MemoryUse:
         return memory(deployment)
 
-    def limits(self, deployment: Deployment) -> ServingLimits:
+    def limits(self, deployment: Deployment, draw: int | None = None) -> ServingLimits:
         use, settings = memory(deployment), deployment.settings
         held = use.kv_blocks * settings["block_size"]
         if held < settings["max_model_len"]:
@@ -68,7 +86,7 @@ class Vllm:
                 f"{format_bytes(use.usable_bytes)} usable)",
                 hint="`gnomon fit` lists the smallest changes that fit.",
             )
-        extra = overheads(deployment.model)
+        extra = overheads(deployment.model) if draw is None else overheads(deployment.model).drawn(draw)
         return ServingLimits(
             kv_blocks=use.kv_blocks,
             block_tokens=settings["block_size"],
@@ -107,7 +125,9 @@ class Vllm:
         above = sizes[np.searchsorted(sizes, tokens)]
         padded = np.where(np.isinf(above), tokens, above)
         launch = np.where(np.isinf(above), extra.eager(layers), extra.captured(layers))
-        host = np.where(batch.prefills > 0, launch, extra.decode_base_s + extra.decode_sequence_s * sequences)
+        least = extra.decode_base_s + extra.decode_sequence_s * sequences
+        captured_decode = (batch.prefills == 0) & np.isfinite(above)
+        host = np.where(captured_decode, least, np.maximum(launch, np.where(batch.prefills > 0, 0.0, least)))
         return StepParts(
             padded=replace(batch, prefill_tokens=batch.prefill_tokens + padded - tokens),
             gap_s=float(np.sum(extra.gap_s + extra.gap_sequence_s * sequences)),

@@ -99,7 +99,7 @@ def not_expressed(plan: Plan) -> list[str]:
 
 def served_name(plan: Plan, model: Model) -> str:
     """The hub id, or the folder of a model read from disk. It never reads as an option."""
-    name = model.hub_id or str(Path(model.source).parent)
+    name = model.hub_id or str(Path(model.source).resolve().parent)
     if name.startswith("-") or not name or _CONTROL.search(name):
         raise InputError(f"'{_CONTROL.sub('?', name)}' cannot be a model's name in a command", where=plan.model)
     return name
