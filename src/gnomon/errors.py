@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+LONGEST_NAME = 80
 
 
 class GnomonError(Exception):
@@ -50,14 +53,25 @@ class CalibrationError(GnomonError):
     """A measurement, or a profile, that cannot be trusted."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> UnknownNameError:
+@contextmanager
+def named_by(where: str) -> Iterator[None]:
+    """A name that proves unknown in here was given by this flag or field."""
+    try:
+        yield
+    except UnknownNameError as error:
+        error.where = error.where or where
+        raise
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str = "", where: str = "") -> UnknownNameError:
     """An error that names the nearest known names.
 
     >>> str(unknown_name("chip", "H1000", ["H100-SXM-80GB", "A40"]))
     "unknown chip 'H1000'. Near: H100-SXM-80GB."
     """
     names = list(known)
+    name = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
     lowered = {entry.lower(): entry for entry in names}
     near = [lowered[hit] for hit in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.4)]
     tail = f"Near: {', '.join(near)}." if near else f"Known: {', '.join(sorted(names)[:12])}."
-    return UnknownNameError(f"unknown {kind} '{name}'", hint=" ".join(filter(None, [tail, hint])))
+    return UnknownNameError(f"unknown {kind} '{name}'", where=where, hint=" ".join(filter(None, [tail, hint])))

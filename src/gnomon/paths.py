@@ -13,19 +13,27 @@ def home() -> Path:
     """The user's folder; `GNOMON_HOME` moves it."""
     chosen = os.environ.get("GNOMON_HOME")
     if chosen:
-        return Path(chosen).expanduser()
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError:
+            raise InputError(f"'{chosen}' names no user's folder", where="GNOMON_HOME") from None
     import platformdirs
 
     return Path(platformdirs.user_data_dir("gnomon"))
 
 
 def write_text(path: Path, text: str) -> None:
-    """All of the file or nothing, whoever else writes."""
-    partial = path.with_name(f".{path.name[:80]}.{os.getpid()}.{uuid.uuid4().hex[:8]}.partial")
+    """All of the file or nothing, whoever else writes. A link's target is replaced; a device is written to."""
+    target = path.resolve()
+    partial = target.with_name(f".{target.name[:80]}.{os.getpid()}.{uuid.uuid4().hex[:8]}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+            return
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as problem:
         raise InputError(f"cannot be written: {problem.strerror or problem}", where=str(path)) from None
-    finally:
-        partial.unlink(missing_ok=True)

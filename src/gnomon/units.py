@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from numbers import Integral, Real
 
 from gnomon.errors import InputError
 
-_NUMBER = r"[+-]?(?:\d[\d,_]*\.?[\d_]*|\.\d+)(?:[eE][+-]?\d+)?"
+_WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)"
+_NUMBER = rf"[+-]?(?:{_WHOLE}(?:\.[\d_]*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([^\d\s.,+-]*)\s*", re.ASCII)
 
 _DURATIONS = {
@@ -42,8 +44,8 @@ _LARGEST = 1e30
 
 def parse_duration(text: str | float, where: str = "") -> float:
     """Seconds. A text needs its unit: `40ms`, `1s`, `2.5us`, `1m`, `3h`, `2d`; a number is already seconds."""
-    if isinstance(text, (int, float)):
-        return _checked(float(text), text, "a duration", where)
+    if not isinstance(text, str):
+        return _checked(_number(text, "a duration", where), text, "a duration", where)
     value, unit = _split(text, "a duration such as 40ms or 1.5s", where)
     if not unit and value == 0:
         return 0.0
@@ -54,39 +56,41 @@ def parse_duration(text: str | float, where: str = "") -> float:
 
 def parse_count(text: str | float, where: str = "") -> float:
     """A count, perhaps fractional: `300e9`, `8k` (8,000), `8Ki` (8,192), `1.5M`, `70B`, `1,000`."""
-    if isinstance(text, (int, float)):
-        return _checked(float(text), text, "a count", where)
+    if not isinstance(text, str):
+        return _checked(_number(text, "a count", where), text, "a count", where)
     value, unit = _split(text, "a count such as 300e9 or 8k", where)
     return _checked(value * _scale(unit, _COUNTS, text, "a count", where), text, "a count", where)
 
 
-def parse_whole(text: str | float, where: str = "", *, least: int = 1) -> int:
-    """A whole number, at least `least`; the forms of `parse_count`."""
+def parse_whole(text: str | float, where: str = "", *, least: int = 1, most: int | None = None) -> int:
+    """A whole number from `least` to `most`; the forms of `parse_count`, or a number that is whole."""
     value = parse_count(text, where)
     if value != int(value) or value < least:
         kind = "a positive whole number" if least == 1 else f"a whole number of at least {least}"
         raise InputError(f"'{text}' is not {kind}", where=where)
-    return int(value)
+    if most is not None and value > most:
+        raise InputError(f"'{text}' is more than {most:,}", where=where)
+    return int(text) if isinstance(text, Integral) else int(value)
 
 
 def parse_bytes(text: str | float, where: str = "") -> float:
     """Bytes: `80GiB` (powers of 1024), `80GB` (powers of 1000), or a plain number of bytes."""
-    if isinstance(text, (int, float)):
-        return _checked(float(text), text, "a size", where)
+    if not isinstance(text, str):
+        return _checked(_number(text, "a size", where), text, "a size", where)
     value, unit = _split(text, "a size such as 80GiB", where)
     return _checked(value * _scale(unit, _BYTES, text, "a size", where), text, "a size", where)
 
 
 def parse_rate(text: str | float, where: str = "") -> float:
     """Events a second, above zero: `8` (a second), `8/s`, `480/min`, `2k/h`."""
-    if isinstance(text, (int, float)):
-        amount, period = float(text), "s"
+    if not isinstance(text, str):
+        amount, period = _number(text, "a rate", where), "s"
     else:
         head, slash, tail = text.partition("/")
         amount, period = parse_count(head, where), tail.strip() if slash else "s"
     value = amount / _scale(period, _PERIODS, text, "a rate such as 8/s", where)
     if not 0 < value < _LARGEST:
-        raise InputError(f"'{text}' is not a rate above zero", where=where)
+        raise InputError(f"'{_shown(text)}' is not a rate above zero", where=where)
     return value
 
 
@@ -152,9 +156,26 @@ def format_rate(per_second: float) -> str:
 def _split(text: str, expected: str, where: str) -> tuple[float, str]:
     match = _QUANTITY.fullmatch(text) if len(text) <= 64 else None
     if match is None:
-        shown = text if len(text) <= 64 else text[:61] + "..."
-        raise InputError(f"'{shown}' is not {expected}", where=where)
+        raise InputError(f"'{_shown(text)}' is not {expected}", where=where)
     return float(match[1].replace(",", "").replace("_", "")), match[2]
+
+
+def _number(value: object, kind: str, where: str) -> float:
+    """A number of Python or NumPy that was given as such."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputError(f"'{_shown(value)}' is not {kind}", where=where)
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _shown(value: object) -> str:
+    try:
+        text = str(value)
+    except ValueError:  # a whole number of thousands of digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= 64 else text[:61] + "..."
 
 
 def _scale(unit: str, table: dict[str, float], text: str | float, kind: str, where: str) -> float:
@@ -164,12 +185,12 @@ def _scale(unit: str, table: dict[str, float], text: str | float, kind: str, whe
     if unit.lower() in folded and table is _BYTES:
         return folded[unit.lower()]
     units = ", ".join(name for name in table if name and name.isascii())
-    raise InputError(f"'{text}' is not {kind}: unknown unit '{unit}'", where=where, hint=f"Units: {units}.")
+    raise InputError(f"'{_shown(text)}' is not {kind}: unknown unit '{_shown(unit)}'", where=where, hint=f"Units: {units}.")
 
 
 def _checked(value: float, text: str | float, kind: str, where: str) -> float:
     if math.isnan(value) or not 0 <= value < _LARGEST:
-        raise InputError(f"'{text}' is not {kind} of zero or more", where=where)
+        raise InputError(f"'{_shown(text)}' is not {kind} of zero or more", where=where)
     return value
 
 

@@ -74,7 +74,7 @@ def test_an_engine_choice_brings_its_settings() -> None:
     ("words", "message"),
     [
         ({"tp": 2}, "--on: 2 chips .* 1 are there.*H200-SXM-141GB:2"),
-        ({"on": "H200:4", "strategy": Strategy(tp=4, pp=2)}, "8 chips"),
+        ({"on": "H200:4", "strategy": Strategy(tp=8)}, "8 chips"),
         ({"dtype": "int4"}, "int4"),
         ({"dtype": "bf61"}, "bf61"),
         ({"kv_dtype": "bf61"}, "bf61"),

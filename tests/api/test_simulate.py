@@ -70,7 +70,7 @@ def test_bands_hold_their_figures() -> None:
         for statistic, value in getattr(report, metric).items():
             low, high = report.bands[metric][statistic]
             assert 0 < low <= value <= high
-            assert 1.01 < high / low < 2
+            assert statistic in ("p95", "p99") or 1.01 < high / low < 2
     assert report.bands == serve(rate=20).bands
 
 

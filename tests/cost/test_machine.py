@@ -98,15 +98,17 @@ def test_formats_without_a_fit_of_their_own() -> None:
 
 
 def small_profile() -> dict[str, Any]:
-    start = {name: first for name, (first, _, _) in kernel_model("gemm").ranges.items()}
-    family = {"coefficients": start, "spread": 0.1, "shared": 0.01}
+    families = {}
+    for kind, model in MODELS.items():
+        start = {name: first for name, (first, _, _) in model.ranges.items()}
+        families[f"{kind}.bf16"] = {"coefficients": start, "spread": 0.1, "shared": 0.01}
     power = {"idle_w": 75.0, "active_w": 100.0, "j_per_flop": 1e-13, "j_per_byte": 1e-11}
-    return {"schema": SCHEMA, "chip": "X", "date": "2026-01-01", "families": {"gemm.bf16": family}, "power": power}
+    return {"schema": SCHEMA, "chip": "H200", "date": "2026-01-01", "families": families, "power": power}
 
 
 def test_a_profile_is_read() -> None:
     profile = profile_from_dict(small_profile(), "x.yaml")
-    assert (profile.chip, profile.date) == ("X", "2026-01-01")
+    assert profile.chip == "H200-SXM-141GB"
     assert profile.family("gemm", "bf16").spread == 0.1
 
 
@@ -120,6 +122,9 @@ def test_a_profile_is_read() -> None:
         ({"power": {"idle_w": 1}}, "active_w"),
         ({"power": None}, "x.yaml"),
         ({"families": []}, "x.yaml"),
+        ({"families": {}}, "attention|gemm|moe"),
+        ({"chip": "X1"}, "X1"),
+        ({"power": {"idle_w": -1.0, "active_w": 1.0, "j_per_flop": 0.0, "j_per_byte": 0.0}}, "idle_w"),
     ],
 )
 def test_broken_profiles_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -128,10 +133,20 @@ def test_broken_profiles_are_refused(changes: dict[str, Any], message: str) -> N
     assert caught.value.where == "x.yaml"
 
 
-def test_no_coefficient_is_nan() -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, 1e308, True, "0.7", None])
+def test_no_coefficient_is_out_of_its_range(value: Any) -> None:
     broken = small_profile()
-    broken["families"]["gemm.bf16"]["coefficients"]["rate"] = float("nan")
-    with pytest.raises(CalibrationError):
+    broken["families"]["gemm.bf16"]["coefficients"]["rate"] = value
+    with pytest.raises(CalibrationError, match=r"gemm\.bf16 rate"):
+        profile_from_dict(broken, "x.yaml")
+
+
+@pytest.mark.parametrize("name", ["spread", "shared"])
+@pytest.mark.parametrize("value", [float("nan"), -0.1, 1e308])
+def test_no_spread_is_nonsense(name: str, value: float) -> None:
+    broken = small_profile()
+    broken["families"]["gemm.bf16"][name] = value
+    with pytest.raises(CalibrationError, match=name):
         profile_from_dict(broken, "x.yaml")
 
 

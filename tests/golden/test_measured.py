@@ -22,9 +22,9 @@ MODELS = ("llama-3.1-8b", "qwen3-30b-a3b")
 LEAST_REQUESTS = 500
 TPOT, TTFT, BLOCKS, DECODE_ALONE = 0.08, 0.15, 0.05, 0.06
 """Errors of the medians of time per token and time to first token, of the KV blocks, and of even decode batches."""
-COVERED, WIDTH = 0.8, 0.45
-"""Of what was measured, the share that 90% bands must hold, and how wide they may be to do so (high over low, less
-one). Few figures, several of one run: the share may fall a little short of 90%."""
+COVERED, STEP_WIDTH, LOAD_WIDTH = 0.8, 0.25, 0.45
+"""Of what was measured, the share that 90% bands must hold, and how wide those of steps and of loads may be to do so
+(high over low, less one). Few figures, several of one run: the share may fall a little short of 90%."""
 
 
 @cache
@@ -82,7 +82,7 @@ def test_bands_of_steps_hold_what_was_measured(model: str) -> None:
             inside.append(step.low <= probe["time_s"] <= step.high)
             widths.append(step.high / step.low - 1)
     assert np.mean(inside) >= COVERED
-    assert np.mean(widths) <= WIDTH
+    assert np.mean(widths) <= STEP_WIDTH
 
 
 def test_bands_under_load_hold_what_was_measured() -> None:
@@ -101,5 +101,5 @@ def test_bands_under_load_hold_what_was_measured() -> None:
                         outside.append(
                             f"{model} {load.rate_per_s}/s {metric} {statistic}: {truth:.4f} {low:.4f}-{high:.4f}"
                         )
-    assert np.mean(widths) <= WIDTH
+    assert np.mean(widths) <= LOAD_WIDTH
     assert len(outside) <= (1 - COVERED) * len(widths), outside

@@ -12,7 +12,7 @@ from gnomon import catalog
 from gnomon.api.results import Result
 from gnomon.calibrate.collect import FAMILIES, collect, torch_module
 from gnomon.calibrate.fit import fit_profile
-from gnomon.cost.profile import profile_from_dict, profiles
+from gnomon.cost.profile import forget_profiles, profile_from_dict, user_profiles
 from gnomon.errors import CalibrationError, InputError, unknown_name
 from gnomon.paths import write_text
 from gnomon.spec import Chip
@@ -52,7 +52,7 @@ def calibrate(
     if source is not None:
         if on is None:
             raise InputError("a table does not say which chip it was measured on", where="--on", hint="Give --on CHIP.")
-        chip, table = catalog.chip(on), _existing(source)
+        chip, table = catalog.chip(on), Path(source)
         rows: dict[str, int] = {}
         versions: dict[str, str] = {}
     else:
@@ -60,6 +60,9 @@ def calibrate(
     made = fit_profile(table, chip, date=time.strftime("%Y-%m-%d"), versions=versions)
     if not made["families"]:
         raise CalibrationError("holds no operators", where=str(table))
+    if source is not None and families is not None:
+        kept = {name: found for name, found in made["families"].items() if _family_of(name) in families}
+        made |= {"families": kept}
     target = _keep(made, chip, profile)
     return Calibrated(
         title=f"{chip.name}: a profile of {len(made['families'])} families of operators",
@@ -72,11 +75,10 @@ def calibrate(
     )
 
 
-def _existing(source: str | Path) -> Path:
-    path = Path(source)
-    if not path.is_file():
-        raise InputError("no such file", where=str(path))
-    return path
+def _family_of(name: str) -> str:
+    """The family of measurements that an operator in a number format belongs to."""
+    kind, _, dtype = name.partition(".")
+    return "fp8" if (kind, dtype) == ("gemm", "fp8") else kind.partition("_")[0]
 
 
 def _measured(
@@ -96,15 +98,15 @@ def _keep(made: Mapping[str, Any], chip: Chip, profile: str | Path | None) -> Pa
     """Write the profile; families it lacks are filled from the shipped one, so that it is whole."""
     import yaml
 
-    shipped = next((data for _, data in catalog.read_profiles() if data.get("chip") == chip.name), None)
+    shipped = next((data for _, data in catalog.shipped_profiles() if data.get("chip") == chip.name), None)
     whole = dict(made) | {"families": {**(shipped or {}).get("families", {}), **made["families"]}}
     profile_from_dict(whole, where="the new profile")
-    target = Path(profile) if profile is not None else catalog.user_profiles() / f"{chip.name.lower()}.yaml"
+    target = Path(profile) if profile is not None else user_profiles() / f"{chip.name.lower()}.yaml"
     if profile is None:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise InputError(f"cannot be made: {problem.strerror or problem}", where=str(target.parent)) from None
     write_text(target, yaml.safe_dump(whole, sort_keys=False, width=100))
-    profiles.cache_clear()
+    forget_profiles()
     return target

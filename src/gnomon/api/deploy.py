@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gnomon.engines import Deployment, Engine
@@ -56,8 +57,20 @@ def deploy(
     return chosen, deployment
 
 
+def whole(value: Any, where: str) -> int:
+    """A whole number, however it came: an int, a NumPy one, 4.0."""
+    try:
+        number = int(value)
+        same = number == value and not isinstance(value, (bool, str))
+    except (TypeError, ValueError, OverflowError):
+        same = False
+    if not same:
+        raise InputError(f"'{value}' is not a whole number", where=where)
+    return number
+
+
 def deploy_named(
-    model: str | Model,
+    model: str | Path | Model,
     on: str,
     *,
     dtype: str | None,
@@ -71,14 +84,14 @@ def deploy_named(
 
     Without a tensor-parallel degree the replica spans all chips of `on`.
     """
-    found = load_model(model) if isinstance(model, str) else model
+    found = model if isinstance(model, Model) else load_model(model)
     pool = parse_pool(on)
-    strategy = strategy or Strategy(tp=pool.count if tp is None else tp)
+    strategy = strategy or Strategy(tp=pool.count if tp is None else whole(tp, "--tp"))
     chosen, deployment = deploy(
         found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings
     )
     words = {
-        "model": model if isinstance(model, str) else model.name,
+        "model": model.name if isinstance(model, Model) else str(model),
         "on": on,
         "tp": strategy.tp,
         "dtype": deployment.dtype,

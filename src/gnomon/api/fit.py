@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from gnomon.api.deploy import deploy, deploy_named, title_of
+from gnomon.api.deploy import deploy, deploy_named, title_of, whole
 from gnomon.api.results import Change, Fit
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.graph.lower import check_degrees
+from gnomon.load import model as load_model
 from gnomon.spec import Model, Pool, Strategy
 
 
 def fit(
-    model: str | Model,
+    model: str | Path | Model,
     *,
     on: str,
     dtype: str | None = None,
@@ -25,14 +27,19 @@ def fit(
     settings: Mapping[str, Any] | None = None,
 ) -> Fit:
     """Memory of one rank: whether the model and one sequence of `context` tokens have room beside the engine."""
+    found = model if isinstance(model, Model) else load_model(model)
+    given = dict(settings or {})
+    if context is not None:
+        context = whole(context, "--context")
+        if not 1 <= context <= found.max_context:
+            raise InputError(f"{context:,} is not between 1 and {found.max_context:,}", where="--context")
+        given.setdefault("max_model_len", context)
     chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, settings=settings
+        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, settings=given
     )
-    found = deployment.model
-    longest = int(deployment.settings["max_model_len"])
-    if context is not None and not 1 <= context <= longest:
-        raise InputError(f"{context:,} is not between 1 and max_model_len {longest:,}", where="--context")
-    wanted = longest if context is None else context
+    wanted = int(deployment.settings["max_model_len"])
+    if context is not None and context > wanted:
+        raise InputError(f"{context:,} is more than max_model_len {wanted:,}", where="--context")
     use = chosen.memory(deployment)
     tokens = max(use.kv_blocks, 0) * int(deployment.settings["block_size"])
     fits = tokens >= wanted

@@ -71,6 +71,8 @@ def plan_serving(
     cluster = fleet if isinstance(fleet, Cluster) else parse_fleet(fleet)
     network = model if isinstance(model, Model) else load_model(model)
     shares = Shares(_load(trace, rate, input, output, requests, seed))
+    if any(goal.metric == "tpot" for goal in goals) and not (shares.whole.output_tokens > 1).any():
+        raise InputError("requests of one token have no time between tokens", where="--slo", hint="Drop the tpot goal.")
     question = Question(
         model=network,
         reference=_reference(model, network),
@@ -97,6 +99,11 @@ def _counts(load: ServingLoad) -> dict[Level, int]:
     return {Level.SEARCH: sample, Level.SAMPLE: sample, Level.FULL: full}
 
 
+def _absolute(trace: str | Path) -> str:
+    """A file's whole path, so that the plan finds it from anywhere; the name of a known trace stays."""
+    return str(Path(trace).resolve()) if Path(trace).is_file() else str(trace)
+
+
 def _load(
     trace: str | Path | None,
     rate: float | str | None,
@@ -109,7 +116,7 @@ def _load(
         hint = "Describe the load by --rate, --input and --output, or by --trace."
         raise InputError("the load has no lengths", where="--input, --output", hint=hint)
     return ServingLoad(
-        trace=str(trace or ""),
+        trace=_absolute(trace) if trace else "",
         rate_per_s=None if rate is None else parse_rate(rate, "--rate"),
         input_tokens=None if input is None else parse_whole(input, "--input"),
         output_tokens=None if output is None else parse_whole(output, "--output"),

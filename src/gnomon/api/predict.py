@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnomon.api.deploy import deploy_named, title_of
+from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.energy import step_joules
 from gnomon.api.results import OperatorTime, Prediction
 from gnomon.cost.machine import Machine, priced_dtype
@@ -19,10 +20,11 @@ from gnomon.graph.ops import Attention, Op
 from gnomon.spec import Batch, Estimate, Model, Provenance, Strategy
 
 PHASES = ("decode", "prefill")
+MOST_STEPS = 100_000
 
 
 def predict(
-    model: str | Model,
+    model: str | Path | Model,
     *,
     on: str,
     phase: str = "decode",
@@ -43,7 +45,8 @@ def predict(
 
     `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache.
     """
-    work = _work(phase, batch, tokens, context)
+    batch, context = whole(batch, "--batch"), whole(context, "--context")
+    work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
     given = tp is not None or (pp, ep, cp, dp) != (1, 1, 1, 1)
     degrees = Strategy(tp=1 if tp is None else tp, pp=pp, ep=ep, cp=cp, dp=dp) if given else None
     chosen, deployment, words = deploy_named(
@@ -80,6 +83,8 @@ def _prefill_steps(batch: int, tokens: int, context: int, budget: int) -> Batch:
     """The steps in which an engine works the prompts off, first come first served, `budget` tokens a step."""
     if batch * tokens <= budget:
         return Batch.prefill(batch, tokens, context)
+    if batch * tokens > MOST_STEPS * budget or batch > MOST_STEPS:
+        raise InputError(f"{batch * tokens:,} tokens are too many for one prediction", where="--batch, --tokens")
     steps: list[list[tuple[int, int]]] = [[]]
     room = budget
     for _ in range(batch):
@@ -135,6 +140,7 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
         tokens_per_s=tokens / total.value,
         bound=bound,
         bound_share=share,
+        fits=sum(taken.values()) <= use.usable_bytes,
         memory_parts=taken,
         memory_total_bytes=use.total_bytes,
         breakdown=tuple(lines),

@@ -60,6 +60,8 @@ class Prediction(Result):
     tokens_per_s: float
     bound: str
     bound_share: float
+    fits: bool = True
+    """Whether the sequences asked for have room in memory; the time is that of the step if they had."""
     memory_parts: Mapping[str, float]
     memory_total_bytes: float
     breakdown: tuple[OperatorTime, ...]

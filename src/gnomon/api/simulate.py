@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from gnomon.api.bands import bands
-from gnomon.api.deploy import deploy_named, title_of
+from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.energy import energy_j
 from gnomon.api.results import ServingReport
 from gnomon.engines import Deployment, Engine
 from gnomon.load import draw
 from gnomon.sim.serving import Recorder, ServingRun, simulate
 from gnomon.spec import Model, Requests, ServingLoad
+from gnomon.units import parse_rate
 
 
 def simulate_serving(
-    model: str | Model,
+    model: str | Path | Model,
     *,
     on: str,
     dtype: str | None = None,
@@ -39,11 +41,11 @@ def simulate_serving(
     )
     load = ServingLoad(
         trace=trace or "",
-        rate_per_s=rate,
-        input_tokens=input,
-        output_tokens=output,
-        requests=requests if requests is not None else (0 if trace else 1000),
-        seed=seed,
+        rate_per_s=None if rate is None else parse_rate(rate, "--rate"),
+        input_tokens=None if input is None else whole(input, "--input"),
+        output_tokens=None if output is None else whole(output, "--output"),
+        requests=whole(requests, "--requests") if requests is not None else (0 if trace else 1000),
+        seed=whole(seed, "--seed"),
     )
     stream = draw(load)
     run = simulate(stream, chosen.step_cost(deployment), chosen.limits(deployment), record=record, progress=progress)

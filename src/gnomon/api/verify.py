@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -95,21 +96,43 @@ def read_measured(path: Path) -> Measured:
             plan=plan_from_dict(data["plan"], where=str(path)),
             date=str(data["date"]),
             versions=dict(data["versions"]),
-            settings={"kv_blocks": int(data["settings"]["kv_blocks"]), **data["settings"]},
+            settings=dict(data["settings"]) | {"kv_blocks": int(_positive(data["settings"]["kv_blocks"]))},
             loads=tuple(_load_from_dict(load) for load in data["loads"]),
-            probes=tuple(dict(probe) for probe in data.get("probes", ())),
+            probes=tuple(_probe_from_dict(probe) for probe in data.get("probes", ())),
         )
-    except (KeyError, TypeError, ValueError) as problem:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as problem:
         raise InputError(f"is not a whole measurement ({problem})", where=str(path)) from None
 
 
 def _load_from_dict(data: Mapping[str, Any]) -> Load:
-    columns = [np.array(column, float) for column in zip(*data["rows"], strict=True)]
-    arrival, prompt, output, scheduled, first, finish = columns
-    stream = Requests(arrival, prompt.astype(np.int64), output.astype(np.int64))
+    table = np.array(data["rows"], float)
+    if list(data["columns"]) != list(_COLUMNS) or table.ndim != 2 or table.shape[1] != len(_COLUMNS):
+        raise ValueError("a load's rows are not those columns")
+    arrival, prompt, output, scheduled, first, finish = table.T
+    if not np.isfinite(table).all() or (prompt < 1).any() or (output < 1).any() or (finish < first).any():
+        raise ValueError("a load holds times or lengths that cannot be")
     return Load(
-        rate_per_s=data["rate_per_s"], requests=stream, scheduled_s=scheduled, first_token_s=first, finish_s=finish
+        rate_per_s=_positive(data["rate_per_s"]),
+        requests=Requests(arrival, prompt.astype(np.int64), output.astype(np.int64)),
+        scheduled_s=scheduled,
+        first_token_s=first,
+        finish_s=finish,
     )
+
+
+def _probe_from_dict(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A part measured by itself; kinds that are not compared are kept as they are."""
+    needed = {"prompt": ("tokens", "time_s"), "decode": ("sequences", "context", "time_s")}
+    for name in needed.get(str(data["kind"]), ()):
+        _positive(data[name])
+    return dict(data)
+
+
+def _positive(value: Any) -> float:
+    number = float(value)
+    if isinstance(value, (bool, str)) or not 0 < number < math.inf:
+        raise ValueError(f"{value} is not above zero")
+    return number
 
 
 def verify(
@@ -241,6 +264,8 @@ def _load_parts(engine: Engine, deployment: Deployment, measured: Measured) -> I
         ours = _times(load.requests, run.scheduled_s, run.first_token_s, run.finish_s)
         for part, label in names.items():
             for statistic, level in (("p50", 0.5), ("p90", 0.9)):
+                if part == "decode" and (load.requests.output_tokens < 2).all():
+                    continue
                 theirs, mine = (float(np.nanquantile(side[part], level)) for side in (load.times, ours))
                 yield _part(part, load.rate_per_s, f"{label} {statistic}", theirs, mine, "s")
 
@@ -252,7 +277,7 @@ def _probe_parts(engine: Engine, deployment: Deployment, measured: Measured) -> 
             alone = Requests(np.zeros(1), np.array([probe["tokens"]]), np.ones(1, np.int64))
             ours = float(simulate(alone, cost, limits).ttft_s[0])
             yield _part("prompt alone", None, f"{probe['tokens']:,} tokens", probe["time_s"], ours, "s")
-        elif probe["kind"] == "decode":
+        elif probe["kind"] == "decode" and probe["sequences"] <= limits.max_sequences:
             curve = cost.decode_curve(probe["sequences"])
             ours = float(np.interp(probe["context"], curve.context, curve.seconds))
             what = f"{probe['sequences']:,} sequences at context {probe['context']:,.0f}"
@@ -266,7 +291,7 @@ def _part(part: str, rate: float | None, what: str, measured: float, predicted: 
         "what": what,
         "measured": measured,
         "predicted": predicted,
-        "error": predicted / measured - 1,
+        "error": predicted / measured - 1 if measured else None,
         "unit": unit,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from gnomon.cost.profile import SCHEMA
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError
 from gnomon.graph.ops import Shape
+from gnomon.load.files import read_text
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
@@ -30,6 +32,11 @@ HELD_OUT = {
 }
 """Rows that agree in these columns go to the same side, so that what is tested was never seen."""
 FOLDS = 4
+WORK = ("flops", "bytes")
+LEAST_ROWS = 12
+"""Fewer rows than this cannot be split and fitted."""
+LARGEST = 1e15
+MAX_BYTES = 256 * 1024**2
 AT_LIMIT = 0.98
 """A card that draws this share of its limit is taken to be held back by it."""
 
@@ -60,30 +67,47 @@ class FamilyFit:
         }
 
 
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table of operators, as text."""
+    try:
+        text = read_text(path, MAX_BYTES)
+        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        rows = list(reader)
+    except csv.Error as problem:
+        raise CalibrationError(f"is no table: {problem}", where=str(path)) from None
+    for line, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            raise CalibrationError("has not as many fields as the header", where=f"{path} line {line}")
+        if row.get("op") not in COLUMNS and row.get("op") != "sustained":
+            raise CalibrationError(f"unknown operator '{row.get('op')}'", where=f"{path} line {line}, column op")
+    return rows
+
+
 def read_table(path: Path) -> dict[tuple[str, str], dict[str, Floats]]:
     """Columns of a measured table by (operator, number format). Plain copies are left out: they are done by the
     copy engine's own kernels, quicker than anything a model runs."""
     groups: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
-    with path.open(newline="") as file:
-        for line, row in enumerate(csv.DictReader(file), 2):
-            if row.get("kernel") == "copy":
-                continue
-            if row.get("op") in COLUMNS:
-                groups[row["op"], row["dtype"]].append(row)
-            elif row.get("op") != "sustained":
-                raise CalibrationError(f"unknown operator '{row.get('op')}'", where=f"{path} line {line}, column op")
+    for row in read_rows(path):
+        if row.get("kernel") != "copy" and row["op"] != "sustained":
+            groups[row["op"], row["dtype"]].append(row)
     return {key: _columns(path, key[0], rows) for key, rows in groups.items()}
 
 
 def _columns(path: Path, kind: str, rows: list[dict[str, str]]) -> dict[str, Floats]:
-    names = (*COLUMNS[kind], "time_us")
+    return {name: _column(path, kind, rows, name) for name in (*COLUMNS[kind], "time_us")}
+
+
+def _column(path: Path, kind: str, rows: list[dict[str, str]], name: str) -> Floats:
+    least = 0.0 if name.startswith("bytes") or name in WORK else 1e-3 if name == "time_us" else 1.0
     try:
-        columns = {name: np.array([float(row[name]) for row in rows]) for name in names}
+        values = np.array([float(row[name]) for row in rows])
     except (KeyError, ValueError) as problem:
-        raise CalibrationError(f"rows of {kind} are not whole: {problem}", where=str(path)) from None
-    if np.any(columns["time_us"] <= 0):
-        raise CalibrationError(f"rows of {kind} hold times that are not above zero", where=str(path))
-    return columns
+        raise CalibrationError(f"rows of {kind} have no {name}: {problem}", where=str(path)) from None
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= least) & (values <= LARGEST)))
+    if bad.size:
+        value = rows[int(bad[0])][name]
+        raise CalibrationError(f"a row of {kind} has {name} '{value}'", where=str(path), hint="Remove or mend it.")
+    return values
 
 
 def _fold(kind: str, columns: Mapping[str, Floats]) -> np.ndarray[Any, Any]:
@@ -101,6 +125,11 @@ def _pick(shape: Shape, rows: np.ndarray[Any, Any]) -> Shape:
 
 def fit_family(kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip) -> FamilyFit:
     """One family in one format: cross-checked by whole shapes, then fitted on everything."""
+    if columns["time_us"].size < LEAST_ROWS:
+        raise CalibrationError(
+            f"{columns['time_us'].size} rows of {kind} in {dtype} are too few to fit",
+            hint=f"Give {LEAST_ROWS} or more.",
+        )
     model, shape, seconds = kernel_model(kind), shape_of(kind, columns), columns["time_us"] * 1e-6
     fold = _fold(kind, columns)
     errors = np.zeros(seconds.size)
@@ -125,10 +154,11 @@ def fit_power(path: Path, chip: Chip) -> dict[str, float]:
     Work at the power limit says nothing, since its clock gave way. A table without sustained rows gets the
     whole power limit shared out by its data sheet: an upper bound.
     """
-    with path.open(newline="") as file:
-        sustained = [row for row in csv.DictReader(file) if row.get("op") == "sustained"]
-    rows = [row for row in sustained if float(row["watts"]) < AT_LIMIT * chip.tdp_w]
-    if not any(row["kernel"] == "rest" for row in rows) or len(rows) < 3:
+    sustained = [row for row in read_rows(path) if row["op"] == "sustained"]
+    figures = {name: _column(path, "sustained", sustained, name) for name in ("time_us", "watts", *WORK)}
+    below = figures["watts"] < AT_LIMIT * chip.tdp_w
+    rested = any(row["kernel"] == "rest" for row in sustained)
+    if not rested or below.sum() < 3:
         span = chip.tdp_w - chip.idle_w
         return {
             "idle_w": chip.idle_w,
@@ -136,12 +166,9 @@ def fit_power(path: Path, chip: Chip) -> dict[str, float]:
             "j_per_flop": span / chip.rate("bf16"),
             "j_per_byte": span / chip.memory_bandwidth_bytes_s,
         }
-    seconds = np.array([float(row["time_us"]) for row in rows]) * 1e-6
-    work = [np.ones(len(rows))] + [
-        np.array([float(row[name]) for row in rows]) / seconds for name in ("flops", "bytes")
-    ]
+    seconds, watts = figures["time_us"][below] * 1e-6, figures["watts"][below]
+    work = [np.ones(seconds.size)] + [figures[name][below] / seconds for name in WORK]
     scale = np.array([1.0, 1e12, 1e12])
-    watts = np.array([float(row["watts"]) for row in rows])
     constant, flop, byte = np.maximum(np.linalg.lstsq(np.stack(work, 1) / scale, watts, rcond=None)[0], 0.0) / scale
     return {
         "idle_w": chip.idle_w,

@@ -14,6 +14,7 @@ import yaml
 from gnomon import catalog
 from gnomon.calibrate.fit import fit_profile
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
+from gnomon.cost.profile import forget_profiles
 from gnomon.engines import Deployment
 from gnomon.engines.vllm.engine import Vllm
 from gnomon.engines.vllm.overheads import FILE
@@ -77,9 +78,7 @@ def main(folder: str) -> None:
     source = Path(folder)
     made = profile(source)
     _write(PROFILES / f"{made['chip'].lower()}.yaml", made)
-    from gnomon.cost.profile import profiles
-
-    profiles.cache_clear()
+    forget_profiles()
     _write(FILE, overheads(source))
 
 

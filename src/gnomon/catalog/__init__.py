@@ -1,6 +1,6 @@
 """Facts with their source and date: chips and models that Gnomon knows by name."""
 
-from gnomon.catalog.fitted import read_profiles, user_profiles
+from gnomon.catalog.fitted import shipped_profiles
 from gnomon.catalog.hardware import chip, chip_names, chips
 from gnomon.catalog.networks import ModelEntry, model_config_path, model_entry, model_names, model_title
 
@@ -13,6 +13,5 @@ __all__ = [
     "model_entry",
     "model_names",
     "model_title",
-    "read_profiles",
-    "user_profiles",
+    "shipped_profiles",
 ]

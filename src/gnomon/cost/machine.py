@@ -47,7 +47,7 @@ class Machine:
             spread=COLLECTIVE_SPREAD,
             shared=COLLECTIVE_SPREAD / 2,
             provenance=Provenance.FORMULA,
-            source=f"formulas over {self.chip.scaleup.name}, and {self.chip.scaleout.name} beyond a node",
+            source=f"{self.chip.scaleup.name}, and {self.chip.scaleout.name} beyond a node",
         )
 
     def seconds(self, kind: str, dtype: str, shape: Shape) -> Floats:

@@ -6,15 +6,17 @@ its own can borrow a sibling's and still answer with its own bandwidth and rates
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from gnomon.catalog import read_profiles
-from gnomon.cost.kernels import kernel_model
+from gnomon import catalog
+from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.errors import CalibrationError, UnknownNameError
+from gnomon.load.files import read_yaml
+from gnomon.paths import home
 from gnomon.spec import Chip, Provenance
 
 
@@ -51,6 +53,9 @@ class Profile:
 SCHEMA = "gnomon.profile/1"
 POWER = ("idle_w", "active_w", "j_per_flop", "j_per_byte")
 """Watts of an idle chip, watts of a busy one before it does anything, and joules of a FLOP and of a byte."""
+MOST_POWER = {"idle_w": 5e3, "active_w": 5e3, "j_per_flop": 1e-9, "j_per_byte": 1e-6}
+WIDEST = 3.0
+"""A spread beyond this is no estimate."""
 BORROWED = 1.5
 """A sibling's coefficients on another chip spread more: the H200's bf16 GEMM fit spreads by 0.12 on the published
 H100 table of vLLM 0.24 (AIConfigurator 0.12, 3,425 shapes), and by 0.08 on the H200's own held-out shapes."""
@@ -62,36 +67,64 @@ def profile_from_dict(data: Mapping[str, Any], where: str) -> Profile:
         raise CalibrationError(f"schema is '{data.get('schema')}', not '{SCHEMA}'", where=where)
     try:
         source = f"{data['chip']} {data['date']}"
-        return Profile(
-            chip=str(data["chip"]),
+        profile = Profile(
+            chip=catalog.chip(str(data["chip"])).name,
             source=source,
             date=str(data["date"]),
             families={key: _family(key, value, source) for key, value in data["families"].items()},
-            power={name: float(data["power"][name]) for name in POWER},
+            power={name: _number(data["power"][name], name, 0.0, MOST_POWER[name]) for name in POWER},
         )
+        for kind in MODELS:
+            profile.family(kind, "bf16")
+        return profile
     except (KeyError, TypeError, ValueError, AttributeError, UnknownNameError) as problem:
         raise CalibrationError(f"is not a whole profile ({problem})", where=where) from None
 
 
 def _family(key: str, data: Mapping[str, Any], source: str) -> Family:
-    needed = kernel_model(key.partition(".")[0]).ranges
-    coefficients = {name: float(data["coefficients"][name]) for name in needed}
-    if not all(math.isfinite(value) for value in coefficients.values()):
-        raise ValueError(f"{key} holds a coefficient that is not a number")
+    ranges = kernel_model(key.partition(".")[0]).ranges
+    given = data["coefficients"]
     return Family(
-        coefficients=coefficients,
-        spread=float(data["spread"]),
-        shared=float(data["shared"]),
+        coefficients={
+            name: _number(given[name], f"{key} {name}", low, high) for name, (_, low, high) in ranges.items()
+        },
+        spread=_number(data["spread"], f"{key} spread", 0.0, WIDEST),
+        shared=_number(data["shared"], f"{key} shared", 0.0, WIDEST),
         provenance=Provenance.FITTED,
         source=source,
     )
 
 
-@cache
+def _number(value: Any, what: str, low: float, high: float) -> float:
+    """A number within its range; fits that end at the edge were rounded."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{what} is not a number")
+    if not low * (1 - 1e-3) <= value <= high * (1 + 1e-3):
+        raise ValueError(f"{what} {value:g} is not between {low:g} and {high:g}")
+    return float(value)
+
+
+def user_profiles() -> Path:
+    """The folder of profiles that `gnomon calibrate` made on this machine."""
+    return home() / "profiles"
+
+
 def profiles() -> dict[str, Profile]:
-    """All shipped profiles by chip."""
-    found = (profile_from_dict(data, where) for where, data in read_profiles())
+    """All profiles by chip: the shipped ones, and in their place the user's own."""
+    return _profiles(user_profiles())
+
+
+@cache
+def _profiles(own: Path) -> dict[str, Profile]:
+    found = [profile_from_dict(data, where) for where, data in catalog.shipped_profiles()]
+    for path in sorted(own.glob("*.yaml")):
+        found.append(profile_from_dict(read_yaml(path), str(path)))
     return {profile.chip: profile for profile in found}
+
+
+def forget_profiles() -> None:
+    """Read them again: a file has changed."""
+    _profiles.cache_clear()
 
 
 def profile_for(chip: Chip) -> Profile:

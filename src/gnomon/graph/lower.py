@@ -18,8 +18,9 @@ STATE = "bf16"
 def check_degrees(model: Model, strategy: Strategy) -> None:
     """Raise where the model cannot be cut so, naming the nearest degree that can."""
     for name in ("tp", "pp", "ep", "cp", "dp"):
-        if getattr(strategy, name) < 1:
-            raise InputError(f"{getattr(strategy, name)} is not a number of chips", where=name, hint="It is 1 or more.")
+        degree = getattr(strategy, name)
+        if not isinstance(degree, int) or degree < 1:
+            raise InputError(f"{degree} is not a number of chips", where=name, hint="It is 1 or more.")
     why = _obstacle(model, strategy.tp)
     if why:
         most = max(block.mixer.heads for block in model.blocks)

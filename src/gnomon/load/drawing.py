@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from gnomon.errors import InputError
+from gnomon.load.rows import MAX_TOKENS
 from gnomon.load.traces import poisson, requests
 from gnomon.spec import Requests, ServingLoad
 from gnomon.units import format_rate
 
-MAX_REQUESTS = 100_000_000
+MAX_REQUESTS = 20_000_000
 
 
 def draw(load: ServingLoad) -> Requests:
@@ -37,6 +38,8 @@ def _check(load: ServingLoad) -> None:
             raise InputError("is missing, and there is no trace", where=flag, hint=hint)
         if value is not None and value < 1:
             raise InputError(f"'{value}' is not a positive whole number", where=flag)
+        if value is not None and value > MAX_TOKENS:
+            raise InputError(f"'{value}' is more than {MAX_TOKENS:,} tokens", where=flag)
     if load.rate_per_s is not None and not 0 < load.rate_per_s < float("inf"):
         raise InputError(f"'{load.rate_per_s}' is not a rate above zero", where="--rate")
     if not (0 if load.trace else 1) <= load.requests <= MAX_REQUESTS:

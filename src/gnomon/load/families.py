@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from gnomon.errors import InputError
-from gnomon.load.fields import Fields
+from gnomon.load.fields import Fields, shown
 from gnomon.spec import Attention, Block, DenseFfn, Model, MoeFfn
 
 ARCHITECTURES = {
@@ -29,7 +29,8 @@ def read_family(config: Fields) -> Model:
             hint="Give the config.json of the unquantised model and ask for the precision with --dtype.",
         )
     layers = config.whole("num_hidden_layers", most=MAX_LAYERS)
-    shapes = [(_mixer(config, family, layer), _ffn(config, family, layer)) for layer in range(layers)]
+    dense = _dense_layers(config)
+    shapes = [(_mixer(config, family, layer), _ffn(config, family, layer, dense)) for layer in range(layers)]
     return Model(
         name=family,
         family=family,
@@ -102,8 +103,8 @@ def _window(config: Fields, family: str, layer: int) -> int | None:
     return window if layer >= first else None
 
 
-def _ffn(config: Fields, family: str, layer: int) -> DenseFfn | MoeFfn:
-    if family != "qwen3_moe" or not _is_sparse(config, layer):
+def _ffn(config: Fields, family: str, layer: int, dense: frozenset[int]) -> DenseFfn | MoeFfn:
+    if family != "qwen3_moe" or layer in dense or (layer + 1) % config.whole("decoder_sparse_step", 1):
         bias = family == "llama" and config.flag("mlp_bias", False)
         return DenseFfn(inner=config.whole("intermediate_size"), bias=bias)
     experts, topk = config.whole("num_experts"), config.whole("num_experts_per_tok")
@@ -113,9 +114,13 @@ def _ffn(config: Fields, family: str, layer: int) -> DenseFfn | MoeFfn:
     return MoeFfn(experts=experts, topk=topk, inner=config.whole("moe_intermediate_size"))
 
 
-def _is_sparse(config: Fields, layer: int) -> bool:
-    dense = config.list("mlp_only_layers")
-    return layer not in dense and (layer + 1) % config.whole("decoder_sparse_step", 1) == 0
+def _dense_layers(config: Fields) -> frozenset[int]:
+    """The layers that have no experts though the others do."""
+    found = config.list("mlp_only_layers")
+    for entry in found:
+        if isinstance(entry, bool) or not isinstance(entry, int) or entry < 0:
+            raise InputError(f"{shown(entry)} is not the number of a layer", where=config.spot("mlp_only_layers"))
+    return frozenset(found)
 
 
 def _dtype(config: Fields) -> str:

@@ -21,10 +21,10 @@ class Fields:
     def __init__(self, data: Any, where: str, path: str = "") -> None:
         self._where, self._path = where, path
         if not isinstance(data, Mapping):
-            raise InputError(f"{_shown(data)} is not a mapping of fields", where=self.spot(""))
+            raise InputError(f"{shown(data)} is not a mapping of fields", where=self.spot(""))
         strange = [key for key in data if not isinstance(key, str)]
         if strange:
-            raise InputError(f"the key {_shown(strange[0])} is not a text", where=self.spot(""))
+            raise InputError(f"the key {shown(strange[0])} is not a text", where=self.spot(""))
         self._data: Mapping[str, Any] = data
         self._taken: dict[str, None] = {}
 
@@ -51,9 +51,9 @@ class Fields:
             return str(value)
         if not isinstance(value, str):
             hint = f'Write it in quotes: "{value}".' if isinstance(value, (int, float)) else ""
-            raise InputError(f"{_shown(value)} is not a text", where=self.spot(key), hint=hint)
+            raise InputError(f"{shown(value)} is not a text", where=self.spot(key), hint=hint)
         if not value.strip() or not value.isprintable():
-            raise InputError(f"{_shown(value)} is not a name", where=self.spot(key))
+            raise InputError(f"{shown(value)} is not a name", where=self.spot(key))
         return value
 
     def whole(self, key: str, default: Any = _MISSING, *, least: int = 1, most: int = 2**31) -> int:
@@ -62,9 +62,9 @@ class Fields:
             return int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             kind = "a positive whole number" if least == 1 else f"a whole number of at least {least}"
-            raise InputError(f"{_shown(value)} is not {kind}", where=self.spot(key))
+            raise InputError(f"{shown(value)} is not {kind}", where=self.spot(key))
         if value > most:
-            raise InputError(f"{_shown(value)} is more than {most}", where=self.spot(key))
+            raise InputError(f"{shown(value)} is more than {most}", where=self.spot(key))
         return value
 
     def number(self, key: str, default: Any = _MISSING) -> float:
@@ -73,19 +73,19 @@ class Fields:
         if value is default:
             return float(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            raise InputError(f"{_shown(value)} is not a number above zero", where=self.spot(key))
+            raise InputError(f"{shown(value)} is not a number above zero", where=self.spot(key))
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.raw(key, default)
         if not isinstance(value, bool):
-            raise InputError(f"{_shown(value)} is not true or false", where=self.spot(key))
+            raise InputError(f"{shown(value)} is not true or false", where=self.spot(key))
         return value
 
     def list(self, key: str) -> list[Any]:
         value = self.raw(key, [])
         if not isinstance(value, list):
-            raise InputError(f"{_shown(value)} is not a list", where=self.spot(key))
+            raise InputError(f"{shown(value)} is not a list", where=self.spot(key))
         return value
 
     def inner(self, key: str) -> Fields:
@@ -104,10 +104,10 @@ class Fields:
             near = [key for key in self._taken if key.startswith(unknown[0])]
             near += difflib.get_close_matches(unknown[0], self._taken, n=1, cutoff=0.5)
             hint = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(self._taken)}."
-            raise InputError("unknown field", where=self.spot(_shown(unknown[0]).strip("'")), hint=hint)
+            raise InputError("unknown field", where=self.spot(shown(unknown[0]).strip("'")), hint=hint)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     text = f"'{value}'" if isinstance(value, str) else str(value)
     text = " ".join(text.split())
     return text if len(text) <= 60 else text[:57] + "..."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import stat
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -34,8 +35,7 @@ def is_file(path: Path) -> bool:
 def read_bytes(path: Path, limit: int) -> bytes:
     """At most `limit` bytes of a file; a `.gz` is unpacked on the way."""
     try:
-        if path.is_dir():
-            raise InputError("is a folder, not a file", where=str(path))
+        check_regular(path, limit)
         opener = gzip.open if path.suffix == ".gz" else open
         with opener(path, "rb") as file:
             data: bytes = file.read(limit + 1)
@@ -47,8 +47,23 @@ def read_bytes(path: Path, limit: int) -> bytes:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot be read: {reason}", where=str(path)) from None
     if len(data) > limit:
-        raise InputError(f"is larger than {limit // MIB} MiB", where=str(path))
+        raise _too_large(path, limit)
     return data
+
+
+def check_regular(path: Path, limit: int) -> None:
+    """Refuse, before it is opened, what is no plain file (a pipe would wait without end) or is too large."""
+    found = path.stat()
+    if stat.S_ISDIR(found.st_mode):
+        raise InputError("is a folder, not a file", where=str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError("is not a plain file", where=str(path), hint="Pipes and devices cannot be read; save it first.")
+    if found.st_size > limit:
+        raise _too_large(path, limit)
+
+
+def _too_large(path: Path, limit: int) -> InputError:
+    return InputError(f"is larger than {limit // MIB} MiB", where=str(path))
 
 
 def read_text(path: Path, limit: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon import catalog
-from gnomon.errors import InputError
+from gnomon.errors import InputError, named_by
 from gnomon.spec import Cluster, Pool
 from gnomon.units import parse_whole
 
@@ -17,7 +17,8 @@ def parse_pool(text: str, where: str = "--on") -> Pool:
     name, colon, count_text = (part.strip() for part in text.partition(":"))
     if not name or (colon and not count_text):
         raise InputError(f"'{text}' is not CHIP or CHIP:COUNT, as in H100:4", where=where)
-    chip = catalog.chip(name)
+    with named_by(where):
+        chip = catalog.chip(name)
     count = parse_whole(count_text, where) if colon else 1
     if count > MAX_CHIPS:
         raise InputError(f"'{text}' is more than {MAX_CHIPS:,} chips", where=where)

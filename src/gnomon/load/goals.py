@@ -32,8 +32,7 @@ def parse_goals(text: str, where: str = "--slo") -> tuple[Goal, ...]:
 def goal(name: str, limit: str | float, where: str) -> Goal:
     """One goal; the limit is a duration with its unit, or a number of seconds."""
     if name.lower() not in GOAL_NAMES:
-        error = unknown_name("goal", name, GOAL_NAMES)
-        raise InputError(error.message, where=where, hint=error.hint)
+        raise unknown_name("goal", name, GOAL_NAMES, where=where)
     limit_s = parse_duration(limit, f"{where}, {name}")
     if limit_s <= 0:
         raise InputError(f"'{limit}' is not above zero", where=f"{where}, {name}")
@@ -47,14 +46,16 @@ def parse_settings(pairs: Iterable[str], where: str = "--set") -> dict[str, Any]
     Keys keep their words; dashes become underscores, so that an engine's flag can be pasted without its `--`.
     """
     settings: dict[str, Any] = {}
+    seen: set[str] = set()
     for pair in pairs:
         key, equals, value = pair.partition("=")
         key = key.strip().removeprefix("--")
         if not equals or not _KEY.fullmatch(key):
             raise InputError(f"'{pair}' is not KEY=VALUE, as in max_num_seqs=256", where=where)
         key = key.replace("-", "_")
-        if key in settings:
+        if key.lower() in seen:
             raise InputError(f"'{key}' is set twice", where=where)
+        seen.add(key.lower())
         settings[key] = _typed(value.strip())
     return settings
 

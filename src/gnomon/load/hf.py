@@ -45,7 +45,7 @@ def _path(ref: str | Path) -> Path:
     try:
         if str(ref) and path.is_dir():
             return _config_in(path)
-        if path.is_file():
+        if str(ref) and path.exists():
             return path
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -58,7 +58,7 @@ def _path(ref: str | Path) -> Path:
 
 def _config_in(folder: Path) -> Path:
     inside = folder / "config.json"
-    if not inside.is_file():
+    if not inside.exists():
         hint = "Give the folder that holds the model's config.json."
         raise InputError("has no config.json", where=str(folder), hint=hint)
     return inside

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from datetime import datetime
 from pathlib import Path
 
 from gnomon.errors import InputError
+from gnomon.load.stamps import is_time
 
 MAX_TOKENS = 100_000_000
 MAX_ARRIVAL_S = 1e9
@@ -39,7 +39,7 @@ def _fault(name: str, cell: str) -> str:
     cell = " ".join(cell.split())
     shown = cell if len(cell) <= 40 else cell[:37] + "..."
     if name == "timestamp":
-        return "" if _is_time(cell) else f"'{shown}' is not a date and time"
+        return "" if is_time(cell) else f"'{shown}' is not a date and time"
     value = _number(cell)
     if name == "arrival_s":
         if value is None or not value >= 0:
@@ -55,12 +55,3 @@ def _number(cell: str) -> float | None:
         return float(cell) if cell.isascii() and "_" not in cell else None
     except ValueError:
         return None
-
-
-def _is_time(cell: str) -> bool:
-    whole, _, _ = cell.removesuffix("Z").partition("+")[0].partition(".")
-    try:
-        datetime.fromisoformat(whole)
-    except ValueError:
-        return False
-    return True

@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from gnomon.errors import InputError
 from gnomon.load.files import MIB, as_path, read_text
 from gnomon.load.rows import MAX_ARRIVAL_S, MAX_TOKENS, NOTHING_RUN, first_fault
+from gnomon.load.stamps import STAMP, seconds_since_first
 from gnomon.spec import Requests
 
 MAX_FILE = 1024 * MIB
+MAX_LINE = 65536
 COLUMNS = {
     "arrival_s": "arrival_s",
     "timestamp": "timestamp",
@@ -32,20 +34,20 @@ COLUMNS = {
     "generatedtokens": "output_tokens",
 }
 NAMED = {"azure-conv": "azure_llm_2023_conv.csv.gz", "azure-code": "azure_llm_2023_code.csv.gz"}
-TYPES = {"arrival_s": "f8", "timestamp": "S40", "input_tokens": "f8", "output_tokens": "f8"}
+TYPES = {"arrival_s": "f8", "timestamp": STAMP, "input_tokens": "f8", "output_tokens": "f8"}
 
 
 def requests(path: str | Path, *, rate_per_s: float | None = None, seed: int = 0) -> Requests:
     """The requests of a trace in order of arrival. The rate is only for files without arrival times."""
     file = trace_path(path)
-    text = read_text(file, MAX_FILE)
+    text = _lines(read_text(file, MAX_FILE), file)
     columns = _columns(text, file)
     table = _table(text, columns, file)
     inputs, outputs = (table[name].astype(np.int64) for name in ("input_tokens", "output_tokens"))
     if "arrival_s" in columns:
         arrivals = table["arrival_s"]
     elif "timestamp" in columns:
-        arrivals = _seconds(table["timestamp"], text, columns, file)
+        arrivals = _since_first(table["timestamp"], text, columns, file)
     else:
         arrivals = _drawn(len(table), rate_per_s, seed, file)
     order = np.argsort(arrivals, kind="stable")
@@ -73,9 +75,23 @@ def poisson(count: int, rate_per_s: float, seed: int) -> NDArray[np.float64]:
     return np.cumsum(gaps)
 
 
+def _lines(text: str, file: Path) -> str:
+    """The text with plain line ends, and none of its lines longer than any row can be."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    for start in range(0, len(text) - MAX_LINE + 1, MAX_LINE):
+        if text.find("\n", start, start + MAX_LINE) < 0:
+            line = text.count("\n", 0, start) + 1
+            raise InputError(f"is longer than {MAX_LINE:,} letters", where=f"{file} line {line}", hint=NOTHING_RUN)
+    return text
+
+
 def _columns(text: str, file: Path) -> dict[str, int]:
     """Our column names and where they stand, in the order of the file."""
-    header = next(csv.reader(io.StringIO(text[:65536])), [])
+    try:
+        header = next(csv.reader(io.StringIO(text[:MAX_LINE])), [])
+    except csv.Error as error:
+        raise InputError(f"is not CSV: {error}", where=f"{file} line 1", hint=NOTHING_RUN) from None
     columns: dict[str, int] = {}
     for index, cell in enumerate(header):
         name = COLUMNS.get(cell.strip().lower())
@@ -125,16 +141,14 @@ def _located(text: str, columns: dict[str, int], file: Path) -> InputError:
     return first_fault(text, columns, file) or InputError("cannot be read", where=str(file), hint=NOTHING_RUN)
 
 
-def _seconds(stamps: NDArray[Any], text: str, columns: dict[str, int], file: Path) -> NDArray[np.float64]:
-    plain = np.char.partition(stamps, b"+")[:, 0] if b"+" in stamps[0] else stamps
-    plain = np.char.rstrip(plain, b"Z")
+def _since_first(stamps: NDArray[Any], text: str, columns: dict[str, int], file: Path) -> NDArray[np.float64]:
     try:
-        times = plain.astype("datetime64[ns]")
+        seconds = seconds_since_first(stamps)
     except ValueError:
         raise _located(text, columns, file) from None
-    if np.isnat(times).any():
-        raise _located(text, columns, file)
-    seconds: NDArray[np.float64] = (times - times.min()).astype(np.int64) / 1e9
+    if seconds.max() > MAX_ARRIVAL_S:
+        message = f"the times are more than {MAX_ARRIVAL_S:.0f} seconds apart"
+        raise InputError(message, where=f"{file}, column timestamp", hint=NOTHING_RUN)
     return seconds
 
 

@@ -82,7 +82,9 @@ def _memory(payload: Mapping[str, Any]) -> list[str]:
     names = {"kv": "KV"}
     listed = ", ".join(f"{names.get(name, name)} {gib(size)}" for name, size in parts.items())
     total = float(payload["memory_total_bytes"])
-    warning = "  it does not fit: the time is what it would take if it did" if used > total else ""
+    warning = (
+        "  it does not fit: the time is what it would take if it did" if not payload.get("fits", used <= total) else ""
+    )
     return [f"  memory {gib(used)} of {gib(total)} GiB: {listed}", *filter(None, [warning])]
 
 

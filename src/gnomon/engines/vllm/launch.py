@@ -111,9 +111,11 @@ def pool_of(plan: Plan) -> Pool:
 
 
 def version_of(plan: Plan) -> str:
-    """The plan's vLLM version with all its three numbers."""
+    """The plan's vLLM version with all its three numbers; one whose options are not known is refused."""
     version = plan.engine.version or VERSION
-    return f"{version}.0" if version.count(".") == 1 else version
+    if not VERSION.startswith(version):
+        raise unknown_name("version of vllm", version, [VERSION])
+    return VERSION
 
 
 def _parallel(plan: Plan) -> list[str]:

@@ -77,6 +77,7 @@ OPTIONS = (
         kind=int,
         flag="--max-cudagraph-capture-size",
         low=0,
+        high=2**17,
         what="tokens of the largest captured step",
     ),
 )
