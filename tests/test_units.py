@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +117,13 @@ def test_printed_bytes_and_counts() -> None:
         (units.parse_count, "1e400", "zero or more"),
         (units.parse_count, "many", "is not a count"),
         (units.parse_count, "9" * 99, "..."),
+        (units.parse_count, "1,5", "is not a count"),
+        (units.parse_count, "1,0,0", "is not a count"),
+        (units.parse_count, "1234,567", "is not a count"),
+        (units.parse_count, "0,5", "is not a count"),
+        (units.parse_count, 10**400, "zero or more"),
+        (units.parse_whole, 1.5, "positive whole number"),
+        (units.parse_whole, np.float32(1.5), "positive whole number"),
         (units.parse_whole, "2.5", "positive whole number"),
         (units.parse_whole, "0", "positive whole number"),
         (units.parse_bytes, "80 gallons", "unknown unit"),
@@ -128,3 +137,32 @@ def test_mistakes_name_the_flag(parse, text, said) -> None:  # type: ignore[no-u
         parse(text, "--flag")
     assert said in str(caught.value)
     assert str(caught.value).startswith("--flag: ")
+
+
+PARSERS = (units.parse_duration, units.parse_count, units.parse_whole, units.parse_bytes, units.parse_rate)
+
+
+@pytest.mark.parametrize("parse", PARSERS)
+@pytest.mark.parametrize(
+    "value", [True, False, None, math.nan, math.inf, -math.inf, -1, b"8", [8], {}, 8j, object, np.bool_(True), np.nan]
+)
+def test_what_is_no_quantity(parse: Any, value: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(value, "--flag")
+    assert caught.value.where == "--flag"
+
+
+@pytest.mark.parametrize("parse", PARSERS)
+@pytest.mark.parametrize("value", [8, 8.0, np.int32(8), np.int64(8), np.uint8(8), np.float32(8), np.float64(8)])
+def test_numbers_of_any_kind(parse: Any, value: Any) -> None:
+    assert parse(value) == 8
+
+
+def test_whole_numbers_are_exact_and_bounded() -> None:
+    assert units.parse_whole(2**53 + 1) == 2**53 + 1
+    assert type(units.parse_whole(np.int64(5))) is int
+    with pytest.raises(InputError, match="thousands of digits"):
+        units.parse_whole(10**9000)
+    assert units.parse_count("12,345,678.5") == 12_345_678.5
+    with pytest.raises(InputError, match="--limit: '11' is more than 10"):
+        units.parse_whole("11", "--limit", most=10)

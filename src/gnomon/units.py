@@ -185,7 +185,9 @@ def _scale(unit: str, table: dict[str, float], text: str | float, kind: str, whe
     if unit.lower() in folded and table is _BYTES:
         return folded[unit.lower()]
     units = ", ".join(name for name in table if name and name.isascii())
-    raise InputError(f"'{_shown(text)}' is not {kind}: unknown unit '{_shown(unit)}'", where=where, hint=f"Units: {units}.")
+    raise InputError(
+        f"'{_shown(text)}' is not {kind}: unknown unit '{_shown(unit)}'", where=where, hint=f"Units: {units}."
+    )
 
 
 def _checked(value: float, text: str | float, kind: str, where: str) -> float:

@@ -186,6 +186,23 @@ USAGE: list[tuple[str, str]] = [
     ("plan serve m --fleet H100:8 --requests 0", "--requests: '0'"),
     ("chips show", "missing argument 'NAME'"),
     ("history --limit 0", "--limit: '0'"),
+    ("history --limit 99999999999999999999", "--limit: '99999999999999999999' is more than 1,000,000"),
+    ("predict m --on H100 --batch 1,5", "--batch: '1,5' is not a count"),
+    ("predict m --on H100 --dtype fp7", "--dtype: unknown number format 'fp7'"),
+    ("predict m --on H100 --engine vlm", "--engine: unknown engine 'vlm'"),
+    ("plan serve m --fleet H100:8 --dtype bf16,fp7", "--dtype: unknown number format 'fp7'"),
+    ("plan serve m --fleet H100:8 --dtype ,", "--dtype: ',' names no number format"),
+    ("plan serve m --fleet H100:8 --objective beauty", "--objective: unknown objective 'beauty'"),
+    ("verify kept.json --rate 3", "--rate: a kept measurement is only compared"),
+    ("verify kept.json --probe", "--probe: a kept measurement is only compared"),
+    ("verify kept.json --out x.json", "--out: a kept measurement is only compared"),
+    ("ops same.csv --on H100 --out ./same.csv", "--out: 'same.csv' is also the file of the operators"),
+    ("calibrate --from same.csv --profile ./same.csv", "--profile: 'same.csv' is also the file of --from"),
+    ("calibrate --from a.csv --out same.csv", "--out: nothing is measured with --from"),
+    ("calibrate --from a.csv --budget 3m", "--budget: nothing is measured with --from"),
+    ("simulate serve m --on H100 --trace t.csv --requests-out ./t.csv", "--requests-out: 't.csv' is also the file of"),
+    ("simulate serve m --on H100 --trace t.csv --trace-out t.csv", "--trace-out: 't.csv' is also the file of --trace"),
+    ("export last --to helm", "--to: unknown export target 'helm'"),
     ("--frobnicate", "no such option: --frobnicate"),
 ]
 
@@ -234,3 +251,48 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     project = Path(__file__).parents[2] / "pyproject.toml"
     assert capsys.readouterr().out == f"gnomon {tomllib.loads(project.read_text())['project']['version']}\n"
+
+
+EMPTY = [
+    (name, flag)
+    for name in ("predict", "fit", "simulate.serve", "plan.serve")
+    for flag in ("--dtype", "--kv-dtype", "--engine", *(["--trace"] if "." in name else []))
+] + [("plan.serve", "--objective")]
+
+
+@pytest.mark.parametrize(("name", "flag"), EMPTY)
+def test_empty_words(name: str, flag: str, calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("", " "):
+        assert run([*COMMANDS[name], flag, text]) == 2
+        assert capsys.readouterr().err.startswith(f"error: {flag}: is empty")
+    assert calls.made == []
+
+
+def test_families_go_with_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gnomon.api import calibrate
+
+    calls = Calls()
+    monkeypatch.setattr(calibrate, "calibrate", calls.fake("calibrate", InputError("enough")))
+    assert run(["calibrate", "--from", "t.csv", "--on", "H100", "--families", "gemm,moe"]) == 2
+    _, (out,), named = calls.made[0]
+    assert (str(out), named["source"], named["families"]) == ("calibration.csv", "t.csv", ["gemm", "moe"])
+    assert run(["calibrate", "--families", "gemm"]) == 2
+    assert calls.made[1][2]["families"] == ["gemm"]
+
+
+def test_help_says_what_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["predict", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("not priced yet") == 4
+    assert "All chips of --on where it is not given" in text
+    run(["plan", "serve", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Metrics: ttft, tpot, e2e. Statistics: mean, p50, p90, p95, p99." in text
+    assert "cost (the default), throughput, latency or energy" in text
+
+
+def test_help_lists_every_goal() -> None:
+    from gnomon.cli.plan import SLO
+    from gnomon.spec.workload import METRICS, STATISTICS
+
+    assert all(name in SLO for name in (*METRICS, *STATISTICS))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.cli.files import output_file, output_folder, write_all, written
+from gnomon.cli.files import keep_apart, output_file, output_folder, write_all, written
 from gnomon.cli.output import finite, one_line
 from gnomon.errors import InputError
 
@@ -70,8 +70,23 @@ def test_folders(tmp_path: Path) -> None:
         output_folder(str(folder / "plan.yaml"), "--out")
     (folder / "plan.yaml").unlink()
     (folder / "plan.yaml").mkdir()
-    with pytest.raises(InputError):
-        write_all({"plan.yaml": "x: 1\n"}, folder)
+    (folder / "launch.sh").write_text("old")
+    with pytest.raises(InputError, match=r"plan\.yaml: is a folder"):
+        write_all({"launch.sh": "new", "plan.yaml": "x: 1\n"}, folder)
+    assert (folder / "launch.sh").read_text() == "old"
+    assert sorted(names(folder)) == ["launch.sh", "plan.yaml"]
+
+
+def test_outputs_keep_off_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.csv").write_text("x")
+    Path("link.csv").symlink_to("in.csv")
+    Path("hard.csv").hardlink_to("in.csv")
+    for text in ("in.csv", "./in.csv", str(tmp_path / "in.csv"), "link.csv", "hard.csv"):
+        with pytest.raises(InputError, match=r"--out: .* is also the file of --trace"):
+            keep_apart({"--out": Path(text)}, "in.csv", "--trace")
+    for source in (None, "other.csv", "~nobody-here/x", "a\0b"):
+        keep_apart({"--out": Path("in.csv")}, source, "--trace")
 
 
 def test_plain_values() -> None:

@@ -124,3 +124,39 @@ def test_a_history_that_cannot_be_written_costs_nothing_but_a_warning(tmp_path: 
     assert done.returncode == 0
     assert "tokens/s" in done.stdout
     assert done.stderr.count("\n") == 1
+
+
+STREAMS = {
+    "full": (f"{STEP} >/dev/full", 2, "error: standard output: cannot be written: No space left on device\n"),
+    "full-json": (f"{STEP} --json >/dev/full", 2, "error: standard output: cannot be written: No space left"),
+    "full-help": ("--help >/dev/full", 2, "error: No space left on device\n"),
+    "full-error": (f"{STEP} --batch 0 --json >/dev/full", 2, "error: --batch"),
+    "full-talk": (f"{STEP} >/dev/null 2>/dev/full", 0, ""),
+    "full-talk-error": (f"{STEP} --batch 0 2>/dev/full", 2, ""),
+    "full-both": (f"{STEP} --json >/dev/full 2>/dev/full", 2, ""),
+    "closed": (f"{STEP} >&-", 2, "error: standard output: is closed\n"),
+    "closed-json": (f"{STEP} --json >&-", 2, "error: standard output: is closed\n"),
+    "closed-talk": (f"{STEP} >/dev/null 2>&-", 0, ""),
+    "closed-talk-error": (f"{STEP} --batch 0 2>&-", 2, ""),
+    "closed-both": (f"{STEP} >&- 2>&-", 2, ""),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_streams_that_take_nothing(name: str) -> None:
+    words, code, said = STREAMS[name]
+    script = f"{shlex.join(GNOMON)} {words}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == (1 if said else 0)
+    assert done.stdout == ""
+
+
+def test_a_folder_in_the_way_stops_the_export(tmp_path: Path) -> None:
+    assert gnomon(PLAN).returncode == 0
+    (tmp_path / "d1" / "plan.yaml").mkdir(parents=True)
+    done = gnomon(["export", "last", "--out", str(tmp_path / "d1")])
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert [file.name for file in (tmp_path / "d1").iterdir()] == ["plan.yaml"]

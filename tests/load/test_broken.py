@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,10 +86,14 @@ CONFIGS = {
     "no-expert-size": (_config(**MOE | {"moe_intermediate_size": None}), "field moe_intermediate_size: is missing"),
     "sparse-step-zero": (_config(**MOE | {"decoder_sparse_step": 0}), "field decoder_sparse_step: 0"),
     "dense-layers-text": (_config(**MOE | {"mlp_only_layers": "none"}), "field mlp_only_layers: 'none' is not a list"),
+    "dense-layers-mixed": (_config(**MOE | {"mlp_only_layers": [1.5, "a", {}]}), "1.5 is not the number of a layer"),
+    "dense-layers-true": (_config(**MOE | {"mlp_only_layers": [True]}), "field mlp_only_layers: True"),
+    "dense-layers-negative": (_config(**MOE | {"mlp_only_layers": [-1]}), "field mlp_only_layers: -1"),
     "long-value": (_config(hidden_size="x" * 500), "..."),
 }
 
 HEADER = b"arrival_s,input_tokens,output_tokens\n"
+STAMPED = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
 TRACES = {
     "empty": (b"", "line 1: has no column input_tokens"),
     "header-only": (HEADER, "has no requests"),
@@ -114,6 +120,19 @@ TRACES = {
     "after-blank": (HEADER + b"0,1,2\n\n\n0,1,x\n", "line 5, column output_tokens: 'x'"),
     "bad-stamp": (b"TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2\n", "column timestamp: 'yesterday'"),
     "empty-stamp": (b"TIMESTAMP,ContextTokens,GeneratedTokens\n,1,2\n", "column timestamp: ''"),
+    "stamp-now": (STAMPED + b"now,1,2\n", "column timestamp: 'now'"),
+    "stamp-year": (STAMPED + b"5,1,2\n", "column timestamp: '5'"),
+    "stamp-early": (STAMPED + b"1600-01-01 00:00:00,1,2\n", "column timestamp: '1600"),
+    "stamp-late": (STAMPED + b"99999-01-01,1,2\n", "column timestamp: '99999"),
+    "stamp-offset": (STAMPED + b"2024-01-01 00:00:00+99:00,1,2\n", "column timestamp: '2024"),
+    "stamp-tail": (
+        STAMPED + b"2024-01-01 00:00:00" + b" " * 40 + b"x,1,2\n",
+        "column timestamp: '2024-01-01 00:00:00 x'",
+    ),
+    "stamps-far-apart": (STAMPED + b"1950-01-01,1,2\n2199-01-01,1,2\n", "more than 1000000000 seconds apart"),
+    "huge-cell": (HEADER + b"0,1," + b"9" * 3_000_000 + b"\n", "line 2: is longer than 65,536 letters"),
+    "huge-quoted-cell": (HEADER + b'0,1,"' + b"9\n" * 300_000 + b'"\n', "load.csv"),
+    "cr-only": (b"arrival_s,input_tokens,output_tokens\r0,1,x\r", "line 2, column output_tokens: 'x'"),
     "lengths-only": (b"input_tokens,output_tokens\n1,2\n", "has no column arrival_s"),
     "latin-1": (HEADER + b"0,1,2\n0,\xe4,2\n", "line 3: is not UTF-8"),
     "zeros": (b"\0" * 100, "has no column"),
@@ -178,7 +197,7 @@ PLANS = {
 }
 
 TYPED: dict[str, tuple[Callable[[str], Any], str, str]] = {
-    "chip": (load.parse_pool, "H1000", "unknown chip 'H1000'. Near: H100-SXM-80GB"),
+    "chip": (load.parse_pool, "H1000", "--on: unknown chip 'H1000'. Near: H100-SXM-80GB"),
     "no-chip": (load.parse_pool, ":4", "--on: ':4' is not CHIP or CHIP:COUNT"),
     "empty-pool": (load.parse_pool, "", "--on: '' is not CHIP or CHIP:COUNT"),
     "no-count": (load.parse_pool, "H100:", "--on: 'H100:' is not CHIP or CHIP:COUNT"),
@@ -201,6 +220,8 @@ TYPED: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "setting-form": (lambda text: load.parse_settings([text]), "fast", "--set: 'fast' is not KEY=VALUE"),
     "setting-key": (lambda text: load.parse_settings([text]), "9 x=1", "is not KEY=VALUE"),
     "setting-twice": (lambda text: load.parse_settings([text, text]), "a=1", "'a' is set twice"),
+    "setting-twice-folded": (lambda text: load.parse_settings(text.split()), "A-b=1 --a_B=2", "'a_B' is set twice"),
+    "long-chip": (load.parse_pool, "x" * 5000, "…"),
     "model": (load.model, "llama-3.1-9b", "unknown model 'llama-3.1-9b'. Near: llama-3.1-8b"),
     "no-model": (load.model, "", "unknown model ''"),
     "hub-id": (load.model, "someone/some-model", "a folder with a config.json works too"),
@@ -269,6 +290,32 @@ def test_files_that_are_not_what_they_seem(tmp_path: Path) -> None:
     _one_line(lambda: load.requests(tmp_path), "is a folder")
     _one_line(lambda: load.read_plan(tmp_path), "is a folder")
     _one_line(lambda: load.model(tmp_path), "has no config.json")
+
+
+@pytest.mark.parametrize("name", ["load.csv", "load.csv.gz", "plan.yaml", "config.json"])
+def test_pipes_are_refused_at_once(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    read: Callable[[Path], Any] = {"plan": load.read_plan, "conf": load.model}.get(name[:4], load.requests)
+    _one_line(lambda: read(tmp_path / name), f"{name}: is not a plain file")
+    if name == "config.json":
+        _one_line(lambda: load.model(tmp_path), "config.json: is not a plain file")
+    _one_line(lambda: load.requests("/dev/zero"), "/dev/zero: is not a plain file")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "load.csv").open("wb") as file:
+        file.truncate(3 * 1024**3)
+    start = time.perf_counter()
+    _one_line(lambda: load.requests(tmp_path / "load.csv"), "is larger than 1024 MiB")
+    assert time.perf_counter() - start < 1
+
+
+def test_many_dense_layers_take_no_time(tmp_path: Path) -> None:
+    config = _config(**MOE | {"num_hidden_layers": 10_000, "mlp_only_layers": list(range(1, 200_001))})
+    (tmp_path / "config.json").write_bytes(config)
+    start = time.perf_counter()
+    assert load.model(tmp_path).layers == 10_000
+    assert time.perf_counter() - start < 5
 
 
 def test_the_plain_parts_are_sound(tmp_path: Path) -> None:

@@ -53,8 +53,12 @@ def test_plain_and_packed_files_agree(tmp_path: Path) -> None:
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,10,2\n2023-11-16 18:15:48.6805900,20,3\n",
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.5+00:00,10,2\n2024-05-10 00:00:02.5+00:00,20,3\n",
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10T00:00:00Z,10,2\n2024-05-10T00:00:02Z,20,3\n",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 02:00:00+02:00,10,2\n2024-05-10 00:00:02Z,20,3\n",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:02,20,3\n2024-05-09 22:30:00.00 -0130,10,2\n",
+        HEADER.replace("\n", "\r") + "0,10,2\r2,20,3\r",
     ],
-    ids=["bom", "crlf", "blank", "unsorted", "floats", "reordered", "quoted", "azure-2023", "azure-2024", "iso"],
+    ids=["bom", "crlf", "blank", "unsorted", "floats", "reordered", "quoted", "azure-2023", "azure-2024", "iso"]
+    + ["offsets", "behind", "cr"],
 )
 def test_ways_to_write_the_same_requests(tmp_path: Path, text: str) -> None:
     found = load.requests(_file(tmp_path, text))
@@ -167,6 +171,9 @@ def test_a_burst_gets_drawn_arrivals_at_a_rate(tmp_path: Path) -> None:
         ({"rate_per_s": float("nan")}, "--rate: 'nan' is not a rate"),
         ({"requests": 0}, "--requests: '0' is not between"),
         ({"requests": 10**9}, "--requests: "),
+        ({"requests": 10**8}, "--requests: '100000000' is not between 1 and 20,000,000"),
+        ({"input_tokens": 10**19}, "--input: '10000000000000000000' is more than 100,000,000 tokens"),
+        ({"output_tokens": 10**9}, "--output: '1000000000' is more than"),
         ({"seed": -1}, "--seed: "),
         ({"trace": "x.csv"}, "--input: a trace already gives the lengths"),
         ({"trace": "x.csv", "input_tokens": None, "output_tokens": None}, "x.csv: no such file"),

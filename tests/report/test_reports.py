@@ -86,7 +86,7 @@ def test_memory_is_one_line() -> None:
 
 def test_a_step_that_does_not_fit_says_so() -> None:
     assert "does not fit" not in render(payload("predict"))
-    assert "it does not fit" in render(answers.prediction(memory_bytes=answers.estimate(200 * 1024**3)).to_dict())
+    assert "it does not fit" in render(answers.prediction(fits=False).to_dict())
 
 
 def test_what_does_not_fit_comes_with_changes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -191,3 +192,29 @@ def test_the_file_is_plain_json(own_history: Path) -> None:
 def test_the_usual_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GNOMON_HOME")
     assert store.home().name == "gnomon"
+
+
+@pytest.mark.parametrize("saved", ["NaN", "Infinity", "-1", "1e300", "1" + "0" * 400, "null", '"soon"'])
+def test_an_entry_from_no_time(own_history: Path, saved: str) -> None:
+    good, bad = store.save("predict", {"n": 1}), store.save("predict", {"n": 2})
+    record = {"schema": "gnomon.run/1", "id": bad, "kind": "predict", "saved_s": 0, "payload": {}}
+    file = next((own_history / "runs").glob(f"*{bad}*"))
+    file.write_text(json.dumps(record).replace('"saved_s": 0', f'"saved_s": {saved}'))
+    assert [entry.id for entry in store.history()] == [good]
+    with pytest.raises(InputError, match="is a damaged run"):
+        store.load(bad)
+
+
+def test_a_pipe_among_the_runs(own_history: Path) -> None:
+    good, bad = store.save("predict", {"n": 1}), store.save("predict", {"n": 2})
+    file = next((own_history / "runs").glob(f"*{bad}*"))
+    file.unlink()
+    os.mkfifo(file)
+    assert [entry.id for entry in store.history()] == [good]
+    assert store.load("last") == {"n": 1}
+
+
+@pytest.mark.parametrize("limit", [-1, 10**20])
+def test_impossible_lengths(limit: int) -> None:
+    with pytest.raises(InputError, match="cannot be listed"):
+        store.history(limit)

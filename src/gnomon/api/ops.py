@@ -17,6 +17,7 @@ from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.dtypes import width
 from gnomon.load import parse_pool
+from gnomon.load.files import check_regular
 from gnomon.paths import write_text
 from gnomon.spec import Pool
 from gnomon.spec.workload import Floats
@@ -67,8 +68,7 @@ def _place(name: str, index: int) -> str:
 
 def _read(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError("is larger than 512 MiB", where=str(path))
+        check_regular(path, MAX_BYTES)
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
             columns = list(reader.fieldnames or ())
@@ -77,6 +77,9 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
         raise InputError("no such file", where=str(path)) from None
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise InputError(f"cannot be read: {problem}", where=str(path)) from None
+    twice = next((name for name in columns if columns.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"has the column '{twice}' twice", where=str(path))
     for column in ("op", "dtype"):
         if column not in columns:
             raise InputError(f"has no column '{column}'", where=str(path), hint="`op` and `dtype` are needed.")

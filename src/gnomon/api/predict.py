@@ -62,7 +62,7 @@ def predict(
 def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
     """New tokens a sequence, once the numbers make sense."""
     if phase not in PHASES:
-        raise unknown_name("phase", phase, PHASES)
+        raise unknown_name("phase", str(phase), PHASES, where="--phase")
     for flag, value, least in (
         ("--batch", batch, 1),
         ("--context", context, 0),

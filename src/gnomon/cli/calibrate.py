@@ -7,10 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.cli import flags
+from gnomon.errors import InputError
 
 
 def add(app: typer.Typer) -> None:
     app.command("calibrate")(calibrate)
+
+
+TABLE = "calibration.csv"
+
+
+def _refuse_measuring(given: dict[str, object]) -> None:
+    for flag, value in given.items():
+        if value is not None:
+            raise InputError("nothing is measured with --from", where=flag, hint="Leave one of them out.")
 
 
 def _seconds(text: Any) -> float:
@@ -21,8 +31,11 @@ def _seconds(text: Any) -> float:
 
 def calibrate(
     out: Annotated[
-        str, typer.Option("--out", metavar="FILE.csv", help="The table of measurements; one begun earlier goes on.")
-    ] = "calibration.csv",
+        str | None,
+        typer.Option(
+            "--out", metavar="FILE.csv", help=f"The table of measurements ({TABLE}); one begun earlier goes on."
+        ),
+    ] = None,
     source: Annotated[
         str | None, typer.Option("--from", metavar="FILE.csv", help="Fit this table; measure nothing.")
     ] = None,
@@ -36,25 +49,34 @@ def calibrate(
         str | None, typer.Option("--families", metavar="NAME[,NAME]", help="Only these families of operators.")
     ] = None,
     budget: Annotated[
-        float, typer.Option("--budget", parser=_seconds, metavar="TIME", help="How long to measure, such as 8m.")
-    ] = 480.0,
+        float | None, typer.Option("--budget", parser=_seconds, metavar="TIME", help="How long to measure (8m).")
+    ] = None,
     as_json: flags.Json = False,
 ) -> None:
     """Measure this machine's GPU and fit its operators."""
     import sys
     from contextlib import redirect_stdout
 
-    from gnomon.cli.files import output_file
+    from gnomon.cli.files import keep_apart, output_files
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
 
-    path = output_file(out, "--out") if source is None else None
-    kept = output_file(profile, "--profile") if profile is not None else None
+    if source is not None:
+        _refuse_measuring({"--out": out, "--budget": budget})
+    paths = output_files({"--out": (out or TABLE) if source is None else None, "--profile": profile})
+    keep_apart(paths, source, "--from")
+    from gnomon.api.calibrate import BUDGET_S
     from gnomon.api.calibrate import calibrate as answer
 
     chosen = [name.strip() for name in families.split(",")] if families else None
     with redirect_stdout(sys.stderr), Progress("measuring") as tick:
         result = answer(
-            path or out, source=source, on=on, profile=kept, families=chosen, budget_s=budget, progress=tick
+            paths.get("--out", TABLE),
+            source=source,
+            on=on,
+            profile=paths.get("--profile"),
+            families=chosen,
+            budget_s=BUDGET_S if budget is None else budget,
+            progress=tick,
         )
     emit(result.to_dict(), as_json=as_json)

@@ -22,8 +22,12 @@ def export(
     """A plan as the files that start it. Without --out the first file is printed."""
     from gnomon.api.export import export as answer
     from gnomon.cli.files import output_folder, write_all
-    from gnomon.cli.output import emit, say
+    from gnomon.cli.output import emit, put, say
+    from gnomon.errors import named_by
+    from gnomon.export import target
 
+    with named_by("--to"):
+        target(to)
     result = answer(plan, to=to)
     names = list(result.files)
     if out is not None:
@@ -35,7 +39,7 @@ def export(
     for line in result.not_expressed:
         say(f"left to you: {line}")
     if out is None:
-        print(result.files[names[0]], end="")
+        put(result.files[names[0]])
         say(f"--out DIR writes {' and '.join(names)}")
     else:
-        print("\n".join(str(folder / name) for name in names))
+        put("".join(f"{folder / name}\n" for name in names))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -36,6 +36,15 @@ def output_files(named: dict[str, str | None]) -> dict[str, Path]:
             raise InputError(f"'{text}' is also the file of {twin}", where=flag)
         paths[flag] = path
     return paths
+
+
+def keep_apart(paths: Mapping[str, Path], source: str | Path | None, name: str) -> None:
+    """Refuse outputs that would take the place of the input that `name` gives."""
+    if source is None:
+        return
+    for flag, path in paths.items():
+        if _same(path, Path(source)) and not _special(path):
+            raise InputError(f"'{path}' is also the file of {name}", where=flag, hint="Write to another file.")
 
 
 def output_folder(text: str, flag: str) -> Path:
@@ -71,13 +80,18 @@ def written(path: Path) -> Iterator[TextIO]:
 
 
 def write_all(files: dict[str, str], folder: Path) -> None:
-    """Files by name into a folder; scripts can be run."""
-    for name, text in files.items():
-        target = folder / name
-        with written(target) as file:
+    """Files by name into a folder, all of them or none; scripts can be run."""
+    for name in files:
+        if (folder / name).is_dir():
+            raise InputError("is a folder where a file is to be written", where=str(folder / name))
+    with ExitStack() as open_files:
+        for name, text in files.items():
+            file = open_files.enter_context(written(folder / name))
             file.write(text)
+            file.flush()
+    for name in files:
         if name.endswith(".sh"):
-            target.chmod(0o755)
+            (folder / name).chmod(0o755)
 
 
 def _path(text: str, flag: str) -> Path:
@@ -89,6 +103,14 @@ def _path(text: str, flag: str) -> Path:
     except (OSError, RuntimeError) as error:
         raise InputError(f"'{text}' cannot be used: {getattr(error, 'strerror', error)}", where=flag) from None
     return path
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        one, other = one.expanduser(), other.expanduser()
+        return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
+    except (OSError, RuntimeError, ValueError):
+        return False
 
 
 def _special(path: Path) -> bool:

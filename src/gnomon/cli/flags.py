@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 
-def whole(flag: str, *, least: int = 1) -> Callable[[Any], int]:
+def whole(flag: str, *, least: int = 1, most: int | None = None) -> Callable[[Any], int]:
     """A reader of whole numbers that names its flag in errors."""
 
     def read(text: Any) -> int:
         from gnomon.units import parse_whole
 
-        return parse_whole(text, flag, least=least)
+        return parse_whole(text, flag, least=least, most=most)
 
     return read
 
@@ -28,28 +28,85 @@ def rate(flag: str) -> Callable[[Any], float]:
     return read
 
 
-def degree(flag: str, what: str) -> Any:
-    return typer.Option(flag, parser=whole(flag), metavar="N", help=f"{what} parallel degree.")
+def word(flag: str) -> Callable[[Any], str]:
+    """A reader of names and paths: anything but nothing."""
+
+    def read(text: Any) -> str:
+        from gnomon.errors import InputError
+
+        if not str(text).strip():
+            raise InputError("is empty", where=flag, hint="Give a value, or leave the flag out.")
+        return str(text)
+
+    return read
+
+
+def _engine(text: Any) -> str:
+    from gnomon.engines import engine
+    from gnomon.errors import named_by
+
+    label = word("--engine")(text)
+    with named_by("--engine"):
+        engine(label)
+    return label
+
+
+def _format(text: Any) -> str:
+    from gnomon.errors import named_by
+    from gnomon.graph.dtypes import width
+
+    name = word("--dtype")(text)
+    with named_by("--dtype"):
+        width(name)
+    return name
+
+
+def formats(text: str, flag: str) -> list[str]:
+    """Number formats, parted by commas."""
+    from gnomon.errors import InputError, unknown_name
+    from gnomon.graph.dtypes import WIDTH
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError(f"'{text}' names no number format", where=flag)
+    for name in names:
+        if name not in WIDTH:
+            raise unknown_name("number format", name, WIDTH, where=flag)
+    return names
+
+
+def degree(flag: str, what: str, note: str = " Above 1 is not priced yet.") -> Any:
+    return typer.Option(flag, parser=whole(flag), metavar="N", help=f"{what} parallel degree.{note}")
 
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A known name, a hub id, or a folder with a config.json.")]
 On = Annotated[str, typer.Option("--on", metavar="CHIP[:N]", help="The chip, and how many of it.")]
-Dtype = Annotated[str | None, typer.Option("--dtype", metavar="D", help="Number format of the weights, such as fp8.")]
-KvDtype = Annotated[str | None, typer.Option("--kv-dtype", metavar="D", help="Number format of the KV cache.")]
-Engine = Annotated[str, typer.Option("--engine", metavar="NAME[@VERSION]", help="The engine that runs it.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option("--dtype", parser=_format, metavar="D", help="Number format of the weights, such as fp8."),
+]
+KvDtype = Annotated[
+    str | None,
+    typer.Option("--kv-dtype", parser=word("--kv-dtype"), metavar="D", help="Number format of the KV cache."),
+]
+Engine = Annotated[
+    str, typer.Option("--engine", parser=_engine, metavar="NAME[@VERSION]", help="The engine that runs it.")
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An engine setting; may be repeated.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 PlanRef = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's file, a run's id, or `last`.")]
 
-Tp = Annotated[int | None, degree("--tp", "Tensor")]
+Tp = Annotated[int | None, degree("--tp", "Tensor", " All chips of --on where it is not given.")]
 Pp = Annotated[int, degree("--pp", "Pipeline")]
 Ep = Annotated[int, degree("--ep", "Expert")]
 Cp = Annotated[int, degree("--cp", "Context")]
 Dp = Annotated[int, degree("--dp", "Data")]
 
-Trace = Annotated[str | None, typer.Option("--trace", metavar="FILE.csv", help="A trace of requests.")]
+Trace = Annotated[
+    str | None, typer.Option("--trace", parser=word("--trace"), metavar="FILE.csv", help="A trace of requests.")
+]
 Rate = Annotated[
     float | None, typer.Option("--rate", parser=rate("--rate"), metavar="R", help="Requests a second to draw.")
 ]

@@ -15,7 +15,10 @@ def add(app: typer.Typer) -> None:
 
 def history(
     limit: Annotated[
-        int, typer.Option("--limit", parser=flags.whole("--limit"), metavar="N", help="How many, newest first.")
+        int,
+        typer.Option(
+            "--limit", parser=flags.whole("--limit", most=1_000_000), metavar="N", help="How many, newest first."
+        ),
     ] = 20,
     as_json: flags.Json = False,
 ) -> None:

@@ -20,10 +20,12 @@ def ops(
     as_json: flags.Json = False,
 ) -> None:
     """Times of single operators, added to a table of them."""
-    from gnomon.cli.files import output_file, written
-    from gnomon.cli.output import print_json, say
+    from gnomon.cli.files import keep_apart, output_files, written
+    from gnomon.cli.output import print_json, put, say
 
-    path = output_file(out, "--out") if out is not None else None
+    paths = output_files({"--out": out})
+    keep_apart(paths, source, "the operators")
+    path = paths.get("--out")
     from gnomon.api.ops import ops as answer
     from gnomon.api.ops import table
 
@@ -35,4 +37,4 @@ def ops(
     if as_json:
         print_json({"schema": "gnomon.ops/1", "rows": rows})
     elif path is None:
-        print(table(rows), end="")
+        put(table(rows))

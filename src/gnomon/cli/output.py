@@ -7,8 +7,11 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TextIO
+
+from gnomon.errors import InputError
 
 
 def emit(payload: Mapping[str, Any], *, as_json: bool, keep: bool = True) -> None:
@@ -18,7 +21,7 @@ def emit(payload: Mapping[str, Any], *, as_json: bool, keep: bool = True) -> Non
     else:
         from gnomon.report import render
 
-        print(render(payload, colour=wants_colour()))
+        put(render(payload, colour=wants_colour()) + "\n")
     if keep:
         from gnomon.store import save
 
@@ -26,12 +29,27 @@ def emit(payload: Mapping[str, Any], *, as_json: bool, keep: bool = True) -> Non
 
 
 def print_json(payload: Mapping[str, Any]) -> None:
-    print(json.dumps(finite(payload), indent=2, ensure_ascii=False, allow_nan=False))
+    put(json.dumps(finite(payload), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def put(text: str) -> None:
+    """The answer on stdout, all of it. A reader that has gone away is no error of ours."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        silence("stdout")
+        raise InputError(f"cannot be written: {error.strerror or error}", where="standard output") from None
 
 
 def say(text: str) -> None:
-    """Talk beside the answer."""
-    print(one_line(text), file=sys.stderr)
+    """Talk beside the answer; where nobody can hear it, it is dropped."""
+    try:
+        print(one_line(text), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        silence("stderr")
 
 
 def fail(
@@ -41,13 +59,10 @@ def fail(
     message, where, hint = one_line(message), one_line(where), one_line(hint)
     head = f"{where}: {message}" if where else message
     stop = "" if head.endswith((".", "?", "!")) else "."
-    try:
-        print(f"{kind}: {head}{stop} {hint}" if hint else f"{kind}: {head}", file=sys.stderr)
-        if as_json:
+    say(f"{kind}: {head}{stop} {hint}" if hint else f"{kind}: {head}")
+    if as_json:
+        with suppress(OSError, ValueError, InputError):
             print_json({"error": {"message": message, "where": where, "hint": hint}})
-            sys.stdout.flush()
-    except BrokenPipeError:
-        quiet_stdout()
     return code
 
 
@@ -73,6 +88,32 @@ def wants_colour() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def quiet_stdout() -> None:
-    """After the reader has gone away: let the interpreter's last flush go nowhere."""
-    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+def open_missing_streams() -> bool:
+    """Put something in the place of streams that were closed before we began. Whether stdout was there."""
+    there = sys.stdout is not None
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _nowhere())
+    return there
+
+
+def settle() -> None:
+    """Flush what is left, so that the interpreter's own last flush has nothing to fail on."""
+    for name in ("stdout", "stderr"):
+        try:
+            getattr(sys, name).flush()
+        except (OSError, ValueError):
+            silence(name)
+
+
+def silence(name: str) -> None:
+    """Let a stream that can take no more, and what still waits in it, go nowhere."""
+    stream, sink = getattr(sys, name), _nowhere()
+    setattr(sys, name, sink)
+    if stream is getattr(sys, f"__{name}__"):
+        with suppress(OSError, ValueError):
+            os.dup2(sink.fileno(), stream.fileno())
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w")  # noqa: PTH123

@@ -8,6 +8,11 @@ import typer
 
 from gnomon.cli import flags
 
+SLO = (
+    "Limits on times, such as ttft_p90=1s,tpot_p90=40ms. "
+    "Metrics: ttft, tpot, e2e. Statistics: mean, p50, p90, p95, p99."
+)
+
 
 def add(app: typer.Typer) -> None:
     from gnomon.cli.app import group
@@ -31,14 +36,29 @@ def serve(
     output: flags.Output = None,
     requests: Annotated[int | None, flags.requests("Requests the best plan is judged on.")] = None,
     seed: flags.Seed = 0,
-    slo: Annotated[str, typer.Option("--slo", metavar="GOALS", help="Such as ttft_p90=1s,tpot_p90=40ms.")] = "",
+    slo: Annotated[str, typer.Option("--slo", metavar="GOALS", help=SLO)] = "",
     objective: Annotated[
-        str | None, typer.Option("--objective", metavar="WHAT", help="cost, throughput, latency or energy.")
+        str | None,
+        typer.Option(
+            "--objective",
+            parser=flags.word("--objective"),
+            metavar="WHAT",
+            help="cost (the default), throughput, latency or energy.",
+        ),
     ] = None,
     dtype: Annotated[
-        str, typer.Option("--dtype", metavar="D[,D]", help="Number formats to choose from, the preferred one first.")
+        str,
+        typer.Option(
+            "--dtype",
+            parser=flags.word("--dtype"),
+            metavar="D[,D]",
+            help="Number formats to choose from, the preferred one first.",
+        ),
     ] = "bf16,fp8",
-    kv_dtype: Annotated[str, typer.Option("--kv-dtype", metavar="D", help="Number format of the KV cache.")] = "bf16",
+    kv_dtype: Annotated[
+        str,
+        typer.Option("--kv-dtype", parser=flags.word("--kv-dtype"), metavar="D", help="Number format of the KV cache."),
+    ] = "bf16",
     engine: flags.Engine = "vllm",
     set_: flags.Set = None,
     as_json: flags.Json = False,
@@ -47,8 +67,13 @@ def serve(
     from gnomon.api.plan import plan_serving
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
+    from gnomon.errors import named_by
+    from gnomon.search import objective as named_objective
 
-    settings = flags.settings(set_)
+    if objective is not None:
+        with named_by("--objective"):
+            named_objective(objective)
+    settings, dtypes = flags.settings(set_), flags.formats(dtype, "--dtype")
     with Progress("searching plans") as tick:
         report = plan_serving(
             model,
@@ -61,7 +86,7 @@ def serve(
             seed=seed,
             slo=slo,
             objective=objective,
-            dtypes=[name.strip() for name in dtype.split(",") if name.strip()],
+            dtypes=dtypes,
             kv_dtype=kv_dtype,
             engine=engine,
             settings=settings,

@@ -26,7 +26,7 @@ class Progress:
             self._bar.update(self._task, completed=done, total=total, description=text or self._text)
 
     def __enter__(self) -> Progress:
-        if sys.stderr.isatty():
+        if sys.stderr is not None and sys.stderr.isatty():
             self._timer = threading.Timer(DELAY_S, self._show)
             self._timer.daemon = True
             self._timer.start()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from gnomon.cli.output import fail, quiet_stdout
+from gnomon.cli.output import fail, open_missing_streams, settle, silence
 from gnomon.errors import GnomonError
 
 BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
@@ -16,8 +16,17 @@ BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 def run(argv: Sequence[str]) -> int:
     """The exit code of `gnomon ARGV…`."""
     as_json = "--json" in argv
+    if not open_missing_streams():
+        return fail("is closed", where="standard output", code=BAD_INPUT)
     _forgiving_streams()
     _quiet_warnings()
+    try:
+        return _answered(argv, as_json)
+    finally:
+        settle()
+
+
+def _answered(argv: Sequence[str], as_json: bool) -> int:
     try:
         code = _invoke(list(argv))
         sys.stdout.flush()
@@ -25,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
     except GnomonError as error:
         return fail(error.message, where=error.where, hint=error.hint, as_json=as_json, code=BAD_INPUT)
     except BrokenPipeError:
-        quiet_stdout()
+        silence("stdout")
         return BROKEN_PIPE
     except (KeyboardInterrupt, EOFError):
         return INTERRUPTED

@@ -46,11 +46,12 @@ def serve(
     as_json: flags.Json = False,
 ) -> None:
     """TTFT, TPOT, throughput, energy and cost of a served load."""
-    from gnomon.cli.files import output_files
+    from gnomon.cli.files import keep_apart, output_files
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
 
     paths = output_files({"--requests-out": requests_out, "--trace-out": trace_out})
+    keep_apart(paths, trace, "--trace")
     settings = flags.settings(set_)
     recorder = _recorder() if trace_out else None
     from gnomon.api.simulate import simulate_serving

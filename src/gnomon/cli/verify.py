@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags
+from gnomon.errors import InputError
 
 
 def add(app: typer.Typer) -> None:
@@ -31,9 +32,18 @@ def verify(
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
 
+    if plan.endswith(".json"):
+        _refuse_measuring({"--rate": bool(rate), "--probe": probe, "--out": out is not None})
     path = output_file(out, "--out") if out is not None else None
     from gnomon.api.verify import verify as answer
 
     with Progress("measuring") as tick:
         result = answer(plan, rates=rate, probe=probe, out=path, progress=lambda text: tick(text=text))
     emit(result.to_dict(), as_json=as_json)
+
+
+def _refuse_measuring(given: dict[str, bool]) -> None:
+    for flag, wanted in given.items():
+        if wanted:
+            hint = "Leave it out, or give the plan to measure again."
+            raise InputError("a kept measurement is only compared", where=flag, hint=hint)

@@ -57,7 +57,9 @@ def check_regular(path: Path, limit: int) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise InputError("is a folder, not a file", where=str(path))
     if not stat.S_ISREG(found.st_mode):
-        raise InputError("is not a plain file", where=str(path), hint="Pipes and devices cannot be read; save it first.")
+        raise InputError(
+            "is not a plain file", where=str(path), hint="Pipes and devices cannot be read; save it first."
+        )
     if found.st_size > limit:
         raise _too_large(path, limit)
 

@@ -11,6 +11,7 @@ import csv
 import io
 import os
 import warnings
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,18 @@ def _lines(text: str, file: Path) -> str:
         if text.find("\n", start, start + MAX_LINE) < 0:
             line = text.count("\n", 0, start) + 1
             raise InputError(f"is longer than {MAX_LINE:,} letters", where=f"{file} line {line}", hint=NOTHING_RUN)
+    if '"' in text:
+        _check_quoted(text, file)
     return text
+
+
+def _check_quoted(text: str, file: Path) -> None:
+    """Refuse a quoted cell that runs on over many lines, which the fast reading would gather at length."""
+    rows = csv.reader(io.StringIO(text))
+    try:
+        deque(rows, maxlen=0)
+    except csv.Error as error:
+        raise InputError(f"is not CSV: {error}", where=f"{file} line {rows.line_num}", hint=NOTHING_RUN) from None
 
 
 def _columns(text: str, file: Path) -> dict[str, int]:

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -17,11 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.errors import InputError, unknown_name
+from gnomon.load.files import MIB, read_text
 from gnomon.paths import home, write_text
 
 SCHEMA = "gnomon.run/1"
 KEEP = 500
 """Entries kept; older ones go as new ones come."""
+MAX_BYTES = 256 * MIB
+LATEST_S = 32_503_680_000.0
+"""The year 3000: a later entry was not saved, it was made up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,8 @@ def entry(ref: str = "last", *, kind: str = "") -> Entry:
 
 def history(limit: int = 20) -> tuple[Entry, ...]:
     """The newest entries first. A damaged one is left out, with a warning on stderr."""
+    if not 0 <= limit <= sys.maxsize:
+        raise InputError(f"'{limit}' entries cannot be listed", where="limit")
     return tuple(islice(entries(), limit))
 
 
@@ -114,16 +121,18 @@ def _match(ref: str, files: list[Path]) -> Path:
 
 def _read(file: Path) -> Entry:
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = json.loads(read_text(file, MAX_BYTES))
         if record["schema"] != SCHEMA or not isinstance(record["payload"], dict):
             raise ValueError("another schema")
+        if not 0 <= float(record["saved_s"]) < LATEST_S:
+            raise ValueError("no time")
         return Entry(
             id=str(record["id"]),
             kind=str(record["kind"]),
             saved_s=float(record["saved_s"]),
             payload=record["payload"],
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (InputError, OSError, ValueError, OverflowError, KeyError, TypeError, RecursionError):
         raise InputError("is a damaged run of the history", where=str(file), hint="Delete the file.") from None
 
 
@@ -147,5 +156,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _warn(message: str) -> None:
-    """Say it once a process."""
-    print(message, file=sys.stderr)
+    """Say it once a process, where anyone can hear it."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(message, file=sys.stderr)
