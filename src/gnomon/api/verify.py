@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gnomon.api.bands import bands
 from gnomon.api.deploy import deploy, title_of
+from gnomon.api.measured import Load, Measured, read_measured, times_of
 from gnomon.api.results import Verified
+from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.load import config_of, draw
@@ -23,116 +24,11 @@ from gnomon.load.fleet import parse_pool
 from gnomon.paths import write_text
 from gnomon.sim.serving import simulate
 from gnomon.spec import Plan, Requests
+from gnomon.spec.estimate import DRAWS
 from gnomon.store import resolve_plan
 
-SCHEMA = "gnomon.measured/1"
 LEAST_REQUESTS = 500
 """Fewer requests leave too few for a median that repeats."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Load:
-    """One load as it was really run; times in seconds from its start."""
-
-    rate_per_s: float
-    requests: Requests
-    scheduled_s: NDArray[np.float64]
-    first_token_s: NDArray[np.float64]
-    finish_s: NDArray[np.float64]
-
-    @property
-    def times(self) -> dict[str, NDArray[np.float64]]:
-        """Seconds by part: waiting, prompt, first token, and each token after it."""
-        return _times(self.requests, self.scheduled_s, self.first_token_s, self.finish_s)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Measured:
-    """Reality, as kept in a file: what ran, with which versions, and when each token came."""
-
-    plan: Plan
-    date: str
-    versions: Mapping[str, str]
-    settings: Mapping[str, Any]
-    loads: tuple[Load, ...]
-    probes: tuple[Mapping[str, Any], ...] = ()
-    """Parts measured by themselves: prompts on an idle engine, even decode batches, prompts beside decodes."""
-
-    def to_dict(self) -> dict[str, Any]:
-        from gnomon.load.plan import plan_to_dict
-
-        return {
-            "schema": SCHEMA,
-            "date": self.date,
-            "versions": dict(self.versions),
-            "plan": plan_to_dict(self.plan),
-            "settings": dict(self.settings),
-            "loads": [_load_to_dict(load) for load in self.loads],
-            "probes": [dict(probe) for probe in self.probes],
-        }
-
-
-_COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "scheduled_s", "first_token_s", "finish_s")
-
-
-def _load_to_dict(load: Load) -> dict[str, Any]:
-    stream = load.requests
-    columns: list[list[Any]] = [stream.arrival_s.tolist(), stream.input_tokens.tolist(), stream.output_tokens.tolist()]
-    columns += [load.scheduled_s.tolist(), load.first_token_s.tolist(), load.finish_s.tolist()]
-    rows = [[round(x, 6) if isinstance(x, float) else x for x in row] for row in zip(*columns, strict=True)]
-    return {"rate_per_s": load.rate_per_s, "columns": list(_COLUMNS), "rows": rows}
-
-
-def read_measured(path: Path) -> Measured:
-    """A file that `gnomon verify --out` wrote."""
-    from gnomon.load.files import read_json
-    from gnomon.load.plan import plan_from_dict
-
-    data = read_json(path, limit=64 * 1024**2)
-    if data.get("schema") != SCHEMA:
-        raise InputError(f"schema is '{data.get('schema')}', not '{SCHEMA}'", where=str(path))
-    try:
-        return Measured(
-            plan=plan_from_dict(data["plan"], where=str(path)),
-            date=str(data["date"]),
-            versions=dict(data["versions"]),
-            settings=dict(data["settings"]) | {"kv_blocks": int(_positive(data["settings"]["kv_blocks"]))},
-            loads=tuple(_load_from_dict(load) for load in data["loads"]),
-            probes=tuple(_probe_from_dict(probe) for probe in data.get("probes", ())),
-        )
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as problem:
-        raise InputError(f"is not a whole measurement ({problem})", where=str(path)) from None
-
-
-def _load_from_dict(data: Mapping[str, Any]) -> Load:
-    table = np.array(data["rows"], float)
-    if list(data["columns"]) != list(_COLUMNS) or table.ndim != 2 or table.shape[1] != len(_COLUMNS):
-        raise ValueError("a load's rows are not those columns")
-    arrival, prompt, output, scheduled, first, finish = table.T
-    if not np.isfinite(table).all() or (prompt < 1).any() or (output < 1).any() or (finish < first).any():
-        raise ValueError("a load holds times or lengths that cannot be")
-    return Load(
-        rate_per_s=_positive(data["rate_per_s"]),
-        requests=Requests(arrival, prompt.astype(np.int64), output.astype(np.int64)),
-        scheduled_s=scheduled,
-        first_token_s=first,
-        finish_s=finish,
-    )
-
-
-def _probe_from_dict(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A part measured by itself; kinds that are not compared are kept as they are."""
-    needed = {"prompt": ("tokens", "time_s"), "decode": ("sequences", "context", "time_s")}
-    for name in needed.get(str(data["kind"]), ()):
-        _positive(data[name])
-    return dict(data)
-
-
-def _positive(value: Any) -> float:
-    number = float(value)
-    if isinstance(value, (bool, str)) or not 0 < number < math.inf:
-        raise ValueError(f"{value} is not above zero")
-    return number
 
 
 def verify(
@@ -259,54 +155,58 @@ def _memory_part(engine: Engine, deployment: Deployment, measured: Measured) -> 
 def _load_parts(engine: Engine, deployment: Deployment, measured: Measured) -> Iterator[dict[str, Any]]:
     cost, limits = engine.step_cost(deployment), engine.limits(deployment)
     names = {"queue": "waiting", "prefill": "prompt to first token", "ttft": "TTFT", "decode": "TPOT"}
+    banded = {"ttft": "ttft_s", "decode": "tpot_s"}
     for load in measured.loads:
         run = simulate(load.requests, cost, limits)
-        ours = _times(load.requests, run.scheduled_s, run.first_token_s, run.finish_s)
+        ours = times_of(load.requests, run.scheduled_s, run.first_token_s, run.finish_s)
+        edges = bands(engine, deployment, run)
         for part, label in names.items():
             for statistic, level in (("p50", 0.5), ("p90", 0.9)):
                 if part == "decode" and (load.requests.output_tokens < 2).all():
                     continue
                 theirs, mine = (float(np.nanquantile(side[part], level)) for side in (load.times, ours))
-                yield _part(part, load.rate_per_s, f"{label} {statistic}", theirs, mine, "s")
+                band = edges[banded[part]][statistic] if part in banded else None
+                yield _part(part, load.rate_per_s, f"{label} {statistic}", theirs, mine, "s", band)
 
 
 def _probe_parts(engine: Engine, deployment: Deployment, measured: Measured) -> Iterator[dict[str, Any]]:
     cost, limits = engine.step_cost(deployment), engine.limits(deployment)
+    drawn = [engine.step_cost(deployment, draw) for draw in range(DRAWS)] if measured.probes else []
     for probe in measured.probes:
         if probe["kind"] == "prompt":
             alone = Requests(np.zeros(1), np.array([probe["tokens"]]), np.ones(1, np.int64))
             ours = float(simulate(alone, cost, limits).ttft_s[0])
             yield _part("prompt alone", None, f"{probe['tokens']:,} tokens", probe["time_s"], ours, "s")
         elif probe["kind"] == "decode" and probe["sequences"] <= limits.max_sequences:
-            curve = cost.decode_curve(probe["sequences"])
-            ours = float(np.interp(probe["context"], curve.context, curve.seconds))
+            ours, *draws = (_decode_s(one, probe) for one in (cost, *drawn))
+            low, high = np.quantile(draws, [0.05, 0.95])
             what = f"{probe['sequences']:,} sequences at context {probe['context']:,.0f}"
-            yield _part("decode alone", None, what, probe["time_s"], ours, "s")
+            yield _part("decode alone", None, what, probe["time_s"], ours, "s", (float(low), float(high)))
 
 
-def _part(part: str, rate: float | None, what: str, measured: float, predicted: float, unit: str) -> dict[str, Any]:
+def _decode_s(cost: StepCost, probe: Mapping[str, Any]) -> float:
+    curve = cost.decode_curve(probe["sequences"])
+    return float(np.interp(probe["context"], curve.context, curve.seconds))
+
+
+def _part(
+    part: str,
+    rate: float | None,
+    what: str,
+    measured: float,
+    predicted: float,
+    unit: str,
+    band: tuple[float, float] | None = None,
+) -> dict[str, Any]:
+    low, high = band or (None, None)
     return {
         "part": part,
         "rate_per_s": rate,
         "what": what,
         "measured": measured,
         "predicted": predicted,
+        "low": low,
+        "high": high,
         "error": predicted / measured - 1 if measured else None,
         "unit": unit,
-    }
-
-
-def _times(
-    stream: Requests,
-    scheduled: NDArray[np.float64],
-    first: NDArray[np.float64],
-    finish: NDArray[np.float64],
-) -> dict[str, NDArray[np.float64]]:
-    later = (stream.output_tokens - 1).astype(float)
-    later[later == 0] = np.nan
-    return {
-        "queue": scheduled - stream.arrival_s,
-        "prefill": first - scheduled,
-        "ttft": first - stream.arrival_s,
-        "decode": (finish - first) / later,
     }

@@ -148,6 +148,7 @@ def _head(model: Model, tp: int) -> Iterator[Op]:
         yield Collective(
             name="head.all_gather", op="all_gather", rows=LOGITS, bytes_per_row=model.vocab * width(STATE), ranks=tp
         )
+    # In fp32: written once, then read to find the largest, to sum, and to draw.
     yield Elementwise(
         name="head.sample", rows=LOGITS, read_per_row=3 * model.vocab * 4.0, written_per_row=model.vocab * 4.0
     )

@@ -15,7 +15,8 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
     lines = [style.strong(payload["title"]), ""]
     if parts:
         errors = [abs(float(part["error"])) for part in parts if part["error"] is not None]
-        lines += [*_summary(parts, style), f"  {style.strong(_verdict(errors))}", "", *_table(parts, style), ""]
+        lines += [*_summary(parts, style), f"  {style.strong(_verdict(errors))}", *_held(parts), ""]
+        lines += [*_table(parts, style), ""]
     conditions = ", ".join(f"{name} {value}" for name, value in payload["conditions"].items())
     lines += [f"  measured with {conditions}", ""] if conditions else []
     return "\n".join([*lines, *next_steps("gnomon explain last", "gnomon history")])
@@ -42,6 +43,13 @@ def _verdict(errors: list[float]) -> str:
     if not errors:
         return "nothing to compare"
     return f"off by {median(errors):.1%} in the middle, {max(errors):.1%} at most, over {len(errors)} figures"
+
+
+def _held(parts: Any) -> list[str]:
+    """How many of the figures that carry a band fell inside it."""
+    banded = [part for part in parts if part.get("low") is not None]
+    inside = sum(part["low"] <= part["measured"] <= part["high"] for part in banded)
+    return [f"  the 90% bands hold {inside} of {len(banded)}"] if banded else []
 
 
 def _table(parts: Any, style: Style) -> list[str]:
