@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.api.verify import LEAST_REQUESTS, SCHEMA, Measured, compare, measure, read_measured
+from gnomon.api.measured import SCHEMA, Measured, read_measured
+from gnomon.api.verify import LEAST_REQUESTS, compare, measure
 from gnomon.errors import InputError
 from gnomon.load.plan import plan_from_dict
 
