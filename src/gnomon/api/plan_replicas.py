@@ -122,16 +122,13 @@ class Replicas:
         return self._setup.deploy(family.chip, family.tp, family.dtype, settings)
 
     def _cost(self, engine: Engine, deployment: Deployment) -> tuple[WatchedCost, Hashable]:
-        """An engine may say what its step cost depends on (`cost_key`); else it depends on every setting. And it
-        may name settings its step cost only has to cover (`cost_ranges`): one cost of the widest serves all."""
+        """One cost for the widest of the settings it only has to cover, shared by all that it fits."""
         settings = dict(deployment.settings)
-        for name in getattr(engine, "cost_ranges", ()):
+        for name in engine.cost_ranges:
             settings[name] = max(settings[name], self._widest.get(name, 0))
         wide = replace(deployment, settings=settings)
         place = (wide.pool.chip.name, wide.strategy, wide.dtype, wide.kv_dtype)
-        own: Callable[[Deployment], Hashable] | None = getattr(engine, "cost_key", None)
-        plain = tuple(sorted((name, repr(value)) for name, value in settings.items()))
-        key = (place, plain if own is None else own(wide))
+        key = (place, engine.cost_key(wide))
         if key not in self._costs:
             self._costs[key] = WatchedCost(engine.step_cost(wide))
         return self._costs[key], key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -57,6 +57,13 @@ class Engine(Protocol):
 
     @property
     def version(self) -> str: ...
+
+    @property
+    def cost_ranges(self) -> tuple[str, ...]:
+        """Settings the step cost only has to cover: one made for larger values serves smaller ones as well."""
+
+    def cost_key(self, deployment: Deployment) -> Hashable:
+        """Deployments on the same chips that agree in this have the same step cost."""
 
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         """All settings with defaults filled in. Unknown names and bad values raise InputError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +33,6 @@ class Vllm:
 
     version: str = ""
     name: str = "vllm"
-    cost_ranges: ClassVar[tuple[str, ...]] = ("max_num_seqs", "max_num_batched_tokens")
-    """Settings the step cost only has to cover: one made for larger values serves smaller ones as well."""
 
     def __post_init__(self) -> None:
         wanted = self.version or VERSIONS[-1]
@@ -136,8 +134,11 @@ class Vllm:
             source=extra.source,
         )
 
+    @property
+    def cost_ranges(self) -> tuple[str, ...]:
+        return ("max_num_seqs", "max_num_batched_tokens")
+
     def cost_key(self, deployment: Deployment) -> Hashable:
-        """Deployments that agree in this have the same step cost."""
         return tuple(captured_sizes(deployment.settings)), tuple(
             deployment.settings[name] for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
         )
