@@ -24,7 +24,10 @@ def home() -> Path:
 
 def write_text(path: Path, text: str) -> None:
     """All of the file or nothing, whoever else writes. A link's target is replaced; a device is written to."""
-    target = path.resolve()
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError) as problem:
+        raise InputError(f"cannot be written: {problem}", where=str(path)) from None
     partial = target.with_name(f".{target.name[:80]}.{os.getpid()}.{uuid.uuid4().hex[:8]}.partial")
     try:
         if target.exists() and not target.is_file():

@@ -97,3 +97,35 @@ def test_a_plan_without_a_load_cannot_be_measured() -> None:
     plan: dict[str, Any] = json.loads(FILE.read_text())["plan"]
     with pytest.raises(InputError, match="no load"):
         measure(plan_from_dict({key: value for key, value in plan.items() if key != "load"}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"loads": []},
+        {"loads": {}},
+        {"probes": [{"kind": "decode", "sequences": 1.5, "context": 5, "time_s": 1}]},
+        {"probes": [{"kind": "prompt", "tokens": 1.5, "time_s": 1}]},
+        {"probes": [{"kind": "nap", "time_s": 1}]},
+        {"probes": [{"kind": "decode", "sequences": 1, "context": 5, "time_s": float("nan")}]},
+        {"settings": {"kv_blocks": -1}},
+    ],
+)
+def test_figures_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    content = json.loads(FILE.read_text()) | change
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"m\.json"):
+        read_measured(path)
+
+
+@pytest.mark.parametrize(
+    "row", [[0, 10, 10, 5, 1, 2], [0, 1.5, 10, 0, 1, 2], [0, 10, 10, 0, 3, 2], [5, 10, 10, 0, 1, 2]]
+)
+def test_a_row_out_of_order_is_refused(tmp_path: Path, row: list[float]) -> None:
+    content = json.loads(FILE.read_text())
+    content["loads"][0]["rows"] = [row]
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="cannot be"):
+        read_measured(path)

@@ -92,3 +92,10 @@ def test_outputs_keep_off_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_plain_values() -> None:
     assert finite({"a": (1.0, float("nan"), float("inf"))}) == {"a": [1.0, None, None]}
     assert one_line("a\n b\tc\x07") == "a b c?"
+
+
+def test_a_link_that_leads_nowhere_but_to_itself(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(InputError, match="--out"):
+        output_file(str(loop), "--out")

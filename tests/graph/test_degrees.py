@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from tests.graph.shapes import dense, lowered, sparse
@@ -10,7 +11,7 @@ from tests.graph.shapes import dense, lowered, sparse
 from gnomon.errors import InputError
 from gnomon.graph.lower import check_degrees
 from gnomon.load import model as load_model
-from gnomon.spec import Model, Strategy
+from gnomon.spec import DenseFfn, Model, Strategy
 
 MODELS = {
     "llama-3.1-8b": load_model("llama-3.1-8b"),
@@ -70,3 +71,13 @@ def test_shared_experts_are_cut_evenly_too() -> None:
 def test_an_unknown_format() -> None:
     with pytest.raises(InputError, match="bf61"):
         lowered(MODELS["llama-3.1-8b"], dtype="bf61")
+
+
+def test_equal_layers_are_priced_once_wherever_they_stand() -> None:
+    model = sparse()
+    first = model.blocks[0]
+    other = replace(first, ffn=DenseFfn(inner=64))
+    mixed = replace(model, blocks=(first, other) * 500)
+    ops = lowered(mixed).ops
+    assert len(ops) < 60
+    assert sum(op.count for op in ops if op.name == "attention.qkv") == mixed.layers

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon import load
-from gnomon.errors import GnomonError
+from gnomon.errors import GnomonError, InputError
+from gnomon.load.files import read_json
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -349,3 +350,12 @@ def test_any_yaml_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, t
         load.read_plan(path)
     except GnomonError as error:
         assert "\n" not in str(error)
+
+
+def test_a_key_repeated_late_is_found_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "big.json"
+    path.write_text("{" + ",".join(f'"k{i}":1' for i in range(60_000)) + ',"k59999":1}')
+    began = time.process_time()
+    with pytest.raises(InputError, match="k59999"):
+        read_json(path)
+    assert time.process_time() - began < 2

@@ -49,6 +49,9 @@ def calibrate(
     `source` is a table measured before, on the chip `on`: it is fitted and nothing is measured. The profile goes
     to `profile`, or to the user's own profiles, where every later prediction for the chip finds it.
     """
+    for name in families or ():
+        if name not in FAMILIES:
+            raise unknown_name("family of operators", str(name), FAMILIES, where="--families")
     if source is not None:
         if on is None:
             raise InputError("a table does not say which chip it was measured on", where="--on", hint="Give --on CHIP.")
@@ -63,6 +66,8 @@ def calibrate(
     if source is not None and families is not None:
         kept = {name: found for name, found in made["families"].items() if _family_of(name) in families}
         made |= {"families": kept}
+    if not made["families"]:
+        raise CalibrationError("holds none of these families", where=str(table))
     target = _keep(made, chip, profile)
     return Calibrated(
         title=f"{chip.name}: a profile of {len(made['families'])} families of operators",
@@ -87,9 +92,6 @@ def _measured(
     from gnomon.engines.vllm.runner import versions
 
     chosen = FAMILIES if families is None else tuple(families)
-    for name in chosen:
-        if name not in FAMILIES:
-            raise unknown_name("family of operators", name, FAMILIES)
     chip = catalog.chip(str(torch_module().cuda.get_device_name(0)))
     return chip, out, collect(out, chosen, budget_s=budget_s, progress=progress), versions()
 

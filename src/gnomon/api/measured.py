@@ -17,6 +17,13 @@ from gnomon.load.plan import plan_from_dict, plan_to_dict
 from gnomon.spec import Plan, Requests
 
 SCHEMA = "gnomon.measured/1"
+PROBES = {
+    "prompt": ("tokens", "time_s"),
+    "decode": ("sequences", "context", "time_s"),
+    "beside": ("sequences", "tokens", "time_s"),
+    "frontend": ("rate_per_s",),
+}
+"""Parts measured by themselves, and the figures each has at least."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,11 +88,17 @@ def read_measured(path: Path) -> Measured:
             date=str(data["date"]),
             versions=dict(data["versions"]),
             settings=dict(data["settings"]) | {"kv_blocks": int(_positive(data["settings"]["kv_blocks"]))},
-            loads=tuple(_load_from_dict(load) for load in data["loads"]),
+            loads=_loads(data["loads"]),
             probes=tuple(_probe_from_dict(probe) for probe in data.get("probes", ())),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as problem:
         raise InputError(f"is not a whole measurement ({problem})", where=str(path)) from None
+
+
+def _loads(data: Any) -> tuple[Load, ...]:
+    if not isinstance(data, list) or not data:
+        raise ValueError("it holds no load")
+    return tuple(_load_from_dict(load) for load in data)
 
 
 def _load_from_dict(data: Mapping[str, Any]) -> Load:
@@ -93,7 +106,9 @@ def _load_from_dict(data: Mapping[str, Any]) -> Load:
     if list(data["columns"]) != list(_COLUMNS) or table.ndim != 2 or table.shape[1] != len(_COLUMNS):
         raise ValueError("a load's rows are not those columns")
     arrival, prompt, output, scheduled, first, finish = table.T
-    if not np.isfinite(table).all() or (prompt < 1).any() or (output < 1).any() or (finish < first).any():
+    lengths = np.concatenate([prompt, output])
+    ordered = (arrival <= first).all() and (scheduled <= first).all() and (first <= finish).all()
+    if not np.isfinite(table).all() or (lengths < 1).any() or (lengths != np.floor(lengths)).any() or not ordered:
         raise ValueError("a load holds times or lengths that cannot be")
     return Load(
         rate_per_s=_positive(data["rate_per_s"]),
@@ -106,9 +121,13 @@ def _load_from_dict(data: Mapping[str, Any]) -> Load:
 
 def _probe_from_dict(data: Mapping[str, Any]) -> dict[str, Any]:
     """A part measured by itself; kinds that are not compared are kept as they are."""
-    needed = {"prompt": ("tokens", "time_s"), "decode": ("sequences", "context", "time_s")}
-    for name in needed.get(str(data["kind"]), ()):
-        _positive(data[name])
+    kind = str(data["kind"])
+    if kind not in PROBES:
+        raise ValueError(f"unknown probe '{kind}'")
+    for name in PROBES[kind]:
+        number = _positive(data[name])
+        if name in ("tokens", "sequences") and number != int(number):
+            raise ValueError(f"{name} {number:g} is not a whole number")
     return dict(data)
 
 

@@ -144,7 +144,7 @@ def _numbers(name: str, rows: Sequence[Mapping[str, Any]], places: Sequence[str]
         text = row.get(name)
         try:
             values[i] = float(text if text is not None else "")
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             found = "is missing" if text in (None, "") else f"'{text}' is not a number"
             raise InputError(found, where=f"{places[i]}, column {name}") from None
         least = 0.0 if name in _WHERE_ZERO else 1.0

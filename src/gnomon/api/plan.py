@@ -73,6 +73,10 @@ def plan_serving(
     shares = Shares(_load(trace, rate, input, output, requests, seed))
     if any(goal.metric == "tpot" for goal in goals) and not (shares.whole.output_tokens > 1).any():
         raise InputError("requests of one token have no time between tokens", where="--slo", hint="Drop the tpot goal.")
+    if objective not in ("", "cost", "throughput", None) and not shares.rate_per_s:
+        raise InputError(
+            "a load without a rate is planned for throughput", where="--objective", hint="Give --rate, or leave it out."
+        )
     question = Question(
         model=network,
         reference=_reference(model, network),

@@ -49,7 +49,14 @@ def simulate_serving(
     )
     stream = draw(load)
     run = simulate(stream, chosen.step_cost(deployment), chosen.limits(deployment), record=record, progress=progress)
-    load_words = {"trace": trace, "rate": rate, "input": input, "output": output, "requests": len(stream), "seed": seed}
+    load_words = {
+        "trace": trace,
+        "rate": load.rate_per_s,
+        "input": input,
+        "output": output,
+        "requests": len(stream),
+        "seed": seed,
+    }
     return report(chosen, deployment, run, words | load_words)
 
 

@@ -100,6 +100,7 @@ def _path(text: str, flag: str) -> Path:
     try:
         path = Path(text).expanduser()
         path.exists()
+        path.resolve()
     except (OSError, RuntimeError) as error:
         raise InputError(f"'{text}' cannot be used: {getattr(error, 'strerror', error)}", where=flag) from None
     return path

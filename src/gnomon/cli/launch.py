@@ -18,7 +18,7 @@ def launch(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be started, and start nothing.")] = False,
     as_json: flags.Json = False,
 ) -> None:
-    """Start a plan on this machine's GPUs."""
+    """Start a plan on this machine's GPUs. Exit code 1 where it cannot be started; the answer says why."""
     from gnomon.api.launch import launch as answer
     from gnomon.cli.output import emit, say
 

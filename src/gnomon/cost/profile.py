@@ -100,7 +100,7 @@ def _number(value: Any, what: str, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{what} is not a number")
     if not low * (1 - 1e-3) <= value <= high * (1 + 1e-3):
-        raise ValueError(f"{what} {value:g} is not between {low:g} and {high:g}")
+        raise ValueError(f"{what} is not between {low:g} and {high:g}")
     return float(value)
 
 

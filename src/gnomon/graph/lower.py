@@ -48,11 +48,20 @@ def lower(model: Model, strategy: Strategy, dtype: str, kv_dtype: str) -> Graph:
     """The operators of a step on one rank of a tensor-parallel group."""
     check_degrees(model, strategy)
     ops: list[Op] = [_stream("embedding", model.hidden, 1, 1)]
-    for block in model.blocks:
+    for block in _distinct(model):
         ops += _mixer(model, block, strategy.tp, dtype, kv_dtype)
         ops += _ffn(model, block, strategy.tp, dtype)
     ops += _head(model, strategy.tp)
     return Graph(tuple(ops))
+
+
+def _distinct(model: Model) -> list[Block]:
+    """Equal layers together, wherever they stand: their order does not change what one rank runs."""
+    counts: dict[tuple[AttentionShape, DenseFfn | MoeFfn], int] = {}
+    for block in model.blocks:
+        key = (block.mixer, block.ffn)
+        counts[key] = counts.get(key, 0) + block.count
+    return [Block(mixer=mixer, ffn=ffn, count=count) for (mixer, ffn), count in counts.items()]
 
 
 def _stream(name: str, values: float, reads: float, writes: float, count: int = 1) -> Elementwise:

@@ -16,6 +16,9 @@ Payload = Mapping[str, Any]
 Step = Callable[[Mapping[str, Any], int, int], Payload | None]
 """Predicts one decode step of a deployment at a batch and a context."""
 
+MOST_SEQUENCES = 1_000_000
+"""A made-up answer may claim any number; no step has more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
@@ -203,7 +206,7 @@ def _served(payload: Payload, step: Step) -> tuple[Node, ...]:
                 ),
             ),
         ),
-        _tpot(payload["tpot_s"], _deployed(inputs), max(1, round(decodes)), context, step),
+        _tpot(payload["tpot_s"], _deployed(inputs), max(1, round(min(decodes, MOST_SEQUENCES))), context, step),
         _throughput(payload),
     )
 
@@ -256,7 +259,7 @@ def _planned(payload: Payload, step: Step) -> tuple[Node, ...]:
     context = int((load.get("input_tokens") or 1024) + (load.get("output_tokens") or 256) / 2)
     return (
         _choice(payload),
-        _tpot(best["tpot_s"], deployment, max(1, round(decodes)), context, step),
+        _tpot(best["tpot_s"], deployment, max(1, round(min(decodes, MOST_SEQUENCES))), context, step),
         Node(
             name="cost",
             level="metric",
