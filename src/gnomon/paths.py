@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from gnomon.errors import InputError
 
@@ -22,21 +25,32 @@ def home() -> Path:
     return Path(platformdirs.user_data_dir("gnomon"))
 
 
-def write_text(path: Path, text: str) -> None:
-    """All of the file or nothing, whoever else writes. A link's target is replaced; a device is written to."""
+def special(path: Path) -> bool:
+    """Whether something is there that is no plain file: a device or a pipe, which is written to as it is."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+@contextmanager
+def written(path: Path) -> Iterator[TextIO]:
+    """The file opened for writing; it takes its place, or its link's target's, when all went well."""
     try:
         target = path.resolve()
     except (OSError, RuntimeError) as problem:
         raise InputError(f"cannot be written: {problem}", where=str(path)) from None
     partial = target.with_name(f".{target.name[:80]}.{os.getpid()}.{uuid.uuid4().hex[:8]}.partial")
+    place = target if special(target) else partial
     try:
-        if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
-            return
-        try:
-            partial.write_text(text, encoding="utf-8")
+        with place.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        if place is partial:
             partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
     except OSError as problem:
         raise InputError(f"cannot be written: {problem.strerror or problem}", where=str(path)) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """All of the file or nothing, whoever else writes."""
+    with written(path) as file:
+        file.write(text)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.cli.files import keep_apart, output_file, output_folder, write_all, written
+from gnomon.cli.files import keep_apart, output_file, output_folder, write_all
 from gnomon.cli.output import finite, one_line
 from gnomon.errors import InputError
+from gnomon.paths import written
 
 
 def names(folder: Path) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -89,7 +90,7 @@ def _measure(torch: Any, task: Task, writer: Any) -> str:
         return "failed"
     except (RuntimeError, ImportError, AttributeError, TypeError) as failure:
         _check_alive(torch, name, shape)
-        print(f"skipped {name} {shape}: {type(failure).__name__}: {str(failure)[:160]}", flush=True)
+        print(f"skipped {name} {shape}: {type(failure).__name__}: {str(failure)[:160]}", file=sys.stderr)
         return "failed"
     writer.writerow(row | {"task": _key(task)})
     return "measured"

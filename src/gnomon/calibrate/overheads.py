@@ -14,7 +14,8 @@ import numpy as np
 
 from gnomon.calibrate.engine import beside_requests
 from gnomon.calibrate.least_squares import fit
-from gnomon.cost.compiled import HostCost, TableStepCost
+from gnomon.cost.compiled import TableStepCost
+from gnomon.engines.vllm.overheads import Overheads
 from gnomon.errors import CalibrationError
 from gnomon.sim.serving import simulate
 from gnomon.spec import Requests, ServingLimits
@@ -88,13 +89,18 @@ def _fit_launch(rows: Rows, priced: Priced, known: Mapping[str, float]) -> dict[
 
 def _launch_errors(rows: Rows, priced: Priced, c: Mapping[str, float], column: str) -> Floats:
     """log(simulated / measured) of the time to the first token of prompts, on an idle engine or beside decodes."""
-    ours = []
+    extra, ours = Overheads.of({**NOTHING, **c}, ""), []
     for row in rows:
         cost, limits, layers = priced[row["model"]]
         stream, timed = _requests(row)
-        run = simulate(stream, with_overheads(cost, layers, c), with_latencies(limits, c))
+        whole = cost.under(extra.host(layers, cost.host.captured))
+        run = simulate(stream, whole, _within(limits, extra))
         ours.append(float(np.median(run.ttft_s[timed])))
     return np.asarray(np.log(np.array(ours) / np.array([row[column] for row in rows])))
+
+
+def _within(limits: ServingLimits, extra: Overheads) -> ServingLimits:
+    return replace(limits, ingress_s=extra.ingress_s, egress_s=extra.egress_s, idle_start_s=extra.idle_start_s)
 
 
 def _requests(row: Mapping[str, Any]) -> tuple[Requests, slice]:
@@ -104,36 +110,9 @@ def _requests(row: Mapping[str, Any]) -> tuple[Requests, slice]:
     return beside_requests(row["sequences"], row["tokens"]), slice(row["sequences"], None)
 
 
-NOTHING = dict.fromkeys([*DECODE, *LAUNCH], 0.0)
+NOTHING = dict.fromkeys([*DECODE, *LAUNCH, "ingress_us", "egress_us", "spread"], 0.0)
 
 
 def bare(cost: TableStepCost) -> TableStepCost:
     """The operators alone."""
-    return with_overheads(cost, 0, NOTHING)
-
-
-def with_latencies(limits: ServingLimits, c: Mapping[str, float]) -> ServingLimits:
-    return replace(
-        limits,
-        ingress_s=c["ingress_us"] * 1e-6,
-        egress_s=c["egress_us"] * 1e-6,
-        idle_start_s=c["idle_start_us"] * 1e-6,
-    )
-
-
-def with_overheads(cost: TableStepCost, layers: int, c: Mapping[str, float]) -> TableStepCost:
-    """The same operators under an engine with these figures; tables are shared."""
-
-    def launch_s(name: str) -> float:
-        return (c[f"{name}_base_us"] + c[f"{name}_layer_us"] * layers) * 1e-6
-
-    gap, gap_each = c["gap_us"] * 1e-6, c["gap_sequence_us"] * 1e-6
-    floor, floor_each = c["decode_base_us"] * 1e-6, c["decode_sequence_us"] * 1e-6
-    host = HostCost(
-        decode=lambda n: floor + floor_each * n,
-        captured_launch_s=launch_s("captured"),
-        eager_launch_s=launch_s("eager"),
-        gap=lambda n: gap + gap_each * n,
-        captured=cost.host.captured,
-    )
-    return cost.under(host)
+    return cost.under(Overheads.of(NOTHING, "").host(0, cost.host.captured))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TextIO
 
 from gnomon.errors import InputError
+from gnomon.paths import special, written
 
 
 def output_file(text: str, flag: str) -> Path:
@@ -19,7 +19,7 @@ def output_file(text: str, flag: str) -> Path:
         raise InputError(f"'{text}' is a folder", where=flag, hint="Give the name of a file.")
     if path.exists() and not os.access(path, os.W_OK):
         raise InputError(f"'{text}' cannot be written: permission denied", where=flag)
-    if not _special(path):
+    if not special(path):
         _check_folder(path.absolute().parent, text, flag)
     return path
 
@@ -32,7 +32,7 @@ def output_files(named: dict[str, str | None]) -> dict[str, Path]:
             continue
         path = output_file(text, flag)
         twin = next((other for other in paths if paths[other].absolute() == path.absolute()), None)
-        if twin and not _special(path):
+        if twin and not special(path):
             raise InputError(f"'{text}' is also the file of {twin}", where=flag)
         paths[flag] = path
     return paths
@@ -43,7 +43,7 @@ def keep_apart(paths: Mapping[str, Path], source: str | Path | None, name: str) 
     if source is None:
         return
     for flag, path in paths.items():
-        if _same(path, Path(source)) and not _special(path):
+        if _same(path, Path(source)) and not special(path):
             raise InputError(f"'{path}' is also the file of {name}", where=flag, hint="Write to another file.")
 
 
@@ -58,25 +58,6 @@ def output_folder(text: str, flag: str) -> Path:
         raise InputError(f"'{text}' cannot be made: {error.strerror or error}", where=flag) from None
     _check_folder(path, text, flag)
     return path
-
-
-@contextmanager
-def written(path: Path) -> Iterator[TextIO]:
-    """The file opened for writing; it takes its place when all went well."""
-    if _special(path):
-        with path.open("w", encoding="utf-8", newline="") as file:
-            yield file
-        return
-    path = path.resolve()
-    partial = path.with_name(f".{path.name[:80]}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            yield file
-        partial.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def write_all(files: dict[str, str], folder: Path) -> None:
@@ -112,11 +93,6 @@ def _same(one: Path, other: Path) -> bool:
         return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
     except (OSError, RuntimeError, ValueError):
         return False
-
-
-def _special(path: Path) -> bool:
-    """A pipe or a device, such as /dev/stdout: nothing to replace."""
-    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _check_folder(folder: Path, text: str, flag: str) -> None:

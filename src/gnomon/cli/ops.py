@@ -20,8 +20,9 @@ def ops(
     as_json: flags.Json = False,
 ) -> None:
     """Times of single operators, added to a table of them."""
-    from gnomon.cli.files import keep_apart, output_files, written
+    from gnomon.cli.files import keep_apart, output_files
     from gnomon.cli.output import print_json, put, say
+    from gnomon.paths import written
 
     paths = output_files({"--out": out})
     keep_apart(paths, source, "the operators")

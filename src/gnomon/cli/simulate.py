@@ -85,7 +85,7 @@ def _recorder() -> Any:
 
 
 def _write(report: Any, recorder: Any, paths: dict[str, Path]) -> None:
-    from gnomon.cli.files import written
+    from gnomon.paths import written
     from gnomon.report.timeline import write_requests, write_steps
 
     if "--requests-out" in paths:

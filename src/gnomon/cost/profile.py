@@ -132,8 +132,8 @@ def profile_for(chip: Chip) -> Profile:
     known = profiles()
     if chip.name in known:
         return known[chip.name]
-    siblings = [p for p in known.values() if p.chip.split("-")[0][0] == chip.name[0]] or list(known.values())
-    lender = siblings[0]
+    siblings = [p for p in known.values() if catalog.chip(p.chip).architecture == chip.architecture]
+    lender = (siblings or list(known.values()))[0]
     widened = {key: _widen(family, chip, lender) for key, family in lender.families.items()}
     return Profile(
         chip=chip.name,

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.compiled import HostCost, TableStepCost
+from gnomon.cost.compiled import TableStepCost
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines.base import Deployment, MemoryUse, StepParts
 from gnomon.engines.vllm import launch
 from gnomon.engines.vllm.memory import memory
 from gnomon.engines.vllm.options import captured_sizes, fill
-from gnomon.engines.vllm.overheads import Overheads, overheads
+from gnomon.engines.vllm.overheads import overheads
 from gnomon.errors import DoesNotFitError, InputError, unknown_name
 from gnomon.graph import Graph, lower
 from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits
@@ -109,7 +109,7 @@ class Vllm:
         return TableStepCost(
             graph=graph,
             machine=machine,
-            host=_host(extra, deployment.model, tuple(captured_sizes(settings))),
+            host=extra.host(deployment.model.layers, tuple(captured_sizes(settings))),
             max_context=settings["max_model_len"],
             max_tokens=settings["max_num_batched_tokens"],
             max_sequences=settings["max_num_seqs"],
@@ -151,13 +151,3 @@ class Vllm:
 
     def not_expressed(self, plan: Plan) -> list[str]:
         return launch.not_expressed(plan)
-
-
-def _host(extra: Overheads, model: Model, captured: tuple[int, ...]) -> HostCost:
-    return HostCost(
-        decode=extra.decode,
-        captured_launch_s=extra.captured(model.layers),
-        eager_launch_s=extra.eager(model.layers),
-        gap=extra.gap,
-        captured=captured,
-    )

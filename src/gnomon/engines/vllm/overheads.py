@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.cost.compiled import HostCost
 from gnomon.spec import Model
 from gnomon.spec.estimate import DRAWS
 
@@ -39,6 +41,22 @@ class Overheads:
     spread: float
     """Standard deviation of the logarithm of a first token's time, simulated over measured."""
     source: str
+
+    @classmethod
+    def of(cls, figures: Mapping[str, float], source: str) -> Overheads:
+        """From figures in microseconds, as `overheads.yaml` has them."""
+        seconds = {n.removesuffix("_us") + "_s": value * 1e-6 for n, value in figures.items() if n.endswith("_us")}
+        return cls(**seconds, spread=figures["spread"], source=source)
+
+    def host(self, layers: int, captured: tuple[int, ...]) -> HostCost:
+        """What the engine adds to the operators of a model of so many layers."""
+        return HostCost(
+            decode=self.decode,
+            captured_launch_s=self.captured(layers),
+            eager_launch_s=self.eager(layers),
+            gap=self.gap,
+            captured=captured,
+        )
 
     def drawn(self, draw: int) -> Overheads:
         """All of it slower or quicker by one draw of the spread."""
@@ -77,5 +95,4 @@ def overheads(model: Model) -> Overheads:
     """Figures for a model: mixtures of experts run on vLLM's first model runner, dense models on its second."""
     table = _table()
     figures = table["figures"]["moe" if model.is_moe else "dense"]
-    seconds = {n.removesuffix("_us") + "_s": value * 1e-6 for n, value in figures.items() if n.endswith("_us")}
-    return Overheads(**seconds, spread=figures["spread"], source=f"vLLM {table['version']}, {table['date']}")
+    return Overheads.of(figures, f"vLLM {table['version']}, {table['date']}")
