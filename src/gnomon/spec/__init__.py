@@ -6,6 +6,7 @@ from gnomon.spec.estimate import Estimate, Provenance
 from gnomon.spec.model import Attention, Block, DenseFfn, Model, MoeFfn
 from gnomon.spec.plan import EngineChoice, Plan, Strategy
 from gnomon.spec.serving import ServingLimits
+from gnomon.spec.training import Recipe, TrainingLoad
 from gnomon.spec.workload import Batch, Goal, Requests, ServingLoad
 
 __all__ = [
@@ -24,8 +25,10 @@ __all__ = [
     "Plan",
     "Pool",
     "Provenance",
+    "Recipe",
     "Requests",
     "ServingLimits",
     "ServingLoad",
     "Strategy",
+    "TrainingLoad",
 ]

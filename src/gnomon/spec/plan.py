@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gnomon.spec.training import TrainingLoad
 from gnomon.spec.workload import Goal, ServingLoad
 
 
@@ -18,6 +19,8 @@ class Strategy:
     ep: int = 1
     cp: int = 1
     dp: int = 1
+    vp: int = 1
+    """Parts of the network each pipeline stage holds, taken in turn."""
     techniques: tuple[str, ...] = ()
 
     @property
@@ -50,7 +53,7 @@ class Plan:
     dtype: str
     kv_dtype: str
     engine: EngineChoice
-    load: ServingLoad | None = None
+    load: ServingLoad | TrainingLoad | None = None
     goals: tuple[Goal, ...] = ()
     predicted: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""

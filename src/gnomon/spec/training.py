@@ -1,0 +1,40 @@
+"""A training job: what is learnt from, and how one step is carried out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved")
+RECOMPUTE = ("none", "selective", "full")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingLoad:
+    """Sequences of `seq` tokens, `global_batch` of them a step; `tokens` is the whole run, where one is asked for."""
+
+    seq: int
+    global_batch: int
+    tokens: float | None = None
+
+    @property
+    def step_tokens(self) -> int:
+        return self.seq * self.global_batch
+
+    @property
+    def steps(self) -> float | None:
+        return None if self.tokens is None else self.tokens / self.step_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a step is carried out, beside its parallel degrees. A plan writes it as its engine's settings."""
+
+    micro_batch: int = 1
+    """Sequences a rank takes through the network at a time."""
+    schedule: str = "1f1b"
+    recompute: str = "none"
+    zero: int = 0
+    """What data-parallel ranks share out: 1 optimizer states, 2 gradients too, 3 weights too."""
+    optimizer: str = "adamw"
+    sequence_parallel: bool = True
+    """Whether tensor-parallel ranks also cut the norms and residuals along the sequence."""
