@@ -62,8 +62,9 @@ bench: $(DEV_STAMP) ## measure Gnomon's own speed
 test-oracles: $(ORACLES_STAMP) ## compare with vLLM's own code, on a CPU
 	$(ORACLES)/bin/python -m pytest -q -m '' tests/oracles
 
-profiles: $(STAMP) ## fit the shipped profile and overheads again from the committed measurements
+profiles: $(STAMP) ## fit the shipped profiles and overheads again from the measurements
 	$(BIN)/python -m gnomon.calibrate.ship measurements/h200-2026-11-15
+	$(BIN)/python -m gnomon.calibrate.published
 
 golden: $(DEV_STAMP) ## store today's predictions and README output, after a change that was meant
 	$(BIN)/python -m tests.golden.update

@@ -61,6 +61,12 @@ def test_no_name_means_two_chips() -> None:
 def test_what_the_driver_calls_it() -> None:
     assert catalog.chip("NVIDIA H200").name == "H200-SXM-141GB"
     assert catalog.chip("NVIDIA H100 80GB HBM3").name == "H100-SXM-80GB"
+    assert catalog.chip("NVIDIA A100-SXM4-80GB").name == "A100-SXM-80GB"
+
+
+@pytest.mark.parametrize("name", ["A100", "A100-80GB", "A100-SXM 80GB", "a100_sxm4_80gb", "NVIDIA A100 SXM4 80GB"])
+def test_usual_spellings(name: str) -> None:
+    assert catalog.chip(name).memory_bytes == 81920 * 2**20
 
 
 @pytest.mark.parametrize("name", ["H1000", "", "h 100 sxm 81", "\0", "H100:2"])

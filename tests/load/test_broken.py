@@ -35,6 +35,15 @@ MOE = CONFIG | {
     "moe_intermediate_size": 32,
 }
 
+GPT2 = {
+    "architectures": ["GPT2LMHeadModel"],
+    "n_embd": 64,
+    "n_head": 8,
+    "n_layer": 2,
+    "n_positions": 128,
+    "vocab_size": 1000,
+}
+
 
 def _config(**changes: Any) -> bytes:
     return json.dumps({key: value for key, value in (CONFIG | changes).items() if value != "DROP"}).encode()
@@ -91,6 +100,14 @@ CONFIGS = {
     "dense-layers-true": (_config(**MOE | {"mlp_only_layers": [True]}), "field mlp_only_layers: True"),
     "dense-layers-negative": (_config(**MOE | {"mlp_only_layers": [-1]}), "field mlp_only_layers: -1"),
     "long-value": (_config(hidden_size="x" * 500), "..."),
+    "gpt2-no-width": (_config(**GPT2 | {"n_embd": None}), "field n_embd: is missing"),
+    "gpt2-uneven": (_config(**GPT2 | {"n_head": 7}), "field n_embd: 64 is not a multiple of 7 heads"),
+    "gpt2-no-layers": (_config(**GPT2 | {"n_layer": 0}), "field n_layer: 0 is not a positive whole number"),
+    "gpt2-many-layers": (_config(**GPT2 | {"n_layer": 10**9}), "field n_layer"),
+    "gpt2-positions-text": (_config(**GPT2 | {"n_positions": "2k"}), "field n_positions: '2k'"),
+    "gpt2-inner-negative": (_config(**GPT2 | {"n_inner": -4}), "field n_inner: -4"),
+    "gpt2-crossed": (_config(**GPT2 | {"add_cross_attention": True}), "field add_cross_attention: cross-attention"),
+    "gpt2-quantised": (_config(**GPT2 | {"quantization_config": {}}), "quantised checkpoints are not understood"),
 }
 
 HEADER = b"arrival_s,input_tokens,output_tokens\n"

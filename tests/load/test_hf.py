@@ -63,6 +63,19 @@ QWEN3_0_6B = {
     "vocab_size": 151936,
 }
 
+GPT2 = {
+    "architectures": ["GPT2LMHeadModel"],
+    "activation_function": "gelu_new",
+    "n_ctx": 1024,
+    "n_embd": 768,
+    "n_head": 12,
+    "n_inner": None,
+    "n_layer": 12,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+}
+GPT2_XL = GPT2 | {"n_embd": 1600, "n_head": 25, "n_layer": 48}
+
 
 def _model(config: dict[str, Any]) -> Any:
     return read_family(Fields(config, "config.json"))
@@ -70,8 +83,14 @@ def _model(config: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize(
     ("config", "parameters"),
-    [(QWEN2_7B, 7_615_616_512), (MISTRAL_7B, 7_241_732_096), (QWEN3_0_6B, 596_049_920)],
-    ids=["qwen2-7b", "mistral-7b", "qwen3-0.6b"],
+    [
+        (QWEN2_7B, 7_615_616_512),
+        (MISTRAL_7B, 7_241_732_096),
+        (QWEN3_0_6B, 596_049_920),
+        (GPT2, 124_439_808),
+        (GPT2_XL, 1_557_611_200),
+    ],
+    ids=["qwen2-7b", "mistral-7b", "qwen3-0.6b", "gpt2", "gpt2-xl"],
 )
 def test_published_parameter_counts(config: dict[str, Any], parameters: int) -> None:
     assert _model(config).parameters == parameters
@@ -84,6 +103,20 @@ def test_families_differ_where_they_should() -> None:
     assert _model(MISTRAL_7B).blocks[0].mixer.window == 4096
     assert _model(QWEN3_0_6B).blocks[0].mixer.qk_norm
     assert _model(QWEN3_0_6B).tied_embeddings
+
+
+def test_gpt2_is_built_otherwise() -> None:
+    found = _model(GPT2)
+    mixer, ffn = found.blocks[0].mixer, found.blocks[0].ffn
+    assert (mixer.heads, mixer.kv_heads, mixer.head_dim, mixer.qkv_bias, mixer.out_bias) == (12, 12, 64, True, True)
+    assert (ffn.inner, ffn.gated, ffn.bias) == (3072, False, True)
+    assert found.norm_bias
+    assert (found.max_context, found.learned_positions, found.tied_embeddings) == (1024, 1024, True)
+    assert _model(GPT2 | {"n_inner": 2048}).blocks[0].ffn.inner == 2048
+    untied = _model(GPT2 | {"tie_word_embeddings": False})
+    assert untied.parameters - found.parameters == 50257 * 768
+    by_type = {key: value for key, value in GPT2.items() if key != "architectures"} | {"model_type": "gpt2"}
+    assert _model(by_type) == found
 
 
 def test_layers_that_differ_become_blocks() -> None:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from gnomon import load
 from gnomon.errors import InputError
 from gnomon.load.files import parse_yaml
-from gnomon.spec import EngineChoice, Estimate, Goal, Plan, ServingLoad, Strategy
+from gnomon.load.recipe import OPTIMIZERS, recipe_of, recipe_to_settings
+from gnomon.spec import EngineChoice, Estimate, Goal, Plan, Recipe, ServingLoad, Strategy, TrainingLoad
+from gnomon.spec.training import RECOMPUTE, SCHEDULES
 from gnomon.spec.workload import METRICS, STATISTICS
 
 PLAN = Plan(
@@ -90,8 +92,35 @@ plans = st.builds(
     id=st.just("") | names,
 )
 
+recipes = st.builds(
+    Recipe,
+    micro_batch=st.integers(1, 64),
+    schedule=st.sampled_from(SCHEDULES),
+    recompute=st.sampled_from(RECOMPUTE),
+    zero=st.integers(0, 3),
+    optimizer=st.sampled_from(OPTIMIZERS),
+    sequence_parallel=st.booleans(),
+)
+training_plans = st.builds(
+    Plan,
+    model=names,
+    chip=names,
+    replicas=st.just(1),
+    strategy=st.builds(Strategy, tp=degrees, pp=degrees, cp=degrees, dp=degrees, vp=degrees),
+    dtype=names,
+    kv_dtype=st.just("") | names,
+    engine=st.builds(EngineChoice, name=names, settings=recipes.map(recipe_to_settings)),
+    load=st.builds(
+        TrainingLoad,
+        seq=st.integers(1, 2**20),
+        global_batch=st.integers(1, 2**20),
+        tokens=st.none() | st.floats(1, 1e15),
+    ),
+    predicted=st.dictionaries(names, values, max_size=3),
+)
 
-@given(plans)
+
+@given(plans | training_plans)
 def test_a_plan_comes_back(plan: Plan) -> None:
     assert load.plan_from_dict(load.plan_to_dict(plan)) == plan
     assert load.plan_from_dict(json.loads(json.dumps(load.plan_to_dict(plan)))) == plan
@@ -111,6 +140,111 @@ def test_a_hand_written_plan_may_be_short() -> None:
     plan = load.plan_from_dict(parse_yaml(text, "plan.yaml"))
     assert plan.goals == PLAN.goals
     assert plan.load is None
+
+
+TRAINING = """\
+schema: gnomon.plan/1
+model: llama-3.1-8b
+chip: H100-SXM-80GB
+replicas: 1
+strategy: {tp: 2, pp: 4, ep: 1, cp: 1, dp: 2, vp: 2}
+dtype: bf16
+engine:
+  name: megatron
+  settings: {micro_batch: 2, schedule: interleaved, recompute: full, zero: 1, optimizer: adamw, sequence_parallel: true}
+load: {seq: 4096, global_batch: 64, tokens: 1000000000.0}
+"""
+
+
+def training(text: str = TRAINING) -> Plan:
+    return load.plan_from_dict(parse_yaml(text, "plan.yaml"), "plan.yaml")
+
+
+def test_a_training_plan_is_small_and_fixed() -> None:
+    plan = training()
+    assert plan.load == TrainingLoad(seq=4096, global_batch=64, tokens=1e9)
+    assert plan.strategy == Strategy(tp=2, pp=4, dp=2, vp=2)
+    assert plan.kv_dtype == ""
+    recipe = Recipe(micro_batch=2, schedule="interleaved", recompute="full", zero=1)
+    assert recipe_of(plan.engine.settings) == recipe
+    assert load.plan_to_yaml(plan) == TRAINING
+
+
+def test_a_training_plan_may_be_short() -> None:
+    text = TRAINING[: TRAINING.index("engine:")] + "engine: {name: torch}\nload: {seq: 4096, global_batch: 64}\n"
+    plan = training(text.replace(", vp: 2", ""))
+    assert plan.strategy.vp == 1
+    assert recipe_of(plan.engine.settings) == Recipe()
+    assert plan.load == TrainingLoad(seq=4096, global_batch=64)
+
+
+def test_the_documented_training_plan_is_read() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    plan = training(page[page.index("schema: gnomon.plan/1\n") :].partition("```")[0])
+    assert plan.load == TrainingLoad(seq=4096, global_batch=64, tokens=3e11)
+    assert recipe_of(plan.engine.settings) == Recipe(schedule="interleaved", zero=1)
+
+
+@pytest.mark.parametrize("written", ["300e9", "300B", "3.0e+11", "300000000000"])
+def test_tokens_as_they_are_written(written: str) -> None:
+    plan = training(TRAINING.replace("1000000000.0", written))
+    assert isinstance(plan.load, TrainingLoad)
+    assert plan.load.tokens == 3e11
+
+
+@given(recipes)
+def test_a_recipe_comes_back(recipe: Recipe) -> None:
+    settings = recipe_to_settings(recipe)
+    assert list(settings) == ["micro_batch", "schedule", "recompute", "zero", "optimizer", "sequence_parallel"]
+    assert recipe_of(settings) == recipe
+
+
+BROKEN = {
+    "no-batch": ("global_batch: 64, ", "", "field load.global_batch: is missing"),
+    "no-seq": ("seq: 4096, ", "", "field load.seq: is missing"),
+    "seq-zero": ("seq: 4096", "seq: 0", "field load.seq: 0 is not a positive whole number"),
+    "batch-text": ("global_batch: 64", "global_batch: many", "field load.global_batch: 'many'"),
+    "tokens-zero": ("1000000000.0", "0", "field load.tokens: 0 is not a number above zero"),
+    "tokens-word": ("1000000000.0", "all", "field load.tokens: 'all' is not a count"),
+    "tokens-list": ("1000000000.0", "[1]", "field load.tokens: '[1]' is not a count"),
+    "tokens-endless": ("1000000000.0", "1" + "0" * 400, "field load.tokens"),
+    "serving-field": ("seq: 4096", "seq: 4096, rate_per_s: 3", "field load.rate_per_s: unknown field"),
+    "load-typo": ("tokens:", "token:", "field load.token: unknown field. Did you mean 'tokens'?"),
+    "vp-zero": ("vp: 2", "vp: 0", "field strategy.vp: 0"),
+    "no-engine": ("name: megatron", "version: '1'", "field engine.name: is missing"),
+    "settings-list": ("settings: {", "settings: [1] #", "field engine.settings: [1] is not a mapping"),
+    "unknown-setting": ("zero: 1", "zeros: 1", "field engine.settings.zeros: unknown field. Did you mean 'zero'?"),
+    "schedule": ("schedule: interleaved", "schedule: 1f1", "settings.schedule: unknown schedule '1f1'. Near: 1f1b"),
+    "recompute": ("recompute: full", "recompute: fulll", "unknown recompute 'fulll'. Near: full"),
+    "recompute-true": ("recompute: full", "recompute: yes", "field engine.settings.recompute: True is not a text"),
+    "optimizer": ("optimizer: adamw", "optimizer: adam", "unknown optimizer 'adam'. Near: adamw"),
+    "zero-four": ("zero: 1", "zero: 4", "field engine.settings.zero: 4 is more than 3"),
+    "zero-true": ("zero: 1", "zero: on", "field engine.settings.zero: True is not a whole number"),
+    "micro-zero": ("micro_batch: 2", "micro_batch: 0", "field engine.settings.micro_batch: 0"),
+    "sequence": (
+        "sequence_parallel: true",
+        "sequence_parallel: 1",
+        "settings.sequence_parallel: 1 is not true or false",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_training_plans(case: str) -> None:
+    old, new, said = BROKEN[case]
+    assert old in TRAINING
+    with pytest.raises(InputError) as caught:
+        training(TRAINING.replace(old, new))
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("plan.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_serving_plans_know_no_virtual_stages_and_need_a_cache_format() -> None:
+    with pytest.raises(InputError, match=r"strategy\.vp: unknown field"):
+        training(TEXT.replace("dp: 1}", "dp: 1, vp: 2}"))
+    with pytest.raises(InputError, match="kv_dtype: is missing"):
+        training(TEXT.replace("kv_dtype: auto\n", ""))
 
 
 def test_figures_of_any_kind_become_plain() -> None:

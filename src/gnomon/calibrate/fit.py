@@ -28,6 +28,8 @@ HELD_OUT = {
     "moe": ("hidden", "inter", "tokens"),
     "attention_decode": ("heads", "kv_heads", "batch"),
     "attention_prefill": ("q_len", "kv_len"),
+    "attention_forward": ("q_len", "kv_len"),
+    "attention_backward": ("q_len", "kv_len"),
     "elementwise": ("bytes_read", "bytes_written"),
 }
 """Rows that agree in these columns go to the same side, so that what is tested was never seen."""
@@ -115,16 +117,24 @@ def _fold(kind: str, columns: Mapping[str, Floats]) -> np.ndarray[Any, Any]:
     return np.array([zlib.crc32(repr([float(x) for x in key]).encode()) % FOLDS for key in keys])
 
 
-def _fit_rows(model: KernelModel, shape: Shape, dtype: str, chip: Chip, seconds: Floats) -> dict[str, float]:
-    return fit(lambda c: np.log(model.seconds(shape, dtype, chip, c) / seconds), model.ranges)
+def _fit_rows(
+    model: KernelModel, shape: Shape, dtype: str, chip: Chip, seconds: Floats, start: Mapping[str, float]
+) -> dict[str, float]:
+    ranges = {name: (start.get(name, first), least, most) for name, (first, least, most) in model.ranges.items()}
+    return fit(lambda c: np.log(model.seconds(shape, dtype, chip, c) / seconds), ranges)
 
 
 def _pick(shape: Shape, rows: np.ndarray[Any, Any]) -> Shape:
     return {name: values[rows] if values.size > 1 else values for name, values in shape.items()}
 
 
-def fit_family(kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip) -> FamilyFit:
-    """One family in one format: cross-checked by whole shapes, then fitted on everything."""
+def fit_family(
+    kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip, *, start: Mapping[str, float] | None = None
+) -> FamilyFit:
+    """One family in one format: cross-checked by whole shapes, then fitted on everything.
+
+    `start` has coefficients to begin from in place of the model's own, such as those of another chip.
+    """
     if columns["time_us"].size < LEAST_ROWS:
         raise CalibrationError(
             f"{columns['time_us'].size} rows of {kind} in {dtype} are too few to fit",
@@ -136,9 +146,9 @@ def fit_family(kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip)
     for part in range(FOLDS):
         aside = fold == part
         if aside.any() and not aside.all():
-            c = _fit_rows(model, _pick(shape, ~aside), dtype, chip, seconds[~aside])
+            c = _fit_rows(model, _pick(shape, ~aside), dtype, chip, seconds[~aside], start or {})
             errors[aside] = np.log(model.seconds(_pick(shape, aside), dtype, chip, c) / seconds[aside])
-    c = _fit_rows(model, shape, dtype, chip, seconds)
+    c = _fit_rows(model, shape, dtype, chip, seconds, start or {})
     return FamilyFit(kind=kind, dtype=dtype, rows=seconds.size, coefficients=c, errors=errors)
 
 

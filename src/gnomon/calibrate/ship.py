@@ -77,12 +77,12 @@ def main(folder: str) -> None:
     """Write both files; the overheads rest on the profile, so that comes first."""
     source = Path(folder)
     made = profile(source)
-    _write(PROFILES / f"{made['chip'].lower()}.yaml", made)
+    write(PROFILES / f"{made['chip'].lower()}.yaml", made)
     forget_profiles()
-    _write(FILE, overheads(source))
+    write(FILE, overheads(source))
 
 
-def _write(path: Path, content: Mapping[str, Any]) -> None:
+def write(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(yaml.safe_dump(dict(content), sort_keys=False, width=100))
     print(f"wrote {path.name}")
 

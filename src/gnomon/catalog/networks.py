@@ -12,7 +12,7 @@ from gnomon.errors import unknown_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
-    """One known model: its name here, how its publisher writes it, and its address on the model hub."""
+    """One known model: its name here, how its publisher writes it, and its address on the model hub (or its name)."""
 
     name: str
     title: str
@@ -51,7 +51,7 @@ def _entries() -> tuple[ModelEntry, ...]:
         ModelEntry(
             name=entry["name"],
             title=entry["title"],
-            hub_id=entry["hub_id"],
+            hub_id=entry.get("hub_id", entry["name"]),
             aliases=tuple(entry["aliases"]),
             source=f"{entry['source']} ({entry['date']})",
         )

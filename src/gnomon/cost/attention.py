@@ -30,6 +30,16 @@ DECODE = {
 }
 """Where a fit starts, and the range in which each coefficient means what it says."""
 
+BACKWARD = {
+    "rate": (0.5, 0.1, 1.0),
+    "exp_ps": (20.0, 0.0, 200.0),
+    "memory": (0.8, 0.2, 1.0),
+    "launch_us": (12.0, 0.5, 60.0),
+    "overlap": (2.5, 1.0, 12.0),
+    "diagonal": (0.5, 0.0, 3.0),
+}
+"""The same for the gradients of whole sequences."""
+
 PREFILL = {
     "rate": (0.8, 0.2, 1.0),
     "exp_ps": (20.0, 0.0, 200.0),
@@ -87,6 +97,25 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     body = ((work / chip.sm_count) ** p + longest**p + streamed**p) ** (1 / p)
     combine = np.where(splits > 1, c["combine_us"], 0.0)
     return np.where(some, body + (c["launch_us"] + c["block_us"] * waves + combine) * 1e-6, 0.0)
+
+
+def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """Five products over the causal pairs, one thread block a tile of keys; two small kernels beside."""
+    sequences, tokens, pairs = (shape[name] for name in ("sequences", "tokens", "pairs"))
+    heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
+    some = sequences > 0
+    n = np.where(some, sequences, 1.0)
+    tiles = np.ceil(np.maximum(tokens / n, 1.0) / KEY_TILE)
+    on_one_sm = chip.rate(dtype) / chip.sm_count * c["rate"]
+    per_tile = QUERY_TILE * KEY_TILE * (10.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
+    seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
+    work = n * heads * (seen + c["diagonal"] * tiles) * per_tile / chip.sm_count
+    longest = tiles * per_tile
+    values = 4.0 * tokens * (heads + kv_heads) * head_dim * width(dtype) + 8.0 * tokens * heads * head_dim
+    streamed = values / (chip.memory_bandwidth_bytes_s * c["memory"])
+    p = c["overlap"]
+    body = (work**p + longest**p) ** (1 / p) + streamed
+    return np.where(some, body + c["launch_us"] * 1e-6, 0.0)
 
 
 def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> Callable[[float, float, float, float], float]:

@@ -23,16 +23,20 @@ LAUNCH_S = 3.4e-6
 PASSES = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0, "send_recv": 1.0}
 
 
-def seconds(op: str, payload: Floats, ranks: int, pool: Pool) -> Floats:
-    """Seconds of a collective over `payload` bytes, as nccl-tests counts them.
+def seconds(op: str, payload: Floats, ranks: int, pool: Pool, stride: int = 1) -> Floats:
+    """Seconds of a collective over `payload` bytes, as nccl-tests counts them, among ranks `stride` chips apart.
 
-    Across nodes every chip carries its share of the node's part over its own adapter, once the node is done.
+    Across nodes every chip carries its share of the node's part over its own adapter; pieces flow through both
+    levels at once, so the slower one decides and the other adds its latency.
     """
-    if ranks <= pool.per_node or op == "send_recv":
-        return one_level(op, payload, ranks, pool.link_of(ranks))
-    nodes = -(-ranks // pool.per_node)
-    inside = one_level(op, payload, pool.per_node, pool.chip.scaleup)
-    return inside + one_level(op, payload / pool.per_node, nodes, pool.chip.scaleout)
+    if op == "send_recv":
+        return one_level(op, payload, ranks, pool.link_of(ranks * stride))
+    within = min(ranks, max(1, pool.per_node // stride))
+    if ranks <= within:
+        return one_level(op, payload, ranks, pool.chip.scaleup)
+    inside = one_level(op, payload, within, pool.chip.scaleup)
+    across = one_level(op, payload / within, -(-ranks // within), pool.chip.scaleout)
+    return np.maximum(inside, across) + np.minimum(inside, one_level(op, np.ones(1), within, pool.chip.scaleup))
 
 
 def one_level(op: str, payload: Floats, ranks: int, link: Link) -> Floats:

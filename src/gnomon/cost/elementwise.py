@@ -24,4 +24,4 @@ def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Flo
     bandwidth = chip.memory_bandwidth_bytes_s
     share = 1 / (1 + (moved / (0.5 * chip.l2_bytes)) ** 2)
     rate = bandwidth * (share * c["cached"] + (1 - share) * c["memory"])
-    return np.where(moved > 0, moved / rate + c["launch_us"] * 1e-6, 0.0)
+    return np.where(moved > 0, moved / (rate * shape.get("pace", 1.0)) + c["launch_us"] * 1e-6, 0.0)

@@ -52,6 +52,18 @@ MODELS = {
             ranges=attention.PREFILL,
         ),
         KernelModel(
+            kind="attention_forward",
+            columns=("sequences", "tokens", "pairs", "context", "heads", "kv_heads", "head_dim"),
+            seconds=attention.prefill_seconds,
+            ranges=attention.PREFILL,
+        ),
+        KernelModel(
+            kind="attention_backward",
+            columns=("sequences", "tokens", "pairs", "context", "heads", "kv_heads", "head_dim"),
+            seconds=attention.backward_seconds,
+            ranges=attention.BACKWARD,
+        ),
+        KernelModel(
             kind="elementwise",
             columns=("bytes_read", "bytes_written"),
             seconds=elementwise.seconds,

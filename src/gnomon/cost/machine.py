@@ -53,8 +53,8 @@ class Machine:
     def seconds(self, kind: str, dtype: str, shape: Shape) -> Floats:
         """Device seconds of one run of an operator, for arrays of sizes."""
         if kind in COLLECTIVES:
-            ranks = int(np.max(shape["ranks"]))
-            return collective.seconds(kind, shape["bytes"], ranks, self.pool)
+            ranks, stride = (int(np.max(shape.get(name, np.ones(1)))) for name in ("ranks", "stride"))
+            return collective.seconds(kind, shape["bytes"], ranks, self.pool, stride)
         family = self.profile.family(kind, dtype)
         return kernel_model(kind).seconds(shape, dtype, self.chip, family.coefficients)
 

@@ -1,14 +1,16 @@
 """Fitted coefficients of a chip: small, dated, with the error they had on data they had not seen.
 
 Coefficients are fractions of the data sheet's figures or absolute times, so that a chip without a profile of
-its own can borrow a sibling's and still answer with its own bandwidth and rates.
+its own can borrow a sibling's and still answer with its own bandwidth and rates. So can a chip whose profile
+lacks a family; what no profile holds starts from the formula's own figures. Each family says where it is from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
+from math import hypot, log
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +61,15 @@ WIDEST = 3.0
 BORROWED = 1.5
 """A sibling's coefficients on another chip spread more: the H200's bf16 GEMM fit spreads by 0.12 on the published
 H100 table of vLLM 0.24 (AIConfigurator 0.12, 3,425 shapes), and by 0.08 on the H200's own held-out shapes."""
+FOREIGN, FOREIGN_SHARED = 0.35, 0.25
+"""What another architecture's fit adds to its spread, and to the part that its operators share: the H200's fits are
+off by 0.15 (matrix products) to 0.5 (decode attention) on the published A100 tables, mostly one way."""
+UNFITTED = 0.3
+"""The spread of a formula whose figures no measurement has moved."""
 
 
 def profile_from_dict(data: Mapping[str, Any], where: str) -> Profile:
-    """A profile file's content. Other schemas, newer ones and incomplete files are refused."""
+    """A profile file's content, with the families it holds. Other schemas and incomplete files are refused."""
     if data.get("schema") != SCHEMA:
         raise CalibrationError(f"schema is '{data.get('schema')}', not '{SCHEMA}'", where=where)
     try:
@@ -74,8 +81,8 @@ def profile_from_dict(data: Mapping[str, Any], where: str) -> Profile:
             families={key: _family(key, value, source) for key, value in data["families"].items()},
             power={name: _number(data["power"][name], name, 0.0, MOST_POWER[name]) for name in POWER},
         )
-        for kind in MODELS:
-            profile.family(kind, "bf16")
+        if not profile.families:
+            raise ValueError(f"it holds none of {', '.join(MODELS)}")
         return profile
     except (KeyError, TypeError, ValueError, AttributeError, UnknownNameError) as problem:
         raise CalibrationError(f"is not a whole profile ({problem})", where=where) from None
@@ -91,7 +98,7 @@ def _family(key: str, data: Mapping[str, Any], source: str) -> Family:
         spread=_number(data["spread"], f"{key} spread", 0.0, WIDEST),
         shared=_number(data["shared"], f"{key} shared", 0.0, WIDEST),
         provenance=Provenance.FITTED,
-        source=source,
+        source=f"{source}, {data['source']}" if "source" in data else source,
     )
 
 
@@ -128,28 +135,58 @@ def forget_profiles() -> None:
 
 
 def profile_for(chip: Chip) -> Profile:
-    """The chip's own profile, else its nearest sibling's with wider bands, which says so."""
+    """The chip's own profile; what it lacks, or all, is its nearest sibling's with wider bands, which says so."""
     known = profiles()
-    if chip.name in known:
-        return known[chip.name]
-    siblings = [p for p in known.values() if catalog.chip(p.chip).architecture == chip.architecture]
-    lender = (siblings or list(known.values()))[0]
-    widened = {key: _widen(family, chip, lender) for key, family in lender.families.items()}
-    return Profile(
-        chip=chip.name,
-        source=f"borrowed from {lender.source}",
-        date=lender.date,
-        families=widened,
-        power=lender.power,
-        borrowed=True,
+    lenders = _nearest(chip, known.values())
+    own = known.get(chip.name) or replace(
+        lenders[0], chip=chip.name, source=f"borrowed from {lenders[0].source}", families={}, borrowed=True
+    )
+    families = dict(own.families)
+    for kind in MODELS:
+        families |= {} if _of_kind(own, kind) else _lent(kind, chip, lenders)
+    return replace(own, families=families)
+
+
+def _nearest(chip: Chip, among: Iterable[Profile]) -> list[Profile]:
+    """Profiles of the same architecture first, then by how like their chips' rates are."""
+
+    def distance(profile: Profile) -> tuple[bool, float]:
+        other = catalog.chip(profile.chip)
+        return other.architecture != chip.architecture, abs(log(other.rate("bf16") / chip.rate("bf16")))
+
+    return sorted(among, key=distance)
+
+
+def _of_kind(profile: Profile, kind: str) -> dict[str, Family]:
+    return {key: family for key, family in profile.families.items() if key.partition(".")[0] == kind}
+
+
+def _lent(kind: str, chip: Chip, lenders: Iterable[Profile]) -> dict[str, Family]:
+    """A kind of operator from the first who has it, else from the formula's own figures."""
+    for lender in lenders:
+        found = _of_kind(lender, kind)
+        if found:
+            return {key: _widen(family, chip, lender) for key, family in found.items()}
+    return {f"{kind}.bf16": _formula(kind)}
+
+
+def _formula(kind: str) -> Family:
+    return Family(
+        coefficients={name: start for name, (start, _, _) in kernel_model(kind).ranges.items()},
+        spread=UNFITTED,
+        shared=UNFITTED / 2,
+        provenance=Provenance.FORMULA,
+        source=f"{kind} by the data sheet, not measured on any chip yet",
     )
 
 
 def _widen(family: Family, chip: Chip, lender: Profile) -> Family:
-    return Family(
-        coefficients=family.coefficients,
-        spread=family.spread * BORROWED,
-        shared=min(family.spread * BORROWED, family.shared + 0.05),
-        provenance=Provenance.FITTED,
-        source=f"{lender.source}, scaled by the data sheet of {chip.name}",
+    spread, shared = family.spread * BORROWED, family.shared + 0.05
+    if catalog.chip(lender.chip).architecture != chip.architecture:
+        spread, shared = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED)
+    return replace(
+        family,
+        spread=spread,
+        shared=min(spread, shared),
+        source=f"{family.source}, scaled by the data sheet of {chip.name}",
     )

@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import cast
 
 from gnomon.errors import unknown_name
-from gnomon.export.base import Rendered, Target
+from gnomon.export.base import SERVING, TRAINING, Rendered, Target
 
-TARGETS = ("vllm", "kubernetes")
+TARGETS = SERVING + TRAINING
 
 
 def target(name: str) -> Target:
@@ -19,4 +19,4 @@ def target(name: str) -> Target:
     return cast(Target, import_module(f"gnomon.export.{folded}"))
 
 
-__all__ = ["TARGETS", "Rendered", "Target", "target"]
+__all__ = ["SERVING", "TARGETS", "TRAINING", "Rendered", "Target", "target"]

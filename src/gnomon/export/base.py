@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from gnomon.spec import Plan
+from gnomon.errors import InputError
+from gnomon.spec import Plan, TrainingLoad
+
+SERVING = ("vllm", "kubernetes")
+TRAINING = ("megatron", "torchrun")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """Files by name, the command that starts one replica, and what the target cannot say."""
+    """Files by name, the command that starts one replica or the training, and what the target cannot say."""
 
     files: Mapping[str, str]
     command: str
@@ -27,4 +31,14 @@ class Target(Protocol):
     SUMMARY: str
 
     def render(self, plan: Plan) -> Rendered:
-        """The plan's files. Raises InputError where the plan's engine is not the target's."""
+        """The plan's files. Raises InputError where the plan's load or engine is not the target's."""
+
+
+def require_load(plan: Plan, target: str) -> None:
+    """Serving targets take plans that serve, training targets plans that train."""
+    trains = isinstance(plan.load, TrainingLoad)
+    fitting = TRAINING if trains else SERVING
+    if target not in fitting:
+        kind = "training" if trains else "serving"
+        hint = f"Targets for {kind}: {', '.join(fitting)}."
+        raise InputError(f"a plan for {kind} cannot be exported to '{target}'", where="load", hint=hint)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gnomon import catalog
 from gnomon.engines.vllm import launch
-from gnomon.export.base import Rendered
+from gnomon.export.base import Rendered, require_load
 from gnomon.export.vllm import require_vllm
 from gnomon.load.plan import plan_to_yaml
 from gnomon.spec import Plan
@@ -25,6 +25,7 @@ _STARTUP_PROBES = 180
 def render(plan: Plan) -> Rendered:
     import yaml
 
+    require_load(plan, NAME)
     require_vllm(plan)
     version = launch.version_of(plan)
     words = [*launch.command(plan), "--port", str(PORT)]

@@ -6,7 +6,7 @@ import shlex
 
 from gnomon.engines.vllm import launch
 from gnomon.errors import InputError
-from gnomon.export.base import Rendered
+from gnomon.export.base import Rendered, require_load
 from gnomon.spec import Plan
 
 NAME = "vllm"
@@ -14,6 +14,7 @@ SUMMARY = "launch.sh with one `vllm serve` a replica"
 
 
 def render(plan: Plan) -> Rendered:
+    require_load(plan, NAME)
     require_vllm(plan)
     return Rendered(
         files=launch.files(plan),

@@ -19,13 +19,15 @@ from gnomon.spec.workload import Batch, Floats
 class Rows:
     """A size that follows the batch: one of its figures, times a factor."""
 
-    of: Literal["tokens", "logit_rows"]
+    of: Literal["tokens", "logit_rows", "prefills", "prompt"]
     factor: float = 1.0
 
 
 Size = int | Rows
 TOKENS = Rows("tokens")
 LOGITS = Rows("logit_rows")
+PROMPTS = Rows("prefills")
+PROMPT = Rows("prompt")
 
 
 Shape = dict[str, Floats]
@@ -46,27 +48,29 @@ def size_of(size: Size, batch: Batch) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
-    """`m x k` by `k x n`. The second operand is a weight, read once."""
+    """`batch` products of `m x k` by `k x n`, each operand read once."""
 
     name: str
     m: Size
     n: Size
     k: Size
     dtype: str
+    batch: Size = 1
     out_dtype: str = "bf16"
     count: int = 1
     kind: Literal["gemm"] = "gemm"
 
     def shape(self, batch: Batch) -> Shape:
-        return {"m": size_of(self.m, batch), "n": size_of(self.n, batch), "k": size_of(self.k, batch)}
+        sizes = {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch}
+        return {name: size_of(size, batch) for name, size in sizes.items()}
 
     def flops(self, batch: Batch) -> Floats:
-        m, n, k = self.shape(batch).values()
-        return 2.0 * m * n * k
+        m, n, k, products = self.shape(batch).values()
+        return 2.0 * products * m * n * k
 
     def bytes(self, batch: Batch) -> Floats:
-        m, n, k = self.shape(batch).values()
-        return (m * k + n * k) * width(self.dtype) + m * n * width(self.out_dtype)
+        m, n, k, products = self.shape(batch).values()
+        return products * ((m * k + n * k) * width(self.dtype) + m * n * width(self.out_dtype))
 
 
 def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | float) -> Floats:
@@ -104,10 +108,11 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Softmax attention over a paged cache: the decodes of a step, or its prompt chunks."""
+    """Softmax attention in one kernel: over a paged cache the decodes of a step or its prompt chunks, or over whole
+    sequences forward, and backward to the gradients of queries, keys and values."""
 
     name: str
-    phase: Literal["decode", "prefill"]
+    phase: Literal["decode", "prefill", "forward", "backward"]
     heads: int
     kv_heads: int
     head_dim: int
@@ -128,14 +133,19 @@ class Attention:
         return sums | {"context": batch.prefill_context} | heads
 
     def flops(self, batch: Batch) -> Floats:
+        """Two products forward; backward the scores again and four more."""
         pairs = batch.decode_context if self.phase == "decode" else batch.prefill_pairs
-        return 4.0 * pairs * self.heads * self.head_dim
+        products = 5 if self.phase == "backward" else 2
+        return 2.0 * products * pairs * self.heads * self.head_dim
 
     def bytes(self, batch: Batch) -> Floats:
+        """Forward the queries, keys and values are read and the output written; backward all of them and the output's
+        gradient are read, and three gradients written."""
         cached = batch.decode_context if self.phase == "decode" else batch.prefill_context
         new = batch.decodes if self.phase == "decode" else batch.prefill_tokens
-        values = 2.0 * cached * self.kv_heads * self.head_dim * width(self.kv_dtype)
-        return values + 2.0 * new * self.heads * self.head_dim * width(self.dtype)
+        passes = 2.0 if self.phase == "backward" else 1.0
+        values = 2.0 * passes * cached * self.kv_heads * self.head_dim * width(self.kv_dtype)
+        return values + 2.0 * passes * new * self.heads * self.head_dim * width(self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +158,14 @@ class Elementwise:
     written_per_row: float
     dtype: str = "bf16"
     count: int = 1
+    pace: float = 1.0
+    """How fast its kernel streams beside a plain one; strided and mixed-format ones are slower."""
     kind: Literal["elementwise"] = "elementwise"
 
     def shape(self, batch: Batch) -> Shape:
         rows = size_of(self.rows, batch)
-        return {"bytes_read": rows * self.read_per_row, "bytes_written": rows * self.written_per_row}
+        moved = {"bytes_read": rows * self.read_per_row, "bytes_written": rows * self.written_per_row}
+        return moved | _constants(batch, pace=self.pace)
 
     def flops(self, batch: Batch) -> Floats:
         return np.zeros(batch.size)
@@ -170,6 +183,8 @@ class Collective:
     rows: Size
     bytes_per_row: float
     ranks: int
+    stride: int = 1
+    """How many chips apart the group's ranks stand: 1 for neighbours."""
     dtype: str = "bf16"
     count: int = 1
 
@@ -178,7 +193,9 @@ class Collective:
         return self.op
 
     def shape(self, batch: Batch) -> Shape:
-        return {"bytes": size_of(self.rows, batch) * self.bytes_per_row} | _constants(batch, ranks=self.ranks)
+        return {"bytes": size_of(self.rows, batch) * self.bytes_per_row} | _constants(
+            batch, ranks=self.ranks, stride=self.stride
+        )
 
     def flops(self, batch: Batch) -> Floats:
         return np.zeros(batch.size)

@@ -9,6 +9,7 @@ from gnomon.load.fields import Fields, shown
 from gnomon.spec import Attention, Block, DenseFfn, Model, MoeFfn
 
 ARCHITECTURES = {
+    "GPT2LMHeadModel": "gpt2",
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
     "Qwen2ForCausalLM": "qwen2",
@@ -28,6 +29,11 @@ def read_family(config: Fields) -> Model:
             where=config.spot("quantization_config"),
             hint="Give the config.json of the unquantised model and ask for the precision with --dtype.",
         )
+    return _gpt2(config) if family == "gpt2" else _llama_like(config, family)
+
+
+def _llama_like(config: Fields, family: str) -> Model:
+    """Norms without bias, rotary positions, gated feed-forwards."""
     layers = config.whole("num_hidden_layers", most=MAX_LAYERS)
     dense = _dense_layers(config)
     shapes = [(_mixer(config, family, layer), _ffn(config, family, layer, dense)) for layer in range(layers)]
@@ -39,6 +45,29 @@ def read_family(config: Fields) -> Model:
         blocks=tuple(Block(mixer=mixer, ffn=ffn, count=len(list(same))) for (mixer, ffn), same in groupby(shapes)),
         max_context=config.whole("max_position_embeddings"),
         tied_embeddings=config.flag("tie_word_embeddings", False),
+        dtype=_dtype(config),
+    )
+
+
+def _gpt2(config: Fields) -> Model:
+    """Norms and products with bias, learned positions, one feed-forward matrix up and one down; the head is tied."""
+    if config.flag("add_cross_attention", False):
+        raise InputError("cross-attention is not understood", where=config.spot("add_cross_attention"))
+    hidden, heads, positions = config.whole("n_embd"), config.whole("n_head"), config.whole("n_positions")
+    if hidden % heads:
+        raise InputError(f"{hidden} is not a multiple of {heads} heads", where=config.spot("n_embd"))
+    mixer = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, qkv_bias=True, out_bias=True)
+    ffn = DenseFfn(inner=config.whole("n_inner", 4 * hidden), gated=False, bias=True)
+    return Model(
+        name="gpt2",
+        family="gpt2",
+        hidden=hidden,
+        vocab=config.whole("vocab_size"),
+        blocks=(Block(mixer=mixer, ffn=ffn, count=config.whole("n_layer", most=MAX_LAYERS)),),
+        max_context=positions,
+        learned_positions=positions,
+        norm_bias=True,
+        tied_embeddings=config.flag("tie_word_embeddings", True),
         dtype=_dtype(config),
     )
 

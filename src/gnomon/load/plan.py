@@ -10,15 +10,17 @@ from gnomon.errors import InputError
 from gnomon.load.fields import Fields
 from gnomon.load.files import as_path, read_yaml
 from gnomon.load.goals import goal
-from gnomon.spec import EngineChoice, Goal, Plan, ServingLoad, Strategy
+from gnomon.load.recipe import read_recipe
+from gnomon.spec import EngineChoice, Goal, Plan, ServingLoad, Strategy, TrainingLoad
+from gnomon.units import parse_count
 
 SCHEMA = "gnomon.plan/1"
 MAX_DEGREE = 1_000_000
+DEGREES = ("tp", "pp", "ep", "cp", "dp")
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """A plan as plain values in a fixed order, without what is empty. Goals are in seconds."""
-    strategy = plan.strategy
     engine = plan.engine
     fields: dict[str, Any] = {
         "schema": SCHEMA,
@@ -26,8 +28,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "model": plan.model,
         "chip": plan.chip,
         "replicas": plan.replicas,
-        "strategy": {name: getattr(strategy, name) for name in ("tp", "pp", "ep", "cp", "dp")}
-        | ({"techniques": list(strategy.techniques)} if strategy.techniques else {}),
+        "strategy": _strategy_to_dict(plan.strategy),
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
         "engine": _without_empty({"name": engine.name, "version": engine.version, "settings": _plain(engine.settings)}),
@@ -44,16 +45,18 @@ def plan_from_dict(data: Mapping[str, Any], where: str = "plan") -> Plan:
     schema = fields.text("schema")
     if schema != SCHEMA:
         raise InputError(f"'{schema}' is not {SCHEMA}", where=fields.spot("schema"))
+    loaded = fields.inner("load")
+    trains = loaded.has("seq") or loaded.has("global_batch")
     plan = Plan(
         id=fields.text("id", ""),
         model=fields.text("model"),
         chip=fields.text("chip"),
         replicas=fields.whole("replicas", most=MAX_DEGREE),
-        strategy=_strategy(fields.inner("strategy")),
+        strategy=_strategy(fields.inner("strategy"), trains),
         dtype=fields.text("dtype"),
-        kv_dtype=fields.text("kv_dtype"),
-        engine=_engine(fields.inner("engine")),
-        load=_load(fields.inner("load")) if fields.has("load") else None,
+        kv_dtype=fields.text("kv_dtype", "") if trains else fields.text("kv_dtype"),
+        engine=_engine(fields.inner("engine"), trains),
+        load=_load(loaded, trains) if fields.has("load") else None,
         goals=_goals(fields.inner("goals")),
         predicted=fields.inner("predicted").items(),
     )
@@ -83,8 +86,9 @@ def plan_to_yaml(plan: Plan) -> str:
     return text
 
 
-def _strategy(fields: Fields) -> Strategy:
-    degrees = {name: fields.whole(name, 1, most=MAX_DEGREE) for name in ("tp", "pp", "ep", "cp", "dp")}
+def _strategy(fields: Fields, trains: bool) -> Strategy:
+    names = (*DEGREES, "vp") if trains else DEGREES
+    degrees = {name: fields.whole(name, 1, most=MAX_DEGREE) for name in names}
     techniques = fields.list("techniques")
     if not all(isinstance(name, str) for name in techniques):
         raise InputError(f"{techniques} is not a list of names", where=fields.spot("techniques"))
@@ -92,9 +96,18 @@ def _strategy(fields: Fields) -> Strategy:
     return Strategy(**degrees, techniques=tuple(techniques))
 
 
-def _engine(fields: Fields) -> EngineChoice:
+def _strategy_to_dict(strategy: Strategy) -> dict[str, Any]:
+    written: dict[str, Any] = {name: getattr(strategy, name) for name in DEGREES}
+    written |= {"vp": strategy.vp} if strategy.vp > 1 else {}
+    return written | ({"techniques": list(strategy.techniques)} if strategy.techniques else {})
+
+
+def _engine(fields: Fields, trains: bool) -> EngineChoice:
+    """A training plan names its engine, and its settings are a recipe; a serving engine knows its own settings."""
+    if trains:
+        read_recipe(fields.inner("settings"))
     choice = EngineChoice(
-        name=fields.text("name", "vllm"),
+        name=fields.text("name") if trains else fields.text("name", "vllm"),
         version=fields.text("version", ""),
         settings=fields.inner("settings").items(),
     )
@@ -102,7 +115,31 @@ def _engine(fields: Fields) -> EngineChoice:
     return choice
 
 
-def _load(fields: Fields) -> ServingLoad:
+def _load(fields: Fields, trains: bool) -> ServingLoad | TrainingLoad:
+    load = _training_load(fields) if trains else _serving_load(fields)
+    fields.done()
+    return load
+
+
+def _training_load(fields: Fields) -> TrainingLoad:
+    return TrainingLoad(
+        seq=fields.whole("seq"),
+        global_batch=fields.whole("global_batch"),
+        tokens=_tokens(fields.raw("tokens", None), fields.spot("tokens")),
+    )
+
+
+def _tokens(given: Any, where: str) -> float | None:
+    """YAML reads 300e9, as it does 300B, as a text; both are understood."""
+    if given is None:
+        return None
+    tokens = parse_count(given, where)
+    if tokens <= 0:
+        raise InputError(f"{tokens:g} is not a number above zero", where=where)
+    return tokens
+
+
+def _serving_load(fields: Fields) -> ServingLoad:
     load = ServingLoad(
         trace=fields.text("trace", ""),
         rate_per_s=fields.number("rate_per_s") if fields.has("rate_per_s") else None,
@@ -113,11 +150,12 @@ def _load(fields: Fields) -> ServingLoad:
     )
     for name in ("rate_per_s", "input_tokens", "output_tokens"):
         fields.raw(name, None)
-    fields.done()
     return load
 
 
-def _load_to_dict(load: ServingLoad) -> dict[str, Any]:
+def _load_to_dict(load: ServingLoad | TrainingLoad) -> dict[str, Any]:
+    if isinstance(load, TrainingLoad):
+        return _without_empty({"seq": load.seq, "global_batch": load.global_batch, "tokens": load.tokens})
     return _without_empty(
         {
             "trace": load.trace,

@@ -51,7 +51,7 @@ class Plan:
     replicas: int
     strategy: Strategy
     dtype: str
-    kv_dtype: str
+    kv_dtype: str = ""
     engine: EngineChoice
     load: ServingLoad | TrainingLoad | None = None
     goals: tuple[Goal, ...] = ()

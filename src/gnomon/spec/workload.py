@@ -32,6 +32,11 @@ class Batch:
         return self.decodes + self.prefill_tokens
 
     @property
+    def prompt(self) -> Floats:
+        """Mean new tokens of a prompt."""
+        return self.prefill_tokens / np.maximum(self.prefills, 1.0)
+
+    @property
     def size(self) -> int:
         return int(self.decodes.size)
 

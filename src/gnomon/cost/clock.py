@@ -1,0 +1,35 @@
+"""The clock under the power limit: work that would draw more than the board may is slowed until it does not.
+
+A clock lower by a factor s stretches arithmetic by s and lowers its power by s squared, as voltage follows clock;
+memory and links keep their pace. Over a mixture the mean power counts, so what streams memory lends to what
+multiplies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gnomon.spec import Chip
+from gnomon.spec.workload import Floats
+
+LIMIT = "limit"
+BURST = "burst_j_per_flop"
+ATTENTION = "attention_flop"
+KEYS = (LIMIT, BURST, ATTENTION)
+"""The held share of the board's limit; joules of a FLOP at full clock; what a FLOP of attention takes beside that."""
+
+
+def slowdown(
+    power: Mapping[str, float], chip: Chip, *, compute_s: Floats, compute_j: Floats, other_s: Floats, other_j: Floats
+) -> Floats:
+    """What arithmetic is stretched by, 1 or more. Energies are at full clock, without the board's constant part."""
+    if LIMIT not in power:
+        return np.ones(np.broadcast(compute_s, other_s).shape)
+    cap, base = power[LIMIT] * chip.tdp_w, power["active_w"]
+    hot, cool = compute_j + base * compute_s, other_j + base * other_s
+    linear = cap * other_s - cool
+    square = np.maximum(cap * compute_s, 1e-30)
+    root = (-linear + np.sqrt(linear**2 + 4 * square * hot)) / (2 * square)
+    return np.asarray(np.where(compute_s > 0, np.maximum(root, 1.0), 1.0))

@@ -1,0 +1,101 @@
+"""Seconds, FLOPs and bytes of tapes on a machine, forward and backward, for many batches at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnomon.cost.machine import COLLECTIVES, Machine, priced_dtype
+from gnomon.graph.ops import Attention, Gemm, Op
+from gnomon.graph.tape import Node, Tape
+from gnomon.spec import Batch
+from gnomon.spec.workload import Floats
+
+Times = Mapping[Op, Floats]
+Factor = Callable[[Op], Floats | float]
+"""What an operator's time is multiplied by: 1, or draws of its error."""
+
+
+def price(ops: Iterable[Op], machine: Machine, batch: Batch, factor: Factor | None = None) -> dict[Op, Floats]:
+    """Seconds of every operator, all its runs, for every batch. Operators of one family are priced in one call."""
+    groups: dict[tuple[object, ...], list[Op]] = defaultdict(list)
+    for op in dict.fromkeys(ops):
+        apart = (op.ranks, op.stride) if op.kind in COLLECTIVES else ()  # type: ignore[union-attr]
+        groups[op.kind, priced_dtype(op), *apart].append(op)
+    found: dict[Op, Floats] = {}
+    for alike in groups.values():
+        shapes = [op.shape(batch) for op in alike]
+        together = {name: np.concatenate([shape[name] for shape in shapes]) for name in shapes[0]}
+        seconds = machine.seconds(alike[0].kind, priced_dtype(alike[0]), together)
+        for op, part in zip(alike, np.split(seconds, len(alike)), strict=True):
+            found[op] = op.count * part * (factor(op) if factor else 1.0)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One direction of a tape: device seconds of arithmetic, of streaming memory, and of what it cannot hide of its
+    collectives; the work behind them."""
+
+    compute_s: Floats
+    stream_s: Floats
+    exposed_s: Floats
+    flops: Floats
+    attention_flops: Floats
+    compute_bytes: Floats
+    stream_bytes: Floats
+    kernels: int
+
+    def seconds(self, stretch: Floats) -> Floats:
+        """All of it, arithmetic slowed by the clock."""
+        return self.compute_s * stretch + self.stream_s + self.exposed_s
+
+
+def forward(tape: Tape, times: Times, batch: Batch) -> Pass:
+    return _pass(tape.forward_ops(), times, batch, np.zeros(1))
+
+
+def backward(tape: Tape, mode: str, times: Times, batch: Batch) -> Pass:
+    """The backward pass, with what is recomputed in it. Collectives hide behind the products they may run beside."""
+    nodes = {node.name: node for node in tape.nodes}
+    hidden: Floats = np.zeros(1)
+    for node in tape.nodes:
+        if node.beside:
+            hidden = hidden + _hidden(node, [nodes[name] for name in node.beside if name in nodes], times)
+    return _pass(tape.backward_ops(mode), times, batch, hidden)
+
+
+def _hidden(node: Node, beside: Sequence[Node], times: Times) -> Floats:
+    """What is gathered again hides behind the products by input, what is summed behind those by weight."""
+    *gathered, summed = (times[op] for op in node.by_input if op.kind in COLLECTIVES)
+    by_input = _sum(times, (op for other in beside for op in other.by_input))
+    by_weight = _sum(times, (op for other in beside for op in other.by_weight))
+    first = np.minimum(sum(gathered), by_input) if gathered else np.zeros(1)
+    return np.asarray(first + np.minimum(summed, by_weight))
+
+
+def _sum(times: Times, ops: Iterable[Op]) -> Floats:
+    return np.asarray(sum((times[op] for op in ops), np.zeros(1)))
+
+
+def _pass(ops: Sequence[Op], times: Times, batch: Batch, hidden: Floats) -> Pass:
+    networked = [op for op in ops if op.kind in COLLECTIVES]
+    compute = [op for op in ops if isinstance(op, (Gemm, Attention))]
+    stream = [op for op in ops if op.kind not in COLLECTIVES and not isinstance(op, (Gemm, Attention))]
+
+    def total(figure: str, among: Iterable[Op]) -> Floats:
+        return np.asarray(sum((op.count * getattr(op, figure)(batch) for op in among), np.zeros(1)))
+
+    return Pass(
+        compute_s=_sum(times, compute),
+        stream_s=_sum(times, stream),
+        exposed_s=_sum(times, networked) - hidden,
+        flops=total("flops", compute),
+        attention_flops=total("flops", (op for op in compute if isinstance(op, Attention))),
+        compute_bytes=total("bytes", compute),
+        stream_bytes=total("bytes", stream),
+        kernels=sum(op.count for op in ops),
+    )

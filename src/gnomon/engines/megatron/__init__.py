@@ -1,0 +1,1 @@
+"""Megatron-LM: training with tensor, pipeline and data parallelism."""

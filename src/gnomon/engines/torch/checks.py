@@ -1,0 +1,112 @@
+"""What the built-in runner can run. Knows no torch, so a plan is refused before anything starts."""
+
+from __future__ import annotations
+
+from gnomon.engines.torch.launch import cut
+from gnomon.errors import InputError, unknown_name
+from gnomon.load.recipe import MAX_ZERO, OPTIMIZERS
+from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
+from gnomon.spec.training import RECOMPUTE, SCHEDULES
+
+DTYPES = ("bf16", "fp32")
+"""fp16 would need its losses scaled, which the runner does not do."""
+
+
+def check(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
+    """Raise InputError where the runner cannot do what is asked, naming what it can."""
+    _check_words(recipe, dtype)
+    _check_strategy(strategy)
+    _check_model(model, strategy, load)
+    _check_cuts(model, strategy, recipe, load)
+    _check_pipeline(strategy, recipe, micro_batches(strategy, recipe, load))
+
+
+def micro_batches(strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> int:
+    """How many a data-parallel rank takes one after another in a step."""
+    each = strategy.dp * recipe.micro_batch
+    count, rest = divmod(load.global_batch, each)
+    if rest:
+        near = f"{count * each} or {(count + 1) * each}" if count else f"{each}"
+        message = f"{load.global_batch} sequences are no multiple of {strategy.dp} ranks x {recipe.micro_batch} of them"
+        raise InputError(message, where="load.global_batch", hint=f"Use {near}.")
+    return count
+
+
+def _check_words(recipe: Recipe, dtype: str) -> None:
+    words = (
+        ("schedule", recipe.schedule, SCHEDULES),
+        ("recompute", recipe.recompute, RECOMPUTE),
+        ("optimizer", recipe.optimizer, OPTIMIZERS),
+        ("dtype", dtype, DTYPES),
+    )
+    for name, word, known in words:
+        if word not in known:
+            raise unknown_name(name, word, known, where=name)
+    if not 0 <= recipe.zero <= MAX_ZERO:
+        raise InputError(f"{recipe.zero} is no level of ZeRO", where="zero", hint=f"Use 0 to {MAX_ZERO}.")
+    if recipe.optimizer == "adamw-bf16" and dtype != "bf16":
+        hint = "Use adamw, whose states are fp32."
+        raise InputError(f"adamw-bf16 does not go with {dtype} weights", where="optimizer", hint=hint)
+
+
+def _check_strategy(strategy: Strategy) -> None:
+    for name in ("tp", "pp", "vp", "dp"):
+        if getattr(strategy, name) < 1:
+            raise InputError(f"{getattr(strategy, name)} is not at least 1", where=f"strategy.{name}", hint="Use 1.")
+    for name, what in (("cp", "context"), ("ep", "expert")):
+        if getattr(strategy, name) != 1:
+            message = f"the built-in runner has no {what} parallelism, and {name} is {getattr(strategy, name)}"
+            raise InputError(message, where=f"strategy.{name}", hint="Use 1.")
+    if strategy.techniques:
+        message = f"the built-in runner does not know the technique {strategy.techniques[0]}"
+        raise InputError(message, where="strategy.techniques", hint="Leave it out.")
+
+
+def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:
+    if model.is_moe:
+        message = f"the built-in runner does not run mixtures of experts, and {model.name} is one"
+        raise InputError(message, where="model", hint="Take a dense model.")
+    if model.tied_embeddings and strategy.pp > 1:
+        message = f"the embedding and the head of {model.name} are one weight, which pipeline ranks cannot share"
+        raise InputError(message, where="strategy.pp", hint="Use 1.")
+    if model.learned_positions and load.seq > model.learned_positions:
+        message = f"{model.name} has learnt {model.learned_positions} positions, not {load.seq}"
+        raise InputError(message, where="load.seq", hint=f"Use at most {model.learned_positions}.")
+    windows = [block.mixer.window for block in model.blocks if block.mixer.window is not None]
+    if windows and load.seq > min(windows):
+        message = f"the built-in runner has no sliding windows, and {model.name} looks back {min(windows)} tokens"
+        raise InputError(message, where="load.seq", hint=f"Use at most {min(windows)}.")
+
+
+def _check_cuts(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> None:
+    cut(model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
+    for block in model.blocks:
+        cut(block.mixer.heads, strategy.tp, "attention heads", "strategy.tp")
+        cut(block.mixer.kv_heads, strategy.tp, "key-value heads", "strategy.tp")
+        cut(block.ffn.inner, strategy.tp, "columns of the feed-forward part", "strategy.tp")
+    cut(model.vocab, strategy.tp, "tokens of the vocabulary", "strategy.tp")
+    if recipe.sequence_parallel:
+        cut(load.seq, strategy.tp, "tokens of a sequence", "strategy.tp")
+
+
+def _check_pipeline(strategy: Strategy, recipe: Recipe, micros: int) -> None:
+    pp, schedule = strategy.pp, recipe.schedule
+    if strategy.vp > 1 and (pp == 1 or schedule != "interleaved"):
+        message = f"{strategy.vp} parts on a rank need the schedule interleaved and a pipeline"
+        raise InputError(
+            message, where="strategy.vp", hint="Use 1, or set schedule to interleaved and pp to 2 or more."
+        )
+    if pp == 1:
+        return
+    if schedule == "interleaved" and strategy.vp == 1:
+        hint = "Use 2 or more, or the schedule 1f1b."
+        raise InputError("the schedule interleaved needs several parts on a rank", where="strategy.vp", hint=hint)
+    if schedule == "1f1b" and micros < pp:
+        hint = f"Use a load.global_batch of {pp * strategy.dp * recipe.micro_batch} or more, or the schedule gpipe."
+        raise InputError(
+            f"{micros} micro-batches do not fill {pp} stages of 1f1b", where="load.global_batch", hint=hint
+        )
+    if schedule == "interleaved" and micros % pp:
+        hint = f"Use a load.global_batch of a multiple of {pp * strategy.dp * recipe.micro_batch}."
+        message = f"the schedule interleaved takes micro-batches {pp} at a time, and {micros} is no multiple of it"
+        raise InputError(message, where="load.global_batch", hint=hint)

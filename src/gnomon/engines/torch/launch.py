@@ -1,0 +1,204 @@
+"""Training plans under torchrun: their processes and nodes, the script around them, and the built-in runner's command.
+
+Whatever torchrun starts shares this: what a plan must keep to, and how its script is laid out.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gnomon import catalog
+from gnomon.errors import InputError
+from gnomon.load.hf import model as load_model
+from gnomon.load.plan import plan_to_yaml
+from gnomon.load.recipe import recipe_of
+from gnomon.spec import Model, Plan, Recipe, TrainingLoad
+
+WORKER = "gnomon.engines.torch.worker"
+STEPS, WARMUP = 8, 3
+"""Steps that are measured, and those before them that are not."""
+PORT = 29500
+"""torchrun's own default."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_HERE = '"$(dirname -- "${BASH_SOURCE[0]}")"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A training plan with what it names looked up."""
+
+    plan: Plan
+    load: TrainingLoad
+    recipe: Recipe
+    model: Model
+
+
+def job_of(plan: Plan) -> Job:
+    """The plan made ready. Raises InputError where no engine could cut it up as it says."""
+    if not isinstance(plan.load, TrainingLoad):
+        raise InputError("the plan is not for training", where="load", hint="Give it seq and global_batch.")
+    if plan.replicas != 1:
+        hint = "Say how many copies learn together as strategy.dp."
+        raise InputError(f"{plan.replicas} is not 1, as training needs it", where="replicas", hint=hint)
+    job = Job(
+        plan=plan,
+        load=plan.load,
+        recipe=recipe_of(plan.engine.settings, "engine.settings"),
+        model=load_model(plan.model),
+    )
+    _check_positions(job)
+    _check_cuts(job)
+    _check_schedule(job)
+    return job
+
+
+def nodes(plan: Plan) -> tuple[int, int]:
+    """Nodes, and the chips of each."""
+    per_node = catalog.chip(plan.chip).scaleup_size
+    count, rest = divmod(plan.chips, per_node)
+    if count == 0:
+        return 1, plan.chips
+    if rest:
+        hint = f"Use {count * per_node} or {(count + 1) * per_node}."
+        raise InputError(f"{plan.chips} chips do not fill nodes of {per_node}", where="strategy", hint=hint)
+    return count, per_node
+
+
+def torchrun(plan: Plan) -> list[str]:
+    """The words that start one process a chip, without where several nodes meet."""
+    count, per_node = nodes(plan)
+    return ["torchrun", "--nnodes", str(count), "--nproc-per-node", str(per_node)]
+
+
+def script(
+    plan: Plan, engine: str, *, setup: Sequence[str], program: str, arguments: Sequence[Sequence[str]], note: str = ""
+) -> str:
+    """A shell script for every node. `program` and `setup` are shell text; the words of arguments are quoted here."""
+    count, _ = nodes(plan)
+    launcher = [*_pairs(torchrun(plan)), *_rendezvous(count)]
+    lines = ["#!/usr/bin/env bash", "# " + headline(plan, engine)]
+    if count > 1:
+        lines += [f"# On every node, with NODE_RANK from 0 to {count - 1} and MASTER_ADDR the address of node 0."]
+    lines += [f"# {note}"] if note else []
+    lines += ["set -euo pipefail", "", *setup]
+    lines += ["launcher=(", *(f"  {line}" for line in launcher), ")"]
+    lines += ["arguments=(", *(f"  {shlex.join(words)}" for words in arguments), ")"]
+    return "\n".join([*lines, f'exec "${{launcher[@]}}" {program} "${{arguments[@]}}" "$@"']) + "\n"
+
+
+def headline(plan: Plan, engine: str) -> str:
+    line = f"Gnomon plan{f' {plan.id}' if plan.id else ''}: {plan.model} on {plan.chips} {plan.chip}, {engine}"
+    return _CONTROL.sub("?", line)
+
+
+def command(plan: Plan) -> list[str]:
+    """The words that start the built-in runner from the folder of plan.yaml."""
+    _check_runner(plan)
+    return [*torchrun(plan), "-m", WORKER, "plan.yaml", *(word for words in _arguments() for word in words)]
+
+
+def files(plan: Plan) -> dict[str, str]:
+    """`run.sh`, which every node starts, and the plan it runs."""
+    _check_runner(plan)
+    program = f"-m {WORKER} {_HERE}/plan.yaml"
+    text = script(plan, "PyTorch", setup=(), program=program, arguments=_arguments())
+    return {"run.sh": text, "plan.yaml": plan_to_yaml(plan)}
+
+
+def not_expressed(plan: Plan) -> list[str]:
+    """What the plan says and the built-in runner does not do."""
+    said = [f"data and a whole run: {WARMUP} steps warm up and {STEPS} are measured, on made-up tokens"]
+    return said + common_not_expressed(plan, "torch")
+
+
+def common_not_expressed(plan: Plan, engine: str) -> list[str]:
+    """What no training engine can say, or another than the plan's says differently."""
+    said = [f"the technique {name}" for name in plan.strategy.techniques]
+    if plan.goals:
+        said.append("the goals, which are those of serving")
+    if plan.predicted and plan.engine.name != engine:
+        said.append(f"the predicted figures: they are those of {plan.engine.name}")
+    return said
+
+
+def _arguments() -> list[list[str]]:
+    return [["--steps", str(STEPS)], ["--warmup", str(WARMUP)], ["--out", "result.json"]]
+
+
+def _pairs(words: list[str]) -> list[str]:
+    """torchrun itself, then each of its options with its value on a line."""
+    return [words[0], *(shlex.join(words[at : at + 2]) for at in range(1, len(words), 2))]
+
+
+def _rendezvous(count: int) -> list[str]:
+    """Where the processes meet. A default address on several nodes would leave each of them waiting for ever."""
+    address = "${MASTER_ADDR:-127.0.0.1}" if count == 1 else "${MASTER_ADDR:?not set, it is the address of node 0}"
+    rank = (
+        "${NODE_RANK:-0}" if count == 1 else f"${{NODE_RANK:?not set, it is the number of this node, 0 to {count - 1}}}"
+    )
+    port = f"${{MASTER_PORT:-{PORT}}}"
+    return [f'--node-rank "{rank}"', f'--master-addr "{address}"', f'--master-port "{port}"']
+
+
+def _check_cuts(job: Job) -> None:
+    strategy, mixer = job.plan.strategy, job.model.blocks[0].mixer
+    ranks = f"{strategy.dp} ranks x {job.recipe.micro_batch} sequences"
+    cut(job.model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
+    cut(mixer.heads, strategy.tp, "attention heads", "strategy.tp")
+    cut(mixer.kv_heads, strategy.tp, "key-value heads", "strategy.tp")
+    for inner in sorted({block.ffn.inner for block in job.model.blocks}):
+        cut(inner, strategy.tp, "columns of the feed-forward part", "strategy.tp")
+    _multiple(job.load.global_batch, strategy.dp * job.recipe.micro_batch, ranks, "load.global_batch")
+    # Each context-parallel rank takes two pieces, one early and one late, so that causal work is even.
+    pieces = 2 * strategy.cp if strategy.cp > 1 else 1
+    _multiple(job.load.seq, pieces * (strategy.tp if job.recipe.sequence_parallel else 1), "pieces", "load.seq")
+
+
+def _check_positions(job: Job) -> None:
+    learned = job.model.learned_positions
+    if learned and job.load.seq > learned:
+        message = f"{job.load.seq} is more than the {learned} positions {job.model.name} has learnt"
+        raise InputError(message, where="load.seq", hint=f"Use at most {learned}.")
+
+
+def _multiple(value: int, of: int, what: str, where: str) -> None:
+    """The load can be changed: the nearest loads that can be shared out are named."""
+    if value % of:
+        below = value // of * of
+        hint = f"Use {f'{below} or ' if below else ''}{below + of}."
+        raise InputError(f"{value} is no multiple of {of} ({what})", where=where, hint=hint)
+
+
+def cut(whole: int, parts: int, what: str, where: str) -> None:
+    """The model cannot be changed: the nearest degrees that can cut it are named."""
+    if whole % parts == 0:
+        return
+    near = [next(n for n in range(parts, 0, -1) if whole % n == 0)]
+    near += [n for n in range(parts, 2 * parts + 1) if whole % n == 0][:1]
+    hint = f"Use {' or '.join(map(str, near))}."
+    raise InputError(f"{whole} {what} cannot be cut into {parts} equal parts", where=where, hint=hint)
+
+
+def _check_schedule(job: Job) -> None:
+    strategy, schedule = job.plan.strategy, job.recipe.schedule
+    if strategy.pp == strategy.vp == 1:
+        return
+    if (schedule == "interleaved") != (strategy.vp > 1):
+        hint = "The interleaved schedule has vp of 2 or more, every other schedule has vp 1."
+        raise InputError(f"{strategy.vp} does not go with the schedule {schedule}", where="strategy.vp", hint=hint)
+    if strategy.pp == 1:
+        raise InputError("1 pipeline rank has nobody to interleave with", where="strategy.pp", hint="Use 2 or more.")
+    if schedule == "interleaved":
+        each = strategy.dp * job.recipe.micro_batch * strategy.pp
+        ranks = f"{strategy.dp} ranks x {job.recipe.micro_batch} sequences x {strategy.pp} interleaved stages"
+        _multiple(job.load.global_batch, each, ranks, "load.global_batch")
+
+
+def _check_runner(plan: Plan) -> None:
+    from gnomon.engines.torch.checks import check  # which cuts with this module
+
+    job = job_of(plan)
+    check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)

@@ -1,0 +1,192 @@
+"""The network as plain eager modules: every operator is one the predictor lists, and nothing is fused.
+
+No name outlives its use, so that what the allocator holds is what autograd keeps.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from gnomon.errors import InputError
+from gnomon.spec import Attention, Block, DenseFfn, Model, MoeFfn
+
+NORM_EPS = 1e-5
+ROPE_BASE = 1e4
+"""Neither changes which kernels run."""
+
+Tensor = Any
+Rope = tuple[Tensor, Tensor]
+
+_ATEN = torch.ops.aten
+SAVED = frozenset(
+    {
+        _ATEN.mm.default,
+        _ATEN.addmm.default,
+        _ATEN.bmm.default,  # attention without a fused kernel
+        _ATEN._scaled_dot_product_flash_attention.default,
+        _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
+        _ATEN._scaled_dot_product_efficient_attention.default,
+        _ATEN._scaled_dot_product_cudnn_attention.default,
+        _ATEN._scaled_dot_product_fused_attention_overrideable.default,
+    }
+)
+"""What selective recomputation keeps: the results of matrix products and of attention."""
+
+
+class Norm(nn.Module):  # type: ignore[misc]
+    """RMS norm, or layer norm where it has a bias."""
+
+    def __init__(self, width: int, bias: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width))
+        self.bias = nn.Parameter(torch.empty(width)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.bias is None:
+            return F.rms_norm(x, self.weight.shape, self.weight, NORM_EPS)
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, NORM_EPS)
+
+
+class SelfAttention(nn.Module):  # type: ignore[misc]
+    """Causal attention with separate projections. Under tensor parallelism it sees its own heads only."""
+
+    def __init__(self, hidden: int, spec: Attention) -> None:
+        super().__init__()
+        self.head_dim = spec.head_dim
+        self.grouped = spec.heads != spec.kv_heads
+        self.q = nn.Linear(hidden, spec.q_width, bias=spec.qkv_bias)
+        self.k = nn.Linear(hidden, spec.kv_width, bias=spec.qkv_bias)
+        self.v = nn.Linear(hidden, spec.kv_width, bias=spec.qkv_bias)
+        self.out = nn.Linear(spec.q_width, hidden, bias=spec.out_bias)
+        self.q_norm = Norm(spec.head_dim) if spec.qk_norm else None
+        self.k_norm = Norm(spec.head_dim) if spec.qk_norm else None
+
+    def forward(self, x: Tensor, rope: Rope | None) -> Tensor:
+        return self.out(self.attend(x, rope))
+
+    def attend(self, x: Tensor, rope: Rope | None) -> Tensor:
+        mixed = F.scaled_dot_product_attention(
+            self.turned(self.q, self.q_norm, x, rope).transpose(1, 2),
+            self.turned(self.k, self.k_norm, x, rope).transpose(1, 2),
+            self.heads(self.v, x).transpose(1, 2),
+            is_causal=True,
+            enable_gqa=self.grouped,
+        )
+        return mixed.transpose(1, 2).flatten(2)
+
+    def heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
+        return linear(x).unflatten(-1, (-1, self.head_dim))
+
+    def turned(self, linear: nn.Linear, norm: Norm | None, x: Tensor, rope: Rope | None) -> Tensor:
+        x = self.heads(linear, x)
+        if norm is not None:
+            x = norm(x)
+        return x if rope is None else rotate(x, *rope)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+def rope_table(seq: int, head_dim: int, dtype: Any, device: Any) -> Rope:
+    """Cosines and sines of every position, to be laid over (batch, position, head, half a head)."""
+    turns = ROPE_BASE ** (-torch.arange(0, head_dim, 2, device=device) / head_dim)
+    angles = torch.outer(torch.arange(seq, device=device), turns).unsqueeze(1)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+class Ffn(nn.Module):  # type: ignore[misc]
+    def __init__(self, hidden: int, spec: DenseFfn) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden, spec.inner, bias=spec.bias) if spec.gated else None
+        self.up = nn.Linear(hidden, spec.inner, bias=spec.bias)
+        self.down = nn.Linear(spec.inner, hidden, bias=spec.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gate is None:
+            return self.down(F.gelu(self.up(x), approximate="tanh"))
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Layer(nn.Module):  # type: ignore[misc]
+    """One block. It is itself what is recomputed, so that whatever wraps it stays outside."""
+
+    def __init__(self, model: Model, spec: Block, recompute: str) -> None:
+        super().__init__()
+        if isinstance(spec.ffn, MoeFfn):
+            raise InputError("the built-in runner has no experts", where="model")
+        self.recompute = recompute
+        self.attn_norm = Norm(model.hidden, model.norm_bias)
+        self.attn = SelfAttention(model.hidden, spec.mixer)
+        self.ffn_norm = Norm(model.hidden, model.norm_bias)
+        self.ffn = Ffn(model.hidden, spec.ffn)
+
+    def forward(self, x: Tensor, rope: Rope | None) -> Tensor:
+        if self.recompute == "none":
+            return self.body(x, rope)
+        how = {"context_fn": partial(create_selective_checkpoint_contexts, keep)} if self.recompute != "full" else {}
+        # Nothing is drawn inside: the state of the random generators need not be put back.
+        return checkpoint(self.body, x, rope, use_reentrant=False, preserve_rng_state=False, **how)
+
+    def body(self, x: Tensor, rope: Rope | None) -> Tensor:
+        x = x + self.attn(self.attn_norm(x), rope)
+        return x + self.ffn(self.ffn_norm(x))
+
+
+def keep(_: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    return CheckpointPolicy.MUST_SAVE if operator in SAVED else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+class Embed(nn.Module):  # type: ignore[misc]
+    """Token vectors, and those of the positions where they are learnt."""
+
+    def __init__(self, model: Model, seq: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(model.vocab, model.hidden)
+        learned = model.learned_positions
+        self.positions = nn.Parameter(torch.empty(learned, model.hidden)) if learned else None
+        self.rows = slice(0, seq)
+        """The positions that this rank adds."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.tokens(tokens)
+        return x if self.positions is None else x + self.positions[self.rows]
+
+
+class Part(nn.Module):  # type: ignore[misc]
+    """Some consecutive layers, with the embedding before the first of all and the head and loss after the last.
+
+    Takes tokens or the part before's result, gives its own result or the scaled mean loss. Layers are named by their
+    number in the whole network, so that a weight has the same name wherever it lies.
+    """
+
+    def __init__(self, model: Model, layers: range, seq: int, recompute: str) -> None:
+        super().__init__()
+        blocks = [block for block in model.blocks for _ in range(block.count)]
+        self.embed = Embed(model, seq) if layers.start == 0 else None
+        self.layers = nn.ModuleDict({str(i): Layer(model, blocks[i], recompute) for i in layers})
+        last = layers.stop == model.layers
+        self.norm = Norm(model.hidden, model.norm_bias) if last else None
+        self.head = nn.Linear(model.hidden, model.vocab, bias=False) if last else None
+        self.rope: Rope | None = None
+        self.loss_scale = 1.0
+
+    def forward(self, x: Tensor, targets: Tensor = None) -> Tensor:
+        if self.embed is not None:
+            x = self.embed(x)
+        for layer in self.layers.values():
+            x = layer(x, self.rope)
+        return x if self.head is None else self.loss(x, targets)
+
+    def loss(self, x: Tensor, targets: Tensor) -> Tensor:
+        assert self.head is not None and self.norm is not None
+        loss = F.cross_entropy(self.head(self.norm(x)).float().flatten(0, 1), targets.flatten())
+        return (loss.to_local() if isinstance(loss, DTensor) else loss) * self.loss_scale

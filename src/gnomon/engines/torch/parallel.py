@@ -1,0 +1,143 @@
+"""One rank's share of the network: cut, filled and wrapped.
+
+Tensor parallelism is PyTorch's own (`ColwiseParallel`, `RowwiseParallel`), the head cut by tokens of the
+vocabulary under `loss_parallel`. Norms work on this rank's tokens with weights that every rank holds whole. Every
+weight is drawn whole, by its name, and then cut: all plans start alike.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module
+
+from gnomon.engines.torch.model import Part, Tensor, rope_table
+from gnomon.engines.torch.ranks import Place
+from gnomon.spec import Model, Recipe, Strategy
+
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+WEIGHT_STD = 0.02
+"""As GPT-2 and Llama are initialised."""
+HEAD_NORMS = ("attn.q_norm.weight", "attn.k_norm.weight")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The parts of the network on this rank, and how their weights lie on tensor-parallel ranks."""
+
+    parts: tuple[Part, ...]
+    copied: frozenset[str]
+    """Weights that every tensor-parallel rank holds whole."""
+    summed: frozenset[str]
+    """Those of them whose gradient a rank knows for its own tokens or heads only."""
+
+    def named(self) -> list[tuple[str, Any]]:
+        return [entry for part in self.parts for entry in part.named_parameters()]
+
+
+def build(model: Model, strategy: Strategy, recipe: Recipe, dtype: str, *, seq: int, seed: int, place: Place) -> Share:
+    """This rank's parts with weights in them."""
+    each = model.layers // (strategy.pp * strategy.vp)
+    parts, copied, summed = [], set(), set()
+    for chunk in range(strategy.vp):
+        stage = chunk * strategy.pp + place.at("pp")
+        with torch.device("meta"):
+            part = Part(model, range(stage * each, (stage + 1) * each), seq, recipe.recompute)
+        if strategy.tp > 1:
+            _cut(part, place, recipe.sequence_parallel, seq // strategy.tp)
+            whole = {name: weight for name, weight in part.named_parameters() if _is_whole(weight)}
+            copied |= set(whole)
+            summed |= {name for name, weight in whole.items() if _is_summed(name, weight, recipe.sequence_parallel)}
+        _fill(part, recipe, DTYPES[dtype], seed, place, model.tied_embeddings)
+        if not model.learned_positions:
+            part.rope = rope_table(seq, model.blocks[0].mixer.head_dim, DTYPES[dtype], place.device)
+        parts.append(part)
+    return Share(parts=tuple(parts), copied=frozenset(copied), summed=frozenset(summed))
+
+
+def _is_whole(weight: Any) -> bool:
+    return not isinstance(weight, DTensor) or bool(weight.placements[0].is_replicate())
+
+
+def _is_summed(name: str, weight: Any, sequence_parallel: bool) -> bool:
+    """DTensor sums its own; a norm sees some of the tokens, a norm of heads some of the heads."""
+    return not isinstance(weight, DTensor) and (sequence_parallel or name.endswith(HEAD_NORMS))
+
+
+def _cut(part: Part, place: Place, sequence_parallel: bool, tokens: int) -> None:
+    """Replace weights by this rank's pieces and put the collectives between them: two a layer, either way."""
+    mesh = place.mesh["tp"]
+    between = Shard(1) if sequence_parallel else Replicate()
+    attn_input = {"input_layouts": (between, None), "desired_input_layouts": (Replicate(), None)}
+    ffn_input = {"input_layouts": (between,), "desired_input_layouts": (Replicate(),)}
+    for layer in part.layers.values():
+        plan: dict[str, Any] = {f"attn.{name}": ColwiseParallel() for name in "qkv"}
+        plan |= {f"ffn.{name}": ColwiseParallel() for name in ("gate", "up") if getattr(layer.ffn, name) is not None}
+        plan |= {name: RowwiseParallel(output_layouts=between) for name in ("attn.out", "ffn.down")}
+        # One gathering for all the projections that read the same tokens, not one for each of them.
+        plan |= {"attn": PrepareModuleInput(**attn_input), "ffn": PrepareModuleInput(**ffn_input)}
+        parallelize_module(layer, mesh, plan)
+    if part.embed is not None:
+        cut = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+        parallelize_module(part.embed, mesh, {"tokens": cut})
+        if sequence_parallel:
+            part.embed.rows = slice(place.at("tp") * tokens, (place.at("tp") + 1) * tokens)
+    if part.head is not None:
+        cut = ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)
+        parallelize_module(part, mesh, {"head": cut})
+
+
+def _fill(part: Part, recipe: Recipe, working: Any, seed: int, place: Place, tied: bool) -> None:
+    """Layer by layer, so that under ZeRO 2 and 3 no more than one is ever whole."""
+    masters = recipe.zero >= 2 and recipe.optimizer == "adamw"
+    draw = partial(_drawn, working=working, stored=torch.float32 if masters else working, seed=seed, place=place)
+    for number, layer in part.layers.items():
+        _draw_weights(layer, f"layers.{number}.", draw)
+        if recipe.zero >= 2:
+            _shard(layer, working, recipe, place)
+    if tied and part.head is not None:
+        part.head.weight = None
+    _draw_weights(part, "", draw)
+    if tied and part.head is not None and part.embed is not None:
+        part.head.weight = part.embed.tokens.weight
+    if recipe.zero >= 2:
+        _shard(part, working, recipe, place)
+
+
+def _draw_weights(root: nn.Module, prefix: str, draw: Any) -> None:
+    for path, module in root.named_modules():
+        for key, empty in list(module.named_parameters(recurse=False)):
+            if empty.is_meta:
+                name = prefix + (f"{path}.{key}" if path else key)
+                setattr(module, key, nn.Parameter(draw(name, empty)))
+
+
+def _drawn(name: str, empty: Any, *, working: Any, stored: Any, seed: int, place: Place) -> Tensor:
+    full = torch.empty(empty.shape, dtype=torch.float32, device=place.device)
+    if empty.dim() == 1:
+        full.fill_(0.0 if name.endswith("bias") else 1.0)
+    else:
+        chance = torch.Generator(place.device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+        full.normal_(0.0, WEIGHT_STD, generator=chance)
+    full = full.to(working).to(stored)
+    if not isinstance(empty, DTensor):
+        return full
+    (placement,) = empty.placements
+    if placement.is_shard():
+        full = full.chunk(place.size("tp"), placement.dim)[place.at("tp")].clone(memory_format=torch.contiguous_format)
+    return DTensor.from_local(full, empty.device_mesh, empty.placements, run_check=False)
+
+
+def _shard(module: nn.Module, working: Any, recipe: Recipe, place: Place) -> None:
+    precision = MixedPrecisionPolicy(param_dtype=working, reduce_dtype=torch.float32)
+    fully_shard(module, mesh=place.mesh["dp"], mp_policy=precision, reshard_after_forward=recipe.zero == 3)
+    # Losses are divided before the backward, once for all ways of sharing out.
+    module.set_gradient_divide_factor(1.0)
+    module.set_force_sum_reduction_for_comms(True)

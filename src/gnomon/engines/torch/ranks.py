@@ -1,0 +1,87 @@
+"""Where this process stands among the others.
+
+Ranks are numbered pipeline stage by stage, within a stage copy by copy (data parallel), within a copy piece by
+piece (tensor parallel).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from gnomon.errors import InputError
+from gnomon.spec import Recipe, Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """This process: its number, its device, and its neighbours along each kind of parallelism."""
+
+    rank: int
+    world: int
+    device: Any
+    mesh: Any
+    """pp x dp x tp; None where a process is alone and needs nobody."""
+
+    def at(self, axis: str) -> int:
+        return 0 if self.mesh is None else int(self.mesh.get_local_rank(axis))
+
+    def size(self, axis: str) -> int:
+        return 1 if self.mesh is None else int(self.mesh[axis].size())
+
+    def group(self, axis: str) -> Any:
+        return self.mesh.get_group(axis)
+
+
+@contextmanager
+def joined(strategy: Strategy, recipe: Recipe, device: str) -> Iterator[Place]:
+    """Meet the other processes of the plan; on leaving, part from those that were met here."""
+    alone = strategy.ranks == 1 and recipe.zero < 2
+    known = dist.is_initialized()
+    where = _device(device)
+    if not known and not alone:
+        _meet(strategy.ranks, where)
+    try:
+        yield Place(rank=0, world=1, device=where, mesh=None) if alone else _place(strategy, where)
+    finally:
+        if not known and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _device(name: str) -> Any:
+    if name == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    return device
+
+
+def _meet(ranks: int, device: Any) -> None:
+    how: dict[str, Any] = {"backend": "nccl", "device_id": device} if device.type == "cuda" else {"backend": "gloo"}
+    if "RANK" in os.environ:
+        dist.init_process_group(**how)
+    elif ranks == 1:
+        dist.init_process_group(**how, store=dist.HashStore(), rank=0, world_size=1)
+    else:
+        raise _wrong_number(ranks, 1)
+
+
+def _place(strategy: Strategy, device: Any) -> Place:
+    world = dist.get_world_size()
+    if world != strategy.ranks:
+        raise _wrong_number(strategy.ranks, world)
+    degrees = (strategy.pp, strategy.dp, strategy.tp)
+    mesh = init_device_mesh(device.type, degrees, mesh_dim_names=("pp", "dp", "tp"))
+    return Place(rank=dist.get_rank(), world=world, device=device, mesh=mesh)
+
+
+def _wrong_number(needed: int, found: int) -> InputError:
+    hint = f"Start it with torchrun --nproc-per-node {needed}."
+    return InputError(f"the plan takes {needed} processes, not {found}", where="strategy", hint=hint)

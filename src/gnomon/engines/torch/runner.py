@@ -1,0 +1,93 @@
+"""A training plan run for real: one process a rank on this machine, and what rank 0 measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from gnomon.engines.torch.checks import check
+from gnomon.engines.torch.launch import STEPS, WARMUP, WORKER, job_of
+from gnomon.errors import GnomonError, InputError, MissingExtraError
+from gnomon.load.plan import write_plan
+from gnomon.spec import Plan
+
+SAID = "error: "
+"""How a rank's last words begin."""
+
+
+def run(
+    plan: Plan,
+    steps: int = STEPS,
+    warmup: int = WARMUP,
+    tell: Callable[[str], None] = lambda text: None,
+    *,
+    device: str = "cuda",
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Measure `steps` steps after `warmup` others. Needs PyTorch, and a GPU a rank unless `device` is cpu.
+
+    Gives what `gnomon.engines.torch.train.train` gives. Raises GnomonError with the first failing rank's words.
+    """
+    ready(plan, steps, warmup, device)
+    with tempfile.TemporaryDirectory(prefix="gnomon-train-") as folder:
+        file, out = Path(folder, "plan.yaml"), Path(folder, "result.json")
+        write_plan(plan, file)
+        words = [str(file), "--steps", str(steps), "--warmup", str(warmup), "--out", str(out)]
+        tell(f"starting {plan.strategy.ranks} processes" if plan.strategy.ranks > 1 else "starting a process")
+        with Path(folder, "stderr").open("w+", encoding="utf-8") as said:
+            code = _listen([*_launcher(plan), *words, "--device", device, "--seed", str(seed)], said, tell)
+            if code:
+                raise GnomonError(_last_words(said) or f"the training processes ended with code {code}")
+        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+        return found
+
+
+def ready(plan: Plan, steps: int, warmup: int, device: str) -> None:
+    """Raise where this machine or the runner cannot run the plan."""
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("torch", "torch", "running a training plan")
+    for name, value, least in (("steps", steps, 1), ("warmup", warmup, 0)):
+        if value < least:
+            raise InputError(f"{value} is less than {least}", where=name, hint=f"Use {least} or more.")
+    job = job_of(plan)
+    check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)
+    if device == "cuda":
+        _check_chips(plan.strategy.ranks)
+
+
+def _check_chips(needed: int) -> None:
+    import torch
+
+    found = torch.cuda.device_count()
+    if found < needed:
+        hint = "Run it on a machine that has them, cut the plan down, or ask for the cpu."
+        raise InputError(f"the plan takes {needed} GPUs and this machine has {found}", where="strategy", hint=hint)
+
+
+def _launcher(plan: Plan) -> list[str]:
+    """A plan of one rank needs no torchrun, but a process of its own, so that its memory is its own."""
+    ranks = plan.strategy.ranks
+    many = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    return [sys.executable, *many, "-m", WORKER]
+
+
+def _listen(command: list[str], said: IO[str], tell: Callable[[str], None]) -> int:
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=os.environ | threads) as started:
+        assert started.stdout is not None
+        for line in started.stdout:
+            tell(line.rstrip())
+    return started.returncode
+
+
+def _last_words(said: IO[str]) -> str:
+    said.seek(0)
+    lines = [line.strip() for line in said if line.strip()]
+    return next((line.removeprefix(SAID) for line in lines if line.startswith(SAID)), lines[-1] if lines else "")

@@ -1,0 +1,94 @@
+"""What runs on every rank of a training plan.
+
+torchrun --nproc-per-node N -m gnomon.engines.torch.worker PLAN.yaml --steps 8 --warmup 3 --out result.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gnomon.engines.torch.launch import STEPS, WARMUP, job_of
+from gnomon.errors import GnomonError, InputError
+from gnomon.load.plan import read_plan
+from gnomon.paths import write_text
+
+FAILED = 2
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    words = _parser().parse_args(argv)
+    try:
+        result = _run(words)
+    except Exception as error:
+        _end(error)
+    if _rank() == 0:
+        write_text(Path(words.out), json.dumps(result) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Runs some steps of a training plan on made-up tokens.")
+    parser.add_argument("plan", help="a plan file with a training load")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps to measure")
+    parser.add_argument("--warmup", type=int, default=WARMUP, help="steps before them")
+    parser.add_argument("--out", default="result.json", help="file for what was measured")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+def _run(words: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    from gnomon.engines.torch.train import train
+
+    job = job_of(read_plan(words.plan))
+    if words.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("PyTorch finds no GPU here", where="--device", hint="Use --device cpu.")
+    return train(
+        job.model,
+        job.plan.strategy,
+        job.recipe,
+        job.load,
+        job.plan.dtype,
+        steps=words.steps,
+        warmup=words.warmup,
+        seed=words.seed,
+        device=words.device,
+        tell=_tell if _rank() == 0 else lambda text: None,
+    )
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def _tell(text: str) -> None:
+    print(text, flush=True)
+
+
+def _end(error: Exception) -> NoReturn:
+    """One line, and out at once: neighbours that wait in a collective are ended by torchrun, not by waiting."""
+    print(f"error: {described(error, _rank())}", file=sys.stderr, flush=True)
+    os._exit(FAILED)
+
+
+def described(error: BaseException, rank: int) -> str:
+    """The first cause on one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, GnomonError):
+        return str(error)
+    first = next(iter(str(error).strip().splitlines()), "")
+    if type(error).__name__ == "OutOfMemoryError":
+        return f"rank {rank} ran out of memory. Take a smaller micro_batch, recompute, or share out more ({first})"
+    return f"rank {rank} failed: {type(error).__name__}: {first}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""Seconds of the pieces of a training step for every plan of a grid: what a pipeline's timeline is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from gnomon.cost import tapes
+from gnomon.cost.machine import Machine
+from gnomon.engines.training.grid import Grid, Ints
+from gnomon.engines.training.traits import Optimizer, Traits, Update
+from gnomon.engines.training.units import PARTS, Unit, ops_of, tapes_of, units
+from gnomon.graph.ops import Collective, Elementwise, Op
+from gnomon.spec import Batch, Model, TrainingLoad
+from gnomon.spec.training import RECOMPUTE
+from gnomon.spec.workload import Floats
+
+Factor = Callable[[Op], Floats | float]
+_CUT = ("tp", "sequence_parallel", "recompute")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Figures:
+    """One row a plan. A chunk is one rank's part of the network; the first also has the embedding, the last the head.
+
+    `first_*` and `last_*` are what those two add. Sends, gradients and weights are of one chunk or one rank.
+    """
+
+    grid: Grid
+    micros: Ints
+    layers: Ints
+    """Layers of a chunk."""
+    forward_s: Floats
+    backward_s: Floats
+    first_forward_s: Floats
+    first_backward_s: Floats
+    last_forward_s: Floats
+    last_backward_s: Floats
+    send_s: Floats
+    reduce_s: Floats
+    first_reduce_s: Floats
+    last_reduce_s: Floats
+    optimizer_s: Floats
+    gather_s: Floats
+    """Both of the rank with most parameters."""
+    exposed_s: Floats
+    """Collectives inside the passes of the busiest rank that nothing hides, over the step."""
+    parameters: Floats
+    """Of one layer, on one rank; `first_` and `last_` of the embedding and the head."""
+    first_parameters: Floats
+    last_parameters: Floats
+    kept_bytes: Floats
+    """Of one layer and micro-batch, and so are the next ones."""
+    head_kept_bytes: Floats
+    layer_peak_bytes: Floats
+    head_peak_bytes: Floats
+    model_flops: Floats
+    """Of the whole step on all ranks, without what is run again."""
+    again_flops: Floats
+    energy_j: Floats
+    """Of the whole step on all ranks, without the boards' constant part."""
+
+
+def figures(
+    model: Model,
+    load: TrainingLoad,
+    grid: Grid,
+    machine: Machine,
+    traits: Traits,
+    optimizer: str,
+    dtype: str,
+    factor: Factor | None = None,
+) -> Figures:
+    """All rows of a grid. `factor` gives each row its own draw of an operator's error."""
+    priced = _priced(model, load, grid, machine, traits, dtype, factor)
+    states = traits.optimizers[optimizer]
+    micros = load.global_batch // (grid.dp * grid.micro_batch)
+    chunk = model.layers // (grid.pp * grid.vp)
+    wire = _Wire(model, load, grid, machine, traits, states, dtype, priced, factor)
+    forward, backward = wire.passes(chunk)
+    layer, first, last = (priced[part] for part in ("layer", "embedding", "head"))
+    own = grid.vp * chunk * layer.parameters + np.maximum(first.parameters, last.parameters)
+    share = np.where(grid.zero >= 1, grid.dp, 1)
+    whole = micros * grid.dp * grid.tp
+    total = {
+        name: whole * (model.layers * getattr(layer, name) + getattr(first, name) + getattr(last, name))
+        for name in ("flops", "again_flops", "energy_j")
+    }
+    return Figures(
+        grid=grid,
+        micros=micros,
+        layers=chunk,
+        forward_s=forward,
+        backward_s=backward,
+        first_forward_s=first.forward_s,
+        first_backward_s=first.backward_s + wire.accumulate(first.parameters),
+        last_forward_s=last.forward_s,
+        last_backward_s=last.backward_s + wire.accumulate(last.parameters),
+        send_s=wire.send(),
+        reduce_s=wire.reduce(chunk * layer.parameters),
+        first_reduce_s=wire.reduce(first.parameters),
+        last_reduce_s=wire.reduce(last.parameters),
+        optimizer_s=wire.update(own / share) + wire.updates((states.clear,), own) + traits.step_s,
+        gather_s=wire.gather(own),
+        exposed_s=micros * grid.vp * chunk * layer.exposed_s,
+        parameters=layer.parameters,
+        first_parameters=first.parameters,
+        last_parameters=last.parameters,
+        kept_bytes=layer.kept_bytes,
+        head_kept_bytes=last.kept_bytes,
+        layer_peak_bytes=np.maximum(layer.forward_peak_bytes, layer.backward_peak_bytes),
+        head_peak_bytes=np.maximum(last.forward_peak_bytes, last.backward_peak_bytes),
+        model_flops=total["flops"] - total["again_flops"],
+        again_flops=total["again_flops"],
+        energy_j=total["energy_j"],
+    )
+
+
+def _priced(
+    model: Model,
+    load: TrainingLoad,
+    grid: Grid,
+    machine: Machine,
+    traits: Traits,
+    dtype: str,
+    factor: Factor | None,
+) -> dict[str, Unit]:
+    """The pieces of every row. Each way to cut a layer is priced once, for all micro-batches it comes with."""
+    groups = list(grid.groups(_CUT))
+    cuts = {(tp, sp): tapes_of(model, load.seq, dtype, tp, bool(sp), traits) for (tp, sp, _), _ in groups}
+    sizes, place = np.unique(grid.micro_batch, return_inverse=True)
+    if factor is not None:
+        sizes, place = grid.micro_batch, np.arange(grid.size)
+    batch = Batch.prefill(sizes, load.seq)
+    times = tapes.price(ops_of(cuts.values()), machine, batch, factor)
+    columns = {part: {field.name: np.empty(grid.size) for field in fields(Unit)} for part in PARTS}
+    for (tp, sp, mode), rows in groups:
+        made = units(cuts[tp, sp], RECOMPUTE[mode], times, machine, batch, traits)
+        for part, unit in made.items():
+            for name, column in columns[part].items():
+                column[rows] = np.broadcast_to(getattr(unit, name), sizes.shape)[place.ravel()[rows]]
+    return {part: Unit(**column) for part, column in columns.items()}  # type: ignore[arg-type]
+
+
+class _Wire:
+    """What goes over links, and what touches every parameter, for each row of a grid."""
+
+    def __init__(
+        self, model: Model, load: TrainingLoad, grid: Grid, machine: Machine, traits: Traits, states: Optimizer,
+        dtype: str, priced: Mapping[str, Unit], factor: Factor | None,
+    ) -> None:  # fmt: skip
+        self.model, self.load, self.grid, self.machine = model, load, grid, machine
+        self.traits, self.states, self.priced, self.factor = traits, states, priced, factor
+        self.sharded = grid.zero == 3
+
+    def passes(self, chunk: Ints) -> tuple[Floats, Floats]:
+        """Seconds of a chunk both ways. With ZeRO 3 a layer's weights are gathered while the one before it runs, and
+        its gradients scattered while the one after it does."""
+        layer = self.priced["layer"]
+        forward, backward = layer.forward_s, layer.backward_s + self.accumulate(layer.parameters)
+        gather = self._gather(layer.parameters) * self.sharded
+        scatter = self._collective("reduce_scatter", self._wire_bytes * layer.parameters) * (self.grid.zero >= 2)
+        there = gather + (chunk - 1) * np.maximum(forward, gather) + forward
+        busy = np.maximum(backward, gather + scatter)
+        back = gather + (chunk - 1) * busy + backward + scatter
+        plain = self.grid.zero < 2
+        return np.where(plain, chunk * forward, there), np.where(plain, chunk * backward, back)
+
+    def accumulate(self, parameters: Floats) -> Floats:
+        """Sharded gradients are summed where they are scattered."""
+        held = np.where(self.grid.zero >= 2, parameters / self.grid.dp, parameters)
+        return self.updates((self.states.accumulate,), held)
+
+    def update(self, parameters: Floats) -> Floats:
+        return self.updates(self.states.updates, parameters)
+
+    def updates(self, kernels: tuple[Update, ...], parameters: Floats) -> Floats:
+        total: Floats = np.zeros(self.grid.size)
+        for one in kernels:
+            op = Elementwise(
+                name=one.name, rows=1, read_per_row=one.reads, written_per_row=one.writes, dtype="bf16", pace=one.pace
+            )
+            shape = {
+                "bytes_read": parameters * one.reads,
+                "bytes_written": parameters * one.writes,
+                "pace": np.full(parameters.shape, one.pace),
+            }
+            total = total + self.machine.seconds("elementwise", "bf16", shape) * (self.factor(op) if self.factor else 1)
+        return total
+
+    @property
+    def _wire_bytes(self) -> float:
+        """Bytes of a gradient on its way."""
+        return self.traits.wire_bytes or self.states.gradient_bytes
+
+    def reduce(self, parameters: Floats) -> Floats:
+        """Gradients of a rank over its data-parallel group; sharded ones have been summed during the passes."""
+        payload = self._wire_bytes * parameters
+        summed = self._collective("all_reduce", payload)
+        scattered = self._collective("reduce_scatter", payload)
+        return np.select([self.grid.zero == 0, self.grid.zero == 1], [summed, scattered], 0.0)
+
+    def gather(self, parameters: Floats) -> Floats:
+        """New weights, where each rank has updated a part of them."""
+        kept = (self.grid.zero == 1) | (self.grid.zero == 2)
+        return self._gather(parameters) * kept * (not self.traits.overlap_gather)
+
+    def _gather(self, parameters: Floats) -> Floats:
+        return self._collective("all_gather", self.states.weight_bytes * parameters)
+
+    def _collective(self, op: str, payload: Floats) -> Floats:
+        """Over data-parallel ranks, which stand as far apart as a tensor-parallel group is wide."""
+        found: Floats = np.zeros(self.grid.size)
+        for (dp, tp), rows in self.grid.groups(("dp", "tp")):
+            found[rows] = self._priced(op, np.broadcast_to(payload, found.shape)[rows], dp, tp)
+        return found * self._drawn(op)
+
+    def send(self) -> Floats:
+        """Activations of a micro-batch to the next stage, `tp * dp` chips away, each rank over its own adapter."""
+        grid, hidden = self.grid, self.model.hidden
+        part = np.where((grid.sequence_parallel == 1) | self.traits.split_sends, grid.tp, 1)
+        payload = grid.micro_batch * self.load.seq * hidden * 2.0 / part
+        found: Floats = np.zeros(grid.size)
+        for (dp, tp), rows in grid.groups(("dp", "tp")):
+            found[rows] = self._priced("send_recv", payload[rows], 2, max(1, tp * dp // 2))
+        joined = self._collective_tp("all_gather", payload * part) if self.traits.split_sends else 0.0
+        found = found + np.where(grid.sequence_parallel == 1, 0.0, joined)
+        return np.where(grid.pp > 1, found, 0.0) * self._drawn("send_recv")
+
+    def _collective_tp(self, op: str, payload: Floats) -> Floats:
+        found: Floats = np.zeros(self.grid.size)
+        for (tp,), rows in self.grid.groups(("tp",)):
+            found[rows] = self._priced(op, payload[rows], tp, 1)
+        return found
+
+    def _priced(self, op: str, payload: Floats, ranks: int, stride: int) -> Floats:
+        shape = {"bytes": payload, "ranks": np.full(payload.shape, ranks), "stride": np.full(payload.shape, stride)}
+        return self.machine.seconds(op, "bf16", shape)
+
+    def _drawn(self, op: str) -> Floats | float:
+        if self.factor is None:
+            return 1.0
+        return self.factor(Collective(name=f"step.{op}", op=op, rows=1, bytes_per_row=1.0, ranks=2))  # type: ignore[arg-type]

@@ -1,0 +1,63 @@
+"""How an engine trains: its kernels, its states, what it overlaps, what it keeps for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gnomon.graph.style import Style
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One kernel over all parameters of a rank: bytes read and written a parameter, and its pace."""
+
+    name: str
+    reads: float
+    writes: float
+    pace: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """Bytes a parameter of working weights, gradients and states, and the kernels of an update."""
+
+    weight_bytes: float
+    gradient_bytes: float
+    state_bytes: float
+    updates: tuple[Update, ...]
+    """Of the parameters whose states a rank holds."""
+    accumulate: Update
+    """A micro-batch's gradient added to the sum, of all parameters of a rank."""
+    clear: Update
+    """Gradients set to zero, of all parameters of a rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """One engine in one version, on the chips at hand."""
+
+    style: Style
+    optimizers: Mapping[str, Optimizer]
+    framework: str = "torch"
+    """Whose kernels a profile should speak of, where it knows several."""
+    wire_bytes: float | None = None
+    """Bytes of a gradient on the wire; None where it travels as it is summed."""
+    overlap_reduce: bool = False
+    """Gradients are reduced while the backward pass goes on."""
+    overlap_gather: bool = False
+    """New weights are gathered while the next step's forward pass goes on."""
+    blocking_sends: bool = False
+    split_sends: bool = True
+    """Tensor-parallel ranks that hold the same activations send a part each."""
+    launch_s: float = 0.0
+    """Host seconds to launch a kernel: a pass cannot be quicker than its launches."""
+    step_s: float = 0.0
+    """Host seconds of a step beside its kernels."""
+    runtime_bytes: float = 0.0
+    """What the framework holds beside tensors: libraries, workspaces, buffers of collectives."""
+    spare: float = 0.0
+    """Share of the chip's memory that fragments and cannot be counted on."""
+    zero: tuple[int, ...] = (0, 1, 2, 3)
+    gathers_each_pass: bool = True
+    """With ZeRO 3, weights are gathered for every micro-batch, forward and backward."""

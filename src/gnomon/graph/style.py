@@ -1,0 +1,53 @@
+"""How an engine carries out the small operators between matrix products: its kernels and what they keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Traffic of an elementwise operator, in values read and written a value of its width, forward and backward.
+
+    `kernels` and `gradient_kernels` are how many launches that traffic is spread over, `pace` and `gradient_pace` how
+    fast they stream beside a plain kernel.
+    """
+
+    reads: float
+    writes: float
+    gradient_reads: float
+    gradient_writes: float
+    kernels: int = 1
+    gradient_kernels: int = 1
+    pace: float = 1.0
+    gradient_pace: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """An engine's kernels for one layer. Formats are of activations and of the gradient a weight product writes."""
+
+    norm: Stream
+    rope: Stream
+    residual: Stream
+    gated: Stream
+    plain: Stream
+    loss: Stream
+    embedding: Stream
+    softmax: Stream | None = None
+    """Attention as products and a softmax of its own; None where one kernel does all of it."""
+    dropout: Stream | None = None
+    """After the softmax and before each residual, leaving a mask of one byte a value; None where there is none."""
+    product: Stream = Stream(2, 1, 3, 2, 1, 2)
+    """Of a gate and what it lets through, where that is a kernel of its own."""
+    total: Stream = Stream(2, 1, 0, 0)
+    """Of two gradients of one tensor."""
+    joined: bool = True
+    """Queries, keys and values are one product, and so are gate and up."""
+    fused_activation: bool = True
+    """A gated activation and its product are one kernel, which keeps its inputs only."""
+    gradient_dtype: str = "bf16"
+    stop_early: bool = False
+    """Full recomputation ends with the last tensor that a gradient needs: the last product is not run again."""
+    overlap_by_weight: bool = True
+    """Collectives of the backward pass run beside the weight products."""

@@ -1,0 +1,77 @@
+"""Differentiable operators: what each runs forward, what its gradients run, and which tensors they hold for that.
+
+A tape is a stretch of network (an embedding, one layer, a head) on one rank. Sizes of its tensors are bytes a
+token, so a tape is written once and asked about any number of sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gnomon.graph.ops import Op
+
+SOURCE, RESULT = "in", "out"
+"""The names of the tensors a tape begins and ends with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One operator of a tape. Tensors are known by name."""
+
+    name: str
+    forward: tuple[Op, ...] = ()
+    by_input: tuple[Op, ...] = ()
+    by_weight: tuple[Op, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+    """What the gradient needs, of what is read or written."""
+    parameters: float = 0.0
+    passes_on: bool = False
+    """The gradient of what it writes is handed on to what it reads, without a copy."""
+    cheap: bool = False
+    """Selective recomputation runs it again rather than hold what it wrote."""
+    beside: tuple[str, ...] = ()
+    """Nodes whose products may run while this one's collectives of the backward pass do."""
+    scratch: float = 0.0
+    """Bytes a token held only while it runs forward."""
+    gradient_scratch: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tape:
+    name: str
+    nodes: tuple[Node, ...]
+    sizes: Mapping[str, float]
+    stored: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By recomputation mode, the tensors that stay between forward and backward; `none` stands for every kept one."""
+    again: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By recomputation mode, the nodes that the backward pass runs forward once more."""
+
+    @property
+    def parameters(self) -> float:
+        return sum(node.parameters for node in self.nodes)
+
+    def stays(self, mode: str) -> frozenset[str]:
+        return self.stored.get(mode, frozenset(name for node in self.nodes for name in node.keeps))
+
+    def kept_bytes(self, mode: str) -> float:
+        """Bytes a token between forward and backward."""
+        return sum(self.sizes[name] for name in sorted(self.stays(mode)))
+
+    def rerun(self, mode: str) -> tuple[Node, ...]:
+        names = self.again.get(mode, frozenset())
+        return tuple(node for node in self.nodes if node.name in names)
+
+    def forward_ops(self) -> tuple[Op, ...]:
+        return _ops(node.forward for node in self.nodes)
+
+    def backward_ops(self, mode: str) -> tuple[Op, ...]:
+        """All the backward pass runs: what is recomputed, then the gradients of inputs and of weights."""
+        again = _ops(node.forward for node in self.rerun(mode))
+        return again + _ops(node.by_input + node.by_weight for node in reversed(self.nodes))
+
+
+def _ops(parts: Iterable[tuple[Op, ...]]) -> tuple[Op, ...]:
+    return tuple(op for part in parts for op in part)

@@ -1,0 +1,47 @@
+"""A training recipe as the settings of a plan's engine, and back. Reading is strict, as that of plans."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gnomon.errors import unknown_name
+from gnomon.load.fields import Fields
+from gnomon.spec.training import RECOMPUTE, SCHEDULES, Recipe
+
+OPTIMIZERS = ("adamw", "adamw-bf16")
+"""AdamW with fp32 weights and moments beside the working weights, and AdamW with everything in bf16."""
+MAX_ZERO = 3
+
+
+def recipe_of(settings: Mapping[str, Any], where: str = "engine.settings") -> Recipe:
+    """The recipe that settings hold, what they do not name by the recipe's own defaults."""
+    return read_recipe(Fields(settings, where))
+
+
+def read_recipe(fields: Fields) -> Recipe:
+    """The same from fields that know where they stand."""
+    default = Recipe()
+    recipe = Recipe(
+        micro_batch=fields.whole("micro_batch", default.micro_batch),
+        schedule=_one_of(SCHEDULES, fields, "schedule", default.schedule),
+        recompute=_one_of(RECOMPUTE, fields, "recompute", default.recompute),
+        zero=fields.whole("zero", default.zero, least=0, most=MAX_ZERO),
+        optimizer=_one_of(OPTIMIZERS, fields, "optimizer", default.optimizer),
+        sequence_parallel=fields.flag("sequence_parallel", default.sequence_parallel),
+    )
+    fields.done()
+    return recipe
+
+
+def recipe_to_settings(recipe: Recipe) -> dict[str, Any]:
+    """Every field by its name, defaults too: a plan says all of how a step is carried out."""
+    return dataclasses.asdict(recipe)
+
+
+def _one_of(known: tuple[str, ...], fields: Fields, key: str, default: str) -> str:
+    name = fields.text(key, default)
+    if name not in known:
+        raise unknown_name(key, name, known, where=fields.spot(key))
+    return name

@@ -1,0 +1,28 @@
+"""One training step on a pipeline: schedules as task lists, and when each task runs.
+
+orders = schedule("1f1b").tasks(pp, vp, micros)
+timeline(orders, times).step_s
+
+Knows seconds, ranks and micro-batches; never a network or a chip.
+"""
+
+from __future__ import annotations
+
+from gnomon.errors import unknown_name
+from gnomon.sim.training.base import Orders, Schedule, Task
+from gnomon.sim.training.gpipe import GPipe
+from gnomon.sim.training.interleaved import Interleaved
+from gnomon.sim.training.one_f_one_b import OneFOneB
+from gnomon.sim.training.validate import validate
+
+__all__ = ["SCHEDULES", "Orders", "Schedule", "Task", "schedule", "validate"]
+
+_KNOWN: tuple[Schedule, ...] = (GPipe(), OneFOneB(), Interleaved())
+SCHEDULES: dict[str, Schedule] = {known.name: known for known in _KNOWN}
+
+
+def schedule(name: str) -> Schedule:
+    """The schedule of a name."""
+    if name not in SCHEDULES:
+        raise unknown_name("pipeline schedule", name, SCHEDULES)
+    return SCHEDULES[name]

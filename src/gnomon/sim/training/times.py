@@ -1,0 +1,93 @@
+"""How long the pieces of one training step take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gnomon.errors import InputError
+from gnomon.sim.training.base import Ints
+from gnomon.spec.workload import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepTimes:
+    """Seconds. Arrays are [pp, vp] where they speak of chunks and [pp] where of ranks; one number stands for all."""
+
+    forward_s: Floats
+    backward_s: Floats
+    forward_send_s: float = 0.0
+    """One transfer of activations to the next virtual stage; nothing where that is on the same rank."""
+    backward_send_s: float = 0.0
+    blocking: bool = False
+    """Whether a rank computes nothing while it sends. Else each rank has a stream a direction, first in, first out."""
+    reduce_s: Floats | float = 0.0
+    """The gradient reduction of one chunk, all its buckets together."""
+    reduce_parts: Ints | int = 1
+    """Equal buckets of it: bucket j of n is ready when (j + 1) / n of the chunk's last backward is done."""
+    overlap: bool = False
+    """Whether buckets are reduced beside the backwards as they get ready, or all of them after the last backward."""
+    optimizer_s: Floats | float = 0.0
+    """Begins everywhere at once, when the last rank has its gradients: their norm is taken over all of them."""
+    gather_s: Floats | float = 0.0
+    """The gathering of new weights after the optimizer."""
+
+    @property
+    def pp(self) -> int:
+        return int(self.forward_s.shape[0])
+
+    @property
+    def vp(self) -> int:
+        return int(self.forward_s.shape[1])
+
+
+def regular(
+    pp: int,
+    vp: int,
+    forward_s: float,
+    backward_s: float,
+    forward_send_s: float = 0.0,
+    backward_send_s: float = 0.0,
+    *,
+    blocking: bool = False,
+) -> StepTimes:
+    """A pipeline of equal chunks, with nothing after it."""
+    return StepTimes(
+        forward_s=np.full((pp, vp), forward_s),
+        backward_s=np.full((pp, vp), backward_s),
+        forward_send_s=forward_send_s,
+        backward_send_s=backward_send_s,
+        blocking=blocking,
+    )
+
+
+def without_communication(times: StepTimes) -> StepTimes:
+    """The same step were every transfer, reduction and gathering free."""
+    return replace(times, forward_send_s=0.0, backward_send_s=0.0, reduce_s=0.0, gather_s=0.0)
+
+
+def check_times(times: StepTimes) -> None:
+    """Raise InputError for a shape that does not fit the others, or for what is no time."""
+    if times.forward_s.ndim != 2:
+        shape = times.forward_s.shape
+        raise InputError(f"it has shape {shape}", where="forward_s", hint="It has one row a rank, one column a chunk.")
+    chunks, ranks = times.forward_s.shape, times.forward_s.shape[:1]
+    shapes = {
+        "forward_s": chunks,
+        "backward_s": chunks,
+        "forward_send_s": (),
+        "backward_send_s": (),
+        "reduce_s": chunks,
+        "reduce_parts": chunks,
+        "optimizer_s": ranks,
+        "gather_s": ranks,
+    }
+    for name, shape in shapes.items():
+        values = np.asarray(getattr(times, name), float)
+        if values.shape not in (shape, ()):
+            raise InputError(f"it has shape {values.shape}", where=name, hint=f"forward_s asks for {shape}.")
+        least = 1 if name == "reduce_parts" else 0
+        bad = ~(np.isfinite(values) & (values >= least))
+        if bad.any():
+            raise InputError(f"{values[bad].flat[0]} is not possible", where=name, hint=f"It is {least} or more.")

@@ -1,0 +1,63 @@
+"""A profile need not hold every kind of operator: what it lacks is lent, with wider bands, and says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gnomon import catalog
+from gnomon.cost.kernels import MODELS
+from gnomon.cost.profile import FOREIGN, SCHEMA, profile_for
+from gnomon.spec import Provenance
+
+
+@pytest.fixture
+def only_products(own_history: Path) -> None:
+    """The user has measured an A100's matrix products and nothing else."""
+    start = {name: first for name, (first, _, _) in MODELS["gemm"].ranges.items()}
+    content = {
+        "schema": SCHEMA,
+        "chip": "A100-SXM-80GB",
+        "date": "2026-01-01",
+        "families": {"gemm.bf16": {"coefficients": start, "spread": 0.1, "shared": 0.01, "source": "by hand"}},
+        "power": {"idle_w": 60.0, "active_w": 90.0, "j_per_flop": 1e-12, "j_per_byte": 1e-10},
+    }
+    folder = own_history / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "a100.yaml").write_text(yaml.safe_dump(content))
+
+
+@pytest.mark.usefixtures("only_products")
+def test_what_is_measured_is_kept() -> None:
+    found = profile_for(catalog.chip("A100"))
+    assert not found.borrowed
+    assert found.family("gemm", "fp16").spread == 0.1
+    assert found.family("gemm", "fp16").source == "A100-SXM-80GB 2026-01-01, by hand"
+
+
+@pytest.mark.usefixtures("only_products")
+def test_what_is_missing_is_lent_by_the_nearest() -> None:
+    own = profile_for(catalog.chip("H200")).family("moe", "bf16")
+    lent = profile_for(catalog.chip("A100")).family("moe", "bf16")
+    assert lent.coefficients == own.coefficients
+    assert lent.spread > max(own.spread, FOREIGN)
+    assert lent.source == f"{own.source}, scaled by the data sheet of A100-SXM-80GB"
+
+
+def test_what_nobody_has_is_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "conv", replace(MODELS["gemm"], kind="conv"))
+    for chip in catalog.chips():
+        never = profile_for(chip).family("conv", "bf16")
+        assert never.provenance is Provenance.FORMULA
+        assert never.coefficients["rate"] == MODELS["gemm"].ranges["rate"][0]
+        assert "not measured" in never.source
+
+
+def test_a_sibling_lends_before_another_architecture() -> None:
+    assert "H200" in profile_for(catalog.chip("H100")).source
+    ampere = replace(catalog.chip("A100"), name="A200")
+    assert "A100" in profile_for(ampere).source
+    assert profile_for(ampere).borrowed

@@ -1,0 +1,365 @@
+"""Megatron-LM's command: every option is one of its own, takes its value, and keeps its rules at the start."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.export.training import a_training_plan, started
+
+from gnomon.engines.megatron import launch, options
+from gnomon.engines.torch import launch as torch_launch
+from gnomon.errors import InputError, UnknownNameError
+from gnomon.load import model as load_model
+from gnomon.load.recipe import OPTIMIZERS
+from gnomon.spec import Attention, Block, DenseFfn, EngineChoice, Model, MoeFfn, Plan, Recipe, Strategy, TrainingLoad
+from gnomon.spec.training import RECOMPUTE
+
+SWITCH = {"_StoreTrueAction": "store_true", "_StoreFalseAction": "store_false"}
+WRITTEN = {*options.SWITCHES, *options.WHOLE, *options.NUMBERS, *options.TEXTS, *options.CHOICES}
+
+
+def published() -> list[dict[str, Any]]:
+    """Megatron-LM's own list of options, where it is at hand."""
+    truth = os.environ.get("GNOMON_TRUTH")
+    shared = Path(truth).parent if truth else Path(__file__).parents[3] / "shared"
+    file = shared / "engines" / "megatron-options.json"
+    if not file.is_file():
+        pytest.skip("the list of Megatron-LM's options is not here; GNOMON_TRUTH leads to the folder beside it")
+    listed: dict[str, Any] = json.loads(file.read_text())
+    assert listed["commit"] == options.COMMIT
+    assert listed["date"] == options.DATE
+    found: list[dict[str, Any]] = listed["options"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def listed() -> dict[str, dict[str, Any]]:
+    return {flag: option for option in published() for flag in option["flags"]}
+
+
+@pytest.fixture(scope="module")
+def megatron() -> argparse.ArgumentParser:
+    """Megatron-LM's own parser, made again from the list; it ends where a word is not understood."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
+    for option in published():
+        kind = {"int": int, "float": float}.get(option["type"], str)
+        names = {"dest": option["dest"], "default": option["default"]}
+        action = option["action"]
+        if action in SWITCH:
+            parser.add_argument(*option["flags"], **names, action=SWITCH[action])
+        elif action == "BooleanOptionalAction":
+            parser.add_argument(option["flags"][0], **names, action=argparse.BooleanOptionalAction)
+        else:
+            # An enumeration is written by the name of its member alone.
+            choices = [kind(str(choice).rpartition(".")[2]) for choice in option["choices"] or []] or None
+            parser.add_argument(*option["flags"], **names, type=kind, nargs=option["nargs"], choices=choices)
+    return parser
+
+
+def parsed(megatron: argparse.ArgumentParser, plan: Plan) -> argparse.Namespace:
+    words = launch.command(plan)
+    arguments, left = megatron.parse_known_args(words[words.index("pretrain_gpt.py") + 1 :])
+    assert left == []
+    return arguments
+
+
+def test_every_option_is_megatrons(listed: dict[str, dict[str, Any]]) -> None:
+    for flag in options.SWITCHES:
+        assert listed[flag]["action"] in SWITCH, flag
+    for flag in options.WHOLE:
+        assert (listed[flag]["type"], listed[flag]["nargs"], listed[flag]["choices"]) == ("int", None, None), flag
+    for flag in options.NUMBERS:
+        assert (listed[flag]["type"], listed[flag]["nargs"], listed[flag]["choices"]) == ("float", None, None), flag
+    for flag in options.TEXTS:
+        assert listed[flag]["action"] == "_StoreAction", flag
+        assert listed[flag]["type"] not in ("int", "float"), flag
+        assert listed[flag]["choices"] is None, flag
+    for flag, names in options.CHOICES.items():
+        assert set(names) <= {str(choice).rpartition(".")[2] for choice in listed[flag]["choices"]}, flag
+
+
+def values(plan: Plan) -> dict[str, options.Value]:
+    return launch.options(torch_launch.job_of(plan))
+
+
+def kept(plan: Plan) -> None:
+    """Only written-down options, each with a value of its kind."""
+    for flag, value in values(plan).items():
+        if value is False:
+            assert flag in WRITTEN
+        elif flag in options.CHOICES:
+            assert value in options.CHOICES[flag], flag
+        else:
+            kinds = {**dict.fromkeys(options.SWITCHES, bool), **dict.fromkeys(options.WHOLE, int)}
+            kinds |= {**dict.fromkeys(options.NUMBERS, float), **dict.fromkeys(options.TEXTS, str)}
+            assert type(value) is kinds[flag], flag
+
+
+def test_the_script_starts_megatron(megatron: argparse.ArgumentParser, tmp_path: Path) -> None:
+    plan = a_training_plan(load=TrainingLoad(seq=4096, global_batch=64, tokens=1e9))
+    script = launch.files(plan)["run.sh"]
+    seen = started(script, tmp_path, "--seed", "1", MEGATRON_PATH="/a b")
+    assert seen["words"][10] == "/a b/pretrain_gpt.py"
+    assert seen["queues"] == "1"
+    arguments = megatron.parse_args(seen["words"][11:])
+    assert arguments.seed == 1
+    assert arguments.train_iters == 3815  # 1e9 tokens by 262,144 a step, begun steps too
+    words = launch.command(plan)
+    assert words[:6] == ["torchrun", *seen["words"][:4], "pretrain_gpt.py"]
+    assert words[6:] == seen["words"][11:-2]
+
+
+def test_a_llama(megatron: argparse.ArgumentParser) -> None:
+    said = parsed(megatron, a_training_plan())
+    shape = (said.num_layers, said.hidden_size, said.ffn_hidden_size, said.num_attention_heads, said.kv_channels)
+    assert shape == (32, 4096, 14336, 32, 128)
+    assert (said.group_query_attention, said.num_query_groups) == (True, 8)
+    assert (said.swiglu, said.normalization, said.layernorm_epsilon) == (True, "RMSNorm", 1e-5)
+    assert (said.add_bias_linear, said.add_qkv_bias) == (False, False)
+    assert (said.position_embedding_type, said.rotary_base, said.max_position_embeddings) == ("rope", 500000, 131072)
+    assert (said.use_rope_scaling, said.rope_scaling_factor) == (True, 8.0)
+    assert said.untie_embeddings_and_output_weights
+    assert (said.vocab_size, said.tokenizer_type, said.mock_data) == (128256, "NullTokenizer", True)
+    assert (said.tensor_model_parallel_size, said.pipeline_model_parallel_size) == (2, 1)
+    assert (said.micro_batch_size, said.global_batch_size, said.seq_length, said.train_iters) == (1, 64, 4096, 20)
+    assert (said.sequence_parallel, said.bf16, said.fp16) == (True, True, False)
+    assert (said.hidden_dropout, said.attention_dropout) == (0.0, 0.0)
+    assert said.recompute_granularity is None
+
+
+GPT = Model(
+    name="gpt",
+    family="gpt",
+    hidden=768,
+    vocab=50257,
+    blocks=(
+        Block(
+            mixer=Attention(heads=12, kv_heads=12, head_dim=64, qkv_bias=True, out_bias=True),
+            ffn=DenseFfn(inner=3072, gated=False, bias=True),
+            count=12,
+        ),
+    ),
+    max_context=1024,
+    tied_embeddings=True,
+    norm_bias=True,
+    learned_positions=1024,
+)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, model: Model) -> None:
+    monkeypatch.setattr(torch_launch, "load_model", lambda _: model)
+
+
+def test_a_gpt(megatron: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, GPT)
+    plan = a_training_plan(load=TrainingLoad(seq=1024, global_batch=64))
+    kept(plan)
+    said = parsed(megatron, plan)
+    assert (said.swiglu, said.normalization, said.add_bias_linear) == (False, "LayerNorm", True)
+    assert (said.position_embedding_type, said.max_position_embeddings) == ("learned_absolute", 1024)
+    assert not said.untie_embeddings_and_output_weights
+    assert not said.group_query_attention
+    assert launch.not_expressed(plan)[1:] == ["a vocabulary of 50,257 tokens: Megatron-LM pads it to 50,432"]
+    with pytest.raises(InputError, match="1025 is more than the 1024 positions"):
+        launch.command(a_training_plan(Recipe(sequence_parallel=False), load=TrainingLoad(seq=1025, global_batch=64)))
+
+
+def test_experts(megatron: argparse.ArgumentParser) -> None:
+    plan = a_training_plan(model="qwen3-30b-a3b", strategy=Strategy(dp=8, ep=4))
+    kept(plan)
+    said = parsed(megatron, plan)
+    assert (said.num_experts, said.moe_router_topk, said.moe_ffn_hidden_size) == (128, 8, 768)
+    assert (said.expert_model_parallel_size, said.qk_layernorm) == (4, True)
+    assert said.moe_layer_freq == 1
+    for changes, where in (
+        ({"strategy": Strategy(dp=8, ep=3)}, "128 experts cannot be cut into 3"),
+        ({"strategy": Strategy(dp=2, ep=4)}, "2 ranks of data and context parallelism cannot be cut into 4"),
+        ({"strategy": Strategy(dp=4, ep=4), "model": "llama-3.1-8b"}, "has no experts"),
+    ):
+        with pytest.raises(InputError, match=re.escape(where)):
+            launch.command(replace(plan, **changes))
+    with pytest.raises(InputError, match="Set it to true"):
+        launch.command(a_training_plan(Recipe(sequence_parallel=False), model="qwen3-30b-a3b"))
+
+
+def test_layers_that_differ(megatron: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixer = Attention(heads=12, kv_heads=12, head_dim=64, qkv_bias=True)
+    dense = Block(mixer=mixer, ffn=DenseFfn(inner=3072, bias=True), count=2)
+    sparse = Block(mixer=replace(mixer, window=64), ffn=MoeFfn(experts=8, topk=2, inner=512, shared_inner=256), count=4)
+    use(monkeypatch, replace(GPT, blocks=(dense, sparse), learned_positions=0, norm_bias=False))
+    plan = a_training_plan(strategy=Strategy())
+    kept(plan)
+    said = parsed(megatron, plan)
+    assert said.moe_layer_freq == "([0]*2+[1]*4)"
+    assert (said.ffn_hidden_size, said.moe_ffn_hidden_size, said.moe_shared_expert_intermediate_size) == (
+        3072,
+        512,
+        256,
+    )
+    assert (said.add_bias_linear, said.add_qkv_bias, said.window_size) == (False, True, None)
+    lines = "\n".join(launch.not_expressed(plan))
+    assert "biases in some linear layers only" in lines
+    assert "a sliding window in some layers only" in lines
+
+
+def test_a_window(megatron: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = replace(GPT.blocks[0], mixer=replace(GPT.blocks[0].mixer, window=512))
+    use(monkeypatch, replace(GPT, blocks=(block,)))
+    assert parsed(megatron, a_training_plan(load=TrainingLoad(seq=1024, global_batch=64))).window_size == "511,0"
+    assert parsed(megatron, a_training_plan(load=TrainingLoad(seq=512, global_batch=64))).window_size is None
+
+
+@pytest.mark.parametrize(
+    ("config", "flag", "said"),
+    [
+        ({"rope_theta": 10000.5, "rope_scaling": None}, None, "a rotary base of 10000.5"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, 500000, "rotary positions of the kind 'yarn'"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": "x"}}, 500000, "rotary positions of the kind 'llama3'"),
+        ({"rope_scaling": "strange"}, 500000, ""),
+        ({"rope_theta": None, "rope_parameters": {"rope_theta": 7e4, "rope_type": "default"}}, 70000, ""),
+    ],
+)
+def test_rotary_positions(config: dict[str, Any], flag: int | None, said: str, tmp_path: Path) -> None:
+    from gnomon.load import config_of
+
+    whole = {key: value for key, value in (config_of("llama-3.1-8b") | config).items() if value is not None}
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    plan = a_training_plan(model=str(tmp_path))
+    assert values(plan).get("--rotary-base") == flag
+    assert [line for line in launch.not_expressed(plan) if "rotary" in line] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("zero", "strategy", "expected"),
+    [
+        (0, None, (False, False, False)),
+        (1, None, (True, False, False)),
+        (2, "optim_grads", (True, True, True)),
+        (3, "optim_grads_params", (True, True, True)),
+    ],
+)
+def test_sharing_out(
+    megatron: argparse.ArgumentParser, zero: int, strategy: str | None, expected: tuple[bool, ...], tmp_path: Path
+) -> None:
+    plan = a_training_plan(Recipe(zero=zero))
+    said = parsed(megatron, plan)
+    assert (said.use_distributed_optimizer, said.use_megatron_fsdp, said.overlap_param_gather) == expected
+    assert said.overlap_grad_reduce
+    if strategy:
+        assert said.data_parallel_sharding_strategy == strategy
+        assert said.ckpt_format == "fsdp_dtensor"
+        assert not said.gradient_accumulation_fusion
+    queues = started(launch.files(plan)["run.sh"], tmp_path, CUDA_DEVICE_MAX_CONNECTIONS="1")["queues"]
+    assert queues == (None if strategy else "1")
+
+
+def test_what_the_plans_engine_does_not_overlap() -> None:
+    torch = EngineChoice(name="torch")
+    assert values(a_training_plan(Recipe(zero=1), engine=torch))["--overlap-grad-reduce"] is False
+    assert values(a_training_plan(Recipe(zero=3), engine=torch))["--overlap-grad-reduce"] is True
+
+
+def test_recomputing(megatron: argparse.ArgumentParser) -> None:
+    full = parsed(megatron, a_training_plan(Recipe(recompute="full")))
+    assert (full.recompute_granularity, full.recompute_method, full.recompute_num_layers) == ("full", "uniform", 1)
+    selective = parsed(megatron, a_training_plan(Recipe(recompute="selective")))
+    assert (selective.recompute_granularity, selective.recompute_modules) == ("selective", ["core_attn"])
+    assert selective.recompute_method is None
+
+
+def test_states_in_the_working_format(megatron: argparse.ArgumentParser) -> None:
+    said = parsed(megatron, a_training_plan(Recipe(optimizer="adamw-bf16", zero=1)))
+    assert said.use_precision_aware_optimizer
+    assert (said.exp_avg_dtype, said.exp_avg_sq_dtype, said.main_grads_dtype) == ("bf16", "bf16", "bf16")
+    assert not said.accumulate_allreduce_grads_in_fp32
+    plain = parsed(megatron, a_training_plan(Recipe(optimizer="adamw", zero=1)))
+    assert (plain.use_precision_aware_optimizer, plain.accumulate_allreduce_grads_in_fp32) == (False, True)
+
+
+def lines(recipe: Recipe, **changes: Any) -> str:
+    return "\n".join(launch.not_expressed(a_training_plan(recipe, **changes))[1:])
+
+
+def test_what_cannot_be_said() -> None:
+    even = {"strategy": Strategy(pp=2, dp=4)}  # a vocabulary that needs no padding
+    assert lines(Recipe(), **even) == ""
+    assert lines(Recipe(schedule="gpipe"), **even) == "the gpipe schedule: Megatron-LM runs 1f1b"
+    assert lines(Recipe(schedule="gpipe"), strategy=Strategy(dp=8)) == ""
+    assert lines(Recipe(recompute="selective"), **even) == ""
+    assert "as torch does it" in lines(Recipe(recompute="selective"), **even, engine=EngineChoice(name="torch"))
+    assert lines(Recipe(optimizer="adamw-bf16", zero=1), **even) == (
+        "optimizer states in bf16 alone: Megatron-LM keeps a master copy of the weights in fp32"
+    )
+    assert lines(Recipe(optimizer="adamw-bf16"), **even).endswith("moments and gradients too: they need zero 1 or more")
+    assert lines(Recipe(optimizer="adamw-bf16"), **even, dtype="fp32") == ""
+    assert lines(Recipe(), strategy=Strategy(dp=8, techniques=("offload",))) == "the technique offload"
+
+
+def test_unknown_formats_are_errors() -> None:
+    with pytest.raises(UnknownNameError, match="dtype: unknown training format 'fp8'"):
+        launch.command(a_training_plan(dtype="fp8"))
+
+
+degrees = st.sampled_from([1, 2, 4, 8])
+plans = st.builds(
+    lambda recipe, **changes: a_training_plan(recipe, load=TrainingLoad(seq=4096, global_batch=256), **changes),
+    st.builds(
+        Recipe,
+        micro_batch=st.sampled_from([1, 2]),
+        schedule=st.sampled_from(["gpipe", "1f1b", "interleaved"]),
+        recompute=st.sampled_from(RECOMPUTE),
+        zero=st.integers(0, 3),
+        optimizer=st.sampled_from(OPTIMIZERS),
+        sequence_parallel=st.booleans(),
+    ),
+    model=st.sampled_from(["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b"]),
+    strategy=st.builds(
+        Strategy, tp=degrees, pp=degrees, vp=st.sampled_from([1, 2]), cp=degrees, dp=degrees, ep=degrees
+    ),
+    dtype=st.sampled_from(["bf16", "fp16", "fp32"]),
+    engine=st.sampled_from([EngineChoice(name="megatron"), EngineChoice(name="torch")]),
+)
+
+
+def startable(plan: Plan) -> bool:
+    try:
+        return bool(launch.files(plan))
+    except InputError:
+        return False
+
+
+@given(plans.filter(startable))
+@settings(max_examples=200)
+def test_only_written_down_options_are_used(plan: Plan) -> None:
+    kept(plan)
+    assert launch.files(plan) == launch.files(plan)
+
+
+@given(plans.filter(startable))
+@settings(max_examples=200)
+def test_whatever_is_written_megatron_takes(megatron: argparse.ArgumentParser, plan: Plan) -> None:
+    said = parsed(megatron, plan)
+    world = plan.chips
+    ranks = said.tensor_model_parallel_size * said.pipeline_model_parallel_size * said.context_parallel_size
+    assert world == ranks * plan.strategy.dp
+    assert said.global_batch_size % (said.micro_batch_size * plan.strategy.dp) == 0
+    assert said.num_layers % (said.pipeline_model_parallel_size * (said.num_virtual_stages_per_pipeline_rank or 1)) == 0
+    assert said.overlap_grad_reduce or not said.overlap_param_gather
+    assert said.use_distributed_optimizer or not (said.overlap_param_gather or said.use_precision_aware_optimizer)
+    assert said.use_precision_aware_optimizer or said.main_grads_dtype == said.exp_avg_dtype == "fp32"
+    assert not (said.accumulate_allreduce_grads_in_fp32 and said.main_grads_dtype != "fp32")
+    assert (said.ckpt_format == "fsdp_dtensor") == said.use_megatron_fsdp
+    assert (said.recompute_method is None) == (said.recompute_granularity != "full")
+    assert said.tensor_model_parallel_size > 1 or not said.sequence_parallel
+    assert said.seq_length <= said.max_position_embeddings
+    assert said.fp16 + said.bf16 == (plan.dtype != "fp32")
+    assert load_model(plan.model).is_moe == (said.num_experts is not None)

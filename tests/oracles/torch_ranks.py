@@ -1,0 +1,118 @@
+"""Small training plans, run one after another by the same four processes.
+
+Started by torchrun: `torchrun --nproc-per-node 4 -m tests.oracles.torch_ranks OUT.json [NAME ...]`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gnomon.spec import Attention, Block, DenseFfn, Model, Recipe, Strategy, TrainingLoad
+
+STEPS = 6
+LOAD = TrainingLoad(seq=32, global_batch=16)
+
+LLAMA = Model(
+    name="tiny-llama",
+    family="llama",
+    hidden=64,
+    vocab=256,
+    blocks=(Block(mixer=Attention(heads=8, kv_heads=4, head_dim=8, qk_norm=True), ffn=DenseFfn(inner=160), count=4),),
+    max_context=64,
+)
+GPT = Model(
+    name="tiny-gpt",
+    family="gpt2",
+    hidden=64,
+    vocab=256,
+    blocks=(
+        Block(
+            mixer=Attention(heads=4, kv_heads=4, head_dim=16, qkv_bias=True, out_bias=True),
+            ffn=DenseFfn(inner=256, gated=False, bias=True),
+            count=4,
+        ),
+    ),
+    max_context=64,
+    norm_bias=True,
+    learned_positions=64,
+)
+MODELS = {"llama": LLAMA, "gpt": GPT, "tied": replace(LLAMA, tied_embeddings=True)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    model: str
+    strategy: Strategy = Strategy()
+    recipe: Recipe = Recipe(micro_batch=2)
+    dtype: str = "fp32"
+
+
+PLANS = {
+    "dp4": (Strategy(dp=4), Recipe(micro_batch=2)),
+    "zero1": (Strategy(dp=4), Recipe(micro_batch=2, zero=1)),
+    "zero2": (Strategy(dp=4), Recipe(micro_batch=2, zero=2)),
+    "zero3": (Strategy(dp=4), Recipe(micro_batch=2, zero=3)),
+    "tp4": (Strategy(tp=4), Recipe(micro_batch=8)),
+    "tp4 whole": (Strategy(tp=4), Recipe(micro_batch=8, sequence_parallel=False)),
+    "pp4": (Strategy(pp=4), Recipe(micro_batch=2)),
+    "pp4 gpipe": (Strategy(pp=4), Recipe(micro_batch=4, schedule="gpipe")),
+    "pp2 vp2 dp2": (Strategy(pp=2, vp=2, dp=2), Recipe(micro_batch=2, schedule="interleaved")),
+    "tp2 pp2": (Strategy(tp=2, pp=2), Recipe(micro_batch=4)),
+    "tp2 zero1": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=1)),
+    "tp2 zero3": (Strategy(tp=2, dp=2), Recipe(micro_batch=4, zero=3)),
+    "pp2 zero3": (Strategy(pp=2, dp=2), Recipe(micro_batch=2, zero=3)),
+}
+ALL_MODES = ("zero3", "tp4", "pp2 vp2 dp2")
+TIED = ("zero1", "zero3", "tp4")
+HALF = ("zero1", "zero3")
+
+
+def cases() -> dict[str, Case]:
+    """Each by its model, its plan and what else is particular to it."""
+    found = {f"{model} alone": Case(model=model) for model in MODELS}
+    found["llama alone, bf16"] = Case(model="llama", dtype="bf16")
+    found["llama alone, adamw-bf16"] = Case(
+        model="llama", recipe=Recipe(micro_batch=2, optimizer="adamw-bf16"), dtype="bf16"
+    )
+    for name, (strategy, recipe) in PLANS.items():
+        case = Case(model="llama", strategy=strategy, recipe=recipe)
+        found[f"llama {name}"] = case
+        found[f"gpt {name}"] = replace(case, model="gpt")
+        if name in TIED:
+            found[f"tied {name}"] = replace(case, model="tied")
+        if name in HALF:
+            found[f"llama {name}, bf16"] = replace(case, dtype="bf16")
+            low = replace(recipe, optimizer="adamw-bf16")
+            found[f"llama {name}, adamw-bf16"] = replace(case, dtype="bf16", recipe=low)
+    for mode in ("selective", "full"):
+        found[f"llama alone, {mode}"] = Case(model="llama", recipe=Recipe(micro_batch=2, recompute=mode))
+        for name in ALL_MODES:
+            strategy, recipe = PLANS[name]
+            recipe = replace(recipe, recompute=mode)
+            found[f"llama {name}, {mode}"] = Case(model="llama", strategy=strategy, recipe=recipe)
+    return found
+
+
+def run(case: Case) -> dict[str, Any]:
+    from gnomon.engines.torch.train import train
+
+    model = MODELS[case.model]
+    return train(model, case.strategy, case.recipe, LOAD, case.dtype, steps=STEPS, seed=7, device="cpu")
+
+
+def main(out: str, *names: str) -> None:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    results = {name: run(case) for name, case in cases().items() if not names or name in names}
+    if dist.get_rank() == 0:
+        Path(out).write_text(json.dumps(results))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
