@@ -12,10 +12,12 @@ from typing import Any
 import yaml
 
 from gnomon import catalog
+from gnomon.calibrate import training_fit
 from gnomon.calibrate.fit import fit_profile
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
 from gnomon.cost.profile import forget_profiles
 from gnomon.engines import Deployment
+from gnomon.engines.torch.paces import FILE as PACES
 from gnomon.engines.vllm.engine import Vllm
 from gnomon.engines.vllm.overheads import FILE
 from gnomon.load import model as load_model
@@ -23,13 +25,32 @@ from gnomon.load import parse_pool
 from gnomon.spec import Chip, Model, Strategy
 
 PROFILES = Path(catalog.__file__).parent / "data" / "profiles"
-TABLE, ENGINE, INFO = "kernels.csv", "engine.json", "measured.json"
+TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
 
 
 def profile(folder: Path) -> dict[str, Any]:
-    """The chip's profile from the operator table of a folder of measurements."""
+    """The chip's profile from the operator tables of a folder of measurements."""
     info = json.loads((folder / INFO).read_text())
-    return fit_profile(folder / TABLE, catalog.chip(info["chip"]), date=info["date"], versions=info["versions"])
+    chip = catalog.chip(info["chip"])
+    made = fit_profile(folder / TABLE, chip, date=info["date"], versions=info["versions"])
+    made["table"] = f"{TABLE}, {TORCH}"
+    made["families"] |= training_fit.families(folder / TORCH, chip)
+    made["power"] |= training_fit.clock(folder / TORCH, chip, made["power"])
+    return made
+
+
+def torch_kernels(folder: Path, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Paces of PyTorch's kernels beside the plain streaming of the same profile."""
+    info = json.loads((folder / INFO).read_text())
+    plain = profile["families"]["elementwise.bf16"]["coefficients"]
+    return {
+        "schema": "gnomon.paces/1",
+        "framework": "torch",
+        "version": info["versions"]["torch"],
+        "date": info["date"],
+        "chip": info["chip"],
+        "paces": training_fit.paces(folder / TORCH, catalog.chip(info["chip"]), plain),
+    }
 
 
 def overheads(folder: Path) -> dict[str, Any]:
@@ -78,6 +99,7 @@ def main(folder: str) -> None:
     source = Path(folder)
     made = profile(source)
     write(PROFILES / f"{made['chip'].lower()}.yaml", made)
+    write(PACES, torch_kernels(source, made))
     forget_profiles()
     write(FILE, overheads(source))
 

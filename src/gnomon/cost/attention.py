@@ -19,6 +19,7 @@ from gnomon.spec.workload import Floats
 QUERY_TILE = 128
 """Query rows a thread block of FlashAttention-3 takes at head dimension 128."""
 KEY_TILE = 128
+HEAD_STEP = 64
 
 DECODE = {
     "memory": (0.8, 0.3, 1.0),
@@ -99,10 +100,19 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     return np.where(some, body + (c["launch_us"] + c["block_us"] * waves + combine) * 1e-6, 0.0)
 
 
+def forward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """Whole sequences, as a training framework's kernels take them: heads are padded to a multiple of 64."""
+    return prefill_seconds(shape | {"head_dim": _padded(shape)}, dtype, chip, c)
+
+
+def _padded(shape: Shape) -> Floats:
+    return np.asarray(np.ceil(shape["head_dim"] / HEAD_STEP) * HEAD_STEP)
+
+
 def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Five products over the causal pairs, one thread block a tile of keys; two small kernels beside."""
     sequences, tokens, pairs = (shape[name] for name in ("sequences", "tokens", "pairs"))
-    heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
+    heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], _padded(shape)
     some = sequences > 0
     n = np.where(some, sequences, 1.0)
     tiles = np.ceil(np.maximum(tokens / n, 1.0) / KEY_TILE)

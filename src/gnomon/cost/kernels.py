@@ -54,7 +54,7 @@ MODELS = {
         KernelModel(
             kind="attention_forward",
             columns=("sequences", "tokens", "pairs", "context", "heads", "kv_heads", "head_dim"),
-            seconds=attention.prefill_seconds,
+            seconds=attention.forward_seconds,
             ranges=attention.PREFILL,
         ),
         KernelModel(

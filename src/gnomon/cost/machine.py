@@ -30,6 +30,8 @@ class Machine:
 
     pool: Pool
     profile: Profile
+    framework: str = ""
+    """Whose kernels run, where the profile knows several; PyTorch leaves collectives to NCCL."""
 
     @property
     def chip(self) -> Chip:
@@ -38,7 +40,7 @@ class Machine:
     def evidence(self, kind: str, dtype: str) -> Family:
         if kind in COLLECTIVES:
             return self._formula
-        return self.profile.family(kind, dtype)
+        return self.profile.family(kind, dtype, self.framework)
 
     @cached_property
     def _formula(self) -> Family:
@@ -54,8 +56,9 @@ class Machine:
         """Device seconds of one run of an operator, for arrays of sizes."""
         if kind in COLLECTIVES:
             ranks, stride = (int(np.max(shape.get(name, np.ones(1)))) for name in ("ranks", "stride"))
-            return collective.seconds(kind, shape["bytes"], ranks, self.pool, stride)
-        family = self.profile.family(kind, dtype)
+            library = "nccl" if self.framework == "torch" else ""
+            return collective.seconds(kind, shape["bytes"], ranks, self.pool, stride, library)
+        family = self.profile.family(kind, dtype, self.framework)
         return kernel_model(kind).seconds(shape, dtype, self.chip, family.coefficients)
 
     def op_seconds(self, op: Op, batch: Batch) -> Floats:

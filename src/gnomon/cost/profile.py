@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon import catalog
+from gnomon.cost.clock import ATTENTION, BURST, KEYS, LIMIT
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.load.files import read_yaml
@@ -44,9 +45,10 @@ class Profile:
     power: Mapping[str, float]
     borrowed: bool = False
 
-    def family(self, kind: str, dtype: str) -> Family:
-        """The best evidence for an operator: its own format's fit, else the family's."""
-        for key in (f"{kind}.{dtype}", kind, f"{kind}.bf16"):
+    def family(self, kind: str, dtype: str, framework: str = "") -> Family:
+        """The best evidence for an operator: a framework's own fit, its own format's, else the family's."""
+        own = (f"{kind}.{dtype}.{framework}", f"{kind}.bf16.{framework}") if framework else ()
+        for key in (*own, f"{kind}.{dtype}", kind, f"{kind}.bf16"):
             if key in self.families:
                 return self.families[key]
         raise KeyError(f"profile of {self.chip} has no family {kind}.{dtype}")
@@ -79,13 +81,21 @@ def profile_from_dict(data: Mapping[str, Any], where: str) -> Profile:
             source=source,
             date=str(data["date"]),
             families={key: _family(key, value, source) for key, value in data["families"].items()},
-            power={name: _number(data["power"][name], name, 0.0, MOST_POWER[name]) for name in POWER},
+            power=_power(data["power"]),
         )
         if not profile.families:
             raise ValueError(f"it holds none of {', '.join(MODELS)}")
         return profile
     except (KeyError, TypeError, ValueError, AttributeError, UnknownNameError) as problem:
         raise CalibrationError(f"is not a whole profile ({problem})", where=where) from None
+
+
+def _power(data: Mapping[str, Any]) -> dict[str, float]:
+    """All of the board's figures, and those of its clock under the limit where they were measured."""
+    needed = {name: _number(data[name], name, 0.0, MOST_POWER[name]) for name in POWER}
+    limits = {LIMIT: (0.2, 1.2), BURST: (0.0, 1e-9), ATTENTION: (0.2, 5.0)}
+    given = {name: _number(data[name], name, *limits[name]) for name in KEYS if name in data}
+    return needed | (given if len(given) == len(KEYS) else {})
 
 
 def _family(key: str, data: Mapping[str, Any], source: str) -> Family:

@@ -14,6 +14,8 @@ COLUMNS = {
     "moe": ("tokens", "hidden", "inter", "experts", "topk"),
     "attention_decode": ("batch", "heads", "kv_heads", "kv_len", "head_dim"),
     "attention_prefill": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"),
+    "attention_forward": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"),
+    "attention_backward": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"),
     "elementwise": ("bytes_read", "bytes_written"),
     "all_reduce": ("bytes", "ranks"),
     "all_gather": ("bytes", "ranks"),

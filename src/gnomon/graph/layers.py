@@ -20,8 +20,6 @@ LSE_BYTES = 4.0
 """Fused attention keeps one fp32 number a head and token."""
 LOSS_BYTES = 4.0
 """The loss is taken in fp32."""
-WIDEN = Stream(1, 2, 2, 1)
-"""Logits to fp32, and their gradient back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +133,12 @@ class _Lowering:
         learned = self.model.learned_positions * self.model.hidden
         written = {"found": self.model.hidden} if self.cut.tp > 1 else {RESULT: self.model.hidden}
         look_up = self._elementwise("embedding", self.style.embedding, self.model.hidden, (), written, False)
-        yield replace(look_up, parameters=vocab * self.model.hidden + learned)
+        size = self.model.hidden * self.value
+        table = Elementwise(
+            name="embedding.by_weight", rows=vocab, read_per_row=0.0, written_per_row=size,
+            pace=self.style.embedding.gradient_pace,
+        )  # fmt: skip
+        yield replace(look_up, by_weight=(table,), parameters=vocab * self.model.hidden + learned)
         if self.cut.tp > 1:
             leave, enter = ("reduce_scatter", "all_gather") if self.cut.sequence_parallel else ("all_reduce", "")
             yield self._collective("embedding.leave", leave, enter, ("found",), (RESULT,))
@@ -143,7 +146,7 @@ class _Lowering:
     def head(self) -> Iterator[Node]:
         self.sizes[RESULT] = 0.0
         model, vocab = self.model, -(-self.model.vocab // self.cut.tp)
-        yield self._norm("head.norm", SOURCE, "normed")
+        yield self._norm("head.norm", SOURCE, "normed", shared=False)
         whole = yield from self._enter("head", "normed")
         product = self._linear("head.logits", (whole,), {"logits": vocab}, model.hidden, False)
         yield replace(product, parameters=0.0 if model.tied_embeddings else product.parameters)
@@ -152,14 +155,16 @@ class _Lowering:
             self.sizes["agreed"] = 0.0
             yield Node(name="head.agree", forward=(self._exchange("head.agree", "all_reduce", 3 * LOSS_BYTES),))
         self.sizes |= {"wide": vocab * LOSS_BYTES, "likely": vocab * LOSS_BYTES}
-        yield replace(self._elementwise("head.widen", WIDEN, vocab, ("logits",), {}, False), writes=("wide",))
+        yield replace(self._elementwise("head.widen", self.style.widen, vocab, ("logits",), {}, False), writes=("wide",))
         loss = self._elementwise("head.loss", self.style.loss, vocab, ("wide",), {}, False)
         yield replace(loss, writes=("likely",), keeps=("likely",), gradient_scratch=vocab * LOSS_BYTES)
 
-    def _norm(self, name: str, read: str, written: str) -> Node:
+    def _norm(self, name: str, read: str, written: str, shared: bool = True) -> Node:
+        """What it reads is shared with the residual stream, whose gradient is added."""
         hidden, sizes = self.model.hidden, {written: self.model.hidden * self.cut.share}
         node = self._elementwise(name, self.style.norm, hidden, (read,), sizes, True, self.cut.rows)
-        node = replace(node, by_input=node.by_input + self._total(name, hidden, self.cut.rows))
+        if shared:
+            node = replace(node, by_input=node.by_input + self._total(name, hidden, self.cut.rows))
         return replace(node, parameters=hidden * (2 if self.model.norm_bias else 1))
 
     def _enter(self, part: str, read: str) -> Generator[Node, None, str]:
@@ -236,6 +241,7 @@ class _Lowering:
         yield self._elementwise("ffn.activation", self.style.gated, inner, ("gate",), {"bent": inner}, True)
         yield self._elementwise("ffn.product", self.style.product, inner, ("bent", "up"), {"active": inner}, True)
 
+    # Backward, the gradient of the queries is summed in fp32, and grouped keys and values get one for each query head.
     def _fused_attention(self, heads: int, kv_heads: int, head_dim: int, reads: tuple[str, ...]) -> Node:
         self.sizes |= {"mixed": heads * head_dim * self.value, "lse": heads * LSE_BYTES}
 
@@ -253,6 +259,7 @@ class _Lowering:
             writes=("mixed", "lse"),
             keeps=(*reads, "mixed", "lse"),
             cheap=not self.style.stop_early,
+            gradient_scratch=heads * head_dim * (4.0 + (2 * self.value if kv_heads < heads else 0.0)),
         )
 
     def _unfused_attention(self, heads: int, head_dim: int, softmax: Stream, reads: tuple[str, ...]) -> Iterator[Node]:

@@ -33,7 +33,11 @@ class Style:
     gated: Stream
     plain: Stream
     loss: Stream
+    """Of the fp32 logits, in values of the working format."""
     embedding: Stream
+    """Its backward pace is that of the table of gradients, most of which stays zero."""
+    widen: Stream = Stream(1, 2, 2, 1)
+    """Logits to fp32, and their gradient back."""
     softmax: Stream | None = None
     """Attention as products and a softmax of its own; None where one kernel does all of it."""
     dropout: Stream | None = None

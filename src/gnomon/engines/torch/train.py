@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -64,14 +64,15 @@ def train(
     with joined(strategy, recipe, device) as place:
         job = prepare(model, strategy, recipe, load, dtype, seed, place)
         _forget_peak(place)
-        before = clocks.sm_mhz(place)
-        for number in range(warmup):
-            tell(f"warm-up {number + 1} of {warmup}: {step(job, number).seconds:.3f} s")
-        with clocks.watched(place) as during:
+        with _collected_between_steps():
+            before = clocks.sm_mhz(place)
+            for number in range(warmup):
+                tell(f"warm-up {number + 1} of {warmup}: {step(job, number).seconds:.3f} s")
             done = []
-            for number in range(warmup, warmup + steps):
-                done.append(step(job, number))
-                tell(f"step {len(done)} of {steps}: {done[-1].seconds:.3f} s, loss {done[-1].loss:.4f}")
+            with clocks.watched(place) as during:
+                for number in range(warmup, warmup + steps):
+                    done.append(step(job, number))
+                    tell(f"step {len(done)} of {steps}: {done[-1].seconds:.3f} s, loss {done[-1].loss:.4f}")
         return _result(job, done, {"before": before, "during": during})
 
 
@@ -98,7 +99,6 @@ def step(job: Job, number: int) -> Step:
     tokens, targets = _batch(job, number)
     job.driver.actions.clear()
     gc.collect()
-    gc.disable()  # a collection in the middle would be timed too
     _wait_for_all(job.place)
     start = time.perf_counter()
     with _losses(job.strategy):
@@ -108,9 +108,7 @@ def step(job: Job, number: int) -> Step:
     job.state.step()
     norm, mean = totals.tolist()
     _synchronize(job.place)
-    seconds = time.perf_counter() - start
-    gc.enable()
-    return Step(seconds=seconds, loss=mean, grad_norm=norm)
+    return Step(seconds=time.perf_counter() - start, loss=mean, grad_norm=norm)
 
 
 def _losses(strategy: Strategy) -> AbstractContextManager[Any]:
@@ -138,6 +136,19 @@ def _wait_for_all(place: Place) -> None:
     if place.world > 1:
         dist.barrier()
         _synchronize(place)
+
+
+@contextmanager
+def _collected_between_steps() -> Iterator[None]:
+    """No collection of garbage in the middle of a step, and quick ones between: only what steps make is looked at."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 def _forget_peak(place: Place) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -81,6 +81,9 @@ def figures(
     wire = _Wire(model, load, grid, machine, traits, states, dtype, priced, factor)
     forward, backward = wire.passes(chunk)
     layer, first, last = (priced[part] for part in ("layer", "embedding", "head"))
+    if model.tied_embeddings:  # the last stage of a pipeline holds a copy of its own
+        matrix = -(-model.vocab // grid.tp) * model.hidden
+        last = replace(last, parameters=last.parameters + np.where(grid.pp > 1, matrix, 0))
     own = grid.vp * chunk * layer.parameters + np.maximum(first.parameters, last.parameters)
     share = np.where(grid.zero >= 1, grid.dp, 1)
     whole = micros * grid.dp * grid.tp

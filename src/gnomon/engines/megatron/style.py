@@ -1,0 +1,69 @@
+"""Megatron-LM's kernels by version: attention in parts and dropout in 2021 and 2022, one fused kernel since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gnomon.engines.training.traits import Optimizer, Update
+from gnomon.graph.style import Stream, Style
+
+_COMMON = {
+    "norm": Stream(1, 1, 4, 1, 1, 2),
+    "rope": Stream(1, 1, 1, 1),
+    "gated": Stream(2, 1, 3, 2),
+    "plain": Stream(1, 1, 3, 1),
+    "embedding": Stream(1, 1, 1, 1),
+    "total": Stream(2, 1, 0, 0),
+}
+"""Layer norm, rotary embedding, gate, and GELU with its bias each have a kernel of their own."""
+WITH_DROPOUT = Stream(2, 1.5, 1.5, 1)
+"""Bias, dropout and residual in one kernel, which leaves a mask of one byte a value."""
+VOCABULARY_LOSS = Stream(10, 6, 4, 4, 5, 2)
+"""Largest value, difference, exponential, sum and quotient of the fp32 logits are passes of their own."""
+
+
+def parted(overlap: bool, gradient_dtype: str) -> Style:
+    """Scores, softmax, dropout and context as kernels of their own, as before fused attention."""
+    return Style(
+        **_COMMON,
+        residual=WITH_DROPOUT,
+        loss=VOCABULARY_LOSS,
+        softmax=Stream(1, 1, 2, 1),
+        dropout=Stream(1, 1.5, 1.5, 1),
+        overlap_by_weight=overlap,
+        gradient_dtype=gradient_dtype,
+    )
+
+
+def fused() -> Style:
+    """Fused attention, no dropout, a loss that reads the logits twice."""
+    return Style(
+        **_COMMON,
+        residual=Stream(2, 1, 0, 0),
+        loss=Stream(4, 2, 4, 2),
+        gradient_dtype="fp32",
+    )
+
+
+def optimizers(fp32_sum: bool) -> Mapping[str, Optimizer]:
+    """AdamW over fp32 weights and moments. `fp32_sum`: the weight product adds to fp32 gradients itself; else each
+    micro-batch adds to gradients in the working format, widened once before the update."""
+    widen = () if fp32_sum else (Update("optimizer.widen", 2, 4),)
+    clean = (Update("optimizer.unscale", 4, 4), Update("optimizer.norm", 4, 0), Update("optimizer.scale", 4, 4))
+    adamw = Optimizer(
+        weight_bytes=2.0,
+        gradient_bytes=4.0,
+        state_bytes=12.0,
+        updates=(*widen, *clean, Update("optimizer.adamw", 16, 12), Update("optimizer.copy_back", 4, 2)),
+        accumulate=Update("optimizer.accumulate", 0, 4) if fp32_sum else Update("optimizer.accumulate", 4, 2),
+        clear=Update("optimizer.zero", 0, 4),
+    )
+    low = Optimizer(
+        weight_bytes=2.0,
+        gradient_bytes=2.0,
+        state_bytes=4.0,
+        updates=(Update("optimizer.norm", 2, 0), Update("optimizer.scale", 2, 2), Update("optimizer.adamw", 8, 6)),
+        accumulate=Update("optimizer.accumulate", 4, 2),
+        clear=Update("optimizer.zero", 0, 2),
+    )
+    return {"adamw": adamw, "adamw-bf16": low}

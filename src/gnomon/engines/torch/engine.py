@@ -1,0 +1,45 @@
+"""The built-in PyTorch runner behind the contract of training engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnomon.engines.torch import checks, launch
+from gnomon.engines.torch.style import optimizers, style
+from gnomon.engines.training.traits import Traits
+from gnomon.errors import unknown_name
+from gnomon.spec import Model, Plan, Recipe, Strategy, TrainingLoad
+
+VERSIONS = ("2.11",)
+RUNTIME_BYTES = 1.1e9
+"""CUDA context, libraries and cuBLAS and NCCL buffers beside the tensors PyTorch counts."""
+SPARE = 0.02
+"""Of the memory, lost to fragments: blocks of the allocator that no tensor fits."""
+
+
+@dataclass(frozen=True)
+class Torch:
+    """PyTorch's own FSDP2, DTensor and pipelining, eager."""
+
+    version: str = VERSIONS[-1]
+    name: str = "torch"
+    title: str = "PyTorch"
+
+    def __post_init__(self) -> None:
+        if self.version not in VERSIONS:
+            raise unknown_name("version of torch", self.version, VERSIONS)
+
+    def traits(self, model: Model) -> Traits:
+        return Traits(
+            style=style(model),
+            optimizers=optimizers(),
+            split_sends=False,
+            runtime_bytes=RUNTIME_BYTES,
+            spare=SPARE,
+        )
+
+    def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
+        checks.check(model, strategy, recipe, load, dtype)
+
+    def command(self, plan: Plan) -> list[str]:
+        return launch.command(plan)

@@ -1,0 +1,71 @@
+"""PyTorch's eager kernels for the layers of the built-in runner, one by one, and its optimizer's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gnomon.engines.torch.paces import paces
+from gnomon.engines.training.traits import Optimizer, Update
+from gnomon.graph.style import Stream, Style
+from gnomon.spec import Model
+
+
+def style(model: Model) -> Style:
+    """The kernels of `gnomon.engines.torch.model`: nothing is fused, so that each can be listed."""
+    pace = paces()
+
+    def stream(name: str, *traffic: float, kernels: tuple[int, int] = (1, 1)) -> Stream:
+        return Stream(*traffic, *kernels, pace[name], pace.get(f"{name}.backward", pace[name]))
+
+    return Style(
+        norm=stream("layer_norm" if model.norm_bias else "rms_norm", 1, 1, 4, 1, kernels=(1, 2)),
+        rope=stream("rope", 5, 4, 5.5, 4.5, kernels=(7, 8)),
+        residual=stream("add", 2, 1, 0, 0),
+        gated=stream("silu", 1, 1, 2, 1),
+        plain=stream("gelu", 1, 1, 2, 1),
+        product=stream("mul", 2, 1, 4, 2, kernels=(1, 2)),
+        total=stream("add", 2, 1, 0, 0),
+        loss=stream("loss", 2, 2, 4, 4, kernels=(2, 3)),
+        widen=Stream(1, 2, 2, 1, 1, 1, pace["widen"], pace["narrow"]),
+        embedding=Stream(1, 1, 1, 1, 1, 1, 1.0, pace["embedding.backward"]),
+        joined=False,
+        fused_activation=False,
+        stop_early=True,
+        overlap_by_weight=False,
+    )
+
+
+def optimizers() -> Mapping[str, Optimizer]:
+    """AdamW with fp32 weights and moments beside bf16 weights, and AdamW with all of them in bf16."""
+    pace = paces()
+
+    def update(name: str, reads: float, writes: float, kernel: str = "") -> Update:
+        return Update(f"optimizer.{name}", reads, writes, pace[kernel or name])
+
+    return {
+        "adamw": Optimizer(
+            weight_bytes=2.0,
+            gradient_bytes=4.0,
+            state_bytes=12.0,
+            updates=(
+                update("norm", 4, 0, "norm.float32"),
+                update("scale", 4, 4, "scale.float32"),
+                update("adamw", 16, 12, "adamw.float32"),
+                update("copy_back", 4, 2),
+            ),
+            accumulate=update("accumulate", 6, 4),
+            clear=update("zero", 0, 4),
+        ),
+        "adamw-bf16": Optimizer(
+            weight_bytes=2.0,
+            gradient_bytes=2.0,
+            state_bytes=4.0,
+            updates=(
+                update("norm", 2, 0, "norm.bfloat16"),
+                update("scale", 2, 2, "scale.bfloat16"),
+                update("adamw", 8, 6, "adamw.bfloat16"),
+            ),
+            accumulate=update("accumulate", 4, 2, "add"),
+            clear=update("zero", 0, 2),
+        ),
+    }

@@ -1,0 +1,56 @@
+"""Bytes of a rank of a pipeline at the fullest moment of a step, for every plan of a grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnomon.engines.training.figures import Figures
+from gnomon.engines.training.grid import Ints
+from gnomon.engines.training.traits import Optimizer
+from gnomon.spec.workload import Floats
+
+GATHERED_LAYERS = 2
+"""With ZeRO 3, whole layers at once: the one that runs and the one that is gathered ahead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankMemory:
+    weights: Floats
+    gradients: Floats
+    optimizer: Floats
+    activations: Floats
+    """What stays between the forwards and backwards of the micro-batches in flight."""
+    working: Floats
+    """What the fullest operator needs beside that."""
+
+    @property
+    def total(self) -> Floats:
+        return self.weights + self.gradients + self.optimizer + self.activations + self.working
+
+
+def rank_parameters(found: Figures, rank: Ints | int) -> Floats:
+    grid = found.grid
+    first, last = np.equal(rank, 0), np.equal(rank, grid.pp - 1)
+    own = grid.vp * found.layers * found.parameters
+    return np.asarray(own + first * found.first_parameters + last * found.last_parameters)
+
+
+def rank_memory(found: Figures, states: Optimizer, rank: Ints | int, in_flight: Floats) -> RankMemory:
+    """The parts of one rank. `in_flight` is how many chunk passes the rank holds at its fullest."""
+    grid = found.grid
+    parameters = rank_parameters(found, rank)
+    last = np.equal(rank, grid.pp - 1)
+    ends = np.equal(rank, 0) * found.first_parameters + last * found.last_parameters
+    gathered = GATHERED_LAYERS * found.parameters + ends
+    weights = states.weight_bytes * np.where(grid.zero == 3, parameters / grid.dp + gathered, parameters)
+    one = states.gradient_bytes * np.maximum(found.parameters, ends)
+    gradients = states.gradient_bytes * np.where(grid.zero >= 2, parameters / grid.dp, parameters)
+    return RankMemory(
+        weights=weights,
+        gradients=gradients + np.where(grid.zero >= 2, one, 0.0),
+        optimizer=states.state_bytes * np.where(grid.zero >= 1, parameters / grid.dp, parameters),
+        activations=in_flight * found.layers * found.kept_bytes + last * found.head_kept_bytes,
+        working=np.maximum(found.layer_peak_bytes, last * found.head_peak_bytes),
+    )
