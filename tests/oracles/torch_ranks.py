@@ -43,11 +43,14 @@ GPT = Model(
 MODELS = {"llama": LLAMA, "gpt": GPT, "tied": replace(LLAMA, tied_embeddings=True)}
 
 
+ALONE, TWO_AT_A_TIME = Strategy(), Recipe(micro_batch=2)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     model: str
-    strategy: Strategy = Strategy()
-    recipe: Recipe = Recipe(micro_batch=2)
+    strategy: Strategy = ALONE
+    recipe: Recipe = TWO_AT_A_TIME
     dtype: str = "fp32"
 
 

@@ -163,6 +163,61 @@ class PlanReport(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainingReport(Result):
+    """One training step. `step` holds its timeline and figures."""
+
+    SCHEMA = "simulate.train"
+    HIDDEN = frozenset({"step", "plan"})
+    title: str
+    step_time_s: Estimate
+    mfu: float
+    hfu: float
+    tokens_per_s_per_gpu: float
+    peak_memory_bytes: Estimate
+    usable_memory_bytes: float
+    fits: bool
+    ranks: tuple[Mapping[str, Any], ...]
+    """Every rank: its place in the pipeline, and its memory at the fullest moment."""
+    memory_parts: tuple[Mapping[str, float], ...]
+    """By pipeline rank: weights, gradients, optimizer, activations, working."""
+    bubble_fraction: float
+    exposed_communication_s: float
+    step_parts: Mapping[str, float]
+    """Seconds from the start to the last backward, then of what follows it."""
+    micro_batches: int
+    energy_j: float
+    cost_usd: float
+    run: Mapping[str, float]
+    """Of the whole run, where its tokens are given: steps, days, dollars, kilowatt-hours."""
+    inputs: Mapping[str, Any]
+    plan: Plan
+    step: Any = None
+
+    def to_dict(self) -> dict[str, Any]:
+        from gnomon.load.plan import plan_to_dict
+
+        return Result.to_dict(self) | {"plan": plan_to_dict(self.plan)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlanReport(Result):
+    SCHEMA = "plan.train"
+    title: str
+    plans_considered: int
+    plans_fit: int
+    plans_timed: int
+    best: TrainingReport
+    bound_s: float
+    """No plan that was not timed can be quicker than this."""
+    runner_up: Mapping[str, Any]
+    rejected: Mapping[str, int]
+    shortage_bytes: tuple[float, float]
+    """What plans that do not fit lack on their fullest rank, least and most."""
+    seconds: float
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Exported(Result):
     SCHEMA = "export"
     files: Mapping[str, str]

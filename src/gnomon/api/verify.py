@@ -15,6 +15,8 @@ from gnomon.api.bands import bands
 from gnomon.api.deploy import deploy, title_of
 from gnomon.api.measured import Load, Measured, read_measured, times_of
 from gnomon.api.results import Verified
+from gnomon.api.verify_training import compare as compare_training
+from gnomon.api.verify_training import is_training_file, read_training, verify_training
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
@@ -23,7 +25,7 @@ from gnomon.load import model as load_model
 from gnomon.load.fleet import parse_pool
 from gnomon.paths import write_text
 from gnomon.sim.serving import simulate
-from gnomon.spec import Plan, Requests
+from gnomon.spec import Plan, Requests, ServingLoad, TrainingLoad
 from gnomon.spec.estimate import DRAWS
 from gnomon.store import resolve_plan
 
@@ -45,8 +47,14 @@ def verify(
     what was measured as a file. A file of an earlier measurement in place of the plan is compared again.
     """
     if isinstance(plan, (str, Path)) and str(plan).endswith(".json"):
-        return compare(read_measured(Path(plan)))
+        file = Path(plan)
+        return compare_training(read_training(file)) if is_training_file(file) else compare(read_measured(file))
     chosen = plan if isinstance(plan, Plan) else resolve_plan(str(plan))
+    if isinstance(chosen.load, TrainingLoad):
+        if rates or probe:
+            hint = "Leave --rate and --probe out."
+            raise InputError("a training plan has no requests to replay", where="--rate", hint=hint)
+        return verify_training(chosen, Path(out) if out else None, progress or (lambda text: None))
     measured = measure(chosen, rates=rates, probe=probe, progress=progress)
     if out is not None:
         write_text(Path(out), json.dumps(measured.to_dict(), separators=(",", ":")) + "\n")
@@ -95,7 +103,7 @@ def measure(
 
 
 def _streams(plan: Plan, rates: Sequence[float] | None) -> Iterator[tuple[float, Requests]]:
-    if plan.load is None:
+    if not isinstance(plan.load, ServingLoad):
         raise InputError("the plan has no load to replay", where="load", hint="Make it with `gnomon plan serve`.")
     asked: Sequence[float | None] = rates or [plan.load.rate_per_s]
     for rate in asked:

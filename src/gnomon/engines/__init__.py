@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from gnomon.engines.base import Deployment, Engine, MemoryUse
-from gnomon.errors import unknown_name
+from gnomon.engines.base import Deployment, Engine, MemoryUse, TrainingEngine
+from gnomon.errors import InputError, unknown_name
 
-__all__ = ["Deployment", "Engine", "MemoryUse", "engine"]
+__all__ = ["Deployment", "Engine", "MemoryUse", "TrainingEngine", "engine", "training_engine"]
 
-NAMES = ("vllm",)
+SERVING = ("vllm",)
+TRAINING = ("megatron", "torch")
 
 
 def engine(label: str) -> Engine:
-    """The engine of `name` or `name@version`; a version that is not known is refused."""
+    """The serving engine of `name` or `name@version`; a version that is not known is refused."""
     name, _, version = label.partition("@")
-    if name != "vllm":
-        raise unknown_name("engine", name, NAMES)
+    _check_name(name, SERVING, TRAINING, "serve")
     from gnomon.engines.vllm.engine import Vllm
 
     return Vllm(version)
+
+
+def training_engine(label: str) -> TrainingEngine:
+    """The training engine of `name` or `name@version`."""
+    name, _, version = label.partition("@")
+    _check_name(name, TRAINING, SERVING, "train")
+    given = {"version": version} if version else {}
+    if name == "torch":
+        from gnomon.engines.torch.engine import Torch
+
+        return Torch(**given)
+    from gnomon.engines.megatron.engine import Megatron
+
+    return Megatron(**given)
+
+
+def _check_name(name: str, known: tuple[str, ...], others: tuple[str, ...], verb: str) -> None:
+    if name in others:
+        raise InputError(f"{name} does not {verb}", where="--engine", hint=f"Engines that do: {', '.join(known)}.")
+    if name not in known:
+        raise unknown_name("engine", name, known)

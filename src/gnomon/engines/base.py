@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost.step import StepCost
+from gnomon.engines.training.traits import Traits
 from gnomon.graph import Graph
-from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits, Strategy
+from gnomon.spec import Batch, Model, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +50,30 @@ class StepParts:
     source: str
 
 
+class TrainingEngine(Protocol):
+    """One training engine in one version: its habits stand in its traits, and all prediction reads them there."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    def traits(self, model: Model) -> Traits:
+        """How it trains such a model."""
+
+    def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
+        """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""
+
+    def command(self, plan: Plan) -> list[str]:
+        """The words of the launch command on one node."""
+
+
 class Engine(Protocol):
-    """One engine in one version."""
+    """One serving engine in one version."""
 
     @property
     def name(self) -> str: ...

@@ -155,7 +155,9 @@ class _Lowering:
             self.sizes["agreed"] = 0.0
             yield Node(name="head.agree", forward=(self._exchange("head.agree", "all_reduce", 3 * LOSS_BYTES),))
         self.sizes |= {"wide": vocab * LOSS_BYTES, "likely": vocab * LOSS_BYTES}
-        yield replace(self._elementwise("head.widen", self.style.widen, vocab, ("logits",), {}, False), writes=("wide",))
+        yield replace(
+            self._elementwise("head.widen", self.style.widen, vocab, ("logits",), {}, False), writes=("wide",)
+        )
         loss = self._elementwise("head.loss", self.style.loss, vocab, ("wide",), {}, False)
         yield replace(loss, writes=("likely",), keeps=("likely",), gradient_scratch=vocab * LOSS_BYTES)
 

@@ -21,15 +21,15 @@ def check_degrees(model: Model, strategy: Strategy) -> None:
         degree = getattr(strategy, name)
         if not isinstance(degree, int) or degree < 1:
             raise InputError(f"{degree} is not a number of chips", where=name, hint="It is 1 or more.")
-    why = _obstacle(model, strategy.tp)
+    why = obstacle(model, strategy.tp)
     if why:
         most = max(block.mixer.heads for block in model.blocks)
-        possible = [tp for tp in range(1, most + 1) if not _obstacle(model, tp)]
+        possible = [tp for tp in range(1, most + 1) if not obstacle(model, tp)]
         near = min(possible, key=lambda tp: (abs(tp - strategy.tp), tp))
         raise InputError(why, where="tp", hint=f"The nearest degree that works is {near}.")
 
 
-def _obstacle(model: Model, tp: int) -> str:
+def obstacle(model: Model, tp: int) -> str:
     """What keeps the model from being cut into `tp` equal parts; empty where nothing does."""
     for block in model.blocks:
         heads, kv_heads = block.mixer.heads, block.mixer.kv_heads

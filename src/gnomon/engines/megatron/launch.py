@@ -9,7 +9,8 @@ import math
 
 from gnomon.engines.megatron import network
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
-from gnomon.engines.torch.launch import Job, common_not_expressed, cut, job_of, script, torchrun
+from gnomon.engines.torch.launch import common_not_expressed, script, torchrun
+from gnomon.engines.training.job import Job, cut, job_of
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.plan import plan_to_yaml
 from gnomon.spec import Plan

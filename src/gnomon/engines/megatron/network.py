@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.engines.megatron.options import Value
-from gnomon.engines.torch.launch import Job
+from gnomon.engines.training.job import Job
 from gnomon.load.fields import shown
 from gnomon.load.hf import config_of
 from gnomon.spec import DenseFfn, Model, MoeFfn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnomon.engines.torch.launch import cut
+from gnomon.engines.training.job import cut
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.recipe import MAX_ZERO, OPTIMIZERS
 from gnomon.spec import Model, Recipe, Strategy, TrainingLoad

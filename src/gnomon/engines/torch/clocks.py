@@ -12,7 +12,7 @@ import torch
 
 from gnomon.engines.torch.ranks import Place
 
-EVERY_MS = 200
+EVERY_MS = 500
 
 
 def versions() -> dict[str, str | None]:

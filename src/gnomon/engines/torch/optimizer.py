@@ -91,8 +91,8 @@ class Flat:
         for master, grad in zip(self.masters, self.grads[self.own].split(MOST_VALUES), strict=True):
             master.grad = grad
         self.optimizer = _adamw(self.masters, self.place)
-        cut = self.grads[self.own.start : max(self.own.start, min(self.cut, self.own.stop))].split(MOST_VALUES)
-        copied = self.grads[max(self.cut, self.own.start) : self.own.stop].split(MOST_VALUES)
+        cut = _pieces(self.grads, self.own.start, min(self.cut, self.own.stop))
+        copied = _pieces(self.grads, max(self.cut, self.own.start), self.own.stop)
         holders = self.place.size("dp") if not self.shared else 1
         shares = [1 / holders] * len(cut) + [1 / holders / self.place.size("tp")] * len(copied)
         self.pieces = [*cut, *copied], torch.tensor(shares, device=self.place.device)
@@ -155,6 +155,10 @@ def _adamw(masters: list[Any], place: Place) -> Any:
 
 def _local(tensor: Any) -> Any:
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def _pieces(flat: Tensor, start: int, stop: int) -> list[Tensor]:
+    return list(flat[start:stop].split(MOST_VALUES)) if start < stop else []
 
 
 def _split_like(flat: Tensor, tensors: list[Tensor]) -> list[Tensor]:

@@ -137,7 +137,9 @@ def _drawn(name: str, empty: Any, *, working: Any, stored: Any, seed: int, place
 
 def _shard(module: nn.Module, working: Any, recipe: Recipe, place: Place) -> None:
     precision = MixedPrecisionPolicy(param_dtype=working, reduce_dtype=torch.float32)
-    fully_shard(module, mesh=place.mesh["dp"], mp_policy=precision, reshard_after_forward=recipe.zero == 3)
+    # None: a layer lets go of its weights after its forward, the rest, whose backward comes next, does not.
+    again = None if recipe.zero == 3 else False
+    fully_shard(module, mesh=place.mesh["dp"], mp_policy=precision, reshard_after_forward=again)
     # Losses are divided before the backward, once for all ways of sharing out.
     module.set_gradient_divide_factor(1.0)
     module.set_force_sum_reduction_for_comms(True)

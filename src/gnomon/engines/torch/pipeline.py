@@ -65,15 +65,17 @@ class Stage(PipelineStage):  # type: ignore[misc]
 class Pipeline:
     """Parts of several ranks under a schedule."""
 
-    def __init__(self, parts: tuple[Part, ...], schedule: str, micros: int, between: Tensor, place: Place) -> None:
-        """`between` is what one part hands to the next for one micro-batch, by shape and dtype."""
+    def __init__(
+        self, parts: tuple[Part, ...], schedule: str, micros: int, read: Tensor, between: Tensor, place: Place
+    ) -> None:
+        """`read` is what the first part is given for one micro-batch, `between` what each hands on: shapes only."""
         self.actions: list[Action] = []
         pp, rank = place.size("pp"), place.at("pp")
         self.micros = micros
         self.first, self.last = rank == 0, rank == pp - 1
         self.stages = []
         for chunk, part in enumerate(parts):
-            given = between if part.embed is None else torch.empty((), dtype=torch.int64, device="meta")
+            given = between if part.embed is None else read
             made = between if part.head is None else torch.empty((), device="meta")
             number, total = chunk * pp + rank, len(parts) * pp
             stage = Stage(part, number, total, place.device, given, made, group=place.group("pp"))

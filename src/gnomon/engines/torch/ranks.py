@@ -19,6 +19,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 
+AXES = ("pp", "dp", "tp")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -34,7 +36,7 @@ class Place:
         return 0 if self.mesh is None else int(self.mesh.get_local_rank(axis))
 
     def size(self, axis: str) -> int:
-        return 1 if self.mesh is None else int(self.mesh[axis].size())
+        return 1 if self.mesh is None else int(self.mesh.shape[AXES.index(axis)])
 
     def group(self, axis: str) -> Any:
         return self.mesh.get_group(axis)
@@ -78,7 +80,7 @@ def _place(strategy: Strategy, device: Any) -> Place:
     if world != strategy.ranks:
         raise _wrong_number(strategy.ranks, world)
     degrees = (strategy.pp, strategy.dp, strategy.tp)
-    mesh = init_device_mesh(device.type, degrees, mesh_dim_names=("pp", "dp", "tp"))
+    mesh = init_device_mesh(device.type, degrees, mesh_dim_names=AXES)
     return Place(rank=dist.get_rank(), world=world, device=device, mesh=mesh)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from gnomon.engines.torch.checks import check
-from gnomon.engines.torch.launch import STEPS, WARMUP, WORKER, job_of
+from gnomon.engines.torch.launch import STEPS, WARMUP, WORKER
+from gnomon.engines.training.job import job_of
 from gnomon.errors import GnomonError, InputError, MissingExtraError
 from gnomon.load.plan import write_plan
 from gnomon.spec import Plan
@@ -42,9 +43,10 @@ def run(
         words = [str(file), "--steps", str(steps), "--warmup", str(warmup), "--out", str(out)]
         tell(f"starting {plan.strategy.ranks} processes" if plan.strategy.ranks > 1 else "starting a process")
         with Path(folder, "stderr").open("w+", encoding="utf-8") as said:
-            code = _listen([*_launcher(plan), *words, "--device", device, "--seed", str(seed)], said, tell)
+            words += ["--device", device, "--seed", str(seed)]
+            code = _listen([*_launcher(plan), *words], plan.strategy.ranks, said, tell)
             if code:
-                raise GnomonError(_last_words(said) or f"the training processes ended with code {code}")
+                raise GnomonError(_last_words(said, code))
         found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
         return found
 
@@ -78,16 +80,18 @@ def _launcher(plan: Plan) -> list[str]:
     return [sys.executable, *many, "-m", WORKER]
 
 
-def _listen(command: list[str], said: IO[str], tell: Callable[[str], None]) -> int:
-    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=os.environ | threads) as started:
+def _listen(command: list[str], ranks: int, said: IO[str], tell: Callable[[str], None]) -> int:
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // ranks))}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=threads | os.environ) as started:
         assert started.stdout is not None
         for line in started.stdout:
             tell(line.rstrip())
     return started.returncode
 
 
-def _last_words(said: IO[str]) -> str:
+def _last_words(said: IO[str], code: int) -> str:
+    """What the first rank that failed said of itself; else the last line with a word in it."""
     said.seek(0)
-    lines = [line.strip() for line in said if line.strip()]
-    return next((line.removeprefix(SAID) for line in lines if line.startswith(SAID)), lines[-1] if lines else "")
+    lines = [line.strip() for line in said if any(map(str.isalpha, line))]
+    told = [line.removeprefix(SAID) for line in lines if line.startswith(SAID)]
+    return told[0] if told else ": ".join([f"the training processes ended with code {code}", *lines[-1:]])

@@ -86,10 +86,10 @@ def prepare(
     if strategy.pp == 1:
         driver: pipeline.Driver = pipeline.Loop(share.parts[0], recipe.micro_batch)
     else:
-        cut = strategy.tp if recipe.sequence_parallel else 1
-        shape = (recipe.micro_batch, load.seq // cut, model.hidden)
+        read = torch.empty(recipe.micro_batch, load.seq, dtype=torch.int64, device="meta")
+        shape = (recipe.micro_batch, load.seq // (strategy.tp if recipe.sequence_parallel else 1), model.hidden)
         between = torch.empty(shape, dtype=parallel.DTYPES[dtype], device="meta", requires_grad=True)
-        driver = pipeline.Pipeline(share.parts, recipe.schedule, micros, between, place)
+        driver = pipeline.Pipeline(share.parts, recipe.schedule, micros, read, between, place)
     state = optimizer.state(share, recipe, dtype, place)
     return Job(model=model, load=load, strategy=strategy, place=place, seed=seed, state=state, driver=driver)
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gnomon.engines.torch.launch import STEPS, WARMUP, job_of
+from gnomon.engines.torch.launch import STEPS, WARMUP
+from gnomon.engines.training.job import job_of
 from gnomon.errors import GnomonError, InputError
 from gnomon.load.plan import read_plan
 from gnomon.paths import write_text

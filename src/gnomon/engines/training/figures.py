@@ -45,8 +45,9 @@ class Figures:
     optimizer_s: Floats
     gather_s: Floats
     """Both of the rank with most parameters."""
-    exposed_s: Floats
-    """Collectives inside the passes of the busiest rank that nothing hides, over the step."""
+    quiet_forward_s: Floats
+    """A chunk's passes, were all collectives in them free."""
+    quiet_backward_s: Floats
     parameters: Floats
     """Of one layer, on one rank; `first_` and `last_` of the embedding and the head."""
     first_parameters: Floats
@@ -107,7 +108,8 @@ def figures(
         last_reduce_s=wire.reduce(last.parameters),
         optimizer_s=wire.update(own / share) + wire.updates((states.clear,), own) + traits.step_s,
         gather_s=wire.gather(own),
-        exposed_s=micros * grid.vp * chunk * layer.exposed_s,
+        quiet_forward_s=chunk * (layer.forward_s - layer.forward_exposed_s),
+        quiet_backward_s=chunk * (layer.backward_s - layer.backward_exposed_s + wire.accumulate(layer.parameters)),
         parameters=layer.parameters,
         first_parameters=first.parameters,
         last_parameters=last.parameters,
@@ -131,7 +133,7 @@ def _priced(
     factor: Factor | None,
 ) -> dict[str, Unit]:
     """The pieces of every row. Each way to cut a layer is priced once, for all micro-batches it comes with."""
-    groups = list(grid.groups(_CUT))
+    groups = grid.groups(_CUT)
     cuts = {(tp, sp): tapes_of(model, load.seq, dtype, tp, bool(sp), traits) for (tp, sp, _), _ in groups}
     sizes, place = np.unique(grid.micro_batch, return_inverse=True)
     if factor is not None:
@@ -157,6 +159,7 @@ class _Wire:
         self.model, self.load, self.grid, self.machine = model, load, grid, machine
         self.traits, self.states, self.priced, self.factor = traits, states, priced, factor
         self.sharded = grid.zero == 3
+        self.by_dp_tp, self.by_tp = grid.groups(("dp", "tp")), grid.groups(("tp",))
 
     def passes(self, chunk: Ints) -> tuple[Floats, Floats]:
         """Seconds of a chunk both ways. With ZeRO 3 a layer's weights are gathered while the one before it runs, and
@@ -216,7 +219,7 @@ class _Wire:
     def _collective(self, op: str, payload: Floats) -> Floats:
         """Over data-parallel ranks, which stand as far apart as a tensor-parallel group is wide."""
         found: Floats = np.zeros(self.grid.size)
-        for (dp, tp), rows in self.grid.groups(("dp", "tp")):
+        for (dp, tp), rows in self.by_dp_tp:
             found[rows] = self._priced(op, np.broadcast_to(payload, found.shape)[rows], dp, tp)
         return found * self._drawn(op)
 
@@ -226,7 +229,7 @@ class _Wire:
         part = np.where((grid.sequence_parallel == 1) | self.traits.split_sends, grid.tp, 1)
         payload = grid.micro_batch * self.load.seq * hidden * 2.0 / part
         found: Floats = np.zeros(grid.size)
-        for (dp, tp), rows in grid.groups(("dp", "tp")):
+        for (dp, tp), rows in self.by_dp_tp:
             found[rows] = self._priced("send_recv", payload[rows], 2, max(1, tp * dp // 2))
         joined = self._collective_tp("all_gather", payload * part) if self.traits.split_sends else 0.0
         found = found + np.where(grid.sequence_parallel == 1, 0.0, joined)
@@ -234,7 +237,7 @@ class _Wire:
 
     def _collective_tp(self, op: str, payload: Floats) -> Floats:
         found: Floats = np.zeros(self.grid.size)
-        for (tp,), rows in self.grid.groups(("tp",)):
+        for (tp,), rows in self.by_tp:
             found[rows] = self._priced(op, payload[rows], tp, 1)
         return found
 

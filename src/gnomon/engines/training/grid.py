@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -60,11 +60,13 @@ class Grid:
             sequence_parallel=bool(self.sequence_parallel[row]) or int(self.tp[row]) == 1,
         )
 
-    def groups(self, names: Sequence[str]) -> Iterator[tuple[tuple[int, ...], Ints]]:
+    def groups(self, names: Sequence[str]) -> list[tuple[tuple[int, ...], Ints]]:
         """Rows that agree in some choices, with what they agree on."""
-        columns = np.stack([getattr(self, name) for name in names])
-        found, place = np.unique(columns, axis=1, return_inverse=True)
+        columns = [getattr(self, name) for name in names]
+        spans = [int(column.max(initial=0)) + 1 for column in columns]
+        key = np.ravel_multi_index(tuple(columns), tuple(spans))
+        found, place = np.unique(key, return_inverse=True)
         order = np.argsort(place.ravel(), kind="stable")
-        edges = np.searchsorted(place.ravel()[order], np.arange(found.shape[1] + 1))
-        for number in range(found.shape[1]):
-            yield tuple(int(v) for v in found[:, number]), order[edges[number] : edges[number + 1]]
+        edges = np.searchsorted(place.ravel()[order], np.arange(found.size + 1))
+        values = np.stack(np.unravel_index(found, tuple(spans)), axis=1).tolist()
+        return [(tuple(value), order[edges[i] : edges[i + 1]]) for i, value in enumerate(values)]

@@ -31,8 +31,9 @@ class Unit:
 
     forward_s: Floats
     backward_s: Floats
-    exposed_s: Floats
-    """Of both directions, the collectives that nothing hides."""
+    forward_exposed_s: Floats
+    """Of that, collectives that nothing hides."""
+    backward_exposed_s: Floats
     flops: Floats
     again_flops: Floats
     """Of the FLOPs, those that are run again."""
@@ -124,7 +125,8 @@ def _unit(
     return Unit(
         forward_s=np.maximum(forward.seconds(stretch), forward.kernels * traits.launch_s),
         backward_s=np.maximum(backward.seconds(stretch), backward.kernels * traits.launch_s),
-        exposed_s=forward.exposed_s + backward.exposed_s,
+        forward_exposed_s=forward.exposed_s,
+        backward_exposed_s=backward.exposed_s,
         flops=forward.flops + backward.flops,
         again_flops=np.asarray(again),
         energy_j=np.asarray(cooled),

@@ -13,9 +13,24 @@ from gnomon.sim.training.base import Orders, Schedule, Task
 from gnomon.sim.training.gpipe import GPipe
 from gnomon.sim.training.interleaved import Interleaved
 from gnomon.sim.training.one_f_one_b import OneFOneB
+from gnomon.sim.training.timeline import Span, Timeline, timeline
+from gnomon.sim.training.times import StepTimes, regular, without_communication
 from gnomon.sim.training.validate import validate
 
-__all__ = ["SCHEDULES", "Orders", "Schedule", "Task", "schedule", "validate"]
+__all__ = [
+    "SCHEDULES",
+    "Orders",
+    "Schedule",
+    "Span",
+    "StepTimes",
+    "Task",
+    "Timeline",
+    "regular",
+    "schedule",
+    "timeline",
+    "validate",
+    "without_communication",
+]
 
 _KNOWN: tuple[Schedule, ...] = (GPipe(), OneFOneB(), Interleaved())
 SCHEDULES: dict[str, Schedule] = {known.name: known for known in _KNOWN}

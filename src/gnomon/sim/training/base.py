@@ -42,6 +42,9 @@ class Schedule(Protocol):
     def tasks(self, pp: int, vp: int, micros: int) -> list[list[Task]]:
         """The tasks of each rank in order. The sizes must pass `check`."""
 
+    def held(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts) -> Any:
+        """Most passes that a rank holds at once over all its chunks: forward begun, backward not yet ended."""
+
     def peak_in_flight(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts, chunk: Counts) -> Any:
         """Most micro-batches that a chunk holds at once, from the start of the forward to the end of the backward."""
 
@@ -59,6 +62,11 @@ def check_one_chunk(name: str, vp: int) -> None:
             where="vp",
             hint="Set vp to 1, or take the schedule interleaved.",
         )
+
+
+def spread(counts: Counts, *others: Counts) -> Any:
+    """The counts in the shape they have in common with the others."""
+    return np.broadcast_arrays(counts, *others)[0][()]
 
 
 def in_order(forwards: list[Task], backwards: list[Task], warm_ups: int) -> list[Task]:

@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.spec.workload import Floats
+Numbers = Any
+"""One number, or an array of them."""
 
 
-def gpipe_s(p: Any, m: Any, f: Any, b: Any, c_f: Any = 0.0, c_b: Any = 0.0) -> Floats:
+def gpipe_s(p: Numbers, m: Numbers, f: Numbers, b: Numbers, c_f: Numbers = 0.0, c_b: Numbers = 0.0) -> Numbers:
     """Holds for all times: p (f + b) + (p - 1)(c_f + c_b) + (m - 1)(max(f, c_f) + max(b, c_b))."""
     several = np.greater(p, 1)
     c_f, c_b = several * c_f, several * c_b
     return p * (f + b) + (p - 1) * (c_f + c_b) + (m - 1) * (np.maximum(f, c_f) + np.maximum(b, c_b))
 
 
-def one_f_one_b_s(p: Any, m: Any, f: Any, b: Any, c_f: Any = 0.0, c_b: Any = 0.0) -> Floats:
+def one_f_one_b_s(p: Numbers, m: Numbers, f: Numbers, b: Numbers, c_f: Numbers = 0.0, c_b: Numbers = 0.0) -> Numbers:
     """Holds where c_f <= f and c_b <= b: (m + p - 1)(f + b) + (m + p - 2 - ceil((m - 1) / p))(c_f + c_b).
 
     A rank may start a forward only when it has ended the backward p micro-batches before, so that nearly every
@@ -30,15 +31,19 @@ def one_f_one_b_s(p: Any, m: Any, f: Any, b: Any, c_f: Any = 0.0, c_b: Any = 0.0
     return (m + p - 1) * (f + b) + sends * (c_f + c_b)
 
 
-def interleaved_s(p: Any, v: Any, m: Any, f: Any, b: Any, c_f: Any = 0.0, c_b: Any = 0.0) -> Floats:
-    """Holds where no send is longer than any task: (m v + p - 1)(f + b) + (p v - 1)(c_f + c_b).
+def interleaved_s(
+    p: Numbers, v: Numbers, m: Numbers, f: Numbers, b: Numbers, c_f: Numbers = 0.0, c_b: Numbers = 0.0
+) -> Numbers:
+    """Holds where c_f <= f and c_b <= b: (m v + p - 1)(f + b) + (p v - 1)(c_f + c_b) + (m - p)(v - 1) w.
 
-    Ranks run enough forwards ahead for sends to hide; only one way through all chunks and back shows them.
+    Ranks run enough forwards ahead for a send to hide behind one task of the other kind, so that only one way
+    through all chunks and back shows them all; w is what stands out, max(0, c_b - f, c_f - b).
     """
-    return (m * v + p - 1) * (f + b) + (p * v - 1) * (c_f + c_b)
+    waits = np.maximum(0, np.maximum(np.subtract(c_b, f), np.subtract(c_f, b)))
+    return (m * v + p - 1) * (f + b) + (p * v - 1) * np.add(c_f, c_b) + (m - p) * (v - 1) * waits
 
 
-def blocking_gpipe_s(p: Any, m: Any, f: Any, b: Any, c_f: Any = 0.0, c_b: Any = 0.0) -> Floats:
+def blocking_gpipe_s(p: Numbers, m: Numbers, f: Numbers, b: Numbers, c_f: Numbers = 0.0, c_b: Numbers = 0.0) -> Numbers:
     """Holds for all times. A task and its send are one task, but the last rank sends no forward, the first no backward.
 
     (m + p - 2)(f + c_f + b + c_b) + f + b, with more than one rank.
@@ -47,7 +52,9 @@ def blocking_gpipe_s(p: Any, m: Any, f: Any, b: Any, c_f: Any = 0.0, c_b: Any = 
     return (m + p - 1) * (f + b) + (m + p - 2) * sends
 
 
-def blocking_one_f_one_b_s(p: Any, m: Any, f: Any, b: Any, c_f: Any = 0.0, c_b: Any = 0.0) -> Floats:
+def blocking_one_f_one_b_s(
+    p: Numbers, m: Numbers, f: Numbers, b: Numbers, c_f: Numbers = 0.0, c_b: Numbers = 0.0
+) -> Numbers:
     """Holds for all times: (m + p - 1)(f + c_f + b + c_b) - c_f - c_b - min(c_f, b + c_b) with three ranks or more.
 
     With two, one of them always lacks a send, and the last term is another.
@@ -59,10 +66,14 @@ def blocking_one_f_one_b_s(p: Any, m: Any, f: Any, b: Any, c_f: Any = 0.0, c_b: 
     return (m + p - 1) * (f + c_f + b + c_b) - c_f - c_b - np.where(np.equal(m, 1), 0.0, spared)
 
 
-def blocking_interleaved_s(p: Any, v: Any, m: Any, f: Any, b: Any, c_f: Any = 0.0, c_b: Any = 0.0) -> Floats:
-    """Holds for all times: (m v + p - 1)(F + B) - c_b - min(m c_f, F + B, 2 F + c_f, 2 B + c_f), F = f + c_f, B = b + c_b.
+def blocking_interleaved_s(
+    p: Numbers, v: Numbers, m: Numbers, f: Numbers, b: Numbers, c_f: Numbers = 0.0, c_b: Numbers = 0.0
+) -> Numbers:
+    """Holds for all times. With F = f + c_f, B = b + c_b and three ranks or more:
 
-    That is with three ranks or more; with two, the shorter ways leave out sends as well.
+    (m v + p - 1)(F + B) - c_b - min(m c_f, F + B, 2 F + c_f, 2 B + c_f).
+
+    The last rank lacks m sends; a path that avoids it gives up a task or two. With two ranks it lacks sends as well.
     """
     task_f, task_b = np.add(f, c_f), np.add(b, c_b)
     more = np.minimum(np.minimum(task_f + task_b, 2 * task_f + c_f), 2 * task_b + c_f)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.sim.training.base import Counts, Task, check_one_chunk, check_sizes, in_order, micro_batches
+from gnomon.sim.training.base import Counts, Task, check_one_chunk, check_sizes, in_order, micro_batches, spread
 
 
 class GPipe:
@@ -21,6 +21,9 @@ class GPipe:
         forwards, backwards = micro_batches("F", micros), micro_batches("B", micros)
         return [in_order(forwards, backwards, micros) for _ in range(pp)]
 
+    def held(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts) -> Any:
+        return np.broadcast_arrays(micros, pp, rank)[0]
+
     def peak_in_flight(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts, chunk: Counts) -> Any:
         """All of them."""
-        return np.broadcast_arrays(micros, pp, vp, rank, chunk)[0]
+        return spread(micros, pp, vp, rank, chunk)

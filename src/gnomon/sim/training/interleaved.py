@@ -43,6 +43,11 @@ class Interleaved:
         backwards = _rounds("B", pp, chunks[::-1], micros)
         return [in_order(forwards, backwards, _warm_ups(pp, vp, micros, rank)) for rank in range(pp)]
 
+    def held(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts) -> Any:
+        """The warm-up and the forward after it."""
+        pp, vp, rank = (np.asarray(size, np.int64) for size in (pp, vp, rank))
+        return np.minimum((vp - 1) * pp + 2 * (pp - 1 - rank) + 1, vp * micros)
+
     def peak_in_flight(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts, chunk: Counts) -> Any:
         """Highest when the chunk ends a round of forwards, less the backwards it has ended by then."""
         pp, vp, rank, chunk = (np.asarray(size, np.int64) for size in (pp, vp, rank, chunk))

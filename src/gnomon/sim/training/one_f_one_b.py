@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.sim.training.base import Counts, Task, check_one_chunk, check_sizes, in_order, micro_batches
+from gnomon.sim.training.base import Counts, Task, check_one_chunk, check_sizes, in_order, micro_batches, spread
 
 
 class OneFOneB:
@@ -23,7 +23,9 @@ class OneFOneB:
         forwards, backwards = micro_batches("F", micros), micro_batches("B", micros)
         return [in_order(forwards, backwards, min(micros, pp - 1 - rank)) for rank in range(pp)]
 
+    def held(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts) -> Any:
+        return np.minimum(micros, np.subtract(pp, rank))
+
     def peak_in_flight(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts, chunk: Counts) -> Any:
         """One for each rank from here to the last."""
-        held = np.minimum(micros, np.subtract(pp, rank))
-        return np.broadcast_arrays(held, vp, chunk)[0]
+        return spread(np.minimum(micros, np.subtract(pp, rank)), vp, chunk)

@@ -1,89 +1,19 @@
-"""Lengths of paths through a pipeline whose chunks are equal but for the first and the last of the network."""
+"""Lengths of paths through a pipeline whose chunks are equal but for the first and the last of the network.
+
+The paths differ in where they stay while the micro-batches pass, and in how they get there and back. Which of them
+are the longest in practice was found by following longest paths. A path that exists is a bound whatever the times;
+that these exist is checked against timelines of all kinds of sizes and times.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
-
 import numpy as np
 
+from gnomon.sim.training.pipelines import Terms
 from gnomon.spec.workload import Floats
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Terms:
-    """Sizes and seconds, an array each, with blocking sends made part of the tasks they follow."""
-
-    p: Floats
-    v: Floats
-    m: Floats
-    f: Floats
-    b: Floats
-    first_f: Floats
-    """Seconds the first chunk takes beyond the others; below zero where it alone has nothing to send."""
-    first_b: Floats
-    last_f: Floats
-    last_b: Floats
-    send_f: Floats
-    send_b: Floats
-
-    @classmethod
-    def of(
-        cls,
-        pp: Any,
-        vp: Any,
-        micros: Any,
-        forward_s: Any,
-        backward_s: Any,
-        first_forward_s: Any,
-        first_backward_s: Any,
-        last_forward_s: Any,
-        last_backward_s: Any,
-        forward_send_s: Any,
-        backward_send_s: Any,
-        blocking: Any,
-    ) -> Terms:
-        held = np.where(blocking & (pp > 1), 1.0, 0.0)
-        sent = np.where(blocking | (pp == 1), 0.0, 1.0)
-        return cls(
-            p=pp.astype(float),
-            v=vp.astype(float),
-            m=micros.astype(float),
-            f=forward_s + held * forward_send_s,
-            b=backward_s + held * backward_send_s,
-            first_f=first_forward_s,
-            first_b=first_backward_s - held * backward_send_s,
-            last_f=last_forward_s - held * forward_send_s,
-            last_b=last_backward_s,
-            send_f=sent * forward_send_s,
-            send_b=sent * backward_send_s,
-        )
-
-    @property
-    def first(self) -> Floats:
-        return self.first_f + self.first_b
-
-    @property
-    def last(self) -> Floats:
-        return self.last_f + self.last_b
-
-    @property
-    def sends(self) -> Floats:
-        return self.send_f + self.send_b
-
-    def turned(self) -> Terms:
-        """The step run from its end: backwards become forwards, and every path is one again."""
-        return replace(
-            self,
-            f=self.b,
-            b=self.f,
-            first_f=self.first_b,
-            first_b=self.first_f,
-            last_f=self.last_b,
-            last_b=self.last_f,
-            send_f=self.send_b,
-            send_b=self.send_f,
-        )
+NEVER = -np.inf
+"""The length of a path that does not exist."""
 
 
 def gpipe_s(t: Terms) -> Floats:
@@ -126,17 +56,16 @@ def _between_s(t: Terms, pairs: Floats) -> Floats:
     turns = pairs - trips * most
     fewest = np.ceil(pairs / t.p)
     whole = np.floor((pairs - fewest) / np.maximum(most, 1))
-    never = -np.inf
     ways = (
         pairs * t.last,
         trips * (most * t.sends + t.first) + turns * t.last,
-        np.where(trips > 0, trips * (most * t.sends + t.last) + turns * t.first, never),
+        np.where(trips > 0, trips * (most * t.sends + t.last) + turns * t.first, NEVER),
         (pairs - fewest) * t.sends + whole * t.first + fewest * t.last,
-        np.where(whole > 0, (pairs - fewest) * t.sends + fewest * t.first + whole * t.last, never),
-        np.where(trips > 0, most * t.sends + (pairs - most) * t.first + t.last, never),
-        np.where((t.p > 2) & (pairs > 0), t.last, never),
+        np.where(whole > 0, (pairs - fewest) * t.sends + fewest * t.first + whole * t.last, NEVER),
+        np.where(trips > 0, most * t.sends + (pairs - most) * t.first + t.last, NEVER),
+        np.where((t.p > 2) & (pairs > 0), t.last, NEVER),
     )
-    return np.maximum.reduce(ways)
+    return _longest(*ways)
 
 
 def interleaved_s(t: Terms) -> Floats:
@@ -148,19 +77,19 @@ def _even_s(t: Terms) -> Floats:
     """Paths that are the same from both ends, beyond the plain work and one way down and up through all chunks."""
     p, m = t.p, t.m
     rounds = _first_round_s(t) + _first_round_s(t.turned())
-    twice, thrice = m >= 2 * p, m >= 3 * p
-    pair, never = t.f + t.b, -np.inf
+    twice = m >= 2 * p
+    pair = t.f + t.b
     ways = (
         # The last rank from its first task to its last.
-        t.first + rounds + m * t.last,
+        t.first + np.maximum(rounds, _waits_s(t)) + m * t.last,
         # The first rank, but for a round at the last before and after.
-        np.where(thrice, (m - 2 * p + 1) * t.first + 2 * p * t.last + t.sends + rounds - pair, never),
+        np.where(twice, (m - 2 * p + 1) * t.first + 2 * p * t.last + t.sends + rounds - pair, NEVER),
         # The first rank from its first task to its last.
-        np.where(twice, (m - p + 1) * t.first + _own_round_s(t) + _own_round_s(t.turned()) - (p - 1) * pair, never),
+        np.where(twice, (m - p + 1) * t.first + _own_round_s(t) + _own_round_s(t.turned()) - (p - 1) * pair, NEVER),
         # A rank between them.
-        np.where(p > 2, t.first + rounds - pair, never),
+        np.where(p > 2, t.first + rounds - pair, NEVER),
     )
-    return np.maximum.reduce(ways)
+    return _longest(*ways)
 
 
 def _uneven_s(t: Terms) -> Floats:
@@ -168,16 +97,20 @@ def _uneven_s(t: Terms) -> Floats:
     p, m = t.p, t.m
     begin, end = _first_round_s(t), np.maximum(0, (p - 1) * t.first_b)
     near, far = m - 2 * p + 1, m - p + 1
-    twice, thrice, never = m >= 2 * p, m >= 3 * p, -np.inf
+    twice = m >= 2 * p
     own = near * t.first_f + far * t.first_b + begin
     between = near * t.first + begin + end
     ways = (
-        np.where(twice, own + t.send_f + _own_round_s(t.turned()) + p * t.last - (p - 1) * t.f - t.b, never),
-        np.where(twice, own + end + np.maximum(t.first_f + t.last, p * t.last) - 2 * (p - 1) * t.f, never),
-        np.where(thrice, between + np.maximum(t.first_f + (p + 1) * t.last, 2 * p * t.last) - p * t.f, never),
-        np.where(p > 2, t.first + begin + _first_round_s(t.turned()) + t.last - 2 * t.f, never),
+        # A round at the last rank, then the first to its end.
+        np.where(twice, own + t.send_f + _own_round_s(t.turned()) + p * t.last - (p - 1) * t.f - t.b, NEVER),
+        # One micro-batch or a round at the last rank, and more forwards given up before.
+        np.where(twice, own + end + np.maximum(t.first_f + t.last, p * t.last) - 2 * (p - 1) * t.f, NEVER),
+        # The same, and a round at the last rank after.
+        np.where(twice, between + np.maximum(t.first_f + (p + 1) * t.last, 2 * p * t.last) - p * t.f, NEVER),
+        # A rank between them.
+        np.where(p > 2, t.first + begin + _first_round_s(t.turned()) + t.last - 2 * t.f, NEVER),
     )
-    return np.maximum.reduce(ways)
+    return _longest(*ways)
 
 
 def _first_round_s(t: Terms) -> Floats:
@@ -186,4 +119,15 @@ def _first_round_s(t: Terms) -> Floats:
 
 
 def _own_round_s(t: Terms) -> Floats:
+    """The same on a path that has not been at the last rank before, which has no sends to gain."""
     return np.maximum(0, (t.p - 1) * t.first_f) - (t.p - 1) * t.send_f
+
+
+def _waits_s(t: Terms) -> Floats:
+    """Where a send takes longer than the task it hides behind, every chunk but one of every later round waits."""
+    return (t.m - t.p) * (t.v - 1) * np.maximum(t.send_b - t.f, t.send_f - t.b)
+
+
+def _longest(*ways: Floats) -> Floats:
+    longest: Floats = np.maximum.reduce(ways)
+    return longest

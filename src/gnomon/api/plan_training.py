@@ -1,0 +1,199 @@
+"""The quickest way to train a model on a cluster: every plan bounded at once, the hopeful ones timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.api.deploy import whole
+from gnomon.api.results import TrainingPlanReport
+from gnomon.api.simulate_training import report_step, step_of, training_plan
+from gnomon.api.train_space import space
+from gnomon.api.training import in_flight, machine_for, step_bound_s, step_timeline, usable_bytes
+from gnomon.engines import TrainingEngine, training_engine
+from gnomon.engines.training import Figures, Grid, Traits, figures, rank_memory
+from gnomon.errors import DoesNotFitError, InputError
+from gnomon.load import model as load_model
+from gnomon.load import parse_pool
+from gnomon.load.recipe import OPTIMIZERS
+from gnomon.search.quickest import Quickest, quickest
+from gnomon.spec import Model, Pool, TrainingLoad
+from gnomon.spec.workload import Floats
+from gnomon.units import format_bytes
+
+MOST_TIMES_LARGER = 1024
+"""A model that does not fit is tried on so many times the chips, to say how many it needs."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """All plans of a model on a cluster, side by side."""
+
+    model: Model
+    pool: Pool
+    load: TrainingLoad
+    engine: TrainingEngine
+    optimizer: str
+    dtype: str
+    grid: Grid
+
+    @cached_property
+    def traits(self) -> Traits:
+        return self.engine.traits(self.model)
+
+    @cached_property
+    def figures(self) -> Figures:
+        machine = machine_for(self.pool, self.traits)
+        return figures(self.model, self.load, self.grid, machine, self.traits, self.optimizer, self.dtype)
+
+    @cached_property
+    def peak_bytes(self) -> Floats:
+        """Of the fullest rank: the first holds most micro-batches and the embedding, the last the head; those
+        between hold less than one of them, unless the ends are light."""
+        states, pp = self.traits.optimizers[self.optimizer], self.grid.pp
+        peaks = [
+            rank_memory(self.figures, states, rank, in_flight(self.grid, self.figures.micros, rank)).total
+            for rank in (np.zeros_like(pp), np.minimum(1, pp - 1), pp - 1)
+        ]
+        return np.asarray(np.max(peaks, axis=0))
+
+    @cached_property
+    def fits(self) -> NDArray[np.bool_]:
+        return np.asarray(self.peak_bytes <= usable_bytes(self.pool, self.traits))
+
+    @cached_property
+    def bounds_s(self) -> Floats:
+        """Lower bounds of those that fit; the others are out of the question."""
+        return np.where(self.fits, step_bound_s(self.figures, self.traits), np.inf)
+
+    def step_s(self, row: int) -> float:
+        return step_timeline(self.figures, row, self.traits).step_s
+
+
+def plan_training(
+    model: str | Path,
+    *,
+    cluster: str,
+    seq: int,
+    global_batch: int,
+    tokens: float | None = None,
+    optimizer: str = "adamw",
+    dtype: str | None = None,
+    engine: str = "megatron",
+    progress: Callable[[int], None] | None = None,
+) -> TrainingPlanReport:
+    """The plan with the shortest step, over all degrees, micro-batches, schedules and ways to save memory.
+
+    Plans may leave chips idle where the degrees do not divide them. Exact: every plan that was not timed has a lower
+    bound at or above the best time.
+    """
+    started = time.perf_counter()
+    load = TrainingLoad(
+        seq=_positive(seq, "--seq"), global_batch=_positive(global_batch, "--global-batch"), tokens=tokens
+    )
+    if optimizer not in OPTIMIZERS:
+        raise InputError(
+            f"unknown optimizer '{optimizer}'", where="--optimizer", hint=f"Known: {', '.join(OPTIMIZERS)}."
+        )
+    search = _search(
+        load_model(model), parse_pool(cluster, "--cluster"), load, training_engine(engine), optimizer, dtype
+    )
+    if not search.fits.any():
+        raise _nowhere(search)
+    found = quickest(search.bounds_s, search.step_s, progress)
+    return _report(str(model), search, found, time.perf_counter() - started)
+
+
+def _search(
+    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str | None
+) -> Search:
+    chosen = dtype or model.dtype
+    pool.chip.rate(chosen)
+    grid = space(model, pool, load, engine, optimizer, chosen)
+    return Search(model, pool, load, engine, optimizer, chosen, grid)
+
+
+def _report(model: str, search: Search, found: Quickest, seconds: float) -> TrainingPlanReport:
+    best = _step(model, search, found.best)
+    lacking = (search.peak_bytes - usable_bytes(search.pool, search.traits))[~search.fits]
+    fit = int(search.fits.sum())
+    return TrainingPlanReport(
+        title=best.title,
+        plans_considered=search.grid.size,
+        plans_fit=fit,
+        plans_timed=found.evaluated,
+        best=best,
+        bound_s=min(found.bound, found.value),
+        runner_up=_runner_up(search, found),
+        rejected={
+            "does not fit in memory": search.grid.size - fit,
+            "cannot be quicker": fit - found.evaluated,
+            "timed and slower": found.evaluated - 1,
+        },
+        shortage_bytes=(float(lacking.min()), float(lacking.max())) if lacking.size else (0.0, 0.0),
+        seconds=seconds,
+        command=" ".join(search.engine.command(best.plan)[:1]),
+    )
+
+
+def _step(model: str, search: Search, row: int):  # type: ignore[no-untyped-def]
+    recipe, strategy = search.grid.recipe(row, search.optimizer), search.grid.strategy(row)
+    label = f"{search.engine.name}@{search.engine.version}"
+    plan = training_plan(model, search.pool, strategy, recipe, search.load, search.dtype, label)
+    return report_step(step_of(plan, replace(search.pool, count=strategy.ranks)))
+
+
+def _runner_up(search: Search, found: Quickest) -> dict[str, object]:
+    if found.second is None or found.second_value is None:
+        return {}
+    return {
+        "label": label(search.grid, found.second),
+        "step_time_s": found.second_value,
+        "why": f"{found.second_value / found.value - 1:.2%} slower",
+    }
+
+
+def label(grid: Grid, row: int) -> str:
+    """A plan in a line."""
+    recipe = grid.recipe(row, "")
+    degrees = [f"{name.upper()} {int(getattr(grid, name)[row])}" for name in ("tp", "pp", "vp", "dp")]
+    words = [name for name in degrees if not name.endswith(" 1")] or ["1 chip"]
+    words += [f"micro-batch {recipe.micro_batch}"]
+    words += [] if recipe.recompute == "none" else [f"{recipe.recompute} recompute"]
+    words += [f"ZeRO-{recipe.zero}"] if recipe.zero else []
+    words += [recipe.schedule] if int(grid.pp[row]) > 1 else []
+    words += ["sequence parallel"] if int(grid.sequence_parallel[row]) else []
+    return ", ".join(words)
+
+
+def _nowhere(search: Search) -> DoesNotFitError:
+    """The plan that lacks least, and the chips with which one would fit."""
+    usable = usable_bytes(search.pool, search.traits)
+    row = int(np.argmin(search.peak_bytes))
+    chip, count = search.pool.chip, search.pool.count
+    message = (
+        f"no plan of {search.model.name} fits {count:,} x {chip.name}: the smallest ({label(search.grid, row)}) needs "
+        f"{format_bytes(float(search.peak_bytes[row]))} of {format_bytes(usable)} usable"
+    )
+    times = 2
+    while times <= MOST_TIMES_LARGER:
+        pool = replace(search.pool, count=count * times, per_node=min(count * times, chip.scaleup_size))
+        larger = _search(search.model, pool, search.load, search.engine, search.optimizer, search.dtype)
+        if larger.fits.any():
+            return DoesNotFitError(message, where="--cluster", hint=f"It fits {chip.name}:{count * times}.")
+        times *= 2
+    other = next((name for name in OPTIMIZERS if name != search.optimizer), "")
+    return DoesNotFitError(message, where="--cluster", hint=f"More chips do not help; try --optimizer {other}.")
+
+
+def _positive(value: int, flag: str) -> int:
+    number = whole(value, flag)
+    if number < 1:
+        raise InputError(f"{number} is below 1", where=flag)
+    return number

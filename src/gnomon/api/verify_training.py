@@ -1,0 +1,131 @@
+"""A training plan run for real on the built-in runner: step time and peak memory beside their prediction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from gnomon.api.results import Verified
+from gnomon.api.simulate_training import report
+from gnomon.errors import InputError
+from gnomon.load.fields import Fields
+from gnomon.load.files import read_json
+from gnomon.load.fleet import parse_pool
+from gnomon.load.plan import plan_from_dict, plan_to_dict
+from gnomon.paths import write_text
+from gnomon.spec import EngineChoice, Plan
+
+SCHEMA = "gnomon.measured.train/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredTraining:
+    """What ran, with which versions, and what it took: seconds of each step, bytes of each rank."""
+
+    plan: Plan
+    date: str
+    versions: Mapping[str, str]
+    device: str
+    step_s: tuple[float, ...]
+    peak_memory_bytes: tuple[float, ...]
+    sm_clock_mhz: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "date": self.date,
+            "versions": dict(self.versions),
+            "device": self.device,
+            "plan": plan_to_dict(self.plan),
+            "step_s": [round(seconds, 6) for seconds in self.step_s],
+            "peak_memory_bytes": list(self.peak_memory_bytes),
+            "sm_clock_mhz": dict(self.sm_clock_mhz),
+        }
+
+
+def is_training_file(path: Path) -> bool:
+    return read_json(path).get("schema") == SCHEMA
+
+
+def read_training(path: Path) -> MeasuredTraining:
+    """The file that `to_dict` wrote."""
+    fields = Fields(read_json(path), str(path))
+    if fields.text("schema") != SCHEMA:
+        raise InputError("is no measured training step", where=str(path))
+    times, peaks = fields.list("step_s"), fields.list("peak_memory_bytes")
+    for name, values in (("step_s", times), ("peak_memory_bytes", peaks)):
+        if not values or not all(isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0 for v in values):
+            raise InputError("is not a list of positive numbers", where=f"{path}, {name}")
+    return MeasuredTraining(
+        plan=plan_from_dict(fields.inner("plan").items(), f"{path}, plan"),
+        date=fields.text("date"),
+        versions={str(k): str(v) for k, v in fields.inner("versions").items().items()},
+        device=fields.text("device", ""),
+        step_s=tuple(float(value) for value in times),
+        peak_memory_bytes=tuple(float(value) for value in peaks),
+        sm_clock_mhz=fields.inner("sm_clock_mhz").items() if fields.has("sm_clock_mhz") else {},
+    )
+
+
+def verify_training(plan: Plan, out: Path | None, tell: Callable[[str], None]) -> Verified:
+    """Run the plan's steps on this machine and compare. `out` keeps what was measured."""
+    measured = measure(plan, tell)
+    if out is not None:
+        write_text(out, json.dumps(measured.to_dict(), indent=1) + "\n")
+    return compare(measured)
+
+
+def measure(plan: Plan, tell: Callable[[str], None]) -> MeasuredTraining:
+    from gnomon.engines.torch.runner import run
+
+    found = run(plan, tell=tell)
+    return MeasuredTraining(
+        plan=plan,
+        date=str(found["date"])[:10],
+        versions=found["versions"],
+        device=found["device"],
+        step_s=tuple(found["step_s"]),
+        peak_memory_bytes=tuple(found["peak_memory_bytes"]),
+        sm_clock_mhz=found["sm_clock_mhz"],
+    )
+
+
+def compare(measured: MeasuredTraining) -> Verified:
+    """Today's prediction beside a measurement, new or old."""
+    plan = measured.plan
+    answer = report(
+        replace(plan, engine=EngineChoice(name="torch", settings=plan.engine.settings)),
+        parse_pool(f"{plan.chip}:{plan.strategy.ranks}"),
+    )
+    seconds = answer.step_time_s
+    peak = answer.peak_memory_bytes.value
+    return Verified(
+        title=f"{answer.title}, measured {measured.date} beside predicted",
+        parts=(
+            _part("step", "step time", median(measured.step_s), seconds.value, "s", (seconds.low, seconds.high)),
+            _part("memory", "peak memory", max(measured.peak_memory_bytes), peak, "bytes", None),
+        ),
+        conditions={"date": measured.date, **measured.versions},
+        measured={"steps": len(measured.step_s), "sm_clock_mhz": measured.sm_clock_mhz},
+    )
+
+
+def _part(
+    part: str, what: str, measured: float, predicted: float, unit: str, band: tuple[float, float] | None
+) -> dict[str, Any]:
+    low, high = band or (None, None)
+    return {
+        "part": part,
+        "rate_per_s": None,
+        "what": what,
+        "measured": measured,
+        "predicted": predicted,
+        "low": low,
+        "high": high,
+        "error": predicted / measured - 1,
+        "unit": unit,
+    }

@@ -1,0 +1,126 @@
+"""Many pipelines at once, as columns: what a search asks about before it runs any timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.errors import InputError
+from gnomon.sim.training import schedule as find_schedule
+from gnomon.sim.training.base import Ints
+from gnomon.spec.training import SCHEDULES
+from gnomon.spec.workload import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pipelines:
+    """Pipelines whose chunks are equal but for the first and the last. A field is an array, or one number for all."""
+
+    schedule: Ints | int
+    """Its place in `gnomon.spec.training.SCHEDULES`."""
+    pp: Ints | int
+    vp: Ints | int
+    micros: Ints | int
+    forward_s: Floats | float
+    """One chunk that is neither the first nor the last."""
+    backward_s: Floats | float
+    first_forward_s: Floats | float = 0.0
+    """What the first chunk of the network takes beyond that; embeddings, say."""
+    first_backward_s: Floats | float = 0.0
+    last_forward_s: Floats | float = 0.0
+    """What the last takes beyond it; head and loss, say."""
+    last_backward_s: Floats | float = 0.0
+    forward_send_s: Floats | float = 0.0
+    """As in `StepTimes`."""
+    backward_send_s: Floats | float = 0.0
+    blocking: NDArray[np.bool_] | bool = False
+
+    def columns(self) -> dict[str, NDArray[np.generic]]:
+        """The fields by name, all in one shape. Raises InputError for what no pipeline can be."""
+        names = [field.name for field in fields(self)]
+        arrays = np.broadcast_arrays(*(np.asarray(getattr(self, name)) for name in names))
+        columns = dict(zip(names, arrays, strict=True))
+        _check_sizes(*(columns[name].ravel() for name in ("schedule", "pp", "vp", "micros")))
+        for name in names:
+            if name.endswith("_s") and not (columns[name].size == 0 or 0 <= np.min(columns[name]) < np.inf):
+                raise InputError(f"{np.min(columns[name])} is not possible", where=name, hint="It is 0 or more.")
+        return columns
+
+
+def _check_sizes(schedule: Ints, pp: Ints, vp: Ints, micros: Ints) -> None:
+    known = (schedule >= 0) & (schedule < len(SCHEDULES))
+    if not known.all():
+        code = schedule[int(np.argmin(known))]
+        raise InputError(f"there is no schedule {code}", where="schedule", hint=f"0 to {len(SCHEDULES) - 1} are known.")
+    several = schedule == SCHEDULES.index("interleaved")
+    possible = np.minimum(np.minimum(pp, vp), micros) >= 1
+    possible &= np.where(several, (pp > 1) & (vp > 1) & (micros % np.maximum(pp, 1) == 0), vp == 1)
+    if not possible.all():
+        row = int(np.argmin(possible))
+        find_schedule(SCHEDULES[schedule[row]]).check(int(pp[row]), int(vp[row]), int(micros[row]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Terms:
+    """Sizes and seconds of some pipelines, with blocking sends made part of the tasks they follow."""
+
+    p: Floats
+    v: Floats
+    m: Floats
+    f: Floats
+    b: Floats
+    first_f: Floats
+    """Seconds the first chunk takes beyond the others."""
+    first_b: Floats
+    """Below zero where the others send and it has nothing to send; `last_f` likewise."""
+    last_f: Floats
+    last_b: Floats
+    send_f: Floats
+    send_b: Floats
+
+    @classmethod
+    def of(cls, columns: dict[str, NDArray[np.generic]], rows: Ints) -> Terms:
+        taken = {name: column[rows].astype(float) for name, column in columns.items()}
+        sends, blocks = taken["pp"] > 1, taken["blocking"] > 0
+        held_f, held_b = (taken[name] * (sends & blocks) for name in ("forward_send_s", "backward_send_s"))
+        return cls(
+            p=taken["pp"],
+            v=taken["vp"],
+            m=taken["micros"],
+            f=taken["forward_s"] + held_f,
+            b=taken["backward_s"] + held_b,
+            first_f=taken["first_forward_s"],
+            first_b=taken["first_backward_s"] - held_b,
+            last_f=taken["last_forward_s"] - held_f,
+            last_b=taken["last_backward_s"],
+            send_f=taken["forward_send_s"] * (sends & ~blocks),
+            send_b=taken["backward_send_s"] * (sends & ~blocks),
+        )
+
+    @property
+    def first(self) -> Floats:
+        return self.first_f + self.first_b
+
+    @property
+    def last(self) -> Floats:
+        return self.last_f + self.last_b
+
+    @property
+    def sends(self) -> Floats:
+        return self.send_f + self.send_b
+
+    def turned(self) -> Terms:
+        """The step run from its end: backwards become forwards, and every path is one again."""
+        return replace(
+            self,
+            f=self.b,
+            b=self.f,
+            first_f=self.first_b,
+            first_b=self.first_f,
+            last_f=self.last_b,
+            last_b=self.last_f,
+            send_f=self.send_b,
+            send_b=self.send_f,
+        )

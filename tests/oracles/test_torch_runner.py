@@ -1,0 +1,204 @@
+"""The built-in training runner beside itself: however a plan cuts the work up, the same is learnt."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.oracles.torch_ranks import GPT, LLAMA, LOAD, MODELS, Case, cases
+
+from gnomon.errors import GnomonError, InputError
+from gnomon.load import write_plan
+from gnomon.sim.training import schedule
+from gnomon.spec import EngineChoice, MoeFfn, Plan, Recipe, Strategy, TrainingLoad
+
+pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
+import torch
+
+pytestmark = pytest.mark.oracle
+
+ROOT = Path(__file__).parents[2]
+CASES = cases()
+EXACT = {"losses": 2e-6, "grad_norms": 1e-4}
+"""Seen: 3e-7 and 4e-5. A sum of squares in one long fp32 buffer is off by more than the gradients are."""
+COARSE = {"losses": 3e-4, "grad_norms": 3e-3}
+"""bf16 work; seen: 3e-5 and 6e-4."""
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """All plans, by four processes that are started once."""
+    out = tmp_path_factory.mktemp("ranks") / "out.json"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    done = subprocess.run(
+        [*launcher, "-m", "tests.oracles.torch_ranks", str(out)],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def reference(case: Case) -> str:
+    tail = {"fp32": "", "bf16": ", bf16"}[case.dtype]
+    return f"{case.model} alone" + (", adamw-bf16" if case.recipe.optimizer == "adamw-bf16" else tail)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_there_is_something_to_learn(measured: dict[str, Any], model: str) -> None:
+    losses = measured[f"{model} alone"]["losses"]
+    assert losses[0] == pytest.approx(np.log(MODELS[model].vocab), abs=0.1)
+    assert losses[-1] < losses[0] - 0.2
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_plan_learns_the_same(measured: dict[str, Any], name: str) -> None:
+    expected = measured[reference(CASES[name])]
+    for key, tolerance in (EXACT if CASES[name].dtype == "fp32" else COARSE).items():
+        np.testing.assert_allclose(measured[name][key], expected[key], rtol=tolerance, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["llama alone, bf16", "llama alone, adamw-bf16"])
+def test_bf16_learns_about_what_fp32_does(measured: dict[str, Any], name: str) -> None:
+    exact = measured["llama alone"]["losses"]
+    assert measured[name]["losses"] != exact
+    np.testing.assert_allclose(measured[name]["losses"], exact, rtol=1e-3)
+
+
+def test_a_process_alone_shares_out_with_itself(measured: dict[str, Any]) -> None:
+    from gnomon.engines.torch.train import train
+
+    found = train(LLAMA, Strategy(), Recipe(micro_batch=2, zero=3), LOAD, "fp32", steps=3, seed=7, device="cpu")
+    np.testing.assert_allclose(found["losses"], measured["llama alone"]["losses"][:3], rtol=EXACT["losses"])
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.strategy.ranks > 1])
+def test_ranks_run_the_tasks_of_the_schedule(measured: dict[str, Any], name: str) -> None:
+    strategy, recipe = CASES[name].strategy, CASES[name].recipe
+    micros = LOAD.global_batch // (strategy.dp * recipe.micro_batch)
+    orders = schedule(recipe.schedule).tasks(strategy.pp, strategy.vp, micros)
+    for rank, actions in enumerate(measured[name]["actions"]):
+        stage = rank // (strategy.dp * strategy.tp)
+        assert [tuple(action) for action in actions] == [tuple(task) for task in orders[stage]]
+
+
+MOE = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], ffn=MoeFfn(experts=4, topk=2, inner=64)),))
+WINDOWED = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], mixer=replace(LLAMA.blocks[0].mixer, window=16)),))
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "layers": ({"strategy": Strategy(pp=3)}, r"4 layers .* Use 2 or 4"),
+    "parts": ({"strategy": Strategy(pp=4, vp=2), "recipe": Recipe(schedule="interleaved")}, r"4 layers .* 8 equal"),
+    "heads": ({"strategy": Strategy(tp=8)}, r"4 key-value heads .* Use 4"),
+    "batch": ({"strategy": Strategy(dp=3)}, r"load.global_batch: 16 .* Use 15 or 18"),
+    "experts": ({"model": MOE}, r"mixtures of experts.*dense"),
+    "tied pipeline": ({"model": MODELS["tied"], "strategy": Strategy(pp=2)}, r"strategy.pp: .* Use 1"),
+    "positions": ({"model": GPT, "load": TrainingLoad(seq=128, global_batch=16)}, r"64 positions.* at most 64"),
+    "window": ({"model": WINDOWED}, r"looks back 16 tokens.* at most 16"),
+    "context parallel": ({"strategy": Strategy(cp=2)}, r"strategy.cp: .*no context parallelism.* Use 1"),
+    "half-filled 1f1b": ({"strategy": Strategy(pp=4), "recipe": Recipe(micro_batch=8)}, r"global_batch of 32 or more"),
+    "vp without interleaving": ({"strategy": Strategy(pp=2, vp=2)}, r"strategy.vp: .*schedule to interleaved"),
+    "interleaving without vp": (
+        {"strategy": Strategy(pp=2), "recipe": Recipe(schedule="interleaved")},
+        r"Use 2 or more",
+    ),
+    "odd interleaving": (
+        {"strategy": Strategy(pp=2, vp=2), "recipe": Recipe(micro_batch=16, schedule="interleaved")},
+        r"multiple of 32",
+    ),
+    "fp16": ({"dtype": "fp16"}, r"unknown dtype 'fp16'.*bf16"),
+    "optimizer": ({"recipe": Recipe(optimizer="adamw-bf16")}, r"adamw-bf16 does not go with fp32"),
+    "nobody else": ({"strategy": Strategy(dp=2)}, r"takes 2 processes, not 1.*torchrun --nproc-per-node 2"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_run_is_refused(name: str) -> None:
+    from gnomon.engines.torch.train import train
+
+    given, message = REFUSED[name]
+    asked: dict[str, Any] = {"model": LLAMA, "strategy": Strategy(), "recipe": Recipe(), "load": LOAD, "dtype": "fp32"}
+    with pytest.raises(InputError, match=message):
+        train(**asked | given, steps=1, device="cpu")
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "vocab_size": 256,
+        "max_position_embeddings": 64,
+    }
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    return Plan(
+        model=str(file),
+        chip="H200-SXM-141GB",
+        replicas=1,
+        strategy=Strategy(pp=2),
+        dtype="bf16",
+        engine=EngineChoice(name="torch", settings={"micro_batch": 2, "recompute": "selective"}),
+        load=TrainingLoad(seq=16, global_batch=8),
+    )
+
+
+def test_a_plan_is_run_by_processes_of_its_own(plan: Plan) -> None:
+    from gnomon.engines.torch.runner import run
+
+    said: list[str] = []
+    found = run(plan, steps=2, warmup=1, tell=said.append, device="cpu")
+    assert len(found["step_s"]) == len(found["losses"]) == 2 and min(found["step_s"]) > 0
+    assert found["tokens_per_step"] == 128 and len(found["actions"]) == 2
+    assert found["peak_memory_bytes"] == [None, None] and found["versions"]["torch"] == torch.__version__
+    assert said[0] == "starting 2 processes" and said[1].startswith("warm-up 1 of 1: ")
+    assert said[-1].startswith("step 2 of 2: ")
+
+
+def test_the_runner_says_what_is_missing(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gnomon.engines.torch.runner import run
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(InputError, match=r"takes 2 GPUs and this machine has 1\. .*cpu"):
+        run(plan)
+    with pytest.raises(InputError, match=r"steps: 0 is less than 1"):
+        run(plan, steps=0, device="cpu")
+    monkeypatch.setattr("gnomon.engines.torch.runner.WORKER", "gnomon.engines.torch.nobody")
+    with pytest.raises(GnomonError, match=r"ended with code 1: .*No module named gnomon.engines.torch.nobody"):
+        run(replace(plan, strategy=Strategy()), device="cpu")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(GnomonError, match=r"pip install 'gnomon\[torch\]'"):
+        run(plan, device="cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has the GPU that is to be missing")
+def test_a_rank_that_fails_says_so_on_one_line(plan: Plan, tmp_path: Path) -> None:
+    write_plan(replace(plan, strategy=Strategy()), tmp_path / "plan.yaml")
+    words = [sys.executable, "-m", "gnomon.engines.torch.worker", str(tmp_path / "plan.yaml")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: --device: PyTorch finds no GPU here. Use --device cpu.\n"
+
+
+def test_the_first_cause_is_told() -> None:
+    from gnomon.engines.torch.worker import described
+
+    outer = RuntimeError("stage 3 failed to run forward:\n lots of shapes")
+    outer.__cause__ = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+    assert described(outer, 3).startswith("rank 3 ran out of memory.")
+    assert "Tried to allocate 2.00 GiB" in described(outer, 3) and "\n" not in described(outer, 3)
+    assert described(ValueError("odd\nshape"), 1) == "rank 1 failed: ValueError: odd"
