@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.api.deploy import whole
-from gnomon.api.results import TrainingPlanReport
+from gnomon.api.results import TrainingPlanReport, TrainingReport
 from gnomon.api.simulate_training import report_step, step_of, training_plan
 from gnomon.api.train_space import space
 from gnomon.api.training import in_flight, machine_for, step_bound_s, step_timeline, usable_bytes
@@ -142,7 +142,7 @@ def _report(model: str, search: Search, found: Quickest, seconds: float) -> Trai
     )
 
 
-def _step(model: str, search: Search, row: int):  # type: ignore[no-untyped-def]
+def _step(model: str, search: Search, row: int) -> TrainingReport:
     recipe, strategy = search.grid.recipe(row, search.optimizer), search.grid.strategy(row)
     label = f"{search.engine.name}@{search.engine.version}"
     plan = training_plan(model, search.pool, strategy, recipe, search.load, search.dtype, label)

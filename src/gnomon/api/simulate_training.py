@@ -147,7 +147,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
     )
 
 
-def _strategy(pool: Pool, degrees: dict[str, int], dp: int | None) -> Strategy:
+def _strategy(pool: Pool, degrees: dict[str, Any], dp: int | None) -> Strategy:
     taken = degrees["tp"] * degrees["pp"] * degrees["cp"]
     left, rest = divmod(pool.count, taken)
     if dp is None:

@@ -80,10 +80,8 @@ def step_bound_s(found: Figures, traits: Traits) -> Floats:
     )
     alone = found.last_reduce_s * (grid.pp * grid.vp == 1)
     first = found.reduce_s + found.first_reduce_s + alone
-    if traits.overlap_reduce:
-        after = first / np.maximum(found.layers, 1)
-    else:
-        after = first + (grid.vp - 1) * found.reduce_s
+    hidden = traits.overlap_reduce
+    after = first / np.maximum(found.layers, 1) if hidden else first + (grid.vp - 1) * found.reduce_s
     return np.asarray(pipeline_bound_s(pipelines) + after + found.optimizer_s + found.gather_s)
 
 

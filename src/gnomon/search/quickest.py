@@ -27,17 +27,17 @@ class Quickest:
 def quickest(
     bounds: Floats, evaluate: Callable[[int], float], progress: Callable[[int], None] | None = None
 ) -> Quickest:
-    """Evaluate plans, the most hopeful first, until no bound left is below the best value. Of equal ones the first
-    in order of bound, then of place, wins."""
+    """Evaluate plans, the most hopeful first, until no bound left is below the second best value, so that the best
+    two are certain. Of equal ones the first in order of bound, then of place, wins."""
     order = np.argsort(bounds, kind="stable")
     found: list[tuple[float, int]] = []
-    best = np.inf
+    best = second = np.inf
     for count, place in enumerate(order.tolist()):
-        if bounds[place] >= best:
+        if bounds[place] >= second or not np.isfinite(bounds[place]):
             break
         value = evaluate(place)
         found.append((value, count))
-        best = min(best, value)
+        best, second = sorted((best, second, value))[:2]
         if progress:
             progress(count + 1)
     ranked = sorted(found)

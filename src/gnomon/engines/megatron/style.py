@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from gnomon.engines.training.traits import Optimizer, Update
 from gnomon.graph.style import Stream, Style
 
-_COMMON = {
+_COMMON: dict[str, Any] = {
     "norm": Stream(1, 1, 4, 1, 1, 2),
     "rope": Stream(1, 1, 1, 1),
     "gated": Stream(2, 1, 3, 2),

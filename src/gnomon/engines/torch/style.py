@@ -14,8 +14,11 @@ def style(model: Model) -> Style:
     """The kernels of `gnomon.engines.torch.model`: nothing is fused, so that each can be listed."""
     pace = paces()
 
-    def stream(name: str, *traffic: float, kernels: tuple[int, int] = (1, 1)) -> Stream:
-        return Stream(*traffic, *kernels, pace[name], pace.get(f"{name}.backward", pace[name]))
+    def stream(
+        name: str, reads: float, writes: float, back_reads: float, back_writes: float, kernels: tuple[int, int] = (1, 1)
+    ) -> Stream:
+        paces = pace[name], pace.get(f"{name}.backward", pace[name])
+        return Stream(reads, writes, back_reads, back_writes, *kernels, *paces)
 
     return Style(
         norm=stream("layer_norm" if model.norm_bias else "rms_norm", 1, 1, 4, 1, kernels=(1, 2)),

@@ -77,8 +77,8 @@ def figures(
     """All rows of a grid. `factor` gives each row its own draw of an operator's error."""
     priced = _priced(model, load, grid, machine, traits, dtype, factor)
     states = traits.optimizers[optimizer]
-    micros = load.global_batch // (grid.dp * grid.micro_batch)
-    chunk = model.layers // (grid.pp * grid.vp)
+    micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
+    chunk: Ints = model.layers // (grid.pp * grid.vp)
     wire = _Wire(model, load, grid, machine, traits, states, dtype, priced, factor)
     forward, backward = wire.passes(chunk)
     layer, first, last = (priced[part] for part in ("layer", "embedding", "head"))
@@ -146,7 +146,7 @@ def _priced(
         for part, unit in made.items():
             for name, column in columns[part].items():
                 column[rows] = np.broadcast_to(getattr(unit, name), sizes.shape)[place.ravel()[rows]]
-    return {part: Unit(**column) for part, column in columns.items()}  # type: ignore[arg-type]
+    return {part: Unit(**column) for part, column in columns.items()}
 
 
 class _Wire:
@@ -206,7 +206,8 @@ class _Wire:
         payload = self._wire_bytes * parameters
         summed = self._collective("all_reduce", payload)
         scattered = self._collective("reduce_scatter", payload)
-        return np.select([self.grid.zero == 0, self.grid.zero == 1], [summed, scattered], 0.0)
+        found: Floats = np.select([self.grid.zero == 0, self.grid.zero == 1], [summed, scattered], 0.0)
+        return found
 
     def gather(self, parameters: Floats) -> Floats:
         """New weights, where each rank has updated a part of them."""

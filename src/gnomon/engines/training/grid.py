@@ -48,7 +48,8 @@ class Grid:
         return Grid(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def strategy(self, row: int) -> Strategy:
-        return Strategy(**{name: int(getattr(self, name)[row]) for name in ("tp", "pp", "vp", "dp")})
+        tp, pp, vp, dp = (int(column[row]) for column in (self.tp, self.pp, self.vp, self.dp))
+        return Strategy(tp=tp, pp=pp, vp=vp, dp=dp)
 
     def recipe(self, row: int, optimizer: str) -> Recipe:
         return Recipe(

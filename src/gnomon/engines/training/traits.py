@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gnomon.graph.style import Style
 
@@ -50,8 +50,8 @@ class Traits:
     blocking_sends: bool = False
     split_sends: bool = True
     """Tensor-parallel ranks that hold the same activations send a part each."""
-    launch_s: float = 0.0
-    """Host seconds to launch a kernel: a pass cannot be quicker than its launches."""
+    launch_s: Mapping[str, float] = field(default_factory=dict)
+    """Host seconds to launch a kernel, by recomputation: a pass cannot be quicker than its launches."""
     step_s: float = 0.0
     """Host seconds of a step beside its kernels."""
     runtime_bytes: float = 0.0

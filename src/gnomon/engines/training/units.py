@@ -39,20 +39,11 @@ class Unit:
     """Of the FLOPs, those that are run again."""
     energy_j: Floats
     """Without the board's constant part."""
-    parameters: float
+    parameters: Floats
     kept_bytes: Floats
     forward_peak_bytes: Floats
     backward_peak_bytes: Floats
     """Beyond what stays of the piece: operands, gradients and what is recomputed, while it runs backward."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cutting:
-    """A way to cut the network's layers."""
-
-    tp: int
-    sequence_parallel: bool
-    recompute: str
 
 
 def tapes_of(model: Model, seq: int, dtype: str, tp: int, sequence_parallel: bool, traits: Traits) -> dict[str, Tape]:
@@ -100,7 +91,7 @@ def _stretch(machine: Machine, forward: Pass, backward: Pass) -> Floats:
         machine.chip,
         compute_s=forward.compute_s + backward.compute_s,
         compute_j=_compute_j(machine, forward) + _compute_j(machine, backward),
-        other_s=sum(p.stream_s + p.exposed_s for p in (forward, backward)),
+        other_s=forward.stream_s + forward.exposed_s + backward.stream_s + backward.exposed_s,
         other_j=power["j_per_byte"] * (forward.stream_bytes + backward.stream_bytes),
     )
 
@@ -117,20 +108,20 @@ def _unit(
     tape: Tape, mode: str, passes: tuple[Pass, Pass], stretch: Floats, machine: Machine, batch: Batch, traits: Traits
 ) -> Unit:
     forward, backward = passes
-    power = machine.profile.power
+    power, launch_s = machine.profile.power, traits.launch_s.get(mode, 0.0)
     again = sum((op.count * op.flops(batch) for node in tape.rerun(mode) for op in node.forward), np.zeros(1))
-    cooled = sum(_compute_j(machine, p) / stretch**2 + power["j_per_byte"] * p.stream_bytes for p in passes)
+    cooled = [_compute_j(machine, p) / stretch**2 + power["j_per_byte"] * p.stream_bytes for p in passes]
     tokens = batch.tokens
     kept = tape.kept_bytes(mode)
     return Unit(
-        forward_s=np.maximum(forward.seconds(stretch), forward.kernels * traits.launch_s),
-        backward_s=np.maximum(backward.seconds(stretch), backward.kernels * traits.launch_s),
+        forward_s=np.maximum(forward.seconds(stretch), forward.kernels * launch_s),
+        backward_s=np.maximum(backward.seconds(stretch), backward.kernels * launch_s),
         forward_exposed_s=forward.exposed_s,
         backward_exposed_s=backward.exposed_s,
         flops=forward.flops + backward.flops,
         again_flops=np.asarray(again),
-        energy_j=np.asarray(cooled),
-        parameters=tape.parameters,
+        energy_j=cooled[0] + cooled[1],
+        parameters=np.array([tape.parameters]),
         kept_bytes=kept * tokens,
         forward_peak_bytes=(_most(liveness.forward(tape, mode)) - kept) * tokens,
         backward_peak_bytes=(_most(liveness.backward(tape, mode)) - kept) * tokens,
