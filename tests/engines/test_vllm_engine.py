@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gnomon.api.deploy import deploy
-from gnomon.engines import NAMES, Deployment, Engine, engine
+from gnomon.engines import SERVING, Deployment, Engine, engine
 from gnomon.engines.vllm.engine import VERSIONS
 from gnomon.engines.vllm.options import captured_sizes
 from gnomon.errors import InputError, UnknownNameError
@@ -31,7 +31,7 @@ def deployed(
     return deploy(load_model(name), pool, strategy=chosen, kv_dtype=kv_dtype, settings=given)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SERVING)
 def test_every_engine_answers_to_its_name(name: str) -> None:
     found = engine(name)
     assert found.name == name

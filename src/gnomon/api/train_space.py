@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
 from gnomon.engines import TrainingEngine
-from gnomon.engines.training import Grid
+from gnomon.engines.training import Grid, Traits
 from gnomon.errors import GnomonError, InputError
 from gnomon.graph.lower import obstacle
 from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
@@ -21,7 +22,8 @@ GPIPE, ONE, INTERLEAVED = (SCHEDULES.index(name) for name in ("gpipe", "1f1b", "
 def space(model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str) -> Grid:
     """All plans that divide: heads over TP, layers over PP x VP, sequences over DP x micro-batch."""
     _check_engine(model, load, engine, optimizer, dtype)
-    parts = [np.array(list(block), np.int64) for block in _blocks(model, pool, load, engine)]
+    blocks = _blocks(model, pool, load, engine, Recipe(optimizer=optimizer), dtype)
+    parts = [np.array(list(block), np.int64) for block in blocks]
     if not parts:
         raise InputError(f"{model.name} cannot be cut for {pool.count} x {pool.chip.name}", where="--cluster")
     columns = np.concatenate(parts).T
@@ -30,47 +32,52 @@ def space(model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, 
 
 def _check_engine(model: Model, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str) -> None:
     """What the engine refuses even of the plainest plan it refuses of all."""
-    plain = TrainingLoad(seq=load.seq, global_batch=load.global_batch)
     try:
-        engine.check(model, Strategy(), Recipe(optimizer=optimizer), plain, dtype)
+        engine.check(model, Strategy(), Recipe(optimizer=optimizer), load, dtype)
     except GnomonError as error:
         error.where = error.where.replace("load.", "--")
         raise
 
 
 def _blocks(
-    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine
+    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, recipe: Recipe, dtype: str
 ) -> Iterator[Iterator[tuple[int, ...]]]:
     """Plans of each way to share the chips out."""
-    zero_levels = engine.traits(model).zero
+    traits = engine.traits(model)
     heads = max(block.mixer.heads for block in model.blocks)
     for tp in range(1, min(heads, pool.count) + 1):
         if obstacle(model, tp) or min(block.mixer.kv_heads for block in model.blocks) % tp:
             continue
         cuts = (0, 1) if tp > 1 and load.seq % tp == 0 else (0,)
-        for pp in divisors(model.layers):
-            if tp * pp > pool.count or (pp > 1 and not _pipelines(engine, model)):
-                continue
-            for dp in divisors(load.global_batch):
-                if tp * pp * dp <= pool.count:
-                    levels = zero_levels if dp > 1 else (0,)
-                    yield _choices(model, load, (tp, pp, dp), cuts, levels)
+        for pp, dp in product(divisors(model.layers), divisors(load.global_batch)):
+            strategy = Strategy(tp=tp, pp=pp, dp=dp)
+            if strategy.ranks <= pool.count and _runs(engine, model, strategy, recipe, load, dtype):
+                yield _choices(model, load, strategy, cuts, traits)
 
 
-def _pipelines(engine: TrainingEngine, model: Model) -> bool:
-    return not (engine.name == "torch" and model.tied_embeddings)
+def _runs(
+    engine: TrainingEngine, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str
+) -> bool:
+    plain = replace(recipe, schedule="gpipe", sequence_parallel=False)
+    try:
+        engine.check(model, strategy, plain, load, dtype)
+    except GnomonError:
+        return False
+    return True
 
 
 def _choices(
-    model: Model, load: TrainingLoad, degrees: tuple[int, int, int], cuts: tuple[int, ...], levels: tuple[int, ...]
+    model: Model, load: TrainingLoad, strategy: Strategy, cuts: tuple[int, ...], traits: Traits
 ) -> Iterator[tuple[int, ...]]:
-    tp, pp, dp = degrees
-    each = load.global_batch // dp
+    tp, pp, dp = strategy.tp, strategy.pp, strategy.dp
+    each, levels = load.global_batch // dp, traits.zero if dp > 1 else (0,)
     pipes = list(_pipes(model.layers // pp, pp))
     for micro_batch in divisors(each):
         micros = each // micro_batch
         for vp, schedule in pipes:
-            if schedule == INTERLEAVED and micros % pp:
+            if (schedule == INTERLEAVED and micros % pp) or (
+                schedule == ONE and traits.fills_pipelines and micros < pp
+            ):
                 continue
             for zero, recompute, cut in product(levels, range(len(RECOMPUTE)), cuts):
                 yield tp, pp, vp, dp, micro_batch, zero, recompute, schedule, cut

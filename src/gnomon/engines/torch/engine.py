@@ -37,6 +37,7 @@ class Torch:
             style=style(model),
             optimizers=optimizers(),
             split_sends=False,
+            fills_pipelines=True,
             launch_s=LAUNCH_S,
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,

@@ -50,6 +50,7 @@ def optimizers() -> Mapping[str, Optimizer]:
             weight_bytes=2.0,
             gradient_bytes=4.0,
             state_bytes=12.0,
+            sharded_weight_bytes=0.0,
             updates=(
                 update("norm", 4, 0, "norm.float32"),
                 update("scale", 4, 4, "scale.float32"),
@@ -63,6 +64,7 @@ def optimizers() -> Mapping[str, Optimizer]:
             weight_bytes=2.0,
             gradient_bytes=2.0,
             state_bytes=4.0,
+            sharded_weight_bytes=2.0,
             updates=(
                 update("norm", 2, 0, "norm.bfloat16"),
                 update("scale", 2, 2, "scale.bfloat16"),

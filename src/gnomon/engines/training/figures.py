@@ -212,7 +212,7 @@ class _Wire:
     def gather(self, parameters: Floats) -> Floats:
         """New weights, where each rank has updated a part of them."""
         kept = (self.grid.zero == 1) | (self.grid.zero == 2)
-        return self._gather(parameters) * kept * (not self.traits.overlap_gather)
+        return np.where(kept & (not self.traits.overlap_gather), self._gather(parameters), 0.0)
 
     def _gather(self, parameters: Floats) -> Floats:
         return self._collective("all_gather", self.states.weight_bytes * parameters)

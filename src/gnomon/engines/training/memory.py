@@ -44,7 +44,12 @@ def rank_memory(found: Figures, states: Optimizer, rank: Ints | int, in_flight: 
     last = np.equal(rank, grid.pp - 1)
     ends = np.equal(rank, 0) * found.first_parameters + last * found.last_parameters
     gathered = GATHERED_LAYERS * found.parameters + ends
-    weights = states.weight_bytes * np.where(grid.zero == 3, parameters / grid.dp + gathered, parameters)
+    at_rest = states.sharded_weight_bytes * parameters / grid.dp
+    weights = np.select(
+        [grid.zero == 3, grid.zero == 2],
+        [at_rest + states.weight_bytes * gathered, at_rest + states.weight_bytes * parameters],
+        states.weight_bytes * parameters,
+    )
     one = states.gradient_bytes * np.maximum(found.parameters, ends)
     gradients = states.gradient_bytes * np.where(grid.zero >= 2, parameters / grid.dp, parameters)
     return RankMemory(

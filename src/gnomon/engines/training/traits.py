@@ -25,6 +25,8 @@ class Optimizer:
     weight_bytes: float
     gradient_bytes: float
     state_bytes: float
+    sharded_weight_bytes: float
+    """Of weights at rest where ranks share them out: none where the optimizer's own are the weights."""
     updates: tuple[Update, ...]
     """Of the parameters whose states a rank holds."""
     accumulate: Update
@@ -59,5 +61,5 @@ class Traits:
     spare: float = 0.0
     """Share of the chip's memory that fragments and cannot be counted on."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
-    gathers_each_pass: bool = True
-    """With ZeRO 3, weights are gathered for every micro-batch, forward and backward."""
+    fills_pipelines: bool = False
+    """1F1B needs a micro-batch a stage."""
