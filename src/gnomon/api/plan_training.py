@@ -27,8 +27,8 @@ from gnomon.spec import Model, Pool, TrainingLoad
 from gnomon.spec.workload import Floats
 from gnomon.units import format_bytes
 
-MOST_TIMES_LARGER = 1024
-"""A model that does not fit is tried on so many times the chips, to say how many it needs."""
+LARGER = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""A model that does not fit is tried on so many times the nodes, to say how many it needs."""
 
 
 @dataclass(frozen=True)
@@ -181,15 +181,29 @@ def _nowhere(search: Search) -> DoesNotFitError:
         f"no plan of {search.model.name} fits {count:,} x {chip.name}: the smallest ({label(search.grid, row)}) needs "
         f"{format_bytes(float(search.peak_bytes[row]))} of {format_bytes(usable)} usable"
     )
-    times = 2
-    while times <= MOST_TIMES_LARGER:
-        pool = replace(search.pool, count=count * times, per_node=min(count * times, chip.scaleup_size))
-        larger = _search(search.model, pool, search.load, search.engine, search.optimizer, search.dtype)
-        if larger.fits.any():
-            return DoesNotFitError(message, where="--cluster", hint=f"It fits {chip.name}:{count * times}.")
-        times *= 2
+    enough = _enough(search)
+    if enough:
+        return DoesNotFitError(message, where="--cluster", hint=f"It fits {chip.name}:{enough}.")
     other = next((name for name in OPTIMIZERS if name != search.optimizer), "")
     return DoesNotFitError(message, where="--cluster", hint=f"More chips do not help; try --optimizer {other}.")
+
+
+def _enough(search: Search) -> int:
+    """The least chips, in whole nodes, on which some plan fits; none where no number of them is enough. Plans may
+    leave chips idle, so what fits on few fits on more."""
+    node = search.pool.chip.scaleup_size
+
+    def fits(nodes: int) -> bool:
+        pool = replace(search.pool, count=nodes * node, per_node=node)
+        wider = _search(search.model, pool, search.load, search.engine, search.optimizer, search.dtype)
+        return bool(wider.fits.any())
+
+    low = search.pool.count // node
+    high = next((max(low, 1) * times for times in LARGER if fits(max(low, 1) * times)), 0)
+    while high and high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high * node
 
 
 def _positive(value: int, flag: str) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.energy import step_joules
+from gnomon.api.predict_training import predict_training
 from gnomon.api.results import OperatorTime, Prediction
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
@@ -19,7 +20,7 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.graph.ops import Attention, Op
 from gnomon.spec import Batch, Estimate, Model, Provenance, Strategy
 
-PHASES = ("decode", "prefill")
+PHASES = ("decode", "prefill", "train")
 MOST_STEPS = 100_000
 
 
@@ -33,24 +34,32 @@ def predict(
     context: int = 0,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-    engine: str = "vllm",
+    engine: str | None = None,
     tp: int | None = None,
     pp: int = 1,
     ep: int = 1,
     cp: int = 1,
-    dp: int = 1,
+    dp: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Prediction:
     """Seconds, memory, energy and dollars of one step of `batch` sequences.
 
-    `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache.
+    `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache. Phase `train` is a whole
+    training step; without an engine, prompts and decodes run on vLLM and training on the built-in runner.
     """
     batch, context = whole(batch, "--batch"), whole(context, "--context")
+    if phase == "train":
+        degrees = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
+        return predict_training(
+            model, on=on, batch=batch, tokens=tokens, context=context, dtype=dtype, engine=engine, degrees=degrees,
+            settings=settings,
+        )  # fmt: skip
+    dp = 1 if dp is None else dp
     work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
     given = tp is not None or (pp, ep, cp, dp) != (1, 1, 1, 1)
-    degrees = Strategy(tp=1 if tp is None else tp, pp=pp, ep=ep, cp=cp, dp=dp) if given else None
+    strategy = Strategy(tp=1 if tp is None else tp, pp=pp, ep=ep, cp=cp, dp=dp) if given else None
     chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, strategy=degrees, settings=settings
+        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", strategy=strategy, settings=settings
     )
     _check_size(chosen, deployment, batch, work, context)
     asked = {"phase": phase, "batch": batch, "tokens": work, "context": context}

@@ -13,10 +13,20 @@ def add(app: typer.Typer) -> None:
     app.command("predict")(predict)
 
 
+def _any_engine(text: str) -> str:
+    from gnomon.engines import SERVING, TRAINING
+    from gnomon.errors import unknown_name
+
+    name = str(text).partition("@")[0]
+    if name not in (*SERVING, *TRAINING):
+        raise unknown_name("engine", name, (*SERVING, *TRAINING), where="--engine")
+    return str(text)
+
+
 def predict(
     model: flags.Model,
     on: flags.On,
-    phase: Annotated[str, typer.Option("--phase", metavar="PHASE", help="prefill or decode.")] = "decode",
+    phase: Annotated[str, typer.Option("--phase", metavar="PHASE", help="prefill, decode or train.")] = "decode",
     batch: Annotated[
         int, typer.Option("--batch", parser=flags.whole("--batch"), metavar="B", help="Sequences in the step.")
     ] = 1,
@@ -32,12 +42,15 @@ def predict(
     ] = 0,
     dtype: flags.Dtype = None,
     kv_dtype: flags.KvDtype = None,
-    engine: flags.Engine = "vllm",
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", parser=_any_engine, metavar="NAME[@VERSION]", help="The engine that runs it."),
+    ] = None,
     tp: flags.Tp = None,
     pp: flags.Pp = 1,
     ep: flags.Ep = 1,
     cp: flags.Cp = 1,
-    dp: flags.Dp = 1,
+    dp: Annotated[int | None, flags.degree("--dp", "Data", " Above 1 for training only.")] = None,
     set_: flags.Set = None,
     as_json: flags.Json = False,
 ) -> None:

@@ -171,7 +171,7 @@ class _Lowering:
 
     def _enter(self, part: str, read: str) -> Generator[Node, None, str]:
         """Into the matrices: with sequence parallelism the ranks' tokens are gathered, else copied; the gradient is
-        scattered or summed. What is gathered is not kept: the backward pass gathers it again."""
+        scattered or summed."""
         if self.cut.tp == 1:
             return read
         if not self.cut.sequence_parallel:
@@ -180,7 +180,8 @@ class _Lowering:
             return read
         whole = f"{read}.whole"
         self.sizes[whole] = self.model.hidden * self.value
-        node = self._collective(f"{part}.enter", "all_gather", "reduce_scatter", (read,), (whole,), again="all_gather")
+        again = "" if self.style.keeps_gathered else "all_gather"
+        node = self._collective(f"{part}.enter", "all_gather", "reduce_scatter", (read,), (whole,), again=again)
         yield replace(node, beside=self._beside(part))
         return whole
 
@@ -218,7 +219,7 @@ class _Lowering:
         dtype, n = self.cut.dtype, sum(widths.values())
         self.sizes |= {written: size * self.value for written, size in widths.items()}
         back = self.style.gradient_dtype
-        kept = tuple(read.removesuffix(".whole") for read in reads)
+        kept = reads if self.style.keeps_gathered else tuple(read.removesuffix(".whole") for read in reads)
         return Node(
             name=name,
             forward=(Gemm(name=name, m=TOKENS, n=n, k=k, dtype=dtype),),

@@ -53,5 +53,7 @@ class Style:
     gradient_dtype: str = "bf16"
     stop_early: bool = False
     """Full recomputation ends with the last tensor that a gradient needs: the last product is not run again."""
+    keeps_gathered: bool = False
+    """With sequence parallelism, what a product read stays whole; else its part stays and is gathered again."""
     overlap_by_weight: bool = True
     """Collectives of the backward pass run beside the weight products."""

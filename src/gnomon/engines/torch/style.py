@@ -34,6 +34,7 @@ def style(model: Model) -> Style:
         joined=False,
         fused_activation=False,
         stop_early=True,
+        keeps_gathered=True,
         overlap_by_weight=False,
     )
 

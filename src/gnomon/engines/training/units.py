@@ -31,6 +31,8 @@ class Unit:
 
     forward_s: Floats
     backward_s: Floats
+    stretch: Floats
+    """What the clock under the power limit makes of arithmetic."""
     forward_exposed_s: Floats
     """Of that, collectives that nothing hides."""
     backward_exposed_s: Floats
@@ -116,6 +118,7 @@ def _unit(
     return Unit(
         forward_s=np.maximum(forward.seconds(stretch), forward.kernels * launch_s),
         backward_s=np.maximum(backward.seconds(stretch), backward.kernels * launch_s),
+        stretch=stretch,
         forward_exposed_s=forward.exposed_s,
         backward_exposed_s=backward.exposed_s,
         flops=forward.flops + backward.flops,

@@ -1,0 +1,176 @@
+"""One training step opened up, operator by operator, on the rank of a pipeline that works most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnomon.api.results import OperatorTime, Prediction, TrainingReport
+from gnomon.api.simulate_training import simulate_training
+from gnomon.api.training import TrainingStep
+from gnomon.cost import tapes
+from gnomon.cost.machine import COLLECTIVES, priced_dtype
+from gnomon.engines.training.units import tapes_of, units
+from gnomon.errors import InputError
+from gnomon.graph.ops import Attention, Gemm, Op
+from gnomon.graph.tape import Tape
+from gnomon.spec import Batch, Estimate, Model, Provenance
+
+ENGINE = "torch"
+
+
+def predict_training(
+    model: str | Path | Model,
+    *,
+    on: str,
+    batch: int,
+    tokens: int | None,
+    context: int,
+    dtype: str | None,
+    engine: str | None,
+    degrees: Mapping[str, int | None],
+    settings: Mapping[str, Any] | None,
+) -> Prediction:
+    """Seconds, memory, energy and dollars of one step of `batch` sequences of `tokens` tokens, optimizer included.
+
+    Settings are those of `gnomon simulate train`: recompute, zero, optimizer, micro_batch and so on.
+    """
+    if tokens is None:
+        raise InputError("training needs the tokens of a sequence", where="--tokens", hint="Give --tokens 2048.")
+    if context:
+        raise InputError("training has no tokens in a cache", where="--context", hint="Leave it out.")
+    if isinstance(model, Model):
+        raise InputError("a training step is predicted of a named model or a config.json", where="model")
+    given = dict(settings or {})
+    cuts: dict[str, Any] = {name: degree for name, degree in degrees.items() if degree is not None}
+    if "micro_batch" not in given and cuts.get("pp", 1) == 1:
+        given["micro_batch"] = _share(on, batch, cuts)
+    known = ("micro_batch", "zero", "schedule", "recompute", "optimizer", "sequence_parallel", "vp")
+    for name in given:
+        if name not in known:
+            raise InputError(f"unknown setting '{name}'", where="--set", hint=f"Known: {', '.join(known)}.")
+    answer = simulate_training(
+        model, on=on, seq=tokens, global_batch=batch, dtype=dtype, engine=engine or ENGINE, **cuts, **given
+    )
+    return _prediction(answer, {"phase": "train", "batch": batch, "tokens": tokens, "context": 0})
+
+
+def _share(on: str, batch: int, cuts: Mapping[str, int]) -> int:
+    """All of a rank's sequences at once, where they divide; the step says so where they do not."""
+    from gnomon.load import parse_pool
+
+    dp = cuts.get("dp") or parse_pool(on).count // max(cuts.get("tp", 1), 1)
+    return batch // dp if dp and batch % dp == 0 else 1
+
+
+def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
+    step: TrainingStep = answer.step
+    lines = sorted(_lines(step), key=lambda line: -line.time_s.value)
+    total = answer.step_time_s
+    shares: dict[str, float] = {}
+    for line in lines:
+        shares[line.bound] = shares.get(line.bound, 0.0) + line.time_s.value / total.value
+    bound, share = max(shares.items(), key=lambda item: item[1])
+    fullest = int(np.argmax(step.peaks))
+    return Prediction(
+        title=answer.title,
+        time_s=total,
+        memory_bytes=answer.peak_memory_bytes,
+        energy_j=total * (answer.energy_j / total.value),
+        cost_usd=total * (answer.cost_usd / total.value),
+        tokens_per_s=step.job.load.step_tokens / total.value,
+        bound=bound,
+        bound_share=share,
+        fits=answer.fits,
+        memory_parts=answer.memory_parts[fullest],
+        memory_total_bytes=step.pool.chip.memory_bytes,
+        breakdown=tuple(lines),
+        inputs=dict(answer.inputs) | dict(asked),
+    )
+
+
+def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
+    """Operators of the busiest rank over all micro-batches, then what the step spends beside them."""
+    job, found = step.job, step.figures
+    micros, chunks = int(found.micros[0]), int(found.grid.vp[0] * found.layers[0])
+    cut = bool(found.grid.sequence_parallel[0])
+    strategy = job.plan.strategy
+    parts = tapes_of(job.model, job.load.seq, job.plan.dtype, strategy.tp, cut, step.traits)
+    batch = Batch.prefill([job.recipe.micro_batch], job.load.seq)
+    runs = {"embedding": 1, "layer": chunks, "head": 1}
+    if strategy.pp > 1:
+        runs["embedding"] = 0
+    spent = 0.0
+    for name, tape in parts.items():
+        mode = job.recipe.recompute if name == "layer" else "none"
+        for line in _operators(step, parts, tape, mode, batch, runs[name] * micros):
+            spent += line.time_s.value
+            yield line
+    total = step.timeline.step_s
+    beside = {
+        "optimizer": (float(found.optimizer_s[0]), "memory"),
+        "gradient reduction": (step.timeline.optimizer_start_s - step.timeline.pipeline_s, "network"),
+        "weight gather": (float(found.gather_s[0]), "network"),
+    }
+    for name, (seconds, bound) in beside.items():
+        if seconds > 0:
+            yield _line(step, name, "step", seconds, bound, 1, 0.0, 0.0)
+    left = total - spent - sum(seconds for seconds, _ in beside.values())
+    if left > 1e-9 * total:
+        yield _line(step, "waiting and gradient sums", "step", left, "latency", 1, 0.0, 0.0)
+
+
+def _operators(
+    step: TrainingStep, parts: Mapping[str, Tape], tape: Tape, mode: str, batch: Batch, runs: int
+) -> Iterator[OperatorTime]:
+    machine = step.machine
+    ops = tape.forward_ops() + tape.backward_ops(mode)
+    times = tapes.price([op for part in parts.values() for op in _all(part)], machine, batch)
+    stretch = float(units(parts, step.job.recipe.recompute, times, machine, batch, step.traits)["layer"].stretch[0])
+    if not runs:
+        return
+    for op, count in _counted(ops).items():
+        slower = stretch if isinstance(op, (Gemm, Attention)) else 1.0
+        once = float(times[op][0]) * slower
+        if once > 0:
+            flops, moved = (float(op.count * figure(batch)[0]) for figure in (op.flops, op.bytes))
+            bound = machine.bound(np.array([flops]), np.array([moved]), np.array([once]), op.kind, priced_dtype(op))
+            yield _op_line(step, op, once * count * runs, str(bound[0]), count * runs, flops, moved)
+
+
+def _all(tape: Tape) -> list[Op]:
+    return [op for node in tape.nodes for op in node.forward + node.by_input + node.by_weight]
+
+
+def _counted(ops: tuple[Op, ...]) -> dict[Op, int]:
+    """How often a pass runs each: what is recomputed runs again."""
+    found: dict[Op, int] = {}
+    for op in ops:
+        found[op] = found.get(op, 0) + 1
+    return found
+
+
+def _op_line(
+    step: TrainingStep, op: Op, seconds: float, bound: str, runs: int, flops: float, moved: float
+) -> OperatorTime:
+    family = step.machine.evidence(op.kind, priced_dtype(op))
+    draws = seconds * step.machine.factors(op.name, op.kind, priced_dtype(op))
+    return OperatorTime(
+        op=op.name,
+        kind=op.kind,
+        time_s=Estimate(seconds, draws, family.provenance, family.source),
+        bound="network" if op.kind in COLLECTIVES else bound,
+        count=op.count * runs,
+        flops=flops * runs,
+        bytes=moved * runs,
+    )
+
+
+def _line(
+    step: TrainingStep, name: str, kind: str, seconds: float, bound: str, count: int, flops: float, moved: float
+) -> OperatorTime:
+    time_s = Estimate(seconds, np.full(32, seconds), Provenance.FITTED, step.machine.profile.source)
+    return OperatorTime(op=name, kind=kind, time_s=time_s, bound=bound, count=count, flops=flops, bytes=moved)
