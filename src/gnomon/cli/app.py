@@ -18,6 +18,7 @@ COMMANDS = {
     "export": "gnomon.cli.export",
     "launch": "gnomon.cli.launch",
     "verify": "gnomon.cli.verify",
+    "accuracy": "gnomon.cli.accuracy",
     "explain": "gnomon.cli.explain",
     "history": "gnomon.cli.history",
     "calibrate": "gnomon.cli.calibrate",

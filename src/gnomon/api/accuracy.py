@@ -1,0 +1,146 @@
+"""Today's predictions of training steps beside what papers published and what we measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from gnomon.api.results import Result, TrainingReport
+from gnomon.api.simulate_training import simulate_training
+from gnomon.api.verify_training import compare, read_training
+from gnomon.catalog import chip, model_title
+from gnomon.catalog.published import PublishedRun, PublishedTable, published_training
+from gnomon.cost.profile import profile_for
+from gnomon.load.recipe import recipe_of
+from gnomon.spec import Model, Plan, TrainingLoad
+
+CHECKOUT = Path(__file__).parents[3] / "measurements"
+"""Where a checkout keeps what was measured; an installed package has none."""
+STATES = ("weights", "gradients", "optimizer")
+TERA, GIB = 1e12, 1024**3
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy(Result):
+    SCHEMA = "accuracy"
+    title: str
+    published: tuple[Mapping[str, Any], ...]
+    """Tables of papers: where from, rows of measured beside predicted, and a summary of each quantity."""
+    measured: tuple[Mapping[str, Any], ...]
+    """The same of our own measurements, one table a folder."""
+    profiles: tuple[str, ...]
+    """The fitted profiles that the predictions are made with."""
+
+
+def accuracy(measurements: Path = CHECKOUT) -> Accuracy:
+    """Every published and every measured training step, compared. Folders of `measurements` hold `train-*.json`."""
+    published = tuple(map(_published, published_training()))
+    folders = groupby(sorted(measurements.glob("*/train-*.json")), key=lambda path: path.parent)
+    measured = tuple(_measured(folder.name, files) for folder, files in folders)
+    chips = dict.fromkeys(row["job"]["chip"] for table in published + measured for row in table["rows"])
+    return Accuracy(
+        title="Training steps, predicted beside published and measured",
+        published=published,
+        measured=measured,
+        profiles=tuple(profile_for(chip(name)).source for name in chips),
+    )
+
+
+def counted_flops(model: Model, load: TrainingLoad) -> float:
+    """FLOPs of a step as Narayanan et al. 2021 count them in their appendix, all of it run forward twice:
+    96 B s l h^2 (1 + s / 6h + V / 16 l h)."""
+    seq, layers, hidden = load.seq, model.layers, model.hidden
+    beside = seq / (6 * hidden) + model.vocab / (16 * layers * hidden)
+    return 96 * load.global_batch * seq * layers * hidden**2 * (1 + beside)
+
+
+def summaries(rows: Iterable[Row]) -> list[Row]:
+    """Of each quantity: errors, and how many figures that carry a band fell inside it."""
+    by_name: dict[str, list[Row]] = {}
+    for row in rows:
+        by_name.setdefault(row["what"], []).append(row)
+    return [{"what": what, **_summary(found)} for what, found in by_name.items()]
+
+
+def _summary(rows: list[Row]) -> Row:
+    errors = [row["error"] for row in rows]
+    held = [row["inside"] for row in rows if row["inside"] is not None]
+    return {
+        "rows": len(rows),
+        "mean_error": fmean(map(abs, errors)),
+        "bias": fmean(errors),
+        "worst": max(errors, key=abs),
+        "banded": len(held),
+        "inside": sum(held),
+    }
+
+
+def _published(table: PublishedTable) -> Row:
+    rows = [row for run in table.runs for row in _compared(run)]
+    about = {name: value for name, value in asdict(table).items() if name != "runs"}
+    return about | {"rows": rows, "summaries": summaries(rows)}
+
+
+def _compared(run: PublishedRun) -> Iterator[Row]:
+    answer = simulate_training(run.model, on=run.on, **run.words)
+    for name, figure in run.figures.items():
+        yield _row(answer.plan, *_pair(answer, name, figure)) | {"published": figure}
+
+
+Band = tuple[float, float] | None
+
+
+def _pair(answer: TrainingReport, name: str, figure: float) -> tuple[str, str, float, float, Band]:
+    """Quantity, unit, measured, predicted, band."""
+    first, step = answer.memory_parts[0], answer.step_time_s
+    if name == "states_gib":
+        return "states", "bytes", figure * GIB, sum(first[part] for part in STATES), None
+    if name == "activations_gib":
+        return "activations", "bytes", figure * GIB, first["activations"], None
+    job = answer.step.job
+    if name == "tflops":
+        figure = counted_flops(job.model, job.load) / (figure * TERA * job.plan.strategy.ranks)
+    return "step time", "s", figure, step.value, (step.low, step.high)
+
+
+def _measured(name: str, files: Iterable[Path]) -> Row:
+    rows, conditions = [], {}
+    for path in files:
+        run = read_training(path)
+        conditions = {"device": run.device, "date": run.date, **run.versions}
+        for part in compare(run).parts:
+            band = (part["low"], part["high"]) if part["low"] is not None else None
+            rows.append(_row(run.plan, part["what"], part["unit"], part["measured"], part["predicted"], band))
+    return {"name": name, "conditions": conditions, "rows": rows, "summaries": summaries(rows)}
+
+
+def _row(plan: Plan, what: str, unit: str, measured: float, predicted: float, band: Band) -> Row:
+    low, high = band or (None, None)
+    return {
+        "job": _job(plan),
+        "what": what,
+        "unit": unit,
+        "measured": measured,
+        "predicted": predicted,
+        "low": low,
+        "high": high,
+        "inside": band[0] <= measured <= band[1] if band else None,
+        "error": predicted / measured - 1,
+    }
+
+
+def _job(plan: Plan) -> Row:
+    assert isinstance(plan.load, TrainingLoad)
+    degrees = {name: getattr(plan.strategy, name) for name in ("tp", "pp", "vp", "dp")}
+    batch = {"seq": plan.load.seq, "global_batch": plan.load.global_batch}
+    chips = {"chip": plan.chip, "chips": plan.strategy.ranks}
+    run = {"model": model_title(plan.model), **chips, "dtype": plan.dtype, "engine": plan.engine.label}
+    recipe = recipe_of(plan.engine.settings)
+    cut = {"sequence_parallel": recipe.sequence_parallel and plan.strategy.tp > 1}
+    return run | degrees | batch | asdict(recipe) | cut

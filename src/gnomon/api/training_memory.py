@@ -1,0 +1,198 @@
+"""What a pipeline rank holds over a training step, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from gnomon.api.training import TrainingStep
+from gnomon.cost.tapes import Times, price
+from gnomon.engines.training.units import ops_of, tapes_of
+from gnomon.graph import liveness
+from gnomon.graph.ops import Op
+from gnomon.graph.tape import Tape
+from gnomon.sim.training import Task
+from gnomon.spec import Batch
+
+MOST_ROWS = 400_000
+"""Moments of all ranks together; of a longer step only some tasks are opened."""
+
+
+class Moment(NamedTuple):
+    """From a time on: the bytes a rank holds, and what it does."""
+
+    time_s: float
+    bytes: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One direction through an embedding, a layer or a head: for each operator its part of the seconds, and the
+    bytes live while it runs. `kept` stays between the two directions."""
+
+    names: Sequence[str]
+    shares: Sequence[float]
+    sizes: Sequence[float]
+    kept: float
+
+    def at(self, start_s: float, seconds: float, below: float, label: str) -> Iterator[Moment]:
+        """Its moments, over what is held beside it."""
+        starts = accumulate(self.shares[:-1], initial=0.0)
+        for name, share, size in zip(self.names, starts, self.sizes, strict=True):
+            yield Moment(start_s + seconds * share, below + size, f"{label}{name}")
+
+
+class Piece(NamedTuple):
+    """A stretch of network on a rank: what it is made of, and its seconds each way."""
+
+    label: str
+    forward: Pass
+    backward: Pass
+    forward_s: float
+    backward_s: float
+
+
+class RankWalk:
+    """One pipeline rank through its tasks."""
+
+    def __init__(self, step: TrainingStep, rank: int) -> None:
+        self.step, self.rank = step, rank
+        line, memory = step.timeline, step.memory(rank)
+        self.pp, self.vp = step.job.plan.strategy.pp, step.job.plan.strategy.vp
+        self.tasks: Sequence[Task] = line.orders[rank]
+        self.starts, self.ends = line.start_s[rank], line.end_s[rank]
+        self.static = float(memory.weights[0] + memory.gradients[0] + memory.optimizer[0])
+
+    @cached_property
+    def pieces(self) -> list[list[Piece]]:
+        """Of each chunk, from its first piece to its last."""
+        found, layers = self.step.figures, int(self.step.figures.layers[0])
+        passes = _passes(self.step)
+        first = Piece("", *passes["embedding"], float(found.first_forward_s[0]), float(found.first_backward_s[0]))
+        last = Piece("", *passes["head"], float(found.last_forward_s[0]), float(found.last_backward_s[0]))
+        seconds = float(found.forward_s[0]) / layers, float(found.backward_s[0]) / layers
+        chunks = []
+        for stage in range(self.rank, self.pp * self.vp, self.pp):
+            numbers = range(stage * layers, (stage + 1) * layers)
+            chunk = [Piece(f"layer {number} ", *passes["layer"], *seconds) for number in numbers]
+            chunks.append([*([first] if stage == 0 else []), *chunk, *([last] if stage == self.pp * self.vp - 1 else [])])
+        return chunks
+
+    @cached_property
+    def kept(self) -> list[float]:
+        """Bytes a pass through each chunk leaves for its backward."""
+        return [sum(piece.forward.kept for piece in chunk) for chunk in self.pieces]
+
+    @cached_property
+    def highest(self) -> dict[tuple[str, int], float]:
+        """Most bytes of each kind of task, over what the other passes in flight hold."""
+        return {
+            (kind, chunk): max(moment.bytes for moment in self._opened(Task(kind, chunk, 0), 0.0, 0.0))
+            for chunk in range(self.vp)
+            for kind in ("F", "B")
+        }
+
+    def beside(self) -> Iterator[float]:
+        """Bytes that other passes hold while each task runs."""
+        flying = [0] * self.vp
+        for task in self.tasks:
+            flying[task.chunk] -= task.kind == "B"
+            yield sum(count * kept for count, kept in zip(flying, self.kept, strict=True))
+            flying[task.chunk] += task.kind == "F"
+
+    def moments(self, most: int) -> Iterator[Moment]:
+        places = self._to_open(most)
+        ends = [*self.starts[1:], self.step.timeline.optimizer_start_s]
+        for place, (task, beside) in enumerate(zip(self.tasks, self.beside(), strict=True)):
+            below, start, end = self.static + beside, self.starts[place], self.ends[place]
+            if places is None or place in places:
+                yield from self._opened(task, start, below)
+            else:
+                yield Moment(start, below + self.highest[task.kind, task.chunk], f"{task.kind} {task.micro}")
+            if ends[place] > end:
+                yield Moment(end, below + (self.kept[task.chunk] if task.kind == "F" else 0.0), "waiting")
+        yield from self._after()
+
+    def _after(self) -> Iterator[Moment]:
+        line, found = self.step.timeline, self.step.figures
+        updated = line.optimizer_start_s + float(found.optimizer_s[0])
+        yield Moment(line.optimizer_start_s, self.static, "optimizer")
+        if found.gather_s[0] > 0:
+            yield Moment(updated, self.static, "gather")
+        yield Moment(line.step_s, self.static, "end")
+
+    def _opened(self, task: Task, start_s: float, below: float) -> Iterator[Moment]:
+        """A task operator by operator. What a forward leaves grows piece by piece, what a backward needs shrinks."""
+        label = f"{task.kind} {task.micro} "
+        if task.kind == "F":
+            for piece in self.pieces[task.chunk]:
+                yield from piece.forward.at(start_s, piece.forward_s, below, label + piece.label)
+                start_s, below = start_s + piece.forward_s, below + piece.forward.kept
+            return
+        below += self.kept[task.chunk]
+        for piece in reversed(self.pieces[task.chunk]):
+            below -= piece.backward.kept
+            yield from piece.backward.at(start_s, piece.backward_s, below, label + piece.label)
+            start_s += piece.backward_s
+
+    def _to_open(self, most: int) -> set[int] | None:
+        """All tasks, or of too many the first and the last of each kind and the fullest of all."""
+        rows = {
+            (kind, chunk): sum(len(getattr(piece, way).names) for piece in self.pieces[chunk])
+            for chunk in range(self.vp)
+            for kind, way in (("F", "forward"), ("B", "backward"))
+        }
+        if len(self.tasks) // (2 * self.vp) * sum(rows.values()) <= most:
+            return None
+        first = {(task.kind, task.chunk): place for place, task in reversed(list(enumerate(self.tasks)))}
+        last = {(task.kind, task.chunk): place for place, task in enumerate(self.tasks)}
+        levels = [beside + self.highest[task.kind, task.chunk] for task, beside in zip(self.tasks, self.beside(), strict=True)]
+        return {*first.values(), *last.values(), levels.index(max(levels))}
+
+
+def memory_over_time(step: TrainingStep, rank: int, most: int | None = None) -> Iterator[Moment]:
+    """The moments of a pipeline rank in order of time, each until the next. The highest is the rank's peak.
+
+    With more moments than `most` only the first and the last task of each kind and the fullest are opened; any
+    other is one moment with its most bytes.
+    """
+    share = MOST_ROWS // step.job.plan.strategy.pp if most is None else most
+    return RankWalk(step, rank).moments(share)
+
+
+def _passes(step: TrainingStep) -> dict[str, tuple[Pass, Pass]]:
+    """Embedding, layer and head of one micro-batch, forward and backward."""
+    job, strategy = step.job, step.job.plan.strategy
+    cut = job.recipe.sequence_parallel and strategy.tp > 1
+    tapes = tapes_of(job.model, job.load.seq, job.plan.dtype, strategy.tp, cut, step.traits)
+    batch = Batch.prefill(job.recipe.micro_batch, job.load.seq)
+    times = price(ops_of([tapes]), step.machine, batch)
+    tokens = float(batch.tokens[0])
+    return {
+        name: _both(tape, job.recipe.recompute if name == "layer" else "none", times, tokens)
+        for name, tape in tapes.items()
+    }
+
+
+def _both(tape: Tape, mode: str, times: Times, tokens: float) -> tuple[Pass, Pass]:
+    there = [node.forward for node in tape.nodes]
+    back = [node.forward for node in tape.rerun(mode)]
+    back += [node.by_input + node.by_weight for node in reversed(tape.nodes)]
+    kept = tape.kept_bytes(mode) * tokens
+    return (
+        _pass(liveness.forward(tape, mode), there, times, tokens, kept),
+        _pass(liveness.backward(tape, mode), back, times, tokens, kept),
+    )
+
+
+def _pass(
+    moments: Sequence[liveness.Moment], ops: Sequence[tuple[Op, ...]], times: Mapping[Op, object], tokens: float, kept: float
+) -> Pass:
+    seconds = [sum(float(times[op][0]) for op in each) for each in ops]
+    whole = sum(seconds)
+    shares = [one / whole if whole else 1 / len(seconds) for one in seconds]
+    return Pass([name for name, _ in moments], shares, [size * tokens for _, size in moments], kept)

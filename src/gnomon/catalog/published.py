@@ -1,0 +1,61 @@
+"""What papers say of training steps, as data; nothing here is fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gnomon.catalog.base import read_entries
+
+FIGURES = ("tflops", "step_s", "states_gib", "activations_gib")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRun:
+    """One run: the words that describe it, and the figures its source gives."""
+
+    model: str
+    on: str
+    words: Mapping[str, Any]
+    """Degrees, batches and the rest, as `simulate_training` takes them."""
+    figures: Mapping[str, float]
+    """Of `FIGURES`: TFLOP/s a GPU as the source counts them, seconds of a step, GiB of the first pipeline stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedTable:
+    name: str
+    authors: str
+    title: str
+    year: int
+    table: str
+    address: str
+    read_from: str
+    counted: str
+    """What counts as a FLOP, where figures are TFLOP/s."""
+    recalled: tuple[str, ...]
+    """Columns not read but remembered."""
+    peers: tuple[Mapping[str, Any], ...]
+    """Other predictors on the same rows: name, mean absolute error, and who says so."""
+    notes: tuple[str, ...]
+    runs: tuple[PublishedRun, ...]
+
+
+def published_training() -> tuple[PublishedTable, ...]:
+    """Every table, in the order of its file."""
+    return tuple(_table(entry) for entry in read_entries("published/training.yaml"))
+
+
+def _table(entry: dict[str, Any]) -> PublishedTable:
+    shared, rows = entry.pop("all"), entry.pop("rows")
+    lists = {name: tuple(entry.pop(name, ())) for name in ("recalled", "peers", "notes")}
+    return PublishedTable(
+        counted=entry.pop("counted", ""), **entry, **lists, runs=tuple(_run(shared | row) for row in rows)
+    )
+
+
+def _run(row: dict[str, Any]) -> PublishedRun:
+    figures = {name: float(row.pop(name)) for name in FIGURES if name in row}
+    model, chip, chips = row.pop("model"), row.pop("chip"), row.pop("chips")
+    return PublishedRun(model=model, on=f"{chip}:{chips}", words=row, figures=figures)

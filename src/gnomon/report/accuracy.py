@@ -1,0 +1,161 @@
+"""The page of `gnomon accuracy`, in Markdown: how far off, on what, and what was fitted on what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gnomon.report.text import digits, gib
+
+JOB = {
+    "model": "model",
+    "chip": "chip",
+    "chips": "chips",
+    "engine": "engine",
+    "dtype": "format",
+    "seq": "tokens a sequence",
+    "tp": "TP",
+    "pp": "PP",
+    "vp": "VP",
+    "dp": "DP",
+    "micro_batch": "micro-batch",
+    "global_batch": "batch",
+    "schedule": "schedule",
+    "recompute": "recompute",
+    "sequence_parallel": "sequence parallel",
+    "zero": "ZeRO",
+    "optimizer": "optimizer",
+}
+"""What tells runs apart, and its heading."""
+
+INTRO = """\
+`gnomon accuracy` writes this page, and `make accuracy` puts it here; no number on it was typed in. An error is
+predicted over measured, less one: above zero, Gnomon is slower or larger than what was measured. The mean error is of
+absolute errors, the bias of signed ones. Bands hold 90% of what Gnomon thinks possible."""
+
+FITTED = """\
+No constant of Gnomon was fitted to a training result on this page. Fitted were single operators, by chip:
+
+- A100: matrix products and elementwise kernels to published operator tables, collectives inside a node to published
+  NCCL tables; between nodes the data sheet's bandwidth counts. The tables differ among themselves by more than most
+  errors below. Which one was taken, and why, stands in the notes of the A100's profile
+  (`src/gnomon/catalog/data/profiles/a100-sxm-80gb.yaml`).
+- H200: matrix products, attention, elementwise kernels and the clock under the power limit to operators that we timed
+  one by one. The host's time to launch a kernel is from steps of a tiny network, which is not among the rows below.
+
+What an engine runs, keeps and overlaps, version by version, is read from its code and papers, not fitted."""
+
+ABSENT = "The measured steps are in Gnomon's repository (`measurements/`), which is not at hand here."
+
+
+def page(payload: Mapping[str, Any]) -> str:
+    """All of the page. Tables whose every column was read come before those with recalled ones."""
+    read = [table for table in payload["published"] if not table["recalled"]]
+    recalled = [table for table in payload["published"] if table["recalled"]]
+    parts = [f"# {payload['title']}", INTRO, *_overview(payload), "## What was fitted on what", FITTED]
+    parts += [f"Profiles used: {', '.join(payload['profiles'])}.", "## Published"]
+    parts += [part for table in read for part in _published(table)]
+    parts += ["## Published, with columns recalled"] if recalled else []
+    parts += [part for table in recalled for part in _published(table)]
+    parts += ["## Measured by us"]
+    parts += [part for table in payload["measured"] for part in _measured(table)] or [ABSENT]
+    return "\n\n".join(parts) + "\n"
+
+
+def _overview(payload: Mapping[str, Any]) -> Iterator[str]:
+    rows = [("rows of", "what", "rows", "mean error", "bias", "worst", "in band", "others' mean error")]
+    for table in (*payload["published"], *payload["measured"]):
+        recalled = " (columns recalled)" if table.get("recalled") else ""
+        for found in table["summaries"]:
+            rows.append((_name(table) + recalled, *_summary(found), _peers(table)))
+    yield _grid(rows, "<<>>>>><")
+    for table in payload["published"]:
+        for peer in table["peers"]:
+            yield f"{peer['name']} on {_name(table)}: {peer['note']}."
+
+
+def _summary(found: Mapping[str, Any]) -> tuple[str, ...]:
+    held = f"{found['inside']} of {found['banded']}" if found["banded"] else "-"
+    errors = f"{found['mean_error']:.1%}", f"{found['bias']:+.1%}", f"{found['worst']:+.1%}"
+    return found["what"], str(found["rows"]), *errors, held
+
+
+def _peers(table: Mapping[str, Any]) -> str:
+    return ", ".join(f"{peer['name']} {peer['mean_error']:.1%}" for peer in table.get("peers", ())) or "-"
+
+
+def _name(table: Mapping[str, Any]) -> str:
+    if "conditions" in table:
+        return str(table["name"])
+    return f"{table['authors']} {table['year']}, {table['table'].partition(',')[0]}"
+
+
+def _published(table: Mapping[str, Any]) -> Iterator[str]:
+    yield f"### {_name(table)}"
+    said = f"{table['authors']}, *{table['title']}*, {table['year']}, {table['table']}: <{table['address']}>."
+    yield f"{said} Read from {table['read_from']}."
+    counted = f"TFLOP/s are a GPU's, {table['counted']}." if table["counted"] else ""
+    recalled = f"Recalled, not read: {', '.join(table['recalled'])}." if table["recalled"] else ""
+    yield from filter(None, (counted, recalled, *table["notes"]))
+    yield from _tables(table["rows"])
+
+
+def _measured(table: Mapping[str, Any]) -> Iterator[str]:
+    yield f"### {_name(table)}"
+    given = table["conditions"]
+    versions = ", ".join(f"{name} {text}" for name, text in given.items() if name not in ("device", "date"))
+    yield f"Whole steps on one {given['device']}, {given['date']}, {versions}: the median step and the fullest moment."
+    yield from _tables(table["rows"])
+
+
+def _tables(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One table a quantity; what all its runs share is said once."""
+    jobs = [{name: _word(row["job"][name]) for name in JOB} for row in rows]
+    same = [name for name in JOB if len({job[name] for job in jobs}) == 1]
+    yield "All rows: " + ", ".join(f"{JOB[name]} {jobs[0][name]}" for name in same) + "."
+    varied = [name for name in JOB if name not in same]
+    for what in dict.fromkeys(row["what"] for row in rows):
+        chosen = [(row, job) for row, job in zip(rows, jobs, strict=True) if row["what"] == what]
+        yield _grid(list(_lines(what, varied, chosen)), "<" + ">" * (len(varied) + _width(chosen) - 1))
+
+
+def _width(chosen: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> int:
+    return 5 + _as_rate(chosen)
+
+
+def _as_rate(chosen: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> bool:
+    """Whether the source gives a rate, from which the time follows."""
+    return any(row["unit"] == "s" and row.get("published", row["measured"]) != row["measured"] for row, _ in chosen)
+
+
+def _lines(
+    what: str, varied: Sequence[str], chosen: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]
+) -> Iterator[tuple[str, ...]]:
+    rate = ("TFLOP/s",) if _as_rate(chosen) else ()
+    unit = "s" if chosen[0][0]["unit"] == "s" else "GiB"
+    yield (*(JOB[name] for name in varied), *rate, f"{what} measured, {unit}", "predicted", "band", "error", "in band")
+    for row, job in chosen:
+        given = (digits(row["published"]),) if rate else ()
+        band = f"{_value(row, 'low')} to {_value(row, 'high')}" if row["low"] is not None else "-"
+        held = {None: "-", True: "yes", False: "no"}[row["inside"]]
+        figures = _value(row, "measured"), _value(row, "predicted"), band, f"{row['error']:+.1%}", held
+        yield (*(job[name] for name in varied), *given, *figures)
+
+
+def _value(row: Mapping[str, Any], name: str) -> str:
+    return digits(row[name], 4) if row["unit"] == "s" else gib(row[name])
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _grid(rows: Sequence[Sequence[str]], align: str) -> str:
+    """A Markdown table whose columns also line up as plain text."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(align))]
+    columns = list(zip(align, widths, strict=True))
+    ruler = ["-" * width if side == "<" else "-" * (width - 1) + ":" for side, width in columns]
+    lines = [[f"{cell:{side}{width}}" for cell, (side, width) in zip(row, columns, strict=True)] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], ruler, *lines[1:]])
