@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from gnomon.api.launch import launch
     from gnomon.api.ops import ops
     from gnomon.api.plan import plan_serving
+    from gnomon.api.plan_training import plan_training
     from gnomon.api.predict import predict
     from gnomon.api.simulate import simulate_serving
+    from gnomon.api.simulate_training import simulate_training
     from gnomon.api.verify import verify
     from gnomon.errors import GnomonError
 
@@ -41,8 +43,10 @@ __all__ = [
     "models",
     "ops",
     "plan_serving",
+    "plan_training",
     "predict",
     "simulate_serving",
+    "simulate_training",
     "verify",
 ]
 
@@ -57,8 +61,10 @@ _HOMES = {
     "models": "gnomon.api.known",
     "ops": "gnomon.api.ops",
     "plan_serving": "gnomon.api.plan",
+    "plan_training": "gnomon.api.plan_training",
     "predict": "gnomon.api.predict",
     "simulate_serving": "gnomon.api.simulate",
+    "simulate_training": "gnomon.api.simulate_training",
     "verify": "gnomon.api.verify",
 }
 

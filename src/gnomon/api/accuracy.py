@@ -90,7 +90,8 @@ def _published(table: PublishedTable) -> Row:
 def _compared(run: PublishedRun) -> Iterator[Row]:
     answer = simulate_training(run.model, on=run.on, **run.words)
     for name, figure in run.figures.items():
-        yield _row(answer.plan, *_pair(answer, name, figure)) | {"published": figure}
+        rate = {"tflops": figure} if name == "tflops" else {}
+        yield _row(answer.plan, *_pair(answer, name, figure)) | rate
 
 
 Band = tuple[float, float] | None
@@ -110,14 +111,15 @@ def _pair(answer: TrainingReport, name: str, figure: float) -> tuple[str, str, f
 
 
 def _measured(name: str, files: Iterable[Path]) -> Row:
-    rows, conditions = [], {}
-    for path in files:
-        run = read_training(path)
-        conditions = {"device": run.device, "date": run.date, **run.versions}
+    rows, conditions = [], dict[str, dict[str, None]]()
+    for run in map(read_training, files):
+        for given, value in {"device": run.device, "date": run.date, **run.versions}.items():
+            conditions.setdefault(given, {})[value] = None
         for part in compare(run).parts:
             band = (part["low"], part["high"]) if part["low"] is not None else None
             rows.append(_row(run.plan, part["what"], part["unit"], part["measured"], part["predicted"], band))
-    return {"name": name, "conditions": conditions, "rows": rows, "summaries": summaries(rows)}
+    met = {given: " and ".join(values) for given, values in conditions.items()}
+    return {"name": name, "conditions": met, "rows": rows, "summaries": summaries(rows)}
 
 
 def _row(plan: Plan, what: str, unit: str, measured: float, predicted: float, band: Band) -> Row:

@@ -10,7 +10,8 @@ from typing import Any
 from gnomon.api.results import Result
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.files import read_json
-from gnomon.report.opened import Node, opened
+from gnomon.report.nodes import Node
+from gnomon.report.opened import opened
 from gnomon.store import entry
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,19 +12,26 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.api.deploy import whole
 from gnomon.api.results import TrainingPlanReport, TrainingReport
-from gnomon.api.simulate_training import report_step, step_of, training_plan
+from gnomon.api.simulate_training import (
+    as_flags,
+    check_chips,
+    check_dtype,
+    load_of,
+    report_step,
+    step_of,
+    training_plan,
+)
 from gnomon.api.train_space import space
 from gnomon.api.training import in_flight, machine_for, step_bound_s, step_timeline, usable_bytes
 from gnomon.engines import TrainingEngine, training_engine
 from gnomon.engines.training import Figures, Grid, Traits, figures, rank_memory
-from gnomon.errors import DoesNotFitError, InputError
+from gnomon.errors import DoesNotFitError, GnomonError, InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import OPTIMIZERS
 from gnomon.search.quickest import Quickest, quickest
-from gnomon.spec import Model, Pool, TrainingLoad
+from gnomon.spec import Model, Plan, Pool, TrainingLoad
 from gnomon.spec.workload import Floats
 from gnomon.units import format_bytes
 
@@ -56,9 +64,9 @@ class Search:
     def peak_bytes(self) -> Floats:
         """Of the fullest rank: the first holds most micro-batches and the embedding, the last the head; those
         between hold less than one of them, unless the ends are light."""
-        states, pp = self.traits.optimizers[self.optimizer], self.grid.pp
+        pp, micros = self.grid.pp, self.figures.micros
         peaks = [
-            rank_memory(self.figures, states, rank, in_flight(self.grid, self.figures.micros, rank)).total
+            rank_memory(self.figures, self.traits, self.optimizer, rank, in_flight(self.grid, micros, rank)).total
             for rank in (np.zeros_like(pp), np.minimum(1, pp - 1), pp - 1)
         ]
         return np.asarray(np.max(peaks, axis=0))
@@ -94,27 +102,29 @@ def plan_training(
     bound at or above the best time.
     """
     started = time.perf_counter()
-    load = TrainingLoad(
-        seq=_positive(seq, "--seq"), global_batch=_positive(global_batch, "--global-batch"), tokens=tokens
-    )
+    load = load_of(seq, global_batch, tokens)
     if optimizer not in OPTIMIZERS:
         raise InputError(
             f"unknown optimizer '{optimizer}'", where="--optimizer", hint=f"Known: {', '.join(OPTIMIZERS)}."
         )
-    search = _search(
-        load_model(model), parse_pool(cluster, "--cluster"), load, training_engine(engine), optimizer, dtype
-    )
-    if not search.fits.any():
-        raise _nowhere(search)
-    found = quickest(search.bounds_s, search.step_s, progress)
-    return _report(str(model), search, found, time.perf_counter() - started)
+    pool = parse_pool(cluster, "--cluster")
+    check_chips(pool.count, "--cluster")
+    try:
+        search = _search(load_model(model), pool, load, training_engine(engine), optimizer, dtype)
+        if not search.fits.any():
+            raise _nowhere(search)
+        found = quickest(search.bounds_s, search.step_s, progress)
+        return _report(str(model), search, found, time.perf_counter() - started)
+    except GnomonError as error:
+        error.where, error.hint = as_flags(error.where), as_flags(error.hint)
+        raise
 
 
 def _search(
     model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str | None
 ) -> Search:
     chosen = dtype or model.dtype
-    pool.chip.rate(chosen)
+    check_dtype(pool, chosen)
     grid = space(model, pool, load, engine, optimizer, chosen)
     return Search(model, pool, load, engine, optimizer, chosen, grid)
 
@@ -129,6 +139,7 @@ def _report(model: str, search: Search, found: Quickest, seconds: float) -> Trai
         plans_fit=fit,
         plans_timed=found.evaluated,
         best=best,
+        label=label(search.grid, found.best),
         bound_s=min(found.bound, found.value),
         runner_up=_runner_up(search, found),
         rejected={
@@ -138,8 +149,25 @@ def _report(model: str, search: Search, found: Quickest, seconds: float) -> Trai
         },
         shortage_bytes=(float(lacking.min()), float(lacking.max())) if lacking.size else (0.0, 0.0),
         seconds=seconds,
-        command=" ".join(search.engine.command(best.plan)[:1]),
+        command=_command(search.engine, best.plan),
+        inputs={
+            "model": model,
+            "cluster": f"{search.pool.chip.name}:{search.pool.count}",
+            "seq": search.load.seq,
+            "global_batch": search.load.global_batch,
+            "tokens": search.load.tokens,
+            "optimizer": search.optimizer,
+            "dtype": search.dtype,
+            "engine": f"{search.engine.name}@{search.engine.version}",
+        },
     )
+
+
+def _command(engine: TrainingEngine, plan: Plan) -> str:
+    try:
+        return shlex.join(engine.command(plan))
+    except InputError:
+        return ""
 
 
 def _step(model: str, search: Search, row: int) -> TrainingReport:
@@ -204,10 +232,3 @@ def _enough(search: Search) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
     return high * node
-
-
-def _positive(value: int, flag: str) -> int:
-    number = whole(value, flag)
-    if number < 1:
-        raise InputError(f"{number} is below 1", where=flag)
-    return number

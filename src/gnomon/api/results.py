@@ -189,6 +189,8 @@ class TrainingReport(Result):
     cost_usd: float
     run: Mapping[str, float]
     """Of the whole run, where its tokens are given: steps, days, dollars, kilowatt-hours."""
+    targets: tuple[str, ...]
+    """What `gnomon export` can write the plan for, its own engine's first."""
     inputs: Mapping[str, Any]
     plan: Plan
     step: Any = None
@@ -207,6 +209,8 @@ class TrainingPlanReport(Result):
     plans_fit: int
     plans_timed: int
     best: TrainingReport
+    label: str
+    """The best plan in a line."""
     bound_s: float
     """No plan that was not timed can be quicker than this."""
     runner_up: Mapping[str, Any]
@@ -215,6 +219,8 @@ class TrainingPlanReport(Result):
     """What plans that do not fit lack on their fullest rank, least and most."""
     seconds: float
     command: str
+    """What starts the best plan on each node, beside where they meet; empty where its engine cannot say it."""
+    inputs: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +13,30 @@ from gnomon.api.results import TrainingReport
 from gnomon.api.training import TrainingStep
 from gnomon.catalog import model_title
 from gnomon.engines import training_engine
-from gnomon.engines.training.job import job_of
+from gnomon.engines.training.job import Job, job_of
 from gnomon.errors import GnomonError, InputError
+from gnomon.export import TRAINING, target
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
 from gnomon.spec import EngineChoice, Estimate, Plan, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.units import parse_count
 
 HOURS, DAYS = 3600.0, 86400.0
 MEMORY_SOURCE = "tensor by tensor"
-_FLAGS = {"strategy.": "--", "load.": "--", "engine.settings.": "--"}
+DTYPES = ("bf16", "fp16")
+"""Formats whose training is priced: activations and working weights of two bytes."""
+MOST_CHIPS = 1_000_000
+MOST_BATCH = 1_000_000
+MOST_TOKENS = 2**31
+"""Of one sequence."""
+MOST_TASKS = 20_000_000
+"""Passes of a step over all pipeline ranks; they are timed one by one."""
+_FIELD = re.compile(r"\b(?:strategy\.|load\.|engine\.settings(?:\.|, field ))(\w+)")
+_BARE = {"strategy, pp x vp": "--pp x --vp", "model": "MODEL"} | {
+    name: f"--{name}" for name in ("schedule", "recompute", "optimizer", "zero", "dtype")
+}
+"""Places that errors name by themselves, as flags."""
 
 
 def simulate_training(
@@ -50,25 +67,37 @@ def simulate_training(
     run is answered too.
     """
     pool = parse_pool(on)
-    degrees = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep}
-    strategy = _strategy(pool, {name: _positive(value, f"--{name}") for name, value in degrees.items()}, dp)
+    given = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep}
+    degrees: dict[str, Any] = {name: _positive(value, f"--{name}") for name, value in given.items()}
     settings = {
         "micro_batch": _positive(micro_batch, "--micro-batch"),
         "zero": whole(zero, "--zero"),
-        "schedule": schedule or ("interleaved" if strategy.vp > 1 else "1f1b"),
+        "schedule": schedule or ("interleaved" if degrees["vp"] > 1 else "1f1b"),
         "recompute": recompute,
         "optimizer": optimizer,
-        "sequence_parallel": bool(sequence_parallel) and strategy.tp > 1,
+        "sequence_parallel": bool(sequence_parallel) and degrees["tp"] > 1,
     }
-    load = TrainingLoad(
-        seq=_positive(seq, "--seq"), global_batch=_positive(global_batch, "--global-batch"), tokens=tokens
-    )
+    load = load_of(seq, global_batch, tokens)
     try:
-        plan = training_plan(model, pool, strategy, recipe_of(settings), load, dtype, engine)
-        return report(plan, pool)
+        recipe = recipe_of(settings)
+        # What the network refuses is told before how chips and sequences are shared out.
+        even = replace(load, global_batch=recipe.micro_batch * degrees["pp"])
+        job_of(training_plan(model, pool, Strategy(**degrees), recipe, even, dtype, engine))
+        return report(training_plan(model, pool, _strategy(pool, degrees, dp), recipe, load, dtype, engine), pool)
     except GnomonError as error:
-        error.where = _flag(error.where)
+        error.where, error.hint = as_flags(error.where), as_flags(error.hint)
         raise
+
+
+def load_of(seq: int, global_batch: int, tokens: float | None) -> TrainingLoad:
+    """The load of a command's words."""
+    if tokens is not None and not parse_count(tokens, "--tokens"):
+        raise InputError(f"'{tokens}' is not above zero", where="--tokens")
+    return TrainingLoad(
+        seq=_positive(seq, "--seq", MOST_TOKENS),
+        global_batch=_positive(global_batch, "--global-batch", MOST_BATCH),
+        tokens=tokens,
+    )
 
 
 def training_plan(
@@ -96,7 +125,8 @@ def training_plan(
 def step_of(plan: Plan, pool: Pool) -> TrainingStep:
     """A plan's step, once the plan is known to be possible."""
     job, chosen = job_of(plan), training_engine(plan.engine.label)
-    pool.chip.rate(plan.dtype)
+    check_dtype(pool, plan.dtype)
+    _check_size(job)
     chosen.check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)
     if plan.strategy.techniques:
         raise InputError(f"no technique is known yet, and '{plan.strategy.techniques[0]}' is asked for")
@@ -106,6 +136,29 @@ def step_of(plan: Plan, pool: Pool) -> TrainingStep:
                 f"{getattr(plan.strategy, name)} is not priced yet", where=f"strategy.{name}", hint="Use 1."
             )
     return TrainingStep(chosen, job, pool)
+
+
+def check_chips(count: int, where: str) -> None:
+    if count > MOST_CHIPS:
+        raise InputError(f"{count:,} chips are more than {MOST_CHIPS:,}", where=where)
+
+
+def check_dtype(pool: Pool, dtype: str) -> None:
+    if dtype not in DTYPES:
+        hint = f"Use {' or '.join(DTYPES)}."
+        raise InputError(f"training in {dtype} is not priced yet", where="--dtype", hint=hint)
+    pool.chip.rate(dtype)
+
+
+def _check_size(job: Job) -> None:
+    """Refuse what would take minutes to time, or gigabytes to answer."""
+    strategy = job.plan.strategy
+    check_chips(strategy.ranks, "--on")
+    micros = job.load.global_batch // (strategy.dp * job.recipe.micro_batch)
+    tasks = 2 * micros * strategy.pp * strategy.vp
+    if tasks > MOST_TASKS:
+        hint = "Take a smaller --global-batch, a larger --micro-batch or more data-parallel ranks."
+        raise InputError(f"a step of {micros:,} micro-batches is too long", where="--global-batch", hint=hint)
 
 
 def report(plan: Plan, pool: Pool) -> TrainingReport:
@@ -141,6 +194,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         energy_j=step.energy_j,
         cost_usd=cost,
         run=_run(step, cost),
+        targets=_targets(plan),
         inputs=_inputs(step),
         plan=plan,
         step=step,
@@ -164,19 +218,18 @@ def _strategy(pool: Pool, degrees: dict[str, Any], dp: int | None) -> Strategy:
     return Strategy(**degrees, dp=dp)
 
 
-def _positive(value: Any, flag: str) -> int:
+def _positive(value: Any, flag: str, most: int = MOST_CHIPS) -> int:
     number = whole(value, flag)
     if number < 1:
         raise InputError(f"{number} is below 1", where=flag)
+    if number > most:
+        raise InputError(f"{number} is more than {most:,}", where=flag)
     return number
 
 
-def _flag(where: str) -> str:
-    """A plan's field as the flag that gave it."""
-    for field, dashes in _FLAGS.items():
-        if where.startswith(field):
-            return dashes + where.removeprefix(field).replace("_", "-")
-    return where
+def as_flags(text: str) -> str:
+    """A plan's fields as the flags that gave them."""
+    return _BARE.get(text) or _FIELD.sub(lambda found: "--" + found[1].replace("_", "-"), text)
 
 
 def _title(step: TrainingStep) -> str:
@@ -189,7 +242,7 @@ def _title(step: TrainingStep) -> str:
 
 def _parts(step: TrainingStep, rank: int) -> dict[str, float]:
     memory = step.memory(rank)
-    names = ("weights", "gradients", "optimizer", "activations", "working")
+    names = ("weights", "gradients", "optimizer", "activations", "buffers", "working")
     return {name: float(getattr(memory, name)[0]) for name in names}
 
 
@@ -213,6 +266,17 @@ def _run(step: TrainingStep, cost_usd: float) -> dict[str, float]:
         "cost_usd": steps * cost_usd,
         "energy_kwh": steps * step.energy_j / 3.6e6,
     }
+
+
+def _targets(plan: Plan) -> tuple[str, ...]:
+    """What the plan can be exported to, its own engine's target first."""
+    own = {"torch": "torchrun"}.get(plan.engine.name, plan.engine.name)
+    found = []
+    for name in sorted(TRAINING, key=lambda name: name != own):
+        with suppress(GnomonError):
+            target(name).render(plan)
+            found.append(name)
+    return tuple(found)
 
 
 def _inputs(step: TrainingStep) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.machine import Machine, priced_dtype
+from gnomon.cost.clock import SPREAD
+from gnomon.cost.machine import Machine, normals, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Figures, Grid, RankMemory, Traits, figures, rank_memory
@@ -47,7 +48,7 @@ def step_times(found: Figures, row: int, traits: Traits, *, quiet: bool = False)
         blocking=traits.blocking_sends,
         reduce_s=chunks("reduce_s"),
         reduce_parts=int(found.layers[row]),
-        overlap=traits.overlap_reduce,
+        overlap=bool(traits.overlaps(found.grid.pp[row])),
         optimizer_s=float(found.optimizer_s[row]),
         gather_s=float(found.gather_s[row]),
     )
@@ -80,8 +81,8 @@ def step_bound_s(found: Figures, traits: Traits) -> Floats:
     )
     alone = found.last_reduce_s * (grid.pp * grid.vp == 1)
     first = found.reduce_s + found.first_reduce_s + alone
-    hidden = traits.overlap_reduce
-    after = first / np.maximum(found.layers, 1) if hidden else first + (grid.vp - 1) * found.reduce_s
+    last = first / np.maximum(found.layers, 1)
+    after = np.where(traits.overlaps(grid.pp), last, first + (grid.vp - 1) * found.reduce_s)
     return np.asarray(pipeline_bound_s(pipelines) + after + found.optimizer_s + found.gather_s)
 
 
@@ -136,17 +137,18 @@ class TrainingStep:
 
     @cached_property
     def step_s(self) -> Estimate:
-        """Draws are as far from the estimate as their bounds are from its bound."""
+        """Draws are as far from the estimate as their bounds are from its bound, and boards differ in their clocks."""
         bounds = step_bound_s(self.figures, self.traits)
         value = self.timeline.step_s
         profile = self.machine.profile
-        return Estimate(value, value * bounds[1:] / bounds[0], Provenance.FITTED, profile.source)
+        boards = np.exp(SPREAD * normals(f"{profile.chip}/clock"))
+        return Estimate(value, value * boards * bounds[1:] / bounds[0], Provenance.FITTED, profile.source)
 
     def memory(self, rank: int) -> RankMemory:
         """Parts of one pipeline rank, as arrays of one."""
         found = self.figures
         held = in_flight(found.grid, found.micros, rank)
-        return rank_memory(found, self.traits.optimizers[self.job.recipe.optimizer], rank, held)
+        return rank_memory(found, self.traits, self.job.recipe.optimizer, rank, held)
 
     @cached_property
     def peaks(self) -> list[float]:

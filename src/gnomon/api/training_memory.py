@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import NamedTuple
 
 from gnomon.api.training import TrainingStep
@@ -65,7 +65,7 @@ class RankWalk:
         self.pp, self.vp = step.job.plan.strategy.pp, step.job.plan.strategy.vp
         self.tasks: Sequence[Task] = line.orders[rank]
         self.starts, self.ends = line.start_s[rank], line.end_s[rank]
-        self.static = float(memory.weights[0] + memory.gradients[0] + memory.optimizer[0])
+        self.static = float((memory.total - memory.activations - memory.working)[0])
 
     @cached_property
     def pieces(self) -> list[list[Piece]]:
@@ -79,7 +79,9 @@ class RankWalk:
         for stage in range(self.rank, self.pp * self.vp, self.pp):
             numbers = range(stage * layers, (stage + 1) * layers)
             chunk = [Piece(f"layer {number} ", *passes["layer"], *seconds) for number in numbers]
-            chunks.append([*([first] if stage == 0 else []), *chunk, *([last] if stage == self.pp * self.vp - 1 else [])])
+            chunks.append(
+                [*([first] if stage == 0 else []), *chunk, *([last] if stage == self.pp * self.vp - 1 else [])]
+            )
         return chunks
 
     @cached_property
@@ -150,7 +152,9 @@ class RankWalk:
             return None
         first = {(task.kind, task.chunk): place for place, task in reversed(list(enumerate(self.tasks)))}
         last = {(task.kind, task.chunk): place for place, task in enumerate(self.tasks)}
-        levels = [beside + self.highest[task.kind, task.chunk] for task, beside in zip(self.tasks, self.beside(), strict=True)]
+        levels = [
+            beside + self.highest[task.kind, task.chunk] for task, beside in zip(self.tasks, self.beside(), strict=True)
+        ]
         return {*first.values(), *last.values(), levels.index(max(levels))}
 
 
@@ -190,7 +194,11 @@ def _both(tape: Tape, mode: str, times: Times, tokens: float) -> tuple[Pass, Pas
 
 
 def _pass(
-    moments: Sequence[liveness.Moment], ops: Sequence[tuple[Op, ...]], times: Mapping[Op, object], tokens: float, kept: float
+    moments: Sequence[liveness.Moment],
+    ops: Sequence[tuple[Op, ...]],
+    times: Times,
+    tokens: float,
+    kept: float,
 ) -> Pass:
     seconds = [sum(float(times[op][0]) for op in each) for each in ops]
     whole = sum(seconds)

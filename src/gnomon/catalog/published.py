@@ -49,10 +49,9 @@ def published_training() -> tuple[PublishedTable, ...]:
 
 def _table(entry: dict[str, Any]) -> PublishedTable:
     shared, rows = entry.pop("all"), entry.pop("rows")
-    lists = {name: tuple(entry.pop(name, ())) for name in ("recalled", "peers", "notes")}
-    return PublishedTable(
-        counted=entry.pop("counted", ""), **entry, **lists, runs=tuple(_run(shared | row) for row in rows)
-    )
+    given: dict[str, Any] = {"counted": ""} | entry
+    given |= {name: tuple(entry.get(name, ())) for name in ("recalled", "peers", "notes")}
+    return PublishedTable(**given, runs=tuple(_run(shared | row) for row in rows))
 
 
 def _run(row: dict[str, Any]) -> PublishedRun:

@@ -8,6 +8,8 @@ import typer
 
 from gnomon.cli import flags
 
+TO = "vllm or kubernetes for serving, megatron or torchrun for training; by default what the plan's engine needs."
+
 
 def add(app: typer.Typer) -> None:
     app.command("export")(export)
@@ -15,7 +17,7 @@ def add(app: typer.Typer) -> None:
 
 def export(
     plan: flags.PlanRef,
-    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="vllm or kubernetes.")] = "vllm",
+    to: Annotated[str | None, typer.Option("--to", metavar="TARGET", help=TO)] = None,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="Write the files into this folder.")] = None,
     as_json: flags.Json = False,
 ) -> None:
@@ -27,8 +29,8 @@ def export(
     from gnomon.export import target
 
     with named_by("--to"):
-        target(to)
-    result = answer(plan, to=to)
+        chosen = _usual(plan) if to is None else target(to).NAME
+    result = answer(plan, to=chosen)
     names = list(result.files)
     if out is not None:
         folder = output_folder(out, "--out")
@@ -43,3 +45,15 @@ def export(
         say(f"--out DIR writes {' and '.join(names)}")
     else:
         put("".join(f"{folder / name}\n" for name in names))
+
+
+def _usual(plan: str) -> str:
+    """The target of the plan's own engine."""
+    from gnomon.export import SERVING, TRAINING
+    from gnomon.spec import TrainingLoad
+    from gnomon.store import resolve_plan
+
+    chosen = resolve_plan(plan)
+    if not isinstance(chosen.load, TrainingLoad):
+        return SERVING[0]
+    return chosen.engine.name if chosen.engine.name in TRAINING else "torchrun"

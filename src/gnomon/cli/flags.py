@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -56,20 +56,6 @@ def count(flag: str) -> Callable[[Any], float]:
     return read
 
 
-def one_of(flag: str, kind: str, known: Callable[[], Iterable[str]]) -> Callable[[Any], str]:
-    """A reader of one of a few names."""
-
-    def read(text: Any) -> str:
-        from gnomon.errors import unknown_name
-
-        name, names = word(flag)(text), list(known())
-        if name not in names:
-            raise unknown_name(kind, name, names, where=flag, hint=f"Known: {', '.join(names)}.")
-        return name
-
-    return read
-
-
 def _engine(text: Any) -> str:
     from gnomon.engines import engine
     from gnomon.errors import named_by
@@ -78,34 +64,6 @@ def _engine(text: Any) -> str:
     with named_by("--engine"):
         engine(label)
     return label
-
-
-def _trainer(text: Any) -> str:
-    from gnomon.engines import training_engine
-    from gnomon.errors import named_by
-
-    label = word("--engine")(text)
-    with named_by("--engine"):
-        training_engine(label)
-    return label
-
-
-def _schedules() -> Iterable[str]:
-    from gnomon.spec.training import SCHEDULES
-
-    return SCHEDULES
-
-
-def _recompute() -> Iterable[str]:
-    from gnomon.spec.training import RECOMPUTE
-
-    return RECOMPUTE
-
-
-def _optimizers() -> Iterable[str]:
-    from gnomon.load.recipe import OPTIMIZERS
-
-    return OPTIMIZERS
 
 
 def _format(text: Any) -> str:

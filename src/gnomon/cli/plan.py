@@ -1,4 +1,4 @@
-"""`gnomon plan serve`"""
+"""`gnomon plan serve` and `gnomon plan train`"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import flags
+from gnomon.cli import flags, train_flags
 
 SLO = (
     "Limits on times, such as ttft_p90=1s,tpot_p90=40ms. "
@@ -20,6 +20,7 @@ def add(app: typer.Typer) -> None:
     commands = group("Find the best way to run a model.")
     commands.callback()(_group)
     commands.command("serve")(serve)
+    commands.command("train")(train)
     app.add_typer(commands, name="plan")
 
 
@@ -90,6 +91,37 @@ def serve(
             kv_dtype=kv_dtype,
             engine=engine,
             settings=settings,
+            progress=tick,
+        )
+    emit(report.to_dict(), as_json=as_json)
+
+
+def train(
+    model: flags.Model,
+    cluster: Annotated[str, typer.Option("--cluster", metavar="CHIP:N", help="The chips to train on.")],
+    seq: train_flags.Seq,
+    global_batch: train_flags.GlobalBatch,
+    tokens: train_flags.Tokens = None,
+    optimizer: train_flags.Optimizer = "adamw",
+    dtype: flags.Dtype = None,
+    engine: train_flags.Engine = "megatron",
+    as_json: flags.Json = False,
+) -> None:
+    """The quickest way to train a model on a cluster, how long it takes, and what it needs."""
+    from gnomon.api.plan_training import plan_training
+    from gnomon.cli.output import emit
+    from gnomon.cli.progress import Progress
+
+    with Progress("searching plans") as tick:
+        report = plan_training(
+            model,
+            cluster=cluster,
+            seq=seq,
+            global_batch=global_batch,
+            tokens=tokens,
+            optimizer=optimizer,
+            dtype=dtype,
+            engine=engine,
             progress=tick,
         )
     emit(report.to_dict(), as_json=as_json)

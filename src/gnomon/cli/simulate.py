@@ -1,4 +1,4 @@
-"""`gnomon simulate serve`"""
+"""`gnomon simulate serve` and `gnomon simulate train`"""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from gnomon.cli import flags
+from gnomon.cli import flags, train_flags
 
 
 def add(app: typer.Typer) -> None:
     from gnomon.cli.app import group
 
-    commands = group("Run a load through an engine in simulated time.")
+    commands = group("Run a load, or a training step, in simulated time.")
     commands.callback()(_group)
     commands.command("serve")(serve)
+    commands.command("train")(train)
     app.add_typer(commands, name="simulate")
 
 
 def _group() -> None:
-    """Run a load through an engine in simulated time."""
+    """Run a load, or a training step, in simulated time."""
 
 
 def serve(
@@ -94,3 +95,59 @@ def _write(report: Any, recorder: Any, paths: dict[str, Path]) -> None:
     if "--trace-out" in paths:
         with written(paths["--trace-out"]) as file:
             write_steps(recorder.steps, file, report.title)
+
+
+def train(
+    model: flags.Model,
+    on: flags.On,
+    seq: train_flags.Seq,
+    global_batch: train_flags.GlobalBatch,
+    micro_batch: train_flags.MicroBatch = 1,
+    tp: train_flags.Tp = 1,
+    pp: train_flags.Pp = 1,
+    vp: train_flags.Vp = 1,
+    cp: flags.Cp = 1,
+    ep: flags.Ep = 1,
+    dp: train_flags.Dp = None,
+    zero: train_flags.Zero = 0,
+    schedule: train_flags.Schedule = None,
+    recompute: train_flags.Recompute = "none",
+    optimizer: train_flags.Optimizer = "adamw",
+    engine: train_flags.Engine = "megatron",
+    dtype: flags.Dtype = None,
+    tokens: train_flags.Tokens = None,
+    sequence_parallel: train_flags.SequenceParallel = True,
+    trace_out: train_flags.TraceOut = None,
+    memory_out: train_flags.MemoryOut = None,
+    as_json: flags.Json = False,
+) -> None:
+    """Time, memory of every rank, energy and cost of a training step."""
+    from gnomon.cli.output import emit
+    from gnomon.cli.training_files import checked, write
+
+    paths = checked(trace_out, memory_out)
+    from gnomon.api.simulate_training import simulate_training
+
+    report = simulate_training(
+        model,
+        on=on,
+        seq=seq,
+        global_batch=global_batch,
+        micro_batch=micro_batch,
+        tp=tp,
+        pp=pp,
+        vp=vp,
+        cp=cp,
+        ep=ep,
+        dp=dp,
+        zero=zero,
+        schedule=schedule,
+        recompute=recompute,
+        optimizer=optimizer,
+        sequence_parallel=sequence_parallel,
+        dtype=dtype,
+        engine=engine,
+        tokens=tokens,
+    )
+    write(report, paths)
+    emit(report.to_dict(), as_json=as_json)

@@ -21,13 +21,18 @@ def verify(
     ],
     rate: Annotated[
         list[float] | None,
-        typer.Option("--rate", parser=flags.rate("--rate"), metavar="R", help="Requests a second; may be repeated."),
+        typer.Option(
+            "--rate",
+            parser=flags.rate("--rate"),
+            metavar="R",
+            help="Requests a second of a served load; may be repeated.",
+        ),
     ] = None,
     probe: Annotated[bool, typer.Option("--probe", help="Also measure prompts and decodes by themselves.")] = False,
     out: Annotated[str | None, typer.Option("--out", metavar="FILE.json", help="Keep what was measured.")] = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Run a plan for real: measured beside predicted."""
+    """Run a plan for real, a served load or training steps: measured beside predicted."""
     from gnomon.cli.files import output_file
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress

@@ -20,6 +20,10 @@ ATTENTION = "attention_flop"
 KEYS = (LIMIT, BURST, ATTENTION)
 """The held share of the board's limit; joules of a FLOP at full clock; what a FLOP of attention takes beside that."""
 
+SPREAD = 0.016
+"""What sustained work on one board says of another of its kind: the same eleven works on two lent H200 (2026-11-15)
+differed by 1.6% root mean square, nearly all in one direction."""
+
 
 def slowdown(
     power: Mapping[str, float], chip: Chip, *, compute_s: Floats, compute_j: Floats, other_s: Floats, other_j: Floats

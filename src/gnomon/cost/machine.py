@@ -72,8 +72,8 @@ class Machine:
         """
         family = self.evidence(kind, dtype)
         own = np.sqrt(max(family.spread**2 - family.shared**2, 0.0))
-        shared = _normals(f"{self.profile.chip}/{kind}/{dtype}")
-        alone = _normals(f"{self.profile.chip}/{kind}/{dtype}/{op_name}")
+        shared = normals(f"{self.profile.chip}/{kind}/{dtype}")
+        alone = normals(f"{self.profile.chip}/{kind}/{dtype}/{op_name}")
         return np.asarray(np.exp(family.shared * shared + own * alone))
 
     def bound(self, flops: Floats, moved: Floats, seconds: Floats, kind: str, dtype: str) -> NDArray[np.str_]:
@@ -92,7 +92,8 @@ def priced_dtype(op: Op) -> str:
     return op.kv_dtype if isinstance(op, Attention) else op.dtype
 
 
-def _normals(name: str) -> NDArray[np.float64]:
+def normals(name: str) -> NDArray[np.float64]:
+    """One draw of the standard normal distribution for each draw of an estimate, always the same for a name."""
     return np.random.default_rng(zlib.crc32(name.encode())).standard_normal(DRAWS)
 
 

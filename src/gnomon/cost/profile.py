@@ -14,10 +14,13 @@ from math import hypot, log
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gnomon import catalog
 from gnomon.cost.clock import ATTENTION, BURST, KEYS, LIMIT
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.errors import CalibrationError, UnknownNameError
+from gnomon.graph.ops import Shape
 from gnomon.load.files import read_yaml
 from gnomon.paths import home
 from gnomon.spec import Chip, Provenance
@@ -66,6 +69,13 @@ H100 table of vLLM 0.24 (AIConfigurator 0.12, 3,425 shapes), and by 0.08 on the 
 FOREIGN, FOREIGN_SHARED = 0.35, 0.25
 """What another architecture's fit adds to its spread, and to the part that its operators share: the H200's fits are
 off by 0.15 (matrix products) to 0.5 (decode attention) on the published A100 tables, mostly one way."""
+FORWARD, BACKWARD = "attention_forward", "attention_backward"
+LONG: Shape = {
+    "sequences": np.array([4.0]), "tokens": np.array([16384.0]), "pairs": np.array([4 * 4096 * 4097 / 2]),
+    "context": np.array([16384.0]), "heads": np.array([32.0]), "kv_heads": np.array([8.0]),
+    "head_dim": np.array([128.0]),
+}  # fmt: skip
+"""A shape that fills any chip, by which two fits are compared."""
 UNFITTED = 0.3
 """The spread of a formula whose figures no measurement has moved."""
 
@@ -154,7 +164,32 @@ def profile_for(chip: Chip) -> Profile:
     families = dict(own.families)
     for kind in MODELS:
         families |= {} if _of_kind(own, kind) else _lent(kind, chip, lenders)
+    if not _of_kind(own, BACKWARD) and _of_kind(own, FORWARD):
+        families |= _as_forward(chip, families, lenders)
     return replace(own, families=families)
+
+
+def _as_forward(chip: Chip, families: Mapping[str, Family], lenders: Iterable[Profile]) -> dict[str, Family]:
+    """A lent backward attention, as much slower or quicker than its lender's as the chip's own forward is."""
+    lender = next((profile for profile in lenders if _of_kind(profile, BACKWARD)), None)
+    if lender is None:
+        return {}
+    price = kernel_model(FORWARD).seconds
+    theirs = next(iter(_of_kind(lender, FORWARD).values()), None)
+    own = next(family for key, family in families.items() if key.startswith(FORWARD))
+    if theirs is None:
+        return {}
+    seconds = (float(price(LONG, "bf16", chip, family.coefficients)[0]) for family in (theirs, own))
+    pace = next(seconds) / next(seconds)
+    ranges = kernel_model(BACKWARD).ranges
+
+    def paced(family: Family) -> Family:
+        c = dict(family.coefficients)
+        for name, value in (("rate", c["rate"] * pace), ("exp_ps", c["exp_ps"] / pace)):
+            c[name] = min(max(value, ranges[name][1]), ranges[name][2])
+        return replace(family, coefficients=c, source=f"{family.source}, paced by its forward")
+
+    return {key: paced(family) for key, family in families.items() if key.startswith(BACKWARD)}
 
 
 def _nearest(chip: Chip, among: Iterable[Profile]) -> list[Profile]:

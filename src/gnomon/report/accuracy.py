@@ -20,30 +20,35 @@ JOB = {
     "dp": "DP",
     "micro_batch": "micro-batch",
     "global_batch": "batch",
-    "schedule": "schedule",
     "recompute": "recompute",
     "sequence_parallel": "sequence parallel",
     "zero": "ZeRO",
     "optimizer": "optimizer",
 }
 """What tells runs apart, and its heading."""
+NOTHING = "-"
 
 INTRO = """\
-`gnomon accuracy` writes this page, and `make accuracy` puts it here; no number on it was typed in. An error is
-predicted over measured, less one: above zero, Gnomon is slower or larger than what was measured. The mean error is of
-absolute errors, the bias of signed ones. Bands hold 90% of what Gnomon thinks possible."""
+`gnomon accuracy` writes this page, and `make accuracy` puts it here: no prediction on it was typed in. An error is
+predicted over measured, less one: above zero, Gnomon expects more time or memory than it took. The mean error is of
+absolute errors, the bias of signed ones. Bands are meant to hold 90% of what is measured. TP, PP and DP are tensor,
+pipeline and data parallel degrees, VP the parts of the network a pipeline stage holds: with more than one the schedule
+is the interleaved one, else 1F1B. Batches are in sequences."""
 
 FITTED = """\
 No constant of Gnomon was fitted to a training result on this page. Fitted were single operators, by chip:
 
 - A100: matrix products and elementwise kernels to published operator tables, collectives inside a node to published
-  NCCL tables; between nodes the data sheet's bandwidth counts. The tables differ among themselves by more than most
-  errors below. Which one was taken, and why, stands in the notes of the A100's profile
+  NCCL tables; between nodes a fixed share of the data sheet's bandwidth counts. The tables differ among themselves by
+  more than most errors below. Which one was taken, and why, stands in the notes of the A100's profile
   (`src/gnomon/catalog/data/profiles/a100-sxm-80gb.yaml`).
 - H200: matrix products, attention, elementwise kernels and the clock under the power limit to operators that we timed
-  one by one. The host's time to launch a kernel is from steps of a tiny network, which is not among the rows below.
+  one by one.
+- The host's time to launch a kernel, which counts in small networks only: PyTorch's from steps of a tiny network of
+  ours, Megatron-LM's from runs of small networks on one node that vTrain published. None of them is among the rows
+  below.
 
-What an engine runs, keeps and overlaps, version by version, is read from its code and papers, not fitted."""
+What an engine runs, keeps and overlaps is a list of its kernels, version by version, not a fit."""
 
 ABSENT = "The measured steps are in Gnomon's repository (`measurements/`), which is not at hand here."
 
@@ -63,7 +68,9 @@ def page(payload: Mapping[str, Any]) -> str:
 
 
 def _overview(payload: Mapping[str, Any]) -> Iterator[str]:
-    rows = [("rows of", "what", "rows", "mean error", "bias", "worst", "in band", "others' mean error")]
+    rows: list[tuple[str, ...]] = [
+        ("rows of", "what", "rows", "mean error", "bias", "worst", "in band", "others' mean error")
+    ]
     for table in (*payload["published"], *payload["measured"]):
         recalled = " (columns recalled)" if table.get("recalled") else ""
         for found in table["summaries"]:
@@ -75,18 +82,18 @@ def _overview(payload: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _summary(found: Mapping[str, Any]) -> tuple[str, ...]:
-    held = f"{found['inside']} of {found['banded']}" if found["banded"] else "-"
+    held = f"{found['inside']} of {found['banded']}" if found["banded"] else NOTHING
     errors = f"{found['mean_error']:.1%}", f"{found['bias']:+.1%}", f"{found['worst']:+.1%}"
     return found["what"], str(found["rows"]), *errors, held
 
 
 def _peers(table: Mapping[str, Any]) -> str:
-    return ", ".join(f"{peer['name']} {peer['mean_error']:.1%}" for peer in table.get("peers", ())) or "-"
+    return ", ".join(f"{peer['name']} {peer['mean_error']:.1%}" for peer in table.get("peers", ())) or NOTHING
 
 
 def _name(table: Mapping[str, Any]) -> str:
     if "conditions" in table:
-        return str(table["name"])
+        return f"{table['conditions']['device']}, {table['conditions']['date']}"
     return f"{table['authors']} {table['year']}, {table['table'].partition(',')[0]}"
 
 
@@ -104,42 +111,33 @@ def _measured(table: Mapping[str, Any]) -> Iterator[str]:
     yield f"### {_name(table)}"
     given = table["conditions"]
     versions = ", ".join(f"{name} {text}" for name, text in given.items() if name not in ("device", "date"))
-    yield f"Whole steps on one {given['device']}, {given['date']}, {versions}: the median step and the fullest moment."
+    yield f"Whole steps of `gnomon verify`, with {versions}: the median step, and memory at the fullest moment."
     yield from _tables(table["rows"])
 
 
 def _tables(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """One table a quantity; what all its runs share is said once."""
-    jobs = [{name: _word(row["job"][name]) for name in JOB} for row in rows]
-    same = [name for name in JOB if len({job[name] for job in jobs}) == 1]
-    yield "All rows: " + ", ".join(f"{JOB[name]} {jobs[0][name]}" for name in same) + "."
-    varied = [name for name in JOB if name not in same]
+    cells = {heading: [_word(row["job"][name]) for row in rows] for name, heading in JOB.items()}
+    same = {heading: column[0] for heading, column in cells.items() if len(set(column)) == 1}
+    yield "All rows: " + ", ".join(f"{heading} {cell}" for heading, cell in same.items()) + "."
+    told = [name for name, heading in JOB.items() if heading not in same]
     for what in dict.fromkeys(row["what"] for row in rows):
-        chosen = [(row, job) for row, job in zip(rows, jobs, strict=True) if row["what"] == what]
-        yield _grid(list(_lines(what, varied, chosen)), "<" + ">" * (len(varied) + _width(chosen) - 1))
+        chosen = [_cells(row, told) for row in rows if row["what"] == what]
+        kept = [heading for heading in chosen[0] if any(line[heading] != NOTHING for line in chosen)]
+        yield _grid([kept, *([line[heading] for heading in kept] for line in chosen)], "<" + ">" * (len(kept) - 1))
 
 
-def _width(chosen: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> int:
-    return 5 + _as_rate(chosen)
-
-
-def _as_rate(chosen: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> bool:
-    """Whether the source gives a rate, from which the time follows."""
-    return any(row["unit"] == "s" and row.get("published", row["measured"]) != row["measured"] for row, _ in chosen)
-
-
-def _lines(
-    what: str, varied: Sequence[str], chosen: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]
-) -> Iterator[tuple[str, ...]]:
-    rate = ("TFLOP/s",) if _as_rate(chosen) else ()
-    unit = "s" if chosen[0][0]["unit"] == "s" else "GiB"
-    yield (*(JOB[name] for name in varied), *rate, f"{what} measured, {unit}", "predicted", "band", "error", "in band")
-    for row, job in chosen:
-        given = (digits(row["published"]),) if rate else ()
-        band = f"{_value(row, 'low')} to {_value(row, 'high')}" if row["low"] is not None else "-"
-        held = {None: "-", True: "yes", False: "no"}[row["inside"]]
-        figures = _value(row, "measured"), _value(row, "predicted"), band, f"{row['error']:+.1%}", held
-        yield (*(job[name] for name in varied), *given, *figures)
+def _cells(row: Mapping[str, Any], told: Sequence[str]) -> dict[str, str]:
+    """A line by heading."""
+    unit = "s" if row["unit"] == "s" else "GiB"
+    return {JOB[name]: _word(row["job"][name]) for name in told} | {
+        "TFLOP/s": digits(row["tflops"]) if "tflops" in row else NOTHING,
+        f"{row['what']}, {unit}": _value(row, "measured"),
+        "predicted": _value(row, "predicted"),
+        "band": NOTHING if row["low"] is None else f"{_value(row, 'low')} to {_value(row, 'high')}",
+        "error": f"{row['error']:+.1%}",
+        "in band": {None: NOTHING, True: "yes", False: "no"}[row["inside"]],
+    }
 
 
 def _value(row: Mapping[str, Any], name: str) -> str:

@@ -31,5 +31,5 @@ def _row(model: Mapping[str, Any]) -> tuple[str, ...]:
         str(model["layers"]),
         format_count(model["max_context"]),
         format_bytes(model["kv_bytes_per_token_bf16"]),
-        model["hub_id"],
+        model["hub_id"] if "/" in model["hub_id"] else model["title"],
     )

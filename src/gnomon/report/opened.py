@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from gnomon import catalog
 from gnomon.errors import InputError, UnknownNameError
+from gnomon.report.nodes import Node, metric
+from gnomon.report.opened_training import trained, trained_plan
 from gnomon.report.text import chip_name, digits, gib, scaled
 from gnomon.spec import Chip
 from gnomon.units import format_bytes, format_count, format_duration, format_money
@@ -20,23 +21,6 @@ MOST_SEQUENCES = 1_000_000
 """A made-up answer may claim any number; no step has more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One number, how it is made and where it comes from. `level`: metric, phase, operator or part."""
-
-    name: str
-    level: str
-    shown: str
-    formula: str = ""
-    provenance: str = ""
-    source: str = ""
-    parts: tuple[Node, ...] = field(default=())
-
-    def to_dict(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in ("name", "level", "shown", "formula", "provenance", "source")}
-        return plain | {"parts": [part.to_dict() for part in self.parts]}
-
-
 def opened(kind: str, payload: Payload, step: Step) -> tuple[Node, ...]:
     """The metrics of an answer. `step` opens what stands behind a served token."""
     openers = {
@@ -44,6 +28,8 @@ def opened(kind: str, payload: Payload, step: Step) -> tuple[Node, ...]:
         "fit": _fit,
         "simulate.serve": lambda p: _served(p, step),
         "plan.serve": lambda p: _planned(p, step),
+        "simulate.train": trained,
+        "plan.train": trained_plan,
         "verify": _verified,
     }
     if kind not in openers:
@@ -60,32 +46,20 @@ def _prediction(payload: Payload) -> tuple[Node, ...]:
     usd, joules = float(payload["cost_usd"]["value"]), float(payload["energy_j"]["value"])
     used = float(payload["memory_bytes"]["value"])
     return (
-        _metric("time", format_duration(seconds), "the phase below, one step", time, (_phase(payload),)),
-        _metric("memory", f"{gib(used)} GiB", "sum of its parts on one chip", payload["memory_bytes"], _sizes(payload)),
-        _metric(
+        metric("time", format_duration(seconds), "the phase below, one step", time, (_phase(payload),)),
+        metric("memory", f"{gib(used)} GiB", "sum of its parts on one chip", payload["memory_bytes"], _sizes(payload)),
+        metric(
             "energy",
             f"{digits(joules)} J",
             f"{joules / seconds if seconds else 0:,.0f} W for {format_duration(seconds)}",
             payload["energy_j"],
         ),
-        _metric(
+        metric(
             "cost",
             format_money(usd),
             f"{format_money(usd / seconds * 3600) if seconds else '-'}/h for {format_duration(seconds)}",
             payload["cost_usd"],
         ),
-    )
-
-
-def _metric(name: str, shown: str, formula: str, estimate: Payload, parts: tuple[Node, ...] = ()) -> Node:
-    return Node(
-        name=name,
-        level="metric",
-        shown=shown,
-        formula=formula,
-        provenance=str(estimate.get("provenance", "")),
-        source=str(estimate.get("source", "")),
-        parts=parts,
     )
 
 
@@ -314,6 +288,8 @@ def _verified(payload: Payload) -> tuple[Node, ...]:
 
 
 def _figure(part: Payload, key: str) -> str:
+    if part["unit"] == "bytes":
+        return format_bytes(part[key])
     return _time(part[key]) if part["unit"] == "s" else f"{digits(float(part[key]))} {part['unit']}"
 
 

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from gnomon.report.text import Style, digits, next_steps, table
-from gnomon.units import format_count, format_duration
+from gnomon.units import format_bytes, format_count, format_duration
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
@@ -16,22 +16,26 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
     if parts:
         errors = [abs(float(part["error"])) for part in parts if part["error"] is not None]
         lines += [*_summary(parts, style), f"  {style.strong(_verdict(errors))}", *_held(parts), ""]
-        lines += [*_table(parts, style), ""]
+        lines += [*_table(parts, style), ""] if any(not _headline(part) for part in parts) else []
     conditions = ", ".join(f"{name} {value}" for name, value in payload["conditions"].items())
     lines += [f"  measured with {conditions}", ""] if conditions else []
     return "\n".join([*lines, *next_steps("gnomon explain last", "gnomon history")])
 
 
-HEADLINES = {"memory": ("KV blocks", ""), "ttft": ("TTFT p50", "p50"), "decode": ("TPOT p50", "p50")}
+HEADLINES = ("KV blocks", "TTFT p50", "TPOT p50", "step time", "peak memory")
+
+
+def _headline(part: Mapping[str, Any]) -> bool:
+    return part["what"] in HEADLINES
 
 
 def _summary(parts: Any, style: Style) -> list[str]:
-    """The middle request of each load, and the memory: measured, predicted, error."""
+    """The middle request of each load, the step, and the memory: measured, predicted, error."""
     rows = [("", "measured", "predicted", "error")]
     for part in parts:
-        name, ending = HEADLINES.get(part["part"], ("", "-"))
-        if not name or not part["what"].endswith(ending):
+        if not _headline(part):
             continue
+        name = part["what"]
         at = f" at {digits(part['rate_per_s'])}/s" if part.get("rate_per_s") else ""
         error = f"{part['error']:+.1%}" if part["error"] is not None else "-"
         rows.append((name + at, _value(part, "measured"), _value(part, "predicted"), error))
@@ -68,4 +72,5 @@ def _value(part: Mapping[str, Any], key: str) -> str:
     value = part[key]
     if value is None:
         return "-"
-    return format_duration(value) if part["unit"] == "s" else f"{format_count(value)} {part['unit']}"
+    shown = {"s": format_duration, "bytes": format_bytes}.get(part["unit"])
+    return shown(value) if shown else f"{format_count(value)} {part['unit']}"

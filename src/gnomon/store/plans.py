@@ -12,6 +12,8 @@ from gnomon.load.plan import SCHEMA, plan_from_dict, read_plan
 from gnomon.spec import Plan
 from gnomon.store.runs import Entry, entries, entry
 
+MAKERS = "`gnomon plan serve` and `gnomon plan train` make one."
+
 
 def resolve_plan(ref: str | Path) -> Plan:
     """The plan of a file, of a run's id or its beginning, or of the last run that holds one."""
@@ -25,7 +27,7 @@ def resolve_plan(ref: str | Path) -> Plan:
     found = entry(ref)
     plan = _plan_in(found)
     if plan is None:
-        raise InputError(f"the run '{found.id}' holds no plan", hint="`gnomon plan serve` makes one.")
+        raise InputError(f"the run '{found.id}' holds no plan", hint=MAKERS)
     return plan
 
 
@@ -34,14 +36,14 @@ def _answered(path: Path) -> Plan:
     answer = read_json(path, limit=64 * 1024**2)
     plan = _plan_in(Entry(id=str(path), kind="file", saved_s=0.0, payload=answer))
     if plan is None:
-        raise InputError("holds no plan", where=str(path), hint="`gnomon plan serve … --json` makes one.")
+        raise InputError("holds no plan", where=str(path), hint="`gnomon plan … --json` makes one.")
     return plan
 
 
 def _last() -> Plan:
     plan = next(filter(None, map(_plan_in, entries())), None)
     if plan is None:
-        raise InputError("there is no plan in the history yet", hint="`gnomon plan serve` makes one.")
+        raise InputError("there is no plan in the history yet", hint=MAKERS)
     return plan
 
 

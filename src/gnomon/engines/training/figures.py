@@ -57,6 +57,8 @@ class Figures:
     head_kept_bytes: Floats
     layer_peak_bytes: Floats
     head_peak_bytes: Floats
+    buffer_bytes: Floats
+    """Of one stage for what it receives from one neighbour over the step."""
     model_flops: Floats
     """Of the whole step on all ranks, without what is run again."""
     again_flops: Floats
@@ -117,6 +119,7 @@ def figures(
         head_kept_bytes=last.kept_bytes,
         layer_peak_bytes=np.maximum(layer.forward_peak_bytes, layer.backward_peak_bytes),
         head_peak_bytes=np.maximum(last.forward_peak_bytes, last.backward_peak_bytes),
+        buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * wire.sent_bytes(),
         model_flops=total["flops"] - total["again_flops"],
         again_flops=total["again_flops"],
         energy_j=total["energy_j"],
@@ -158,7 +161,8 @@ class _Wire:
     ) -> None:  # fmt: skip
         self.model, self.load, self.grid, self.machine = model, load, grid, machine
         self.traits, self.states, self.priced, self.factor = traits, states, priced, factor
-        self.sharded = grid.zero == 3
+        self.late = (grid.pp > 1) & traits.whole_sums
+        self.each = (grid.zero >= 2) & ~self.late
         self.by_dp_tp, self.by_tp = grid.groups(("dp", "tp")), grid.groups(("tp",))
 
     def passes(self, chunk: Ints) -> tuple[Floats, Floats]:
@@ -166,17 +170,18 @@ class _Wire:
         its gradients scattered while the one after it does."""
         layer = self.priced["layer"]
         forward, backward = layer.forward_s, layer.backward_s + self.accumulate(layer.parameters)
-        gather = self._gather(layer.parameters) * self.sharded
-        scatter = self._collective("reduce_scatter", self._wire_bytes * layer.parameters) * (self.grid.zero >= 2)
-        there = gather + (chunk - 1) * np.maximum(forward, gather) + forward
-        busy = np.maximum(backward, gather + scatter)
-        back = gather + (chunk - 1) * busy + backward + scatter
-        plain = self.grid.zero < 2
+        zero, gather = self.grid.zero, self._gather(layer.parameters)
+        first = gather * ((zero == 3) | ((zero == 2) & self.traits.gathers_forward))
+        again = gather * (zero == 3)
+        scatter = self._collective("reduce_scatter", self._wire_bytes * layer.parameters) * self.each
+        there = first + (chunk - 1) * np.maximum(forward, first) + forward
+        back = again + (chunk - 1) * np.maximum(backward, again + scatter) + backward + scatter
+        plain = zero < 2
         return np.where(plain, chunk * forward, there), np.where(plain, chunk * backward, back)
 
     def accumulate(self, parameters: Floats) -> Floats:
         """Sharded gradients are summed where they are scattered."""
-        held = np.where(self.grid.zero >= 2, parameters / self.grid.dp, parameters)
+        held = np.where(self.each, parameters / self.grid.dp, parameters)
         return self.updates((self.states.accumulate,), held)
 
     def update(self, parameters: Floats) -> Floats:
@@ -206,12 +211,13 @@ class _Wire:
         payload = self._wire_bytes * parameters
         summed = self._collective("all_reduce", payload)
         scattered = self._collective("reduce_scatter", payload)
-        found: Floats = np.select([self.grid.zero == 0, self.grid.zero == 1], [summed, scattered], 0.0)
+        after = (self.grid.zero == 1) | ((self.grid.zero >= 2) & self.late)
+        found: Floats = np.select([self.grid.zero == 0, after], [summed, scattered], 0.0)
         return found
 
     def gather(self, parameters: Floats) -> Floats:
         """New weights, where each rank has updated a part of them."""
-        kept = (self.grid.zero == 1) | (self.grid.zero == 2)
+        kept = (self.grid.zero == 1) | ((self.grid.zero == 2) & (not self.traits.gathers_forward))
         return np.where(kept & (not self.traits.overlap_gather), self._gather(parameters), 0.0)
 
     def _gather(self, parameters: Floats) -> Floats:
@@ -224,11 +230,16 @@ class _Wire:
             found[rows] = self._priced(op, np.broadcast_to(payload, found.shape)[rows], dp, tp)
         return found * self._drawn(op)
 
+    def sent_bytes(self) -> Floats:
+        """Activations of a micro-batch between two stages, on one rank."""
+        held = np.where(self.grid.sequence_parallel == 1, self.grid.tp, 1)
+        return np.asarray(self.grid.micro_batch * self.load.seq * self.model.hidden * 2.0 / held)
+
     def send(self) -> Floats:
         """Activations of a micro-batch to the next stage, `tp * dp` chips away, each rank over its own adapter."""
-        grid, hidden = self.grid, self.model.hidden
-        part = np.where((grid.sequence_parallel == 1) | self.traits.split_sends, grid.tp, 1)
-        payload = grid.micro_batch * self.load.seq * hidden * 2.0 / part
+        grid = self.grid
+        part = np.where(self.traits.split_sends & (grid.sequence_parallel == 0), grid.tp, 1)
+        payload = self.sent_bytes() / part
         found: Floats = np.zeros(grid.size)
         for (dp, tp), rows in self.by_dp_tp:
             found[rows] = self._priced("send_recv", payload[rows], 2, max(1, tp * dp // 2))

@@ -8,7 +8,7 @@ import numpy as np
 
 from gnomon.engines.training.figures import Figures
 from gnomon.engines.training.grid import Ints
-from gnomon.engines.training.traits import Optimizer
+from gnomon.engines.training.traits import Traits
 from gnomon.spec.workload import Floats
 
 GATHERED_LAYERS = 2
@@ -22,12 +22,15 @@ class RankMemory:
     optimizer: Floats
     activations: Floats
     """What stays between the forwards and backwards of the micro-batches in flight."""
+    buffers: Floats
+    """Of what stages receive."""
     working: Floats
     """What the fullest operator needs beside that."""
 
     @property
     def total(self) -> Floats:
-        return self.weights + self.gradients + self.optimizer + self.activations + self.working
+        states = self.weights + self.gradients + self.optimizer
+        return states + self.activations + self.buffers + self.working
 
 
 def rank_parameters(found: Figures, rank: Ints | int) -> Floats:
@@ -37,9 +40,9 @@ def rank_parameters(found: Figures, rank: Ints | int) -> Floats:
     return np.asarray(own + first * found.first_parameters + last * found.last_parameters)
 
 
-def rank_memory(found: Figures, states: Optimizer, rank: Ints | int, in_flight: Floats) -> RankMemory:
+def rank_memory(found: Figures, traits: Traits, optimizer: str, rank: Ints | int, in_flight: Floats) -> RankMemory:
     """The parts of one rank. `in_flight` is how many chunk passes the rank holds at its fullest."""
-    grid = found.grid
+    grid, states = found.grid, traits.optimizers[optimizer]
     parameters = rank_parameters(found, rank)
     last = np.equal(rank, grid.pp - 1)
     ends = np.equal(rank, 0) * found.first_parameters + last * found.last_parameters
@@ -51,11 +54,14 @@ def rank_memory(found: Figures, states: Optimizer, rank: Ints | int, in_flight: 
         states.weight_bytes * parameters,
     )
     one = states.gradient_bytes * np.maximum(found.parameters, ends)
-    gradients = states.gradient_bytes * np.where(grid.zero >= 2, parameters / grid.dp, parameters)
+    shared = (grid.zero >= 2) & ~((grid.pp > 1) & traits.whole_sums)
+    gradients = states.gradient_bytes * np.where(shared, parameters / grid.dp, parameters)
+    neighbours = 2 * grid.vp - np.equal(rank, 0) - last
     return RankMemory(
         weights=weights,
-        gradients=gradients + np.where(grid.zero >= 2, one, 0.0),
+        gradients=gradients + np.where(shared, one, 0.0),
         optimizer=states.state_bytes * np.where(grid.zero >= 1, parameters / grid.dp, parameters),
         activations=in_flight * found.layers * found.kept_bytes + last * found.head_kept_bytes,
+        buffers=neighbours * found.buffer_bytes,
         working=np.maximum(found.layer_peak_bytes, last * found.head_peak_bytes),
     )

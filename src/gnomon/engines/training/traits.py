@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from gnomon.graph.style import Style
 
@@ -47,6 +50,8 @@ class Traits:
     """Bytes of a gradient on the wire; None where it travels as it is summed."""
     overlap_reduce: bool = False
     """Gradients are reduced while the backward pass goes on."""
+    overlap_alone: bool = False
+    """The same, but only of plans without a pipeline."""
     overlap_gather: bool = False
     """New weights are gathered while the next step's forward pass goes on."""
     blocking_sends: bool = False
@@ -63,3 +68,13 @@ class Traits:
     zero: tuple[int, ...] = (0, 1, 2, 3)
     fills_pipelines: bool = False
     """1F1B needs a micro-batch a stage."""
+    whole_sums: bool = False
+    """In a pipeline, gradients that ranks share out (ZeRO 2 and 3) stay whole until the last micro-batch."""
+    gathers_forward: bool = False
+    """With ZeRO 2, weights are gathered for every forward, not once after the optimizer."""
+    buffers_ahead: bool = False
+    """A stage holds a buffer for what each micro-batch of the step will send it."""
+
+    def overlaps(self, pp: Any) -> Any:
+        """Whether gradients of a plan, or of each of many, are reduced beside its backward passes."""
+        return self.overlap_reduce | (self.overlap_alone & np.equal(pp, 1))

@@ -1,0 +1,129 @@
+"""Options of the training commands. Names are looked up when one is given, so that `--help` stays quick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+import typer
+
+from gnomon.cli.flags import count, degree, whole, word
+
+SCHEDULES_HELP = "Order of the pipeline's passes: gpipe, 1f1b or interleaved."
+RECOMPUTE_HELP = "What the backward pass runs again to save memory: none, selective or full."
+OPTIMIZER_HELP = "adamw (fp32 weights and moments beside the working weights) or adamw-bf16 (everything in bf16)."
+
+
+def _engine(text: Any) -> str:
+    from gnomon.engines import training_engine
+    from gnomon.errors import named_by
+
+    label = word("--engine")(text)
+    with named_by("--engine"):
+        training_engine(label)
+    return label
+
+
+def _name(flag: str, kind: str, known: Callable[[], Iterable[str]]) -> Callable[[Any], str]:
+    """A reader of one of a few names."""
+
+    def read(text: Any) -> str:
+        from gnomon.errors import unknown_name
+
+        name, names = word(flag)(text), list(known())
+        if name not in names:
+            raise unknown_name(kind, name, names, where=flag)
+        return name
+
+    return read
+
+
+def _schedules() -> Iterable[str]:
+    from gnomon.spec.training import SCHEDULES
+
+    return SCHEDULES
+
+
+def _recompute() -> Iterable[str]:
+    from gnomon.spec.training import RECOMPUTE
+
+    return RECOMPUTE
+
+
+def _optimizers() -> Iterable[str]:
+    from gnomon.load.recipe import OPTIMIZERS
+
+    return OPTIMIZERS
+
+
+def _zero(text: Any) -> int:
+    from gnomon.load.recipe import MAX_ZERO
+
+    return whole("--zero", least=0, most=MAX_ZERO)(text)
+
+
+Seq = Annotated[int, typer.Option("--seq", parser=whole("--seq"), metavar="S", help="Tokens of a sequence.")]
+GlobalBatch = Annotated[
+    int, typer.Option("--global-batch", parser=whole("--global-batch"), metavar="B", help="Sequences of a step.")
+]
+MicroBatch = Annotated[
+    int,
+    typer.Option(
+        "--micro-batch", parser=whole("--micro-batch"), metavar="b", help="Sequences a rank takes through at a time."
+    ),
+]
+Tp = Annotated[int, degree("--tp", "Tensor", "")]
+Pp = Annotated[int, degree("--pp", "Pipeline", "")]
+Vp = Annotated[
+    int,
+    typer.Option("--vp", parser=whole("--vp"), metavar="N", help="Parts of the network a pipeline rank holds."),
+]
+Dp = Annotated[int | None, degree("--dp", "Data", " All chips the other degrees leave where it is not given.")]
+Zero = Annotated[
+    int,
+    typer.Option(
+        "--zero",
+        parser=_zero,
+        metavar="0..3",
+        help="What data-parallel ranks share out: 1 optimizer states, 2 gradients too, 3 weights too.",
+    ),
+]
+Schedule = Annotated[
+    str | None,
+    typer.Option("--schedule", parser=_name("--schedule", "schedule", _schedules), metavar="NAME", help=SCHEDULES_HELP),
+]
+Recompute = Annotated[
+    str,
+    typer.Option(
+        "--recompute", parser=_name("--recompute", "recomputation", _recompute), metavar="MODE", help=RECOMPUTE_HELP
+    ),
+]
+Optimizer = Annotated[
+    str,
+    typer.Option(
+        "--optimizer", parser=_name("--optimizer", "optimizer", _optimizers), metavar="NAME", help=OPTIMIZER_HELP
+    ),
+]
+Engine = Annotated[str, typer.Option("--engine", parser=_engine, metavar="NAME[@VERSION]", help="megatron or torch.")]
+Tokens = Annotated[
+    float | None,
+    typer.Option("--tokens", parser=count("--tokens"), metavar="T", help="Tokens of the whole run, such as 300B."),
+]
+SequenceParallel = Annotated[
+    bool,
+    typer.Option(
+        "--sequence-parallel/--no-sequence-parallel",
+        help="Whether tensor-parallel ranks also cut the sequence between matrices.",
+    ),
+]
+TraceOut = Annotated[
+    str | None, typer.Option("--trace-out", metavar="FILE.json", help="Write the timeline, for ui.perfetto.dev.")
+]
+MemoryOut = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-out",
+        metavar="FILE.csv|.svg|.png",
+        help="Write the memory of every pipeline rank over the step, as a table or drawn.",
+    ),
+]

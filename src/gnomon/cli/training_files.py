@@ -1,0 +1,65 @@
+"""Files of `gnomon simulate train`: the timeline and the memory of every pipeline rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gnomon.cli.files import output_files
+from gnomon.errors import InputError
+
+if TYPE_CHECKING:
+    from gnomon.api.results import TrainingReport
+
+TRACE, MEMORY = "--trace-out", "--memory-out"
+DRAWN = (".svg", ".png")
+TRACE_ROWS = 100_000
+"""Moments of memory in a trace, beside its slices."""
+
+
+def checked(trace: str | None, memory: str | None) -> dict[str, Path]:
+    """The paths by flag. Raises at once for what could not be written, or drawn."""
+    paths = output_files({TRACE: trace, MEMORY: memory})
+    kind = paths[MEMORY].suffix.lower() if MEMORY in paths else ".csv"
+    if kind in DRAWN:
+        from gnomon.report.memory_plot import require_matplotlib
+
+        require_matplotlib()
+    elif kind != ".csv":
+        raise InputError(f"'{memory}' does not end in .csv, .svg or .png", where=MEMORY)
+    return paths
+
+
+def write(report: TrainingReport, paths: dict[str, Path]) -> None:
+    if TRACE in paths:
+        _write_trace(report, paths[TRACE])
+    if MEMORY in paths:
+        _write_memory(report, paths[MEMORY])
+
+
+def _write_trace(report: TrainingReport, path: Path) -> None:
+    from gnomon.api.training_memory import memory_over_time
+    from gnomon.paths import written
+    from gnomon.report.training_trace import write_trace
+
+    step = report.step
+    each = TRACE_ROWS // report.plan.strategy.pp
+    with written(path) as file:
+        write_trace(step.timeline, lambda rank: memory_over_time(step, rank, each), file, report.title)
+
+
+def _write_memory(report: TrainingReport, path: Path) -> None:
+    from gnomon.api.training_memory import memory_over_time
+    from gnomon.paths import written
+
+    step = report.step
+    ranks = (memory_over_time(step, rank) for rank in range(report.plan.strategy.pp))
+    with written(path) as file:
+        if path.suffix.lower() in DRAWN:
+            from gnomon.report.memory_plot import draw
+
+            file.buffer.write(draw(ranks, report.usable_memory_bytes, report.title, path.suffix[1:].lower()))
+        else:
+            from gnomon.report.training_trace import write_memory
+
+            write_memory(ranks, file)

@@ -1,0 +1,146 @@
+"""Training answers as trees of nodes: the parts of a step, the memory of its ranks, and what binds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gnomon import catalog
+from gnomon.errors import UnknownNameError
+from gnomon.report.nodes import Node, metric
+from gnomon.report.text import chip_name, digits, gib, plural, scaled
+from gnomon.report.train import AFTER, in_words, memory_range, run_figures, share
+from gnomon.units import format_count, format_duration, format_money
+
+Payload = Mapping[str, Any]
+REMEDIES = {
+    "communication": "less tensor parallelism, larger micro-batches or quicker links would shorten it",
+    "the bubble": "more micro-batches, fewer pipeline ranks or more parts a rank (vp) would shorten it",
+    "the optimizer": "data-parallel ranks that share it out (zero 1) would shorten it",
+}
+"""What a step loses beside its passes, and what would help."""
+WORTH_TELLING = 0.02
+"""The share of the step from which a loss is worth a remedy."""
+NOTHING = 1e-6
+
+
+def trained(payload: Payload) -> tuple[Node, ...]:
+    """A simulated step."""
+    return _step(payload), _utilisation(payload), _memory(payload), _binding(payload), *_spent(payload)
+
+
+def trained_plan(payload: Payload) -> tuple[Node, ...]:
+    """A chosen plan, then its step."""
+    second = payload["runner_up"]
+    parts = [Node(name="runner-up", level="part", shown=second["label"], formula=second["why"])] if second else []
+    parts += [
+        Node(name="not chosen", level="part", shown=plural(count, "plan"), formula=reason)
+        for reason, count in payload["rejected"].items()
+    ]
+    plan = Node(
+        name="plan",
+        level="metric",
+        shown=payload["label"],
+        formula=f"the shortest step of {format_count(payload['plans_considered'])} plans; every plan that was not "
+        f"timed takes at least {format_duration(payload['bound_s'])}",
+        parts=tuple(parts),
+    )
+    return plan, *trained(payload["best"])
+
+
+def _step(payload: Payload) -> Node:
+    time, parts = payload["step_time_s"], payload["step_parts"]
+    pipeline, step = float(parts["pipeline_s"]), float(time["value"])
+    inner = [_pipeline(payload, pipeline, step)]
+    for key, name in AFTER.items():
+        seconds = float(parts[key])
+        if seconds > NOTHING * step:
+            inner.append(Node(name=name, level="part", shown=f"{format_duration(seconds)}, {share(seconds, step)}"))
+    return metric("step time", format_duration(step), "sum of its parts", time, tuple(inner))
+
+
+def _pipeline(payload: Payload, pipeline: float, step: float) -> Node:
+    inputs, idle = payload["inputs"], pipeline * float(payload["bubble_fraction"])
+    passes = f"{format_count(payload['micro_batches'])} micro-batches of {inputs['micro_batch']} forward and backward"
+    parts = [
+        Node(name="passes", level="part", shown=format_duration(pipeline - idle), formula=f"{passes}, a rank's mean")
+    ]
+    if idle > NOTHING * step:
+        formula = "what the average rank waits for the others"
+        parts.append(Node(name="the bubble", level="part", shown=format_duration(idle), formula=formula))
+    shown = f"{format_duration(pipeline)}, {share(pipeline, step)}"
+    return Node(name="pipeline", level="part", shown=shown, formula=in_words(inputs), parts=tuple(parts))
+
+
+def _utilisation(payload: Payload) -> Node:
+    inputs, step = payload["inputs"], float(payload["step_time_s"]["value"])
+    chips, rate, source = len(payload["ranks"]), 0.0, ""
+    try:
+        chip = catalog.chip(chip_name(inputs["on"]))
+        rate, source = (
+            chip.rates_flops.get(inputs["dtype"], 0.0),
+            chip.sources.get(f"rates_flops.{inputs['dtype']}", ""),
+        )
+    except UnknownNameError:
+        pass
+    work = scaled(float(payload["mfu"]) * step * chips * rate, "FLOP")
+    over = f"{work} of the model in {format_duration(step)}, of {chips:,} x {scaled(rate, 'FLOP/s')}" if rate else ""
+    again = f"{float(payload['hfu']):.1%} with what is run again"
+    return Node(
+        name="MFU", level="metric", shown=f"{float(payload['mfu']):.1%}, {again}", formula=over,
+        provenance="formula", source=source,
+    )  # fmt: skip
+
+
+def _memory(payload: Payload) -> Node:
+    usable = float(payload["usable_memory_bytes"])
+    ranks = tuple(_rank(rank, parts, usable) for rank, parts in enumerate(payload["memory_parts"]))
+    formula = "on each rank the sum of its parts at the fullest moment"
+    return metric("memory", memory_range(payload).removeprefix("memory "), formula, payload["peak_memory_bytes"], ranks)
+
+
+def _rank(rank: int, parts: Payload, usable: float) -> Node:
+    total = sum(float(size) for size in parts.values())
+    left = usable - total
+    verdict = f"{gib(left)} to spare" if left >= 0 else f"short by {gib(-left)}"
+    formula = " + ".join(f"{name} {gib(float(size))}" for name, size in parts.items() if size)
+    return Node(name=f"pipeline rank {rank}", level="part", shown=f"{gib(total)} GiB, {verdict}", formula=formula)
+
+
+def _binding(payload: Payload) -> Node:
+    """Shares of the step. Waiting for a send counts as communication and as part of the bubble."""
+    step, parts = float(payload["step_time_s"]["value"]), payload["step_parts"]
+    lost = {
+        "communication": float(payload["exposed_communication_s"]) / step,
+        "the bubble": float(parts["pipeline_s"]) * float(payload["bubble_fraction"]) / step,
+        "the optimizer": float(parts["optimizer_s"]) / step,
+    }
+    worst = max(lost, key=lambda name: lost[name])
+    remedy = f"{worst}: {REMEDIES[worst]}" if lost[worst] >= WORTH_TELLING else "nothing but the passes themselves"
+    arithmetic = Node(
+        name="arithmetic",
+        level="part",
+        shown=f"{float(payload['hfu']):.1%}",
+        formula="what its passes would take of the step at the data sheet's rate",
+    )
+    losses = (Node(name=name, level="part", shown=f"{share:.1%}") for name, share in lost.items() if share > NOTHING)
+    first = "" if payload["fits"] else "memory, which is short; then "
+    return Node(name="what binds", level="metric", shown=first + remedy, parts=(arithmetic, *losses))
+
+
+def _spent(payload: Payload) -> tuple[Node, ...]:
+    step, chips = float(payload["step_time_s"]["value"]), len(payload["ranks"])
+    joules, usd = float(payload["energy_j"]), float(payload["cost_usd"])
+    watts = f"{digits(joules / step / chips)} W a chip on {chips:,} chips" if step else ""
+    nodes = [
+        Node(name="energy", level="metric", shown=scaled(joules / 3600, "Wh"), formula=watts),
+        Node(
+            name="cost",
+            level="metric",
+            shown=format_money(usd),
+            formula=f"{format_money(usd / step * 3600)}/h" if step else "",
+        ),
+    ]
+    if payload["run"]:
+        nodes.append(Node(name="the whole run", level="metric", shown=", ".join(run_figures(payload))))
+    return tuple(nodes)

@@ -1,0 +1,133 @@
+"""The text of `gnomon simulate train`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gnomon.report.text import Style, band, digits, flag, gib, next_steps, scaled, table, words
+from gnomon.units import format_count, format_duration, format_money, format_short_count, parse_count
+
+Payload = Mapping[str, Any]
+AFTER = {
+    "gradient_reduction_s": "gradient reduction after the last pass",
+    "optimizer_s": "optimizer",
+    "weight_gather_s": "gathering of new weights",
+}
+DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
+
+
+def render(payload: Payload, style: Style) -> str:
+    lines = [style.strong(payload["title"]), in_words(payload["inputs"]), "", *_answer(payload, style), ""]
+    lines += [*_times(payload, style), "", *_memory(payload)]
+    lines += ["", *run_lines(payload)] if payload["run"] else []
+    return "\n".join([*lines, "", *_next(payload)])
+
+
+def in_words(inputs: Payload) -> str:
+    """How the step is carried out, in a line."""
+    degrees = [f"{name.upper()} {inputs[name]}" for name in DEGREES if inputs[name] > 1]
+    said = [*(degrees or ["1 chip"]), f"micro-batch {inputs['micro_batch']}"]
+    said += [f"{inputs['recompute']} recompute"] if inputs["recompute"] != "none" else []
+    said += [f"ZeRO-{inputs['zero']}"] if inputs["zero"] else []
+    said += [inputs["schedule"]] if inputs["pp"] > 1 else []
+    said += ["sequence parallel"] if inputs["sequence_parallel"] and inputs["tp"] > 1 else []
+    return ", ".join([*said, inputs["optimizer"]])
+
+
+def _answer(payload: Payload, style: Style) -> list[str]:
+    time = payload["step_time_s"]
+    figures = [style.strong(f"{format_duration(time['value'])} a step"), band(time)]
+    figures += [f"{float(payload['mfu']):.1%} MFU", f"{float(payload['hfu']):.1%} HFU"]
+    figures += [f"{digits(float(payload['tokens_per_s_per_gpu']))} tokens/s/GPU"]
+    return [f"  {'      '.join(filter(None, figures))}", f"  {_fits(payload, style)}"]
+
+
+def _fits(payload: Payload, style: Style) -> str:
+    left = float(payload["usable_memory_bytes"]) - float(payload["peak_memory_bytes"]["value"])
+    if payload["fits"]:
+        return f"{style.good('fits')}: {memory_range(payload)}, {gib(left)} GiB to spare"
+    short = f"{memory_range(payload)}, short by {gib(-left)} GiB"
+    return f"{style.bad('does not fit')}: {short}; the time is what it would take if it did"
+
+
+def memory_range(payload: Payload) -> str:
+    """`memory 61.0 to 68.2 of 75.3 GiB by rank`."""
+    peaks = [float(rank["peak_memory_bytes"]) for rank in payload["ranks"]]
+    least, most = gib(min(peaks)), gib(max(peaks))
+    spread, by = (most, "") if least == most else (f"{least} to {most}", " by rank")
+    return f"memory {spread} of {gib(payload['usable_memory_bytes'])} GiB usable{by}"
+
+
+def _times(payload: Payload, style: Style) -> list[str]:
+    step, parts = float(payload["step_time_s"]["value"]), payload["step_parts"]
+    pipeline = float(parts["pipeline_s"])
+    idle = pipeline * float(payload["bubble_fraction"])
+    spent = {"forward and backward passes": pipeline - idle, "idle in the pipeline (the bubble)": idle}
+    spent |= {name: float(parts[key]) for key, name in AFTER.items()}
+    shown = [(name, seconds) for name, seconds in spent.items() if seconds > 1e-6 * step]
+    rows = [("where the time goes", "time", "share")]
+    rows += [(name, format_duration(seconds), share(seconds, step)) for name, seconds in shown]
+    lines = table(rows, "<>>")
+    return [style.faint(lines[0]), *lines[1:], f"  {_exposed(payload, step)}"]
+
+
+def _exposed(payload: Payload, step: float) -> str:
+    seconds = float(payload["exposed_communication_s"])
+    if seconds <= 1e-6 * step:
+        return "no communication stands in the way"
+    return f"of all this, communication that nothing hides: {format_duration(seconds)}, {share(seconds, step)}"
+
+
+def share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole > 0 else ""
+
+
+def _memory(payload: Payload) -> list[str]:
+    ranks = payload["memory_parts"]
+    fullest = max(range(len(ranks)), key=lambda rank: sum(ranks[rank].values()))
+    parts = ", ".join(f"{name} {gib(size)}" for name, size in ranks[fullest].items() if size)
+    where = f"pipeline rank {fullest}, the fullest of {len(ranks)}" if len(ranks) > 1 else "every rank"
+    return [f"  memory on {where}, in GiB: {parts}"]
+
+
+def run_lines(payload: Payload) -> list[str]:
+    return [f"  {format_short_count(payload['inputs']['tokens'])} tokens: {', '.join(run_figures(payload))}"]
+
+
+def run_figures(payload: Payload) -> Iterable[str]:
+    """Steps, days, dollars and energy of the whole run."""
+    run, time = payload["run"], payload["step_time_s"]
+    yield f"{format_count(run['steps'])} steps"
+    days, scale = float(run["days"]), float(run["days"]) / float(time["value"])
+    edges = f" ({digits(time['low'] * scale)} to {digits(time['high'] * scale)})" if time["low"] < time["high"] else ""
+    yield f"{digits(days)} days{edges}"
+    yield format_money(run["cost_usd"])
+    yield scaled(1000 * float(run["energy_kwh"]), "Wh")
+
+
+def count_word(count: float | None) -> str | None:
+    """A count as a flag takes it: short where that loses nothing."""
+    if count is None:
+        return None
+    short = format_short_count(count)
+    return short if parse_count(short) == count else repr(count)
+
+
+def same_job(inputs: Payload) -> list[Any]:
+    """The words that name the same model, load and engine again."""
+    said: list[Any] = ["--seq", inputs["seq"], "--global-batch", inputs["global_batch"]]
+    said += flag("--tokens", count_word(inputs["tokens"]))
+    said += flag("--optimizer", inputs["optimizer"], "adamw")
+    return said + ["--dtype", inputs["dtype"], "--engine", inputs["engine"]]
+
+
+def exports(step: Payload) -> list[str]:
+    """Commands that write the launch files, for every target that can say the plan."""
+    return [words("gnomon", "export", "last", "--to", target, "--out", "train") for target in step["targets"]]
+
+
+def _next(payload: Payload) -> list[str]:
+    inputs = payload["inputs"]
+    plan = words("gnomon", "plan", "train", inputs["model"], "--cluster", inputs["on"], *same_job(inputs))
+    return next_steps("gnomon explain last", plan, *(exports(payload)[:1] if payload["fits"] else []))

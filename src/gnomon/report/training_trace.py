@@ -1,0 +1,63 @@
+"""A training step as files: its timeline for a trace viewer, and the memory of every pipeline rank as a table."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any, TextIO
+
+from gnomon.sim.training import Span, Timeline
+
+COLUMNS = ("rank", "time_s", "bytes", "what")
+THREADS = {"compute": 1, "sends forward": 2, "sends backward": 3, "reductions": 4}
+"""Lines of a rank. What runs at once stands on lines of its own."""
+_LINES = {"send F": "sends forward", "send B": "sends backward", "reduce": "reductions", "gather": "reductions"}
+_MICROSECONDS = 1e6
+Moments = Iterable[tuple[float, float, str]]
+"""Times in seconds, bytes from then on, and what is done."""
+Event = dict[str, Any]
+
+
+def write_memory(ranks: Iterable[Moments], file: TextIO) -> None:
+    """CSV, one line a moment, pipeline rank by pipeline rank."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for rank, moments in enumerate(ranks):
+        writer.writerows((rank, time_s, size, what) for time_s, size, what in moments)
+
+
+def write_trace(line: Timeline, memory: Callable[[int], Moments], file: TextIO, title: str) -> None:
+    """The Chrome trace format, which ui.perfetto.dev opens: a process a pipeline rank, with its memory beside it."""
+    file.write('{"displayTimeUnit": "ms", "otherData": ' + json.dumps({"title": title}) + ', "traceEvents": [')
+    comma = "\n"
+    for rank, spans in groupby(line.spans(), key=lambda span: span.rank):
+        for event in _rank(rank, spans, memory(rank)):
+            file.write(comma + json.dumps(event))
+            comma = ",\n"
+    file.write("\n]}\n")
+
+
+def _rank(rank: int, spans: Iterable[Span], memory: Moments) -> Iterator[Event]:
+    yield {"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"pipeline rank {rank}"}}
+    yield {"name": "process_sort_index", "ph": "M", "pid": rank, "args": {"sort_index": rank}}
+    for name, thread in THREADS.items():
+        yield {"name": "thread_name", "ph": "M", "pid": rank, "tid": thread, "args": {"name": name}}
+        yield {"name": "thread_sort_index", "ph": "M", "pid": rank, "tid": thread, "args": {"sort_index": thread}}
+    yield from map(_slice, (span for span in spans if span.end_s > span.start_s))
+    for time_s, size, _ in memory:
+        yield {"name": "memory", "ph": "C", "pid": rank, "ts": time_s * _MICROSECONDS, "args": {"bytes": size}}
+
+
+def _slice(span: Span) -> Event:
+    args = {name: value for name, value in (("chunk", span.chunk), ("micro_batch", span.micro)) if value is not None}
+    return {
+        "name": span.name if span.micro is None else f"{span.name} {span.micro}",
+        "ph": "X",
+        "pid": span.rank,
+        "tid": THREADS[_LINES.get(span.name, "compute")],
+        "ts": span.start_s * _MICROSECONDS,
+        "dur": (span.end_s - span.start_s) * _MICROSECONDS,
+        "args": args,
+    }

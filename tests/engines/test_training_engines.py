@@ -1,0 +1,254 @@
+"""A training step's pieces for whole grids of plans: each as alone, drawn as told, and what no plan can escape."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.engines.plans import ENGINES, OPTIMIZERS, pairs, search, some
+
+from gnomon.api.plan_training import Search
+from gnomon.engines import training_engine
+from gnomon.engines.training import Figures, Grid, figures
+from gnomon.errors import InputError, UnknownNameError
+from gnomon.graph.ops import Op
+from gnomon.load import model as load_model
+from gnomon.spec import Recipe, Strategy
+from gnomon.spec.training import RECOMPUTE
+from gnomon.spec.workload import Floats
+
+EVERY = pytest.mark.parametrize("engine", ENGINES)
+COLUMNS = [field.name for field in fields(Figures) if field.name != "grid"]
+
+
+def of(found: Search, grid: Grid, factor: Any = None) -> Figures:
+    from gnomon.api.training import machine_for
+
+    machine = machine_for(found.pool, found.traits)
+    return figures(found.model, found.load, grid, machine, found.traits, found.optimizer, found.dtype, factor)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@EVERY
+def test_many_rows_are_each_row_alone(engine: str, optimizer: str) -> None:
+    found = some(search("llama-3.1-8b", "H100:16", engine, optimizer), 25, seed=len(engine))
+    for row in range(found.grid.size):
+        alone = of(found, found.grid.pick(np.array([row])))
+        for name in COLUMNS:
+            together = getattr(found.figures, name)[row]
+            np.testing.assert_allclose(getattr(alone, name)[0], together, rtol=1e-12, err_msg=name)
+
+
+@EVERY
+def test_the_order_of_rows_does_not_matter(engine: str) -> None:
+    found = some(search("gpt-1.7b", "A100:16", engine), 60)
+    turned = of(found, found.grid.pick(np.arange(found.grid.size)[::-1]))
+    for name in COLUMNS:
+        np.testing.assert_array_equal(getattr(turned, name)[::-1], getattr(found.figures, name), err_msg=name)
+
+
+def _factor(op: Op) -> Floats:
+    """One draw that changes nothing, and three by the operator's name."""
+    return np.array([1.0, *np.random.default_rng(len(op.name)).uniform(0.5, 2.0, 3)])
+
+
+@EVERY
+def test_a_draw_is_a_row_of_its_own(engine: str) -> None:
+    """Rows of one plan with a draw each are what the plan costs with that draw alone, and the first is the estimate."""
+    found = some(search("llama-3.1-8b", "H100:16", engine), 6)
+    for row in range(found.grid.size):
+        drawn = of(found, found.grid.pick(np.full(4, row)), _factor)
+        for draw in range(4):
+            alone = of(found, found.grid.pick(np.array([row])), lambda op, draw=draw: _factor(op)[[draw]])
+            for name in COLUMNS:
+                np.testing.assert_allclose(
+                    getattr(drawn, name)[draw], getattr(alone, name)[0], rtol=1e-12, err_msg=name
+                )
+        for name in COLUMNS:
+            np.testing.assert_allclose(getattr(drawn, name)[0], getattr(found.figures, name)[row], rtol=1e-12)
+        assert len(set(drawn.forward_s.tolist())) == 4
+
+
+def test_a_plan_is_a_grid_of_one() -> None:
+    strategy = Strategy(tp=2, pp=4, vp=2, dp=3)
+    recipe = Recipe(micro_batch=5, schedule="interleaved", recompute="full", zero=2, sequence_parallel=False)
+    grid = Grid.of(strategy, recipe)
+    assert (grid.size, grid.strategy(0), grid.recipe(0, "adamw")) == (1, strategy, recipe)
+    assert grid.ranks.tolist() == [24]
+    # One tensor-parallel rank has no sequence to cut, whatever is asked.
+    assert Grid.of(Strategy(), Recipe(sequence_parallel=True)).sequence_parallel.tolist() == [0]
+
+
+def test_groups_hold_every_row_once() -> None:
+    grid = search("gpt-1.7b", "H100:8").grid
+    groups = grid.groups(("tp", "zero", "recompute"))
+    assert sorted(np.concatenate([rows for _, rows in groups]).tolist()) == list(range(grid.size))
+    for (tp, zero, recompute), rows in groups:
+        assert set(grid.tp[rows]) == {tp}
+        assert set(grid.zero[rows]) == {zero}
+        assert set(grid.recompute[rows]) == {recompute}
+    assert len({values for values, _ in groups}) == len(groups)
+
+
+@EVERY
+def test_the_work_of_a_step_does_not_depend_on_the_plan(engine: str) -> None:
+    """Model FLOPs are three times the forward's, attention's 3.5 times in one kernel; nothing that is run again."""
+    found = search("llama-3.1-8b", "H100:16", engine, batch=8)
+    model, tokens, seq = found.model, 8 * 2048, 2048
+    layer = 4096 * (4096 * 2 + 1024 * 2) + 3 * 4096 * 14336
+    whole = engine in ("megatron@2.4", "megatron@3.0")
+    pairs_of = seq if whole else (seq + 1) / 2
+    attention = tokens * pairs_of * 4 * 4096 * (3 if whole else 3.5)
+    expected = tokens * 6 * (32 * layer + model.vocab * model.hidden) + 32 * attention
+    np.testing.assert_allclose(found.figures.model_flops, expected, rtol=1e-12)
+
+
+@EVERY
+def test_again_is_what_the_mode_runs_again(engine: str) -> None:
+    found = search("llama-3.1-8b", "H100:8", engine, batch=8)
+    tokens, seq = 8 * 2048, 2048
+    layer = 4096 * (4096 * 2 + 1024 * 2) + 3 * 4096 * 14336
+    last = 4096 * 14336 if engine == "torch" else 0
+    pairs_of = seq if engine in ("megatron@2.4", "megatron@3.0") else (seq + 1) / 2
+    attention = tokens * pairs_of * 4 * 4096
+    selective = 0.0 if engine == "torch" else 32 * attention
+    expected = {"none": 0.0, "selective": selective, "full": 32 * (2 * tokens * (layer - last) + attention)}
+    for code, mode in enumerate(RECOMPUTE):
+        rows = found.grid.recompute == code
+        assert rows.any()
+        np.testing.assert_allclose(found.figures.again_flops[rows], expected[mode], rtol=1e-12)
+
+
+def device_only(found: Search) -> Figures:
+    """Its seconds were launches free."""
+    from gnomon.api.training import machine_for
+
+    traits = replace(found.traits, launch_s={})
+    machine = machine_for(found.pool, traits)
+    return figures(found.model, found.load, found.grid, machine, traits, found.optimizer, found.dtype)
+
+
+@EVERY
+def test_recomputing_more_never_takes_less(engine: str) -> None:
+    """On the device: the host takes longer over a step that is recomputed selectively. What is run again draws power
+    like the rest, so that the clock may move a little either way."""
+    found = search("llama-3.1-8b", "H100:16", engine)
+    plain = device_only(found)
+    for low, high in ((0, 1), (1, 2)):
+        least, most = np.array(list(pairs(found.grid, "recompute", low, high))).T
+        assert np.all(plain.backward_s[most] >= plain.backward_s[least] * (1 - 1e-3))
+        both = plain.forward_s + plain.backward_s
+        assert np.all(both[most] >= both[least] * (1 - 1e-3))
+
+
+@EVERY
+def test_more_tokens_a_micro_batch_take_longer(engine: str) -> None:
+    found = search("llama-3.2-1b", "H100:8", engine, batch=8)
+    one, two = np.array(list(pairs(found.grid, "micro_batch", 1, 2))).T
+    for name in ("forward_s", "backward_s", "last_forward_s", "kept_bytes"):
+        column = getattr(found.figures, name)
+        assert np.all(column[two] >= column[one]), name
+    assert np.array_equal(found.figures.micros[one], 2 * found.figures.micros[two])
+
+
+@EVERY
+def test_a_launch_takes_its_time(engine: str) -> None:
+    """The built-in runner launches kernel by kernel: no pass is quicker than its launches; a large one is not slower."""
+    found = search("llama-3.2-1b", "H100:8", engine, seq=128, batch=8)
+    plain = device_only(found)
+    bound = found.figures.forward_s > plain.forward_s
+    assert np.all(found.figures.forward_s >= plain.forward_s)
+    assert bound.any() == (engine == "torch")
+
+
+@EVERY
+def test_gradients_are_reduced_or_scattered(engine: str) -> None:
+    """ZeRO 1 scatters half of what a sum among all would carry, then gathers the new weights."""
+    found = search("llama-3.1-8b", "H100:16", engine)
+    f = found.figures
+    whole, shared = np.array(list(pairs(found.grid, "zero", 0, 1))).T
+    assert np.all(f.reduce_s[shared] < f.reduce_s[whole])
+    assert np.all(f.reduce_s[shared] > 0.35 * f.reduce_s[whole])
+    assert np.all(f.gather_s[whole] == 0)
+    assert np.all(f.gather_s[shared] > 0)
+    assert np.all(f.optimizer_s[shared] < f.optimizer_s[whole])
+    alone = found.grid.dp == 1
+    assert np.all(f.reduce_s[alone] == 0)
+    assert np.all(f.gather_s[alone] == 0)
+
+
+@EVERY
+def test_weights_that_are_shared_out_are_gathered_in_the_passes(engine: str) -> None:
+    found = search("llama-3.1-8b", "H100:16", engine)
+    whole, shared = np.array(list(pairs(found.grid, "zero", 0, 3))).T
+    f = found.figures
+    assert np.all(f.gather_s[shared] == 0)
+    assert np.all(f.forward_s[shared] > f.forward_s[whole])
+
+
+@pytest.mark.xfail(strict=True, reason="embedding and head are gathered and scattered for nothing yet, only layers are not")
+@EVERY
+def test_the_head_is_gathered_as_well(engine: str) -> None:
+    found = search("llama-3.1-8b", "H100:16", engine)
+    whole, shared = np.array(list(pairs(found.grid, "zero", 0, 3))).T
+    assert np.all(found.figures.last_forward_s[shared] > found.figures.last_forward_s[whole])
+
+
+@EVERY
+def test_stages_send_and_a_single_one_does_not(engine: str) -> None:
+    found = search("llama-3.1-8b", "H100:16", engine)
+    several = found.grid.pp > 1
+    assert np.all(found.figures.send_s[~several] == 0)
+    assert np.all(found.figures.send_s[several] > 0)
+    # What a cut sequence sends is a part of the whole.
+    whole, cut = np.array([(a, b) for a, b in pairs(found.grid, "sequence_parallel", 0, 1) if several[a]]).T
+    assert np.all(found.figures.send_s[cut] <= found.figures.send_s[whole])
+
+
+@EVERY
+def test_quiet_passes_have_no_collectives(engine: str) -> None:
+    found = search("llama-3.1-8b", "H100:16", engine)
+    f, alone = found.figures, (found.grid.tp == 1) & (found.grid.zero < 2)
+    assert np.all(f.quiet_forward_s <= f.forward_s * (1 + 1e-12))
+    assert np.all(f.quiet_backward_s <= f.backward_s * (1 + 1e-12))
+    np.testing.assert_allclose(f.quiet_forward_s[alone], f.forward_s[alone])
+    np.testing.assert_allclose(f.quiet_backward_s[alone], f.backward_s[alone])
+
+
+@EVERY
+def test_chunks_cut_the_network(engine: str) -> None:
+    """Layers over all chunks are the model's, and so is their time but for what each chunk waits for."""
+    found = search("llama-3.1-8b", "H100:16", engine)
+    grid, f = found.grid, found.figures
+    assert np.all(f.layers * grid.pp * grid.vp == 32)
+    assert np.all(f.micros * grid.micro_batch * grid.dp == 16)
+    plain = (grid.zero < 2) & (grid.tp == 1) & (grid.micro_batch == 1) & (grid.recompute == 0)
+    np.testing.assert_allclose((f.forward_s / f.layers)[plain], f.forward_s[plain][0] / f.layers[plain][0])
+
+
+def test_versions_of_megatron_hide_more_and_more() -> None:
+    """2.4 hides nothing, 3.0 collectives of tensor parallelism, today's gradient reduction and sends as well."""
+    model = load_model("gpt-22b")
+    old, middle, new = (training_engine(f"megatron@{version}").traits(model) for version in ("2.4", "3.0", "2026.08"))
+    assert [traits.style.overlap_by_weight for traits in (old, middle, new)] == [False, True, True]
+    assert [traits.overlap_reduce for traits in (old, middle, new)] == [False, False, True]
+    assert [traits.blocking_sends for traits in (old, middle, new)] == [True, True, False]
+    assert [traits.style.softmax is None for traits in (old, middle, new)] == [False, False, True]
+    assert [traits.wire_bytes for traits in (old, middle, new)] == [2.0, None, None]
+
+
+def test_unknown_engines_name_what_is_known() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown version of megatron '2\.5'.*2\.4"):
+        training_engine("megatron@2.5")
+    with pytest.raises(UnknownNameError, match=r"unknown engine 'megatrn'.*megatron"):
+        training_engine("megatrn")
+    with pytest.raises(InputError, match=r"vllm does not train.*megatron, torch"):
+        training_engine("vllm")
+
+
+@EVERY
+def test_mixtures_of_experts_are_refused(engine: str) -> None:
+    with pytest.raises(InputError, match="[Mm]ixture"):
+        search("qwen3-30b-a3b", "H100:16", engine)

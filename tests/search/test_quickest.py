@@ -1,0 +1,70 @@
+"""The quickest of many plans against a plain minimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.search.quickest import Quickest, quickest
+
+# Small whole numbers, so that ties are common; how far a bound lies below its value; whether the plan fits.
+plans = st.lists(st.tuples(st.integers(1, 12), st.integers(0, 6), st.booleans()), min_size=1, max_size=40)
+
+
+def found(drawn: list[tuple[int, int, bool]], asked: list[int] | None = None) -> tuple[Quickest, list[float]]:
+    values = [float(value) if fits else np.inf for value, _, fits in drawn]
+    bounds = np.array([value - slack if fits else np.inf for value, slack, fits in drawn])
+
+    def evaluate(place: int) -> float:
+        assert np.isfinite(bounds[place]), "what does not fit is never evaluated"
+        if asked is not None:
+            asked.append(place)
+        return values[place]
+
+    return quickest(bounds, evaluate), values
+
+
+@given(plans.filter(lambda drawn: any(fits for *_, fits in drawn)))
+def test_the_least_and_the_next(drawn: list[tuple[int, int, bool]]) -> None:
+    asked: list[int] = []
+    answer, values = found(drawn, asked)
+    least = sorted(value for value in values if np.isfinite(value))
+    assert answer.value == least[0] == values[answer.best]
+    assert len(asked) == len(set(asked)) == answer.evaluated
+    if len(least) == 1:
+        assert (answer.second, answer.second_value) == (None, None)
+    else:
+        assert answer.second is not None
+        assert answer.second != answer.best
+        assert answer.second_value == least[1] == values[answer.second]
+    # No plan that was left out is below what is promised of them all.
+    left = [value for place, value in enumerate(values) if place not in asked]
+    assert all(value >= answer.bound for value in left)
+    assert answer.bound >= (least[1] if len(least) > 1 else np.inf) or not left
+
+
+def test_exact_bounds_need_two_evaluations() -> None:
+    asked: list[int] = []
+    answer, _ = found([(5, 0, True), (3, 0, True), (4, 0, True), (9, 0, True)], asked)
+    assert (answer.best, answer.second, asked) == (1, 2, [1, 2])
+    assert (answer.evaluated, answer.bound) == (2, 5.0)
+
+
+def test_of_equal_ones_the_most_hopeful_wins_then_the_first() -> None:
+    assert found([(4, 0, True), (4, 2, True), (4, 2, True)])[0].best == 1
+    assert found([(4, 0, True)] * 3)[0].best == 0
+
+
+def test_progress_counts() -> None:
+    seen: list[int] = []
+    quickest(np.zeros(3), [3.0, 1.0, 2.0].__getitem__, seen.append)
+    assert seen == [1, 2, 3]
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_one_that_fits_among_none(size: int) -> None:
+    drawn = [(1, 0, False)] * size + [(8, 3, True)]
+    answer, _ = found(drawn)
+    assert (answer.best, answer.evaluated, answer.second, answer.bound) == (size, 1, None, np.inf)
