@@ -39,9 +39,10 @@ $(ORACLES_STAMP): pyproject.toml tests/oracles/requirements.txt
 
 setup: $(DEV_STAMP) ## make .venv with Gnomon and its developer tools
 
-demo: $(STAMP) ## plan a deployment, then open one of its numbers
+demo: $(STAMP) ## plan a deployment, open one of its numbers, plan a training run
 	$(BIN)/gnomon plan serve llama-3.1-70b --fleet H100:16 --rate 8 --input 1024 --output 256 --slo ttft_p90=1s,tpot_p90=50ms
 	$(BIN)/gnomon predict llama-3.1-8b --on H200 --phase decode --batch 32 --context 1024
+	$(BIN)/gnomon plan train gpt3-175b --cluster A100-SXM-80GB:1024 --seq 2048 --global-batch 1536 --tokens 300e9
 
 test: $(DEV_STAMP) ## run the tests that need neither a GPU nor an engine
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/oracles
@@ -59,7 +60,7 @@ format: $(DEV_STAMP) ## put the code in house style
 bench: $(DEV_STAMP) ## measure Gnomon's own speed
 	@for file in bench/*.py; do echo "$$file"; $(BIN)/python $$file || exit 1; done
 
-test-oracles: $(ORACLES_STAMP) ## compare with vLLM's own code, on a CPU
+test-oracles: $(ORACLES_STAMP) ## compare with vLLM's and PyTorch's own code, on a CPU
 	$(ORACLES)/bin/python -m pytest -q -m '' tests/oracles
 
 profiles: $(STAMP) ## fit the shipped profiles and overheads again from the measurements

@@ -37,6 +37,8 @@ def install(monkeypatch: pytest.MonkeyPatch, calls: Calls, **changes: Any) -> No
         ("simulate", "simulate_serving"): answers.served(),
         ("plan", "plan_serving"): answers.planned(),
         ("verify", "verify"): answers.verified(),
+        ("simulate_training", "simulate_training"): answers.trained(),
+        ("plan_training", "plan_training"): answers.trained_plan(),
     }
     for (module, function), answer in known.items():
         stand_in = ModuleType(f"gnomon.api.{module}")

@@ -67,6 +67,9 @@ PLAN = {
     "kv_dtype": str,
     "engine": {"name": str, "version": str},
 }
+TRAINING_PLAN = {name: shape for name, shape in PLAN.items() if name != "kv_dtype"} | {
+    "load": {"seq": int, "global_batch": int}
+}
 SCORE = {
     "plan": PLAN,
     "feasible": bool,

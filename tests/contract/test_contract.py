@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contract.shapes import PLAN, SCORE, TIMES, check, estimate, number, positive, share
+from tests.contract.shapes import PLAN, SCORE, TIMES, TRAINING_PLAN, check, estimate, number, positive, share
 
 import gnomon
 from gnomon.cli.run import run
@@ -193,6 +193,129 @@ def test_plan_objectives(cli: Cli, objective: str) -> None:
     words = ["plan", "serve", "llama-3.1-8b", "--fleet", "H100:1", *LOAD, "--requests", "100", "--dtype", "bf16"]
     answer = cli(*words, "--slo", "tpot_p90=100ms", "--objective", objective)
     check(answer["best"], SCORE)
+
+
+TRAINED = {
+    "step_time_s": estimate,
+    "mfu": share,
+    "hfu": share,
+    "tokens_per_s_per_gpu": positive,
+    "peak_memory_bytes": estimate,
+    "ranks": [{"rank": int, "peak_memory_bytes": positive}],
+    "bubble_fraction": number,
+    "exposed_communication_s": number,
+    "plan": TRAINING_PLAN,
+}
+JOB = ["--seq", "2048", "--global-batch", "32"]
+CUT = [
+    "--micro-batch",
+    "1",
+    "--tp",
+    "2",
+    "--pp",
+    "2",
+    "--vp",
+    "2",
+    "--cp",
+    "1",
+    "--ep",
+    "1",
+    "--dp",
+    "2",
+    "--zero",
+    "1",
+]
+RECIPE = ["--schedule", "interleaved", "--recompute", "selective", "--optimizer", "adamw-bf16", "--engine", "megatron"]
+
+
+def test_simulate_train(cli: Cli, tmp_path: Path) -> None:
+    trace, memory = tmp_path / "step.json", tmp_path / "memory.csv"
+    words = ["simulate", "train", "llama-3.1-8b", "--on", "H100:8", *JOB, *CUT, *RECIPE, "--dtype", "bf16"]
+    answer = cli(*words, "--tokens", "1e9", "--trace-out", str(trace), "--memory-out", str(memory))
+    assert answer["schema"] == "gnomon.simulate.train/1"
+    check(answer, TRAINED | {"run": {"days": positive, "cost_usd": positive, "energy_kwh": positive}})
+    assert [rank["rank"] for rank in answer["ranks"]] == list(range(8))
+    assert answer["peak_memory_bytes"]["value"] == max(rank["peak_memory_bytes"] for rank in answer["ranks"])
+    same = gnomon.simulate_training(
+        "llama-3.1-8b", on="H100:8", seq=2048, global_batch=32, tp=2, pp=2, vp=2, dp=2, zero=1,
+        schedule="interleaved", recompute="selective", optimizer="adamw-bf16", dtype="bf16", tokens=1e9,
+    )  # fmt: skip
+    assert json.loads(json.dumps(same.to_dict())) == answer
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == {0, 1}
+    ends = [event["ts"] + event["dur"] for event in events if event["ph"] == "X"]
+    assert max(ends) == pytest.approx(1e6 * answer["step_time_s"]["value"])
+    rows = list(csv.DictReader(memory.open()))
+    assert list(rows[0]) == ["rank", "time_s", "bytes", "what"]
+    by_stage = {rank["pipeline_rank"]: rank["peak_memory_bytes"] for rank in answer["ranks"]}
+    for stage, peak in by_stage.items():
+        assert max(float(row["bytes"]) for row in rows if row["rank"] == str(stage)) == pytest.approx(peak, rel=1e-6)
+
+
+def test_all_states_in_bf16_need_less(cli: Cli) -> None:
+    words = ["simulate", "train", "llama-3.1-8b", "--on", "H100:8", *JOB, "--optimizer"]
+    wide, narrow = (cli(*words, optimizer)["memory_parts"][0] for optimizer in ("adamw", "adamw-bf16"))
+    for name, factor in (("weights", 1), ("gradients", 2), ("optimizer", 3)):
+        assert wide[name] == factor * narrow[name]
+
+
+@pytest.fixture
+def trained(cli: Cli) -> dict[str, Any]:
+    return cli("plan", "train", "llama-3.1-8b", "--cluster", "H100:16", *JOB, "--tokens", "300B")
+
+
+def test_plan_train(trained: dict[str, Any]) -> None:
+    assert trained["schema"] == "gnomon.plan.train/1"
+    check(trained, {"plans_considered": int, "plans_fit": int, "best": TRAINED, "bound_s": positive, "rejected": dict})
+    assert trained["best"]["fits"]
+    assert trained["best"]["run"]["days"] > 0
+    assert sum(trained["rejected"].values()) == trained["plans_considered"] - 1
+    assert trained["bound_s"] <= trained["best"]["step_time_s"]["value"]
+    again = gnomon.plan_training("llama-3.1-8b", cluster="H100:16", seq=2048, global_batch=32, tokens=300e9)
+    same = json.loads(json.dumps(again.to_dict()))
+    assert same | {"seconds": 0} == trained | {"seconds": 0}
+
+
+@pytest.mark.parametrize("target", ["megatron", "torchrun"])
+def test_export_of_a_training_plan(cli: Cli, trained: dict[str, Any], target: str, tmp_path: Path) -> None:
+    answer = cli("export", "last", "--to", target, "--out", str(tmp_path / "train"))
+    check(answer, {"files": dict, "command": str, "engine": str, "version": str, "not_expressed": [str]})
+    assert set(answer["files"]) == {"run.sh", "plan.yaml"}
+    assert cli("export", str(tmp_path / "train" / "plan.yaml"), "--to", target) == answer
+    assert target in trained["best"]["targets"]
+
+
+def test_verify_of_a_training_plan(cli: Cli, trained: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan of the history is what runs; what it took stands beside what was predicted."""
+    ran = []
+
+    def run_steps(plan: Any, tell: Any) -> dict[str, Any]:
+        ran.append(plan)
+        measured = {"step_s": [2.0, 1.0, 3.0], "peak_memory_bytes": [30e9, 40e9], "sm_clock_mhz": {}}
+        return measured | {"date": "2026-11-15T00:00", "versions": {"torch": "2.11"}, "device": "NVIDIA H100"}
+
+    monkeypatch.setattr("gnomon.engines.torch.runner.run", run_steps)
+    answer = cli("verify", "last")
+    assert [plan.chips for plan in ran] == [16]
+    check(answer, {"parts": [{"what": str, "measured": positive, "predicted": positive, "error": number}]})
+    assert {part["what"]: part["measured"] for part in answer["parts"]} == {"step time": 2.0, "peak memory": 40e9}
+    assert cli.text("verify", trained_id(cli)).count("step time") == 1
+
+
+def trained_id(cli: Cli) -> str:
+    runs = cli("history")["runs"]
+    return next(str(run["id"]) for run in runs if run["kind"] == "plan.train")
+
+
+def test_explain_opens_training_answers(cli: Cli, trained: dict[str, Any]) -> None:
+    planned = cli("explain", "last")
+    assert planned["of"] == "plan.train"
+    assert planned["nodes"][0]["shown"] == trained["label"]
+    cli("simulate", "train", "llama-3.1-8b", "--on", "H100:8", *JOB, "--pp", "4")
+    stepped = cli("explain", "last")
+    assert stepped["of"] == "simulate.train"
+    memory = next(node for node in stepped["nodes"] if node["name"] == "memory")
+    assert [part["name"] for part in memory["parts"]] == [f"pipeline rank {rank}" for rank in range(4)]
 
 
 @pytest.mark.parametrize("target", ["vllm", "kubernetes"])

@@ -117,7 +117,7 @@ SMALL = Tape(
 def test_collectives_hide_behind_their_own_products(
     gather: float, scatter: float, by_input: float, by_weight: float, exposed: float
 ) -> None:
-    seconds = {GATHER: gather, SCATTER: scatter, OUT: 0.5, PRODUCTS[0]: 3.0}
+    seconds: dict[Op, float] = {GATHER: gather, SCATTER: scatter, OUT: 0.5, PRODUCTS[0]: 3.0}
     seconds |= {PRODUCTS[1]: by_input, PRODUCTS[2]: by_weight}
     times = {op: np.array([value]) for op, value in seconds.items()}
     found = tapes.backward(SMALL, "none", times, Batch.prefill(1, 1))

@@ -14,6 +14,8 @@ M = "llama-3.1-8b"
 SERVE = f"simulate serve {M} --on H100"
 LOAD = "--rate 4 --input 512 --output 64 --requests 20"
 PLAN = f"plan serve {M} --fleet H100:1 {LOAD}"
+TRAIN = f"simulate train {M} --on H100:16 --seq 4096 --global-batch 256"
+PLAN_TRAIN = f"plan train {M} --cluster H100:16 --seq 4096 --global-batch 256"
 
 FILES = {
     "broken.yaml": "schema: gnomon.plan/1\nmodel: [unclosed\n",
@@ -188,6 +190,70 @@ CASES = [
     "chips nonsense",
     "models show gpt-99",
     "models show ./model3",
+    "simulate train",
+    f"simulate train {M} --on H100:16",
+    f"simulate train {M} --on H100:16 --seq 4096",
+    "simulate train gpt-99 --on H100:16 --seq 4096 --global-batch 16",
+    "simulate train model --on H100:16 --seq 4096 --global-batch 16",
+    "simulate train qwen3-30b-a3b --on H100:16 --seq 4096 --global-batch 16",
+    "simulate train gpt3-175b --on A100:8 --seq 4096 --global-batch 16",
+    "simulate train gpt3-175b --on A100:8 --seq 2048 --global-batch 16 --engine torch",
+    "simulate train llama-3.2-1b --on H100:8 --seq 2048 --global-batch 16 --pp 2 --engine torch",
+    f"simulate train {M} --on H1000:16 --seq 4096 --global-batch 16",
+    f"simulate train {M} --on H100:8,H200:8 --seq 4096 --global-batch 16",
+    f"simulate train {M} --on H100:10 --seq 4096 --global-batch 16 --tp 4",
+    f"simulate train {M} --on H100:1e7 --seq 64 --global-batch 1e6",
+    f"{TRAIN} --tp 7",
+    f"{TRAIN} --tp 16",
+    f"{TRAIN} --tp 1e9",
+    f"{TRAIN} --pp 3",
+    f"{TRAIN} --pp 4 --vp 3",
+    f"{TRAIN} --pp 4 --vp 2 --schedule 1f1b",
+    f"{TRAIN} --pp 4 --schedule interleaved",
+    f"{TRAIN} --vp 2",
+    f"{TRAIN} --dp 3",
+    f"{TRAIN} --micro-batch 3",
+    f"{TRAIN} --global-batch 100",
+    f"{TRAIN} --global-batch -16",
+    f"{TRAIN} --global-batch 1e12",
+    f"{TRAIN} --global-batch 1e6 --pp 16",
+    f"{TRAIN} --seq 4095 --tp 2",
+    f"{TRAIN} --seq 1e18",
+    f"{TRAIN} --zero 4",
+    f"{TRAIN} --schedule zb-h1",
+    f"{TRAIN} --recompute some",
+    f"{TRAIN} --optimizer sgd",
+    f"{TRAIN} --engine vllm",
+    f"{TRAIN} --engine megatron@1.0",
+    f"{TRAIN} --dtype fp8",
+    f"{TRAIN} --dtype fp7",
+    f"{TRAIN} --tokens -1",
+    f"{TRAIN} --tokens 1e40",
+    f"{TRAIN} --cp 2",
+    f"{TRAIN} --ep 2",
+    f"{TRAIN} --rate 4",
+    f"{TRAIN} --set max_num_seqs=3",
+    f"{TRAIN} --memory-out x.txt",
+    f"{TRAIN} --memory-out no/such/x.csv",
+    f"{TRAIN} --trace-out model",
+    f"{TRAIN} --trace-out x.csv --memory-out x.csv",
+    f"simulate train {M} --on H100 --seq 64 --global-batch 300k --trace-out x.json",
+    "plan train",
+    f"plan train {M} --cluster H100:16 --seq 4096",
+    "plan train gpt-99 --cluster H100:16 --seq 4096 --global-batch 16",
+    "plan train gpt3-175b --cluster A100:8 --seq 2048 --global-batch 1536",
+    "plan train gpt3-175b --cluster A100:1024 --seq 4096 --global-batch 1536",
+    "plan train gpt3-175b --cluster A100:96 --seq 2048 --global-batch 1e6",
+    "plan train qwen3-30b-a3b --cluster H100:16 --seq 4096 --global-batch 16",
+    f"{PLAN_TRAIN} --cluster H100:1e7",
+    f"{PLAN_TRAIN} --cluster H100:8,H200:8",
+    f"{PLAN_TRAIN} --global-batch 1e18",
+    f"{PLAN_TRAIN} --seq 1e15",
+    f"{PLAN_TRAIN} --engine vllm",
+    f"{PLAN_TRAIN} --optimizer adam",
+    f"{PLAN_TRAIN} --dtype int4",
+    f"{PLAN_TRAIN} --tokens 0",
+    f"{PLAN_TRAIN} --tp 8",
 ]
 
 
@@ -230,6 +296,8 @@ def test_one_line_and_json(words: str, folder: Path) -> None:
     error = json.loads(done.stdout)["error"]
     assert set(error) == {"message", "where", "hint"}
     assert error["message"]
+    if words.startswith((f"{TRAIN} --", f"{PLAN_TRAIN} --")):
+        assert error["where"].startswith("--") or "no such option: --" in error["message"]
 
 
 @pytest.mark.parametrize("words", PLAIN)

@@ -52,7 +52,12 @@ def config(folder: Path, kind: str = "llama", layers: int = 8, heads: int = 8, h
 
 
 def search(
-    model: str | Model, cluster: str, engine: str = "megatron", optimizer: str = "adamw", seq: int = 2048, batch: int = 16
+    model: str | Model,
+    cluster: str,
+    engine: str = "megatron",
+    optimizer: str = "adamw",
+    seq: int = 2048,
+    batch: int = 16,
 ) -> Search:
     """Every plan of a network on a cluster, in bf16."""
     network = load_model(model) if isinstance(model, str) else model

@@ -10,12 +10,15 @@ import pytest
 from tests.engines.plans import ENGINES, OPTIMIZERS, pairs, search, some
 
 from gnomon.api.plan_training import Search
+from gnomon.api.training import machine_for
+from gnomon.cost import tapes
 from gnomon.engines import training_engine
 from gnomon.engines.training import Figures, Grid, figures
+from gnomon.engines.training.units import ops_of, tapes_of, units
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.graph.ops import Op
 from gnomon.load import model as load_model
-from gnomon.spec import Recipe, Strategy
+from gnomon.spec import Batch, Recipe, Strategy
 from gnomon.spec.training import RECOMPUTE
 from gnomon.spec.workload import Floats
 
@@ -24,8 +27,6 @@ COLUMNS = [field.name for field in fields(Figures) if field.name != "grid"]
 
 
 def of(found: Search, grid: Grid, factor: Any = None) -> Figures:
-    from gnomon.api.training import machine_for
-
     machine = machine_for(found.pool, found.traits)
     return figures(found.model, found.load, grid, machine, found.traits, found.optimizer, found.dtype, factor)
 
@@ -123,8 +124,6 @@ def test_again_is_what_the_mode_runs_again(engine: str) -> None:
 
 def device_only(found: Search) -> Figures:
     """Its seconds were launches free."""
-    from gnomon.api.training import machine_for
-
     traits = replace(found.traits, launch_s={})
     machine = machine_for(found.pool, traits)
     return figures(found.model, found.load, found.grid, machine, traits, found.optimizer, found.dtype)
@@ -155,12 +154,29 @@ def test_more_tokens_a_micro_batch_take_longer(engine: str) -> None:
 
 @EVERY
 def test_a_launch_takes_its_time(engine: str) -> None:
-    """The built-in runner launches kernel by kernel: no pass is quicker than its launches; a large one is not slower."""
-    found = search("llama-3.2-1b", "H100:8", engine, seq=128, batch=8)
-    plain = device_only(found)
-    bound = found.figures.forward_s > plain.forward_s
-    assert np.all(found.figures.forward_s >= plain.forward_s)
-    assert bound.any() == (engine == "torch")
+    """Kernels are launched one by one, and no pass is quicker than its launches; long ones do not notice."""
+    short = search("llama-3.2-1b", "H100:8", engine, seq=128, batch=8)
+    plain = device_only(short)
+    assert np.all(short.figures.forward_s >= plain.forward_s)
+    assert np.any(short.figures.forward_s > 1.5 * plain.forward_s)
+    alone = (short.grid.tp == 1) & (short.grid.zero < 2) & (short.grid.recompute == 0) & (short.grid.micro_batch == 1)
+    least = np.min((short.figures.forward_s / short.figures.layers)[alone])
+    kernels = sum(op.count for op in tapes_of(short.model, 128, "bf16", 1, False, short.traits)["layer"].forward_ops())
+    assert least == pytest.approx(kernels * short.traits.launch_s["none"])
+    long = search("llama-3.1-8b", "H100:2", engine, seq=8192, batch=8)
+    np.testing.assert_array_equal(long.figures.forward_s, device_only(long).forward_s)
+
+
+@pytest.mark.xfail(strict=True, reason="energy falls with the square of the clock here, and with the clock in its law")
+def test_a_layer_that_is_held_back_draws_the_limit() -> None:
+    found = search("llama-3.1-8b", "H200", "torch", seq=4096)
+    machine, batch = machine_for(found.pool, found.traits), Batch.prefill([2], 4096)
+    parts = tapes_of(found.model, 4096, "bf16", 1, False, found.traits)
+    layer = units(parts, "none", tapes.price(ops_of([parts]), machine, batch), machine, batch, found.traits)["layer"]
+    power, chip = machine.profile.power, machine.chip
+    assert layer.stretch[0] > 1.05
+    drawn = layer.energy_j / (layer.forward_s + layer.backward_s) + power["active_w"]
+    assert drawn[0] == pytest.approx(power["limit"] * chip.tdp_w, rel=0.02)
 
 
 @EVERY
@@ -179,6 +195,19 @@ def test_gradients_are_reduced_or_scattered(engine: str) -> None:
     assert np.all(f.gather_s[alone] == 0)
 
 
+@pytest.mark.xfail(strict=True, reason="a rank that has both embedding and head updates only the larger yet")
+@EVERY
+def test_a_rank_updates_all_it_has(engine: str) -> None:
+    found = search("llama-3.1-8b", "H200", engine)
+    machine, states = machine_for(found.pool, found.traits), found.traits.optimizers["adamw"]
+    own = np.array([float(found.model.parameters)])
+    expected = found.traits.step_s
+    for update in (*states.updates, states.clear):
+        moved = {"bytes_read": own * update.reads, "bytes_written": own * update.writes}
+        expected += machine.seconds("elementwise", "bf16", moved | {"pace": np.array([update.pace])})[0]
+    np.testing.assert_allclose(found.figures.optimizer_s, expected, rtol=1e-6)
+
+
 @EVERY
 def test_weights_that_are_shared_out_are_gathered_in_the_passes(engine: str) -> None:
     found = search("llama-3.1-8b", "H100:16", engine)
@@ -188,7 +217,9 @@ def test_weights_that_are_shared_out_are_gathered_in_the_passes(engine: str) -> 
     assert np.all(f.forward_s[shared] > f.forward_s[whole])
 
 
-@pytest.mark.xfail(strict=True, reason="embedding and head are gathered and scattered for nothing yet, only layers are not")
+@pytest.mark.xfail(
+    strict=True, reason="embedding and head are gathered and scattered for nothing yet, only layers are not"
+)
 @EVERY
 def test_the_head_is_gathered_as_well(engine: str) -> None:
     found = search("llama-3.1-8b", "H100:16", engine)
@@ -233,7 +264,7 @@ def test_versions_of_megatron_hide_more_and_more() -> None:
     model = load_model("gpt-22b")
     old, middle, new = (training_engine(f"megatron@{version}").traits(model) for version in ("2.4", "3.0", "2026.08"))
     assert [traits.style.overlap_by_weight for traits in (old, middle, new)] == [False, True, True]
-    assert [traits.overlap_reduce for traits in (old, middle, new)] == [False, False, True]
+    assert [bool(traits.overlaps(4)) for traits in (old, middle, new)] == [False, False, True]
     assert [traits.blocking_sends for traits in (old, middle, new)] == [True, True, False]
     assert [traits.style.softmax is None for traits in (old, middle, new)] == [False, False, True]
     assert [traits.wire_bytes for traits in (old, middle, new)] == [2.0, None, None]
@@ -250,5 +281,5 @@ def test_unknown_engines_name_what_is_known() -> None:
 
 @EVERY
 def test_mixtures_of_experts_are_refused(engine: str) -> None:
-    with pytest.raises(InputError, match="[Mm]ixture"):
+    with pytest.raises(InputError, match=r"mixture"):
         search("qwen3-30b-a3b", "H100:16", engine)

@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-TIMING = re.compile(r"plans in [\d.]+ m?s")
+TIMING = re.compile(r"(plans in|timed\.) [\d.]+ m?s")
 
 
 def output_of(command: str) -> str:
@@ -37,7 +37,7 @@ def refreshed(text: str) -> str:
 
 
 def without_timing(text: str) -> str:
-    return TIMING.sub("plans in … s", text)
+    return TIMING.sub(r"\1 … s", text)
 
 
 if __name__ == "__main__":

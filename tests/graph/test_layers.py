@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -46,7 +46,7 @@ def matrices(model: Model) -> int:
 
 
 # Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models", table 2 and section 5.
-PUBLISHED = {
+PUBLISHED: dict[str, tuple[int, bool, str, Callable[[int, int, int, int], float]]] = {
     "no parallelism": (1, False, "none", lambda h, a, s, t: h * (34 + 5 * a * s / h)),
     "tensor": (8, False, "none", lambda h, a, s, t: h * (10 + 24 / t + 5 * a * s / (h * t))),
     "tensor and sequence": (8, True, "none", lambda h, a, s, t: h / t * (34 + 5 * a * s / h)),

@@ -77,15 +77,14 @@ def tapes(model: Model, name: str) -> list[Tape]:
     return found
 
 
-EVERY = pytest.mark.parametrize(
-    "tape",
-    [
-        pytest.param(tape, id=f"{name} {model.name} {tape.name} {i // 3}")
-        for name in STYLES
-        for model in (GPT, LLAMA)
-        for i, tape in enumerate(tapes(model, name))
-    ],
-)
+CASES = [
+    pytest.param(tape, id=f"{name} {model.name} {tape.name} {i // 3}")
+    for name in STYLES
+    for model in (GPT, LLAMA)
+    for i, tape in enumerate(tapes(model, name))
+]
+EVERY = pytest.mark.parametrize("tape", CASES)
+LAYERS = pytest.mark.parametrize("tape", CASES[1::3])
 
 
 def total(tape: Tape, *names: str) -> float:
@@ -137,6 +136,12 @@ def test_backward_ends_with_the_gradient_of_the_source(tape: Tape) -> None:
     uses = sum("in" in node.reads for node in tape.nodes)
     gradients = uses * tape.sizes["in"] if first.reads else 0.0
     assert backward(tape, "none")[-1][1] == pytest.approx(left + gradients)
+
+
+@LAYERS
+def test_a_residual_hands_its_gradient_on(tape: Tape) -> None:
+    """A layer's backward pass begins with one gradient, which the stream and the branch share."""
+    assert backward(tape, "none")[0] == ("ffn.residual", tape.kept_bytes("none") + tape.sizes["out"])
 
 
 @EVERY

@@ -14,9 +14,11 @@ from gnomon.api.results import (
     PlanScore,
     Prediction,
     ServingReport,
+    TrainingPlanReport,
+    TrainingReport,
     Verified,
 )
-from gnomon.spec import EngineChoice, Estimate, Goal, Plan, Provenance, ServingLoad, Strategy
+from gnomon.spec import EngineChoice, Estimate, Goal, Plan, Provenance, ServingLoad, Strategy, TrainingLoad
 
 GIB = 1024**3
 
@@ -206,3 +208,102 @@ def verified() -> Verified:
         conditions={"date": "2026-11-15", "gpu": "NVIDIA H200", "vllm": "0.24.0"},
         measured={},
     )
+
+
+def verified_training() -> Verified:
+    return Verified(
+        title="GPT-1.7B, bf16, 1 x H200-SXM-141GB, PyTorch 2.11: a step, measured 2026-11-15 beside predicted",
+        parts=(
+            measured("step", "step time", None, 0.84, -0.035) | {"low": 0.79, "high": 0.85},
+            measured("memory", "peak memory", None, 39.0 * GIB, -0.002) | {"unit": "bytes"},
+        ),
+        conditions={"date": "2026-11-15", "torch": "2.11.0"},
+        measured={},
+    )
+
+
+def a_training_plan() -> Plan:
+    settings = {"micro_batch": 1, "schedule": "interleaved", "recompute": "selective", "zero": 1}
+    return Plan(
+        model="gpt3-175b",
+        chip="A100-SXM-80GB",
+        replicas=1,
+        strategy=Strategy(tp=8, pp=2, vp=6, dp=2),
+        dtype="fp16",
+        engine=EngineChoice(name="megatron", version="2026.08", settings=settings),
+        load=TrainingLoad(seq=2048, global_batch=1536, tokens=300e9),
+    )
+
+
+def trained(**changes: Any) -> TrainingReport:
+    """Two pipeline ranks, the first fuller, and a bubble of a tenth."""
+    plan = a_training_plan()
+    parts = {"weights": 4.0, "gradients": 8.0, "optimizer": 24.0, "activations": 30.0, "working": 2.0}
+    parts = {name: size * GIB for name, size in parts.items()}
+    light = parts | {"activations": 23.0 * GIB}
+    peaks = [sum(parts.values()), sum(light.values())]
+    base: dict[str, Any] = {
+        "title": "GPT-3-175B, fp16, 32 x A100-SXM-80GB, Megatron-LM 2026.08: a step of 1,536 sequences of 2,048 tokens",
+        "step_time_s": estimate(30.9),
+        "mfu": 0.512,
+        "hfu": 0.524,
+        "tokens_per_s_per_gpu": 99.4,
+        "peak_memory_bytes": estimate(peaks[0], 0.0),
+        "usable_memory_bytes": 76.9 * GIB,
+        "fits": True,
+        "ranks": tuple(
+            {"rank": rank, "pipeline_rank": rank // 16, "peak_memory_bytes": peaks[rank // 16]} for rank in range(32)
+        ),
+        "memory_parts": (parts, light),
+        "bubble_fraction": 0.1,
+        "exposed_communication_s": 2.1,
+        "step_parts": {"pipeline_s": 30.0, "gradient_reduction_s": 0.5, "optimizer_s": 0.4, "weight_gather_s": 0.0},
+        "micro_batches": 768,
+        "energy_j": 32 * 350.0 * 30.9,
+        "cost_usd": 0.78,
+        "run": {"steps": 95367.4, "days": 34.1, "cost_usd": 1.9e6, "energy_kwh": 612e3},
+        "targets": ("megatron", "torchrun"),
+        "inputs": {
+            "model": "gpt3-175b",
+            "on": "A100-SXM-80GB:32",
+            "dtype": "fp16",
+            "seq": 2048,
+            "global_batch": 1536,
+            "tokens": 300e9,
+            "engine": "megatron@2026.08",
+            "optimizer": "adamw",
+            "sequence_parallel": True,
+        }
+        | {"tp": 8, "pp": 2, "vp": 6, "cp": 1, "ep": 1, "dp": 2}
+        | dict(plan.engine.settings),
+        "plan": plan,
+    }
+    return TrainingReport(**base | changes)
+
+
+def trained_plan(**changes: Any) -> TrainingPlanReport:
+    base: dict[str, Any] = {
+        "title": trained().title,
+        "plans_considered": 11_698_528,
+        "plans_fit": 1_828_415,
+        "plans_timed": 13,
+        "best": trained(),
+        "label": "TP 8, PP 2, VP 6, DP 2, micro-batch 1, selective recompute, ZeRO-1, interleaved",
+        "bound_s": 30.95,
+        "runner_up": {"label": "TP 4, PP 4, DP 2, micro-batch 2", "step_time_s": 31.2, "why": "0.97% slower"},
+        "rejected": {"does not fit in memory": 9_870_113, "cannot be quicker": 1_828_402, "timed and slower": 12},
+        "shortage_bytes": (0.2 * GIB, 61.0 * GIB),
+        "seconds": 6.1,
+        "command": "torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py",
+        "inputs": {
+            "model": "gpt3-175b",
+            "cluster": "A100-SXM-80GB:32",
+            "seq": 2048,
+            "global_batch": 1536,
+            "tokens": 300e9,
+            "optimizer": "adamw",
+            "dtype": "fp16",
+            "engine": "megatron@2026.08",
+        },
+    }
+    return TrainingPlanReport(**base | changes)

@@ -12,7 +12,8 @@ from tests.report import answers
 from gnomon.api.explain import explain
 from gnomon.cli.output import finite
 from gnomon.errors import InputError, UnknownNameError
-from gnomon.report.opened import Node, opened
+from gnomon.report.nodes import Node
+from gnomon.report.opened import opened
 from gnomon.store import save
 
 KINDS = {
@@ -21,6 +22,8 @@ KINDS = {
     "simulate.serve": answers.served(),
     "plan.serve": answers.planned(),
     "verify": answers.verified(),
+    "simulate.train": answers.trained(),
+    "plan.train": answers.trained_plan(),
 }
 
 
@@ -112,3 +115,55 @@ def test_an_answer_without_operators() -> None:
     save("fit", payload("fit"))
     with pytest.raises(InputError, match="no operators"):
         explain("last", op="ffn")
+
+
+def test_a_training_step_opens_into_its_parts() -> None:
+    nodes = opened("simulate.train", payload("simulate.train"), Step())
+    step, use, memory, binds, *spent = nodes
+    assert [part.name for part in step.parts] == ["pipeline", "gradient reduction after the last pass", "optimizer"]
+    assert [part.shown for part in step.parts[0].parts] == ["27 s", "3 s"]
+    assert (step.provenance, step.source) == ("fitted", "H200 2026-11")
+    assert use.shown == "51.2%, 52.4% with what is run again"
+    assert "of 32 x 312 TFLOP/s" in use.formula
+    assert "A100" in use.source
+    assert [part.shown for part in memory.parts] == ["68.0 GiB, 8.9 to spare", "61.0 GiB, 15.9 to spare"]
+    assert binds.shown.startswith("the bubble: more micro-batches")
+    assert [(part.name, part.shown) for part in binds.parts] == [
+        ("arithmetic", "52.4%"),
+        ("communication", "6.8%"),
+        ("the bubble", "9.7%"),
+        ("the optimizer", "1.3%"),
+    ]
+    assert [node.name for node in spent] == ["energy", "cost", "the whole run"]
+    assert spent[0].formula == "350 W a chip on 32 chips"
+
+
+def test_what_binds_a_training_step() -> None:
+    def binding(**changes: Any) -> str:
+        read = json.loads(json.dumps(finite(answers.trained(**changes).to_dict())))
+        return next(node.shown for node in opened("simulate.train", read, Step()) if node.name == "what binds")
+
+    parts = {"pipeline_s": 30.0, "gradient_reduction_s": 0.0, "optimizer_s": 0.1, "weight_gather_s": 0.0}
+    assert binding(exposed_communication_s=9.0).startswith("communication: less tensor parallelism")
+    assert binding(step_parts=parts | {"optimizer_s": 5.0}).startswith("the optimizer")
+    quiet = {"bubble_fraction": 0.0, "exposed_communication_s": 0.0, "step_parts": parts}
+    assert binding(**quiet) == "nothing but the passes themselves"
+    assert binding(**quiet, fits=False).startswith("memory, which is short")
+
+
+def test_a_training_plan_opens_into_the_choice_and_its_step() -> None:
+    nodes = opened("plan.train", payload("plan.train"), Step())
+    plan = nodes[0]
+    assert plan.formula.endswith("every plan that was not timed takes at least 30.9 s")
+    assert [part.name for part in plan.parts] == ["runner-up", "not chosen", "not chosen", "not chosen"]
+    assert [node.name for node in nodes[1:]] == [
+        node.name for node in opened("simulate.train", payload("simulate.train"), Step())
+    ]
+
+
+def test_measured_bytes_are_shown_in_gib() -> None:
+    read = json.loads(json.dumps(finite(answers.verified_training().to_dict())))
+    assert [node.shown for node in opened("verify", read, Step())] == [
+        "811 ms predicted, 840 ms measured",
+        "38.9 GiB predicted, 39.0 GiB measured",
+    ]

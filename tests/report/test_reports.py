@@ -20,6 +20,10 @@ ANSWERS = {
     "serve": answers.served(),
     "plan": answers.planned(),
     "verify": answers.verified(),
+    "train": answers.trained(),
+    "no-train": answers.trained(fits=False, usable_memory_bytes=60.0 * answers.GIB),
+    "plan-train": answers.trained_plan(),
+    "verify-train": answers.verified_training(),
 }
 
 
@@ -171,3 +175,82 @@ def test_digits() -> None:
 def test_tables_and_words() -> None:
     assert table([("a", "1"), ("bb", "22")], "<>") == ["  a     1", "  bb   22"]
     assert words("gnomon", "fit", "my model", None, 8.0) == "gnomon fit 'my model' 8"
+
+
+def lines_of(name: str) -> list[str]:
+    return [" ".join(line.split()) for line in render(payload(name)).splitlines()]
+
+
+def test_a_training_step_answers_first() -> None:
+    lines = lines_of("train")
+    recipe = "micro-batch 1, selective recompute, ZeRO-1, interleaved, sequence parallel, adamw"
+    assert lines[1] == f"TP 8, PP 2, VP 6, DP 2, {recipe}"
+    assert lines[3] == "30.9 s a step (29.5 to 32.3, 90%) 51.2% MFU 52.4% HFU 99.4 tokens/s/GPU"
+    assert lines[4] == "fits: memory 61.0 to 68.0 of 76.9 GiB usable by rank, 8.9 GiB to spare"
+
+
+def test_where_the_time_of_a_training_step_goes() -> None:
+    lines = lines_of("train")
+    assert "forward and backward passes 27 s 87.4%" in lines
+    assert "idle in the pipeline (the bubble) 3 s 9.7%" in lines
+    assert "gradient reduction after the last pass 500 ms 1.6%" in lines
+    assert "of all this, communication that nothing hides: 2.1 s, 6.8%" in lines
+    assert not any("gathering" in line for line in lines), "what takes no time is not listed"
+
+
+def test_the_memory_and_the_run_of_a_training_step() -> None:
+    lines = lines_of("train")
+    parts = "weights 4.0, gradients 8.0, optimizer 24.0, activations 30.0, working 2.0"
+    assert f"memory on pipeline rank 0, the fullest of 2, in GiB: {parts}" in lines
+    assert "300B tokens: 95,367 steps, 34.1 days (32.6 to 35.6), $1.9M, 612 MWh" in lines
+    assert "tokens:" not in render(answers.trained(run={}).to_dict())
+
+
+def test_a_training_step_that_does_not_fit() -> None:
+    lines = lines_of("no-train")
+    assert lines[4].startswith("does not fit: memory 61.0 to 68.0 of 60.0 GiB usable by rank, short by 8.0 GiB;")
+    assert not any("export" in line for line in lines)
+
+
+def test_counts_are_written_so_that_a_flag_reads_them_back() -> None:
+    from gnomon.report.train import count_word
+    from gnomon.units import parse_count
+
+    assert [count_word(count) for count in (None, 300e9, 1.4e12)] == [None, "300B", "1.4T"]
+    assert parse_count(str(count_word(123_456_789.0))) == 123_456_789
+
+
+def test_a_training_plan() -> None:
+    lines = lines_of("plan-train")
+    rejected = "9,870,113 do not fit (worst rank short by 0.2 GiB to 61.0 GiB), 1,828,402 bounded away, 13 timed."
+    assert lines[1] == f"11,698,528 plans: {rejected} 6.1 s, exact"
+    assert lines[3].startswith("best TP 8, PP 2, VP 6, DP 2")
+    figures = "51.2% MFU, 34.1 days (32.6 to 35.6), $1.9M, 612 MWh"
+    assert lines[4] == f"30.9 s a step (29.5 to 32.3, 90%), {figures}"
+    assert lines[5] == "memory 61.0 to 68.0 of 76.9 GiB usable by rank"
+    assert lines[6] == "runner-up TP 4, PP 4, DP 2, micro-batch 2: 31.2 s, 0.97% slower"
+    assert "next: gnomon export last --to megatron --out train" in lines
+    assert "gnomon export last --to torchrun --out train" in lines
+
+
+def test_a_training_plan_without_a_second_or_with_chips_to_spare() -> None:
+    inputs = answers.trained_plan().inputs | {"cluster": "A100-SXM-80GB:33"}
+    text = render(answers.trained_plan(runner_up={}, inputs=inputs).to_dict())
+    assert "runner-up" not in text
+    assert "idle      1 chip: no plan that uses more of them is quicker" in text
+
+
+def test_measured_training_is_told_once() -> None:
+    lines = lines_of("verify-train")
+    assert "step time 840 ms 811 ms -3.5%" in lines
+    assert "peak memory 39.0 GiB 38.9 GiB -0.2%" in lines
+    assert not any("KV blocks" in line for line in lines)
+    assert sum(line.startswith("step time") for line in lines) == 1
+
+
+def test_models_without_a_hub_id_show_their_title() -> None:
+    import gnomon
+
+    text = render(gnomon.models("gpt3-175b").to_dict())
+    assert text.splitlines()[1].endswith("GPT-3-175B")
+    assert "meta-llama/Llama-3.1-8B-Instruct" in render(gnomon.models("llama-3.1-8b").to_dict())

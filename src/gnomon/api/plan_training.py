@@ -17,6 +17,7 @@ from gnomon.api.simulate_training import (
     as_flags,
     check_chips,
     check_dtype,
+    check_tasks,
     load_of,
     report_step,
     step_of,
@@ -81,6 +82,8 @@ class Search:
         return np.where(self.fits, step_bound_s(self.figures, self.traits), np.inf)
 
     def step_s(self, row: int) -> float:
+        stages = int(self.grid.pp[row] * self.grid.vp[row])
+        check_tasks(self.load.global_batch, int(self.figures.micros[row]), stages)
         return step_timeline(self.figures, row, self.traits).step_s
 
 

@@ -30,7 +30,7 @@ MOST_CHIPS = 1_000_000
 MOST_BATCH = 1_000_000
 MOST_TOKENS = 2**31
 """Of one sequence."""
-MOST_TASKS = 20_000_000
+MOST_TASKS = 5_000_000
 """Passes of a step over all pipeline ranks; they are timed one by one."""
 _FIELD = re.compile(r"\b(?:strategy\.|load\.|engine\.settings(?:\.|, field ))(\w+)")
 _BARE = {"strategy, pp x vp": "--pp x --vp", "model": "MODEL"} | {
@@ -155,10 +155,14 @@ def _check_size(job: Job) -> None:
     strategy = job.plan.strategy
     check_chips(strategy.ranks, "--on")
     micros = job.load.global_batch // (strategy.dp * job.recipe.micro_batch)
-    tasks = 2 * micros * strategy.pp * strategy.vp
-    if tasks > MOST_TASKS:
-        hint = "Take a smaller --global-batch, a larger --micro-batch or more data-parallel ranks."
-        raise InputError(f"a step of {micros:,} micro-batches is too long", where="--global-batch", hint=hint)
+    check_tasks(job.load.global_batch, micros, strategy.pp * strategy.vp)
+
+
+def check_tasks(global_batch: int, micros: int, stages: int) -> None:
+    most = MOST_TASKS // (2 * stages)
+    if micros > most:
+        hint = f"Use at most about {max(1, global_batch * most // micros):,}, or larger micro-batches."
+        raise InputError(f"a step of {micros:,} micro-batches is too long to time", where="--global-batch", hint=hint)
 
 
 def report(plan: Plan, pool: Pool) -> TrainingReport:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from gnomon.api.training import TrainingStep
@@ -17,7 +17,7 @@ from gnomon.graph.tape import Tape
 from gnomon.sim.training import Task
 from gnomon.spec import Batch
 
-MOST_ROWS = 400_000
+MOST_ROWS = 1_000_000
 """Moments of all ranks together; of a longer step only some tasks are opened."""
 
 
@@ -107,8 +107,18 @@ class RankWalk:
             flying[task.chunk] += task.kind == "F"
 
     def moments(self, most: int) -> Iterator[Moment]:
-        places = self._to_open(most)
+        together = -(-2 * len(self.tasks) // most)
+        if together > 1:
+            yield from _highest(self._during(()), together)
+        else:
+            yield from self._during(self._to_open(most))
+        yield from self._after()
+
+    def _during(self, places: Collection[int] | None) -> Iterator[Moment]:
+        """The tasks at `places` opened, or all of them; others as one moment; and waiting between them."""
         ends = [*self.starts[1:], self.step.timeline.optimizer_start_s]
+        if self.starts[0] > 0:
+            yield Moment(0.0, self.static, "waiting")
         for place, (task, beside) in enumerate(zip(self.tasks, self.beside(), strict=True)):
             below, start, end = self.static + beside, self.starts[place], self.ends[place]
             if places is None or place in places:
@@ -117,7 +127,6 @@ class RankWalk:
                 yield Moment(start, below + self.highest[task.kind, task.chunk], f"{task.kind} {task.micro}")
             if ends[place] > end:
                 yield Moment(end, below + (self.kept[task.chunk] if task.kind == "F" else 0.0), "waiting")
-        yield from self._after()
 
     def _after(self) -> Iterator[Moment]:
         line, found = self.step.timeline, self.step.figures
@@ -143,12 +152,9 @@ class RankWalk:
 
     def _to_open(self, most: int) -> set[int] | None:
         """All tasks, or of too many the first and the last of each kind and the fullest of all."""
-        rows = {
-            (kind, chunk): sum(len(getattr(piece, way).names) for piece in self.pieces[chunk])
-            for chunk in range(self.vp)
-            for kind, way in (("F", "forward"), ("B", "backward"))
-        }
-        if len(self.tasks) // (2 * self.vp) * sum(rows.values()) <= most:
+        pieces = [piece for chunk in self.pieces for piece in chunk]
+        operators = sum(len(piece.forward.names) + len(piece.backward.names) for piece in pieces)
+        if len(self.tasks) // (2 * self.vp) * operators <= most:
             return None
         first = {(task.kind, task.chunk): place for place, task in reversed(list(enumerate(self.tasks)))}
         last = {(task.kind, task.chunk): place for place, task in enumerate(self.tasks)}
@@ -161,11 +167,17 @@ class RankWalk:
 def memory_over_time(step: TrainingStep, rank: int, most: int | None = None) -> Iterator[Moment]:
     """The moments of a pipeline rank in order of time, each until the next. The highest is the rank's peak.
 
-    With more moments than `most` only the first and the last task of each kind and the fullest are opened; any
-    other is one moment with its most bytes.
+    With more moments than `most` only the first and the last task of each kind and the fullest are opened, any other
+    is one moment with its most bytes, and in the longest steps several of those are one.
     """
     share = MOST_ROWS // step.job.plan.strategy.pp if most is None else most
     return RankWalk(step, rank).moments(share)
+
+
+def _highest(moments: Iterator[Moment], count: int) -> Iterator[Moment]:
+    """So many moments together, as the fullest of them."""
+    while several := list(islice(moments, count)):
+        yield max(several, key=lambda moment: moment.bytes)._replace(time_s=several[0].time_s)
 
 
 def _passes(step: TrainingStep) -> dict[str, tuple[Pass, Pass]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gnomon.api.results import Verified
+from gnomon.api.results import TrainingReport, Verified
 from gnomon.api.simulate_training import report
 from gnomon.errors import InputError
 from gnomon.load.fields import Fields
@@ -73,6 +73,7 @@ def read_training(path: Path) -> MeasuredTraining:
 
 def verify_training(plan: Plan, out: Path | None, tell: Callable[[str], None]) -> Verified:
     """Run the plan's steps on this machine and compare. `out` keeps what was measured."""
+    predicted(plan)  # what cannot be predicted is refused before anything runs
     measured = measure(plan, tell)
     if out is not None:
         write_text(out, json.dumps(measured.to_dict(), indent=1) + "\n")
@@ -94,13 +95,15 @@ def measure(plan: Plan, tell: Callable[[str], None]) -> MeasuredTraining:
     )
 
 
+def predicted(plan: Plan) -> TrainingReport:
+    """The plan's step under the engine that runs it here, whichever the plan was made for."""
+    own = replace(plan, engine=EngineChoice(name="torch", settings=plan.engine.settings))
+    return report(own, parse_pool(f"{plan.chip}:{plan.strategy.ranks}"))
+
+
 def compare(measured: MeasuredTraining) -> Verified:
     """Today's prediction beside a measurement, new or old."""
-    plan = measured.plan
-    answer = report(
-        replace(plan, engine=EngineChoice(name="torch", settings=plan.engine.settings)),
-        parse_pool(f"{plan.chip}:{plan.strategy.ranks}"),
-    )
+    answer = predicted(measured.plan)
     seconds = answer.step_time_s
     peak = answer.peak_memory_bytes.value
     return Verified(

@@ -17,10 +17,11 @@ def _any_engine(text: str) -> str:
     from gnomon.engines import SERVING, TRAINING
     from gnomon.errors import unknown_name
 
-    name = str(text).partition("@")[0]
+    label = flags.word("--engine")(text)
+    name = label.partition("@")[0]
     if name not in (*SERVING, *TRAINING):
         raise unknown_name("engine", name, (*SERVING, *TRAINING), where="--engine")
-    return str(text)
+    return label
 
 
 def predict(

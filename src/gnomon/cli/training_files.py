@@ -15,6 +15,8 @@ TRACE, MEMORY = "--trace-out", "--memory-out"
 DRAWN = (".svg", ".png")
 TRACE_ROWS = 100_000
 """Moments of memory in a trace, beside its slices."""
+MOST_PASSES = 500_000
+"""Of all ranks in a trace: viewers take a few hundred megabytes."""
 
 
 def checked(trace: str | None, memory: str | None) -> dict[str, Path]:
@@ -43,6 +45,10 @@ def _write_trace(report: TrainingReport, path: Path) -> None:
     from gnomon.report.training_trace import write_trace
 
     step = report.step
+    passes = sum(map(len, step.timeline.orders))
+    if passes > MOST_PASSES:
+        hint = "Take a larger --micro-batch or a smaller --global-batch for it."
+        raise InputError(f"a step of {passes:,} passes is too long for a trace", where=TRACE, hint=hint)
     each = TRACE_ROWS // report.plan.strategy.pp
     with written(path) as file:
         write_trace(step.timeline, lambda rank: memory_over_time(step, rank, each), file, report.title)

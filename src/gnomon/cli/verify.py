@@ -32,7 +32,7 @@ def verify(
     out: Annotated[str | None, typer.Option("--out", metavar="FILE.json", help="Keep what was measured.")] = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Run a plan for real, a served load or training steps: measured beside predicted."""
+    """Run a plan for real: measured beside predicted."""
     from gnomon.cli.files import output_file
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress

@@ -42,7 +42,7 @@ def draw(ranks: Iterable[Moments], usable_bytes: float, title: str, kind: str) -
             label=f"pipeline rank {rank}" if shown else None,
         )
     axes.axhline(usable_bytes / GIB, color="black", linestyle="--", linewidth=0.8, label="usable")
-    axes.set(title=title, xlabel="time in the step (s)", ylabel="memory (GiB)", ylim=(0, None))
+    axes.set(title=title, xlabel="time in the step (s)", ylabel="memory (GiB)", xlim=(0, None), ylim=(0, None))
     axes.title.set_fontsize("small")
     figure.legend(loc="outside right center", fontsize="small", frameon=False)
     out = BytesIO()

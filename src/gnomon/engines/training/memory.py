@@ -9,6 +9,7 @@ import numpy as np
 from gnomon.engines.training.figures import Figures
 from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.traits import Traits
+from gnomon.spec.training import SCHEDULES
 from gnomon.spec.workload import Floats
 
 GATHERED_LAYERS = 2
@@ -56,12 +57,14 @@ def rank_memory(found: Figures, traits: Traits, optimizer: str, rank: Ints | int
     one = states.gradient_bytes * np.maximum(found.parameters, ends)
     shared = (grid.zero >= 2) & ~((grid.pp > 1) & traits.whole_sums)
     gradients = states.gradient_bytes * np.where(shared, parameters / grid.dp, parameters)
+    # A head runs backward right after its forward, but for GPipe, which takes all micro-batches forward first.
+    heads = np.where(grid.schedule == SCHEDULES.index("gpipe"), found.micros, 1)
     neighbours = 2 * grid.vp - np.equal(rank, 0) - last
     return RankMemory(
         weights=weights,
         gradients=gradients + np.where(shared, one, 0.0),
         optimizer=states.state_bytes * np.where(grid.zero >= 1, parameters / grid.dp, parameters),
-        activations=in_flight * found.layers * found.kept_bytes + last * found.head_kept_bytes,
+        activations=in_flight * found.layers * found.kept_bytes + last * (heads - 1) * found.head_kept_bytes,
         buffers=neighbours * found.buffer_bytes,
-        working=np.maximum(found.layer_peak_bytes, last * found.head_peak_bytes),
+        working=np.maximum(found.layer_peak_bytes, last * (found.head_kept_bytes + found.head_peak_bytes)),
     )

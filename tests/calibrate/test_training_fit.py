@@ -1,0 +1,173 @@
+"""From tables of training kernels to families, the clock's law and paces: what a table was made with is found, and
+the measured one gives what is shipped."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from gnomon import catalog
+from gnomon.calibrate import ship, training_fit
+from gnomon.calibrate.collect import COLUMNS
+from gnomon.cost.clock import ATTENTION, BURST, LIMIT, slowdown
+from gnomon.cost.kernels import kernel_model
+from gnomon.cost.rows import shape_of
+from gnomon.engines.torch.paces import FILE as PACES
+from gnomon.engines.torch.paces import paces
+from gnomon.spec.workload import Floats
+
+MEASURED = Path(__file__).parents[2] / "measurements/h200-2026-11-15"
+H200 = catalog.chip("H200")
+Row = dict[str, Any]
+
+
+def write(path: Path, rows: list[Row]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+TRUTH = {
+    "gemm": {
+        "rate": 0.75, "tile": 0.1, "memory": 0.8, "launch_us": 4.0, "epilogue_us": 1.0, "wave": 0.4, "overlap": 3.0,
+        "split_us": 2.0, "sm_gb_s": 200.0,
+    },
+    "attention_forward": {
+        "rate": 0.6, "exp_ps": 30.0, "memory": 0.7, "launch_us": 8.0, "overlap": 3.0, "block_us": 1.0, "diagonal": 0.8,
+        "combine_us": 3.0,
+    },
+    "attention_backward": {
+        "rate": 0.55, "exp_ps": 30.0, "memory": 0.7, "launch_us": 20.0, "overlap": 3.0, "diagonal": 0.7,
+    },
+}  # fmt: skip
+
+
+def columns(kind: str) -> dict[str, Floats]:
+    draw = np.random.default_rng(3)
+    if kind == "gemm":
+        return {name: draw.integers(4, 128, 140) * np.float64(128) for name in ("m", "n", "k")}
+    sequences, length = draw.integers(1, 9, 150) * 1.0, draw.integers(4, 65, 150) * 128.0
+    kv_heads = draw.choice([2.0, 4.0, 8.0], 150)
+    shape = {"batch": sequences, "q_len": length, "kv_len": length, "kv_heads": kv_heads, "heads": 4 * kv_heads}
+    return shape | {"head_dim": draw.choice([64.0, 128.0], 150)}
+
+
+def table(kind: str) -> list[Row]:
+    """Rows as the truth would have them, and some so short that they are not believed."""
+    shapes = columns(kind)
+    seconds = kernel_model(kind).seconds(shape_of(kind, shapes), "bf16", H200, TRUTH[kind])
+    rows = [
+        {"op": kind, "dtype": "bf16", "time_us": float(us)}
+        | {name: float(values[i]) for name, values in shapes.items()}
+        for i, us in enumerate(seconds * 1e6)
+    ]
+    return rows + [row | {"time_us": 29.0} for row in rows[:40]]
+
+
+@pytest.mark.parametrize("kind", TRUTH)
+def test_a_fit_finds_what_a_table_was_made_with(tmp_path: Path, kind: str) -> None:
+    found = training_fit.families(write(tmp_path / "t.csv", table(kind)), H200)
+    assert set(found) == {f"{kind}.bf16.torch"}
+    (family,) = found.values()
+    assert family["coefficients"]["rate"] == pytest.approx(TRUTH[kind]["rate"], rel=0.08)
+    shapes = columns(kind)
+    price = kernel_model(kind).seconds
+    truth, fitted = (price(shape_of(kind, shapes), "bf16", H200, c) for c in (TRUTH[kind], family["coefficients"]))
+    long = truth * 1e6 >= training_fit.LEAST_US
+    assert family["rows"] == long.sum()
+    np.testing.assert_allclose(fitted[long], truth[long], rtol=0.05)
+    assert family["held_out"]["mean"] < 0.02
+
+
+POWER = {"active_w": 120.0, "j_per_byte": 1e-10}
+LAW = {LIMIT: 0.95, BURST: 9e-13, ATTENTION: 1.3}
+
+
+def sustained(kernel: str, flops: float, burst_s: float, moved: float) -> Row:
+    """What a board under the law would show of one work for seconds on end."""
+    drawn = LAW[BURST] * flops * (LAW[ATTENTION] if kernel.startswith("attention") else 1.0) + 1e-10 * moved
+    power = POWER | LAW
+    found = slowdown(
+        power,
+        H200,
+        compute_s=np.array([burst_s]),
+        compute_j=np.array([drawn]),
+        other_s=np.zeros(1),
+        other_j=np.zeros(1),
+    )
+    watts = min(LAW[LIMIT] * H200.tdp_w, POWER["active_w"] + drawn / burst_s)
+    times = {"time_us": float(found[0]) * burst_s * 1e6, "burst_us": burst_s * 1e6, "watts": watts}
+    return times | {"op": "sustained", "kernel": kernel, "flops": flops, "bytes": moved}
+
+
+HOT = [
+    sustained("gemm 8192x8192x8192", 1.1e12, 1.4e-3, 4e8),
+    sustained("gemm 4096x4096x4096", 1.4e11, 1.8e-4, 1e8),
+    sustained("gemm 2048x2048x2048", 1.7e10, 2.5e-5, 2.5e7),
+    sustained("attention", 5.5e11, 9e-4, 3.4e8),
+    sustained("attention.backward", 1.4e12, 2.2e-3, 6.8e8),
+]
+
+
+def test_the_clocks_law_is_found(tmp_path: Path) -> None:
+    """From work that the limit held back; work that it did not says nothing of it."""
+    cool = sustained("add", 0.0, 3e-4, 1.4e9) | {"watts": 300.0}
+    assert all(row["time_us"] > training_fit.HELD * row["burst_us"] for row in HOT)
+    assert cool["time_us"] == pytest.approx(cool["burst_us"])
+    found = training_fit.clock(write(tmp_path / "t.csv", [*HOT, cool]), H200, POWER)
+    assert found == pytest.approx(LAW, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["silu", "adamw.float32"])
+def test_paces_are_found(tmp_path: Path, name: str) -> None:
+    """Beside the plain kernel's streaming, launches apart; short rows waited for the host and are left out."""
+    plain = {"memory": 0.85, "cached": 1.5, "launch_us": 3.0}
+    rows: list[Row] = []
+    for moved, pace in ((1e9, 0.6), (3e9, 0.6), (5e9, 0.6), (1e6, 0.05)):
+        sizes = {"bytes_read": moved, "bytes_written": 2 * moved}
+        shape = {key: np.array([value]) for key, value in sizes.items()} | {"pace": np.array([pace])}
+        seconds = kernel_model("elementwise").seconds(shape, "bf16", H200, plain)
+        rows.append(sizes | {"op": "elementwise", "dtype": "bf16", "kernel": name, "time_us": float(seconds[0]) * 1e6})
+    assert rows[-1]["time_us"] < 3 * training_fit.LEAST_US < rows[0]["time_us"]
+    assert training_fit.paces(write(tmp_path / "t.csv", rows), H200, plain) == {name: 0.6}
+
+
+@pytest.fixture(scope="module")
+def shipped() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ship.PROFILES / "h200-sxm-141gb.yaml").read_text())
+    return found
+
+
+def test_measured_families_are_those_that_are_shipped(shipped: dict[str, Any]) -> None:
+    made = training_fit.families(MEASURED / "torch.csv", H200)
+    assert set(made) == {key for key in shipped["families"] if key.endswith(".torch")}
+    assert {key.partition(".")[0] for key in made} == {"gemm", "attention_forward", "attention_backward"}
+    for key, family in made.items():
+        kept = shipped["families"][key]
+        assert family["rows"] == kept["rows"]
+        assert family["coefficients"] == pytest.approx(kept["coefficients"], rel=0.02, abs=0.02)
+        assert family["held_out"]["mean"] == pytest.approx(kept["held_out"]["mean"], rel=0.05)
+
+
+def test_the_measured_clock_is_the_one_that_is_shipped(shipped: dict[str, Any]) -> None:
+    assert training_fit.clock(MEASURED / "torch.csv", H200, shipped["power"]) == pytest.approx(
+        {name: shipped["power"][name] for name in (LIMIT, BURST, ATTENTION)}, rel=1e-3
+    )
+
+
+def test_the_measured_paces_are_those_that_are_shipped(shipped: dict[str, Any]) -> None:
+    kept = yaml.safe_load(PACES.read_text())
+    made = ship.torch_kernels(MEASURED, shipped)
+    assert {name: value for name, value in made.items() if name != "paces"} == {
+        name: value for name, value in kept.items() if name != "paces"
+    }
+    assert made["paces"] == pytest.approx(kept["paces"], abs=2e-3)
+    assert paces() == kept["paces"]
+    assert all(0.2 < pace < 1.3 for pace in made["paces"].values())

@@ -1,0 +1,169 @@
+"""The training commands: flags reach the functions, files are checked before the work, wrong words are one line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.fakes import Calls, install
+
+from gnomon.cli.run import run
+
+STEP = "simulate train m --on H100:64 --seq 4k --global-batch 1,024"
+PLAN = "plan train m --cluster H100:64 --seq 4k --global-batch 1,024"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    calls = Calls()
+    install(monkeypatch, calls)
+    return calls
+
+
+def test_simulate_train_passes_every_flag(calls: Calls) -> None:
+    words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
+    words += " --recompute full --optimizer adamw-bf16 --engine megatron@3.0 --dtype bf16 --tokens 300B"
+    assert run([*words.split(), "--no-sequence-parallel"]) == 0
+    ((name, positional, named),) = calls.made
+    assert (name, positional) == ("simulate_training", ("m",))
+    degrees = {"tp": 4, "pp": 2, "vp": 3, "cp": 1, "ep": 1, "dp": 8}
+    assert named == degrees | {
+        "on": "H100:64",
+        "seq": 4000,
+        "global_batch": 1024,
+        "micro_batch": 2,
+        "zero": 2,
+        "schedule": "interleaved",
+        "recompute": "full",
+        "optimizer": "adamw-bf16",
+        "sequence_parallel": False,
+        "dtype": "bf16",
+        "engine": "megatron@3.0",
+        "tokens": 300e9,
+    }
+
+
+def test_defaults_of_simulate_train(calls: Calls) -> None:
+    assert run(STEP.split()) == 0
+    named = calls.made[0][2]
+    assert (named["tp"], named["dp"], named["zero"], named["schedule"]) == (1, None, 0, None)
+    assert (named["recompute"], named["optimizer"], named["engine"]) == ("none", "adamw", "megatron")
+    assert named["sequence_parallel"] is True
+    assert named["tokens"] is None
+
+
+def test_plan_train_passes_every_flag(calls: Calls) -> None:
+    assert run(f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch".split()) == 0
+    ((name, positional, named),) = calls.made
+    assert (name, positional) == ("plan_training", ("m",))
+    named.pop("progress")
+    assert named == {
+        "cluster": "H100:64",
+        "seq": 4000,
+        "global_batch": 1024,
+        "tokens": 1.5e12,
+        "optimizer": "adamw-bf16",
+        "dtype": "bf16",
+        "engine": "torch",
+    }
+
+
+USAGE = [
+    ("simulate train", "missing argument 'MODEL'"),
+    ("simulate train m", "missing option '--on'"),
+    ("simulate train m --on H100:8 --global-batch 8", "missing option '--seq'"),
+    ("simulate train m --on H100:8 --seq 8", "missing option '--global-batch'"),
+    (f"{STEP} --zero 4", "--zero: '4' is more than 3"),
+    (f"{STEP} --zero -1", "--zero: '-1'"),
+    (f"{STEP} --schedule 1fib", "--schedule: unknown schedule '1fib'. Near: 1f1b."),
+    (f"{STEP} --recompute some", "--recompute: unknown recomputation 'some'. Near: none."),
+    (f"{STEP} --optimizer sgd", "--optimizer: unknown optimizer 'sgd'. Known: adamw, adamw-bf16."),
+    (f"{STEP} --engine vllm", "--engine: vllm does not train. Engines that do: megatron, torch."),
+    (f"{STEP} --engine megatorn", "--engine: unknown engine 'megatorn'. Near: megatron"),
+    (f"{STEP} --engine megatron@1", "--engine: unknown version of megatron '1'"),
+    (f"{STEP} --dtype fp7", "--dtype: unknown number format 'fp7'"),
+    (f"{STEP} --tokens 0", "--tokens: '0' is not above zero"),
+    (f"{STEP} --tokens -5", "--tokens: '-5'"),
+    (f"{STEP} --tokens lots", "--tokens: 'lots' is not a count such as 300e9"),
+    (f"{STEP} --seq 0", "--seq: '0' is not a positive whole number"),
+    (f"{STEP} --global-batch 1.5", "--global-batch: '1.5' is not a positive whole number"),
+    (f"{STEP} --micro-batch 1e99", "--micro-batch: '1e99'"),
+    (f"{STEP} --tp two", "--tp: 'two'"),
+    (f"{STEP} --rate 4", "no such option: --rate"),
+    (f"{STEP} --kv-dtype fp8", "no such option: --kv-dtype"),
+    (f"{STEP} --memory-out x.txt", "--memory-out: 'x.txt' does not end in .csv, .svg or .png"),
+    (f"{STEP} --memory-out none/x.csv", "--memory-out: 'none/x.csv' cannot be written"),
+    (f"{STEP} --trace-out none/x.json", "--trace-out: 'none/x.json' cannot be written"),
+    (f"{STEP} --trace-out x.csv --memory-out ./x.csv", "--memory-out: './x.csv' is also the file of --trace-out"),
+    ("plan train m --seq 8 --global-batch 8", "missing option '--cluster'"),
+    (f"{PLAN} --engine vllm", "--engine: vllm does not train"),
+    (f"{PLAN} --optimizer adam", "--optimizer: unknown optimizer 'adam'. Near: adamw"),
+    (f"{PLAN} --tokens nan", "--tokens: 'nan'"),
+    (f"{PLAN} --tp 8", "no such option: --tp"),
+    (f"{PLAN} --slo ttft_p90=1s", "no such option: --slo"),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), USAGE)
+def test_wrong_words(words: str, expected: str, calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert expected in err
+    assert calls.made == []
+
+
+@pytest.mark.parametrize("words", [STEP, PLAN])
+@pytest.mark.parametrize("flag", ["--dtype", "--engine", "--optimizer"])
+def test_empty_words(words: str, flag: str, calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words.split(), flag, " "]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {flag}: is empty")
+    assert calls.made == []
+
+
+@pytest.mark.parametrize("kind", ["svg", "png", "PNG"])
+def test_drawing_needs_its_extra_before_the_work(
+    kind: str, calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert run([*STEP.split(), "--memory-out", str(tmp_path / f"m.{kind}")]) == 2
+    assert "pip install 'gnomon[plot]'" in capsys.readouterr().err
+    assert calls.made == []
+
+
+def test_help_lists_every_name() -> None:
+    from gnomon.cli import train_flags
+    from gnomon.load.recipe import OPTIMIZERS
+    from gnomon.spec.training import RECOMPUTE, SCHEDULES
+
+    assert all(name in train_flags.SCHEDULES_HELP for name in SCHEDULES)
+    assert all(name in train_flags.RECOMPUTE_HELP for name in RECOMPUTE)
+    assert all(name in train_flags.OPTIMIZER_HELP for name in OPTIMIZERS)
+
+
+@pytest.mark.parametrize("words", ["simulate train --help", "plan train --help"])
+def test_help_of_the_training_commands(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words.split()) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--global-batch B" in text
+    assert "megatron or torch" in text
+
+
+def test_export_chooses_the_target_of_the_plans_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from tests.report.answers import a_training_plan
+
+    from gnomon.load.plan import write_plan
+    from gnomon.spec import EngineChoice
+
+    plan = replace(a_training_plan(), dtype="bf16")
+    torch = EngineChoice(name="torch", settings={"micro_batch": 1})
+    small = replace(plan, model="llama-3.2-1b", strategy=replace(plan.strategy, tp=1, pp=1, vp=1, dp=8), engine=torch)
+    for file, chosen, expected in (("a.yaml", plan, "pretrain_gpt.py"), ("b.yaml", small, "gnomon.engines.torch")):
+        write_plan(chosen, tmp_path / file)
+        assert run(["export", str(tmp_path / file)]) == 0
+        assert expected in capsys.readouterr().out
