@@ -49,7 +49,6 @@ def test_lines_add_up_to_the_step(step: str) -> None:
     assert found.bound_share == pytest.approx(by_bound[found.bound] / found.time_s.value)
 
 
-@pytest.mark.xfail(strict=True, reason="collectives that hide behind products are listed as if they did not")
 @pytest.mark.parametrize("engine", ["megatron@3.0", "megatron"])
 def test_hidden_collectives_do_not_count_twice(engine: str) -> None:
     found = gnomon.predict("llama-3.1-8b", phase="train", on="H100:8", tp=8, batch=8, tokens=2048, engine=engine)
@@ -136,7 +135,6 @@ def ask(**words: Any) -> Prediction:
     return gnomon.predict(given.pop("model"), phase="train", **given)
 
 
-@pytest.mark.xfail(strict=True, reason="errors name the flags of another command")
 @pytest.mark.parametrize(
     ("words", "flag"),
     [({"batch": 0}, "--batch"), ({"tokens": 0}, "--tokens"), ({"on": "H100:8", "batch": 9}, "--batch")],
@@ -147,7 +145,6 @@ def test_errors_name_the_flags_of_this_command(words: dict[str, Any], flag: str)
     assert caught.value.where == flag
 
 
-@pytest.mark.xfail(strict=True, reason="a format for a cache that training has not is passed over")
 def test_training_has_no_cache_to_give_a_format() -> None:
     with pytest.raises(InputError, match="kv-dtype"):
         ask(kv_dtype="fp8")

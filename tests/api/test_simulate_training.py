@@ -239,13 +239,11 @@ def test_what_is_named_is_possible(case: str) -> None:
     assert set(tried(NEAREST[case][0], TRIED[case])) == {None}
 
 
-@pytest.mark.xfail(strict=True, reason="degrees are named that divide the heads but not the key-value heads")
 @pytest.mark.parametrize("tp", [9, 12, 20, 24, 40])
 def test_named_degrees_cut_all_heads(tp: int) -> None:
     assert set(tried({"on": f"H100:{tp}", "tp": tp}, ("tp", "on"))) == {None}
 
 
-@pytest.mark.xfail(strict=True, reason="batches are named that do not go with interleaving")
 @pytest.mark.parametrize("batch", [7, 10, 18, 30])
 def test_named_batches_go_with_interleaving(batch: int) -> None:
     words = {"on": "H100:16", "pp": 4, "vp": 2, "global_batch": batch}

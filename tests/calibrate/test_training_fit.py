@@ -19,6 +19,7 @@ from gnomon.cost.kernels import kernel_model
 from gnomon.cost.rows import shape_of
 from gnomon.engines.torch.paces import FILE as PACES
 from gnomon.engines.torch.paces import paces
+from gnomon.errors import CalibrationError
 from gnomon.spec.workload import Floats
 
 MEASURED = Path(__file__).parents[2] / "measurements/h200-2026-11-15"
@@ -123,6 +124,16 @@ def test_the_clocks_law_is_found(tmp_path: Path) -> None:
     assert cool["time_us"] == pytest.approx(cool["burst_us"])
     found = training_fit.clock(write(tmp_path / "t.csv", [*HOT, cool]), H200, POWER)
     assert found == pytest.approx(LAW, rel=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_board_below_its_limit_says_nothing_of_it(tmp_path: Path) -> None:
+    cool = [row | {"time_us": row["burst_us"]} for row in HOT]
+    try:
+        found = training_fit.clock(write(tmp_path / "t.csv", cool), H200, POWER)
+    except CalibrationError:
+        return
+    assert np.all(np.isfinite(list(found.values())))
 
 
 @pytest.mark.parametrize("name", ["silu", "adamw.float32"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.engines.plans import ENGINES, OPTIMIZERS, memory, pairs, peaks, search
+from tests.engines.plans import ENGINES, OPTIMIZERS, config, memory, pairs, peaks, search
 
 from gnomon.api.plan_training import Search
 from gnomon.engines.training import Grid
@@ -104,8 +105,9 @@ def test_earlier_ranks_hold_more_in_flight(engine: str) -> None:
         recipe = Recipe(schedule=schedule)
         found = one(engine, Strategy(pp=pp, vp=vp), recipe)
         kept = 32 // pp * found.figures.kept_bytes[0]
-        ends = (rank == pp - 1) * found.figures.head_kept_bytes[0]
-        return float((memory(found, rank).activations[0] - ends) / kept)
+        # Of GPipe's, all heads but the one that runs wait for their backward; other schedules have only that one.
+        heads = (rank == pp - 1) * (schedule == "gpipe") * 15 * found.figures.head_kept_bytes[0]
+        return float((memory(found, rank).activations[0] - heads) / kept)
 
     assert [held(4, 1, "1f1b", rank) for rank in range(4)] == pytest.approx([4, 3, 2, 1])
     assert [held(4, 1, "gpipe", rank) for rank in range(4)] == pytest.approx([16] * 4)
@@ -145,11 +147,13 @@ def test_one_chips_peak_is_that_of_its_tapes(engine: str, mode: str) -> None:
     found = one(engine, Strategy(), Recipe(recompute=mode))
     model, style = found.model, found.traits.style
     tapes = layer(model, model.blocks[0], Cut(seq=2048), style), head(model, Cut(seq=2048), style)
-    worst = []
-    for tape, how in zip(tapes, (mode, "none"), strict=True):
-        fullest = max(size for walk in (liveness.forward, liveness.backward) for _, size in walk(tape, how))
-        worst.append(fullest - tape.kept_bytes(how))
-    expected = 2048 * (32 * tapes[0].kept_bytes(mode) + tapes[1].kept_bytes("none") + max(worst))
+    fullest = [
+        max(size for walk in (liveness.forward, liveness.backward) for _, size in walk(tape, how))
+        for tape, how in zip(tapes, (mode, "none"), strict=True)
+    ]
+    # The head is there only while it runs, when all layers have kept what they keep.
+    beside = max(fullest[0] - tapes[0].kept_bytes(mode), fullest[1])
+    expected = 2048 * (32 * tapes[0].kept_bytes(mode) + beside)
     parts = memory(found, 0)
     assert parts.activations[0] + parts.working[0] == pytest.approx(expected, rel=1e-12)
 
@@ -169,10 +173,17 @@ def test_ranks_hold_the_model_between_them(engine: str, model: str) -> None:
 @EVERY
 def test_the_fullest_rank_is_one_of_three(engine: str) -> None:
     """The search looks at the first two and the last rank of a pipeline only."""
-    for model, cluster in (("llama-3.1-8b", "H100:32"), ("gpt-1.7b", "A100:64")):
-        found = search(model, cluster, engine, batch=8)
-        if found.grid.pp.max() > 4:
-            np.testing.assert_array_equal(found.peak_bytes, peaks(found))
+    found = search("llama-3.1-8b", "H100:32", engine, batch=8)
+    assert found.grid.pp.max() == 32
+    np.testing.assert_array_equal(found.peak_bytes, peaks(found))
+
+
+def test_light_ends_leave_the_fullest_rank_between_them(tmp_path: Path) -> None:
+    """Hardly any vocabulary, and buffers for both neighbours."""
+    found = search(config(tmp_path, vocab_size=64), "H100:8", "torch", batch=8)
+    np.testing.assert_array_equal(found.peak_bytes, peaks(found))
+    ends = np.maximum(memory(found, 0).total, memory(found, 99).total)
+    assert np.any(found.peak_bytes > ends)
 
 
 @BOTH

@@ -167,7 +167,6 @@ def test_ranks_hold_the_model(name: str, tp: int) -> None:
     assert held == model.parameters + (tp - 1) * copied + filling
 
 
-@pytest.mark.xfail(strict=True, reason="the weights of the norms of queries and keys are not counted yet")
 def test_norms_of_queries_and_keys_are_parameters() -> None:
     plain = dense()
     mixer = replace(plain.blocks[0].mixer, qk_norm=True)

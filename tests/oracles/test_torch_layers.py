@@ -190,13 +190,7 @@ def test_every_kernel_is_listed() -> None:
 
 @pytest.mark.parametrize(
     "mode",
-    [
-        pytest.param(
-            "selective",
-            marks=pytest.mark.xfail(strict=True, reason="what follows the last kept tensor is not run again"),
-        ),
-        "full",
-    ],
+    ["selective", "full"],
 )
 def test_what_is_run_again(mode: str) -> None:
     """The forward operators of the backward pass; recomputation ends with the last tensor that a gradient needs."""

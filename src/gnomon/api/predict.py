@@ -51,8 +51,8 @@ def predict(
     if phase == "train":
         degrees = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
         return predict_training(
-            model, on=on, batch=batch, tokens=tokens, context=context, dtype=dtype, engine=engine, degrees=degrees,
-            settings=settings,
+            model, on=on, batch=batch, tokens=tokens, context=context, dtype=dtype, kv_dtype=kv_dtype, engine=engine,
+            degrees=degrees, settings=settings,
         )  # fmt: skip
     dp = 1 if dp is None else dp
     work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)

@@ -14,12 +14,14 @@ from gnomon.api.training import TrainingStep
 from gnomon.cost import tapes
 from gnomon.cost.machine import COLLECTIVES, priced_dtype
 from gnomon.engines.training.units import tapes_of, units
-from gnomon.errors import InputError
+from gnomon.errors import GnomonError, InputError
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.graph.tape import Tape
 from gnomon.spec import Batch, Estimate, Model, Provenance
 
 ENGINE = "torch"
+FLAGS = {"--seq": "--tokens", "--global-batch": "--batch", "--micro-batch": "--set micro_batch"}
+"""Of `gnomon simulate train`, as `gnomon predict` calls them."""
 
 
 def predict_training(
@@ -30,6 +32,7 @@ def predict_training(
     tokens: int | None,
     context: int,
     dtype: str | None,
+    kv_dtype: str | None,
     engine: str | None,
     degrees: Mapping[str, int | None],
     settings: Mapping[str, Any] | None,
@@ -38,10 +41,14 @@ def predict_training(
 
     Settings are those of `gnomon simulate train`: recompute, zero, optimizer, micro_batch and so on.
     """
+    if batch < 1:
+        raise InputError(f"{batch} is below 1", where="--batch")
     if tokens is None:
         raise InputError("training needs the tokens of a sequence", where="--tokens", hint="Give --tokens 2048.")
     if context:
         raise InputError("training has no tokens in a cache", where="--context", hint="Leave it out.")
+    if kv_dtype is not None:
+        raise InputError("training has no cache", where="--kv-dtype", hint="Leave it out.")
     if isinstance(model, Model):
         raise InputError("a training step is predicted of a named model or a config.json", where="model")
     given = dict(settings or {})
@@ -52,9 +59,13 @@ def predict_training(
     for name in given:
         if name not in known:
             raise InputError(f"unknown setting '{name}'", where="--set", hint=f"Known: {', '.join(known)}.")
-    answer = simulate_training(
-        model, on=on, seq=tokens, global_batch=batch, dtype=dtype, engine=engine or ENGINE, **cuts, **given
-    )
+    try:
+        answer = simulate_training(
+            model, on=on, seq=tokens, global_batch=batch, dtype=dtype, engine=engine or ENGINE, **cuts, **given
+        )
+    except GnomonError as error:
+        error.where = FLAGS.get(error.where, error.where)
+        raise
     return _prediction(answer, {"phase": "train", "batch": batch, "tokens": tokens, "context": 0})
 
 
@@ -126,46 +137,50 @@ def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
 def _operators(
     step: TrainingStep, parts: Mapping[str, Tape], tape: Tape, mode: str, batch: Batch, runs: int
 ) -> Iterator[OperatorTime]:
+    """Both passes; of the collectives only what nothing hides."""
     machine = step.machine
-    ops = tape.forward_ops() + tape.backward_ops(mode)
     times = tapes.price([op for part in parts.values() for op in _all(part)], machine, batch)
     stretch = float(units(parts, step.job.recipe.recompute, times, machine, batch, step.traits)["layer"].stretch[0])
-    if not runs:
-        return
-    for op, count in _counted(ops).items():
-        slower = stretch if isinstance(op, (Gemm, Attention)) else 1.0
-        once = float(times[op][0]) * slower
-        if once > 0:
-            flops, moved = (float(op.count * figure(batch)[0]) for figure in (op.flops, op.bytes))
-            bound = machine.bound(np.array([flops]), np.array([moved]), np.array([once]), op.kind, priced_dtype(op))
-            yield _op_line(step, op, once * count * runs, str(bound[0]), count * runs, flops, moved)
+    passes = (
+        (tape.forward_ops(), tapes.forward(tape, times, batch)),
+        (tape.backward_ops(mode), tapes.backward(tape, mode, times, batch)),
+    )
+    spent: dict[Op, tuple[float, int]] = {}
+    for ops, found in passes if runs else ():
+        networked = sum(float(times[op][0]) for op in ops if op.kind in COLLECTIVES)
+        shown = float(found.exposed_s[0]) / networked if networked else 1.0
+        for op in ops:
+            seconds, count = spent.get(op, (0.0, 0))
+            spent[op] = seconds + float(times[op][0]) * _share_of(op, stretch, shown), count + 1
+    for op, (seconds, count) in spent.items():
+        if seconds > 0:
+            yield _op_line(step, op, seconds, count, runs, batch)
+
+
+def _share_of(op: Op, stretch: float, shown: float) -> float:
+    if op.kind in COLLECTIVES:
+        return shown
+    return stretch if isinstance(op, (Gemm, Attention)) else 1.0
 
 
 def _all(tape: Tape) -> list[Op]:
     return [op for node in tape.nodes for op in node.forward + node.by_input + node.by_weight]
 
 
-def _counted(ops: tuple[Op, ...]) -> dict[Op, int]:
-    """How often a pass runs each: what is recomputed runs again."""
-    found: dict[Op, int] = {}
-    for op in ops:
-        found[op] = found.get(op, 0) + 1
-    return found
-
-
-def _op_line(
-    step: TrainingStep, op: Op, seconds: float, bound: str, runs: int, flops: float, moved: float
-) -> OperatorTime:
-    family = step.machine.evidence(op.kind, priced_dtype(op))
-    draws = seconds * step.machine.factors(op.name, op.kind, priced_dtype(op))
+def _op_line(step: TrainingStep, op: Op, seconds: float, count: int, runs: int, batch: Batch) -> OperatorTime:
+    """An operator that runs `count` times in `seconds` of a piece of network, which runs so often."""
+    machine, family = step.machine, step.machine.evidence(op.kind, priced_dtype(op))
+    flops, moved = (count * op.count * figure(batch)[:1] for figure in (op.flops, op.bytes))
+    value = seconds * runs
+    draws = value * machine.factors(op.name, op.kind, priced_dtype(op))
     return OperatorTime(
         op=op.name,
         kind=op.kind,
-        time_s=Estimate(seconds, draws, family.provenance, family.source),
-        bound="network" if op.kind in COLLECTIVES else bound,
-        count=op.count * runs,
-        flops=flops * runs,
-        bytes=moved * runs,
+        time_s=Estimate(value, draws, family.provenance, family.source),
+        bound=str(machine.bound(flops, moved, np.array([seconds]), op.kind, priced_dtype(op))[0]),
+        count=op.count * count * runs,
+        flops=float(flops[0]) * runs,
+        bytes=float(moved[0]) * runs,
     )
 
 

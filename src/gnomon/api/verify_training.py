@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,7 +59,7 @@ def read_training(path: Path) -> MeasuredTraining:
         raise InputError("is no measured training step", where=str(path))
     times, peaks = fields.list("step_s"), fields.list("peak_memory_bytes")
     for name, values in (("step_s", times), ("peak_memory_bytes", peaks)):
-        if not values or not all(isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0 for v in values):
+        if not values or not all(_positive(value) for value in values):
             raise InputError("is not a list of positive numbers", where=f"{path}, {name}")
     return MeasuredTraining(
         plan=plan_from_dict(fields.inner("plan").items(), f"{path}, plan"),
@@ -69,6 +70,10 @@ def read_training(path: Path) -> MeasuredTraining:
         peak_memory_bytes=tuple(float(value) for value in peaks),
         sm_clock_mhz=fields.inner("sm_clock_mhz").items() if fields.has("sm_clock_mhz") else {},
     )
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def verify_training(plan: Plan, out: Path | None, tell: Callable[[str], None]) -> Verified:

@@ -12,6 +12,7 @@ import numpy as np
 from gnomon.calibrate.fit import fit_family, read_rows, read_table
 from gnomon.cost.clock import ATTENTION, BURST, LIMIT
 from gnomon.cost.kernels import kernel_model
+from gnomon.errors import CalibrationError
 from gnomon.spec import Chip
 
 FRAMEWORK = "torch"
@@ -39,6 +40,8 @@ def clock(path: Path, chip: Chip, power: Mapping[str, float]) -> dict[str, float
     """
     rows = [row for row in read_rows(path) if row["op"] == "sustained"]
     held = [row for row in rows if float(row["time_us"]) > HELD * float(row["burst_us"])]
+    if not held:
+        raise CalibrationError("nothing was held back by the power limit", where=str(path), hint="Measure for longer.")
     limit = float(np.median([float(row["watts"]) for row in held]))
     joules: dict[str, list[float]] = defaultdict(list)
     for row in held:

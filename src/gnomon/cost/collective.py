@@ -81,9 +81,12 @@ def seconds(op: str, payload: Floats, ranks: int, pool: Pool, stride: int = 1, l
     within = min(ranks, max(1, pool.per_node // stride))
     if ranks <= within:
         return level(op, payload, ranks, pool.chip.scaleup)
+    nodes, tiny = -(-ranks // within), np.ones(1)
     inside = level(op, payload, within, pool.chip.scaleup)
-    across = level(op, payload / within, -(-ranks // within), pool.chip.scaleout)
-    return np.maximum(inside, across) + np.minimum(inside, level(op, np.ones(1), within, pool.chip.scaleup))
+    across = level(op, payload / within, nodes, pool.chip.scaleout)
+    enter = np.minimum(inside, level(op, tiny, within, pool.chip.scaleup))
+    leave = np.minimum(across, level(op, tiny, nodes, pool.chip.scaleout))
+    return np.where(across >= inside, across + enter, inside + leave)
 
 
 def one_level(op: str, payload: Floats, ranks: int, link: Link, shots: bool = True) -> Floats:

@@ -67,17 +67,18 @@ def _tape(name: str, nodes: list[Node], sizes: dict[str, float], style: Style) -
     products = frozenset(tensor for node in nodes if not node.cheap for tensor in node.writes)
     inside = frozenset(tensor for node in nodes if node.cheap for tensor in node.writes)
     lasting = kept & frozenset(tensor for node in nodes if not node.cheap for tensor in node.keeps)
-    full = [node.name for node in nodes]
-    if style.stop_early:
-        last = max(place for place, node in enumerate(nodes) if node.keeps)
-        full = full[:last]
+    last = max(place for place, node in enumerate(nodes) if node.keeps)
+    rerun = nodes[:last] if style.stop_early else nodes
     stored = (products | {SOURCE}) - {RESULT} if style.stop_early else lasting | (kept - inside) | {SOURCE}
     return Tape(
         name=name,
         nodes=tuple(nodes),
         sizes=sizes,
         stored={"full": frozenset({SOURCE}), "selective": frozenset(stored)},
-        again={"full": frozenset(full), "selective": frozenset(node.name for node in nodes if node.cheap)},
+        again={
+            "full": frozenset(node.name for node in rerun),
+            "selective": frozenset(node.name for node in rerun if node.cheap),
+        },
     )
 
 
@@ -99,7 +100,10 @@ class _Lowering:
         yield from self._products("attention", whole, {"q": q, "k": kv, "v": kv}, hidden, shape.qkv_bias)
         queries, keys = "q", "k"
         if shape.qk_norm:
-            yield self._elementwise("attention.qk_norm", self.style.norm, q + kv, ("q", "k"), {"qn": q, "kn": kv}, True)
+            normed = self._elementwise(
+                "attention.qk_norm", self.style.norm, q + kv, ("q", "k"), {"qn": q, "kn": kv}, True
+            )
+            yield replace(normed, parameters=2.0 * shape.head_dim)
             queries, keys = "qn", "kn"
         if not self.model.learned_positions:
             turned = {"qr": q, "kr": kv}

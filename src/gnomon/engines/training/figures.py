@@ -87,7 +87,8 @@ def figures(
     if model.tied_embeddings:  # the last stage of a pipeline holds a copy of its own
         matrix = -(-model.vocab // grid.tp) * model.hidden
         last = replace(last, parameters=last.parameters + np.where(grid.pp > 1, matrix, 0))
-    own = grid.vp * chunk * layer.parameters + np.maximum(first.parameters, last.parameters)
+    ends = np.where(grid.pp == 1, first.parameters + last.parameters, np.maximum(first.parameters, last.parameters))
+    own = grid.vp * chunk * layer.parameters + ends
     share = np.where(grid.zero >= 1, grid.dp, 1)
     whole = micros * grid.dp * grid.tp
     total = {
@@ -100,10 +101,10 @@ def figures(
         layers=chunk,
         forward_s=forward,
         backward_s=backward,
-        first_forward_s=first.forward_s,
-        first_backward_s=first.backward_s + wire.accumulate(first.parameters),
-        last_forward_s=last.forward_s,
-        last_backward_s=last.backward_s + wire.accumulate(last.parameters),
+        first_forward_s=first.forward_s + wire.gathered(first.parameters),
+        first_backward_s=first.backward_s + wire.accumulate(first.parameters) + wire.scattered(first.parameters),
+        last_forward_s=last.forward_s + wire.gathered(last.parameters),
+        last_backward_s=last.backward_s + wire.accumulate(last.parameters) + wire.scattered(last.parameters),
         send_s=wire.send(),
         reduce_s=wire.reduce(chunk * layer.parameters),
         first_reduce_s=wire.reduce(first.parameters),
@@ -170,14 +171,22 @@ class _Wire:
         its gradients scattered while the one after it does."""
         layer = self.priced["layer"]
         forward, backward = layer.forward_s, layer.backward_s + self.accumulate(layer.parameters)
-        zero, gather = self.grid.zero, self._gather(layer.parameters)
-        first = gather * ((zero == 3) | ((zero == 2) & self.traits.gathers_forward))
-        again = gather * (zero == 3)
-        scatter = self._collective("reduce_scatter", self._wire_bytes * layer.parameters) * self.each
+        zero = self.grid.zero
+        first, scatter = self.gathered(layer.parameters), self.scattered(layer.parameters)
+        again = first * (zero == 3)
         there = first + (chunk - 1) * np.maximum(forward, first) + forward
         back = again + (chunk - 1) * np.maximum(backward, again + scatter) + backward + scatter
         plain = zero < 2
         return np.where(plain, chunk * forward, there), np.where(plain, chunk * backward, back)
+
+    def gathered(self, parameters: Floats) -> Floats:
+        """Weights that a forward pass has to gather first."""
+        wanted = (self.grid.zero == 3) | ((self.grid.zero == 2) & self.traits.gathers_forward)
+        return np.where(wanted, self._gather(parameters), 0.0)
+
+    def scattered(self, parameters: Floats) -> Floats:
+        """Gradients that a backward pass scatters."""
+        return self._collective("reduce_scatter", self._wire_bytes * parameters) * self.each
 
     def accumulate(self, parameters: Floats) -> Floats:
         """Sharded gradients are summed where they are scattered."""

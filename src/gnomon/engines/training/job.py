@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from gnomon.errors import InputError
 from gnomon.load.hf import model as load_model
@@ -34,20 +35,24 @@ def job_of(plan: Plan) -> Job:
         model=load_model(plan.model),
     )
     _check_positions(job)
-    _check_cuts(job)
     _check_schedule(job)
+    _check_cuts(job)
     return job
 
 
 def _check_cuts(job: Job) -> None:
     strategy, mixer = job.plan.strategy, job.model.blocks[0].mixer
-    ranks = f"{strategy.dp} ranks x {job.recipe.micro_batch} sequences"
     cut(job.model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
-    cut(mixer.heads, strategy.tp, "attention heads", "strategy.tp")
-    cut(mixer.kv_heads, strategy.tp, "key-value heads", "strategy.tp")
-    for inner in sorted({block.ffn.inner for block in job.model.blocks}):
-        cut(inner, strategy.tp, "columns of the feed-forward part", "strategy.tp")
-    _multiple(job.load.global_batch, strategy.dp * job.recipe.micro_batch, ranks, "load.global_batch")
+    inner = sorted({block.ffn.inner for block in job.model.blocks})
+    together = gcd(mixer.heads, mixer.kv_heads, *inner)
+    cut(mixer.heads, strategy.tp, "attention heads", "strategy.tp", together)
+    cut(mixer.kv_heads, strategy.tp, "key-value heads", "strategy.tp", together)
+    for columns in inner:
+        cut(columns, strategy.tp, "columns of the feed-forward part", "strategy.tp", together)
+    each, ranks = strategy.dp * job.recipe.micro_batch, f"{strategy.dp} ranks x {job.recipe.micro_batch} sequences"
+    if job.recipe.schedule == "interleaved" and strategy.pp > 1:
+        each, ranks = each * strategy.pp, f"{ranks} x {strategy.pp} interleaved stages"
+    _multiple(job.load.global_batch, each, ranks, "load.global_batch")
     # Each context-parallel rank takes two pieces, one early and one late, so that causal work is even.
     pieces = 2 * strategy.cp if strategy.cp > 1 else 1
     _multiple(job.load.seq, pieces * (strategy.tp if job.recipe.sequence_parallel else 1), "pieces", "load.seq")
@@ -68,12 +73,13 @@ def _multiple(value: int, of: int, what: str, where: str) -> None:
         raise InputError(f"{value} is no multiple of {of} ({what})", where=where, hint=hint)
 
 
-def cut(whole: int, parts: int, what: str, where: str) -> None:
-    """The model cannot be changed: the nearest degrees that can cut it are named."""
+def cut(whole: int, parts: int, what: str, where: str, together: int = 0) -> None:
+    """The model cannot be changed: the nearest degrees that can cut it, and all that is cut with it, are named."""
     if whole % parts == 0:
         return
-    near = [next(n for n in range(parts, 0, -1) if whole % n == 0)]
-    near += [n for n in range(parts, 2 * parts + 1) if whole % n == 0][:1]
+    common = together or whole
+    near = [next(n for n in range(parts, 0, -1) if common % n == 0)]
+    near += [n for n in range(parts, 2 * parts + 1) if common % n == 0][:1]
     hint = f"Use {' or '.join(map(str, near))}."
     raise InputError(f"{whole} {what} cannot be cut into {parts} equal parts", where=where, hint=hint)
 
@@ -87,7 +93,3 @@ def _check_schedule(job: Job) -> None:
         raise InputError(f"{strategy.vp} does not go with the schedule {schedule}", where="strategy.vp", hint=hint)
     if strategy.pp == 1:
         raise InputError("1 pipeline rank has nobody to interleave with", where="strategy.pp", hint="Use 2 or more.")
-    if schedule == "interleaved":
-        each = strategy.dp * job.recipe.micro_batch * strategy.pp
-        ranks = f"{strategy.dp} ranks x {job.recipe.micro_batch} sequences x {strategy.pp} interleaved stages"
-        _multiple(job.load.global_batch, each, ranks, "load.global_batch")
