@@ -98,6 +98,11 @@ def test_lines_say_where_the_time_goes() -> None:
     full = {line.op: line for line in predicted("full recompute").breakdown}
     # Two micro-batches of 32 layers, run forward twice; the last product of a layer only once.
     assert (full["ffn.gate"].count, full["ffn.gate.by_input"].count, full["ffn.down"].count) == (128, 64, 64)
+    # A run takes as long as without recomputation, but for the clock.
+    plain = {line.op: line for line in ask(batch=2, settings={"micro_batch": 1}).breakdown}
+    for op in ("ffn.gate", "ffn.down", "attention.core", "attention.norm"):
+        once, again = (lines[op].time_s.value / lines[op].count for lines in (plain, full))
+        assert again == pytest.approx(once, rel=0.03)
     staged = {line.op: line for line in predicted("pipeline").breakdown}
     assert staged["ffn.up"].count == 8 * 8
     assert "embedding" not in staged

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "interleaved": {"on": "H100:16", "pp": 4, "vp": 4, "tp": 2, "recompute": "full"},
     "everything": {"on": "A100:32", "pp": 2, "tp": 4, "zero": 1, "micro_batch": 2, "recompute": "selective"},
 }
-ENGINES = ("megatron@2.4", "megatron", "torch")
+ENGINES = ("megatron@3.0", "megatron", "torch")
 
 
 def simulated(plan: str, engine: str) -> TrainingReport:
@@ -39,7 +40,10 @@ def simulated(plan: str, engine: str) -> TrainingReport:
 answer = cache(simulated)
 
 
-EVERY = pytest.mark.parametrize(("plan", "engine"), [(plan, engine) for plan in PLANS for engine in ENGINES])
+EVERY = pytest.mark.parametrize(
+    ("plan", "engine"),
+    [(plan, engine) for plan in PLANS for engine in ENGINES if (plan, engine) != ("shared weights", "megatron@3.0")],
+)
 
 
 @EVERY
@@ -51,9 +55,8 @@ def test_figures_agree(plan: str, engine: str) -> None:
     assert min(found.step_parts.values()) >= 0
     assert found.tokens_per_s_per_gpu == pytest.approx(32 * 2048 / seconds / ranks)
     assert 0.05 < found.mfu <= found.hfu < 1
-    assert (found.mfu < found.hfu) == (
-        found.inputs["recompute"] == "full" or (found.inputs["recompute"] == "selective" and engine != "torch")
-    )
+    # A fused attention makes its scores again in the backward pass, whatever else is recomputed.
+    assert (found.mfu < found.hfu) == (engine != "megatron@3.0" or found.inputs["recompute"] != "none")
     assert 0 <= found.exposed_communication_s < seconds
     assert -1e-12 < found.bubble_fraction < 1
     assert 0 < found.energy_j <= ranks * chip.tdp_w * seconds
@@ -91,8 +94,8 @@ def test_bands_are_there_and_repeat(plan: str, engine: str) -> None:
 
 def test_a_whole_run() -> None:
     found = answer("everything", "megatron")
-    steps = 1e10 / (32 * 2048)
-    assert found.run["steps"] == pytest.approx(steps)
+    steps = ceil(1e10 / (32 * 2048))
+    assert found.run["steps"] == steps
     assert found.run["days"] == pytest.approx(steps * found.step_time_s.value / 86400)
     assert found.run["cost_usd"] == pytest.approx(steps * found.cost_usd)
     assert found.run["energy_kwh"] == pytest.approx(steps * found.energy_j / 3.6e6)
@@ -189,6 +192,16 @@ NEAREST: dict[str, tuple[dict[str, Any], str, str]] = {
     "nobody to interleave with": ({"on": "H100", "vp": 2}, "--pp", "Use 2 or more."),
     "context parallel": ({"on": "H100:2", "cp": 2}, "--cp", "Use 1."),
     "expert parallel": ({"on": "H100", "ep": 2}, "--ep", "Use 1."),
+    "states shared out before their time": (
+        {"on": "H100:4", "zero": 1, "engine": "megatron@2.4"},
+        "--zero",
+        "2026.08",
+    ),
+    "weights shared out before their time": (
+        {"on": "H100:4", "zero": 3, "engine": "megatron@3.0"},
+        "--zero",
+        "Use 0 or 1",
+    ),
     "half-filled 1f1b": (
         {"on": "H100:8", "pp": 8, "micro_batch": 4, "engine": "torch"},
         "--global-batch",

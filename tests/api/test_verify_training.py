@@ -13,7 +13,7 @@ import pytest
 
 import gnomon
 from gnomon.api.simulate_training import simulate_training
-from gnomon.api.verify_training import SCHEMA, compare, read_training
+from gnomon.api.verify_training import compare, read_training
 from gnomon.errors import GnomonError, InputError
 from gnomon.load.plan import plan_from_dict
 from gnomon.spec import EngineChoice, Plan
@@ -89,7 +89,7 @@ def test_a_plan_is_run_and_kept(runner: list[Plan], tmp_path: Path) -> None:
     assert answer.to_dict()["parts"][0]["measured"] == pytest.approx(0.305)
     assert answer.to_dict() == gnomon.verify(out).to_dict()
     kept = json.loads(out.read_text())
-    assert (kept["schema"], kept["date"], kept["step_s"]) == (SCHEMA, "2026-01-02", [0.3, 0.31])
+    assert (kept["schema"], kept["date"], kept["step_s"]) == ("gnomon.measured.train/1", "2026-01-02", [0.3, 0.31])
 
 
 def test_a_plan_for_another_engine_is_held_against_the_one_that_ran(runner: list[Plan]) -> None:

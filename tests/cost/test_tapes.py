@@ -9,6 +9,7 @@ import pytest
 from tests.cost.machines import machine
 
 from gnomon.cost import tapes
+from gnomon.cost.collective import crowding
 from gnomon.cost.machine import COLLECTIVES
 from gnomon.engines.megatron.style import fused, parted
 from gnomon.engines.training.units import ops_of
@@ -124,6 +125,18 @@ def test_collectives_hide_behind_their_own_products(
     # What leaves has nothing beside it.
     assert found.exposed_s.tolist() == [exposed + 0.5]
     assert found.compute_s.tolist() == [by_input + by_weight]
+
+
+def test_what_hides_takes_processors_from_what_it_hides_behind() -> None:
+    """A part of its time shows all the same, the larger the fewer processors there are."""
+    seconds = {GATHER: 7.0, SCATTER: 2.0, OUT: 0.0, PRODUCTS[0]: 3.0, PRODUCTS[1]: 5.0, PRODUCTS[2]: 5.0}
+    times: dict[Op, Floats] = {op: np.array([value]) for op, value in seconds.items()}  # type: ignore[misc]
+    found = tapes.backward(SMALL, "none", times, Batch.prefill(1, 1), 0.25)
+    # Seven of nine seconds are hidden.
+    assert found.exposed_s.tolist() == [2.0 + 0.25 * 7.0]
+    shares = [crowding(processors) for processors in (16, 40, 108, 132, 1000)]
+    assert shares == sorted(shares, reverse=True)
+    assert 0 < shares[-1] < shares[0] <= 1
 
 
 def test_a_lower_clock_stretches_arithmetic_alone() -> None:

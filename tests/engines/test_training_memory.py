@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,8 @@ def test_zero_needs_no_more_from_level_to_level(engine: str, optimizer: str) -> 
     whole, which is more than it saves of bf16 gradients among few."""
     found = search("llama-3.1-8b", "H100:16", engine, optimizer)
     totals, grid = peaks(found), found.grid
-    for low, high in ((0, 1), (1, 2), (2, 3)):
+    assert set(grid.zero.tolist()) == set(found.traits.zero)
+    for low, high in pairwise(found.traits.zero):
         least, most = np.array(list(pairs(grid, "zero", low, high))).T
         many = (grid.pp[least] <= 2) & (grid.dp[least] >= 4)
         own = np.maximum(rank_parameters(found.figures, 0), rank_parameters(found.figures, grid.pp - 1))
@@ -82,7 +84,7 @@ def test_more_data_parallel_ranks_need_no_more(engine: str, optimizer: str) -> N
 def test_fuller_recomputation_needs_no_more(engine: str) -> None:
     found = search("llama-3.1-8b", "H100:16", engine)
     totals = peaks(found)
-    for low, high in ((0, 1), (1, 2)):
+    for low, high in pairwise(np.unique(found.grid.recompute)):
         less, more = np.array(list(pairs(found.grid, "recompute", low, high))).T
         assert np.all(totals[more] <= totals[less])
         kept = found.figures.kept_bytes

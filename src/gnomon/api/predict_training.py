@@ -12,6 +12,7 @@ from gnomon.api.results import OperatorTime, Prediction, TrainingReport
 from gnomon.api.simulate_training import simulate_training
 from gnomon.api.training import TrainingStep
 from gnomon.cost import tapes
+from gnomon.cost.collective import crowding
 from gnomon.cost.machine import COLLECTIVES, priced_dtype
 from gnomon.engines.training.units import tapes_of, units
 from gnomon.errors import GnomonError, InputError
@@ -143,7 +144,7 @@ def _operators(
     stretch = float(units(parts, step.job.recipe.recompute, times, machine, batch, step.traits)["layer"].stretch[0])
     passes = (
         (tape.forward_ops(), tapes.forward(tape, times, batch)),
-        (tape.backward_ops(mode), tapes.backward(tape, mode, times, batch)),
+        (tape.backward_ops(mode), tapes.backward(tape, mode, times, batch, crowding(machine.chip.sm_count))),
     )
     spent: dict[Op, tuple[float, int]] = {}
     for ops, found in passes if runs else ():

@@ -91,12 +91,13 @@ def simulate_training(
 
 def load_of(seq: int, global_batch: int, tokens: float | None) -> TrainingLoad:
     """The load of a command's words."""
-    if tokens is not None and not parse_count(tokens, "--tokens"):
+    whole_run = None if tokens is None else parse_count(tokens, "--tokens")
+    if whole_run == 0:
         raise InputError(f"'{tokens}' is not above zero", where="--tokens")
     return TrainingLoad(
         seq=_positive(seq, "--seq", MOST_TOKENS),
         global_batch=_positive(global_batch, "--global-batch", MOST_BATCH),
-        tokens=tokens,
+        tokens=whole_run,
     )
 
 

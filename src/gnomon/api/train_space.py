@@ -11,11 +11,14 @@ import numpy as np
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, Traits
 from gnomon.errors import GnomonError, InputError
+from gnomon.graph.layers import Cut, layer
 from gnomon.graph.lower import obstacle
 from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
 
 NAMES = ("tp", "pp", "vp", "dp", "micro_batch", "zero", "recompute", "schedule", "sequence_parallel")
+WORTH = 0.98
+"""A way to recompute that keeps more than this of what another keeps is not worth its time."""
 GPIPE, ONE, INTERLEAVED = (SCHEDULES.index(name) for name in ("gpipe", "1f1b", "interleaved"))
 
 
@@ -44,6 +47,7 @@ def _blocks(
 ) -> Iterator[Iterator[tuple[int, ...]]]:
     """Plans of each way to share the chips out."""
     traits = engine.traits(model)
+    modes = _modes(model, load, traits)
     heads = max(block.mixer.heads for block in model.blocks)
     for tp in range(1, min(heads, pool.count) + 1):
         if obstacle(model, tp) or min(block.mixer.kv_heads for block in model.blocks) % tp:
@@ -52,7 +56,14 @@ def _blocks(
         for pp, dp in product(divisors(model.layers), divisors(load.global_batch)):
             strategy = Strategy(tp=tp, pp=pp, dp=dp)
             if strategy.ranks <= pool.count and _runs(engine, model, strategy, recipe, load, dtype):
-                yield _choices(model, load, strategy, cuts, traits)
+                yield _choices(model, load, strategy, cuts, modes, traits)
+
+
+def _modes(model: Model, load: TrainingLoad, traits: Traits) -> tuple[int, ...]:
+    """Ways to recompute, each of which saves memory over the one before: beside fused attention, selective may not."""
+    tape = layer(model, model.blocks[0], Cut(seq=load.seq), traits.style)
+    kept = [tape.kept_bytes(mode) for mode in RECOMPUTE]
+    return tuple(place for place, size in enumerate(kept) if all(size < WORTH * before for before in kept[:place]))
 
 
 def _runs(
@@ -67,7 +78,7 @@ def _runs(
 
 
 def _choices(
-    model: Model, load: TrainingLoad, strategy: Strategy, cuts: tuple[int, ...], traits: Traits
+    model: Model, load: TrainingLoad, strategy: Strategy, cuts: tuple[int, ...], modes: tuple[int, ...], traits: Traits
 ) -> Iterator[tuple[int, ...]]:
     tp, pp, dp = strategy.tp, strategy.pp, strategy.dp
     each, levels = load.global_batch // dp, traits.zero if dp > 1 else (0,)
@@ -79,7 +90,7 @@ def _choices(
                 schedule == ONE and traits.fills_pipelines and micros < pp
             ):
                 continue
-            for zero, recompute, cut in product(levels, range(len(RECOMPUTE)), cuts):
+            for zero, recompute, cut in product(levels, modes, cuts):
                 yield tp, pp, vp, dp, micro_batch, zero, recompute, schedule, cut
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from gnomon.api.results import TrainingReport, Verified
 from gnomon.api.simulate_training import report
+from gnomon.engines.torch.worker import SCHEMA
 from gnomon.errors import InputError
 from gnomon.load.fields import Fields
 from gnomon.load.files import read_json
@@ -19,8 +20,6 @@ from gnomon.load.fleet import parse_pool
 from gnomon.load.plan import plan_from_dict, plan_to_dict
 from gnomon.paths import write_text
 from gnomon.spec import EngineChoice, Plan
-
-SCHEMA = "gnomon.measured.train/1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +62,7 @@ def read_training(path: Path) -> MeasuredTraining:
             raise InputError("is not a list of positive numbers", where=f"{path}, {name}")
     return MeasuredTraining(
         plan=plan_from_dict(fields.inner("plan").items(), f"{path}, plan"),
-        date=fields.text("date"),
+        date=fields.text("date")[:10],
         versions={str(k): str(v) for k, v in fields.inner("versions").items().items()},
         device=fields.text("device", ""),
         step_s=tuple(float(value) for value in times),

@@ -50,6 +50,14 @@ NCCL = {
 """Fitted to all-reduces, all-gathers and reduce-scatters of NCCL 2.27 on 2, 4 and 8 A100 and H100 (AIConfigurator
 0.12): off by 7.4% and 4.8% on average, 3.4% and 2.1% above 64 MiB. NVLS on 8 H100 was left out."""
 RAMP_BYTES = 1e8
+CHANNELS = 16
+"""Thread blocks of a running NCCL collective, each on a processor of its own (16 to 24 in NCCL's logs of A100 and
+H100 nodes, from memory): while it runs beside products, they have so many fewer."""
+
+
+def crowding(sm_count: int) -> float:
+    """The share of a hidden collective's time that the computation beside it is longer for it."""
+    return CHANNELS / max(sm_count - CHANNELS, CHANNELS)
 
 
 def nccl_level(op: str, payload: Floats, ranks: int, link: Link) -> Floats:

@@ -54,6 +54,9 @@ class Profile:
         for key in (*own, f"{kind}.{dtype}", kind, f"{kind}.bf16"):
             if key in self.families:
                 return self.families[key]
+        other = next((key for key in self.families if key.startswith(f"{kind}.")), None)  # some framework's own
+        if other is not None:
+            return self.families[other]
         raise KeyError(f"profile of {self.chip} has no family {kind}.{dtype}")
 
 

@@ -58,14 +58,15 @@ def forward(tape: Tape, times: Times, batch: Batch) -> Pass:
     return _pass(tape.forward_ops(), times, batch, np.zeros(1))
 
 
-def backward(tape: Tape, mode: str, times: Times, batch: Batch) -> Pass:
-    """The backward pass, with what is recomputed in it. Collectives hide behind the products they may run beside."""
+def backward(tape: Tape, mode: str, times: Times, batch: Batch, crowding: float = 0.0) -> Pass:
+    """The backward pass, with what is recomputed in it. Collectives hide behind the products they may run beside,
+    but for the processors they take from them: `crowding` of their time shows."""
     nodes = {node.name: node for node in tape.nodes}
     hidden: Floats = np.zeros(1)
     for node in tape.nodes:
         if node.beside:
             hidden = hidden + _hidden(node, [nodes[name] for name in node.beside if name in nodes], times)
-    return _pass(tape.backward_ops(mode), times, batch, hidden)
+    return _pass(tape.backward_ops(mode), times, batch, hidden * (1 - crowding))
 
 
 def _hidden(node: Node, beside: Sequence[Node], times: Times) -> Floats:

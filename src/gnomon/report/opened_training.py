@@ -9,7 +9,7 @@ from gnomon import catalog
 from gnomon.errors import UnknownNameError
 from gnomon.report.nodes import Node, metric
 from gnomon.report.text import chip_name, digits, gib, plural, scaled
-from gnomon.report.train import AFTER, in_words, memory_range, run_figures, share
+from gnomon.report.train import AFTER, fill_share, in_words, memory_range, run_figures, share
 from gnomon.units import format_count, format_duration, format_money
 
 Payload = Mapping[str, Any]
@@ -17,6 +17,7 @@ REMEDIES = {
     "communication": "less tensor parallelism, larger micro-batches or quicker links would shorten it",
     "the bubble": "more micro-batches, fewer pipeline ranks or more parts a rank (vp) would shorten it",
     "the optimizer": "data-parallel ranks that share it out (zero 1) would shorten it",
+    "kernels": "they run below the data sheet's rate: see `gnomon predict --phase train` for each of them",
 }
 """What a step loses beside its passes, and what would help."""
 WORTH_TELLING = 0.02
@@ -66,7 +67,9 @@ def _pipeline(payload: Payload, pipeline: float, step: float) -> Node:
         Node(name="passes", level="part", shown=format_duration(pipeline - idle), formula=f"{passes}, a rank's mean")
     ]
     if idle > NOTHING * step:
-        formula = "what the average rank waits for the others"
+        formula = (
+            f"what the average rank waits for the others; even stages would wait {fill_share(payload):.1%} of passes"
+        )
         parts.append(Node(name="the bubble", level="part", shown=format_duration(idle), formula=formula))
     shown = f"{format_duration(pipeline)}, {share(pipeline, step)}"
     return Node(name="pipeline", level="part", shown=shown, formula=in_words(inputs), parts=tuple(parts))
@@ -115,6 +118,7 @@ def _binding(payload: Payload) -> Node:
         "the bubble": float(parts["pipeline_s"]) * float(payload["bubble_fraction"]) / step,
         "the optimizer": float(parts["optimizer_s"]) / step,
     }
+    lost["kernels"] = max(1 - float(payload["hfu"]) - sum(lost.values()), 0.0)
     worst = max(lost, key=lambda name: lost[name])
     remedy = f"{worst}: {REMEDIES[worst]}" if lost[worst] >= WORTH_TELLING else "nothing but the passes themselves"
     arithmetic = Node(

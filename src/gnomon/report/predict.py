@@ -6,7 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gnomon import catalog
-from gnomon.report.text import Notes, Style, band, chip_name, deployed, digits, gib, next_steps, scaled, table, words
+from gnomon.report.text import (
+    Notes,
+    Style,
+    band,
+    chip_name,
+    deployed,
+    digits,
+    flag,
+    gib,
+    next_steps,
+    scaled,
+    table,
+    words,
+)
 from gnomon.units import format_count, format_duration, format_money
 
 MOST_LINES = 12
@@ -92,7 +105,18 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
     inputs = payload["inputs"]
     largest = max(payload["breakdown"], key=lambda row: float(row["time_s"]["value"]), default=None)
     steps = [words("gnomon", "explain", "last", "--op", largest["op"])] if largest else []
+    if inputs["phase"] == "train":
+        return next_steps(*steps, _as_simulated(inputs))
     plan = ("--rate", 4, "--input", 1024, "--output", 256, "--slo", "ttft_p90=1s,tpot_p90=50ms")
     steps.append(words("gnomon", "fit", *deployed(inputs)))
     steps.append(words("gnomon", "plan", "serve", inputs["model"], "--fleet", f"{chip_name(inputs['on'])}:8", *plan))
     return next_steps(*steps)
+
+
+def _as_simulated(inputs: Mapping[str, Any]) -> str:
+    """The same step as `gnomon simulate train` takes it."""
+    said = ["--on", inputs["on"], "--seq", inputs["tokens"], "--global-batch", inputs["batch"]]
+    defaults = {"tp": 1, "pp": 1, "vp": 1, "micro_batch": 1, "zero": 0, "recompute": "none", "optimizer": "adamw"}
+    for name, default in defaults.items():
+        said += flag(f"--{name.replace('_', '-')}", inputs[name], default)
+    return words("gnomon", "simulate", "train", inputs["model"], *said, "--engine", inputs["engine"])

@@ -63,13 +63,21 @@ def _times(payload: Payload, style: Style) -> list[str]:
     step, parts = float(payload["step_time_s"]["value"]), payload["step_parts"]
     pipeline = float(parts["pipeline_s"])
     idle = pipeline * float(payload["bubble_fraction"])
-    spent = {"forward and backward passes": pipeline - idle, "idle in the pipeline (the bubble)": idle}
+    fill = min(idle, (pipeline - idle) * fill_share(payload))
+    spent = {"forward and backward passes": pipeline - idle, "filling and draining the pipeline": fill}
+    spent |= {"waiting for sends and for the slowest stage": idle - fill}
     spent |= {name: float(parts[key]) for key, name in AFTER.items()}
     shown = [(name, seconds) for name, seconds in spent.items() if seconds > 1e-6 * step]
     rows = [("where the time goes", "time", "share")]
     rows += [(name, format_duration(seconds), share(seconds, step)) for name, seconds in shown]
     lines = table(rows, "<>>")
     return [style.faint(lines[0]), *lines[1:], f"  {_exposed(payload, step)}"]
+
+
+def fill_share(payload: Payload) -> float:
+    """What an even pipeline with free sends waits, over what it works: (p - 1) / (m v)."""
+    inputs = payload["inputs"]
+    return (int(inputs["pp"]) - 1) / (int(payload["micro_batches"]) * int(inputs["vp"]))
 
 
 def _exposed(payload: Payload, step: float) -> str:

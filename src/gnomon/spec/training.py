@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
@@ -21,8 +22,9 @@ class TrainingLoad:
         return self.seq * self.global_batch
 
     @property
-    def steps(self) -> float | None:
-        return None if self.tokens is None else self.tokens / self.step_tokens
+    def steps(self) -> int | None:
+        """Whole steps of the run, the last one begun included."""
+        return None if self.tokens is None else math.ceil(self.tokens / self.step_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,8 @@ VERSIONS = ("2.4", "3.0", "2026.08")
 RUNTIME_BYTES = 2.5e9
 """CUDA context, libraries, workspaces and the buffers of NCCL's communicators: an estimate, not measured."""
 SPARE = 0.03
+ZERO = {"2.4": (0,), "3.0": (0, 1), "2026.08": (0, 1, 2, 3)}
+"""The distributed optimizer came with 3.0, sharded gradients and weights with Megatron-FSDP."""
 LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, "2026.08": 29e-6}
 """Host seconds a listed kernel. 65 us: one constant fitted to every second of 120 single-node runs of small networks
 (vTrain, Bang et al. 2024, Megatron-DeepSpeed on A100), where a layer never took less than 3.2 ms; the other half is
@@ -46,6 +48,7 @@ class Megatron:
             overlap_alone=True,
             blocking_sends=not today,
             launch_s=dict.fromkeys(RECOMPUTE, LAUNCH_S[self.version]),
+            zero=ZERO[self.version],
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
         )
@@ -53,6 +56,11 @@ class Megatron:
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         if model.is_moe:
             raise InputError(f"{model.name} is a mixture of experts, whose training is not priced yet", where="model")
+        if recipe.zero not in ZERO[self.version]:
+            hint = f"Use {' or '.join(map(str, ZERO[self.version]))}, or a later version: {VERSIONS[-1]}."
+            raise InputError(
+                f"Megatron-LM {self.version} has no ZeRO {recipe.zero}", where="engine.settings.zero", hint=hint
+            )
 
     def command(self, plan: Plan) -> list[str]:
         return launch.command(plan)

@@ -16,10 +16,12 @@ from typing import Any, NoReturn
 from gnomon.engines.torch.launch import STEPS, WARMUP
 from gnomon.engines.training.job import job_of
 from gnomon.errors import GnomonError, InputError
-from gnomon.load.plan import read_plan
+from gnomon.load.plan import plan_to_dict, read_plan
 from gnomon.paths import write_text
 
 FAILED = 2
+SCHEMA = "gnomon.measured.train/1"
+"""What `gnomon verify` reads."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -48,10 +50,11 @@ def _run(words: argparse.Namespace) -> dict[str, Any]:
 
     from gnomon.engines.torch.train import train
 
-    job = job_of(read_plan(words.plan))
+    plan = read_plan(words.plan)
+    job = job_of(plan)
     if words.device == "cuda" and not torch.cuda.is_available():
         raise InputError("PyTorch finds no GPU here", where="--device", hint="Use --device cpu.")
-    return train(
+    found = train(
         job.model,
         job.plan.strategy,
         job.recipe,
@@ -63,6 +66,7 @@ def _run(words: argparse.Namespace) -> dict[str, Any]:
         device=words.device,
         tell=_tell if _rank() == 0 else lambda text: None,
     )
+    return {"schema": SCHEMA, "plan": plan_to_dict(plan)} | found
 
 
 def _rank() -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from gnomon.cost import tapes
+from gnomon.cost.collective import crowding
 from gnomon.cost.machine import Machine
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.traits import Optimizer, Traits, Update
@@ -109,7 +110,7 @@ def figures(
         reduce_s=wire.reduce(chunk * layer.parameters),
         first_reduce_s=wire.reduce(first.parameters),
         last_reduce_s=wire.reduce(last.parameters),
-        optimizer_s=wire.update(own / share) + wire.updates((states.clear,), own) + traits.step_s,
+        optimizer_s=wire.update(own / share) + wire.updates((states.clear,), own) + wire.crowded(own) + traits.step_s,
         gather_s=wire.gather(own),
         quiet_forward_s=chunk * (layer.forward_s - layer.forward_exposed_s),
         quiet_backward_s=chunk * (layer.backward_s - layer.backward_exposed_s + wire.accumulate(layer.parameters)),
@@ -174,10 +175,20 @@ class _Wire:
         zero = self.grid.zero
         first, scatter = self.gathered(layer.parameters), self.scattered(layer.parameters)
         again = first * (zero == 3)
-        there = first + (chunk - 1) * np.maximum(forward, first) + forward
-        back = again + (chunk - 1) * np.maximum(backward, again + scatter) + backward + scatter
+        there = first + (chunk - 1) * self._beside(forward, first) + forward
+        back = again + (chunk - 1) * self._beside(backward, again + scatter) + backward + scatter
         plain = zero < 2
         return np.where(plain, chunk * forward, there), np.where(plain, chunk * backward, back)
+
+    def _beside(self, compute: Floats, network: Floats) -> Floats:
+        """Both at once: the longer of them, and what the collective takes from the computation."""
+        crowded = crowding(self.machine.chip.sm_count) * np.minimum(compute, network)
+        return np.maximum(compute + crowded, network)
+
+    def crowded(self, parameters: Floats) -> Floats:
+        """What gradients reduced beside the last backward passes add to them."""
+        hidden = self.traits.overlaps(self.grid.pp) * self.reduce(parameters)
+        return np.asarray(crowding(self.machine.chip.sm_count) * hidden)
 
     def gathered(self, parameters: Floats) -> Floats:
         """Weights that a forward pass has to gather first."""

@@ -13,11 +13,12 @@ import numpy as np
 
 from gnomon.cost import tapes
 from gnomon.cost.clock import ATTENTION, BURST, slowdown
+from gnomon.cost.collective import crowding
 from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import Pass
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import layers, liveness
-from gnomon.graph.ops import Op
+from gnomon.graph.ops import Attention, Op
 from gnomon.graph.tape import Tape
 from gnomon.spec import Batch, Model
 from gnomon.spec.workload import Floats
@@ -71,8 +72,9 @@ def units(
     parts: Mapping[str, Tape], recompute: str, times: tapes.Times, machine: Machine, batch: Batch, traits: Traits
 ) -> dict[str, Unit]:
     """Every piece, its arithmetic stretched by the clock that the layers' mixture of work allows."""
+    crowded = crowding(machine.chip.sm_count)
     passes = {
-        name: (tapes.forward(tape, times, batch), tapes.backward(tape, _mode(name, recompute), times, batch))
+        name: (tapes.forward(tape, times, batch), tapes.backward(tape, _mode(name, recompute), times, batch, crowded))
         for name, tape in parts.items()
     }
     stretch = _stretch(machine, *passes["layer"])
@@ -112,6 +114,9 @@ def _unit(
     forward, backward = passes
     power, launch_s = machine.profile.power, traits.launch_s.get(mode, 0.0)
     again = sum((op.count * op.flops(batch) for node in tape.rerun(mode) for op in node.forward), np.zeros(1))
+    # Of the five products of a fused attention's backward, one makes the scores again.
+    back = (op for node in tape.nodes for op in node.by_input if isinstance(op, Attention))
+    again = again + sum((op.count * op.flops(batch) / 5 for op in back), np.zeros(1))
     # As in the law of the clock, a slower one saves of the constant part as well while arithmetic runs.
     saved = power["active_w"] * (1 / stretch - stretch)
     cooled = [
