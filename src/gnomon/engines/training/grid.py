@@ -58,7 +58,7 @@ class Grid:
             recompute=RECOMPUTE[int(self.recompute[row])],
             zero=int(self.zero[row]),
             optimizer=optimizer,
-            sequence_parallel=bool(self.sequence_parallel[row]) or int(self.tp[row]) == 1,
+            sequence_parallel=bool(self.sequence_parallel[row]),
         )
 
     def groups(self, names: Sequence[str]) -> list[tuple[tuple[int, ...], Ints]]:

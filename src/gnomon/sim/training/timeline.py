@@ -78,7 +78,7 @@ class Timeline:
     @property
     def bubble_fraction(self) -> float:
         """The share of the pipeline's time in which the average rank computes nothing."""
-        return 1 - float(self.busy_s.mean()) / self.pipeline_s if self.pipeline_s else 0.0
+        return max(0.0, 1 - float(self.busy_s.mean()) / self.pipeline_s) if self.pipeline_s else 0.0
 
     def spans(self) -> Iterator[Span]:
         """Everything that takes time, rank by rank."""
