@@ -79,11 +79,12 @@ def seconds(op: str, payload: Floats, ranks: int, pool: Pool, stride: int = 1, l
     if op == "send_recv":
         return level(op, payload, ranks, pool.link_of(ranks * stride))
     within = min(ranks, max(1, pool.per_node // stride))
+    link = pool.inside(min(ranks, within) * stride)
     if ranks <= within:
-        return level(op, payload, ranks, pool.chip.scaleup)
-    inside = level(op, payload, within, pool.chip.scaleup)
-    across = level(op, payload / within, -(-ranks // within), pool.chip.scaleout)
-    return np.maximum(inside, across) + np.minimum(inside, level(op, np.ones(1), within, pool.chip.scaleup))
+        return level(op, payload, ranks, link)
+    inside = level(op, payload, within, link)
+    across = level(op, payload / within, -(-ranks // within), pool.across(ranks * stride))
+    return np.maximum(inside, across) + np.minimum(inside, level(op, np.ones(1), within, link))
 
 
 def one_level(op: str, payload: Floats, ranks: int, link: Link, shots: bool = True) -> Floats:
@@ -94,7 +95,7 @@ def one_level(op: str, payload: Floats, ranks: int, link: Link, shots: bool = Tr
     passes = PASSES[op]
     ring = passes * share * payload / (link.bandwidth_bytes_s * RING_EFFICIENCY) + passes * (ranks - 1) * hops
     best = ring
-    if op == "all_reduce" and shots:
+    if op == "all_reduce" and shots and (link.direct or ranks == 2):
         direct = link.bandwidth_bytes_s * SHOT_EFFICIENCY
         one = (ranks - 1) * payload / direct + hops
         two = 2 * share * payload / direct + 2 * hops
