@@ -48,7 +48,7 @@ def test_networks_there_must_be() -> None:
         assert catalog.link(name.lower()).name == name
     for name in ("DGX-A100", "HGX-H100", "DGX-H200", "DGX-B200", "GB200 NVL72", "PCIe box of 4", "PCIe box of 8"):
         catalog.node(name)
-    with pytest.raises(UnknownNameError, match="unknown link 'NVLink44'. Near: NVLink4"):
+    with pytest.raises(UnknownNameError, match=r"unknown link 'NVLink44'. Near: NVLink4"):
         catalog.link("NVLink44")
 
 

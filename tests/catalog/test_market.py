@@ -37,9 +37,9 @@ def test_a_region_where_it_is_known_else_all_of_them() -> None:
 
 
 def test_no_such_offer() -> None:
-    with pytest.raises(UnknownNameError, match="unknown cloud 'awz'. Near: aws"):
+    with pytest.raises(UnknownNameError, match=r"unknown cloud 'awz'. Near: aws"):
         catalog.price_at("H100-SXM-80GB", "awz")
-    with pytest.raises(InputError, match="no on-demand price of MI300X at aws is known. Known: runpod"):
+    with pytest.raises(InputError, match=r"no on-demand price of MI300X at aws is known. Known: runpod"):
         catalog.price_at("MI300X", "aws")
     with pytest.raises(InputError, match="Give a price_usd_h of your own"):
         catalog.price_at("MI100", "aws")
@@ -61,5 +61,5 @@ def test_places() -> None:
     assert catalog.grid("europe-west9").g_co2_kwh == 16.3
     assert catalog.grid("France").g_co2_kwh == catalog.grid("FR").g_co2_kwh == 56
     assert catalog.grid("no").place == "Norway"
-    with pytest.raises(UnknownNameError, match="unknown grid 'us-east-9'. Near: us-east-1"):
+    with pytest.raises(UnknownNameError, match=r"unknown grid 'us-east-9'. Near: us-east-1"):
         catalog.grid("us-east-9")
