@@ -11,7 +11,7 @@ DEV_STAMP := $(VENV)/.done-dev
 ORACLES_STAMP := $(ORACLES)/.done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench test-oracles profiles golden clean
+.PHONY: help setup demo test check format bench test-oracles profiles golden hardware clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ profiles: $(STAMP) ## fit the shipped profiles and overheads again from the meas
 golden: $(DEV_STAMP) ## store today's predictions and README output, after a change that was meant
 	$(BIN)/python -m tests.golden.update
 	$(BIN)/python -m tests.golden.readme
+
+hardware: $(STAMP) ## write docs/hardware.md again from the catalog
+	$(BIN)/python -m tests.golden.hardware
 
 clean: ## remove environments, caches and builds
 	rm -rf $(VENV) $(ORACLES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
