@@ -202,3 +202,8 @@ def test_a_plan_on_a_cluster_keeps_its_nodes(tmp_path: Path) -> None:
     plan = found.best.plan
     assert (plan.chip, plan.per_node) == ("H100-SXM-80GB", 4)
     assert plan_from_dict(plan_to_dict(plan)) == plan
+
+
+def test_the_example_is_read() -> None:
+    pool = load.parse_pool(str(Path(__file__).parents[2] / "examples" / "cluster.yaml"))
+    assert (pool.count, pool.per_node, pool.scaleout.name) == (64, 4, "RoCE 400")

@@ -83,7 +83,7 @@ class Book:
 
     def find(self, name: str) -> str | None:
         """The name of the entry that a spelling stands for."""
-        return self._folded.get(self.fold(name))
+        return self.spellings.get(name) or self._folded.get(self.fold(name))
 
     def entry(self, name: str) -> dict[str, Any]:
         """One entry, by its own name, as its file has it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -18,7 +17,8 @@ MIB, GIB = 2.0**20, 2.0**30
 
 def tens(value: float, power: int) -> float:
     """A figure times a power of ten, without a rounding of its own: 989.4 TFLOP/s are 9.894e14 to the bit."""
-    return float(Decimal(str(value)).scaleb(power))
+    text = repr(value)
+    return value * 10.0**power if "e" in text else float(f"{text}e{power}")
 
 
 @dataclass

@@ -53,7 +53,7 @@ def unknown_chip(name: str, spellings: Mapping[str, str]) -> UnknownNameError:
 def chip_from_entry(entry: Mapping[str, Any], file: str = "") -> Chip:
     """A chip from the fields of a file; its links are those of the node it names."""
     figures = Figures(entry)
-    node = machines.node(entry["node"])
+    node = machines.bare_node(entry["node"])
     scaleup, size = _scaleup(entry, node, figures), _size(entry, node, figures)
     bridge, bridge_size = _bridge(entry, figures)
     return Chip(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -41,7 +42,13 @@ def host(name: str) -> Host:
 
 def node(name: str) -> Node:
     """A machine that chips are bought in (`DGX-H100`, `GB200-NVL72`, `PCIe box of 8`)."""
-    return _node(_found(_nodes(), name, "node"))
+    found, around = _node(_found(_nodes(), name, "node"))
+    return replace(found, host=host(around)) if around else found
+
+
+def bare_node(name: str) -> Node:
+    """The same without its host, which takes longer to read than the rest."""
+    return _node(_found(_nodes(), name, "node"))[0]
 
 
 def link_from_entry(entry: Mapping[str, Any]) -> tuple[Link, Figures]:
@@ -111,20 +118,21 @@ def _host(name: str) -> Host:
 
 
 @cache
-def _node(name: str) -> Node:
+def _node(name: str) -> tuple[Node, str]:
+    """A node without its host, and the host's name."""
     entry = _nodes().entry(name)
     figures = Figures(entry)
     figures.note("scaleup", "scaleup")
     figures.note("adapter", "adapter")
-    return Node(
+    found = Node(
         name=name,
         aliases=tuple(entry.get("aliases", ())),
         chips=figures.whole("chips", "chips"),
         scaleup=link(entry["scaleup"]),
         adapter=link(entry["adapter"]),
         adapters=figures.whole("adapters", "adapters"),
-        host=host(entry["host"]) if "host" in entry else None,
         bridged=entry.get("bridged", False),
         sources=figures.sources,
         confidence=figures.confidence,
     )
+    return found, entry.get("host", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from functools import cache
 from typing import Any
 
@@ -82,6 +81,8 @@ def _grid(name: str) -> Grid:
 
 @cache
 def _prices() -> tuple[Price, ...]:
+    import csv
+
     with (DATA / "prices.csv").open(newline="", encoding="utf-8") as file:
         rows: list[dict[str, Any]] = list(csv.DictReader(file))
     return tuple(Price(**row | {"usd_h": float(row["usd_h"])}) for row in rows)
