@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gnomon.api.explain import explain
     from gnomon.api.export import export
     from gnomon.api.fit import fit
-    from gnomon.api.known import chips, models
+    from gnomon.api.known import chips, models, new_chip
     from gnomon.api.launch import launch
     from gnomon.api.ops import ops
     from gnomon.api.plan import plan_serving
@@ -41,6 +41,7 @@ __all__ = [
     "fit",
     "launch",
     "models",
+    "new_chip",
     "ops",
     "plan_serving",
     "plan_training",
@@ -59,6 +60,7 @@ _HOMES = {
     "fit": "gnomon.api.fit",
     "launch": "gnomon.api.launch",
     "models": "gnomon.api.known",
+    "new_chip": "gnomon.api.known",
     "ops": "gnomon.api.ops",
     "plan_serving": "gnomon.api.plan",
     "plan_training": "gnomon.api.plan_training",

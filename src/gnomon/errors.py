@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 LONGEST_NAME = 80
@@ -63,15 +63,22 @@ def named_by(where: str) -> Iterator[None]:
         raise
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], *, hint: str = "", where: str = "") -> UnknownNameError:
-    """An error that names the nearest known names.
+def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The known names that look like one, the likest first."""
+    lowered = {entry.lower(): entry for entry in reversed(list(known))}
+    return [lowered[hit] for hit in difflib.get_close_matches(name.lower(), lowered, n=most, cutoff=0.4)]
+
+
+def unknown_name(
+    kind: str, name: str, known: Iterable[str], *, near: Sequence[str] = (), hint: str = "", where: str = ""
+) -> UnknownNameError:
+    """An error that names the nearest known names, or those given as such.
 
     >>> str(unknown_name("chip", "H1000", ["H100-SXM-80GB", "A40"]))
     "unknown chip 'H1000'. Near: H100-SXM-80GB."
     """
     names = list(known)
     name = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
-    lowered = {entry.lower(): entry for entry in names}
-    near = [lowered[hit] for hit in difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.4)]
+    near = near or near_names(name, names)
     tail = f"Near: {', '.join(near)}." if near else f"Known: {', '.join(sorted(names)[:12])}."
     return UnknownNameError(f"unknown {kind} '{name}'", where=where, hint=" ".join(filter(None, [tail, hint])))

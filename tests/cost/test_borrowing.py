@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.cost.machines import machine, seconds
 
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS
@@ -61,3 +62,31 @@ def test_a_sibling_lends_before_another_architecture() -> None:
     ampere = replace(catalog.chip("A100"), name="A200")
     assert "A100" in profile_for(ampere).source
     assert profile_for(ampere).borrowed
+
+
+def test_watts_follow_the_board() -> None:
+    h200, t4 = profile_for(catalog.chip("H200")).power, profile_for(catalog.chip("T4")).power
+    assert t4["idle_w"] == 10
+    assert t4["active_w"] < 20 < 100 < h200["active_w"]
+    assert t4["j_per_byte"] == h200["j_per_byte"]
+    assert 50 < t4["j_per_flop"] * 65e12 < 80
+
+
+def test_a_sibling_of_the_same_rate_and_limit_borrows_as_it_is() -> None:
+    h200, h100 = (profile_for(catalog.chip(name)).power for name in ("H200", "H100"))
+    assert {name: value for name, value in h100.items() if name != "idle_w"} == {
+        name: value for name, value in h200.items() if name != "idle_w"
+    }
+    own = profile_for(catalog.chip("H200")).family("gemm", "bf16").coefficients
+    assert profile_for(catalog.chip("H100")).family("gemm", "bf16").coefficients == own
+    assert profile_for(catalog.chip("B200")).family("gemm", "bf16").coefficients == own
+
+
+def test_a_few_large_cores_are_not_priced_as_multiprocessors() -> None:
+    """Published products on a TPU v6e: 1,122 rows by 4096 x 14336 take 168 us, 163 rows 80 us."""
+    on = machine("TPU-v6e")
+    many, few = seconds(on, "gemm", m=[1122, 163], n=14336, k=4096)
+    assert many == pytest.approx(168e-6, rel=0.35)
+    assert few == pytest.approx(80e-6, rel=0.35)
+    lent = profile_for(on.chip).family("gemm", "bf16").coefficients
+    assert lent["sm_gb_s"] > 50 * profile_for(catalog.chip("H200")).family("gemm", "bf16").coefficients["sm_gb_s"]

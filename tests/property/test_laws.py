@@ -91,7 +91,7 @@ def price(on: Machine, case: Case) -> float:
 
 def has_rate(chip: str, kind: str, dtype: str) -> bool:
     """Attention computes in bf16 whatever the cache holds."""
-    return kind not in ("gemm", "moe") or dtype in catalog.chip(chip).rates_flops
+    return kind not in ("gemm", "moe") or catalog.chip(chip).instead_of(dtype) is not None
 
 
 def least_work(case: Case) -> tuple[float, float]:
@@ -118,7 +118,7 @@ def test_never_below_the_roofline(chip: str, case: Case) -> None:
     on = machine(chip)
     flops, moved = least_work(case)
     kind, dtype, _ = case
-    rate = on.chip.rate(dtype if kind in ("gemm", "moe") else "bf16")
+    rate = on.chip.matrix_rate(dtype if kind in ("gemm", "moe") else "bf16")
     assert price(on, case) >= max(flops / rate, moved / on.chip.memory_bandwidth_bytes_s) * ROUNDING
 
 

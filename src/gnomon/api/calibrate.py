@@ -14,6 +14,7 @@ from gnomon.calibrate.collect import FAMILIES, collect, torch_module
 from gnomon.calibrate.fit import fit_profile
 from gnomon.cost.profile import forget_profiles, profile_from_dict, user_profiles
 from gnomon.errors import CalibrationError, InputError, unknown_name
+from gnomon.load.chips import chip as find_chip
 from gnomon.paths import write_text
 from gnomon.spec import Chip
 
@@ -55,7 +56,7 @@ def calibrate(
     if source is not None:
         if on is None:
             raise InputError("a table does not say which chip it was measured on", where="--on", hint="Give --on CHIP.")
-        chip, table = catalog.chip(on), Path(source)
+        chip, table = find_chip(on), Path(source)
         rows: dict[str, int] = {}
         versions: dict[str, str] = {}
     else:
@@ -92,7 +93,7 @@ def _measured(
     from gnomon.engines.vllm.runner import versions
 
     chosen = FAMILIES if families is None else tuple(families)
-    chip = catalog.chip(str(torch_module().cuda.get_device_name(0)))
+    chip = find_chip(str(torch_module().cuda.get_device_name(0)))
     return chip, out, collect(out, chosen, budget_s=budget_s, progress=progress), versions()
 
 

@@ -33,8 +33,8 @@ def deploy(
         raise InputError(
             f"no technique is known yet, and '{strategy.techniques[0]}' is asked for", where="strategy.techniques"
         )
-    dtype = dtype or model.dtype
-    kv_dtype = kv_dtype or ("bf16" if width(dtype) < 2 else dtype)
+    dtype = dtype or pool.chip.instead_of(model.dtype) or model.dtype
+    kv_dtype = kv_dtype or (pool.chip.half if width(dtype) < 2 else dtype)
     width(kv_dtype)
     pool.chip.rate(dtype)
     check_degrees(model, strategy)

@@ -12,7 +12,7 @@ from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.graph.lower import check_degrees
 from gnomon.load import model as load_model
-from gnomon.spec import Model, Pool, Strategy
+from gnomon.spec import Model, Strategy
 
 
 def fit(
@@ -81,7 +81,10 @@ def _changes(engine: Engine, deployment: Deployment, wanted: int) -> Iterator[Ch
         chips = "1 GPU" if tp == 1 else f"{tp} GPUs, TP {tp}"
         weights = f", {dtype} weights" if dtype != deployment.dtype else ""
         yield Change(
-            what=chips + weights, kv_tokens=held, kv_bytes=size, flags={"on": f"{chip.name}:{tp}", "dtype": dtype}
+            what=chips + weights,
+            kv_tokens=held,
+            kv_bytes=size,
+            flags={"on": deployment.pool.resized(tp).words, "dtype": dtype},
         )
 
 
@@ -97,11 +100,9 @@ def _degrees(model: Model, least: int) -> Iterator[int]:
 
 
 def _tokens(engine: Engine, deployment: Deployment, tp: int, dtype: str) -> tuple[int, float]:
-    chip = deployment.pool.chip
-    pool = Pool(chip=chip, count=tp, per_node=min(tp, chip.scaleup_size))
     _, other = deploy(
         deployment.model,
-        pool,
+        deployment.pool.resized(tp),
         strategy=Strategy(tp=tp),
         dtype=dtype,
         kv_dtype=deployment.kv_dtype,

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from gnomon import catalog
 from gnomon.api.results import Result
+from gnomon.errors import InputError, unknown_name
+from gnomon.load import chip as load_chip
+from gnomon.load import chips as load_chips
 from gnomon.load import model as load_model
-from gnomon.spec import Chip, Link, Model
+from gnomon.load.chip_file import check_name, file_of, template
+from gnomon.load.files import as_path
+from gnomon.paths import write_text
+from gnomon.spec import Chip, Host, Link, Model, Node
+from gnomon.units import parse_bytes
+
+SMALLER = 0.99
+"""A chip of 80 GiB by its data sheet is one, though the driver reports a little less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +35,79 @@ class Models(Result):
     models: tuple[Mapping[str, Any], ...]
 
 
-def chips(name: str | None = None) -> Chips:
-    """Every known chip, or the one of a name or alias with the sources of its figures."""
+@dataclass(frozen=True, kw_only=True)
+class NewChip(Result):
+    SCHEMA = "chips.new"
+    name: str
+    like: str
+    replaces: str
+    file: str
+    text: str
+
+
+FAMILY = "family"
+ORDERS: Mapping[str, Callable[[Chip], Any]] = {
+    FAMILY: lambda chip: (chip.year, chip.name),
+    "name": lambda chip: chip.name.lower(),
+    "memory": lambda chip: -chip.memory_bytes,
+    "bandwidth": lambda chip: -chip.memory_bandwidth_bytes_s,
+    "rate": lambda chip: -chip.rate(chip.half),
+    "power": lambda chip: chip.tdp_w,
+    "price": lambda chip: chip.price_usd_h,
+}
+"""What a list can be sorted by; memory, bandwidth and rate with the most first."""
+
+
+def chips(
+    name: str | None = None,
+    *,
+    vendor: str | None = None,
+    architecture: str | None = None,
+    memory: str | float | None = None,
+    sort: str = FAMILY,
+) -> Chips:
+    """Every known chip, or the one of a name, an alias or a file with the sources of its figures.
+
+    A list can be cut to a vendor, an architecture and a least memory.
+    """
     if name is not None:
-        found = catalog.chip(name)
-        return Chips(chips=(_chip(found) | {"sources": dict(found.sources)},))
-    return Chips(chips=tuple(map(_chip, catalog.chips())))
+        return Chips(chips=(_opened(load_chip(name)),))
+    if sort not in ORDERS:
+        raise unknown_name("order", sort, ORDERS, where="--sort")
+    found = list(load_chips())
+    found = _of(found, "vendor", vendor)
+    found = _of(found, "architecture", architecture)
+    least = 0.0 if memory is None else parse_bytes(memory, "--memory") * SMALLER
+    found = [chip for chip in found if chip.memory_bytes >= least]
+    found.sort(key=ORDERS[sort])
+    return Chips(chips=tuple(map(_chip, _by_family(found) if sort == FAMILY else found)))
+
+
+def _by_family(chips: list[Chip]) -> list[Chip]:
+    """Vendors by name, their architectures by age."""
+    born: dict[tuple[str, str], int] = {}
+    for chip in chips:
+        born.setdefault((chip.vendor, chip.architecture), chip.year)
+    return sorted(chips, key=lambda chip: (chip.vendor, born[chip.vendor, chip.architecture], chip.architecture))
+
+
+def new_chip(name: str, *, like: str = "H100", replace: bool = False, out: str | Path | None = None) -> NewChip:
+    """A file that describes a chip of one's own, filled with another's figures, where Gnomon will find it.
+
+    With `out` it is written there instead. A file that is there already is left alone.
+    """
+    replaced = check_name(name.strip(), replace)
+    model = load_chip(like, "--like")
+    file = file_of(name) if out is None else as_path(out)
+    if file.exists():
+        raise InputError("is there already", where=str(file), hint="Edit it, or choose another name.")
+    text = template(name.strip(), model, replaced)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror or error}", where=str(file.parent)) from None
+    write_text(file, text)
+    return NewChip(name=name.strip(), like=model.name, replaces=replaced, file=str(file), text=text)
 
 
 def models(name: str | None = None) -> Models:
@@ -38,14 +116,49 @@ def models(name: str | None = None) -> Models:
     return Models(models=tuple(_model(load_model(each)) for each in names))
 
 
+def _of(chips: list[Chip], field: str, wanted: str | None) -> list[Chip]:
+    """The chips whose vendor or architecture is the one wanted, however it is written."""
+    if wanted is None:
+        return chips
+    known = {str(getattr(chip, field)) for chip in chips}
+    if wanted.casefold() not in {name.casefold() for name in known}:
+        raise unknown_name(field, wanted, sorted(known), where=f"--{field}")
+    return [chip for chip in chips if str(getattr(chip, field)).casefold() == wanted.casefold()]
+
+
 def _chip(chip: Chip) -> dict[str, Any]:
-    plain = {field.name: getattr(chip, field.name) for field in fields(chip) if field.name != "sources"}
-    links = {name: _link(value) for name, value in plain.items() if isinstance(value, Link)}
-    return plain | links | {"rates_flops": dict(chip.rates_flops), "aliases": list(chip.aliases)}
+    left_out = ("sources", "confidence")
+    plain = {field.name: getattr(chip, field.name) for field in fields(chip) if field.name not in left_out}
+    links = {name: asdict(value) for name, value in plain.items() if isinstance(value, Link)}
+    rates = {"rates_flops": dict(chip.rates_flops), "sparse_flops": dict(chip.sparse_flops)}
+    return plain | links | rates | {"aliases": list(chip.aliases)}
 
 
-def _link(link: Link) -> dict[str, Any]:
-    return {field.name: getattr(link, field.name) for field in fields(link)}
+def _opened(chip: Chip) -> dict[str, Any]:
+    """A chip with where every figure is from, its node, and what clouds ask for it."""
+    return _chip(chip) | {
+        "sources": dict(chip.sources),
+        "confidence": dict(chip.confidence),
+        "machine": _node(catalog.node_of(chip)),
+        "prices": [asdict(price) for price in catalog.prices(chip.name)],
+    }
+
+
+def _node(node: Node) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "chips": node.chips,
+        "scaleup": asdict(node.scaleup),
+        "adapter": asdict(node.adapter),
+        "adapters": node.adapters,
+        "bridged": node.bridged,
+        "host": _host(node.host) if node.host else None,
+    }
+
+
+def _host(host: Host) -> dict[str, Any]:
+    plain = {field.name: getattr(host, field.name) for field in fields(host) if field.name != "aliases"}
+    return plain | {"link": asdict(host.link), "sources": dict(host.sources), "confidence": dict(host.confidence)}
 
 
 def _model(model: Model) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from gnomon import catalog
 from gnomon.api.results import Result
 from gnomon.catalog import model_title
 from gnomon.engines.vllm.launch import Replica, not_expressed, replicas, version_of
 from gnomon.errors import UnknownNameError
 from gnomon.export.vllm import require_vllm
+from gnomon.load.chips import chip as find_chip
 from gnomon.spec import Plan
 from gnomon.store import resolve_plan
 
@@ -101,10 +101,10 @@ def _notes(plan: Plan, devices: Sequence[str]) -> list[str]:
     notes = []
     for name in sorted(set(devices)):
         try:
-            known = catalog.chip(name).name
+            known = find_chip(name).name
         except UnknownNameError:
             known = name
-        if known != catalog.chip(plan.chip).name:
+        if known != find_chip(plan.chip).name:
             notes.append(f"the plan was made for {plan.chip}, this machine has {name}: its figures do not hold here")
     return notes
 

@@ -34,8 +34,8 @@ def ops(
 
     `source` is a CSV file or an iterable of mappings. Device time, without launch.
     """
-    chip = parse_pool(on).chip
-    pool = Pool(chip=chip, count=chip.scaleup_size, per_node=chip.scaleup_size)
+    pool = parse_pool(on)
+    pool = pool.resized(max(pool.count, pool.node_size))
     if isinstance(source, (str, Path)):
         name = str(source)
         columns, rows = _read(Path(source))

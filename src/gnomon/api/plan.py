@@ -179,7 +179,7 @@ def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Family
 
 def _budgets(setup: Setup, pool: Pool, dtypes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     """The values to try of each budget, the engine's default first, then from large to small."""
-    usable = [dtype for dtype in dtypes if dtype in pool.chip.rates_flops]
+    usable = [own for own in map(pool.chip.instead_of, dtypes) if own]
     if not usable:
         return {}
     _, deployment = setup.deploy(pool.chip.name, 1, usable[0], setup.engine.settings)

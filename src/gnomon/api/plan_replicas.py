@@ -66,7 +66,7 @@ class Setup:
         pool = self.pools[chip]
         return deploy(
             self.model,
-            Pool(chip=pool.chip, count=tp, per_node=pool.per_node),
+            replace(pool, count=tp),
             strategy=Strategy(tp=tp),
             dtype=dtype,
             kv_dtype=self.kv_dtype,

@@ -54,7 +54,7 @@ class Question:
 
     @property
     def chips(self) -> str:
-        return ",".join(f"{short(pool.chip)}:{pool.count}" for pool in self.fleet.pools)
+        return ",".join(f"{pool.chip.short}:{pool.count}" for pool in self.fleet.pools)
 
     def chip(self, name: str) -> Chip:
         return next(pool.chip for pool in self.fleet.pools if pool.chip.name == name)
@@ -134,13 +134,8 @@ def label(question: Question, plan: Candidate) -> str:
     """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`."""
     family = plan.family
     budgets = [WORDS.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
-    parts = [short(question.chip(family.chip)), f"TP {family.tp}", family.dtype, *budgets]
+    parts = [question.chip(family.chip).short, f"TP {family.tp}", family.dtype, *budgets]
     return f"{plan.replicas} x ({', '.join(parts)})"
-
-
-def short(chip: Chip) -> str:
-    """The chip as people call it."""
-    return chip.aliases[0] if chip.aliases else chip.name
 
 
 def no_plan(question: Question, found: Found, evaluator: ServingEvaluator) -> DoesNotFitError | NoPlanError:
@@ -148,7 +143,7 @@ def no_plan(question: Question, found: Found, evaluator: ServingEvaluator) -> Do
     job, name = question.job, catalog.model_title(question.model.name)
     if not found.bounds:
         largest = max(question.fleet.pools, key=lambda pool: pool.per_node * pool.chip.memory_bytes)
-        size = f"{short(largest.chip)}:{min(largest.per_node, largest.count)}"
+        size = f"{largest.chip.short}:{min(largest.per_node, largest.count)}"
         return DoesNotFitError(
             f"no replica of {name} with its longest request fits on {question.chips}",
             hint=f"`gnomon fit {question.model.name} --on {size}` says what is missing.",
@@ -195,7 +190,7 @@ def _advice(score: Score, evaluator: ServingEvaluator, found: Found, job: Job) -
 def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:
     family = score.plan.family
     replica = evaluator.replicas[family]
-    load = question.load
+    load, pool = question.load, replica.deployment.pool
     drawn = ServingLoad(
         trace=load.trace,
         rate_per_s=load.rate_per_s if question.objective.name != "throughput" else score.rate_per_s,
@@ -206,7 +201,8 @@ def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predict
     )
     return Plan(
         model=question.reference,
-        chip=family.chip,
+        chip=pool.chip.reference,
+        per_node=pool.unusual_node_size,
         replicas=score.plan.replicas,
         strategy=Strategy(tp=family.tp),
         dtype=family.dtype,

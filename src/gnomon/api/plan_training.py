@@ -214,7 +214,7 @@ def _nowhere(search: Search) -> DoesNotFitError:
     )
     enough = _enough(search)
     if enough:
-        return DoesNotFitError(message, where="--cluster", hint=f"It fits {chip.name}:{enough}.")
+        return DoesNotFitError(message, where="--cluster", hint=f"It fits {chip.reference}:{enough}.")
     other = next((name for name in OPTIMIZERS if name != search.optimizer), "")
     return DoesNotFitError(message, where="--cluster", hint=f"More chips do not help; try --optimizer {other}.")
 
@@ -222,7 +222,7 @@ def _nowhere(search: Search) -> DoesNotFitError:
 def _enough(search: Search) -> int:
     """The least chips, in whole nodes, on which some plan fits; none where no number of them is enough. Plans may
     leave chips idle, so what fits on few fits on more."""
-    node = search.pool.chip.scaleup_size
+    node = search.pool.node_size
 
     def fits(nodes: int) -> bool:
         pool = replace(search.pool, count=nodes * node, per_node=node)

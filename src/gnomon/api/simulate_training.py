@@ -114,7 +114,8 @@ def training_plan(
     settings = recipe_to_settings(recipe)
     return Plan(
         model=str(model),
-        chip=pool.chip.name,
+        chip=pool.chip.reference,
+        per_node=pool.unusual_node_size,
         replicas=1,
         strategy=strategy,
         dtype=dtype or load_model(model).dtype,
@@ -240,7 +241,7 @@ def as_flags(text: str) -> str:
 def _title(step: TrainingStep) -> str:
     plan, load = step.job.plan, step.job.load
     name = model_title(plan.model) if "/" not in plan.model else step.job.model.name
-    chips = f"{plan.strategy.ranks:,} x {plan.chip}"
+    chips = f"{plan.strategy.ranks:,} x {step.pool.chip.name}"
     batch = f"a step of {load.global_batch:,} sequences of {load.seq:,} tokens"
     return f"{name}, {plan.dtype}, {chips}, {step.engine.title} {step.engine.version}: {batch}"
 
@@ -287,6 +288,6 @@ def _targets(plan: Plan) -> tuple[str, ...]:
 def _inputs(step: TrainingStep) -> dict[str, Any]:
     plan, load = step.job.plan, step.job.load
     degrees = {name: getattr(plan.strategy, name) for name in ("tp", "pp", "vp", "cp", "ep", "dp")}
-    words: dict[str, Any] = {"model": plan.model, "on": f"{plan.chip}:{step.pool.count}", "dtype": plan.dtype}
+    words: dict[str, Any] = {"model": plan.model, "on": step.pool.words, "dtype": plan.dtype}
     words |= {"seq": load.seq, "global_batch": load.global_batch, "tokens": load.tokens, "engine": plan.engine.label}
     return words | degrees | dict(plan.engine.settings)

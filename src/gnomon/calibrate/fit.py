@@ -173,7 +173,7 @@ def fit_power(path: Path, chip: Chip) -> dict[str, float]:
         return {
             "idle_w": chip.idle_w,
             "active_w": chip.idle_w,
-            "j_per_flop": span / chip.rate("bf16"),
+            "j_per_flop": span / chip.rate(chip.half),
             "j_per_byte": span / chip.memory_bandwidth_bytes_s,
         }
     seconds, watts = figures["time_us"][below] * 1e-6, figures["watts"][below]

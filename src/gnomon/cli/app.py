@@ -32,7 +32,7 @@ def build(argv: Sequence[str]) -> typer.Typer:
     """The app for a command line."""
     app = typer.Typer(
         cls=Ordered,
-        add_completion=False,
+        add_completion=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["--help", "-h"]},

@@ -94,8 +94,25 @@ def degree(flag: str, what: str, note: str = " Above 1 is not priced yet.") -> A
     return typer.Option(flag, parser=whole(flag), metavar="N", help=f"{what} parallel degree.{note}")
 
 
+def complete_chip(incomplete: str) -> list[str]:
+    """Chips whose name begins with what was typed, for the shell; the short names people use come first."""
+    from gnomon.load.chips import try_names
+
+    head, comma, last = incomplete.rpartition(",")
+    found = [name for name in try_names() if name.lower().startswith(last.lower()) and " " not in name]
+    return [f"{head}{comma}{name}" for name in sorted(found, key=lambda name: (len(name), name.lower()))]
+
+
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A known name, a hub id, or a folder with a config.json.")]
-On = Annotated[str, typer.Option("--on", metavar="CHIP[:N]", help="The chip, and how many of it.")]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on",
+        metavar="CHIP[:N]",
+        autocompletion=complete_chip,
+        help="The chip, and how many of it; or a chip's or a cluster's YAML file.",
+    ),
+]
 Dtype = Annotated[
     str | None,
     typer.Option("--dtype", parser=_format, metavar="D", help="Number format of the weights, such as fp8."),

@@ -30,7 +30,15 @@ def _group() -> None:
 
 def serve(
     model: flags.Model,
-    fleet: Annotated[str, typer.Option("--fleet", metavar="CHIP:N[,CHIP:N]", help="The chips one may use.")],
+    fleet: Annotated[
+        str,
+        typer.Option(
+            "--fleet",
+            metavar="CHIP:N[,CHIP:N]",
+            autocompletion=flags.complete_chip,
+            help="The chips one may use; or a cluster's YAML file.",
+        ),
+    ],
     trace: flags.Trace = None,
     rate: flags.Rate = None,
     input: flags.Input = None,

@@ -11,6 +11,8 @@ from gnomon.cli.output import fail, open_missing_streams, settle, silence
 from gnomon.errors import GnomonError
 
 BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
+COMPLETE = "_GNOMON_COMPLETE"
+"""Set by the shell's completion, which `gnomon --install-completion` sets up."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -51,13 +53,22 @@ def _invoke(argv: list[str]) -> int:
 
     from gnomon.cli.app import build
 
-    command = typer.main.get_command(build(argv))
+    completing = COMPLETE in os.environ
+    command = typer.main.get_command(build(_typed() if completing else argv))
+    if completing:
+        command.main(argv, prog_name="gnomon", complete_var=COMPLETE)
     try:
         with command.make_context("gnomon", argv or ["--help"]) as context:
             command.invoke(context)
     except typer.Exit as done:
         return done.exit_code
     return 0
+
+
+def _typed() -> list[str]:
+    """The words before the cursor, as the shells hand them over, so that only their command is built."""
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    return line.split()[1:]
 
 
 def _usage(error: Any, as_json: bool) -> int:

@@ -84,7 +84,7 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     tiles = np.ceil(q / QUERY_TILE)
     blocks = n * heads * tiles
     key_tiles = np.maximum(np.ceil(mean / KEY_TILE), 1.0)
-    on_one_sm = chip.rate("bf16") / chip.sm_count * c["rate"]
+    on_one_sm = chip.half_rate(kv_dtype) / chip.sm_count * c["rate"]
     per_tile = QUERY_TILE * KEY_TILE * (4.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
     idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
@@ -116,7 +116,7 @@ def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float
     some = sequences > 0
     n = np.where(some, sequences, 1.0)
     tiles = np.ceil(np.maximum(tokens / n, 1.0) / KEY_TILE)
-    on_one_sm = chip.rate(dtype) / chip.sm_count * c["rate"]
+    on_one_sm = chip.matrix_rate(dtype) / chip.sm_count * c["rate"]
     per_tile = QUERY_TILE * KEY_TILE * (10.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
     work = n * heads * (seen + c["diagonal"] * tiles) * per_tile / chip.sm_count
@@ -131,7 +131,7 @@ def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float
 def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> Callable[[float, float, float, float], float]:
     """`prefill_seconds` for one step at a time, in plain floats: (chunks, tokens, pairs, context) to seconds."""
     heads, sms, p = op.heads, chip.sm_count, c["overlap"]
-    on_one_sm = chip.rate("bf16") / sms * c["rate"]
+    on_one_sm = chip.half_rate(op.kv_dtype) / sms * c["rate"]
     per_tile = QUERY_TILE * KEY_TILE * (4.0 * op.head_dim / on_one_sm + c["exp_ps"] * 1e-12)
     per_context = 2.0 * op.kv_heads * op.head_dim * width(op.kv_dtype) / (chip.memory_bandwidth_bytes_s * c["memory"])
     per_token = 4.0 * heads * op.head_dim / (chip.memory_bandwidth_bytes_s * c["memory"])

@@ -87,13 +87,14 @@ def seconds(op: str, payload: Floats, ranks: int, pool: Pool, stride: int = 1, l
     if op == "send_recv":
         return level(op, payload, ranks, pool.link_of(ranks * stride))
     within = min(ranks, max(1, pool.per_node // stride))
+    link = pool.inside(min(ranks, within) * stride)
     if ranks <= within:
-        return level(op, payload, ranks, pool.chip.scaleup)
-    nodes, tiny = -(-ranks // within), np.ones(1)
-    inside = level(op, payload, within, pool.chip.scaleup)
-    across = level(op, payload / within, nodes, pool.chip.scaleout)
-    enter = np.minimum(inside, level(op, tiny, within, pool.chip.scaleup))
-    leave = np.minimum(across, level(op, tiny, nodes, pool.chip.scaleout))
+        return level(op, payload, ranks, link)
+    nodes, tiny, wire = -(-ranks // within), np.ones(1), pool.across(ranks * stride)
+    inside = level(op, payload, within, link)
+    across = level(op, payload / within, nodes, wire)
+    enter = np.minimum(inside, level(op, tiny, within, link))
+    leave = np.minimum(across, level(op, tiny, nodes, wire))
     return np.where(across >= inside, across + enter, inside + leave)
 
 
@@ -105,7 +106,7 @@ def one_level(op: str, payload: Floats, ranks: int, link: Link, shots: bool = Tr
     passes = PASSES[op]
     ring = passes * share * payload / (link.bandwidth_bytes_s * RING_EFFICIENCY) + passes * (ranks - 1) * hops
     best = ring
-    if op == "all_reduce" and shots:
+    if op == "all_reduce" and shots and (link.direct or ranks == 2):
         direct = link.bandwidth_bytes_s * SHOT_EFFICIENCY
         one = (ranks - 1) * payload / direct + hops
         two = 2 * share * payload / direct + 2 * hops

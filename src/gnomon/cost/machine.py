@@ -49,7 +49,7 @@ class Machine:
             spread=COLLECTIVE_SPREAD,
             shared=COLLECTIVE_SPREAD / 2,
             provenance=Provenance.FORMULA,
-            source=f"{self.chip.scaleup.name}, and {self.chip.scaleout.name} beyond a node",
+            source=f"{self.pool.scaleup.name}, and {self.pool.scaleout.name} beyond a node",
         )
 
     def seconds(self, kind: str, dtype: str, shape: Shape) -> Floats:
@@ -80,7 +80,7 @@ class Machine:
         """What limits an operator: compute, memory, network or latency."""
         if kind in COLLECTIVES:
             return np.full(seconds.shape, "network")
-        compute = flops / self.chip.rate(dtype if dtype in self.chip.rates_flops else "bf16")
+        compute = flops / self.chip.rate(dtype if dtype in self.chip.rates_flops else self.chip.half)
         memory = moved / self.chip.memory_bandwidth_bytes_s
         busiest = np.maximum(compute, memory)
         named = np.where(compute >= memory, "compute", "memory")

@@ -37,7 +37,7 @@ def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Flo
     best = np.full(np.shape(tokens), np.inf)
     for block in BLOCKS:
         rows = padded_rows(pairs, visited, block)
-        rate = chip.rate(dtype) * c["rate"] * (block / 128.0) ** c["small"]
+        rate = chip.matrix_rate(dtype) * c["rate"] * (block / 128.0) ** c["small"]
         compute = 6.0 * rows * hidden * inner / rate
         p = c["overlap"]
         best = np.minimum(best, (compute**p + streamed**p) ** (1 / p))

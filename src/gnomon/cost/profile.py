@@ -21,6 +21,7 @@ from gnomon.cost.clock import ATTENTION, BURST, KEYS, LIMIT
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.ops import Shape
+from gnomon.load.chips import chip as find_chip
 from gnomon.load.files import read_yaml
 from gnomon.paths import home
 from gnomon.spec import Chip, Provenance
@@ -79,6 +80,11 @@ LONG: Shape = {
     "head_dim": np.array([128.0]),
 }  # fmt: skip
 """A shape that fills any chip, by which two fits are compared."""
+OF_ANOTHER_KIND = 3.0
+"""A processor so many times as fast as the lender's is no such processor but an array of them: a TPU's core has 120
+times the rate of an H200's multiprocessor, a B200's multiprocessor twice."""
+OF_A_PROCESSOR = {"sm_gb_s": 1.0, "epilogue_us": -1.0, "block_us": -1.0, "key_tile_us": -1.0, "exp_ps": -1.0}
+"""Coefficients that are absolute for one processor, and how they follow its size."""
 UNFITTED = 0.3
 """The spread of a formula whose figures no measurement has moved."""
 
@@ -90,7 +96,7 @@ def profile_from_dict(data: Mapping[str, Any], where: str) -> Profile:
     try:
         source = f"{data['chip']} {data['date']}"
         profile = Profile(
-            chip=catalog.chip(str(data["chip"])).name,
+            chip=find_chip(str(data["chip"])).name,
             source=source,
             date=str(data["date"]),
             families={key: _family(key, value, source) for key, value in data["families"].items()},
@@ -161,9 +167,7 @@ def profile_for(chip: Chip) -> Profile:
     """The chip's own profile; what it lacks, or all, is its nearest sibling's with wider bands, which says so."""
     known = profiles()
     lenders = _nearest(chip, known.values())
-    own = known.get(chip.name) or replace(
-        lenders[0], chip=chip.name, source=f"borrowed from {lenders[0].source}", families={}, borrowed=True
-    )
+    own = known.get(chip.name) or _borrowed(chip, lenders[0])
     families = dict(own.families)
     for kind in MODELS:
         families |= {} if _of_kind(own, kind) else _lent(kind, chip, lenders)
@@ -195,12 +199,25 @@ def _as_forward(chip: Chip, families: Mapping[str, Family], lenders: Iterable[Pr
     return {key: paced(family) for key, family in families.items() if key.startswith(BACKWARD)}
 
 
+def _borrowed(chip: Chip, lender: Profile) -> Profile:
+    """A profile without families of its own. Watts are the lender's share of its limit, joules a FLOP follow from the
+    limit and the rate; joules a byte are taken as they are."""
+    other = find_chip(lender.chip)
+    share = chip.tdp_w / other.tdp_w
+    per_flop = share * other.rate(other.half) / chip.rate(chip.half)
+    factors = {"active_w": share, "j_per_flop": per_flop, BURST: per_flop}
+    power = {name: value * factors.get(name, 1.0) for name, value in lender.power.items()} | {"idle_w": chip.idle_w}
+    return replace(
+        lender, chip=chip.name, source=f"borrowed from {lender.source}", families={}, power=power, borrowed=True
+    )
+
+
 def _nearest(chip: Chip, among: Iterable[Profile]) -> list[Profile]:
     """Profiles of the same architecture first, then by how like their chips' rates are."""
 
     def distance(profile: Profile) -> tuple[bool, float]:
-        other = catalog.chip(profile.chip)
-        return other.architecture != chip.architecture, abs(log(other.rate("bf16") / chip.rate("bf16")))
+        other = find_chip(profile.chip)
+        return other.architecture != chip.architecture, abs(log(other.rate(other.half) / chip.rate(chip.half)))
 
     return sorted(among, key=distance)
 
@@ -229,12 +246,22 @@ def _formula(kind: str) -> Family:
 
 
 def _widen(family: Family, chip: Chip, lender: Profile) -> Family:
+    other = find_chip(lender.chip)
     spread, shared = family.spread * BORROWED, family.shared + 0.05
-    if catalog.chip(lender.chip).architecture != chip.architecture:
+    if other.architecture != chip.architecture:
         spread, shared = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED)
     return replace(
         family,
+        coefficients=_resized(family.coefficients, chip, other),
         spread=spread,
         shared=min(spread, shared),
         source=f"{family.source}, scaled by the data sheet of {chip.name}",
     )
+
+
+def _resized(coefficients: Mapping[str, float], chip: Chip, lender: Chip) -> Mapping[str, float]:
+    """Coefficients of one processor, where a chip has a few very large ones."""
+    larger = chip.rate(chip.half) / chip.sm_count / (lender.rate(lender.half) / lender.sm_count)
+    if larger <= OF_ANOTHER_KIND:
+        return coefficients
+    return {name: value * larger ** OF_A_PROCESSOR.get(name, 0.0) for name, value in coefficients.items()}

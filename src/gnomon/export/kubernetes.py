@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gnomon import catalog
 from gnomon.engines.vllm import launch
 from gnomon.export.base import Rendered, require_load
 from gnomon.export.vllm import require_vllm
+from gnomon.load.chips import chip as find_chip
 from gnomon.load.plan import plan_to_yaml
 from gnomon.spec import Plan
 
@@ -113,6 +113,6 @@ def _object_name(model: str) -> str:
 
 def _product(chip: str) -> str:
     """The name NVIDIA's device labels give the chip, or nothing."""
-    aliases = catalog.chip(chip).aliases
+    aliases = find_chip(chip).aliases
     labels = [alias for alias in aliases if alias.startswith("NVIDIA-")]
     return labels[0] if labels else ""

@@ -1,5 +1,7 @@
 """Readers: what stands in files and on command lines, made into the nouns of `gnomon.spec`."""
 
+from gnomon.load.chips import chip, chip_names, chips
+from gnomon.load.cluster import read_cluster
 from gnomon.load.drawing import draw
 from gnomon.load.fleet import parse_fleet, parse_pool
 from gnomon.load.goals import parse_goals, parse_settings
@@ -8,6 +10,9 @@ from gnomon.load.plan import plan_from_dict, plan_to_dict, plan_to_yaml, read_pl
 from gnomon.load.traces import requests
 
 __all__ = [
+    "chip",
+    "chip_names",
+    "chips",
     "config_of",
     "draw",
     "model",
@@ -18,6 +23,7 @@ __all__ = [
     "plan_from_dict",
     "plan_to_dict",
     "plan_to_yaml",
+    "read_cluster",
     "read_plan",
     "requests",
     "write_plan",

@@ -24,6 +24,7 @@ REPORTS = {
     "gnomon.history/1": "gnomon.report.history",
     "gnomon.calibrate/1": "gnomon.report.calibrate",
     "gnomon.chips/1": "gnomon.report.chips",
+    "gnomon.chips.new/1": "gnomon.report.chips",
     "gnomon.models/1": "gnomon.report.models",
 }
 """Each module has `render(payload, style)`, which gives the text."""

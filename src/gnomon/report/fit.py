@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.text import Style, chip_count, chip_name, deployed, flag, gib, next_steps, plural, table, words
+from gnomon.report.text import Style, chip_count, chip_word, deployed, flag, gib, next_steps, plural, table, words
 from gnomon.units import format_count
 
 LOAD = ("--rate", 4, "--input", 1024, "--output", 256)
@@ -20,7 +20,7 @@ def _head(payload: Mapping[str, Any]) -> str:
     inputs, chips = payload["inputs"], int(payload["inputs"]["tp"])
     each, has = (" a chip", "have") if chips > 1 else ("", "has")
     weights = f"weights {gib(payload['parts']['weights'])} GiB{each} in {inputs['dtype']}"
-    place = f"{chips} x {chip_name(inputs['on'])}"
+    place = f"{chips} x {chip_word(inputs['on'])}"
     return f"{weights}, {place} {has} {gib(payload['usable_bytes'])} GiB usable{each}"
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gnomon import catalog
-from gnomon.errors import InputError, UnknownNameError
+from gnomon.errors import InputError
 from gnomon.report.nodes import Node, metric
 from gnomon.report.opened_training import trained, trained_plan
-from gnomon.report.text import chip_name, digits, gib, scaled
+from gnomon.report.text import digits, gib, known_chip, scaled
 from gnomon.spec import Chip
 from gnomon.units import format_bytes, format_count, format_duration, format_money
 
@@ -65,7 +64,7 @@ def _prediction(payload: Payload) -> tuple[Node, ...]:
 
 def _phase(payload: Payload) -> Node:
     inputs = payload["inputs"]
-    chip = _chip(chip_name(str(inputs.get("on", ""))))
+    chip = known_chip(str(inputs.get("on", "")))
     rows = sorted(payload["breakdown"], key=lambda row: -float(row["time_s"]["value"]))
     total = float(payload["time_s"]["value"])
     operators = tuple(_operator(row, total, chip, str(inputs.get("dtype") or "bf16")) for row in rows)
@@ -119,13 +118,6 @@ def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: 
                 )
             )
     return parts
-
-
-def _chip(name: str) -> Chip | None:
-    try:
-        return catalog.chip(name)
-    except UnknownNameError:
-        return None
 
 
 def _sizes(payload: Payload) -> tuple[Node, ...]:
@@ -269,7 +261,7 @@ def _choice(payload: Payload) -> Node:
 
 
 def _price_source(chip: str) -> str:
-    found = _chip(chip)
+    found = known_chip(chip)
     return found.sources.get("price_usd_h", "") if found else ""
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon import catalog
-from gnomon.errors import UnknownNameError
 from gnomon.report.nodes import Node, metric
-from gnomon.report.text import chip_name, digits, gib, plural, scaled
+from gnomon.report.text import digits, gib, known_chip, plural, scaled
 from gnomon.report.train import AFTER, fill_share, in_words, memory_range, run_figures, share
 from gnomon.units import format_count, format_duration, format_money
 
@@ -78,14 +76,12 @@ def _pipeline(payload: Payload, pipeline: float, step: float) -> Node:
 def _utilisation(payload: Payload) -> Node:
     inputs, step = payload["inputs"], float(payload["step_time_s"]["value"])
     chips, rate, source = len(payload["ranks"]), 0.0, ""
-    try:
-        chip = catalog.chip(chip_name(inputs["on"]))
+    chip = known_chip(str(inputs["on"]))
+    if chip is not None:
         rate, source = (
             chip.rates_flops.get(inputs["dtype"], 0.0),
             chip.sources.get(f"rates_flops.{inputs['dtype']}", ""),
         )
-    except UnknownNameError:
-        pass
     work = scaled(float(payload["mfu"]) * step * chips * rate, "FLOP")
     over = f"{work} of the model in {format_duration(step)}, of {chips:,} x {scaled(rate, 'FLOP/s')}" if rate else ""
     again = f"{float(payload['hfu']):.1%} with what is run again"

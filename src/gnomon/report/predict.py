@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnomon import catalog
 from gnomon.report.text import (
     Notes,
     Style,
     band,
-    chip_name,
+    chip_word,
     deployed,
     digits,
     flag,
     gib,
+    known_chip,
     next_steps,
     scaled,
     table,
@@ -54,7 +54,9 @@ def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
 
 def _reached(payload: Mapping[str, Any], seconds: float) -> str:
     """How much of the data sheet's bandwidth or rate the whole step uses."""
-    chip, dtype = catalog.chip(chip_name(payload["inputs"]["on"])), payload["inputs"]["dtype"]
+    chip, dtype = known_chip(payload["inputs"]["on"]), payload["inputs"]["dtype"]
+    if chip is None:
+        return ""
     roofs = {
         "memory": ("bytes", chip.memory_bandwidth_bytes_s, "B/s"),
         "compute": ("flops", chip.rates_flops.get(dtype, 0.0), "FLOP/s"),
@@ -109,7 +111,7 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
         return next_steps(*steps, _as_simulated(inputs))
     plan = ("--rate", 4, "--input", 1024, "--output", 256, "--slo", "ttft_p90=1s,tpot_p90=50ms")
     steps.append(words("gnomon", "fit", *deployed(inputs)))
-    steps.append(words("gnomon", "plan", "serve", inputs["model"], "--fleet", f"{chip_name(inputs['on'])}:8", *plan))
+    steps.append(words("gnomon", "plan", "serve", inputs["model"], "--fleet", f"{chip_word(inputs['on'])}:8", *plan))
     return next_steps(*steps)
 
 

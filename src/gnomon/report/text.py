@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.errors import GnomonError
+from gnomon.spec import Chip
 from gnomon.units import format_duration
 
 INDENT = "  "
@@ -125,6 +127,25 @@ def deployed(inputs: Mapping[str, Any]) -> list[Any]:
 def chip_name(on: str) -> str:
     """`H100` of `H100:4`."""
     return on.partition(":")[0].strip()
+
+
+def known_chip(on: str) -> Chip | None:
+    """The chip that `--on` named, by a name or a file, where it is still to be found."""
+    from gnomon.load import parse_pool
+
+    try:
+        return parse_pool(on).chip
+    except GnomonError:
+        return None
+
+
+def chip_word(on: str) -> str:
+    """The chip as it was typed; of a cluster's file, the chip's own name."""
+    name = chip_name(on)
+    if not name.lower().endswith((".yaml", ".yml")):
+        return name
+    found = known_chip(on)
+    return found.reference if found else name
 
 
 def chip_count(on: str) -> int:

@@ -22,13 +22,14 @@ def families(
 ) -> list[Family]:
     """Every family of the fleet, in a fixed order: pools as written, formats as preferred, budgets as given.
 
-    A chip takes part in a number format only where it has a rate for it.
+    A chip takes part in a number format only where it has a rate for it, or stands in for it with fp16.
     """
     found: list[Family] = []
     for pool in fleet.pools:
         for settings in filter(allowed, _combinations(budgets_of(pool))):
-            for rank, dtype in enumerate(dtypes):
-                if dtype not in pool.chip.rates_flops:
+            for rank, wanted in enumerate(dtypes):
+                dtype = pool.chip.instead_of(wanted)
+                if dtype is None or dtype in dtypes[:rank]:
                     continue
                 for tp in degrees(model, pool):
                     found.append(_family(pool, tp, dtype, rank, settings, len(found)))

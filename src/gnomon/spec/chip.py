@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "int4")
+"""Number formats a chip may have a rate for."""
+HALVES = ("bf16", "fp16", "fp32")
+"""What a chip multiplies in when values of 16 bits are wanted: the first of these that it has."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
@@ -13,16 +18,22 @@ class Link:
     name: str
     bandwidth_bytes_s: float
     latency_s: float
+    direct: bool = True
+    """Whether more than two chips reach each other's memory over it without a detour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """One accelerator. Rates are dense (no sparsity) operations a second by number format."""
+    """One accelerator. Rates are operations a second by number format, dense unless they are `sparse_flops`."""
 
     name: str
     vendor: str
     architecture: str
+    year: int = 0
     rates_flops: Mapping[str, float]
+    sparse_flops: Mapping[str, float] = field(default_factory=dict)
+    """With two of four weights zero, where the data sheet gives it. Nothing is priced by it."""
+    memory: str = ""
     memory_bytes: float
     memory_bandwidth_bytes_s: float
     l2_bytes: float
@@ -33,9 +44,19 @@ class Chip:
     scaleup: Link
     scaleup_size: int
     scaleout: Link
+    bridge: Link | None = None
+    bridge_size: int = 1
+    """Chips that a bridge of the data sheet joins where it is fitted; see `Pool.bridged`."""
+    node: str = ""
+    """The machine it is usually bought in."""
     price_usd_h: float
     aliases: tuple[str, ...] = ()
+    note: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
+    confidence: Mapping[str, str] = field(default_factory=dict)
+    """How a figure is known where it was not read in a data sheet or off the chip: recalled, estimated, announced."""
+    file: str = ""
+    """Where the user wrote it down; empty for a chip that is known by its name."""
 
     def rate(self, dtype: str) -> float:
         """Dense operations a second in a number format."""
@@ -45,3 +66,30 @@ class Chip:
             from gnomon.errors import unknown_name
 
             raise unknown_name(f"number format for {self.name}", dtype, self.rates_flops) from None
+
+    @property
+    def half(self) -> str:
+        """The number format it multiplies 16-bit values in: bf16, fp16 on chips from before it, else fp32."""
+        return next((dtype for dtype in HALVES if dtype in self.rates_flops), next(iter(self.rates_flops)))
+
+    def half_rate(self, dtype: str) -> float:
+        """Operations a second on 16-bit values that are kept in a number format, perhaps a narrower one."""
+        return self.rates_flops[dtype if dtype in HALVES and dtype in self.rates_flops else self.half]
+
+    def matrix_rate(self, dtype: str) -> float:
+        """`rate` of a product inside a step, whose 16-bit values are in the one such format that the chip has."""
+        return self.half_rate(dtype) if dtype in HALVES[:2] else self.rate(dtype)
+
+    def instead_of(self, dtype: str) -> str | None:
+        """The format a model of some format is run in: that one, fp16 on a chip without bf16, else none."""
+        return next((own for own in (dtype, *(["fp16"] if dtype == "bf16" else [])) if own in self.rates_flops), None)
+
+    @property
+    def reference(self) -> str:
+        """What finds it again: its name, or its file."""
+        return self.file or self.name
+
+    @property
+    def short(self) -> str:
+        """The chip as people call it: its first alias where that is shorter than its name."""
+        return min(self.name, *self.aliases[:1], key=len) if self.aliases else self.name

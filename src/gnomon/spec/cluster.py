@@ -1,23 +1,130 @@
-"""Chips one may use: pools of one chip each."""
+"""Chips one may use: pools of one chip each, in nodes that a network joins."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from gnomon.spec.chip import Chip, Link
+from gnomon.spec.host import Host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine: chips joined by a link of their own, adapters to the network, and a host."""
+
+    name: str
+    chips: int
+    scaleup: Link
+    adapter: Link
+    """One adapter: the bandwidth of its port, one direction."""
+    adapters: int
+    host: Host | None = None
+    bridged: bool = False
+    """Whether the chips' own bridges are fitted; the rest of the node is joined by `scaleup`."""
+    oversubscription: float = 1.0
+    """What leaves the switches of a pod has the bandwidth of the adapters divided by this."""
+    pod_nodes: int = 1
+    """Nodes whose adapters reach each other at full bandwidth: under one switch, or one a rail."""
+    aliases: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    confidence: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def scaleout(self) -> Link:
+        """One chip's share of the adapters, which all chips of the node use at once."""
+        return replace(self.adapter, bandwidth_bytes_s=self.adapter.bandwidth_bytes_s * self.adapters / self.chips)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Where electricity comes from: grams of CO2 equivalent a kilowatt-hour, mean of a year."""
+
+    name: str
+    place: str
+    g_co2_kwh: float
+    aliases: tuple[str, ...] = ()
+    source: str = ""
+    confidence: str = "read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """One chip for an hour at one cloud, on demand or spot; region `any` is the median over its regions."""
+
+    chip: str
+    cloud: str
+    region: str
+    kind: str
+    usd_h: float
+    date: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """`count` chips of one kind, in nodes of `per_node` joined by the chip's own link."""
+    """`count` chips of one kind, in nodes of `per_node` joined by the chip's own link, or by what `node` says."""
 
     chip: Chip
     count: int
     per_node: int
+    node: Node | None = None
+    grid: Grid | None = None
+    file: str = ""
+    """The cluster's file it was read from."""
+
+    @classmethod
+    def of(cls, chip: Chip, count: int, node: Node | None = None, grid: Grid | None = None, file: str = "") -> Pool:
+        """So many chips, in whole nodes as far as they go."""
+        per_node = min(count, node.chips if node else chip.scaleup_size)
+        return cls(chip=chip, count=count, per_node=per_node, node=node, grid=grid, file=file)
+
+    @property
+    def words(self) -> str:
+        """As it is written on a command line."""
+        return f"{self.file or self.chip.reference}:{self.count}"
+
+    @property
+    def node_size(self) -> int:
+        """Chips of a full node."""
+        return self.node.chips if self.node else self.chip.scaleup_size
+
+    @property
+    def unusual_node_size(self) -> int:
+        """The same where it differs from the chip's usual number, else 0."""
+        return self.node_size if self.node_size != self.chip.scaleup_size else 0
+
+    @property
+    def scaleup(self) -> Link:
+        return self.node.scaleup if self.node else self.chip.scaleup
+
+    @property
+    def scaleout(self) -> Link:
+        return self.node.scaleout if self.node else self.chip.scaleout
+
+    @property
+    def host(self) -> Host | None:
+        return self.node.host if self.node else None
+
+    def resized(self, count: int) -> Pool:
+        """The same kind of nodes with another number of chips."""
+        return Pool.of(self.chip, count, self.node, self.grid, self.file)
+
+    def inside(self, span: int) -> Link:
+        """The slowest link among so many neighbouring chips of one node."""
+        bridge = self.chip.bridge if self.node and self.node.bridged else None
+        return bridge if bridge and span <= self.chip.bridge_size else self.scaleup
+
+    def across(self, span: int) -> Link:
+        """One chip's way to another node, in a group that spans so many neighbouring chips."""
+        link, node = self.scaleout, self.node
+        if node is None or span <= node.pod_nodes * self.per_node:
+            return link
+        return replace(link, bandwidth_bytes_s=link.bandwidth_bytes_s / node.oversubscription)
 
     def link_of(self, ranks: int) -> Link:
         """The slowest link a group of neighbouring ranks crosses."""
-        return self.chip.scaleup if ranks <= self.per_node else self.chip.scaleout
+        return self.inside(ranks) if ranks <= self.per_node else self.across(ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,8 @@ class Plan:
 
     model: str
     chip: str
+    per_node: int = 0
+    """Chips of a node; 0 where it is the chip's usual number."""
     replicas: int
     strategy: Strategy
     dtype: str

@@ -9,10 +9,10 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from gnomon import catalog
 from gnomon.engines.torch.checks import check
 from gnomon.engines.training.job import job_of
 from gnomon.errors import InputError
+from gnomon.load.chips import chip as find_chip
 from gnomon.load.plan import plan_to_yaml
 from gnomon.spec import Plan
 
@@ -27,7 +27,7 @@ _HERE = '"$(dirname -- "${BASH_SOURCE[0]}")"'
 
 def nodes(plan: Plan) -> tuple[int, int]:
     """Nodes, and the chips of each."""
-    per_node = catalog.chip(plan.chip).scaleup_size
+    per_node = plan.per_node or find_chip(plan.chip).scaleup_size
     count, rest = divmod(plan.chips, per_node)
     if count == 0:
         return 1, plan.chips

@@ -7,9 +7,9 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from gnomon import catalog
 from gnomon.engines.vllm.options import fill, flags
 from gnomon.errors import InputError, unknown_name
+from gnomon.load.chips import chip as find_chip
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import plan_to_yaml
 from gnomon.spec import Model, Plan, Pool
@@ -106,8 +106,8 @@ def served_name(plan: Plan, model: Model) -> str:
 
 
 def pool_of(plan: Plan) -> Pool:
-    chip = catalog.chip(plan.chip)
-    return Pool(chip=chip, count=plan.chips, per_node=chip.scaleup_size)
+    chip = find_chip(plan.chip)
+    return Pool(chip=chip, count=plan.chips, per_node=plan.per_node or chip.scaleup_size)
 
 
 def version_of(plan: Plan) -> str:

@@ -1,0 +1,88 @@
+"""What an hour of a chip costs at clouds, and what a kilowatt-hour emits where they stand."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from gnomon.catalog.base import DATA, fold
+from gnomon.catalog.book import Book, book
+from gnomon.catalog.figures import Figures
+from gnomon.errors import InputError, unknown_name
+from gnomon.spec import Grid, Price
+
+ON_DEMAND, SPOT = "on-demand", "spot"
+ANY = "any"
+"""The region of a price that is the median over all of a cloud's, or the least of them for a spot price."""
+
+
+def prices(chip: str | None = None, *, cloud: str | None = None, region: str | None = None) -> tuple[Price, ...]:
+    """Prices of a chip (by its own name), at a cloud and in a region, where those are given; cheapest first."""
+    found = [
+        price
+        for price in _prices()
+        if chip in (None, price.chip) and cloud in (None, price.cloud) and region in (None, price.region)
+    ]
+    return tuple(sorted(found, key=lambda price: (price.usd_h, price.cloud, price.region)))
+
+
+def cloud_names() -> tuple[str, ...]:
+    return tuple(sorted({price.cloud for price in _prices()}))
+
+
+def price_at(chip: str, cloud: str, region: str = "", *, spot: bool = False) -> Price:
+    """What a cloud asks for a chip: in a region where that is known, else over all of them."""
+    if cloud not in cloud_names():
+        raise unknown_name("cloud", cloud, cloud_names())
+    kind = SPOT if spot else ON_DEMAND
+    offers = [price for price in prices(chip, cloud=cloud) if price.kind == kind]
+    for place in (region, ANY):
+        for price in offers:
+            if price.region == place:
+                return price
+    raise InputError(f"no {kind} price of {chip} at {cloud} is known", hint=_elsewhere(chip, kind))
+
+
+def _elsewhere(chip: str, kind: str) -> str:
+    clouds = sorted({price.cloud for price in prices(chip) if price.kind == kind})
+    return f"Known: {', '.join(clouds)}." if clouds else "Give a price_usd_h of your own."
+
+
+def grid_names() -> tuple[str, ...]:
+    return _grids().names
+
+
+def grid(name: str) -> Grid:
+    """The grid of a place, a country or a cloud's region (`FR`, `us-east-1`, `europe-west4`, `Sweden`)."""
+    found = _grids().find(name)
+    if found is None:
+        raise unknown_name("grid", name, _grids().spellings)
+    return _grid(found)
+
+
+@cache
+def _grids() -> Book:
+    return book([DATA / "grids.yaml"], fold)  # us-east-1 and us-east1 are two places
+
+
+@cache
+def _grid(name: str) -> Grid:
+    entry = _grids().entry(name)
+    figures = Figures(entry)
+    return Grid(
+        name=name,
+        place=entry["place"],
+        g_co2_kwh=figures.take("g_co2_kwh", "g_co2_kwh"),
+        aliases=tuple(map(str, entry["aliases"])),
+        source=figures.sources["g_co2_kwh"],
+        confidence=figures.confidence.get("g_co2_kwh", "read"),
+    )
+
+
+@cache
+def _prices() -> tuple[Price, ...]:
+    import csv
+
+    with (DATA / "prices.csv").open(newline="", encoding="utf-8") as file:
+        rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    return tuple(Price(**row | {"usd_h": float(row["usd_h"])}) for row in rows)

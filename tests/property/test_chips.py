@@ -1,0 +1,85 @@
+"""Every chip of the catalog, measured or not, gives sane predictions in a format it has."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tests.cost.machines import machine, seconds
+
+import gnomon
+from gnomon import catalog
+from gnomon.cost.profile import profile_for
+from gnomon.errors import InputError
+from gnomon.graph.dtypes import width
+from gnomon.spec import Chip
+
+CHIPS = pytest.mark.parametrize("chip", catalog.chips(), ids=lambda chip: chip.name)
+MODEL = "llama-3.2-1b"
+SETTINGS = {"max_model_len": 4096}
+FARTHEST = {"decode": 4.0, "prefill": 4.0}
+"""A step's device time over its roofline: nothing here is more than this far from it beyond fixed overheads."""
+FIXED_S = {"decode": 4e-3, "prefill": 20e-3}
+"""What an engine and its launches cost on the machine they were measured on, whatever the chip."""
+
+
+@CHIPS
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_a_step_is_finite_and_above_the_roofline(chip: Chip, phase: str) -> None:
+    work = {"batch": 8, "context": 512} if phase == "decode" else {"batch": 1, "tokens": 1024}
+    found = gnomon.predict(MODEL, on=chip.name, phase=phase, settings=SETTINGS, **work)
+    assert found.inputs["dtype"] == chip.half
+    flops, moved = (sum(getattr(row, name) for row in found.breakdown) for name in ("flops", "bytes"))
+    roof = max(flops / chip.rate(chip.half), moved / chip.memory_bandwidth_bytes_s)
+    for value in (found.time_s, found.energy_j, found.cost_usd, found.memory_bytes):
+        assert math.isfinite(value.value)
+        assert 0 < value.low <= value.value <= value.high
+    assert roof < found.time_s.value < FARTHEST[phase] * roof + FIXED_S[phase]
+    assert chip.idle_w < found.energy_j.value / found.time_s.value <= chip.tdp_w * 1.001
+
+
+@CHIPS
+def test_every_format_it_has_prices_products(chip: Chip) -> None:
+    on = machine(chip)
+    for dtype, rate in chip.rates_flops.items():
+        times = seconds(on, "gemm", dtype, m=[1, 64, 4096], n=8192, k=8192)
+        rows = np.array([1.0, 64.0, 4096.0])
+        least = np.maximum(2 * rows * 8192**2 / rate, 8192**2 * width(dtype) / chip.memory_bandwidth_bytes_s)
+        assert np.all(times > least)
+        assert np.all(times < 5 * least + 100e-6), dtype
+
+
+@CHIPS
+def test_a_borrowed_profile_is_the_chips_own_size(chip: Chip) -> None:
+    profile = profile_for(chip)
+    if profile.borrowed:
+        assert profile.power["idle_w"] == chip.idle_w
+        assert profile.power["active_w"] < chip.tdp_w
+        assert "borrowed from" in profile.source
+        # Arithmetic at full rate takes about what the board may draw.
+        assert 0.3 < profile.power["j_per_flop"] * chip.rate(chip.half) / chip.tdp_w < 2
+    assert all(family.spread < 0.6 for family in profile.families.values())
+
+
+def test_a_wider_band_on_a_stranger() -> None:
+    def relative(on: str) -> float:
+        time = gnomon.predict(MODEL, on=on, phase="prefill", tokens=4096, settings={"max_model_len": 8192}).time_s
+        return time.high / time.low
+
+    assert relative("RTX-4090") > relative("RTX-A6000") > 1
+
+
+@pytest.mark.parametrize("name", ["V100", "T4", "P100", "M2-Ultra"])
+def test_chips_without_bf16(name: str) -> None:
+    """vLLM turns to fp16 there by itself, and refuses bf16 when it is asked for."""
+    assert gnomon.predict(MODEL, on=name, settings=SETTINGS).inputs["dtype"] == "fp16"
+    with pytest.raises(InputError, match=r"unknown number format for .* 'bf16'. Near: fp16"):
+        gnomon.predict(MODEL, on=name, dtype="bf16", settings=SETTINGS)
+    with pytest.raises(InputError, match=r"unknown number format for .* 'fp8'"):
+        gnomon.predict(MODEL, on=name, dtype="fp8", settings=SETTINGS)
+
+
+def test_a_fleet_of_chips_without_bf16_is_planned_in_fp16() -> None:
+    found = gnomon.plan_serving(MODEL, fleet="T4:4", rate=1, input=128, output=32, requests=100, settings=SETTINGS)
+    assert found.best.plan.dtype == "fp16"
