@@ -72,10 +72,10 @@ def simulate_training(
     settings = {
         "micro_batch": _positive(micro_batch, "--micro-batch"),
         "zero": whole(zero, "--zero"),
-        "schedule": schedule or ("interleaved" if degrees["vp"] > 1 else "1f1b"),
+        "schedule": schedule if schedule is not None else ("interleaved" if degrees["vp"] > 1 else "1f1b"),
         "recompute": recompute,
         "optimizer": optimizer,
-        "sequence_parallel": bool(sequence_parallel) and degrees["tp"] > 1,
+        "sequence_parallel": _flag(sequence_parallel) and degrees["tp"] > 1,
     }
     load = load_of(seq, global_batch, tokens)
     try:
@@ -87,6 +87,12 @@ def simulate_training(
     except GnomonError as error:
         error.where, error.hint = as_flags(error.where), as_flags(error.hint)
         raise
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"'{value}' is neither true nor false", where="sequence_parallel")
+    return value
 
 
 def load_of(seq: int, global_batch: int, tokens: float | None) -> TrainingLoad:

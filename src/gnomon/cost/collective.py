@@ -87,6 +87,8 @@ def seconds(op: str, payload: Floats, ranks: int, pool: Pool, stride: int = 1, l
     if op == "send_recv":
         return level(op, payload, ranks, pool.link_of(ranks * stride))
     within = min(ranks, max(1, pool.per_node // stride))
+    if pool.count > pool.per_node > ranks * stride and pool.per_node % (ranks * stride):
+        return level(op, payload, ranks, pool.chip.scaleout)  # some group of them lies across two nodes
     if ranks <= within:
         return level(op, payload, ranks, pool.chip.scaleup)
     nodes, tiny = -(-ranks // within), np.ones(1)

@@ -56,6 +56,11 @@ class Megatron:
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         if model.is_moe:
             raise InputError(f"{model.name} is a mixture of experts, whose training is not priced yet", where="model")
+        windows = [block.mixer.window for block in model.blocks if block.mixer.window is not None]
+        if windows and load.seq > min(windows):
+            hint = f"Use at most {min(windows)}."
+            message = f"{model.name} looks back {min(windows)} tokens, which is not priced yet for longer sequences"
+            raise InputError(message, where="load.seq", hint=hint)
         if recipe.zero not in ZERO[self.version]:
             hint = f"Use {' or '.join(map(str, ZERO[self.version]))}, or a later version: {VERSIONS[-1]}."
             raise InputError(

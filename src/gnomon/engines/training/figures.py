@@ -78,6 +78,8 @@ def figures(
     factor: Factor | None = None,
 ) -> Figures:
     """All rows of a grid. `factor` gives each row its own draw of an operator's error."""
+    if not traits.shards_alone:  # one rank has nobody to share gradients and weights with
+        grid = replace(grid, zero=np.where(grid.dp == 1, np.minimum(grid.zero, 1), grid.zero))
     priced = _priced(model, load, grid, machine, traits, dtype, factor)
     states = traits.optimizers[optimizer]
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
@@ -253,16 +255,17 @@ class _Wire:
     def sent_bytes(self) -> Floats:
         """Activations of a micro-batch between two stages, on one rank."""
         held = np.where(self.grid.sequence_parallel == 1, self.grid.tp, 1)
-        return np.asarray(self.grid.micro_batch * self.load.seq * self.model.hidden * 2.0 / held)
+        return np.asarray(2.0 * self.grid.micro_batch * self.load.seq * self.model.hidden / held)
 
     def send(self) -> Floats:
         """Activations of a micro-batch to the next stage, `tp * dp` chips away, each rank over its own adapter."""
         grid = self.grid
         part = np.where(self.traits.split_sends & (grid.sequence_parallel == 0), grid.tp, 1)
         payload = self.sent_bytes() / part
-        found: Floats = np.zeros(grid.size)
-        for (dp, tp), rows in self.by_dp_tp:
-            found[rows] = self._priced("send_recv", payload[rows], 2, max(1, tp * dp // 2))
+        within = self.machine.pool.per_node
+        # Some stage's neighbour is in another node once a pipeline spans nodes, and the slowest link sets the pace.
+        near, far = (self._priced("send_recv", payload, 2, stride) for stride in (1, within))
+        found = np.where(grid.ranks > within, far, near)
         joined = self._collective_tp("all_gather", payload * part) if self.traits.split_sends else 0.0
         found = found + np.where(grid.sequence_parallel == 1, 0.0, joined)
         return np.where(grid.pp > 1, found, 0.0) * self._drawn("send_recv")

@@ -78,8 +78,8 @@ def cut(whole: int, parts: int, what: str, where: str, together: int = 0) -> Non
     if whole % parts == 0:
         return
     common = together or whole
-    near = [next(n for n in range(parts, 0, -1) if common % n == 0)]
-    near += [n for n in range(parts, 2 * parts + 1) if common % n == 0][:1]
+    near = [next(n for n in range(min(parts, common), 0, -1) if common % n == 0)]
+    near += [n for n in range(parts, min(2 * parts, common) + 1) if common % n == 0][:1]
     hint = f"Use {' or '.join(map(str, near))}."
     raise InputError(f"{whole} {what} cannot be cut into {parts} equal parts", where=where, hint=hint)
 

@@ -68,6 +68,8 @@ class Traits:
     zero: tuple[int, ...] = (0, 1, 2, 3)
     fills_pipelines: bool = False
     """1F1B needs a micro-batch a stage."""
+    shards_alone: bool = False
+    """ZeRO 2 and 3 keep states as they do among several ranks even where there is one."""
     whole_sums: bool = False
     """In a pipeline, gradients that ranks share out (ZeRO 2 and 3) stay whole until the last micro-batch."""
     gathers_forward: bool = False
