@@ -13,7 +13,7 @@ from gnomon.api.results import TrainingReport
 from gnomon.api.training import TrainingStep
 from gnomon.catalog import model_title
 from gnomon.engines import training_engine
-from gnomon.engines.training.job import Job, job_of
+from gnomon.engines.training.job import Job, check_layers, job_of
 from gnomon.errors import GnomonError, InputError
 from gnomon.export import TRAINING, target
 from gnomon.load import model as load_model
@@ -132,6 +132,7 @@ def training_plan(
 def step_of(plan: Plan, pool: Pool) -> TrainingStep:
     """A plan's step, once the plan is known to be possible."""
     job, chosen = job_of(plan), training_engine(plan.engine.label)
+    check_layers(job.model)
     check_dtype(pool, plan.dtype)
     _check_size(job)
     chosen.check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)

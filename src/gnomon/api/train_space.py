@@ -10,6 +10,7 @@ import numpy as np
 
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, Traits
+from gnomon.engines.training.job import check_layers
 from gnomon.errors import GnomonError, InputError
 from gnomon.graph.layers import Cut, layer
 from gnomon.graph.lower import obstacle
@@ -42,6 +43,7 @@ def space(model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, 
 
 def _check_engine(model: Model, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str) -> None:
     """What the engine refuses even of the plainest plan it refuses of all."""
+    check_layers(model)
     try:
         engine.check(model, Strategy(), Recipe(optimizer=optimizer), load, dtype)
     except GnomonError as error:

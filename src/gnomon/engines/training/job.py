@@ -40,6 +40,12 @@ def job_of(plan: Plan) -> Job:
     return job
 
 
+def check_layers(model: Model) -> None:
+    """Raise where layers differ: one of them is priced for all."""
+    if len({(block.mixer, block.ffn) for block in model.blocks}) > 1:
+        raise InputError(f"{model.name} has layers of several kinds, whose training is not priced yet", where="model")
+
+
 def _check_cuts(job: Job) -> None:
     strategy, mixer = job.plan.strategy, job.model.blocks[0].mixer
     cut(job.model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
