@@ -19,6 +19,7 @@ from gnomon.spec.training import RECOMPUTE, SCHEDULES
 
 NAMES = ("tp", "pp", "vp", "dp", "micro_batch", "zero", "recompute", "schedule", "sequence_parallel")
 MOST_PLANS = 4_000_000
+"""More take half a minute and gigabytes."""
 WORTH = 0.98
 """A way to recompute that keeps more than this of what another keeps is not worth its time."""
 GPIPE, ONE, INTERLEAVED = (SCHEDULES.index(name) for name in ("gpipe", "1f1b", "interleaved"))

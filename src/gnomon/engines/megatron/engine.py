@@ -16,6 +16,7 @@ VERSIONS = ("2.4", "3.0", "2026.08")
 RUNTIME_BYTES = 2.5e9
 """CUDA context, libraries, workspaces and the buffers of NCCL's communicators: an estimate, not measured."""
 SPARE = 0.03
+"""Lost to fragments: an estimate as well."""
 ZERO = {"2.4": (0,), "3.0": (0, 1), "2026.08": (0, 1, 2, 3)}
 """The distributed optimizer came with 3.0, sharded gradients and weights with Megatron-FSDP."""
 LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, "2026.08": 29e-6}

@@ -112,7 +112,7 @@ def figures(
         reduce_s=wire.reduce(chunk * layer.parameters),
         first_reduce_s=wire.reduce(first.parameters),
         last_reduce_s=wire.reduce(last.parameters),
-        optimizer_s=wire.update(own / share) + wire.updates((states.clear,), own) + wire.crowded(own) + traits.step_s,
+        optimizer_s=wire.update(own / share) + wire.updates((states.clear,), own) + wire.crowded(own),
         gather_s=wire.gather(own),
         quiet_forward_s=chunk * (layer.forward_s - layer.forward_exposed_s),
         quiet_backward_s=chunk * (layer.backward_s - layer.backward_exposed_s + wire.accumulate(layer.parameters)),
@@ -240,7 +240,7 @@ class _Wire:
     def gather(self, parameters: Floats) -> Floats:
         """New weights, where each rank has updated a part of them."""
         kept = (self.grid.zero == 1) | ((self.grid.zero == 2) & (not self.traits.gathers_forward))
-        return np.where(kept & (not self.traits.overlap_gather), self._gather(parameters), 0.0)
+        return np.where(kept, self._gather(parameters), 0.0)
 
     def _gather(self, parameters: Floats) -> Floats:
         return self._collective("all_gather", self.states.weight_bytes * parameters)

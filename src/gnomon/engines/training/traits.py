@@ -52,15 +52,11 @@ class Traits:
     """Gradients are reduced while the backward pass goes on."""
     overlap_alone: bool = False
     """The same, but only of plans without a pipeline."""
-    overlap_gather: bool = False
-    """New weights are gathered while the next step's forward pass goes on."""
     blocking_sends: bool = False
     split_sends: bool = True
     """Tensor-parallel ranks that hold the same activations send a part each."""
     launch_s: Mapping[str, float] = field(default_factory=dict)
     """Host seconds to launch a kernel, by recomputation: a pass cannot be quicker than its launches."""
-    step_s: float = 0.0
-    """Host seconds of a step beside its kernels."""
     runtime_bytes: float = 0.0
     """What the framework holds beside tensors: libraries, workspaces, buffers of collectives."""
     spare: float = 0.0
