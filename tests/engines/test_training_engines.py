@@ -229,7 +229,7 @@ def test_a_rank_updates_all_it_has(engine: str) -> None:
     found = search("llama-3.1-8b", "H200", engine)
     machine, states = machine_for(found.pool, found.traits), found.traits.optimizers["adamw"]
     own = np.array([float(found.model.parameters)])
-    expected = found.traits.step_s
+    expected = 0.0
     for update in (*states.updates, states.clear):
         moved = {"bytes_read": own * update.reads, "bytes_written": own * update.writes}
         expected += machine.seconds("elementwise", "bf16", moved | {"pace": np.array([update.pace])})[0]
@@ -239,7 +239,7 @@ def test_a_rank_updates_all_it_has(engine: str) -> None:
 @SHARDING
 def test_weights_that_are_shared_out_are_gathered_in_the_passes(engine: str) -> None:
     found = search("llama-3.1-8b", "H100:16", engine)
-    whole, shared = np.array(list(pairs(found.grid, "zero", 0, 3))).T
+    whole, shared = np.array([pair for pair in pairs(found.grid, "zero", 0, 3) if found.grid.dp[pair[0]] > 1]).T
     f = found.figures
     assert np.all(f.gather_s[shared] == 0)
     assert np.all(f.forward_s[shared] > f.forward_s[whole])
@@ -248,7 +248,7 @@ def test_weights_that_are_shared_out_are_gathered_in_the_passes(engine: str) -> 
 @SHARDING
 def test_the_head_is_gathered_as_well(engine: str) -> None:
     found = search("llama-3.1-8b", "H100:16", engine)
-    whole, shared = np.array(list(pairs(found.grid, "zero", 0, 3))).T
+    whole, shared = np.array([pair for pair in pairs(found.grid, "zero", 0, 3) if found.grid.dp[pair[0]] > 1]).T
     assert np.all(found.figures.last_forward_s[shared] > found.figures.last_forward_s[whole])
 
 

@@ -127,12 +127,13 @@ def test_a_training_step_opens_into_its_parts() -> None:
     assert "of 32 x 312 TFLOP/s" in use.formula
     assert "A100" in use.source
     assert [part.shown for part in memory.parts] == ["68.0 GiB, 8.9 to spare", "61.0 GiB, 15.9 to spare"]
-    assert binds.shown.startswith("the bubble: more micro-batches")
+    assert binds.shown.startswith("kernels: they run below the data sheet's rate")
     assert [(part.name, part.shown) for part in binds.parts] == [
         ("arithmetic", "52.4%"),
         ("communication", "6.8%"),
         ("the bubble", "9.7%"),
         ("the optimizer", "1.3%"),
+        ("kernels", "29.8%"),
     ]
     assert [node.name for node in spent] == ["energy", "cost", "the whole run"]
     assert spent[0].formula == "350 W a chip on 32 chips"
@@ -147,7 +148,8 @@ def test_what_binds_a_training_step() -> None:
     assert binding(exposed_communication_s=9.0).startswith("communication: less tensor parallelism")
     assert binding(step_parts=parts | {"optimizer_s": 5.0}).startswith("the optimizer")
     quiet = {"bubble_fraction": 0.0, "exposed_communication_s": 0.0, "step_parts": parts}
-    assert binding(**quiet) == "nothing but the passes themselves"
+    assert binding(**quiet).startswith("kernels")
+    assert binding(**quiet, hfu=0.99) == "nothing but the passes themselves"
     assert binding(**quiet, fits=False).startswith("memory, which is short")
 
 

@@ -192,7 +192,8 @@ def test_a_training_step_answers_first() -> None:
 def test_where_the_time_of_a_training_step_goes() -> None:
     lines = lines_of("train")
     assert "forward and backward passes 27 s 87.4%" in lines
-    assert "idle in the pipeline (the bubble) 3 s 9.7%" in lines
+    assert "filling and draining the pipeline 5.86 ms 0.0%" in lines
+    assert "waiting for sends and for the slowest stage 2.99 s 9.7%" in lines
     assert "gradient reduction after the last pass 500 ms 1.6%" in lines
     assert "of all this, communication that nothing hides: 2.1 s, 6.8%" in lines
     assert not any("gathering" in line for line in lines), "what takes no time is not listed"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.api.deploy import whole
 from gnomon.api.results import OperatorTime, Prediction, TrainingReport
 from gnomon.api.simulate_training import simulate_training
 from gnomon.api.training import TrainingStep
@@ -53,7 +54,7 @@ def predict_training(
     if isinstance(model, Model):
         raise InputError("a training step is predicted of a named model or a config.json", where="model")
     given = dict(settings or {})
-    cuts: dict[str, Any] = {name: degree for name, degree in degrees.items() if degree is not None}
+    cuts: dict[str, Any] = {name: whole(degree, f"--{name}") for name, degree in degrees.items() if degree is not None}
     if "micro_batch" not in given and cuts.get("pp", 1) == 1:
         given["micro_batch"] = _share(on, batch, cuts)
     known = ("micro_batch", "zero", "schedule", "recompute", "optimizer", "sequence_parallel", "vp")

@@ -13,7 +13,7 @@ from gnomon.api.results import TrainingReport
 from gnomon.api.training import TrainingStep
 from gnomon.catalog import model_title
 from gnomon.engines import training_engine
-from gnomon.engines.training.job import Job, job_of
+from gnomon.engines.training.job import Job, check_layers, job_of
 from gnomon.errors import GnomonError, InputError
 from gnomon.export import TRAINING, target
 from gnomon.load import model as load_model
@@ -72,10 +72,10 @@ def simulate_training(
     settings = {
         "micro_batch": _positive(micro_batch, "--micro-batch"),
         "zero": whole(zero, "--zero"),
-        "schedule": schedule or ("interleaved" if degrees["vp"] > 1 else "1f1b"),
+        "schedule": schedule if schedule is not None else ("interleaved" if degrees["vp"] > 1 else "1f1b"),
         "recompute": recompute,
         "optimizer": optimizer,
-        "sequence_parallel": bool(sequence_parallel) and degrees["tp"] > 1,
+        "sequence_parallel": _flag(sequence_parallel) and degrees["tp"] > 1,
     }
     load = load_of(seq, global_batch, tokens)
     try:
@@ -87,6 +87,12 @@ def simulate_training(
     except GnomonError as error:
         error.where, error.hint = as_flags(error.where), as_flags(error.hint)
         raise
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"'{value}' is neither true nor false", where="sequence_parallel")
+    return value
 
 
 def load_of(seq: int, global_batch: int, tokens: float | None) -> TrainingLoad:
@@ -127,6 +133,7 @@ def training_plan(
 def step_of(plan: Plan, pool: Pool) -> TrainingStep:
     """A plan's step, once the plan is known to be possible."""
     job, chosen = job_of(plan), training_engine(plan.engine.label)
+    check_layers(job.model)
     check_dtype(pool, plan.dtype)
     _check_size(job)
     chosen.check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)

@@ -10,6 +10,7 @@ import numpy as np
 
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, Traits
+from gnomon.engines.training.job import check_layers
 from gnomon.errors import GnomonError, InputError
 from gnomon.graph.layers import Cut, layer
 from gnomon.graph.lower import obstacle
@@ -17,6 +18,8 @@ from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
 
 NAMES = ("tp", "pp", "vp", "dp", "micro_batch", "zero", "recompute", "schedule", "sequence_parallel")
+MOST_PLANS = 4_000_000
+"""More take half a minute and gigabytes."""
 WORTH = 0.98
 """A way to recompute that keeps more than this of what another keeps is not worth its time."""
 GPIPE, ONE, INTERLEAVED = (SCHEDULES.index(name) for name in ("gpipe", "1f1b", "interleaved"))
@@ -26,7 +29,13 @@ def space(model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, 
     """All plans that divide: heads over TP, layers over PP x VP, sequences over DP x micro-batch."""
     _check_engine(model, load, engine, optimizer, dtype)
     blocks = _blocks(model, pool, load, engine, Recipe(optimizer=optimizer), dtype)
-    parts = [np.array(list(block), np.int64) for block in blocks]
+    parts, count = [], 0
+    for block in blocks:
+        parts.append(np.array(list(block), np.int64))
+        count += len(parts[-1])
+        if count > MOST_PLANS:
+            hint = "A batch with fewer divisors, or fewer chips, has fewer."
+            raise InputError(f"there are more than {MOST_PLANS:,} plans", where="--global-batch", hint=hint)
     if not parts:
         raise InputError(f"{model.name} cannot be cut for {pool.count} x {pool.chip.name}", where="--cluster")
     columns = np.concatenate(parts).T
@@ -35,6 +44,7 @@ def space(model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, 
 
 def _check_engine(model: Model, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str) -> None:
     """What the engine refuses even of the plainest plan it refuses of all."""
+    check_layers(model)
     try:
         engine.check(model, Strategy(), Recipe(optimizer=optimizer), load, dtype)
     except GnomonError as error:
@@ -81,7 +91,8 @@ def _choices(
     model: Model, load: TrainingLoad, strategy: Strategy, cuts: tuple[int, ...], modes: tuple[int, ...], traits: Traits
 ) -> Iterator[tuple[int, ...]]:
     tp, pp, dp = strategy.tp, strategy.pp, strategy.dp
-    each, levels = load.global_batch // dp, traits.zero if dp > 1 else (0,)
+    alone = tuple(zero for zero in traits.zero if zero != 1) if traits.shards_alone else (0,)
+    each, levels = load.global_batch // dp, traits.zero if dp > 1 else alone
     pipes = list(_pipes(model.layers // pp, pp))
     for micro_batch in divisors(each):
         micros = each // micro_batch

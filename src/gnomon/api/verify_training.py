@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,8 +70,12 @@ def read_training(path: Path) -> MeasuredTraining:
     )
 
 
+LEAST, MOST = 1e-12, 1e18
+"""Of seconds and bytes that can be meant."""
+
+
 def _positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and LEAST < value < MOST
 
 
 def verify_training(plan: Plan, out: Path | None, tell: Callable[[str], None]) -> Verified:

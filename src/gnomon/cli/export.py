@@ -23,7 +23,7 @@ def export(
 ) -> None:
     """A plan as the files that start it. Without --out the first file is printed."""
     from gnomon.api.export import export as answer
-    from gnomon.cli.files import output_folder, write_all
+    from gnomon.cli.files import keep_apart, output_folder, write_all
     from gnomon.cli.output import emit, put, say
     from gnomon.errors import named_by
     from gnomon.export import target
@@ -34,6 +34,7 @@ def export(
     names = list(result.files)
     if out is not None:
         folder = output_folder(out, "--out")
+        keep_apart({"--out": folder / "plan.yaml"} if "plan.yaml" in names else {}, plan, "the plan")
         write_all(dict(result.files), folder)
     if as_json:
         emit(result.to_dict(), as_json=True, keep=False)

@@ -31,7 +31,7 @@ def output_files(named: dict[str, str | None]) -> dict[str, Path]:
         if text is None:
             continue
         path = output_file(text, flag)
-        twin = next((other for other in paths if paths[other].absolute() == path.absolute()), None)
+        twin = next((other for other in paths if _same(paths[other], path)), None)
         if twin and not special(path):
             raise InputError(f"'{text}' is also the file of {twin}", where=flag)
         paths[flag] = path

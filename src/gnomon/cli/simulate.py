@@ -125,7 +125,7 @@ def train(
     from gnomon.cli.output import emit
     from gnomon.cli.training_files import checked, write
 
-    paths = checked(trace_out, memory_out)
+    paths = checked(model, trace_out, memory_out)
     from gnomon.api.simulate_training import simulate_training
 
     report = simulate_training(

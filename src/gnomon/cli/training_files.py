@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnomon.cli.files import output_files
+from gnomon.cli.files import keep_apart, output_files
 from gnomon.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,9 +19,11 @@ MOST_PASSES = 500_000
 """Of all ranks in a trace: viewers take a few hundred megabytes."""
 
 
-def checked(trace: str | None, memory: str | None) -> dict[str, Path]:
+def checked(model: str, trace: str | None, memory: str | None) -> dict[str, Path]:
     """The paths by flag. Raises at once for what could not be written, or drawn."""
     paths = output_files({TRACE: trace, MEMORY: memory})
+    for source in (model, str(Path(model) / "config.json")):
+        keep_apart(paths, source, "the model")
     kind = paths[MEMORY].suffix.lower() if MEMORY in paths else ".csv"
     if kind in DRAWN:
         from gnomon.report.memory_plot import require_matplotlib

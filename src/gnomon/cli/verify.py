@@ -33,13 +33,14 @@ def verify(
     as_json: flags.Json = False,
 ) -> None:
     """Run a plan for real: measured beside predicted."""
-    from gnomon.cli.files import output_file
+    from gnomon.cli.files import keep_apart, output_file
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
 
     if plan.endswith(".json"):
         _refuse_measuring({"--rate": bool(rate), "--probe": probe, "--out": out is not None})
     path = output_file(out, "--out") if out is not None else None
+    keep_apart({"--out": path} if path else {}, plan, "the plan")
     from gnomon.api.verify import verify as answer
 
     with Progress("measuring") as tick:

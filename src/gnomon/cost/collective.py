@@ -88,6 +88,8 @@ def seconds(op: str, payload: Floats, ranks: int, pool: Pool, stride: int = 1, l
         return level(op, payload, ranks, pool.link_of(ranks * stride))
     within = min(ranks, max(1, pool.per_node // stride))
     link = pool.inside(min(ranks, within) * stride)
+    if pool.count > pool.per_node > ranks * stride and pool.per_node % (ranks * stride):
+        return level(op, payload, ranks, pool.across(ranks * stride))  # some group of them lies across two nodes
     if ranks <= within:
         return level(op, payload, ranks, link)
     nodes, tiny, wire = -(-ranks // within), np.ones(1), pool.across(ranks * stride)

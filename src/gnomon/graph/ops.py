@@ -26,7 +26,6 @@ class Rows:
 Size = int | Rows
 TOKENS = Rows("tokens")
 LOGITS = Rows("logit_rows")
-PROMPTS = Rows("prefills")
 PROMPT = Rows("prompt")
 
 

@@ -16,6 +16,7 @@ VERSIONS = ("2.4", "3.0", "2026.08")
 RUNTIME_BYTES = 2.5e9
 """CUDA context, libraries, workspaces and the buffers of NCCL's communicators: an estimate, not measured."""
 SPARE = 0.03
+"""Lost to fragments: an estimate as well."""
 ZERO = {"2.4": (0,), "3.0": (0, 1), "2026.08": (0, 1, 2, 3)}
 """The distributed optimizer came with 3.0, sharded gradients and weights with Megatron-FSDP."""
 LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, "2026.08": 29e-6}
@@ -56,6 +57,11 @@ class Megatron:
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         if model.is_moe:
             raise InputError(f"{model.name} is a mixture of experts, whose training is not priced yet", where="model")
+        windows = [block.mixer.window for block in model.blocks if block.mixer.window is not None]
+        if windows and load.seq > min(windows):
+            hint = f"Use at most {min(windows)}."
+            message = f"{model.name} looks back {min(windows)} tokens, which is not priced yet for longer sequences"
+            raise InputError(message, where="load.seq", hint=hint)
         if recipe.zero not in ZERO[self.version]:
             hint = f"Use {' or '.join(map(str, ZERO[self.version]))}, or a later version: {VERSIONS[-1]}."
             raise InputError(

@@ -129,8 +129,12 @@ def _rope(ref: str) -> tuple[dict[str, Value], list[str]]:
     return values, said
 
 
+MOST = 1e300
+"""No setting of a network is larger, and no larger whole number is a float."""
+
+
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < MOST
 
 
 def _mixture(model: Model) -> dict[str, Value]:

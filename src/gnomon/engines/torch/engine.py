@@ -12,12 +12,12 @@ from gnomon.spec import Model, Plan, Recipe, Strategy, TrainingLoad
 
 VERSIONS = ("2.11",)
 RUNTIME_BYTES = 1.1e9
-"""CUDA context, libraries and cuBLAS and NCCL buffers beside the tensors PyTorch counts."""
+"""CUDA context, libraries and cuBLAS and NCCL buffers beside the tensors PyTorch counts: an estimate, not measured."""
 LAUNCH_S = {"none": 29e-6, "full": 39e-6, "selective": 77e-6}
 """Host seconds a kernel of the eager runner: 24 layers of width 256, where nothing else counts, took 94, 160 and
 296 ms a step of two micro-batches on 16 cores of a virtual machine beside an H200 (2026-11-15, PyTorch 2.11)."""
 SPARE = 0.02
-"""Of the memory, lost to fragments: blocks of the allocator that no tensor fits."""
+"""Of the memory, lost to fragments, blocks of the allocator that no tensor fits: an estimate, not measured."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Torch:
             optimizers=optimizers(),
             split_sends=False,
             fills_pipelines=True,
+            shards_alone=True,
             whole_sums=True,
             gathers_forward=True,
             buffers_ahead=True,

@@ -78,6 +78,8 @@ def figures(
     factor: Factor | None = None,
 ) -> Figures:
     """All rows of a grid. `factor` gives each row its own draw of an operator's error."""
+    if not traits.shards_alone:  # one rank has nobody to share gradients and weights with
+        grid = replace(grid, zero=np.where(grid.dp == 1, np.minimum(grid.zero, 1), grid.zero))
     priced = _priced(model, load, grid, machine, traits, dtype, factor)
     states = traits.optimizers[optimizer]
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
@@ -110,7 +112,7 @@ def figures(
         reduce_s=wire.reduce(chunk * layer.parameters),
         first_reduce_s=wire.reduce(first.parameters),
         last_reduce_s=wire.reduce(last.parameters),
-        optimizer_s=wire.update(own / share) + wire.updates((states.clear,), own) + wire.crowded(own) + traits.step_s,
+        optimizer_s=wire.update(own / share) + wire.updates((states.clear,), own) + wire.crowded(own),
         gather_s=wire.gather(own),
         quiet_forward_s=chunk * (layer.forward_s - layer.forward_exposed_s),
         quiet_backward_s=chunk * (layer.backward_s - layer.backward_exposed_s + wire.accumulate(layer.parameters)),
@@ -238,7 +240,7 @@ class _Wire:
     def gather(self, parameters: Floats) -> Floats:
         """New weights, where each rank has updated a part of them."""
         kept = (self.grid.zero == 1) | ((self.grid.zero == 2) & (not self.traits.gathers_forward))
-        return np.where(kept & (not self.traits.overlap_gather), self._gather(parameters), 0.0)
+        return np.where(kept, self._gather(parameters), 0.0)
 
     def _gather(self, parameters: Floats) -> Floats:
         return self._collective("all_gather", self.states.weight_bytes * parameters)
@@ -253,16 +255,17 @@ class _Wire:
     def sent_bytes(self) -> Floats:
         """Activations of a micro-batch between two stages, on one rank."""
         held = np.where(self.grid.sequence_parallel == 1, self.grid.tp, 1)
-        return np.asarray(self.grid.micro_batch * self.load.seq * self.model.hidden * 2.0 / held)
+        return np.asarray(2.0 * self.grid.micro_batch * self.load.seq * self.model.hidden / held)
 
     def send(self) -> Floats:
         """Activations of a micro-batch to the next stage, `tp * dp` chips away, each rank over its own adapter."""
         grid = self.grid
         part = np.where(self.traits.split_sends & (grid.sequence_parallel == 0), grid.tp, 1)
         payload = self.sent_bytes() / part
-        found: Floats = np.zeros(grid.size)
-        for (dp, tp), rows in self.by_dp_tp:
-            found[rows] = self._priced("send_recv", payload[rows], 2, max(1, tp * dp // 2))
+        within = self.machine.pool.per_node
+        # Some stage's neighbour is in another node once a pipeline spans nodes, and the slowest link sets the pace.
+        near, far = (self._priced("send_recv", payload, 2, stride) for stride in (1, within))
+        found = np.where(grid.ranks > within, far, near)
         joined = self._collective_tp("all_gather", payload * part) if self.traits.split_sends else 0.0
         found = found + np.where(grid.sequence_parallel == 1, 0.0, joined)
         return np.where(grid.pp > 1, found, 0.0) * self._drawn("send_recv")

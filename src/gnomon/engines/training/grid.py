@@ -40,7 +40,9 @@ class Grid:
     def of(cls, strategy: Strategy, recipe: Recipe) -> Grid:
         values = {name: getattr(strategy, name) for name in ("tp", "pp", "vp", "dp")}
         values |= {"micro_batch": recipe.micro_batch, "zero": recipe.zero}
-        values |= {"recompute": RECOMPUTE.index(recipe.recompute), "schedule": SCHEDULES.index(recipe.schedule)}
+        # Without a pipeline micro-batches go forward and back one by one, whatever the schedule.
+        schedule = recipe.schedule if strategy.pp > 1 else "1f1b"
+        values |= {"recompute": RECOMPUTE.index(recipe.recompute), "schedule": SCHEDULES.index(schedule)}
         values |= {"sequence_parallel": int(recipe.sequence_parallel and strategy.tp > 1)}
         return cls(**{name: np.array([value], np.int64) for name, value in values.items()})
 

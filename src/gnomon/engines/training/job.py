@@ -40,6 +40,12 @@ def job_of(plan: Plan) -> Job:
     return job
 
 
+def check_layers(model: Model) -> None:
+    """Raise where layers differ: one of them is priced for all."""
+    if len({(block.mixer, block.ffn) for block in model.blocks}) > 1:
+        raise InputError(f"{model.name} has layers of several kinds, whose training is not priced yet", where="model")
+
+
 def _check_cuts(job: Job) -> None:
     strategy, mixer = job.plan.strategy, job.model.blocks[0].mixer
     cut(job.model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
@@ -78,8 +84,8 @@ def cut(whole: int, parts: int, what: str, where: str, together: int = 0) -> Non
     if whole % parts == 0:
         return
     common = together or whole
-    near = [next(n for n in range(parts, 0, -1) if common % n == 0)]
-    near += [n for n in range(parts, 2 * parts + 1) if common % n == 0][:1]
+    near = [next(n for n in range(min(parts, common), 0, -1) if common % n == 0)]
+    near += [n for n in range(parts, min(2 * parts, common) + 1) if common % n == 0][:1]
     hint = f"Use {' or '.join(map(str, near))}."
     raise InputError(f"{whole} {what} cannot be cut into {parts} equal parts", where=where, hint=hint)
 

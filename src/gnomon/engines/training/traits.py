@@ -52,15 +52,11 @@ class Traits:
     """Gradients are reduced while the backward pass goes on."""
     overlap_alone: bool = False
     """The same, but only of plans without a pipeline."""
-    overlap_gather: bool = False
-    """New weights are gathered while the next step's forward pass goes on."""
     blocking_sends: bool = False
     split_sends: bool = True
     """Tensor-parallel ranks that hold the same activations send a part each."""
     launch_s: Mapping[str, float] = field(default_factory=dict)
     """Host seconds to launch a kernel, by recomputation: a pass cannot be quicker than its launches."""
-    step_s: float = 0.0
-    """Host seconds of a step beside its kernels."""
     runtime_bytes: float = 0.0
     """What the framework holds beside tensors: libraries, workspaces, buffers of collectives."""
     spare: float = 0.0
@@ -68,6 +64,8 @@ class Traits:
     zero: tuple[int, ...] = (0, 1, 2, 3)
     fills_pipelines: bool = False
     """1F1B needs a micro-batch a stage."""
+    shards_alone: bool = False
+    """ZeRO 2 and 3 keep states as they do among several ranks even where there is one."""
     whole_sums: bool = False
     """In a pipeline, gradients that ranks share out (ZeRO 2 and 3) stay whole until the last micro-batch."""
     gathers_forward: bool = False
