@@ -11,6 +11,7 @@ from gnomon.engines import engine as engine_of
 from gnomon.errors import InputError
 from gnomon.graph.dtypes import width
 from gnomon.graph.lower import check_degrees
+from gnomon.graph.support import check_priced
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
@@ -33,6 +34,7 @@ def deploy(
         raise InputError(
             f"no technique is known yet, and '{strategy.techniques[0]}' is asked for", where="strategy.techniques"
         )
+    check_priced(model)
     dtype = dtype or model.dtype
     kv_dtype = kv_dtype or ("bf16" if width(dtype) < 2 else dtype)
     width(kv_dtype)

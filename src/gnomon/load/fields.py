@@ -92,6 +92,11 @@ class Fields:
         """The fields of a nested mapping; absent, an empty one."""
         return Fields(self.raw(key, {}), self._where, ".".join(filter(None, [self._path, key])))
 
+    def filled(self, defaults: Mapping[str, Any]) -> Fields:
+        """The same fields, with these where they are absent."""
+        given = {key: value for key, value in self._data.items() if value is not None}
+        return Fields(dict(defaults) | given, self._where, self._path)
+
     def items(self) -> dict[str, Any]:
         """Everything, for a mapping whose keys are free."""
         self._taken.update(dict.fromkeys(self._data))

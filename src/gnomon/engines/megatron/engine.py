@@ -8,6 +8,7 @@ from gnomon.engines.megatron import launch
 from gnomon.engines.megatron.style import fused, optimizers, parted
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError, unknown_name
+from gnomon.graph.support import check_priced
 from gnomon.spec import Model, Plan, Recipe, Strategy, TrainingLoad
 
 VERSIONS = ("2.4", "3.0", "2026.08")
@@ -43,8 +44,13 @@ class Megatron:
         )
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
+        check_priced(model)
         if model.is_moe:
             raise InputError(f"{model.name} is a mixture of experts, whose training is not priced yet", where="model")
+        windows = [block.attention.window for block in model.blocks if block.attention.window is not None]
+        if windows and load.seq > min(windows):
+            message = f"{model.name} looks back {min(windows):,} tokens only, whose training is not priced yet"
+            raise InputError(message, where="load.seq", hint=f"Use at most {min(windows)}.")
 
     def command(self, plan: Plan) -> list[str]:
         return launch.command(plan)

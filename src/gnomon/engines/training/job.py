@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnomon.errors import InputError
+from gnomon.graph.support import check_priced
 from gnomon.load.hf import model as load_model
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import Model, Plan, Recipe, TrainingLoad
@@ -33,6 +34,7 @@ def job_of(plan: Plan) -> Job:
         recipe=recipe_of(plan.engine.settings, "engine.settings"),
         model=load_model(plan.model),
     )
+    check_priced(job.model)
     _check_positions(job)
     _check_cuts(job)
     _check_schedule(job)
@@ -40,12 +42,12 @@ def job_of(plan: Plan) -> Job:
 
 
 def _check_cuts(job: Job) -> None:
-    strategy, mixer = job.plan.strategy, job.model.blocks[0].mixer
+    strategy, mixer = job.plan.strategy, job.model.blocks[0].attention
     ranks = f"{strategy.dp} ranks x {job.recipe.micro_batch} sequences"
     cut(job.model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
     cut(mixer.heads, strategy.tp, "attention heads", "strategy.tp")
     cut(mixer.kv_heads, strategy.tp, "key-value heads", "strategy.tp")
-    for inner in sorted({block.ffn.inner for block in job.model.blocks}):
+    for inner in sorted({block.feed_forward.inner for block in job.model.blocks}):
         cut(inner, strategy.tp, "columns of the feed-forward part", "strategy.tp")
     _multiple(job.load.global_batch, strategy.dp * job.recipe.micro_batch, ranks, "load.global_batch")
     # Each context-parallel rank takes two pieces, one early and one late, so that causal work is even.
