@@ -34,8 +34,8 @@ def deploy(
         raise InputError(
             f"no technique is known yet, and '{strategy.techniques[0]}' is asked for", where="strategy.techniques"
         )
-    check_priced(model)
     dtype = dtype or model.dtype
+    check_priced(model, dtype)
     kv_dtype = kv_dtype or ("bf16" if width(dtype) < 2 else dtype)
     width(kv_dtype)
     pool.chip.rate(dtype)

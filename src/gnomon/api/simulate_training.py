@@ -87,7 +87,7 @@ def training_plan(
         chip=pool.chip.name,
         replicas=1,
         strategy=strategy,
-        dtype=dtype or load_model(model).dtype,
+        dtype=dtype or load_model(model).working_dtype,
         engine=EngineChoice(name=chosen.name, version=chosen.version, settings=settings),
         load=load,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.errors import InputError
-from gnomon.spec import Attention, Block, Format, LatentAttention, Model, MoeFfn
+from gnomon.graph.dtypes import WIDTH
+from gnomon.spec import Attention, Block, LatentAttention, Model, MoeFfn
 
 _NAMES = {
     "LatentAttention": "latent attention (MLA)",
@@ -26,7 +27,7 @@ def check_priced(model: Model, dtype: str | None = None) -> None:
     why = unpriced(model) or (unpriced_format(model, dtype) if dtype else "")
     if why:
         hint = "`gnomon models show` opens its shapes; dense and MoE decoders with softmax attention are priced."
-        raise InputError(f"{model.name} has {why}, which is not priced yet", where="model", hint=hint)
+        raise InputError(f"{model.name} cannot be priced yet: it has {why}", where="model", hint=hint)
 
 
 def unpriced(model: Model) -> str:
@@ -38,11 +39,13 @@ def unpriced_format(model: Model, dtype: str) -> str:
     """What is mixed in a quantised checkpoint: one format for all matrices of the layers is priced, several are not."""
     if dtype != model.dtype:
         return ""
+    if dtype not in WIDTH:
+        return f"weights in {dtype}"
     for block in model.blocks:
         kept = sorted(set(_roles(block, model.hidden)) - {role for role, _ in block.formats})
         if block.formats and kept:
             return f"{dtype} weights but for {', '.join(kept)} in some layers"
-        if len({_key(format) for _, format in block.formats}) > 1:
+        if len({format.name for _, format in block.formats}) > 1:
             return "weights of several formats in one layer"
     return ""
 
@@ -52,10 +55,6 @@ def _roles(block: Block, hidden: int) -> Iterator[str]:
     for tensor in block.tensors(hidden):
         if tensor.columns > 1 and tensor.role not in ("router", "shared_score"):
             yield tensor.role
-
-
-def _key(format: Format) -> str:
-    return format.name
 
 
 def _missing(model: Model) -> Iterator[str]:

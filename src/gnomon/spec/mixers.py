@@ -179,7 +179,6 @@ class CrossAttention(MixerBase):
     value_bias: bool = False
     out_bias: bool = False
     qk_norm: bool = False
-    relative_buckets: int = 0
 
     def tensors(self, hidden: int) -> Iterator[Tensor]:
         q_width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim

@@ -138,6 +138,11 @@ class Model:
     head_format: Format | None = None
 
     @property
+    def working_dtype(self) -> str:
+        """The format of what is not quantised, which is also what it computes and learns in."""
+        return self.kept_dtype or self.dtype
+
+    @property
     def layers(self) -> int:
         return sum(block.count for block in self.blocks)
 
@@ -195,7 +200,7 @@ class Model:
 
     def weight_bytes(self) -> dict[str, float]:
         """Stored bytes by number format, scales included, without the layers of `mtp`."""
-        rest = plain(self.kept_dtype or self.dtype)
+        rest = plain(self.working_dtype)
         total: dict[str, float] = {}
         for tensor, format in self._stored():
             chosen = format or rest

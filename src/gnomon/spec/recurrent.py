@@ -113,7 +113,7 @@ class LightningAttention(MixerBase):
     def tensors(self, hidden: int) -> Iterator[Tensor]:
         width = self.heads * self.head_dim
         yield Tensor("in", 3 * width, hidden)
-        yield Tensor("gate", width, hidden)
+        yield Tensor("out_gate", width, hidden)
         yield from vector(width)
         yield Tensor("out", hidden, width)
 

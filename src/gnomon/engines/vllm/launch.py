@@ -91,6 +91,9 @@ def not_expressed(plan: Plan) -> list[str]:
     if plan.dtype in _MADE_BEFOREHAND:
         tools = _MADE_BEFOREHAND[plan.dtype]
         said.append(f"{plan.dtype} weights: serve a checkpoint quantised beforehand ({tools})")
+    stored = load_model(plan.model)
+    if stored.kept_dtype and plan.dtype != stored.dtype:
+        said.append(f"weights in {plan.dtype}: the checkpoint holds {stored.dtype}")
     if plan.kv_dtype not in (_kv_compute(plan), "auto", "fp8", ""):
         said.append(f"a KV cache in {plan.kv_dtype}")
     said += [f"the technique {name}" for name in strategy.techniques]

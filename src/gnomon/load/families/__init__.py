@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 
 from gnomon.errors import InputError
 from gnomon.load.families.base import Reader
-from gnomon.load.fields import Fields
+from gnomon.load.fields import Fields, shown
 from gnomon.spec import Model
 
 FAMILIES: dict[str, tuple[str, ...]] = {
@@ -17,6 +18,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "deepseek_v2": ("deepseek", "DeepseekV2ForCausalLM"),
     "deepseek_v3": ("deepseek", "DeepseekV3ForCausalLM"),
     "deepseek_v32": ("deepseek", "DeepseekV32ForCausalLM"),
+    "dit": ("dit", "DiTTransformer2DModel"),
     "falcon": ("falcon", "FalconForCausalLM", "RWForCausalLM"),
     "gemma": ("gemma", "GemmaForCausalLM"),
     "gemma2": ("gemma", "Gemma2ForCausalLM"),
@@ -87,14 +89,30 @@ def read_family(config: Fields) -> Model:
 
 
 def _family(config: Fields) -> str:
+    key, value = _named(config)
+    family = value if key == "model_type" and value in FAMILIES else ARCHITECTURES.get(value, "")
+    if not family:
+        raise _not_understood(config, key, value)
+    return family
+
+
+def _named(config: Fields) -> tuple[str, str]:
+    """The field that says how the network is built, and what it says; diffusers has a field of its own."""
     named = config.list("architectures")
     if len(named) > 1 or not all(isinstance(name, str) for name in named):
-        raise InputError(f"{named} is not one architecture", where=config.spot("architectures"))
+        raise InputError(f"{shown(named)} is not one architecture", where=config.spot("architectures"))
     if named:
-        key, value, family = "architectures", named[0], ARCHITECTURES.get(named[0], "")
-    else:
-        key, value = "model_type", config.text("model_type")
-        family = value if value in FAMILIES else ""
-    if not family:
-        raise InputError(f"the architecture '{value}' is not understood", where=config.spot(key))
-    return family
+        return "architectures", named[0]
+    key = "_class_name" if config.has("_class_name") else "model_type"
+    return key, config.text(key)
+
+
+def _not_understood(config: Fields, key: str, value: str) -> InputError:
+    near = get_close_matches(value, FAMILIES if key == "model_type" else ARCHITECTURES, n=3, cutoff=0.5)
+    hint = f"Near: {', '.join(near)}. " if near else ""
+    hint += (
+        "If its layers are built like those of a known one, name that in a copy of the file; else write its shapes in "
+        "YAML (docs/formats.md), beginning with what `gnomon models show NAME --shapes` prints."
+    )
+    hint += " The code it comes with is never run." if config.has("auto_map") else ""
+    return InputError(f"the architecture {shown(value)} is not understood", where=config.spot(key), hint=hint)
