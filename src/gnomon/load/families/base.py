@@ -51,13 +51,12 @@ def split(config: Fields, key: str, heads: int, hint: str = "") -> int:
     return hidden // heads
 
 
-def experts(config: Fields, count: str, inner: str, **features: Any) -> MoeFfn:
+def experts(config: Fields, count: str, inner: str, *, topk: str = "num_experts_per_tok", **features: Any) -> MoeFfn:
     """A mixture whose experts are counted under one name and their width under another."""
-    number, topk = config.whole(count), config.whole("num_experts_per_tok")
-    if topk > number:
-        message = f"{topk} experts a token of only {number}"
-        raise InputError(message, where=config.spot("num_experts_per_tok"))
-    return MoeFfn(experts=number, topk=topk, inner=config.whole(inner), **features)
+    number, chosen = config.whole(count), config.whole(topk)
+    if chosen > number:
+        raise InputError(f"{chosen} experts a token of only {number}", where=config.spot(topk))
+    return MoeFfn(experts=number, topk=chosen, inner=config.whole(inner), **features)
 
 
 def dense(config: Fields, key: str = "intermediate_size", **features: Any) -> DenseFfn:
@@ -137,6 +136,17 @@ def rotary_dim(config: Fields, head_dim: int, default: float = 1.0) -> int | Non
     if share > 1:
         raise InputError(f"{share} is more than 1", where=config.spot("partial_rotary_factor"))
     return None if share == 1 else int(head_dim * share)
+
+
+def turned_layers(config: Fields, count: int, interval: int = 4) -> list[bool]:
+    """Which layers have rotary positions; despite its name, `no_rope_layers` holds 1 for those that do."""
+    given = numbers(config, "no_rope_layers")
+    if not given:
+        every = config.whole("no_rope_layer_interval", interval)
+        return [(layer + 1) % every != 0 for layer in range(count)]
+    if len(given) != count:
+        raise InputError(f"names {len(given)} layers of {count}", where=config.spot("no_rope_layers"))
+    return [bool(entry) for entry in given]
 
 
 def refuse(config: Fields, key: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""GPT-2: norms and products with bias, learned positions, one feed-forward matrix up and one down; the head is tied."""
+"""GPT-2 and StarCoder: biases everywhere, learned positions, a feed-forward without a gate; the head is tied."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from gnomon.spec import Attention, DenseFfn, Model
 def read(config: Fields, family: str) -> Model:
     refuse(config, "add_cross_attention", "cross-attention")
     hidden, heads, positions = config.whole("n_embd"), config.whole("n_head"), config.whole("n_positions")
+    one = family == "gpt_bigcode" and config.flag("multi_query", True)
     mixer = Attention(
-        heads=heads, kv_heads=heads, head_dim=split(config, "n_embd", heads), qkv_bias=True, out_bias=True
+        heads=heads, kv_heads=1 if one else heads, head_dim=split(config, "n_embd", heads), qkv_bias=True, out_bias=True
     )
     ffn = DenseFfn(inner=config.whole("n_inner", 4 * hidden), gated=False, bias=True)
     return decoder(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gnomon.errors import InputError
 from gnomon.load.families.base import (
     attention,
     decoder,
@@ -16,6 +15,7 @@ from gnomon.load.families.base import (
     layer_kinds,
     numbers,
     split,
+    turned_layers,
     uniform,
 )
 from gnomon.load.fields import Fields
@@ -23,7 +23,6 @@ from gnomon.spec import Attention, Block, DenseFfn, Linear, Model, Norm, Table, 
 
 DEFAULT_CHUNK = 8192
 """The default of the published config class, which files leave out."""
-WHOLE_EVERY = 4
 
 
 def read(config: Fields, family: str) -> Model:
@@ -42,7 +41,7 @@ def _layers(text: Fields) -> Iterator[Block]:
     count, chunk = layer_count(text), text.whole("attention_chunk_size", DEFAULT_CHUNK)
     shared = text.whole("intermediate_size")
     mixture = experts(text, "num_local_experts", "intermediate_size", shared_inner=shared, router="sigmoid")
-    plain, sparse, turned = dense(text, "intermediate_size_mlp"), _sparse(text, count), _turned(text, count)
+    plain, sparse, turned = dense(text, "intermediate_size_mlp"), _sparse(text, count), turned_layers(text, count)
     kinds = layer_kinds(text, count, ("chunked_attention", "full_attention"))
     normed, bias, head_dim = text.flag("use_qk_norm", True), text.flag("attention_bias", False), head_dim_of(text)
     for layer in range(count):
@@ -66,16 +65,6 @@ def _sparse(text: Fields, count: int) -> frozenset[int]:
         return frozenset(numbers(text, "moe_layers"))
     step = text.whole("interleave_moe_layer_step", 1)
     return frozenset(range(step - 1, count, step))
-
-
-def _turned(text: Fields, count: int) -> list[bool]:
-    """Which layers have rotary positions; despite its name, the list holds 1 for those that do."""
-    given = numbers(text, "no_rope_layers")
-    if given:
-        if len(given) != count:
-            raise InputError(f"names {len(given)} layers of {count}", where=text.spot("no_rope_layers"))
-        return [bool(entry) for entry in given]
-    return [(layer + 1) % text.whole("no_rope_layer_interval", WHOLE_EVERY) != 0 for layer in range(count)]
 
 
 def _vision(vision: Fields, text: Fields) -> Tower:

@@ -54,7 +54,8 @@ def windows(config: Fields, family: str, count: int) -> list[int | None]:
 
 def _experts(config: Fields, family: str) -> MoeFfn | None:
     if family == "qwen3_moe":
-        return experts(config, "num_experts", "moe_intermediate_size")
+        count = "num_local_experts" if config.has("num_local_experts") else "num_experts"
+        return experts(config, count, "moe_intermediate_size")
     if family != "qwen2_moe":
         return None
     shared = config.whole("shared_expert_intermediate_size")
