@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gnomon.cli import names
+
 
 def whole(flag: str, *, least: int = 1, most: int | None = None) -> Callable[[Any], int]:
     """A reader of whole numbers that names its flag in errors."""
@@ -79,8 +81,16 @@ def degree(flag: str, what: str, note: str = " Above 1 is not priced yet.") -> A
     return typer.Option(flag, parser=whole(flag), metavar="N", help=f"{what} parallel degree.{note}")
 
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A known name, a hub id, or a folder with a config.json.")]
-On = Annotated[str, typer.Option("--on", metavar="CHIP[:N]", help="The chip, and how many of it.")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A known name, a hub id, or a folder with a config.json.", autocompletion=names.models
+    ),
+]
+On = Annotated[
+    str,
+    typer.Option("--on", metavar="CHIP[:N]", help="The chip, and how many of it.", autocompletion=names.chips),
+]
 Dtype = Annotated[
     str | None,
     typer.Option("--dtype", parser=_format, metavar="D", help="Number format of the weights, such as fp8."),

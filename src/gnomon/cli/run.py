@@ -10,6 +10,8 @@ from typing import Any
 from gnomon.cli.output import fail, open_missing_streams, settle, silence
 from gnomon.errors import GnomonError
 
+COMPLETE = "_GNOMON_COMPLETE"
+"""Set by a shell that asks for names in the place of running a command."""
 BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 
 
@@ -51,6 +53,11 @@ def _invoke(argv: list[str]) -> int:
 
     from gnomon.cli.app import build
 
+    asked = os.environ.get(COMPLETE)
+    if asked:
+        from gnomon.cli.completion import answer
+
+        return answer(asked)
     command = typer.main.get_command(build(argv))
     try:
         with command.make_context("gnomon", argv or ["--help"]) as context:

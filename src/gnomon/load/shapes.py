@@ -71,6 +71,14 @@ def model_to_dict(model: Model) -> dict[str, Any]:
     return {"schema": SCHEMA, "name": model.name} | {key: plain[key] for key in plain if key not in _UNSAID}
 
 
+def shapes_to_yaml(shapes: dict[str, Any]) -> str:
+    """The same as a file: equal layers next to each other stand once, with how many they are."""
+    import yaml
+
+    text: str = yaml.safe_dump(shapes, sort_keys=False, default_flow_style=None, width=100)
+    return text
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         if value and all(isinstance(item, tuple) for item in value):  # formats by role
