@@ -16,7 +16,10 @@ def add(app: typer.Typer) -> None:
 def completion(
     shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"One of {', '.join(SHELLS)}.")],
 ) -> None:
-    """Print what makes a shell complete commands, models and chips: eval "$(gnomon completion bash)"."""
+    """Names and flags completed by your shell.
+
+    Prints its script: put eval "$(gnomon completion bash)" where your shell reads it when it starts.
+    """
     from gnomon.errors import unknown_name
 
     if shell not in SHELLS:

@@ -16,4 +16,4 @@ def chips(incomplete: str) -> list[str]:
 
 
 def _beginning(names: tuple[str, ...], typed: str) -> list[str]:
-    return [name for name in names if name.casefold().startswith(typed.casefold())]
+    return [name for name in names if name.startswith(typed)]

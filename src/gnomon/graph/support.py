@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.errors import InputError
-from gnomon.graph.dtypes import WIDTH
 from gnomon.spec import Attention, Block, LatentAttention, Model, MoeFfn
 
+STORED = ("fp32", "bf16", "fp16", "fp8")
+"""Formats of checkpoints that operators stand for; others are widened as they are read, which none does yet."""
 _NAMES = {
     "LatentAttention": "latent attention (MLA)",
     "CrossAttention": "cross-attention",
@@ -39,7 +40,7 @@ def unpriced_format(model: Model, dtype: str) -> str:
     """What is mixed in a quantised checkpoint: one format for all matrices of the layers is priced, several are not."""
     if dtype != model.dtype:
         return ""
-    if dtype not in WIDTH:
+    if dtype not in STORED:
         return f"weights in {dtype}"
     for block in model.blocks:
         kept = sorted(set(_roles(block, model.hidden)) - {role for role, _ in block.formats})
