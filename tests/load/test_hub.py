@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gnomon import load
+from gnomon import catalog, load
 from gnomon.errors import InputError
 from gnomon.load import hub
 
@@ -23,6 +24,8 @@ ERRORS = (
     "RepositoryNotFoundError",
 )
 
+CACHED: dict[tuple[str, str], object] = {("some/seen", "config.json"): str(catalog.model_config_path("llama-3.2-1b"))}
+
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., str]], Any]:
@@ -32,7 +35,17 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., str]], Any]
         module, errors = ModuleType("huggingface_hub"), ModuleType("huggingface_hub.errors")
         for name in ERRORS:
             setattr(errors, name, type(name, (Exception,), {}))
-        module.hf_hub_download, module.errors = download, errors  # type: ignore[attr-defined]
+        quiet = SimpleNamespace(set_verbosity_error=lambda: None)
+        parts = {
+            "hf_hub_download": download,
+            "errors": errors,
+            "try_to_load_from_cache": lambda address, file: CACHED.get((address, file)),
+            "constants": SimpleNamespace(ENDPOINT="https://hub.example"),
+            "utils": SimpleNamespace(logging=quiet, disable_progress_bars=lambda: None),
+        }
+        for name, part in parts.items():
+            setattr(module, name, part)
+        monkeypatch.setattr(hub, "resolvable", lambda endpoint: True)
         monkeypatch.setitem(sys.modules, "huggingface_hub", module)
         monkeypatch.setitem(sys.modules, "huggingface_hub.errors", errors)
         monkeypatch.setattr(hub, "installed", lambda: True)
@@ -76,6 +89,26 @@ def test_ways_to_fail(fake: Any, error: str, said: str) -> None:
         load.model("some/model")
     assert str(caught.value).startswith("some/model: ")
     assert caught.value.hint
+
+
+def test_what_is_in_the_cache_is_not_asked_for(fake: Any) -> None:
+    fake(lambda *_, **__: pytest.fail("asked"))
+    assert load.model("some/seen").parameters == 1_235_814_400
+
+
+def test_no_network_is_noticed_at_once(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    real = hub.resolvable
+    fake(lambda *_, **__: pytest.fail("asked"))
+    monkeypatch.setattr(hub, "resolvable", real)
+    monkeypatch.setattr(hub, "getproxies", dict)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    with pytest.raises(InputError, match="cannot be reached"):
+        load.model("some/model")
+    monkeypatch.setattr(hub, "getproxies", lambda: {"https": "proxy"})
+    assert hub.resolvable("https://hub.example"), "a proxy may know the way"
 
 
 def test_a_network_that_is_not_there(fake: Any) -> None:

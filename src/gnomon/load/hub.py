@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from gnomon.errors import InputError
 
@@ -25,7 +28,31 @@ def installed() -> bool:
 
 
 def fetched(address: str) -> Path:
-    """The config of a model on the hub, from the hub's own cache where it is there already."""
+    """The config of a model on the hub, or of the hub's own cache where it is there already."""
+    import huggingface_hub as hub
+
+    for file in FILES:
+        found = hub.try_to_load_from_cache(address, file)
+        if isinstance(found, str):
+            return Path(found)
+    if not resolvable(hub.constants.ENDPOINT):
+        raise _unreachable(address)
+    hub.utils.logging.set_verbosity_error()
+    hub.utils.disable_progress_bars()
+    return _downloaded(address)
+
+
+def resolvable(endpoint: str) -> bool:
+    """Whether the hub has an address from here. Without one its client tries again for half a minute."""
+    if getproxies():
+        return True
+    try:
+        return bool(socket.getaddrinfo(urlsplit(endpoint).hostname, 443))
+    except OSError:
+        return False
+
+
+def _downloaded(address: str) -> Path:
     import huggingface_hub as hub
     from huggingface_hub import errors
 
@@ -38,17 +65,15 @@ def fetched(address: str) -> Path:
             continue
         except errors.GatedRepoError:
             hint = "Accept its terms on the hub and log in with `hf auth login`, or give a folder with its config.json."
-            raise InputError(
-                "the model hub gives it only to those who accepted its terms", where=address, hint=hint
-            ) from None
+            message = "the model hub gives it only to those who accepted its terms"
+            raise InputError(message, where=address, hint=hint) from None
         except errors.RepositoryNotFoundError:
             hint = "Is it spelled so, and are you logged in if it is private? `gnomon models` lists the known ones."
             raise InputError("the model hub has no such model", where=address, hint=hint) from None
         except (errors.HfHubHTTPError, OSError, ValueError):
             raise _unreachable(address) from None
-    raise InputError(
-        "has no config.json on the model hub", where=address, hint="Give the shapes in YAML; see docs/formats.md."
-    )
+    hint = "Give the shapes in YAML; see docs/formats.md."
+    raise InputError("has no config.json on the model hub", where=address, hint=hint)
 
 
 def _unreachable(address: str) -> InputError:

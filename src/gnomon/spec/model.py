@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gnomon.spec.ffn import DenseFfn, MoeFfn
 from gnomon.spec.formats import Format, Formats, plain
@@ -55,21 +55,23 @@ class Block:
     def stream_norms(self) -> int:
         return self.halves if self.norms is None else self.norms
 
-    def tensors(self, hidden: int) -> Iterator[Tensor]:
-        """The weights of one layer without its norms, whose kind is the model's."""
+    def tensors(self, hidden: int, norm: int = 0) -> Iterator[Tensor]:
+        """The weights of one layer; `norm` is the numbers of one norm over the stream, whose kind is the model's."""
         for half in (self.mixer, self.cross, self.ffn):
             if half is not None:
                 yield from half.tensors(hidden)
         yield from part_tensors(self.extras)
+        yield from vector(self.stream_norms * norm)
 
-    def parameters(self, hidden: int) -> int:
-        return count(self.tensors(hidden))
+    def parameters(self, hidden: int, norm: int = 0) -> int:
+        """Of one layer."""
+        return count(self.tensors(hidden, norm))
 
-    def active_parameters(self, hidden: int) -> int:
-        """Without the experts that a token does not visit."""
+    def active_parameters(self, hidden: int, norm: int = 0) -> int:
+        """Of one layer, without the experts that a token does not visit."""
         if not isinstance(self.ffn, MoeFfn):
-            return self.parameters(hidden)
-        return self.parameters(hidden) - self.ffn.parameters(hidden) + self.ffn.active_parameters(hidden)
+            return self.parameters(hidden, norm)
+        return self.parameters(hidden, norm) - self.ffn.parameters(hidden) + self.ffn.active_parameters(hidden)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +94,19 @@ class Tower:
         return sum(block.count for block in self.blocks)
 
     @property
-    def _norm(self) -> int:
+    def norm_parameters(self) -> int:
+        """Of one norm over the stream."""
         return self.hidden * (self.norm_weight + self.norm_bias)
 
     @property
+    def end_parameters(self) -> int:
+        """Beside its blocks."""
+        return count(part_tensors(self.stem + self.tail)) + self.norm_parameters * self.final_norm
+
+    @property
     def parameters(self) -> int:
-        body = sum(b.count * (b.parameters(self.hidden) + b.stream_norms * self._norm) for b in self.blocks)
-        return body + self._norm * self.final_norm + count(part_tensors(self.stem + self.tail))
+        norm = self.norm_parameters
+        return self.end_parameters + sum(b.count * b.parameters(self.hidden, norm) for b in self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,32 +165,38 @@ class Model:
         return self.vocab * (self.embedding_width or self.hidden) if stored else 0
 
     @property
-    def _norm(self) -> int:
+    def norm_parameters(self) -> int:
+        """Of one norm over the stream."""
         return self.hidden * (self.norm_weight + self.norm_bias)
 
     @property
+    def end_parameters(self) -> int:
+        """Beside the blocks, the stored head and the towers."""
+        parts = count(part_tensors(self.stem + self.tail))
+        return self.embedding_parameters + parts + self.norm_parameters * self.final_norm
+
+    @property
     def _beside(self) -> int:
-        """Everything but the blocks of the decoder."""
-        ends = self.embedding_parameters + self.head_parameters + count(part_tensors(self.stem + self.tail))
-        return ends + self._norm * self.final_norm + sum(tower.parameters for tower in self.towers)
+        return self.end_parameters + self.head_parameters + sum(tower.parameters for tower in self.towers)
 
     @property
     def parameters(self) -> int:
         """Stored parameters, exactly as a checkpoint holds them, without the layers of `mtp`."""
-        body = sum(b.count * (b.parameters(self.hidden) + b.stream_norms * self._norm) for b in self.blocks)
-        return body + self._beside
+        norm = self.norm_parameters
+        return self._beside + sum(b.count * b.parameters(self.hidden, norm) for b in self.blocks)
 
     @property
     def active_parameters(self) -> int:
         """Parameters one token passes through (of a mixture of experts, the chosen experts only)."""
-        body = sum(b.count * (b.active_parameters(self.hidden) + b.stream_norms * self._norm) for b in self.blocks)
-        return body + self._beside
+        norm = self.norm_parameters
+        return self._beside + sum(b.count * b.active_parameters(self.hidden, norm) for b in self.blocks)
 
     @property
     def mtp_parameters(self) -> int:
         """Each drafting layer joins two normed streams to one, and norms its result before the model's own head."""
-        joined = 2 * self.hidden * self.hidden + 3 * self._norm
-        return sum(b.count * (b.parameters(self.hidden) + 2 * self._norm + joined) for b in self.mtp)
+        norm = self.norm_parameters
+        joined = 2 * self.hidden * self.hidden + 3 * norm
+        return sum(b.count * (b.parameters(self.hidden, norm) + joined) for b in self.mtp)
 
     @property
     def is_moe(self) -> bool:
@@ -209,21 +223,18 @@ class Model:
         return total
 
     def _stored(self) -> Iterator[tuple[Tensor, Format | None]]:
-        ends = self._beside - self.head_parameters
-        yield Tensor(VECTOR, ends - sum(tower.parameters for tower in self.towers)), None
+        """Every tensor with the format it is stored in; None where that is what is not quantised."""
+        yield Tensor(VECTOR, self.end_parameters), None
         if self.head_parameters:
             yield Tensor("head", self.vocab, self.head_parameters // self.vocab), self.head_format
-        yield from _stored(self.blocks, self.hidden, self._norm)
+        yield from _stored(self.blocks, self.hidden, self.norm_parameters)
         for tower in self.towers:
-            body = sum(b.count * (b.parameters(tower.hidden) + b.stream_norms * tower._norm) for b in tower.blocks)
-            yield Tensor(VECTOR, tower.parameters - body), None
-            yield from _stored(tower.blocks, tower.hidden, tower._norm)
+            yield Tensor(VECTOR, tower.end_parameters), None
+            yield from _stored(tower.blocks, tower.hidden, tower.norm_parameters)
 
 
 def _stored(blocks: Iterable[Block], hidden: int, norm: int) -> Iterator[tuple[Tensor, Format | None]]:
-    """Every tensor of some blocks with the format it is stored in."""
     for block in blocks:
         formats = dict(block.formats)
-        for tensor in (*block.tensors(hidden), *vector(block.stream_norms * norm)):
-            copied = Tensor(tensor.role, tensor.rows, tensor.columns, tensor.copies * block.count)
-            yield copied, formats.get(tensor.role)
+        for tensor in block.tensors(hidden, norm):
+            yield replace(tensor, copies=tensor.copies * block.count), formats.get(tensor.role)
