@@ -191,6 +191,12 @@ def test_cache_of_a_token(name: str, bytes_a_token: int) -> None:
     assert load.model(name).kv_bytes_per_token(2) == bytes_a_token
 
 
+@pytest.mark.parametrize(("name", "layers", "width"), [("whisper-small", 12, 768), ("llama-3.2-11b-vision", 8, 1024)])
+def test_cache_of_what_a_tower_made(name: str, layers: int, width: int) -> None:
+    assert load.model(name).source_bytes_per_token(2) == layers * 2 * width * 2
+    assert load.model("llama-3.1-8b").source_bytes_per_token(2) == 0
+
+
 def test_states_are_kept_where_there_is_no_cache() -> None:
     model = load.model("mamba-codestral-7b")
     per_layer = 128 * 64 * 128 + (8192 + 2 * 8 * 128) * 4

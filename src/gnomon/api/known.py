@@ -86,6 +86,7 @@ def _model(model: Model) -> dict[str, Any]:
         "moe": model.is_moe,
         "kv_bytes_per_token_bf16": model.kv_bytes_per_token(2.0),
         "state_bytes_per_sequence_bf16": model.state_bytes_per_sequence(2.0),
+        "source_bytes_per_token_bf16": model.source_bytes_per_token(2.0),
         "weights_bytes": weights,
         "priced": not unpriced(model),
         "why_not_priced": unpriced(model),

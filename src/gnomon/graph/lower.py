@@ -101,8 +101,9 @@ def _mixer(model: Model, block: Block, tp: int, dtype: str, kv_dtype: str) -> It
     yield from _linear("attention.qkv", q + 2 * kv, model.hidden, dtype, count)
     if shape.qk_norm:
         yield _stream("attention.qk_norm", q + kv, 1, 1, count)
-    if shape.rotary_dim != 0:
-        yield _stream("attention.rope", q + kv, 1, 1, count)
+    turned = shape.head_dim if shape.rotary_dim is None else shape.rotary_dim
+    if turned:
+        yield _stream("attention.rope", (heads + kv_heads) * turned, 1, 1, count)
     yield _stream("attention.cache_write", 2 * kv, 1, width(kv_dtype) / width(STATE), count)
     for phase in ("prefill", "decode"):
         yield Attention(

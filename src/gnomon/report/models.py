@@ -71,6 +71,9 @@ def _facts(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts.append(("KV a token", f"{format_bytes(model['kv_bytes_per_token_bf16'])} in bf16"))
     if model["state_bytes_per_sequence_bf16"]:
         facts.append(("state", f"{format_bytes(model['state_bytes_per_sequence_bf16'])} a sequence in bf16"))
+    source = model["source_bytes_per_token_bf16"]
+    if source:
+        facts.append(("KV of a source", f"{format_bytes(source)} a token of a tower in bf16"))
     if model["hub_id"]:
         facts.append(("published as", model["hub_id"]))
     return facts

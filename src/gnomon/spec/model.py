@@ -212,6 +212,12 @@ class Model:
         values = sum(b.count * b.mixer.state_values(tp) for b in self.blocks if b.mixer is not None)
         return values * bytes_per_value
 
+    def source_bytes_per_token(self, bytes_per_value: float, tp: int = 1) -> float:
+        """Cache bytes on one rank of one token that a tower has made, where layers look at them."""
+        looks = [(b.count, half) for b in self.blocks for half in (b.mixer, b.cross)]
+        values = sum(n * half.source_values(tp) for n, half in looks if isinstance(half, CrossAttention))
+        return values * bytes_per_value
+
     def weight_bytes(self) -> dict[str, float]:
         """Stored bytes by number format, scales included, without the layers of `mtp`."""
         rest = plain(self.working_dtype)

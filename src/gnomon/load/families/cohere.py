@@ -10,14 +10,21 @@ from gnomon.spec import Block, Model
 
 
 def read(config: Fields, family: str) -> Model:
-    tied = config.flag("tie_word_embeddings", True)
-    return decoder(config, family, _layers(config, family), centred_norms=True, tied_embeddings=tied)
+    # The first ones say 8,192 positions and mean the default, not the most.
+    longest = "model_max_length" if config.has("model_max_length") else "max_position_embeddings"
+    return decoder(
+        config,
+        family,
+        _layers(config, family),
+        centred_norms=True,
+        max_context=config.whole(longest),
+        tied_embeddings=config.flag("tie_word_embeddings", True),
+    )
 
 
 def _layers(config: Fields, family: str) -> Iterator[Block]:
-    bias, head_dim, count, ffn = (
-        config.flag("attention_bias", False), head_dim_of(config), layer_count(config), dense(config)
-    )  # fmt: skip
+    bias, head_dim = config.flag("attention_bias", False), head_dim_of(config)
+    count, ffn = layer_count(config), dense(config)
     normed = family == "cohere" and config.flag("use_qk_norm", False)
     period = config.whole("sliding_window_pattern", 4)
     for window in windows(config, count, period) if family == "cohere2" else [None] * count:

@@ -72,9 +72,13 @@ def _vision(vision: Fields, text: Fields) -> Tower:
         vision.whole(key) for key in ("hidden_size", "num_attention_heads", "image_size", "patch_size")
     )
     mixer = Attention(
-        heads=heads, kv_heads=heads, head_dim=split(vision, "hidden_size", heads), qkv_bias=True, out_bias=True,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=split(vision, "hidden_size", heads),
+        qkv_bias=True,
+        out_bias=True,
         causal=False,
-    )  # fmt: skip
+    )
     inner, middle = vision.whole("intermediate_size"), vision.whole("projector_input_dim")
     out, places = vision.whole("projector_output_dim"), (image // patch) ** 2 + 1
     return Tower(

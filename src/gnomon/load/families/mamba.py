@@ -12,34 +12,36 @@ UNBOUNDED = 2**20
 
 
 def read(config: Fields, family: str) -> Model:
-    hidden, bias, conv_bias = (
-        config.whole("hidden_size"), config.flag("use_bias", False), config.flag("use_conv_bias", True)
-    )  # fmt: skip
-    mixer: Mamba | Mamba2
-    if family == "mamba2":
-        mixer = Mamba2(
-            heads=config.whole("num_heads"),
-            head_dim=config.whole("head_dim"),
-            state=config.whole("state_size"),
-            groups=config.whole("n_groups"),
-            conv=config.whole("conv_kernel", 4),
-            chunk=config.whole("chunk_size", 256),
-            conv_bias=conv_bias,
-            bias=bias,
-        )
-        check_inner(config, mixer, "expand", "num_heads")
-    else:
-        mixer = Mamba(
-            inner=config.whole("intermediate_size", 2 * hidden),
-            state=config.whole("state_size"),
-            dt_rank=rank(config, "time_step_rank"),
-            conv=config.whole("conv_kernel", 4),
-            conv_bias=conv_bias,
-            bias=bias,
-        )
+    mixer = _second(config) if family == "mamba2" else _first(config)
     blocks = uniform(layer_count(config), mixer=mixer, ffn=None)
     tied = config.flag("tie_word_embeddings", family != "mamba2")
     return decoder(config, family, blocks, max_context=UNBOUNDED, tied_embeddings=tied)
+
+
+def _first(config: Fields) -> Mamba:
+    return Mamba(
+        inner=config.whole("expand", 2) * config.whole("hidden_size"),
+        state=config.whole("state_size"),
+        dt_rank=rank(config, "time_step_rank"),
+        conv=config.whole("conv_kernel", 4),
+        conv_bias=config.flag("use_conv_bias", True),
+        bias=config.flag("use_bias", False),
+    )
+
+
+def _second(config: Fields) -> Mamba2:
+    mixer = Mamba2(
+        heads=config.whole("num_heads"),
+        head_dim=config.whole("head_dim"),
+        state=config.whole("state_size"),
+        groups=config.whole("n_groups"),
+        conv=config.whole("conv_kernel", 4),
+        chunk=config.whole("chunk_size", 256),
+        conv_bias=config.flag("use_conv_bias", True),
+        bias=config.flag("use_bias", False),
+    )
+    check_inner(config, mixer, "expand", "num_heads")
+    return mixer
 
 
 def rank(config: Fields, key: str) -> int:

@@ -26,9 +26,8 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _layers(config: Fields) -> Iterator[Block]:
-    heads, bias, head_dim = (
-        config.whole("num_attention_heads"), config.flag("attention_bias", False), head_dim_of(config)
-    )  # fmt: skip
+    heads, head_dim = config.whole("num_attention_heads"), head_dim_of(config)
+    bias = config.flag("attention_bias", False)
     ffn = dense(config, bias=config.flag("mlp_bias", False))
     for layer, window in enumerate(_windows(config)):
         mixer = Attention(

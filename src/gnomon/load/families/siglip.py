@@ -11,9 +11,14 @@ def vision(config: Fields, text_hidden: int) -> Tower:
     hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
     patch = config.whole("patch_size")
     mixer = Attention(
-        heads=heads, kv_heads=heads, head_dim=split(config, "hidden_size", heads), qkv_bias=True, out_bias=True,
-        causal=False, rotary_dim=0,
-    )  # fmt: skip
+        heads=heads,
+        kv_heads=heads,
+        head_dim=split(config, "hidden_size", heads),
+        qkv_bias=True,
+        out_bias=True,
+        causal=False,
+        rotary_dim=0,
+    )
     ffn = DenseFfn(inner=config.whole("intermediate_size"), gated=False, bias=True)
     places = (config.whole("image_size") // patch) ** 2
     return Tower(
