@@ -66,8 +66,19 @@ def test_models(cli: Cli) -> None:
     check(answer, {"models": [{"name": str, "parameters": int, "active_parameters": int, "max_context": int}]})
     by_name = {model["name"]: model for model in answer["models"]}
     assert by_name["llama-3.1-8b"]["parameters"] == 8_030_261_248
-    assert cli("models", "show", "llama-3.1-8b")["models"] == [by_name["llama-3.1-8b"]]
+    sizes = {"kind": str, "kv_bytes_per_token_bf16": number, "weights_bytes": dict, "priced": bool}
+    check(answer, {"models": [sizes | {"layers": int, "hub_id": str, "source": str, "towers": dict}]})
+    (shown,) = cli("models", "show", "llama-3.1-8b")["models"]
+    check(shown["shapes"], {"schema": str, "hidden": int, "blocks": [{"count": int, "mixer": dict, "ffn": dict}]})
+    assert {key: value for key, value in shown.items() if key != "shapes"} == by_name["llama-3.1-8b"]
     assert gnomon.models().to_dict() == answer
+
+
+def test_models_can_be_narrowed(cli: Cli) -> None:
+    mixtures = cli("models", "--kind", "moe", "--find", "qwen3")["models"]
+    assert {"qwen3-30b-a3b", "qwen3-235b-a22b"} <= {model["name"] for model in mixtures}
+    assert all(model["moe"] for model in mixtures)
+    assert cli("models", "--find", "no such name")["models"] == []
 
 
 PREDICTION = {

@@ -70,7 +70,7 @@ CONFIGS = {
     "architecture-text": (_config(architectures="LlamaForCausalLM"), "is not a list"),
     "two-architectures": (_config(architectures=["A", "B"]), "is not one architecture"),
     "architecture-number": (_config(architectures=[3]), "is not one architecture"),
-    "unknown-architecture": (_config(architectures=["MambaForCausalLM"]), "'MambaForCausalLM' is not understood"),
+    "unknown-architecture": (_config(architectures=["RwkvForCausalLM"]), "'RwkvForCausalLM' is not understood"),
     "unknown-type": (_config(architectures="DROP", model_type="rwkv"), "field model_type: the architecture 'rwkv'"),
     "no-hidden": (_config(hidden_size="DROP"), "field hidden_size: is missing"),
     "hidden-zero": (_config(hidden_size=0), "field hidden_size: 0 is not a positive whole number"),
@@ -90,7 +90,7 @@ CONFIGS = {
     "bias-number": (_config(attention_bias=1), "field attention_bias: 1 is not true or false"),
     "dtype-strange": (_config(torch_dtype="float7"), "field torch_dtype: the number format 'float7'"),
     "dtype-number": (_config(dtype=16), "field dtype: 16 is not a text"),
-    "quantised": (_config(quantization_config={"bits": 4}), "quantised checkpoints are not understood"),
+    "quantised": (_config(quantization_config={"bits": 4}), "field quantization_config.quant_method: is missing"),
     "window-text": (_config(architectures=["MistralForCausalLM"], sliding_window="4k"), "field sliding_window"),
     "too-few-experts": (_config(**MOE | {"num_experts": 1}), "field num_experts_per_tok: 2 experts a token of only 1"),
     "no-expert-size": (_config(**MOE | {"moe_intermediate_size": None}), "field moe_intermediate_size: is missing"),
@@ -107,7 +107,7 @@ CONFIGS = {
     "gpt2-positions-text": (_config(**GPT2 | {"n_positions": "2k"}), "field n_positions: '2k'"),
     "gpt2-inner-negative": (_config(**GPT2 | {"n_inner": -4}), "field n_inner: -4"),
     "gpt2-crossed": (_config(**GPT2 | {"add_cross_attention": True}), "field add_cross_attention: cross-attention"),
-    "gpt2-quantised": (_config(**GPT2 | {"quantization_config": {}}), "quantised checkpoints are not understood"),
+    "gpt2-quantised": (_config(**GPT2 | {"quantization_config": {}}), "quantization_config.quant_method: is missing"),
 }
 
 HEADER = b"arrival_s,input_tokens,output_tokens\n"

@@ -11,6 +11,7 @@ from gnomon.engines import engine as engine_of
 from gnomon.errors import InputError
 from gnomon.graph.dtypes import width
 from gnomon.graph.lower import check_degrees
+from gnomon.graph.support import check_priced
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
@@ -34,6 +35,7 @@ def deploy(
             f"no technique is known yet, and '{strategy.techniques[0]}' is asked for", where="strategy.techniques"
         )
     dtype = dtype or pool.chip.instead_of(model.dtype) or model.dtype
+    check_priced(model, dtype)
     kv_dtype = kv_dtype or (pool.chip.half if width(dtype) < 2 else dtype)
     width(kv_dtype)
     pool.chip.rate(dtype)

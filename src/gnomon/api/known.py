@@ -10,17 +10,20 @@ from typing import Any
 from gnomon import catalog
 from gnomon.api.results import Result
 from gnomon.errors import InputError, unknown_name
+from gnomon.graph.support import unpriced
 from gnomon.load import chip as load_chip
 from gnomon.load import chips as load_chips
 from gnomon.load import model as load_model
 from gnomon.load.chip_file import check_name, file_of, template
 from gnomon.load.files import as_path
+from gnomon.load.shapes import model_to_dict
 from gnomon.paths import write_text
-from gnomon.spec import Chip, Host, Link, Model, Node
+from gnomon.spec import Attention, Chip, CrossAttention, Host, LatentAttention, Link, Model, Node
 from gnomon.units import parse_bytes
 
 SMALLER = 0.99
 """A chip of 80 GiB by its data sheet is one, though the driver reports a little less."""
+KINDS = ("dense", "moe", "hybrid", "state-space", "encoder", "encoder-decoder", "multimodal", "diffusion")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +113,24 @@ def new_chip(name: str, *, like: str = "H100", replace: bool = False, out: str |
     return NewChip(name=name.strip(), like=model.name, replaces=replaced, file=str(file), text=text)
 
 
-def models(name: str | None = None) -> Models:
-    """Every known model, or the one of a name, a hub id or a folder."""
-    names = [name] if name is not None else list(catalog.model_names())
-    return Models(models=tuple(_model(load_model(each)) for each in names))
+def models(name: str | None = None, *, find: str = "", kind: str = "") -> Models:
+    """Every known model, or the one of a name, a hub id, a folder or a file with its shapes.
+
+    `find` keeps those that have all of its words in one of their names, `kind` those built so: see `KINDS`.
+    """
+    if name is not None:
+        found = load_model(name)
+        return Models(models=(_model(found) | {"shapes": model_to_dict(found)},))
+    if kind and kind not in KINDS:
+        raise unknown_name("kind of model", kind, KINDS, where="--kind")
+    known = [_model(load_model(each)) for each in catalog.model_names() if _has(each, find)]
+    return Models(models=tuple(model for model in known if not kind or model["kind"] == kind))
+
+
+def _has(name: str, words: str) -> bool:
+    entry = catalog.model_entry(name)
+    names = " ".join((entry.name, entry.title, entry.hub_id, *entry.aliases)).casefold()
+    return all(word in names for word in words.casefold().split())
 
 
 def _of(chips: list[Chip], field: str, wanted: str | None) -> list[Chip]:
@@ -162,12 +179,16 @@ def _host(host: Host) -> dict[str, Any]:
 
 
 def _model(model: Model) -> dict[str, Any]:
+    weights = model.weight_bytes()
     return {
         "name": model.name,
         "title": catalog.model_title(model.name),
         "family": model.family,
+        "kind": _kind(model),
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,
+        "mtp_parameters": model.mtp_parameters,
+        "towers": {tower.name: tower.parameters for tower in model.towers},
         "layers": model.layers,
         "hidden": model.hidden,
         "vocab": model.vocab,
@@ -175,6 +196,26 @@ def _model(model: Model) -> dict[str, Any]:
         "dtype": model.dtype,
         "moe": model.is_moe,
         "kv_bytes_per_token_bf16": model.kv_bytes_per_token(2.0),
+        "state_bytes_per_sequence_bf16": model.state_bytes_per_sequence(2.0),
+        "source_bytes_per_token_bf16": model.source_bytes_per_token(2.0),
+        "weights_bytes": weights,
+        "priced": not unpriced(model),
+        "why_not_priced": unpriced(model),
         "hub_id": model.hub_id,
         "source": model.source,
     }
+
+
+def _kind(model: Model) -> str:
+    """The word of `KINDS` that says most."""
+    mixers = [block.mixer for block in model.blocks if block.mixer is not None]
+    looks = [isinstance(mixer, Attention | LatentAttention | CrossAttention) for mixer in mixers]
+    if not model.vocab:
+        return "diffusion"
+    if model.towers:
+        return "multimodal" if model.towers[0].name == "vision" else "encoder-decoder"
+    if not all(looks):
+        return "hybrid" if any(looks) else "state-space"
+    if any(isinstance(mixer, Attention) and not mixer.causal for mixer in mixers):
+        return "encoder"
+    return "moe" if model.is_moe else "dense"

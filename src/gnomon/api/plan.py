@@ -16,6 +16,7 @@ from gnomon.errors import InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_fleet, parse_goals
 from gnomon.load.goals import goal as make_goal
+from gnomon.load.hf import YAML
 from gnomon.search import Family, Job, Level, families, search
 from gnomon.search import objective as named_objective
 from gnomon.search.best_first import Progress
@@ -162,7 +163,8 @@ def _reference(given: str | Model, model: Model) -> str:
     """A known model by its own name, any other by where its config stands."""
     if model.hub_id or not model.source:
         return model.name
-    return given if isinstance(given, str) else str(Path(model.source).parent)
+    source = Path(model.source)
+    return given if isinstance(given, str) else str(source if source.suffix in YAML else source.parent)
 
 
 def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Family]:

@@ -126,7 +126,7 @@ def plan_training(
 def _search(
     model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str | None
 ) -> Search:
-    chosen = dtype or model.dtype
+    chosen = dtype or model.working_dtype
     check_dtype(pool, chosen)
     grid = space(model, pool, load, engine, optimizer, chosen)
     return Search(model, pool, load, engine, optimizer, chosen, grid)

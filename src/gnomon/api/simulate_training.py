@@ -124,7 +124,7 @@ def training_plan(
         per_node=pool.unusual_node_size,
         replicas=1,
         strategy=strategy,
-        dtype=dtype or load_model(model).dtype,
+        dtype=dtype or load_model(model).working_dtype,
         engine=EngineChoice(name=chosen.name, version=chosen.version, settings=settings),
         load=load,
     )

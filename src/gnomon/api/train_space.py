@@ -58,9 +58,9 @@ def _blocks(
     """Plans of each way to share the chips out."""
     traits = engine.traits(model)
     modes = _modes(model, load, traits)
-    heads = max(block.mixer.heads for block in model.blocks)
+    heads = max(block.attention.heads for block in model.blocks)
     for tp in range(1, min(heads, pool.count) + 1):
-        if obstacle(model, tp) or min(block.mixer.kv_heads for block in model.blocks) % tp:
+        if obstacle(model, tp) or min(block.attention.kv_heads for block in model.blocks) % tp:
             continue
         cuts = (0, 1) if tp > 1 and load.seq % tp == 0 else (0,)
         for pp, dp in product(divisors(model.layers), divisors(load.global_batch)):

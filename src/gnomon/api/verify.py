@@ -74,8 +74,12 @@ def measure(
 
     tell = progress or (lambda text: None)
     streams = list(_streams(plan, rates))
+    config = config_of(plan.model)
+    if not config:
+        hint = "Give a folder with the config.json of such a network."
+        raise InputError("holds shapes only, and an engine needs a config.json", where=plan.model, hint=hint)
     tell(f"starting {plan.engine.name} with dummy weights")
-    with VllmRunner(config_of(plan.model), _arguments(plan)) as runner:
+    with VllmRunner(config, _arguments(plan)) as runner:
         tell("warming up")
         runner.replay(_warm_up(streams[0]))
         probes = measure_parts(runner, plan.model) if probe else []

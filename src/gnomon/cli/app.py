@@ -24,6 +24,7 @@ COMMANDS = {
     "calibrate": "gnomon.cli.calibrate",
     "chips": "gnomon.cli.chips",
     "models": "gnomon.cli.models",
+    "completion": "gnomon.cli.completion",
 }
 """Modules in the order of the help. Each has `add(app)`, which adds its command or its group of them."""
 
@@ -32,7 +33,7 @@ def build(argv: Sequence[str]) -> typer.Typer:
     """The app for a command line."""
     app = typer.Typer(
         cls=Ordered,
-        add_completion=True,
+        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["--help", "-h"]},

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from gnomon.cli import flags
+from gnomon.cli import flags, names
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", autocompletion=flags.complete_chip, help="A chip's name, an alias, or its file."),
+    typer.Argument(metavar="NAME", autocompletion=names.chips, help="A chip's name, an alias, or its file."),
 ]
 SORTS = "family (the default), name, memory, bandwidth, rate, power or price"
 
@@ -63,7 +63,7 @@ def new(
     like: Annotated[
         str,
         typer.Option(
-            "--like", autocompletion=flags.complete_chip, metavar="CHIP", help="The chip whose figures to begin with."
+            "--like", autocompletion=names.chips, metavar="CHIP", help="The chip whose figures to begin with."
         ),
     ] = "H100",
     replace: Annotated[

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gnomon.cli import names
+
 
 def whole(flag: str, *, least: int = 1, most: int | None = None) -> Callable[[Any], int]:
     """A reader of whole numbers that names its flag in errors."""
@@ -94,22 +96,18 @@ def degree(flag: str, what: str, note: str = " Above 1 is not priced yet.") -> A
     return typer.Option(flag, parser=whole(flag), metavar="N", help=f"{what} parallel degree.{note}")
 
 
-def complete_chip(incomplete: str) -> list[str]:
-    """Chips whose name begins with what was typed, for the shell; the short names people use come first."""
-    from gnomon.load.chips import try_names
-
-    head, comma, last = incomplete.rpartition(",")
-    found = [name for name in try_names() if name.lower().startswith(last.lower()) and " " not in name]
-    return [f"{head}{comma}{name}" for name in sorted(found, key=lambda name: (len(name), name.lower()))]
-
-
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A known name, a hub id, or a folder with a config.json.")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A known name, a hub id, or a folder with a config.json.", autocompletion=names.models
+    ),
+]
 On = Annotated[
     str,
     typer.Option(
         "--on",
         metavar="CHIP[:N]",
-        autocompletion=complete_chip,
+        autocompletion=names.chips,
         help="The chip, and how many of it; or a chip's or a cluster's YAML file.",
     ),
 ]

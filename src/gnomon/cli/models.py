@@ -2,40 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from gnomon.cli import flags
+from gnomon.cli import flags, names
 
 
 def add(app: typer.Typer) -> None:
     from gnomon.cli.app import group
 
-    commands = group("The models Gnomon knows.")
+    commands = group("The models Gnomon knows, and the shapes of any other.")
     commands.callback(invoke_without_command=True)(models)
     commands.command("show")(show)
     app.add_typer(commands, name="models")
 
 
-def models(context: typer.Context, as_json: flags.Json = False) -> None:
+Find = Annotated[
+    str | None,
+    typer.Option("--find", parser=flags.word("--find"), metavar="WORDS", help="Only those with these in their names."),
+]
+Kind = Annotated[
+    str | None,
+    typer.Option("--kind", parser=flags.word("--kind"), metavar="KIND", help="Only dense, moe, hybrid, encoder, …"),
+]
+
+
+Shapes = Annotated[bool, typer.Option("--shapes", help="Print its shapes as YAML, to begin a model of your own.")]
+
+
+def models(context: typer.Context, find: Find = None, kind: Kind = None, as_json: flags.Json = False) -> None:
     """The models Gnomon knows."""
     if context.invoked_subcommand is None:
-        _print(None, as_json)
+        from gnomon.api.known import models as answer
+
+        _print(answer(find=find or "", kind=kind or ""), as_json)
 
 
 def show(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A known name, a hub id, or a folder.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A known name, a hub id, a folder, or a file.", autocompletion=names.models
+        ),
+    ],
+    shapes: Annotated[
+        bool, typer.Option("--shapes", help="Print its shapes as YAML, to begin a model of your own.")
+    ] = False,
     as_json: flags.Json = False,
 ) -> None:
-    """Everything about one model, with its sources."""
-    outer = context.parent.params.get("as_json", False) if context.parent else False
-    _print(name, as_json or outer)
-
-
-def _print(name: str | None, as_json: bool) -> None:
+    """One model opened: its layers, parameters, cache and weights."""
     from gnomon.api.known import models as answer
+
+    found = answer(name)
+    if shapes:
+        from gnomon.cli.output import put
+        from gnomon.load.shapes import shapes_to_yaml
+
+        put(shapes_to_yaml(dict(found.models[0]["shapes"])))
+        return
+    outer = context.parent.params.get("as_json", False) if context.parent else False
+    _print(found, as_json or outer)
+
+
+def _print(found: Any, as_json: bool) -> None:
     from gnomon.cli.output import emit
 
-    emit(answer(name).to_dict(), as_json=as_json, keep=False)
+    emit(found.to_dict(), as_json=as_json, keep=False)

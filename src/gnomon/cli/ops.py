@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import flags
+from gnomon.cli import flags, names
 
 
 def add(app: typer.Typer) -> None:
@@ -15,7 +15,7 @@ def add(app: typer.Typer) -> None:
 
 def ops(
     source: Annotated[str, typer.Argument(metavar="FILE.csv", help="One operator a line.")],
-    on: Annotated[str, typer.Option("--on", metavar="CHIP", autocompletion=flags.complete_chip, help="The chip.")],
+    on: Annotated[str, typer.Option("--on", metavar="CHIP", autocompletion=names.chips, help="The chip.")],
     out: Annotated[str | None, typer.Option("--out", metavar="FILE.csv", help="Write the table here.")] = None,
     as_json: flags.Json = False,
 ) -> None:

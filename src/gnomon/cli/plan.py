@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import flags, train_flags
+from gnomon.cli import flags, names, train_flags
 
 SLO = (
     "Limits on times, such as ttft_p90=1s,tpot_p90=40ms. "
@@ -35,7 +35,7 @@ def serve(
         typer.Option(
             "--fleet",
             metavar="CHIP:N[,CHIP:N]",
-            autocompletion=flags.complete_chip,
+            autocompletion=names.chips,
             help="The chips one may use; or a cluster's YAML file.",
         ),
     ],

@@ -10,9 +10,9 @@ from typing import Any
 from gnomon.cli.output import fail, open_missing_streams, settle, silence
 from gnomon.errors import GnomonError
 
-BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 COMPLETE = "_GNOMON_COMPLETE"
-"""Set by the shell's completion, which `gnomon --install-completion` sets up."""
+"""Set by a shell that asks for names in the place of running a command."""
+BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
 
 
 def run(argv: Sequence[str]) -> int:
@@ -53,10 +53,12 @@ def _invoke(argv: list[str]) -> int:
 
     from gnomon.cli.app import build
 
-    completing = COMPLETE in os.environ
-    command = typer.main.get_command(build(_typed() if completing else argv))
-    if completing:
-        command.main(argv, prog_name="gnomon", complete_var=COMPLETE)
+    asked = os.environ.get(COMPLETE)
+    if asked:
+        from gnomon.cli.completion import answer
+
+        return answer(asked, _typed())
+    command = typer.main.get_command(build(argv))
     try:
         with command.make_context("gnomon", argv or ["--help"]) as context:
             command.invoke(context)

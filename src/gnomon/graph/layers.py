@@ -92,7 +92,7 @@ class _Lowering:
         self.sizes: dict[str, float] = {SOURCE: self.stream, RESULT: self.stream}
 
     def mixer(self, block: Block) -> Iterator[Node]:
-        shape, tp, hidden = block.mixer, self.cut.tp, self.model.hidden
+        shape, tp, hidden = block.attention, self.cut.tp, self.model.hidden
         heads, kv_heads = shape.heads // tp, max(1, shape.kv_heads // tp)
         q, kv = heads * shape.head_dim, kv_heads * shape.head_dim
         yield self._norm("attention.norm", SOURCE, "normed")
@@ -105,7 +105,7 @@ class _Lowering:
             )
             yield replace(normed, parameters=2.0 * shape.head_dim)
             queries, keys = "qn", "kn"
-        if not self.model.learned_positions:
+        if not self.model.learned_positions and shape.rotary_dim != 0:
             turned = {"qr": q, "kr": kv}
             yield self._elementwise("attention.rope", self.style.rope, q + kv, (queries, keys), turned, False)
             queries, keys = "qr", "kr"
@@ -117,7 +117,7 @@ class _Lowering:
         yield from self._leave("attention", "attended", SOURCE, "between")
 
     def ffn(self, block: Block) -> Iterator[Node]:
-        ffn, hidden = block.ffn, self.model.hidden
+        ffn, hidden = block.feed_forward, self.model.hidden
         assert isinstance(ffn, DenseFfn), "mixtures are refused before they are lowered"
         inner = ffn.inner // self.cut.tp
         yield self._norm("ffn.norm", "between", "ready")

@@ -8,6 +8,7 @@ from gnomon.errors import InputError
 from gnomon.graph.base import Graph
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import LOGITS, TOKENS, Attention, Collective, Elementwise, Experts, Gemm, Op
+from gnomon.graph.support import check_priced
 from gnomon.spec import Attention as AttentionShape
 from gnomon.spec import Block, DenseFfn, Model, MoeFfn, Strategy
 
@@ -16,14 +17,15 @@ STATE = "bf16"
 
 
 def check_degrees(model: Model, strategy: Strategy) -> None:
-    """Raise where the model cannot be cut so, naming the nearest degree that can."""
+    """Raise where the model has no operators or cannot be cut so, naming the nearest degree that can."""
+    check_priced(model)
     for name in ("tp", "pp", "ep", "cp", "dp"):
         degree = getattr(strategy, name)
         if not isinstance(degree, int) or degree < 1:
             raise InputError(f"{degree} is not a number of chips", where=name, hint="It is 1 or more.")
     why = obstacle(model, strategy.tp)
     if why:
-        most = max(block.mixer.heads for block in model.blocks)
+        most = max(block.attention.heads for block in model.blocks)
         possible = [tp for tp in range(1, most + 1) if not obstacle(model, tp)]
         near = min(possible, key=lambda tp: (abs(tp - strategy.tp), tp))
         raise InputError(why, where="tp", hint=f"The nearest degree that works is {near}.")
@@ -32,8 +34,8 @@ def check_degrees(model: Model, strategy: Strategy) -> None:
 def obstacle(model: Model, tp: int) -> str:
     """What keeps the model from being cut into `tp` equal parts; empty where nothing does."""
     for block in model.blocks:
-        heads, kv_heads = block.mixer.heads, block.mixer.kv_heads
-        widths = [block.ffn.inner, getattr(block.ffn, "shared_inner", 0)]
+        heads, kv_heads = block.attention.heads, block.attention.kv_heads
+        widths = [block.feed_forward.inner, getattr(block.feed_forward, "shared_inner", 0)]
         if heads % tp:
             return f"{model.name} has {heads} attention heads, which {tp} does not divide"
         if kv_heads % tp and tp % kv_heads:
@@ -59,7 +61,7 @@ def _distinct(model: Model) -> list[Block]:
     """Equal layers together, wherever they stand: their order does not change what one rank runs."""
     counts: dict[tuple[AttentionShape, DenseFfn | MoeFfn], int] = {}
     for block in model.blocks:
-        key = (block.mixer, block.ffn)
+        key = (block.attention, block.feed_forward)
         counts[key] = counts.get(key, 0) + block.count
     return [Block(mixer=mixer, ffn=ffn, count=count) for (mixer, ffn), count in counts.items()]
 
@@ -91,7 +93,7 @@ def _linear(name: str, n: int, k: int, dtype: str, count: int) -> Iterator[Op]:
 
 
 def _mixer(model: Model, block: Block, tp: int, dtype: str, kv_dtype: str) -> Iterator[Op]:
-    shape: AttentionShape = block.mixer
+    shape: AttentionShape = block.attention
     heads, kv_heads = shape.heads // tp, max(1, shape.kv_heads // tp)
     q, kv = heads * shape.head_dim, kv_heads * shape.head_dim
     count = block.count
@@ -99,7 +101,9 @@ def _mixer(model: Model, block: Block, tp: int, dtype: str, kv_dtype: str) -> It
     yield from _linear("attention.qkv", q + 2 * kv, model.hidden, dtype, count)
     if shape.qk_norm:
         yield _stream("attention.qk_norm", q + kv, 1, 1, count)
-    yield _stream("attention.rope", q + kv, 1, 1, count)
+    turned = shape.head_dim if shape.rotary_dim is None else shape.rotary_dim
+    if turned:
+        yield _stream("attention.rope", (heads + kv_heads) * turned, 1, 1, count)
     yield _stream("attention.cache_write", 2 * kv, 1, width(kv_dtype) / width(STATE), count)
     for phase in ("prefill", "decode"):
         yield Attention(
@@ -117,10 +121,11 @@ def _mixer(model: Model, block: Block, tp: int, dtype: str, kv_dtype: str) -> It
 
 def _ffn(model: Model, block: Block, tp: int, dtype: str) -> Iterator[Op]:
     yield _stream("ffn.norm", model.hidden, 2, 2, block.count)
-    if isinstance(block.ffn, MoeFfn):
-        yield from _experts(model, block.ffn, tp, dtype, block.count)
+    ffn = block.feed_forward
+    if isinstance(ffn, MoeFfn):
+        yield from _experts(model, ffn, tp, dtype, block.count)
     else:
-        yield from _dense(model, block.ffn, tp, dtype, block.count)
+        yield from _dense(model, ffn, tp, dtype, block.count)
     yield from _all_reduce("ffn.all_reduce", model.hidden, tp, block.count)
 
 

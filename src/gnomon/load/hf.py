@@ -8,27 +8,54 @@ from typing import Any
 
 from gnomon import catalog
 from gnomon.errors import InputError, UnknownNameError
+from gnomon.load import hub
 from gnomon.load.families import read_family
 from gnomon.load.fields import Fields
-from gnomon.load.files import as_path, read_json
+from gnomon.load.files import as_path, is_file, read_json, read_yaml
+from gnomon.load.quantised import quantised
+from gnomon.load.shapes import model_from_dict
 from gnomon.spec import Model
+
+YAML = (".yaml", ".yml")
 
 
 def model(ref: str | Path) -> Model:
-    """A model by catalog name or hub id, or from a folder with a config.json, or from that file itself."""
+    """A model by catalog name or hub id, from a folder with a config.json, from that file, or from shapes in YAML."""
     entry = _known(ref)
     path = catalog.model_config_path(entry.name) if entry else _path(ref)
+    if path.suffix in YAML:
+        found = model_from_dict(read_yaml(path), str(path))
+        return dataclasses.replace(found, name=path.stem if found.name == "custom" else found.name, source=str(path))
     shown = f"{entry.name}.json" if entry else str(path)
-    found = read_family(Fields(read_json(path), shown))
+    found = shapes(Fields(_with_formats(read_json(path), path), shown))
     if entry:
         return dataclasses.replace(found, name=entry.name, hub_id=entry.hub_id, source=entry.source)
-    return dataclasses.replace(found, name=_name(path), source=str(path))
+    address = str(ref) if _on_hub(ref) else ""
+    return dataclasses.replace(found, name=_name(path), hub_id=address, source=str(path))
+
+
+def shapes(config: Fields) -> Model:
+    """The shapes of one config and the formats they are stored in; name and source are the caller's to add."""
+    found = read_family(config)
+    for holder in (config, config.inner("text_config")):
+        if holder.has("quantization_config"):
+            return quantised(found, holder.inner("quantization_config"))
+    return found
+
+
+def _with_formats(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Some tools write what they did to the weights into a file of its own, beside the config."""
+    beside = path.with_name("hf_quant_config.json")
+    if "quantization_config" in config or path.name != "config.json" or not is_file(beside):
+        return config
+    return config | {"quantization_config": read_json(beside).get("quantization")}
 
 
 def config_of(ref: str | Path) -> dict[str, Any]:
-    """The raw config.json of the same reference, as an engine wants it beside (dummy) weights."""
+    """The raw config.json of the same reference, as an engine wants it beside (dummy) weights; empty for shapes."""
     entry = _known(ref)
-    return read_json(catalog.model_config_path(entry.name) if entry else _path(ref))
+    path = catalog.model_config_path(entry.name) if entry else _path(ref)
+    return {} if path.suffix in YAML else read_json(path)
 
 
 def _known(ref: str | Path) -> catalog.ModelEntry | None:
@@ -50,18 +77,34 @@ def _path(ref: str | Path) -> Path:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"'{str(ref)[:60]}' cannot be read: {reason}") from None
-    if isinstance(ref, Path) or path.suffix == ".json" or ref.startswith((".", "/", "~")):
+    if isinstance(ref, Path) or path.suffix in (".json", *YAML) or ref.startswith((".", "/", "~")):
         raise InputError("no such file or folder", where=str(path))
-    catalog.model_entry(ref)  # raises, with the nearest names
+    if hub.is_address(ref) and hub.installed():
+        return hub.fetched(ref)
+    return _unknown(ref)
+
+
+def _unknown(ref: str) -> Path:
+    try:
+        catalog.model_entry(ref)
+    except UnknownNameError as error:
+        if hub.is_address(ref):
+            error.hint += " Addresses of the model hub are read with: pip install 'gnomon[hub]'."
+        raise
     raise AssertionError(ref)
 
 
+def _on_hub(ref: str | Path) -> bool:
+    """Whether a reference was read from the hub: it looks like an address, and no path is there."""
+    return isinstance(ref, str) and hub.is_address(ref) and not as_path(ref).exists()
+
+
 def _config_in(folder: Path) -> Path:
-    inside = folder / "config.json"
-    if not inside.exists():
-        hint = "Give the folder that holds the model's config.json."
-        raise InputError("has no config.json", where=str(folder), hint=hint)
-    return inside
+    for name in hub.FILES:
+        if (folder / name).exists():
+            return folder / name
+    hint = "Give the folder that holds the model's config.json."
+    raise InputError("has no config.json", where=str(folder), hint=hint)
 
 
 def _name(path: Path) -> str:

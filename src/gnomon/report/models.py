@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.text import Style, next_steps, table, words
+from gnomon.report.shapes import layer_lines
+from gnomon.report.text import INDENT, Style, next_steps, table, words
 from gnomon.units import format_bytes, format_count, format_short_count
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
     models = payload["models"]
-    rows: list[tuple[str, ...]] = [("model", "parameters", "active", "layers", "context", "KV a token", "published as")]
+    if len(models) == 1 and "shapes" in models[0]:
+        return "\n".join(_one(models[0], style))
+    if not models:
+        return f"{INDENT}no known model is like that\n\n" + "\n".join(next_steps(words("gnomon", "models")))
+    rows: list[tuple[str, ...]] = [
+        ("model", "kind", "parameters", "active", "layers", "context", "KV a token", "published as")
+    ]
     rows += [_row(model) for model in models]
-    lines = table(rows, "<>>>>><")
-    first = models[0]["name"] if models else "llama-3.1-8b"
-    steps = next_steps(
-        words("gnomon", "fit", first, "--on", "H100"),
-        words("gnomon", "predict", first, "--on", "H100", "--phase", "decode", "--batch", 32, "--context", 1024),
-    )
-    source = [f"  source: {models[0]['source']}"] if len(models) == 1 and models[0]["source"] else []
-    return "\n".join([style.faint(lines[0]), *lines[1:], *source, "", *steps])
+    lines = table(rows, "<<>>>>><")
+    steps = [words("gnomon", "models", "show", models[0]["name"])]
+    steps += [words("gnomon", "fit", model["name"], "--on", "H100") for model in models if model["priced"]][:1]
+    return "\n".join([style.faint(lines[0]), *lines[1:], "", *next_steps(*steps)])
 
 
 def _row(model: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         model["name"],
+        model["kind"],
         format_short_count(model["parameters"]),
         format_short_count(model["active_parameters"]),
         str(model["layers"]),
@@ -33,3 +37,43 @@ def _row(model: Mapping[str, Any]) -> tuple[str, ...]:
         format_bytes(model["kv_bytes_per_token_bf16"]),
         model["hub_id"] if "/" in model["hub_id"] else model["title"],
     )
+
+
+def _one(model: Mapping[str, Any], style: Style) -> list[str]:
+    shapes, name = model["shapes"], model["name"]
+    title = f"{model['title']}: {model['kind']}, family {model['family']}"
+    lines = [style.strong(title), *table(_facts(model), "<<"), "", f"{INDENT}layers"]
+    lines += [INDENT + line for line in layer_lines(shapes["blocks"])]
+    for tower in shapes.get("towers", []):
+        lines += [f"{INDENT}{tower['name']} tower, {tower['hidden']:,} wide"]
+        lines += [INDENT + line for line in layer_lines(tower["blocks"])]
+    if not model["priced"]:
+        lines += ["", f"{INDENT}cannot be priced yet: it has {model['why_not_priced']}"]
+    lines += ["", *([f"{INDENT}source: {model['source']}"] if model["source"] else [])]
+    reference = name if model["hub_id"] else model["source"]
+    steps = [words("gnomon", "models", "show", reference, "--shapes")]
+    if model["priced"]:
+        steps.insert(0, words("gnomon", "fit", reference, "--on", "H100"))
+    return [*lines, *next_steps(*steps)]
+
+
+def _facts(model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    total = format_count(model["parameters"])
+    if model["active_parameters"] != model["parameters"]:
+        total += f", {format_short_count(model['active_parameters'])} active a token"
+    towers = [f"{format_short_count(size)} in the {name} tower" for name, size in model["towers"].items()]
+    facts = [("parameters", ", ".join([total, *towers]))]
+    if model["mtp_parameters"]:
+        facts.append(("drafting", f"{format_short_count(model['mtp_parameters'])} more in layers that draft tokens"))
+    weights = ", ".join(f"{format_bytes(size)} in {name}" for name, size in model["weights_bytes"].items())
+    facts += [("weights", weights), ("width", f"{model['hidden']:,}, vocabulary of {model['vocab']:,}")]
+    facts.append(("context", f"{format_count(model['max_context'])} tokens"))
+    facts.append(("KV a token", f"{format_bytes(model['kv_bytes_per_token_bf16'])} in bf16"))
+    if model["state_bytes_per_sequence_bf16"]:
+        facts.append(("state", f"{format_bytes(model['state_bytes_per_sequence_bf16'])} a sequence in bf16"))
+    source = model["source_bytes_per_token_bf16"]
+    if source:
+        facts.append(("KV of a source", f"{format_bytes(source)} a token of a tower in bf16"))
+    if model["hub_id"]:
+        facts.append(("published as", model["hub_id"]))
+    return facts

@@ -44,11 +44,12 @@ def degrees(model: Model, pool: Pool) -> list[int]:
 
 def _cuts(model: Model, tp: int) -> bool:
     for block in model.blocks:
-        attention = block.mixer
+        attention = block.attention
         copied_or_cut = attention.kv_heads % tp == 0 or tp % attention.kv_heads == 0
-        if attention.heads % tp or not copied_or_cut or block.ffn.inner % tp:
+        ffn = block.feed_forward
+        if attention.heads % tp or not copied_or_cut or ffn.inner % tp:
             return False
-        if not isinstance(block.ffn, DenseFfn) and block.ffn.shared_inner % tp:
+        if not isinstance(ffn, DenseFfn) and ffn.shared_inner % tp:
             return False
     return True
 

@@ -3,9 +3,14 @@
 from gnomon.spec.chip import Chip, Link
 from gnomon.spec.cluster import Cluster, Grid, Node, Pool, Price
 from gnomon.spec.estimate import Estimate, Provenance
+from gnomon.spec.ffn import DenseFfn, MoeFfn
+from gnomon.spec.formats import Format, Formats
 from gnomon.spec.host import Host
-from gnomon.spec.model import Attention, Block, DenseFfn, Model, MoeFfn
+from gnomon.spec.mixers import Attention, CrossAttention, Indexer, LatentAttention
+from gnomon.spec.model import Block, Ffn, Mixer, Model, Tower
+from gnomon.spec.parts import Convolution, Linear, Norm, Part, Table, Tensor
 from gnomon.spec.plan import EngineChoice, Plan, Strategy
+from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.training import Recipe, TrainingLoad
 from gnomon.spec.workload import Batch, Goal, Requests, ServingLoad
@@ -16,16 +21,31 @@ __all__ = [
     "Block",
     "Chip",
     "Cluster",
+    "Convolution",
+    "CrossAttention",
     "DenseFfn",
     "EngineChoice",
     "Estimate",
+    "Ffn",
+    "Format",
+    "Formats",
+    "GatedDelta",
     "Goal",
     "Grid",
     "Host",
+    "Indexer",
+    "LatentAttention",
+    "LightningAttention",
+    "Linear",
     "Link",
+    "Mamba",
+    "Mamba2",
+    "Mixer",
     "Model",
     "MoeFfn",
     "Node",
+    "Norm",
+    "Part",
     "Plan",
     "Pool",
     "Price",
@@ -34,6 +54,10 @@ __all__ = [
     "Requests",
     "ServingLimits",
     "ServingLoad",
+    "ShortConvolution",
     "Strategy",
+    "Table",
+    "Tensor",
+    "Tower",
     "TrainingLoad",
 ]

@@ -1,79 +1,112 @@
-"""A model as shapes: blocks of one mixer and one feed-forward each, an embedding and a head."""
+"""A model as shapes: blocks of one mixer and one feed-forward each, an embedding and a head, towers that feed it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
+from gnomon.spec.ffn import DenseFfn, MoeFfn
+from gnomon.spec.formats import Format, Formats, plain
+from gnomon.spec.mixers import Attention, CrossAttention, LatentAttention
+from gnomon.spec.parts import VECTOR, Part, Tensor, count, part_tensors, vector
+from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
-    """Softmax attention with grouped key-value heads."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    qkv_bias: bool = False
-    out_bias: bool = False
-    qk_norm: bool = False
-    window: int | None = None
-
-    @property
-    def q_width(self) -> int:
-        return self.heads * self.head_dim
-
-    @property
-    def kv_width(self) -> int:
-        """Width of the keys, and of the values, of one token."""
-        return self.kv_heads * self.head_dim
-
-    def parameters(self, hidden: int) -> int:
-        count = hidden * (self.q_width + 2 * self.kv_width) + self.q_width * hidden
-        count += (self.q_width + 2 * self.kv_width) * self.qkv_bias + hidden * self.out_bias
-        return count + 2 * self.head_dim * self.qk_norm
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DenseFfn:
-    """Two matrices, or three when gated."""
-
-    inner: int
-    gated: bool = True
-    bias: bool = False
-
-    def parameters(self, hidden: int) -> int:
-        up = 2 if self.gated else 1
-        return (up + 1) * hidden * self.inner + (up * self.inner + hidden) * self.bias
-
-    def active_parameters(self, hidden: int) -> int:
-        return self.parameters(hidden)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoeFfn:
-    """A router and gated experts, of which each token visits `topk`."""
-
-    experts: int
-    topk: int
-    inner: int
-    shared_inner: int = 0
-
-    def _matrices(self, hidden: int) -> int:
-        return 3 * hidden * self.inner
-
-    def parameters(self, hidden: int) -> int:
-        return self.experts * (self._matrices(hidden) + hidden) + 3 * hidden * self.shared_inner
-
-    def active_parameters(self, hidden: int) -> int:
-        return self.topk * self._matrices(hidden) + self.experts * hidden + 3 * hidden * self.shared_inner
+Mixer = (
+    Attention | LatentAttention | CrossAttention | Mamba | Mamba2 | GatedDelta | LightningAttention | ShortConvolution
+)
+Ffn = DenseFfn | MoeFfn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """`count` equal layers."""
+    """`count` equal layers. A layer may lack one of its halves, and may look at a tower between them."""
 
-    mixer: Attention
-    ffn: DenseFfn | MoeFfn
+    mixer: Mixer | None
+    ffn: Ffn | None
     count: int
+    cross: CrossAttention | None = None
+    norms: int | None = None
+    """Norms over the stream's whole width; one for each half where not given."""
+    norm_after: bool = False
+    """Norms stand behind the halves, not before them."""
+    parallel: bool = False
+    """Both halves read the same input, and their results are added together."""
+    extras: tuple[Part, ...] = ()
+    """What else a layer holds: the modulation of a diffusion transformer, gates, scales."""
+    formats: Formats = ()
+
+    @property
+    def attention(self) -> Attention:
+        """Its softmax attention, for those who have made sure that it has one (`gnomon.graph.support`)."""
+        assert isinstance(self.mixer, Attention)
+        return self.mixer
+
+    @property
+    def feed_forward(self) -> Ffn:
+        """Its feed-forward, for those who have made sure that it has one."""
+        assert self.ffn is not None
+        return self.ffn
+
+    @property
+    def halves(self) -> int:
+        return sum(half is not None for half in (self.mixer, self.cross, self.ffn))
+
+    @property
+    def stream_norms(self) -> int:
+        return self.halves if self.norms is None else self.norms
+
+    def tensors(self, hidden: int, norm: int = 0) -> Iterator[Tensor]:
+        """The weights of one layer; `norm` is the numbers of one norm over the stream, whose kind is the model's."""
+        for half in (self.mixer, self.cross, self.ffn):
+            if half is not None:
+                yield from half.tensors(hidden)
+        yield from part_tensors(self.extras)
+        yield from vector(self.stream_norms * norm)
+
+    def parameters(self, hidden: int, norm: int = 0) -> int:
+        """Of one layer."""
+        return count(self.tensors(hidden, norm))
+
+    def active_parameters(self, hidden: int, norm: int = 0) -> int:
+        """Of one layer, without the experts that a token does not visit."""
+        if not isinstance(self.ffn, MoeFfn):
+            return self.parameters(hidden, norm)
+        return self.parameters(hidden, norm) - self.ffn.parameters(hidden) + self.ffn.active_parameters(hidden)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """Blocks beside the decoder that make something for it: an encoder of text or sound, or of images."""
+
+    name: str
+    hidden: int
+    blocks: tuple[Block, ...]
+    stem: tuple[Part, ...] = ()
+    """Before the blocks: patches or convolutions to the stream, positions."""
+    tail: tuple[Part, ...] = ()
+    """Behind them: what leads to the decoder's width."""
+    norm_weight: bool = True
+    norm_bias: bool = False
+    final_norm: bool = True
+
+    @property
+    def layers(self) -> int:
+        return sum(block.count for block in self.blocks)
+
+    @property
+    def norm_parameters(self) -> int:
+        """Of one norm over the stream."""
+        return self.hidden * (self.norm_weight + self.norm_bias)
+
+    @property
+    def end_parameters(self) -> int:
+        """Beside its blocks."""
+        return count(part_tensors(self.stem + self.tail)) + self.norm_parameters * self.final_norm
+
+    @property
+    def parameters(self) -> int:
+        norm = self.norm_parameters
+        return self.end_parameters + sum(b.count * b.parameters(self.hidden, norm) for b in self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +121,34 @@ class Model:
     max_context: int
     tied_embeddings: bool = False
     dtype: str = "bf16"
+    """The format most weights are stored in."""
     norm_bias: bool = False
     learned_positions: int = 0
     hub_id: str = ""
     source: str = ""
+    norm_weight: bool = True
+    centred_norms: bool = False
+    """Layer norms though they have no bias; those with one always are."""
+    final_norm: bool = True
+    embedding_width: int = 0
+    """Of a token's vector, where it is not the stream's."""
+    scaled_embedding: bool = False
+    has_head: bool = True
+    stem: tuple[Part, ...] = ()
+    """Beside the embedding: norms, token types, what leads from its width to the stream's."""
+    tail: tuple[Part, ...] = ()
+    """Beside the head: its bias, or what stands before it."""
+    towers: tuple[Tower, ...] = ()
+    mtp: tuple[Block, ...] = ()
+    """Layers that draft tokens beyond the next. They are loaded on demand, and not counted in `parameters`."""
+    kept_dtype: str = ""
+    """Of what is not quantised, where something is."""
+    head_format: Format | None = None
+
+    @property
+    def working_dtype(self) -> str:
+        """The format of what is not quantised, which is also what it computes and learns in."""
+        return self.kept_dtype or self.dtype
 
     @property
     def layers(self) -> int:
@@ -99,30 +156,47 @@ class Model:
 
     @property
     def embedding_parameters(self) -> int:
-        return self.vocab * self.hidden + self.learned_positions * self.hidden
+        return self.vocab * (self.embedding_width or self.hidden) + self.learned_positions * self.hidden
 
     @property
     def head_parameters(self) -> int:
         """Weights of the output head that are stored beside the embedding."""
-        return 0 if self.tied_embeddings else self.vocab * self.hidden
+        stored = self.has_head and not self.tied_embeddings
+        return self.vocab * (self.embedding_width or self.hidden) if stored else 0
 
     @property
-    def _norm_parameters(self) -> int:
-        return (2 * self.layers + 1) * self.hidden * (2 if self.norm_bias else 1)
+    def norm_parameters(self) -> int:
+        """Of one norm over the stream."""
+        return self.hidden * (self.norm_weight + self.norm_bias)
+
+    @property
+    def end_parameters(self) -> int:
+        """Beside the blocks, the stored head and the towers."""
+        parts = count(part_tensors(self.stem + self.tail))
+        return self.embedding_parameters + parts + self.norm_parameters * self.final_norm
+
+    @property
+    def _beside(self) -> int:
+        return self.end_parameters + self.head_parameters + sum(tower.parameters for tower in self.towers)
 
     @property
     def parameters(self) -> int:
-        """Stored parameters, exactly as a checkpoint holds them."""
-        body = sum(b.count * (b.mixer.parameters(self.hidden) + b.ffn.parameters(self.hidden)) for b in self.blocks)
-        return body + self.embedding_parameters + self.head_parameters + self._norm_parameters
+        """Stored parameters, exactly as a checkpoint holds them, without the layers of `mtp`."""
+        norm = self.norm_parameters
+        return self._beside + sum(b.count * b.parameters(self.hidden, norm) for b in self.blocks)
 
     @property
     def active_parameters(self) -> int:
         """Parameters one token passes through (of a mixture of experts, the chosen experts only)."""
-        body = sum(
-            b.count * (b.mixer.parameters(self.hidden) + b.ffn.active_parameters(self.hidden)) for b in self.blocks
-        )
-        return body + self.embedding_parameters + self.head_parameters + self._norm_parameters
+        norm = self.norm_parameters
+        return self._beside + sum(b.count * b.active_parameters(self.hidden, norm) for b in self.blocks)
+
+    @property
+    def mtp_parameters(self) -> int:
+        """Each drafting layer joins two normed streams to one, and norms its result before the model's own head."""
+        norm = self.norm_parameters
+        joined = 2 * self.hidden * self.hidden + 3 * norm
+        return sum(b.count * (b.parameters(self.hidden, norm) + joined) for b in self.mtp)
 
     @property
     def is_moe(self) -> bool:
@@ -130,7 +204,43 @@ class Model:
 
     def kv_bytes_per_token(self, bytes_per_value: float, tp: int = 1) -> float:
         """Cache bytes of one token on one rank; key-value heads are copied where tp exceeds them."""
-        return sum(
-            block.count * 2 * max(1, block.mixer.kv_heads // tp) * block.mixer.head_dim * bytes_per_value
-            for block in self.blocks
-        )
+        values = sum(b.count * b.mixer.cache_values(tp) for b in self.blocks if b.mixer is not None)
+        return values * bytes_per_value
+
+    def state_bytes_per_sequence(self, bytes_per_value: float, tp: int = 1) -> float:
+        """Bytes that mixers without a cache keep of one sequence, however long."""
+        values = sum(b.count * b.mixer.state_values(tp) for b in self.blocks if b.mixer is not None)
+        return values * bytes_per_value
+
+    def source_bytes_per_token(self, bytes_per_value: float, tp: int = 1) -> float:
+        """Cache bytes on one rank of one token that a tower has made, where layers look at them."""
+        looks = [(b.count, half) for b in self.blocks for half in (b.mixer, b.cross)]
+        values = sum(n * half.source_values(tp) for n, half in looks if isinstance(half, CrossAttention))
+        return values * bytes_per_value
+
+    def weight_bytes(self) -> dict[str, float]:
+        """Stored bytes by number format, scales included, without the layers of `mtp`."""
+        rest = plain(self.working_dtype)
+        total: dict[str, float] = {}
+        for tensor, format in self._stored():
+            chosen = format or rest
+            size = tensor.copies * chosen.bytes(tensor.rows, tensor.columns)
+            total[chosen.name] = total.get(chosen.name, 0.0) + size
+        return total
+
+    def _stored(self) -> Iterator[tuple[Tensor, Format | None]]:
+        """Every tensor with the format it is stored in; None where that is what is not quantised."""
+        yield Tensor(VECTOR, self.end_parameters), None
+        if self.head_parameters:
+            yield Tensor("head", self.vocab, self.head_parameters // self.vocab), self.head_format
+        yield from _stored(self.blocks, self.hidden, self.norm_parameters)
+        for tower in self.towers:
+            yield Tensor(VECTOR, tower.end_parameters), None
+            yield from _stored(tower.blocks, tower.hidden, tower.norm_parameters)
+
+
+def _stored(blocks: Iterable[Block], hidden: int, norm: int) -> Iterator[tuple[Tensor, Format | None]]:
+    for block in blocks:
+        formats = dict(block.formats)
+        for tensor in block.tensors(hidden, norm):
+            yield replace(tensor, copies=tensor.copies * block.count), formats.get(tensor.role)

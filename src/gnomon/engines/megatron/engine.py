@@ -8,6 +8,7 @@ from gnomon.engines.megatron import launch
 from gnomon.engines.megatron.style import fused, optimizers, parted
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError, unknown_name
+from gnomon.graph.support import check_priced
 from gnomon.spec import Model, Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE
 
@@ -55,9 +56,10 @@ class Megatron:
         )
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
+        check_priced(model)
         if model.is_moe:
             raise InputError(f"{model.name} is a mixture of experts, whose training is not priced yet", where="model")
-        windows = [block.mixer.window for block in model.blocks if block.mixer.window is not None]
+        windows = [block.attention.window for block in model.blocks if block.attention.window is not None]
         if windows and load.seq > min(windows):
             hint = f"Use at most {min(windows)}."
             message = f"{model.name} looks back {min(windows)} tokens, which is not priced yet for longer sequences"

@@ -18,12 +18,12 @@ VOCAB_MULTIPLE = 128
 
 def options(job: Job) -> dict[str, Value]:
     """The options that make the model's shape."""
-    model, mixer = job.model, job.model.blocks[0].mixer
+    model, mixer = job.model, job.model.blocks[0].attention
     dense, grouped = _dense(model), mixer.kv_heads != mixer.heads
     values: dict[str, Value] = {
         "--num-layers": model.layers,
         "--hidden-size": model.hidden,
-        "--ffn-hidden-size": model.blocks[0].ffn.inner if dense is None else dense.inner,
+        "--ffn-hidden-size": model.blocks[0].feed_forward.inner if dense is None else dense.inner,
         "--num-attention-heads": mixer.heads,
         "--group-query-attention": grouped,
         "--num-query-groups": mixer.kv_heads if grouped else False,
@@ -63,26 +63,28 @@ def _dense(model: Model) -> DenseFfn | None:
 
 def _has_all_biases(model: Model) -> bool:
     return all(
-        block.mixer.qkv_bias and block.mixer.out_bias and isinstance(block.ffn, DenseFfn) and block.ffn.bias
+        block.attention.qkv_bias and block.attention.out_bias and isinstance(block.ffn, DenseFfn) and block.ffn.bias
         for block in model.blocks
     )
 
 
 def _has_bias_beyond_qkv(model: Model) -> bool:
-    return any(block.mixer.out_bias or (isinstance(block.ffn, DenseFfn) and block.ffn.bias) for block in model.blocks)
+    return any(
+        block.attention.out_bias or (isinstance(block.ffn, DenseFfn) and block.ffn.bias) for block in model.blocks
+    )
 
 
 def _biases(model: Model) -> dict[str, Value]:
     everywhere = _has_all_biases(model)
     return {
         "--disable-bias-linear": not everywhere,
-        "--add-qkv-bias": model.blocks[0].mixer.qkv_bias and not everywhere,
+        "--add-qkv-bias": model.blocks[0].attention.qkv_bias and not everywhere,
     }
 
 
 def _windows(job: Job) -> set[int | None]:
     """The windows of its layers, where they cut anything off."""
-    found = {block.mixer.window for block in job.model.blocks}
+    found = {block.attention.window for block in job.model.blocks}
     return {None if window is None or window >= job.load.seq else window for window in found}
 
 

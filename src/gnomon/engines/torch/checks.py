@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gnomon.engines.training.job import cut
 from gnomon.errors import InputError, unknown_name
+from gnomon.graph.support import check_priced
 from gnomon.load.recipe import MAX_ZERO, OPTIMIZERS
 from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
@@ -14,6 +15,7 @@ DTYPES = ("bf16", "fp32")
 
 def check(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
     """Raise InputError where the runner cannot do what is asked, naming what it can."""
+    check_priced(model)
     _check_words(recipe, dtype)
     _check_strategy(strategy)
     _check_model(model, strategy, load)
@@ -72,7 +74,7 @@ def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:
     if model.learned_positions and load.seq > model.learned_positions:
         message = f"{model.name} has learnt {model.learned_positions} positions, not {load.seq}"
         raise InputError(message, where="load.seq", hint=f"Use at most {model.learned_positions}.")
-    windows = [block.mixer.window for block in model.blocks if block.mixer.window is not None]
+    windows = [block.attention.window for block in model.blocks if block.attention.window is not None]
     if windows and load.seq > min(windows):
         message = f"the built-in runner has no sliding windows, and {model.name} looks back {min(windows)} tokens"
         raise InputError(message, where="load.seq", hint=f"Use at most {min(windows)}.")
@@ -81,9 +83,9 @@ def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:
 def _check_cuts(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad) -> None:
     cut(model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
     for block in model.blocks:
-        cut(block.mixer.heads, strategy.tp, "attention heads", "strategy.tp")
-        cut(block.mixer.kv_heads, strategy.tp, "key-value heads", "strategy.tp")
-        cut(block.ffn.inner, strategy.tp, "columns of the feed-forward part", "strategy.tp")
+        cut(block.attention.heads, strategy.tp, "attention heads", "strategy.tp")
+        cut(block.attention.kv_heads, strategy.tp, "key-value heads", "strategy.tp")
+        cut(block.feed_forward.inner, strategy.tp, "columns of the feed-forward part", "strategy.tp")
     cut(model.vocab, strategy.tp, "tokens of the vocabulary", "strategy.tp")
     if recipe.sequence_parallel:
         cut(load.seq, strategy.tp, "tokens of a sequence", "strategy.tp")

@@ -121,13 +121,14 @@ class Layer(nn.Module):  # type: ignore[misc]
 
     def __init__(self, model: Model, spec: Block, recompute: str) -> None:
         super().__init__()
-        if isinstance(spec.ffn, MoeFfn):
+        ffn = spec.feed_forward
+        if isinstance(ffn, MoeFfn):
             raise InputError("the built-in runner has no experts", where="model")
         self.recompute = recompute
         self.attn_norm = Norm(model.hidden, model.norm_bias)
-        self.attn = SelfAttention(model.hidden, spec.mixer)
+        self.attn = SelfAttention(model.hidden, spec.attention)
         self.ffn_norm = Norm(model.hidden, model.norm_bias)
-        self.ffn = Ffn(model.hidden, spec.ffn)
+        self.ffn = Ffn(model.hidden, ffn)
 
     def forward(self, x: Tensor, rope: Rope | None) -> Tensor:
         if self.recompute == "none":

@@ -57,7 +57,7 @@ def build(model: Model, strategy: Strategy, recipe: Recipe, dtype: str, *, seq: 
             summed |= {name for name, weight in whole.items() if _is_summed(name, weight, recipe.sequence_parallel)}
         _fill(part, recipe, DTYPES[dtype], seed, place, model.tied_embeddings)
         if not model.learned_positions:
-            part.rope = rope_table(seq, model.blocks[0].mixer.head_dim, DTYPES[dtype], place.device)
+            part.rope = rope_table(seq, model.blocks[0].attention.head_dim, DTYPES[dtype], place.device)
         parts.append(part)
     return Share(parts=tuple(parts), copied=frozenset(copied), summed=frozenset(summed))
 

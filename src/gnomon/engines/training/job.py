@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from gnomon.errors import InputError
+from gnomon.graph.support import check_priced
 from gnomon.load.hf import model as load_model
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import Model, Plan, Recipe, TrainingLoad
@@ -34,6 +35,7 @@ def job_of(plan: Plan) -> Job:
         recipe=recipe_of(plan.engine.settings, "engine.settings"),
         model=load_model(plan.model),
     )
+    check_priced(job.model)
     _check_positions(job)
     _check_schedule(job)
     _check_cuts(job)
@@ -47,9 +49,9 @@ def check_layers(model: Model) -> None:
 
 
 def _check_cuts(job: Job) -> None:
-    strategy, mixer = job.plan.strategy, job.model.blocks[0].mixer
+    strategy, mixer = job.plan.strategy, job.model.blocks[0].attention
     cut(job.model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
-    inner = sorted({block.ffn.inner for block in job.model.blocks})
+    inner = sorted({block.feed_forward.inner for block in job.model.blocks})
     together = gcd(mixer.heads, mixer.kv_heads, *inner)
     cut(mixer.heads, strategy.tp, "attention heads", "strategy.tp", together)
     cut(mixer.kv_heads, strategy.tp, "key-value heads", "strategy.tp", together)

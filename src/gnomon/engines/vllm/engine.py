@@ -18,6 +18,7 @@ from gnomon.engines.vllm.options import captured_sizes, fill
 from gnomon.engines.vllm.overheads import overheads
 from gnomon.errors import DoesNotFitError, InputError, unknown_name
 from gnomon.graph import Graph, lower
+from gnomon.graph.support import check_priced
 from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits
 from gnomon.units import format_bytes
 
@@ -48,6 +49,7 @@ class Vllm:
         return lower(deployment.model, deployment.strategy, deployment.dtype, deployment.kv_dtype)
 
     def check(self, deployment: Deployment) -> None:
+        check_priced(deployment.model, deployment.dtype)
         strategy, longest = deployment.strategy, deployment.settings["max_model_len"]
         for degree in ("pp", "ep", "cp", "dp"):
             if getattr(strategy, degree) > 1:
@@ -62,7 +64,7 @@ class Vllm:
                     f"'{dtype}' is not priced for vllm yet", where=where, hint=f"Known: {', '.join(known)}."
                 )
         for block in deployment.model.blocks:
-            window = block.mixer.window
+            window = block.attention.window
             if window is not None and window < longest:
                 raise InputError(
                     f"{deployment.model.name} looks back {window:,} tokens only, which is not priced yet",

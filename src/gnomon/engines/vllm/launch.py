@@ -10,6 +10,7 @@ from pathlib import Path
 from gnomon.engines.vllm.options import fill, flags
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.chips import chip as find_chip
+from gnomon.load.hf import YAML
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import plan_to_yaml
 from gnomon.spec import Model, Plan, Pool
@@ -91,6 +92,9 @@ def not_expressed(plan: Plan) -> list[str]:
     if plan.dtype in _MADE_BEFOREHAND:
         tools = _MADE_BEFOREHAND[plan.dtype]
         said.append(f"{plan.dtype} weights: serve a checkpoint quantised beforehand ({tools})")
+    stored = load_model(plan.model)
+    if stored.kept_dtype and plan.dtype != stored.dtype:
+        said.append(f"weights in {plan.dtype}: the checkpoint holds {stored.dtype}")
     if plan.kv_dtype not in (_kv_compute(plan), "auto", "fp8", ""):
         said.append(f"a KV cache in {plan.kv_dtype}")
     said += [f"the technique {name}" for name in strategy.techniques]
@@ -98,8 +102,10 @@ def not_expressed(plan: Plan) -> list[str]:
 
 
 def served_name(plan: Plan, model: Model) -> str:
-    """The hub id, or the folder of a model read from disk. It never reads as an option."""
-    name = model.hub_id or str(Path(model.source).resolve().parent)
+    """The hub id, or the folder of a model read from disk; shapes have no weights, and their name stands for them.
+    It never reads as an option."""
+    source = Path(model.source)
+    name = model.hub_id or (model.name if source.suffix in YAML else str(source.resolve().parent))
     if name.startswith("-") or not name or _CONTROL.search(name):
         raise InputError(f"'{_CONTROL.sub('?', name)}' cannot be a model's name in a command", where=plan.model)
     return name

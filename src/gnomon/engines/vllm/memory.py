@@ -23,7 +23,9 @@ def weight_bytes(model: Model, dtype: str, tp: int) -> float:
     wide = model.embedding_parameters + model.head_parameters
     routers = sum(b.count * b.ffn.experts * model.hidden for b in model.blocks if isinstance(b.ffn, MoeFfn))
     body = model.parameters - wide - routers
-    copied = sum(b.count * 2 * model.hidden * b.mixer.head_dim * max(0, tp - b.mixer.kv_heads) for b in model.blocks)
+    copied = sum(
+        b.count * 2 * model.hidden * b.attention.head_dim * max(0, tp - b.attention.kv_heads) for b in model.blocks
+    )
     return ((body + copied) * width(dtype) + wide * width("bf16")) / tp + routers * width("bf16")
 
 
@@ -35,7 +37,7 @@ def activation_bytes(model: Model, settings: Mapping[str, Any], tp: int) -> floa
         if isinstance(block.ffn, MoeFfn):
             inner = max(inner, block.ffn.topk * (model.hidden + 3.0 * block.ffn.inner / tp))
         else:
-            inner = max(inner, 3.0 * block.ffn.inner / tp)
+            inner = max(inner, 3.0 * block.feed_forward.inner / tp)
     hidden = tokens * (4.0 * model.hidden + inner) * width("bf16")
     logits = rows * model.vocab * width("fp32") * LOGIT_COPIES
     return max(hidden, logits)

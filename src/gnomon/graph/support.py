@@ -1,0 +1,113 @@
+"""What of a model has operators, and what no engine can price yet: the one place where models are refused for shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gnomon.errors import InputError
+from gnomon.spec import Attention, Block, LatentAttention, Model, MoeFfn
+
+STORED = ("fp32", "bf16", "fp16", "fp8")
+"""Formats of checkpoints that operators stand for; others are widened as they are read, which none does yet."""
+_NAMES = {
+    "LatentAttention": "latent attention (MLA)",
+    "CrossAttention": "cross-attention",
+    "Mamba": "state spaces (Mamba)",
+    "Mamba2": "state spaces (Mamba-2)",
+    "GatedDelta": "linear attention (gated delta rule)",
+    "LightningAttention": "linear attention (lightning)",
+    "ShortConvolution": "short convolutions",
+}
+
+
+def check_priced(model: Model, dtype: str | None = None) -> None:
+    """Raise InputError where the model has something no operator stands for, as stored in `dtype` where that is asked.
+
+    Engines call it first, so that nothing behind it meets such a model.
+    """
+    why = unpriced(model) or (unpriced_format(model, dtype) if dtype else "")
+    if why:
+        hint = "`gnomon models show` opens its shapes; dense and MoE decoders with softmax attention are priced."
+        raise InputError(f"{model.name} cannot be priced yet: it has {why}", where="model", hint=hint)
+
+
+def unpriced(model: Model) -> str:
+    """The first thing of a model that has no operators; empty where everything has."""
+    return next(_missing(model), "")
+
+
+def unpriced_format(model: Model, dtype: str) -> str:
+    """What is mixed in a quantised checkpoint: one format for all matrices of the layers is priced, several are not."""
+    if dtype != model.dtype:
+        return ""
+    if dtype not in STORED:
+        return f"weights in {dtype}"
+    for block in model.blocks:
+        kept = sorted(set(_roles(block, model.hidden)) - {role for role, _ in block.formats})
+        if block.formats and kept:
+            return f"{dtype} weights but for {', '.join(kept)} in some layers"
+        if len({format.name for _, format in block.formats}) > 1:
+            return "weights of several formats in one layer"
+    return ""
+
+
+def _roles(block: Block, hidden: int) -> Iterator[str]:
+    """Matrices a format is expected for. Routers always stay wide."""
+    for tensor in block.tensors(hidden):
+        if tensor.columns > 1 and tensor.role not in ("router", "shared_score"):
+            yield tensor.role
+
+
+def _missing(model: Model) -> Iterator[str]:
+    if model.towers:
+        yield f"a tower beside the decoder ({', '.join(tower.name for tower in model.towers)})"
+    if not model.has_head or not model.vocab:
+        yield "no head that predicts tokens"
+    if model.embedding_width:
+        yield "an embedding narrower than its layers"
+    for block in model.blocks:
+        yield from _of_block(block)
+
+
+def _of_block(block: Block) -> Iterator[str]:
+    if block.mixer is None or block.ffn is None:
+        yield "layers with one half only" if not _recurrent(block) else _named(block)
+    elif not isinstance(block.mixer, Attention):
+        yield _named(block)
+    else:
+        yield from _of_attention(block.mixer)
+    if block.cross is not None:
+        yield _NAMES["CrossAttention"]
+    if block.parallel:
+        yield "attention and feed-forward side by side"
+    if block.stream_norms != block.halves:
+        yield f"{block.stream_norms} norms in a layer"
+    if block.extras:
+        yield f"further parts in its layers ({block.extras[0].name})"
+    if isinstance(block.ffn, MoeFfn) and (not block.ffn.gated or block.ffn.latent):
+        yield "experts of another kind (ungated, or behind a fold)"
+
+
+def _recurrent(block: Block) -> bool:
+    return block.mixer is not None and not isinstance(block.mixer, Attention)
+
+
+def _named(block: Block) -> str:
+    name = _NAMES[type(block.mixer).__name__]
+    if isinstance(block.mixer, LatentAttention) and block.mixer.indexer:
+        return f"{name} over chosen tokens"
+    return name
+
+
+def _of_attention(mixer: Attention) -> Iterator[str]:
+    features = {
+        "attention in both directions": not mixer.causal,
+        "capped attention scores": mixer.logit_cap is not None,
+        "attention sinks": mixer.sinks,
+        "gated attention": mixer.output_gate,
+        "distances in the place of positions (ALiBi)": mixer.alibi,
+        "learned distances": mixer.relative_buckets > 0,
+        "keys and values of other layers": mixer.shared_kv,
+        "values that are its keys": mixer.tied_values,
+    }
+    yield from (name for name, there in features.items() if there)

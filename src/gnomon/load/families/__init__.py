@@ -1,0 +1,135 @@
+"""config.json to shapes: the readers of the families of architectures, each imported when it is asked for."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+
+from gnomon.errors import InputError
+from gnomon.load.families.base import Reader
+from gnomon.load.fields import Fields, shown
+from gnomon.spec import Model
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "arcee": ("nemotron", "ArceeForCausalLM"),
+    "bert": ("bert", "BertForMaskedLM", "BertModel"),
+    "bloom": ("bloom", "BloomForCausalLM"),
+    "cohere": ("cohere", "CohereForCausalLM"),
+    "cohere2": ("cohere", "Cohere2ForCausalLM"),
+    "dbrx": ("dbrx", "DbrxForCausalLM"),
+    "deepseek_v2": ("deepseek", "DeepseekV2ForCausalLM"),
+    "deepseek_v3": ("deepseek", "DeepseekV3ForCausalLM"),
+    "deepseek_v32": ("deepseek", "DeepseekV32ForCausalLM"),
+    "dit": ("dit", "DiTTransformer2DModel"),
+    "dots1": ("dots", "Dots1ForCausalLM"),
+    "ernie4_5": ("ernie", "Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"),
+    "ernie4_5_moe": ("ernie", "Ernie4_5_MoeForCausalLM"),
+    "exaone4": ("exaone4", "Exaone4ForCausalLM"),
+    "falcon": ("falcon", "FalconForCausalLM", "RWForCausalLM"),
+    "gemma": ("gemma", "GemmaForCausalLM"),
+    "gemma2": ("gemma", "Gemma2ForCausalLM"),
+    "gemma3": ("gemma", "Gemma3ForConditionalGeneration"),
+    "gemma3_text": ("gemma", "Gemma3ForCausalLM"),
+    "glm": ("glm", "GlmForCausalLM"),
+    "glm4": ("glm", "Glm4ForCausalLM"),
+    "glm4_moe": ("glm", "Glm4MoeForCausalLM"),
+    "glm4_moe_lite": ("deepseek", "Glm4MoeLiteForCausalLM"),
+    "glm_moe_dsa": ("deepseek", "GlmMoeDsaForCausalLM"),
+    "gpt2": ("gpt2", "GPT2LMHeadModel"),
+    "gpt_bigcode": ("gpt2", "GPTBigCodeForCausalLM"),
+    "gpt_neox": ("gpt_neox", "GPTNeoXForCausalLM"),
+    "gpt_oss": ("gpt_oss", "GptOssForCausalLM"),
+    "gptj": ("gptj", "GPTJForCausalLM"),
+    "granite": ("llama", "GraniteForCausalLM"),
+    "granitemoe": ("granite", "GraniteMoeForCausalLM"),
+    "granitemoehybrid": ("granite", "GraniteMoeHybridForCausalLM"),
+    "granitemoeshared": ("granite", "GraniteMoeSharedForCausalLM"),
+    "hunyuan_v1_dense": ("hunyuan", "HunYuanDenseV1ForCausalLM"),
+    "hunyuan_v1_moe": ("hunyuan", "HunYuanMoEV1ForCausalLM"),
+    "jamba": ("jamba", "JambaForCausalLM"),
+    "kimi_k2": ("deepseek", "KimiK2ForCausalLM"),
+    "lfm2": ("lfm2", "Lfm2ForCausalLM"),
+    "lfm2_moe": ("lfm2", "Lfm2MoeForCausalLM"),
+    "llama": ("llama", "LlamaForCausalLM", "LLaMAForCausalLM"),
+    "llama4": ("llama4", "Llama4ForConditionalGeneration"),
+    "llama4_text": ("llama4", "Llama4ForCausalLM"),
+    "mamba": ("mamba", "MambaForCausalLM"),
+    "mamba2": ("mamba", "Mamba2ForCausalLM"),
+    "minimax": ("minimax", "MiniMaxForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"),
+    "minimax_m2": ("minimax", "MiniMaxM2ForCausalLM"),
+    "ministral3": ("llama", "Ministral3ForCausalLM"),
+    "mistral": ("llama", "MistralForCausalLM"),
+    "mistral3": ("mistral3", "Mistral3ForConditionalGeneration"),
+    "mixtral": ("mixtral", "MixtralForCausalLM"),
+    "mllama": ("mllama", "MllamaForConditionalGeneration"),
+    "modernbert": ("modernbert", "ModernBertForMaskedLM", "ModernBertModel"),
+    "mpt": ("mpt", "MptForCausalLM", "MPTForCausalLM"),
+    "nemotron": ("nemotron", "NemotronForCausalLM"),
+    "nemotron_h": ("nemotron_h", "NemotronHForCausalLM"),
+    "olmo": ("olmo", "OlmoForCausalLM"),
+    "olmo2": ("olmo", "Olmo2ForCausalLM"),
+    "olmo3": ("olmo", "Olmo3ForCausalLM"),
+    "olmoe": ("olmo", "OlmoeForCausalLM"),
+    "opt": ("opt", "OPTForCausalLM"),
+    "phi": ("phi", "PhiForCausalLM"),
+    "phi3": ("phi", "Phi3ForCausalLM"),
+    "phimoe": ("phi", "PhimoeForCausalLM", "PhiMoEForCausalLM"),
+    "qwen2": ("qwen", "Qwen2ForCausalLM"),
+    "qwen2_5_vl": ("qwen_vl", "Qwen2_5_VLForConditionalGeneration"),
+    "qwen2_moe": ("qwen", "Qwen2MoeForCausalLM"),
+    "qwen2_vl": ("qwen_vl", "Qwen2VLForConditionalGeneration"),
+    "qwen3": ("qwen", "Qwen3ForCausalLM"),
+    "qwen3_5": ("qwen3_vl", "Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"),
+    "qwen3_5_moe": ("qwen3_vl", "Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"),
+    "qwen3_moe": ("qwen", "Qwen3MoeForCausalLM"),
+    "qwen3_next": ("qwen3_next", "Qwen3NextForCausalLM"),
+    "qwen3_vl": ("qwen3_vl", "Qwen3VLForConditionalGeneration"),
+    "qwen3_vl_moe": ("qwen3_vl", "Qwen3VLMoeForConditionalGeneration"),
+    "roberta": ("bert", "RobertaForMaskedLM", "RobertaModel"),
+    "seed_oss": ("llama", "SeedOssForCausalLM"),
+    "smollm3": ("smollm3", "SmolLM3ForCausalLM"),
+    "stablelm": ("stablelm", "StableLmForCausalLM", "StableLMEpochForCausalLM"),
+    "starcoder2": ("starcoder2", "Starcoder2ForCausalLM"),
+    "t5": ("t5", "T5ForConditionalGeneration"),
+    "whisper": ("whisper", "WhisperForConditionalGeneration"),
+    "xlm-roberta": ("bert", "XLMRobertaForMaskedLM", "XLMRobertaModel"),
+}
+"""Families by `model_type`: the module that reads them, then the architectures they go by."""
+ARCHITECTURES = {name: family for family, (_, *names) in FAMILIES.items() for name in names}
+
+
+def read_family(config: Fields) -> Model:
+    """The shapes of one config; its name and source are the caller's to add."""
+    family = _family(config)
+    reader: Reader = import_module(f"gnomon.load.families.{FAMILIES[family][0]}").read
+    return reader(config, family)
+
+
+def _family(config: Fields) -> str:
+    key, value = _named(config)
+    family = value if key == "model_type" and value in FAMILIES else ARCHITECTURES.get(value, "")
+    if not family:
+        raise _not_understood(config, key, value)
+    return family
+
+
+def _named(config: Fields) -> tuple[str, str]:
+    """The field that says how the network is built, and what it says; diffusers has a field of its own."""
+    named = config.list("architectures")
+    if len(named) > 1 or not all(isinstance(name, str) for name in named):
+        raise InputError(f"{shown(named)} is not one architecture", where=config.spot("architectures"))
+    if named:
+        return "architectures", named[0]
+    key = "_class_name" if config.has("_class_name") else "model_type"
+    return key, config.text(key)
+
+
+def _not_understood(config: Fields, key: str, value: str) -> InputError:
+    near = get_close_matches(value, FAMILIES if key == "model_type" else ARCHITECTURES, n=3, cutoff=0.5)
+    hint = f"Near: {', '.join(near)}. " if near else ""
+    hint += (
+        "If its layers are built like those of a known one, name that in a copy of the file; else write its shapes in "
+        "YAML (docs/formats.md), beginning with what `gnomon models show NAME --shapes` prints."
+    )
+    hint += " The code it comes with is never run." if config.has("auto_map") else ""
+    return InputError(f"the architecture {shown(value)} is not understood", where=config.spot(key), hint=hint)

@@ -1,0 +1,163 @@
+"""What the readers of all families share. Field names are as Hugging Face writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from gnomon.errors import InputError, unknown_name
+from gnomon.load.fields import Fields, shown
+from gnomon.spec import Attention, Block, DenseFfn, Model, MoeFfn
+
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+MAX_LAYERS = 10_000
+
+Reader = Callable[[Fields, str], Model]
+"""From a config and the family it belongs to, to its shapes; name and source are the caller's to add."""
+
+
+def layer_count(config: Fields, key: str = "num_hidden_layers") -> int:
+    return config.whole(key, most=MAX_LAYERS)
+
+
+def attention(config: Fields, *, head_dim: int | None = None, **features: Any) -> Attention:
+    """Heads under their usual names."""
+    heads = config.whole("num_attention_heads")
+    kv_heads = config.whole("num_key_value_heads", heads)
+    check_groups(config, heads, kv_heads, "num_key_value_heads")
+    return Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim or head_dim_of(config), **features)
+
+
+def check_groups(config: Fields, heads: int, kv_heads: int, key: str) -> None:
+    if heads % kv_heads:
+        message = f"{heads} heads cannot share {kv_heads} key-value heads evenly"
+        raise InputError(message, where=config.spot(key))
+
+
+def head_dim_of(config: Fields, default: int | None = None) -> int:
+    """As the file says, else the family's, else the hidden size shared out evenly."""
+    if config.has("head_dim"):
+        return config.whole("head_dim")
+    return default or split(config, "hidden_size", config.whole("num_attention_heads"), "Add head_dim to the file.")
+
+
+def split(config: Fields, key: str, heads: int, hint: str = "") -> int:
+    """The share of each head."""
+    hidden = config.whole(key)
+    if hidden % heads:
+        raise InputError(f"{hidden} is not a multiple of {heads} heads", where=config.spot(key), hint=hint)
+    return hidden // heads
+
+
+def experts(config: Fields, count: str, inner: str, *, topk: str = "num_experts_per_tok", **features: Any) -> MoeFfn:
+    """A mixture whose experts are counted under one name and their width under another."""
+    number, chosen = config.whole(count), config.whole(topk)
+    if chosen > number:
+        raise InputError(f"{chosen} experts a token of only {number}", where=config.spot(topk))
+    return MoeFfn(experts=number, topk=chosen, inner=config.whole(inner), **features)
+
+
+def dense(config: Fields, key: str = "intermediate_size", **features: Any) -> DenseFfn:
+    return DenseFfn(inner=config.whole(key), **features)
+
+
+def gather(layers: Iterable[Block]) -> tuple[Block, ...]:
+    """Equal neighbours as one block."""
+    return tuple(replace(block, count=sum(one.count for one in same)) for block, same in groupby(layers))
+
+
+def uniform(count: int, **parts: Any) -> tuple[Block, ...]:
+    """Layers that are all alike."""
+    return (Block(count=count, **parts),)
+
+
+def decoder(config: Fields, family: str, blocks: Iterable[Block], **features: Any) -> Model:
+    """A model whose ends have their usual names; what a family does otherwise it says."""
+    found: dict[str, Any] = {"name": family, "family": family, "blocks": gather(blocks)} | features
+    usual: dict[str, Callable[[], Any]] = {
+        "hidden": lambda: config.whole("hidden_size"),
+        "vocab": lambda: config.whole("vocab_size"),
+        "max_context": lambda: config.whole("max_position_embeddings"),
+        "tied_embeddings": lambda: config.flag("tie_word_embeddings", False),
+        "dtype": lambda: dtype(config),
+    }
+    return Model(**found | {name: read() for name, read in usual.items() if name not in found})
+
+
+def dtype(config: Fields) -> str:
+    key = "dtype" if config.has("dtype") else "torch_dtype"
+    name = config.text(key, "bfloat16").removeprefix("torch.")
+    if name not in DTYPES:
+        hint = f"Understood: {', '.join(DTYPES)}."
+        raise InputError(f"the number format '{name}' is not understood", where=config.spot(key), hint=hint)
+    return DTYPES[name]
+
+
+def layer_kinds(config: Fields, layers: int, known: Sequence[str], key: str = "layer_types") -> list[str] | None:
+    """One word a layer, where the file has them."""
+    found = config.list(key)
+    if not found:
+        return None
+    for word in found:
+        if not isinstance(word, str) or word not in known:
+            name = word if isinstance(word, str) else shown(word)
+            raise unknown_name("kind of layer", name, known, where=config.spot(key))
+    if len(found) != layers:
+        raise InputError(f"names {len(found)} layers of {layers}", where=config.spot(key))
+    return found
+
+
+def numbers(config: Fields, key: str) -> list[int]:
+    """A list of layers' numbers."""
+    found = config.list(key)
+    for entry in found:
+        if isinstance(entry, bool) or not isinstance(entry, int) or entry < 0:
+            raise InputError(f"{shown(entry)} is not the number of a layer", where=config.spot(key))
+    return found
+
+
+def windows(config: Fields, layers: int, period: int, *, default: int | None = None) -> list[int | None]:
+    """Sliding windows in all layers but every `period`-th, unless the file names each layer's kind."""
+    window = config.whole("sliding_window", default) if config.has("sliding_window") or default else None
+    kinds = layer_kinds(config, layers, ("sliding_attention", "full_attention"))
+    if kinds is None:
+        kinds = ["full_attention" if (i + 1) % period == 0 else "sliding_attention" for i in range(layers)]
+    return [window if kind == "sliding_attention" else None for kind in kinds]
+
+
+def rotary_dim(config: Fields, head_dim: int, default: float = 1.0) -> int | None:
+    """Channels of a head that turn, where these are not all."""
+    share = default
+    for holder in (config, config.inner("rope_parameters")):
+        if holder.has("partial_rotary_factor"):
+            share = holder.number("partial_rotary_factor")
+    if share > 1:
+        raise InputError(f"{share} is more than 1", where=config.spot("partial_rotary_factor"))
+    return None if share == 1 else int(head_dim * share)
+
+
+def turned_layers(config: Fields, count: int, interval: int = 4) -> list[bool]:
+    """Which layers have rotary positions; despite its name, `no_rope_layers` holds 1 for those that do."""
+    given = numbers(config, "no_rope_layers")
+    if not given:
+        every = config.whole("no_rope_layer_interval", interval)
+        return [(layer + 1) % every != 0 for layer in range(count)]
+    if len(given) != count:
+        raise InputError(f"names {len(given)} layers of {count}", where=config.spot("no_rope_layers"))
+    return [bool(entry) for entry in given]
+
+
+def refuse(config: Fields, key: str, what: str) -> None:
+    """A feature of the family that the shapes cannot say, where it is switched on."""
+    if config.flag(key, False):
+        raise InputError(f"{what} is not understood", where=config.spot(key))
+
+
+def only(config: Fields, key: str, known: Sequence[str]) -> None:
+    """A word that has to be one of those understood, where it is given."""
+    if config.has(key) and config.text(key) not in known:
+        raise InputError(
+            f"'{config.text(key)}' is not understood", where=config.spot(key), hint=f"Understood: {', '.join(known)}."
+        )

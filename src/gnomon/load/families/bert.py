@@ -1,0 +1,62 @@
+"""BERT and RoBERTa: encoders that norm behind each half, with token types and learned positions."""
+
+from __future__ import annotations
+
+from gnomon.load.families.base import decoder, dense, head_dim_of, layer_count, refuse, uniform
+from gnomon.load.fields import Fields
+from gnomon.spec import Attention, Linear, Model, Norm, Part, Table
+
+HEADS = {
+    "BertModel": "pooler",
+    "BertForMaskedLM": "tokens",
+    "RobertaModel": "pooler",
+    "RobertaForMaskedLM": "tokens",
+    "XLMRobertaModel": "pooler",
+    "XLMRobertaForMaskedLM": "tokens",
+}
+
+
+def read(config: Fields, family: str) -> Model:
+    refuse(config, "is_decoder", "an encoder used as a decoder")
+    refuse(config, "add_cross_attention", "cross-attention")
+    hidden, heads, positions = (
+        config.whole(key) for key in ("hidden_size", "num_attention_heads", "max_position_embeddings")
+    )
+    mixer = Attention(
+        heads=heads,
+        kv_heads=heads,
+        head_dim=head_dim_of(config),
+        qkv_bias=True,
+        out_bias=True,
+        causal=False,
+        rotary_dim=0,
+    )
+    named = config.list("architectures")
+    tokens = HEADS[named[0]] == "tokens" if named else True
+    # RoBERTa counts positions from the one after padding, so its table has two rows no token uses.
+    unused = 2 if family != "bert" else 0
+    return decoder(
+        config,
+        family,
+        uniform(layer_count(config), mixer=mixer, ffn=dense(config, gated=False, bias=True), norm_after=True),
+        max_context=max(1, positions - unused),
+        learned_positions=positions,
+        norm_bias=True,
+        final_norm=False,
+        stem=(
+            Table(name="token_types", rows=config.whole("type_vocab_size"), width=hidden),
+            Norm(name="norm", width=hidden, bias=True),
+        ),
+        tail=_token_head(config, hidden) if tokens else (_square("pooler", hidden),),
+        has_head=tokens,
+        tied_embeddings=config.flag("tie_word_embeddings", True),
+    )
+
+
+def _token_head(config: Fields, hidden: int) -> tuple[Part, ...]:
+    bias = Table(name="head_bias", width=config.whole("vocab_size"))
+    return _square("transform", hidden), Norm(name="head_norm", width=hidden, bias=True), bias
+
+
+def _square(name: str, hidden: int) -> Linear:
+    return Linear(name=name, inputs=hidden, outputs=hidden, bias=True)

@@ -1,0 +1,61 @@
+"""DiT as diffusers writes it: patches of an image, and layers whose norms are modulated by the time and the class."""
+
+from __future__ import annotations
+
+from gnomon.errors import InputError
+from gnomon.load.families.base import decoder, layer_count, only, refuse, uniform
+from gnomon.load.fields import Fields
+from gnomon.spec import Attention, Convolution, DenseFfn, Linear, Model, Part, Table
+
+TIME_CHANNELS = 256
+"""Sines and cosines of the time step, before they are widened."""
+
+
+def read(config: Fields, family: str) -> Model:
+    only(config, "norm_type", ("ada_norm_zero",))
+    only(config, "activation_fn", ("gelu-approximate", "gelu"))
+    refuse(config, "norm_elementwise_affine", "a norm with weights beside its modulation")
+    heads, head_dim = config.whole("num_attention_heads"), config.whole("attention_head_dim")
+    hidden, channels, patch = heads * head_dim, config.whole("in_channels"), config.whole("patch_size")
+    out, side = config.whole("out_channels", channels), config.whole("sample_size") // patch
+    if side < 1:
+        raise InputError(f"{patch} is more than the whole sample", where=config.spot("patch_size"))
+    mixer = Attention(
+        heads=heads,
+        kv_heads=heads,
+        head_dim=head_dim,
+        qkv_bias=config.flag("attention_bias", True),
+        out_bias=True,
+        rotary_dim=0,
+        causal=False,
+    )
+    ffn = DenseFfn(inner=4 * hidden, gated=False, bias=True)
+    layers = uniform(layer_count(config, "num_layers"), mixer=mixer, ffn=ffn, extras=_modulation(config, hidden))
+    return decoder(
+        config,
+        family,
+        layers,
+        hidden=hidden,
+        vocab=0,
+        max_context=side**2,
+        norm_weight=False,
+        centred_norms=True,
+        has_head=False,
+        tied_embeddings=True,
+        stem=(Convolution(name="patches", inputs=channels, outputs=hidden, kernel=patch**2, bias=True),),
+        tail=(
+            Linear(name="last_modulation", inputs=hidden, outputs=2 * hidden, bias=True),
+            Linear(name="pixels", inputs=hidden, outputs=out * patch**2, bias=True),
+        ),
+    )
+
+
+def _modulation(config: Fields, hidden: int) -> tuple[Part, ...]:
+    """Of each layer: the time and the class as vectors, and six shifts, scales and gates made from their sum."""
+    classes = config.whole("num_embeds_ada_norm") + 1  # one stands for no class
+    return (
+        Linear(name="time", inputs=TIME_CHANNELS, outputs=hidden, bias=True),
+        Linear(name="time_out", inputs=hidden, outputs=hidden, bias=True),
+        Table(name="classes", rows=classes, width=hidden),
+        Linear(name="modulation", inputs=hidden, outputs=6 * hidden, bias=True),
+    )

@@ -1,0 +1,59 @@
+"""Gemma 1, 2 and 3: scaled embeddings, wide heads, from the second on a norm before and behind each half."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gnomon.load.families import siglip
+from gnomon.load.families.base import attention, decoder, dense, dtype, head_dim_of, layer_count, windows
+from gnomon.load.fields import Fields
+from gnomon.spec import Block, Model
+
+PERIOD = {"gemma2": 2, "gemma3_text": 6}
+"""Every second, or every sixth layer looks at everything."""
+GEMMA3 = {
+    "vocab_size": 262_208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131_072,
+}
+"""Defaults of the published config class, which the files of the 4B, 12B and 27B models leave out."""
+
+
+def read(config: Fields, family: str) -> Model:
+    if family != "gemma3":
+        return _text(config, family)
+    text = config.inner("text_config").filled(GEMMA3)
+    tower = siglip.vision(config.inner("vision_config"), text.whole("hidden_size"))
+    return _text(text, family, towers=(tower,), dtype=dtype(config))
+
+
+def _text(config: Fields, family: str, **features: Any) -> Model:
+    features.setdefault("tied_embeddings", config.flag("tie_word_embeddings", True))
+    return decoder(config, family, _layers(config, family), scaled_embedding=True, **features)
+
+
+def _layers(config: Fields, family: str) -> Iterator[Block]:
+    count, ffn = layer_count(config), dense(config)
+    third = family in ("gemma3", "gemma3_text")
+    cap = config.number("attn_logit_softcapping") if config.has("attn_logit_softcapping") else None
+    bias, head_dim = config.flag("attention_bias", False), head_dim_of(config)
+    for window in _windows(config, family, count):
+        mixer = attention(
+            config,
+            head_dim=head_dim,
+            qkv_bias=bias,
+            out_bias=bias,
+            qk_norm=third,
+            window=window,
+            logit_cap=None if family == "gemma" else cap,
+        )
+        yield Block(mixer=mixer, ffn=ffn, count=1, norms=2 if family == "gemma" else 4)
+
+
+def _windows(config: Fields, family: str, count: int) -> list[int | None]:
+    if family == "gemma":
+        return [None] * count
+    return windows(config, count, config.whole("sliding_window_pattern", PERIOD.get(family, 6)))

@@ -1,0 +1,43 @@
+"""Mistral Small 3.1 and later: Mistral's decoder behind Pixtral's vision tower."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnomon.load.families import llama
+from gnomon.load.families.base import dtype, layer_count, only, split, uniform
+from gnomon.load.fields import Fields
+from gnomon.spec import Attention, Convolution, DenseFfn, Linear, Model, Norm, Tower
+
+
+def read(config: Fields, family: str) -> Model:
+    text = config.inner("text_config")
+    only(text, "model_type", ("mistral", "ministral3"))
+    found = llama.read(text, text.text("model_type", "mistral"))
+    tower = _vision(config, config.inner("vision_config"), found.hidden)
+    tied = config.flag("tie_word_embeddings", text.flag("tie_word_embeddings", False))
+    return replace(found, name=family, family=family, towers=(tower,), tied_embeddings=tied, dtype=dtype(config))
+
+
+def _vision(config: Fields, vision: Fields, text_hidden: int) -> Tower:
+    hidden, heads = vision.whole("hidden_size"), vision.whole("num_attention_heads")
+    mixer = Attention(heads=heads, kv_heads=heads, head_dim=split(vision, "hidden_size", heads), causal=False)
+    ffn = DenseFfn(inner=vision.whole("intermediate_size"))
+    bias, merged = config.flag("multimodal_projector_bias", False), config.whole("spatial_merge_size", 2) ** 2
+    kernel = vision.whole("patch_size") ** 2
+    return Tower(
+        name="vision",
+        hidden=hidden,
+        blocks=uniform(layer_count(vision), mixer=mixer, ffn=ffn),
+        stem=(
+            Convolution(name="patches", inputs=vision.whole("num_channels", 3), outputs=hidden, kernel=kernel),
+            Norm(name="first_norm", width=hidden),
+        ),
+        tail=(
+            Norm(name="norm", width=hidden),
+            Linear(name="merge", inputs=hidden * merged, outputs=hidden),
+            Linear(name="to_text", inputs=hidden, outputs=text_hidden, bias=bias),
+            Linear(name="text", inputs=text_hidden, outputs=text_hidden, bias=bias),
+        ),
+        final_norm=False,
+    )

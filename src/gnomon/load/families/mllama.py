@@ -1,0 +1,95 @@
+"""Llama 3.2 Vision: Llama's layers, and some that look at an image instead of the text before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gnomon.load.families.base import (
+    attention,
+    decoder,
+    dense,
+    dtype,
+    head_dim_of,
+    layer_count,
+    numbers,
+    split,
+    uniform,
+)
+from gnomon.load.fields import Fields
+from gnomon.spec import (
+    Attention,
+    Block,
+    Convolution,
+    CrossAttention,
+    DenseFfn,
+    Linear,
+    Model,
+    Norm,
+    Table,
+    Tower,
+)
+
+CROSS_LAYERS = [3, 8, 13, 18, 23, 28, 33, 38]
+MARKERS = 8
+"""Rows of the table of tokens beyond the vocabulary, for markers that are never predicted."""
+RATIOS = 8
+"""Shapes an image may be cut into tiles in, where the file does not list them."""
+
+
+def read(config: Fields, family: str) -> Model:
+    text, vision = config.inner("text_config"), config.inner("vision_config")
+    hidden = text.whole("hidden_size")
+    return decoder(
+        text,
+        family,
+        _layers(text, hidden),
+        towers=(_vision(vision, hidden),),
+        stem=(Table(name="markers", rows=MARKERS, width=hidden),),
+        tied_embeddings=text.flag("tie_word_embeddings", False),
+        dtype=dtype(config if config.has("torch_dtype") or config.has("dtype") else text),
+    )
+
+
+def _layers(text: Fields, hidden: int) -> Iterator[Block]:
+    looks, ffn = attention(text), dense(text)
+    cross = CrossAttention(
+        heads=looks.heads, kv_heads=looks.kv_heads, head_dim=head_dim_of(text), source_width=hidden, qk_norm=True
+    )
+    chosen = frozenset(numbers(text, "cross_attention_layers") or CROSS_LAYERS)
+    gates = (Table(name="attention_gate", width=1), Table(name="ffn_gate", width=1))
+    for layer in range(layer_count(text)):
+        there = layer in chosen
+        yield Block(mixer=cross if there else looks, ffn=ffn, count=1, extras=gates if there else ())
+
+
+def _vision(vision: Fields, text_hidden: int) -> Tower:
+    hidden, patch, tiles = (vision.whole(key) for key in ("hidden_size", "patch_size", "max_num_tiles"))
+    heads = vision.whole("attention_heads")
+    mixer = Attention(
+        heads=heads, kv_heads=heads, head_dim=split(vision, "hidden_size", heads), causal=False, rotary_dim=0
+    )
+    ffn = DenseFfn(inner=vision.whole("intermediate_size"), gated=False, bias=True)
+    places = (vision.whole("image_size") // patch) ** 2 + 1
+    shapes = len(vision.list("supported_aspect_ratios")) or RATIOS
+    gates = (Table(name="attention_gate", width=1), Table(name="ffn_gate", width=1))
+    local = uniform(layer_count(vision), mixer=mixer, ffn=ffn)
+    whole = uniform(layer_count(vision, "num_global_layers"), mixer=mixer, ffn=ffn, extras=gates)
+    return Tower(
+        name="vision",
+        hidden=hidden,
+        blocks=local + whole,
+        stem=(
+            Convolution(name="patches", inputs=vision.whole("num_channels", 3), outputs=hidden, kernel=patch**2),
+            Table(name="class", width=hidden),
+            Table(name="positions", rows=places, width=hidden),
+            Table(name="tile_positions", rows=shapes + 1, width=tiles * places * hidden),
+            Table(name="position_gate", width=1),
+            Table(name="before", rows=shapes + 1, width=tiles * hidden),
+            Table(name="before_gate", width=1),
+            Table(name="after", rows=shapes + 1, width=tiles * hidden),
+            Table(name="after_gate", width=1),
+            Norm(name="first_norm", width=hidden, bias=True),
+        ),
+        tail=(Linear(name="to_text", inputs=vision.whole("vision_output_dim"), outputs=text_hidden, bias=True),),
+        norm_bias=True,
+    )

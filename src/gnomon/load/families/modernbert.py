@@ -1,0 +1,59 @@
+"""ModernBERT: a gated encoder with rotary positions, windows in two layers of three."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gnomon.load.families.base import decoder, dense, head_dim_of, layer_count, layer_kinds
+from gnomon.load.fields import Fields
+from gnomon.spec import Attention, Block, Linear, Model, Norm, Part, Table
+
+
+def read(config: Fields, family: str) -> Model:
+    hidden, bias = config.whole("hidden_size"), config.flag("norm_bias", False)
+    tokens = config.list("architectures") != ["ModernBertModel"]
+    return decoder(
+        config,
+        family,
+        _layers(config),
+        norm_bias=bias,
+        centred_norms=True,
+        stem=(Norm(name="norm", width=hidden, bias=bias),),
+        tail=_token_head(config, hidden, bias) if tokens else (),
+        has_head=tokens,
+        tied_embeddings=config.flag("tie_word_embeddings", True),
+    )
+
+
+def _layers(config: Fields) -> Iterator[Block]:
+    heads, head_dim = config.whole("num_attention_heads"), head_dim_of(config)
+    bias = config.flag("attention_bias", False)
+    ffn = dense(config, bias=config.flag("mlp_bias", False))
+    for layer, window in enumerate(_windows(config)):
+        mixer = Attention(
+            heads=heads,
+            kv_heads=heads,
+            head_dim=head_dim,
+            qkv_bias=bias,
+            out_bias=bias,
+            window=window,
+            causal=False,
+        )
+        # The embedding is normed, so the first layer's attention reads it as it is.
+        yield Block(mixer=mixer, ffn=ffn, count=1, norms=2 if layer else 1)
+
+
+def _windows(config: Fields) -> list[int | None]:
+    count, window = layer_count(config), config.whole("local_attention", 128)
+    kinds = layer_kinds(config, count, ("sliding_attention", "full_attention"))
+    every = config.whole("global_attn_every_n_layers", 3)
+    local = [kind == "sliding_attention" for kind in kinds] if kinds else [bool(i % every) for i in range(count)]
+    return [window if near else None for near in local]
+
+
+def _token_head(config: Fields, hidden: int, bias: bool) -> tuple[Part, ...]:
+    square = Linear(name="transform", inputs=hidden, outputs=hidden, bias=config.flag("classifier_bias", False))
+    norm = Norm(name="head_norm", width=hidden, bias=bias)
+    if not config.flag("decoder_bias", True):
+        return square, norm
+    return square, norm, Table(name="head_bias", width=config.whole("vocab_size"))

@@ -1,0 +1,67 @@
+"""Qwen3-VL and Qwen3.5: the decoders of Qwen3 and Qwen3-Next behind one vision tower."""
+
+from __future__ import annotations
+
+from gnomon.load.families import qwen, qwen3_next
+from gnomon.load.families.base import decoder, dtype, layer_count, numbers, split, uniform
+from gnomon.load.fields import Fields
+from gnomon.spec import Attention, Block, Convolution, DenseFfn, Linear, Model, Norm, Part, Table, Tower
+
+
+def read(config: Fields, family: str) -> Model:
+    text = config.inner("text_config") if config.has("text_config") else config
+    towers = (_vision(config.inner("vision_config")),) if config.has("vision_config") else ()
+    tied = config.flag("tie_word_embeddings", False)
+    holder = text if text.has("dtype") or text.has("torch_dtype") else config
+    drafts = text.whole("mtp_num_hidden_layers", 0, least=0, most=64)
+    blocks = _layers(text, family)
+    # The drafting layer looks at all tokens, as the last layer does.
+    mtp = (Block(mixer=blocks[-1].mixer, ffn=blocks[-1].ffn, count=drafts),) if drafts else ()
+    return decoder(text, family, blocks, towers=towers, tied_embeddings=tied, dtype=dtype(holder), mtp=mtp)
+
+
+def _layers(text: Fields, family: str) -> list[Block]:
+    if family.startswith("qwen3_vl"):
+        return list(qwen.layers(text, family.replace("qwen3_vl", "qwen3")))
+    return list(qwen3_next.layers(text, sparse=family == "qwen3_5_moe"))
+
+
+def _vision(vision: Fields) -> Tower:
+    hidden, heads = vision.whole("hidden_size"), vision.whole("num_heads")
+    mixer = Attention(
+        heads=heads,
+        kv_heads=heads,
+        head_dim=split(vision, "hidden_size", heads),
+        qkv_bias=True,
+        out_bias=True,
+        causal=False,
+    )
+    ffn = DenseFfn(inner=vision.whole("intermediate_size"), gated=False, bias=True)
+    kernel = vision.whole("temporal_patch_size") * vision.whole("patch_size") ** 2
+    tails = _merger(vision, hidden, "to_text", before=True)
+    for layer in numbers(vision, "deepstack_visual_indexes"):  # these lead into the decoder's first layers
+        tails += _merger(vision, hidden, f"from_{layer}", before=False)
+    return Tower(
+        name="vision",
+        hidden=hidden,
+        blocks=uniform(layer_count(vision, "depth"), mixer=mixer, ffn=ffn),
+        stem=(
+            Convolution(
+                name="patches", inputs=vision.whole("in_channels", 3), outputs=hidden, kernel=kernel, bias=True
+            ),
+            Table(name="positions", rows=vision.whole("num_position_embeddings"), width=hidden),
+        ),
+        tail=tails,
+        norm_bias=True,
+        final_norm=False,
+    )
+
+
+def _merger(vision: Fields, hidden: int, name: str, before: bool) -> tuple[Part, ...]:
+    """Neighbouring patches joined to one token; normed before they are, or after."""
+    folded = hidden * vision.whole("spatial_merge_size") ** 2
+    return (
+        Norm(name=f"{name}_norm", width=hidden if before else folded, bias=True),
+        Linear(name=f"{name}_fold", inputs=folded, outputs=folded, bias=True),
+        Linear(name=name, inputs=folded, outputs=vision.whole("out_hidden_size"), bias=True),
+    )

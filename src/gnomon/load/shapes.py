@@ -1,0 +1,186 @@
+"""Shapes written by hand: a model as plain values, field by field as the nouns have them, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from gnomon.errors import InputError, unknown_name
+from gnomon.load.families.base import MAX_LAYERS
+from gnomon.load.fields import Fields, shown
+from gnomon.spec import (
+    Attention,
+    Convolution,
+    CrossAttention,
+    DenseFfn,
+    Format,
+    GatedDelta,
+    LatentAttention,
+    LightningAttention,
+    Linear,
+    Mamba,
+    Mamba2,
+    Model,
+    MoeFfn,
+    Norm,
+    ShortConvolution,
+    Table,
+)
+from gnomon.spec.formats import PLAIN_BITS
+
+SCHEMA = "gnomon.model/1"
+KINDS: dict[str, type] = {
+    "attention": Attention,
+    "latent": LatentAttention,
+    "cross": CrossAttention,
+    "mamba": Mamba,
+    "mamba2": Mamba2,
+    "gated_delta": GatedDelta,
+    "lightning": LightningAttention,
+    "short_convolution": ShortConvolution,
+    "dense": DenseFfn,
+    "moe": MoeFfn,
+    "linear": Linear,
+    "table": Table,
+    "convolution": Convolution,
+    "norm": Norm,
+}
+"""The word that `kind` holds, where a field may hold several nouns."""
+_NAMES = {noun: kind for kind, noun in KINDS.items()}
+_UNSAID = ("hub_id", "source", "family", "name")
+MAX_BLOCKS = 10_000
+
+
+def model_from_dict(data: dict[str, Any], where: str) -> Model:
+    """The model of a mapping; unknown fields are errors."""
+    config = Fields(data, where)
+    schema = config.text("schema")
+    if schema != SCHEMA:
+        raise InputError(f"'{schema}' is not {SCHEMA}", where=config.spot("schema"))
+    found: Model = _noun(Model, config.filled({"name": "custom", "family": "custom"}), ("schema",))
+    _check(found, config)
+    return found
+
+
+def model_to_dict(model: Model) -> dict[str, Any]:
+    """What `model_from_dict` reads; fields at their default are left out, and so is where the model came from."""
+    plain = _plain(model)
+    assert isinstance(plain, dict)
+    return {"schema": SCHEMA, "name": model.name} | {key: plain[key] for key in plain if key not in _UNSAID}
+
+
+def shapes_to_yaml(shapes: dict[str, Any]) -> str:
+    """The same as a file: equal layers next to each other stand once, with how many they are."""
+    import yaml
+
+    text: str = yaml.safe_dump(shapes, sort_keys=False, default_flow_style=None, width=100)
+    return text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        if value and all(isinstance(item, tuple) for item in value):  # formats by role
+            return {role: _plain(format) for role, format in value}
+        return [_plain(item) for item in value]
+    if not dataclasses.is_dataclass(value):
+        return value
+    kind = {"kind": _NAMES[type(value)]} if type(value) in _NAMES else {}
+    said = {
+        field.name: _plain(getattr(value, field.name))
+        for field in dataclasses.fields(value)
+        if getattr(value, field.name) not in (field.default, None)
+    }
+    return kind | said
+
+
+@cache
+def _hints(noun: type) -> dict[str, Any]:
+    return get_type_hints(noun)
+
+
+def _noun(noun: type, config: Fields, taken: tuple[str, ...] = ()) -> Any:
+    """One noun, each field read as its type asks."""
+    for key in taken:
+        config.raw(key, "")
+    values = {}
+    for field in dataclasses.fields(noun):
+        there = config.has(field.name)
+        config.raw(field.name, None)
+        if there:
+            values[field.name] = _value(_hints(noun)[field.name], config, field.name, field.default)
+        elif type(None) in get_args(_hints(noun)[field.name]):
+            values[field.name] = None
+        elif field.default is dataclasses.MISSING:
+            raise InputError("is missing", where=config.spot(field.name))
+    config.done()
+    return noun(**values)
+
+
+def _value(hint: Any, config: Fields, key: str, default: Any) -> Any:
+    if key == "formats":
+        inner = config.inner(key)
+        return tuple(sorted((role, _noun(Format, inner.inner(role))) for role in inner.items()))
+    if get_origin(hint) in (Union, types.UnionType):
+        return _union([part for part in get_args(hint) if part is not type(None)], config, key, default)
+    if get_origin(hint) is tuple:
+        return _tuple(get_args(hint), config, key)
+    if dataclasses.is_dataclass(hint):
+        assert isinstance(hint, type)
+        return _noun(hint, config.inner(key), ("kind",) if hint in _NAMES else ())
+    if hint is bool:
+        return config.flag(key, False)
+    if hint is str:
+        return config.text(key)
+    if hint is float:
+        return config.number(key)
+    # A network without tokens, such as one for images, has a vocabulary of none.
+    return config.whole(key, least=1 if default is dataclasses.MISSING and key != "vocab" else 0)
+
+
+def _union(parts: list[Any], config: Fields, key: str, default: Any) -> Any:
+    if len(parts) == 1:
+        return _value(parts[0], config, key, default)
+    return _kind(parts, config.inner(key))
+
+
+def _kind(parts: list[Any], config: Fields) -> Any:
+    known = [kind for kind, noun in KINDS.items() if noun in parts]
+    kind = config.text("kind")
+    if kind not in known:
+        raise unknown_name("kind", kind, known, where=config.spot("kind"))
+    return _noun(KINDS[kind], config, ("kind",))
+
+
+def _tuple(parts: tuple[Any, ...], config: Fields, key: str) -> tuple[Any, ...]:
+    found = config.list(key)
+    if parts[-1] is not Ellipsis:  # a pair of whole numbers
+        if len(found) != len(parts) or not all(type(item) is int and 0 <= item <= 2**31 for item in found):
+            raise InputError(f"{shown(found)} is not {len(parts)} whole numbers", where=config.spot(key))
+        return tuple(found)
+    if len(found) > MAX_BLOCKS:
+        raise InputError(f"holds {len(found):,} entries", where=config.spot(key))
+    members = list(get_args(parts[0])) or [parts[0]]
+    items = [config.item(key, place) for place in range(len(found))]
+    return tuple(_noun(members[0], item) if len(members) == 1 else _kind(members, item) for item in items)
+
+
+def _check(model: Model, config: Fields) -> None:
+    """What single fields cannot show to be wrong."""
+    if not model.blocks:
+        raise InputError("holds no layers", where=config.spot("blocks"))
+    if model.layers > MAX_LAYERS:
+        raise InputError(f"{model.layers:,} layers are more than {MAX_LAYERS:,}", where=config.spot("blocks"))
+    plain = "kept_dtype" if any(block.formats for block in model.blocks) else "dtype"
+    if getattr(model, plain) not in PLAIN_BITS:
+        raise unknown_name("number format", getattr(model, plain), PLAIN_BITS, where=config.spot(plain))
+    for place, block in enumerate(model.blocks):
+        spot = f"{config.spot('blocks')}[{place}]"
+        mixer, ffn = block.mixer, block.ffn
+        if isinstance(mixer, Attention | CrossAttention) and mixer.heads % mixer.kv_heads:
+            raise InputError(f"{mixer.heads} heads cannot share {mixer.kv_heads} key-value heads evenly", where=spot)
+        if isinstance(ffn, MoeFfn) and ffn.topk > ffn.experts:
+            raise InputError(f"{ffn.topk} experts a token of only {ffn.experts}", where=spot)
+        if mixer is None and ffn is None:
+            raise InputError("is a layer of nothing", where=spot, hint="Give it a mixer, an ffn, or both.")

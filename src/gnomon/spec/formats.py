@@ -1,0 +1,38 @@
+"""How a matrix is stored: values of some bits, and the scales that a block of them shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PLAIN_BITS = {"fp32": 32.0, "bf16": 16.0, "fp16": 16.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A number format of weights. `block` is the rows and columns that share a scale; 0 stands for all of them."""
+
+    name: str
+    bits: float
+    block: tuple[int, int] = (0, 0)
+    scale_bits: float = 0.0
+    zero_bits: float = 0.0
+    """Of the point that stands for zero, one a scale, where the format is not symmetric."""
+    tensor_bits: float = 0.0
+    """Of what a matrix keeps once, such as a scale over its scales."""
+    activations: str = ""
+    """The format in which inputs meet these weights, where they are narrowed too."""
+
+    def bytes(self, rows: int, columns: int) -> float:
+        """A matrix with its scales. Blocks at the edge have a scale of their own."""
+        down, across = (size or whole for size, whole in zip(self.block, (rows, columns), strict=True))
+        scales = -(-rows // down) * -(-columns // across)
+        return (rows * columns * self.bits + scales * (self.scale_bits + self.zero_bits) + self.tensor_bits) / 8
+
+
+def plain(name: str) -> Format:
+    """A format without scales."""
+    return Format(name=name, bits=PLAIN_BITS[name])
+
+
+Formats = tuple[tuple[str, Format], ...]
+"""Roles of matrices with their format; a role that is not there is stored as what is not quantised is."""

@@ -1,0 +1,50 @@
+"""What a shell is told while a command is typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnomon.cli.run import COMPLETE, run
+
+
+def _offered(words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    monkeypatch.setenv(COMPLETE, "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+    run([])
+    return capsys.readouterr().out.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered", "not_offered"),
+    [
+        ("gnomon pl", ["plan"], ["predict"]),
+        ("gnomon models show qwen3-0", ["qwen3-0.6b"], ["qwen3-8b"]),
+        ("gnomon predict llama-3.1-", ["llama-3.1-8b", "llama-3.1-405b"], ["llama-2-7b"]),
+        ("gnomon fit llama-3.1-8b --on H1", ["H100-SXM-80GB"], ["H200-SXM-141GB"]),
+        ("gnomon fit llama-3.1-8b --dty", ["--dtype"], ["--on"]),
+    ],
+)
+def test_names(
+    words: str,
+    offered: list[str],
+    not_offered: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = _offered(words, monkeypatch, capsys)
+    assert set(offered) <= set(found)
+    assert not set(not_offered) & set(found)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    assert COMPLETE in text
+    assert f"complete_{shell}" in text
+
+
+def test_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", "tcsh"]) == 2
+    assert "unknown shell 'tcsh'" in capsys.readouterr().err

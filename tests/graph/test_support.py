@@ -1,0 +1,141 @@
+"""What cannot be priced yet is refused by every engine with one line that says why, and never priced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.graph.shapes import dense, sparse
+
+from gnomon import catalog
+from gnomon.api.deploy import deploy
+from gnomon.api.plan import plan_serving
+from gnomon.api.simulate_training import simulate_training
+from gnomon.engines import training_engine
+from gnomon.errors import InputError
+from gnomon.graph import lower
+from gnomon.graph.support import check_priced, unpriced
+from gnomon.load import model as load_model
+from gnomon.load import parse_pool
+from gnomon.spec import Attention, Linear, Model, MoeFfn, Recipe, Strategy, TrainingLoad
+
+WHY = {
+    "deepseek-v3": "latent attention (MLA)",
+    "deepseek-v3.2-exp": "latent attention (MLA) over chosen tokens",
+    "mamba-2.8b": "state spaces (Mamba)",
+    "nemotron-h-8b": "state spaces (Mamba-2)",
+    "jamba-52b": "state spaces (Mamba)",
+    "qwen3-next-80b-a3b": "linear attention (gated delta rule)",
+    "minimax-text-01": "linear attention (lightning)",
+    "lfm2-1.2b": "short convolutions",
+    "gpt-oss-20b": "attention sinks",
+    "gemma-2-9b": "capped attention scores",
+    "gemma-3-1b": "4 norms in a layer",
+    "bert-base": "attention in both directions",
+    "whisper-small": "a tower beside the decoder (encoder)",
+    "qwen2.5-vl-7b": "a tower beside the decoder (vision)",
+    "falcon-7b": "attention and feed-forward side by side",
+    "bloom-7.1b": "distances in the place of positions (ALiBi)",
+    "opt-350m": "an embedding narrower than its layers",
+    "dit-xl-2-256": "no head that predicts tokens",
+}
+PRICED = [
+    "llama-3.1-405b",
+    "mixtral-8x7b",
+    "qwen2.5-72b",
+    "phi-4",
+    "olmo-2-32b",
+    "granite-3.3-8b",
+    "glm-4.5",
+    "opt-13b",
+]
+
+
+def _feature(**changes: object) -> Model:
+    model = dense()
+    mixer = replace(model.blocks[0].attention, **changes)  # type: ignore[arg-type]
+    return replace(model, blocks=(replace(model.blocks[0], mixer=mixer),))
+
+
+@pytest.mark.parametrize("name", WHY)
+def test_why_not(name: str) -> None:
+    assert unpriced(load_model(name)) == WHY[name]
+
+
+@pytest.mark.parametrize("name", WHY)
+def test_every_engine_refuses(name: str) -> None:
+    model = load_model(name)
+    with pytest.raises(InputError, match="cannot be priced yet"):
+        deploy(model, parse_pool("H200:8"))
+    with pytest.raises(InputError, match="cannot be priced yet"):
+        lower(model, Strategy(), "bf16", "bf16")
+    for engine in ("megatron", "torch"):
+        with pytest.raises(InputError, match="cannot be priced yet"):
+            training_engine(engine).check(
+                model, Strategy(), Recipe(), TrainingLoad(seq=128, global_batch=8, tokens=None), "bf16"
+            )
+
+
+def test_commands_refuse_before_they_search() -> None:
+    with pytest.raises(InputError, match="jamba-52b cannot be priced yet"):
+        plan_serving("jamba-52b", fleet="H100:8", rate=1, input=100, output=10)
+    with pytest.raises(InputError, match="deepseek-v2 cannot be priced yet"):
+        simulate_training("deepseek-v2", on="H100:8", seq=128, global_batch=8)
+
+
+@pytest.mark.parametrize("name", PRICED)
+def test_dense_and_moe_decoders_are_priced(name: str) -> None:
+    check_priced(load_model(name))
+
+
+def test_most_of_the_catalog_is_priced() -> None:
+    names = catalog.model_names()
+    assert sum(not unpriced(load_model(name)) for name in names) > len(names) / 2
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        _feature(causal=False),
+        _feature(sinks=True),
+        _feature(logit_cap=30.0),
+        _feature(output_gate=True),
+        _feature(alibi=True),
+        _feature(relative_buckets=32),
+        _feature(shared_kv=True),
+        _feature(tied_values=True),
+        replace(dense(), blocks=(replace(dense().blocks[0], parallel=True),)),
+        replace(dense(), blocks=(replace(dense().blocks[0], norms=4),)),
+        replace(dense(), blocks=(replace(dense().blocks[0], ffn=None),)),
+        replace(dense(), blocks=(replace(dense().blocks[0], mixer=None),)),
+        replace(dense(), blocks=(replace(dense().blocks[0], extras=(Linear(name="x", inputs=1, outputs=1),)),)),
+        replace(dense(), has_head=False),
+        replace(dense(), vocab=0),
+        replace(dense(), embedding_width=8),
+        replace(sparse(), blocks=(replace(sparse().blocks[0], ffn=MoeFfn(experts=4, topk=1, inner=8, gated=False)),)),
+        replace(sparse(), blocks=(replace(sparse().blocks[0], ffn=MoeFfn(experts=4, topk=1, inner=8, latent=4)),)),
+    ],
+)
+def test_one_feature_is_enough(model: Model) -> None:
+    assert unpriced(model)
+    assert not unpriced(dense())
+    assert not unpriced(sparse())
+
+
+def test_windows_are_refused_where_they_cut() -> None:
+    """By the engines themselves, since it depends on how long sequences are."""
+    windowed = _feature(window=64)
+    assert not unpriced(windowed)
+    load = TrainingLoad(seq=128, global_batch=8, tokens=None)
+    for engine in ("megatron", "torch"):
+        with pytest.raises(InputError, match="64"):
+            training_engine(engine).check(windowed, Strategy(), Recipe(), load, "bf16")
+        short = TrainingLoad(seq=64, global_batch=8, tokens=None)
+        training_engine(engine).check(windowed, Strategy(), Recipe(), short, "bf16")
+
+
+def test_layers_without_positions_do_not_turn() -> None:
+    still = _feature(rotary_dim=0)
+    assert "attention.rope" in {op.name for op in lower(dense(), Strategy(), "bf16", "bf16").ops}
+    assert "attention.rope" not in {op.name for op in lower(still, Strategy(), "bf16", "bf16").ops}
+    assert isinstance(still.blocks[0].mixer, Attention)
