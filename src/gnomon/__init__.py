@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gnomon.api.plan import plan_serving
     from gnomon.api.predict import predict
     from gnomon.api.simulate import simulate_serving
+    from gnomon.api.trace import trace
     from gnomon.api.verify import verify
     from gnomon.errors import GnomonError
 
@@ -43,6 +44,7 @@ __all__ = [
     "plan_serving",
     "predict",
     "simulate_serving",
+    "trace",
     "verify",
 ]
 
@@ -59,6 +61,7 @@ _HOMES = {
     "plan_serving": "gnomon.api.plan",
     "predict": "gnomon.api.predict",
     "simulate_serving": "gnomon.api.simulate",
+    "trace": "gnomon.api.trace",
     "verify": "gnomon.api.verify",
 }
 

@@ -24,12 +24,32 @@ def _any_engine(text: str) -> str:
 
 
 def predict(
-    model: flags.Model,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|SCRIPT.py:FUNCTION",
+            help="A known name, a hub id, or a folder with a config.json. Or a function of your own script, which is "
+            "imported and run: it returns (module, inputs), any torch module and what to call it with.",
+        ),
+    ],
     on: flags.On,
-    phase: Annotated[str, typer.Option("--phase", metavar="PHASE", help="prefill, decode or train.")] = "decode",
+    phase: Annotated[
+        str | None,
+        typer.Option(
+            "--phase",
+            metavar="PHASE",
+            help="prefill, decode (where not given) or train; of a module, forward or train.",
+        ),
+    ] = None,
     batch: Annotated[
-        int, typer.Option("--batch", parser=flags.whole("--batch"), metavar="B", help="Sequences in the step.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--batch",
+            parser=flags.whole("--batch"),
+            metavar="B",
+            help="Sequences in the step: 1, or what a module's inputs have.",
+        ),
+    ] = None,
     tokens: Annotated[
         int | None,
         typer.Option("--tokens", parser=flags.whole("--tokens"), metavar="T", help="New tokens a sequence."),

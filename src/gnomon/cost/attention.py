@@ -74,9 +74,7 @@ def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, floa
     return np.where(some, body + combine + c["launch_us"] * 1e-6, 0.0)
 
 
-def prefill_seconds(
-    shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float], dtype: str = "bf16"
-) -> Floats:
+def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float], dtype: str = "bf16") -> Floats:
     """Sums over the prompt chunks: new tokens, causal query-key pairs, cached tokens read (the new included)."""
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]

@@ -6,7 +6,7 @@ keeps the cliffs where one more row starts another wave. Times overlap as a p-no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -55,14 +55,13 @@ def tiled(
     sizes = np.broadcast_arrays(m, n, k, batch, streamed)
     flat = [size.reshape(-1) for size in sizes]
     starts = range(0, max(flat[0].size, 1), CHUNK)
-    parts = [price(*(size[start : start + CHUNK] for size in flat), chip, dtype, c) for start in starts]
+    parts = [price([size[start : start + CHUNK] for size in flat], chip, dtype, c) for start in starts]
     return np.concatenate(parts).reshape(sizes[0].shape)
 
 
-def _any_tile(
-    m: Floats, n: Floats, k: Floats, batch: Floats, streamed: Floats, chip: Chip, dtype: str, c: Mapping[str, float]
-) -> Floats:
+def _any_tile(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, float]) -> Floats:
     """The least of all. Within a split, times are compared by their powers: one root for all tiles."""
+    m, n, k, batch, streamed = sizes
     p = c["overlap"]
     rows = {tile: np.ceil(m / tile) for tile in {tile_m for tile_m, _ in TILES}}
     columns = {tile: np.ceil(n / tile) * batch for tile in {tile_n for _, tile_n in TILES}}
@@ -80,9 +79,8 @@ def _any_tile(
     return best
 
 
-def _tile_by_rows(
-    m: Floats, n: Floats, k: Floats, batch: Floats, streamed: Floats, chip: Chip, dtype: str, c: Mapping[str, float]
-) -> Floats:
+def _tile_by_rows(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, float]) -> Floats:
+    m, n, k, batch, streamed = sizes
     p = c["overlap"]
     best, above = np.full(m.shape, np.inf), 0.0
     for most, tile_m, tile_n in BY_ROWS:

@@ -34,7 +34,7 @@ Shape = dict[str, Floats]
 """Sizes of one operator for many steps, under the column names of an operator table."""
 
 
-def _constants(batch: Batch, **sizes: float) -> Shape:
+def _constants(batch: Batch, /, **sizes: float) -> Shape:
     return {name: np.full(batch.size, float(size)) for name, size in sizes.items()}
 
 

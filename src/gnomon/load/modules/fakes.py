@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -111,20 +110,3 @@ class OneDevice(TorchFunctionMode):  # type: ignore[misc]
 def _here(argument: Any) -> Any:
     named = isinstance(argument, torch.device) or (isinstance(argument, str) and argument.partition(":")[0] != "cpu")
     return "cpu" if named else argument
-
-
-@contextmanager
-def autocast_here() -> Iterator[None]:
-    """`torch.autocast("cuda")` inside a module holds for the tensors there are."""
-    original = torch.autocast.__init__
-
-    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        if device_type == "cuda" and not args and kwargs.get("dtype") is None:
-            kwargs["dtype"] = torch.get_autocast_dtype("cuda")
-        original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
-
-    torch.autocast.__init__ = init
-    try:
-        yield
-    finally:
-        torch.autocast.__init__ = original

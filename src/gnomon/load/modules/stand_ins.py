@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch.library import _scoped_library
 
+from gnomon.load.modules import casts
+
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 MOST_HEAD_DIM = 256
 """The widest head that FlashAttention takes."""
@@ -31,6 +33,7 @@ def stand_ins() -> Iterator[None]:
         warnings.simplefilter("ignore")
         for name, function in _COMPOUND.items():
             library.impl(name, function, "CompositeImplicitAutograd", allow_override=True)
+        casts.register(library)
         yield
 
 

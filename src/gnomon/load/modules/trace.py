@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import tree_flatten
 
 from gnomon.errors import GnomonError, InputError, unknown_name
-from gnomon.load.modules import fakes
+from gnomon.load.modules import casts, fakes
 from gnomon.load.modules.recorder import DTYPES, Recorder
 from gnomon.load.modules.stand_ins import stand_ins
 from gnomon.load.modules.trouble import explained
@@ -43,10 +44,11 @@ def trace_module(
     update = _update(optimizer) if phase == "train" else None
     wanted = fakes.torch_dtype(dtype, "dtype") if dtype else None
     inputs, samples = fakes.resized(inputs, batch)
-    with _mode(module, phase), FakeTensorMode(allow_non_fake_inputs=True), fakes.autocast_here():
+    with _mode(module, phase), FakeTensorMode(allow_non_fake_inputs=True), casts.cuda_means_here():
         parameters, buffers = fakes.blank_state(module, wanted)
         owners = {id(tensor): name.rpartition(".")[0] for name, tensor in parameters.items()}
-        recorder = Recorder({id(part): name for name, part in module.named_modules()}, owners)
+        paths = {id(part): name.replace("_orig_mod.", "") for name, part in module.named_modules()}
+        recorder = Recorder(paths, owners)
         for role, tensors in (("parameters", parameters), ("buffers", buffers)):
             for tensor in tensors.values():
                 recorder.know(tensor, role)  # type: ignore[arg-type]
@@ -81,18 +83,23 @@ class _Step:
 
     def forward(self) -> Any:
         lowered = torch.autocast("cpu", dtype=self.autocast) if self.autocast else nullcontext()
+        args, kwargs = self.given
         with lowered:
-            return torch.func.functional_call(self.module, self.state, *self.given, tie_weights=False)
+            return self.module(*args, **kwargs)
 
     def forward_only(self) -> None:
-        with _recording(self.recorder), torch.no_grad():
+        with _recording(self.recorder), torch.no_grad(), self._in_place():
             self.forward()
+
+    def _in_place(self) -> Any:
+        """The blank parameters stand in for the module's own, also while parts of it are run again in backward."""
+        return _reparametrize_module(self.module, self.state, tie_weights=False)
 
     def train(self, loss: Callable[[Any], Any] | None, update: Callable[[Any], Any] | None) -> None:
         weights = [t for t in {id(t): t for t in self.state.values()}.values() if t.requires_grad]
         if not weights:
             raise InputError("has no parameter that needs a gradient", where="module", hint='Use phase="forward".')
-        with _recording(self.recorder), torch.enable_grad():
+        with _recording(self.recorder), torch.enable_grad(), self._in_place():
             outputs = self.forward()
             roots = _roots(loss(outputs) if loss else outputs)
             del outputs
@@ -121,7 +128,9 @@ def _roots(outputs: Any) -> list[Any]:
     """What the backward pass begins with: the loss where the module gives one, else all it gives."""
     if hasattr(outputs, "keys") and "loss" in outputs and outputs["loss"] is not None:
         outputs = outputs["loss"]
-    leaves = [leaf for leaf in tree_flatten(_plain(outputs))[0] if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    leaves = [
+        leaf for leaf in tree_flatten(_plain(outputs))[0] if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+    ]
     if not leaves:
         raise InputError(
             "nothing that the module gives depends on its parameters",

@@ -10,7 +10,7 @@ from gnomon.graph.ops import Convolution, Elementwise, Gemm, Op, SequenceAttenti
 from gnomon.spec.traced import Call, TensorSpec
 
 EFFICIENT = 0.5
-"""Beside FlashAttention, the pace of PyTorch's kernel for fp32 and masks. An estimate: nothing of it is measured yet."""
+"""Beside FlashAttention, the pace of PyTorch's kernel for fp32 and masks. An estimate: it is not measured yet."""
 LAYOUT = "rope"
 """The measured pace that turning a tensor for a convolution takes, as any copy into another order of dimensions."""
 _Specs = tuple[TensorSpec, ...]
@@ -265,9 +265,8 @@ def _rnn_layers(call: Call, wide: str) -> Iterator[_RnnLayer]:
 
 Lower = Callable[[Call, Lowering], Iterator[Op]]
 PRODUCTS: Mapping[str, Lower] = {
-    **dict.fromkeys(
-        "mm addmm bmm baddbmm mv addmv addbmm _scaled_mm _int_mm _addmm_activation".split(), _matmul
-    ),
+    **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "addbmm"), _matmul),
+    **dict.fromkeys(("_scaled_mm", "_int_mm", "_addmm_activation"), _matmul),
     "dot": _dot,
     "vdot": _dot,
     "convolution": _convolution,
