@@ -162,9 +162,10 @@ def _attention(call: Call, how: Lowering) -> Iterator[Op]:
     backward = call.op.endswith("_backward")
     flash = "flash" in call.op or "cudnn" in call.op
     sequences, heads, queries, head_dim = query.shape
-    name = "attention" if flash else "attention.efficient"
+    name = "attention" if flash else "attention.efficient" if query.item_bytes == 2 else "attention.wide"
+    name = f"{name}.backward" if backward else name
     yield SequenceAttention(
-        name=f"{name}.backward" if backward else name,
+        name=name,
         phase="backward" if backward else "forward",
         sequences=sequences,
         heads=heads,
@@ -176,7 +177,7 @@ def _attention(call: Call, how: Lowering) -> Iterator[Op]:
         causal=bool(call.options.get("is_causal")),
         dtype=_format(query, "fp32"),
         mask_bytes=sum(spec.stored_bytes for spec in bias),
-        pace=1.0 if flash else EFFICIENT,
+        pace=how.paces.get(name, 1.0 if flash else EFFICIENT),
     )
 
 
