@@ -46,4 +46,4 @@ def _attention_pace(row: Mapping[str, str], chip: Chip, families: Mapping[str, A
     heads = {name: float(row[name]) for name in ("heads", "kv_heads", "head_dim")}
     shape = {name: np.array([value]) for name, value in (sums | heads).items()}
     seconds, launch = float(kernel_model(row["op"]).seconds(shape, row["dtype"], chip, c)[0]), c["launch_us"] * 1e-6
-    return (seconds - launch) / max(float(row["time_us"]) * 1e-6 - launch, 1e-9)
+    return float((seconds - launch) / max(float(row["time_us"]) * 1e-6 - launch, 1e-9))

@@ -31,6 +31,7 @@ ATTENTION = ((8, 12, 1024, 64), (4, 16, 2048, 64), (64, 12, 197, 64), (2, 16, 40
 KINDS = (("attention", "bf16", False), ("attention.efficient", "bf16", True), ("attention.wide", "fp32", False))
 """By the names of `engines/torch/eager/products.py`: number format, and whether under a mask."""
 SIZES = ((8192, 4096), (32768, 4096))
+IMAGES, CHANNELS = 64, 128
 EDGES = ((1_000_000, 100_000, 64), (1_000_000, 100_000, 256))
 
 FORMATS = {"bf16": "bfloat16", "tf32": "float32", "fp32": "float32"}
@@ -139,15 +140,14 @@ def streams(bench: Bench) -> Iterator[Row]:
 def _kernels(bench: Bench, rows: int, width: int) -> Iterator[tuple[str, float, float, Call]]:
     torch, f, aten = bench.torch, bench.torch.nn.functional, bench.torch.ops.aten
     x, y = bench.random(rows, width), bench.random(rows, width)
-    image = x.view(64, 128, 32, -1)
-    scale = bench.random(128)
-    mean, rest = torch.zeros(128, device="cuda"), torch.ones(128, device="cuda")
+    image = x.view(IMAGES, CHANNELS, 32, -1)
+    scale, mean, rest = bench.random(CHANNELS), x.new_zeros(CHANNELS), x.new_ones(CHANNELS)
     yield "softmax", 1, 1, lambda _i: f.softmax(x, -1)
     yield "reduce.bfloat16", 1, 0, lambda _i: x.sum(0)
     yield "dropout", 1, 1.5, lambda _i: torch.native_dropout(x, 0.1, True)
     yield "copy", 1, 1, lambda _i: torch.cat((x[: rows // 2], y[rows // 2 :]))
-    yield "copy.strided", 1, 1, lambda _i: x.view(64, -1, width).transpose(1, 2).contiguous()
-    yield "pointwise.strided", 2, 1, lambda _i: x.view(64, -1, width).transpose(1, 2) + y.view(64, width, -1)
+    yield "copy.strided", 1, 1, lambda _i: x.view(IMAGES, -1, width).transpose(1, 2).contiguous()
+    yield "pointwise.strided", 2, 1, lambda _i: x.view(IMAGES, -1, width).transpose(1, 2) + y.view(IMAGES, width, -1)
     yield "batch_norm", 2, 1, lambda _i: aten.native_batch_norm(image, scale, scale, mean, rest, True, 0.1, 1e-5)
     kept = aten.native_batch_norm(image, scale, scale, mean, rest, True, 0.1, 1e-5)
     yield (
@@ -159,14 +159,14 @@ def _kernels(bench: Bench, rows: int, width: int) -> Iterator[tuple[str, float, 
         ),
     )
     points = image.shape[2] * image.shape[3]
-    grouped = aten.native_group_norm(image, scale, scale, 64, 128, points, 32, 1e-5)
-    yield "group_norm", 2, 1, lambda _i: aten.native_group_norm(image, scale, scale, 64, 128, points, 32, 1e-5)
+    grouped = aten.native_group_norm(image, scale, scale, IMAGES, CHANNELS, points, 32, 1e-5)
+    yield "group_norm", 2, 1, lambda _i: aten.native_group_norm(image, scale, scale, IMAGES, CHANNELS, points, 32, 1e-5)
     yield (
         "group_norm.backward",
         4,
         1,
         lambda _i: aten.native_group_norm_backward(
-            image, image, grouped[1], grouped[2], scale, 64, 128, points, 32, [True] * 3
+            image, image, grouped[1], grouped[2], scale, IMAGES, CHANNELS, points, 32, [True] * 3
         ),
     )
     yield "pool", 1, 0.25 * 5, lambda _i: f.max_pool2d(image, 2, return_indices=True)
@@ -176,7 +176,7 @@ def _kernels(bench: Bench, rows: int, width: int) -> Iterator[tuple[str, float, 
 def _scattered(bench: Bench, edges: int, nodes: int, width: int) -> Iterator[Row]:
     torch = bench.torch
     table, values = bench.random(nodes, width), bench.random(edges, width)
-    index = torch.randint(0, nodes, (edges,), device="cuda")
+    index = torch.randint(0, nodes, (edges,), device=table.device)
     each, all_ = 2.0 * edges * width, 2.0 * nodes * width
     yield _stream("gather", min(all_, each) + 8.0 * edges, each, bench.burst_us(lambda _i: table[index]))
     read, written = 2 * each + 8.0 * edges, each

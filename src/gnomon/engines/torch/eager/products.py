@@ -9,8 +9,8 @@ from math import prod
 from gnomon.graph.ops import Convolution, Elementwise, Gemm, Op, SequenceAttention
 from gnomon.spec.traced import Call, TensorSpec
 
-EFFICIENT = 0.5
-"""Beside FlashAttention, the pace of PyTorch's kernel for fp32 and masks. An estimate: it is not measured yet."""
+ATTENTION = {"attention.efficient": 0.5, "attention.efficient.backward": 0.5}
+"""Beside FlashAttention, the pace of PyTorch's kernel for masks. An estimate: it is not measured yet."""
 LAYOUT = "rope"
 """The measured pace that turning a tensor for a convolution takes, as any copy into another order of dimensions."""
 _Specs = tuple[TensorSpec, ...]
@@ -177,7 +177,7 @@ def _attention(call: Call, how: Lowering) -> Iterator[Op]:
         causal=bool(call.options.get("is_causal")),
         dtype=_format(query, "fp32"),
         mask_bytes=sum(spec.stored_bytes for spec in bias),
-        pace=how.paces.get(name, 1.0 if flash else EFFICIENT),
+        pace=how.paces.get(name, ATTENTION.get(name, 1.0)),
     )
 
 
