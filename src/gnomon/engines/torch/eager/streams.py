@@ -139,7 +139,11 @@ def _pace(call: Call, rule: Rule, paces: Mapping[str, float]) -> tuple[str, floa
 
 def _strided(call: Call, made: TensorSpec) -> bool:
     """Whether an operand as large as the result lies in another order."""
-    return any(spec.shape == made.shape and spec.order != made.order for spec in call.inputs)
+    return any(spec.bytes == spec.stored_bytes and _turned(spec, made) for spec in call.inputs)
+
+
+def _turned(spec: TensorSpec, made: TensorSpec) -> bool:
+    return spec.shape == made.shape and spec.order != made.order
 
 
 def _converted(source: TensorSpec, made: TensorSpec, like: str) -> tuple[str, str]:
