@@ -53,7 +53,7 @@ def test_convolutions_are_fitted(tmp_path: Path) -> None:
     found = module_fit.families(write(tmp_path / MODULES, conv_rows()), CHIP)
     assert list(found) == ["conv.bf16.torch"]
     fitted = found["conv.bf16.torch"]
-    assert fitted["held_out"]["mean"] < 0.05
+    assert fitted["held_out"]["median"] < 0.01
     assert fitted["coefficients"]["rate"] == pytest.approx(0.5, rel=0.1)
     assert fitted["coefficients"]["vector"] == pytest.approx(0.08, rel=0.1)
 
