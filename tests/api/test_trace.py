@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,19 @@ def test_fp32_products_run_in_tf32_where_that_is_allowed(trace: Any) -> None:
     exact, rounded = trace(wide), trace(wide, tf32=True)
     assert exact.inputs["arithmetic"] == "fp32" and rounded.inputs["arithmetic"] == "tf32"
     assert exact.time_s.value > 4 * rounded.time_s.value
+
+
+def test_chips_without_tf32_convolve_in_fp32(trace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gnomon import catalog
+
+    chip = catalog.chip("H200")
+    old = replace(chip, rates_flops={name: rate for name, rate in chip.rates_flops.items() if name != "tf32"})
+    monkeypatch.setattr("gnomon.load.fleet.catalog.chip", lambda _: old)
+    x, w = tensor(4, 64, 28, 28, dtype="fp32"), tensor(64, 64, 3, 3, dtype="fp32")
+    conv = call("convolution", (x,), {"transposed": False, "groups": 1}, input=x, weight=w)
+    assert trace(traced(conv, storages=HELD, dtype="fp32")).inputs["arithmetic"] == "fp32"
+    with pytest.raises(GnomonError, match="tf32: H200-SXM-141GB has none"):
+        trace(STEP, tf32=True)
 
 
 def test_the_report_shows_kernels_and_modules(trace: Any) -> None:

@@ -76,7 +76,7 @@ def trace(
     traced = _traced(
         module, inputs, phase=phase, dtype=dtype, autocast=autocast, batch=batch, loss=loss, optimizer=optimizer
     )
-    lowered = lower(traced, Precision(products="tf32" if tf32 else "fp32"))
+    lowered = lower(traced, _precision(pool.chip, tf32))
     host_s = lowered.host_s(launch)
     if not lowered.launched:
         raise InputError("launches no kernel on these inputs: there is nothing to time", where="module")
@@ -85,6 +85,13 @@ def trace(
     asked = {"phase": phase, "launch": launch, "tf32": tf32, "sustained": sustained, "autocast": autocast}
     words = {"model": traced.name, "on": on, "dtype": traced.dtype, "batch": traced.samples, "unit": "sample"}
     return _prediction(traced, lowered, step, host_s, words | asked | {"arithmetic": step.arithmetic})
+
+
+def _precision(chip: Chip, tf32: bool) -> Precision:
+    """As PyTorch sets it: fp32 convolutions round to tf32 where the chip has it, products only if they may."""
+    if tf32 and "tf32" not in chip.rates_flops:
+        raise InputError(f"{chip.name} has none", where="tf32", hint="Leave it out.")
+    return Precision(products="tf32" if tf32 else "fp32", convolutions="tf32" if "tf32" in chip.rates_flops else "fp32")
 
 
 def _traced(module: Any, inputs: Any, **options: Any) -> Traced:

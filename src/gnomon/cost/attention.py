@@ -108,8 +108,8 @@ def forward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]
 
 
 def _rate(chip: Chip, dtype: str) -> float:
-    """Narrow formats are widened before they are multiplied."""
-    return chip.rate(dtype if width(dtype) > 2 else "bf16")
+    """Narrow formats are widened before they are multiplied; older chips do so to fp16."""
+    return chip.rate("bf16" if width(dtype) <= 2 and "bf16" in chip.rates_flops else dtype)
 
 
 def _paced(took: Floats, launch: float, shape: Shape) -> Floats:

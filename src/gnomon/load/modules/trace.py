@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import fields, is_dataclass
+from inspect import signature
 from typing import Any, Literal
 
 import torch
@@ -16,7 +18,7 @@ from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.load.modules import casts, fakes
 from gnomon.load.modules.recorder import DTYPES, Recorder
 from gnomon.load.modules.stand_ins import stand_ins
-from gnomon.load.modules.trouble import explained
+from gnomon.load.modules.trouble import explained, quietly
 from gnomon.spec.traced import Traced
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
@@ -39,6 +41,8 @@ def trace_module(
     optimizer: str | Callable[[Any], Any] = "adamw",
 ) -> Traced:
     """What one step of the module calls. Its weights are neither read nor changed, and may be on the meta device."""
+    if "allow_override" not in signature(torch.library.Library.impl).parameters:
+        raise GnomonError(f"PyTorch {torch.__version__} is too old to trace with", hint="2.13 is what is tested.")
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"is no torch.nn.Module but {type(module).__name__}", where="module")
     update = _update(optimizer) if phase == "train" else None
@@ -142,7 +146,11 @@ def _roots(outputs: Any) -> list[Any]:
 
 def _plain(outputs: Any) -> Any:
     """Outputs of a class of their own as a list."""
-    return list(outputs.values()) if hasattr(outputs, "values") and not isinstance(outputs, torch.Tensor) else outputs
+    if isinstance(outputs, torch.Tensor):
+        return outputs
+    if is_dataclass(outputs) and not hasattr(outputs, "values"):
+        return [getattr(outputs, field.name) for field in fields(outputs)]
+    return list(outputs.values()) if hasattr(outputs, "values") else outputs
 
 
 def _update(optimizer: str | Callable[[Any], Any]) -> Callable[[Any], Any] | None:
@@ -158,6 +166,7 @@ def _update(optimizer: str | Callable[[Any], Any]) -> Callable[[Any], Any] | Non
 @contextmanager
 def _recording(recorder: Recorder) -> Iterator[None]:
     with ExitStack() as stack:
+        stack.enter_context(quietly())
         stack.enter_context(stand_ins())
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(fakes.OneDevice())

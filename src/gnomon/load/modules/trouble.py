@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,19 @@ from gnomon.errors import InputError
 
 LIBRARY = Path(torch.__file__).parent
 OURS = Path(__file__).parent
+LONGEST_LINE = 80
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """PyTorch logs a traceback of its own where an operator fails; the error that follows says it once."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def explained(error: Exception) -> InputError:
@@ -34,7 +50,8 @@ def explained(error: Exception) -> InputError:
     else:
         what = f"the module fails on these inputs: {type(error).__name__}: {_first_line(error)}"
         hint = "Run it once on real tensors of these shapes to see why."
-    return InputError(f"{what}{f' at `{line}`' if line else ''}", where=where, hint=hint)
+    shown = line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+    return InputError(f"{what}{f' at `{shown}`' if shown else ''}", where=where, hint=hint)
 
 
 def _place(error: Exception) -> tuple[str, str]:
