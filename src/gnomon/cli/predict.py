@@ -27,8 +27,8 @@ def predict(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL|SCRIPT.py:FUNCTION",
-            help="A known name, a hub id, or a folder with a config.json. Or a function of your own script, which is "
+            metavar="MODEL",
+            help="A known name, a hub id, or a folder with a config.json. Or SCRIPT.py:FUNCTION of your own, which is "
             "imported and run: it returns (module, inputs), any torch module and what to call it with.",
         ),
     ],
