@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gnomon.api.predict import predict
     from gnomon.api.simulate import simulate_serving
     from gnomon.api.simulate_training import simulate_training
+    from gnomon.api.trace import trace
     from gnomon.api.verify import verify
     from gnomon.errors import GnomonError
 
@@ -48,6 +49,7 @@ __all__ = [
     "predict",
     "simulate_serving",
     "simulate_training",
+    "trace",
     "verify",
 ]
 
@@ -67,6 +69,7 @@ _HOMES = {
     "predict": "gnomon.api.predict",
     "simulate_serving": "gnomon.api.simulate",
     "simulate_training": "gnomon.api.simulate_training",
+    "trace": "gnomon.api.trace",
     "verify": "gnomon.api.verify",
 }
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gnomon
@@ -49,6 +50,66 @@ def test_rows_come_back_in_order_with_their_times() -> None:
         assert 0 < row["low_us"] < row["time_us"] < row["high_us"] < 1e4
     kinds = [row["provenance"].partition(":")[0] for row in priced]
     assert kinds == ["formula" if row["op"].startswith("all_") else "fitted" for row in ROWS]
+
+
+def as_columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Where a row has no such size, a 1 that nobody reads."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: np.array([row.get(name, 1) for row in rows]) for name in names}
+
+
+def test_columns_are_priced_as_rows_are() -> None:
+    table = as_columns(ROWS)
+    found, rows = gnomon.ops(table, on="H100:8"), price(*ROWS)
+    for name in ("time_us", "low_us", "high_us"):
+        assert found[name].tolist() == pytest.approx([row[name] for row in rows], rel=1e-4, abs=1e-4)
+    assert found["provenance"].tolist() == [row["provenance"] for row in rows]
+    assert all((found[name] == table[name]).all() for name in table)
+
+
+def test_one_value_stands_for_a_whole_column() -> None:
+    rows = np.array([1.0, 64.0, 4096.0])
+    found = gnomon.ops({"op": "gemm", "dtype": "bf16", "m": rows, "n": 4096, "k": 4096}, on="H200")
+    each = [gnomon.ops([ROWS[0] | {"m": m}], on="H200")[0]["time_us"] for m in rows]
+    assert found["time_us"].tolist() == pytest.approx(each, abs=1e-4)
+    many = gnomon.ops({"op": "gemm", "dtype": "bf16", "m": rows, "n": 4096, "k": 4096, "batch": 4}, on="H200")
+    assert (many["time_us"] > found["time_us"]).all()
+
+
+GEMM_COLUMNS: dict[str, Any] = {"op": "gemm", "dtype": "bf16", "m": [4, 8], "n": 64, "k": 64}
+BAD_COLUMNS: dict[str, tuple[dict[str, Any], str]] = {
+    "operator": ({"op": ["gemm", "gem"]}, r"row 1, column op: unknown operator 'gem'"),
+    "format": ({"dtype": ["bf16", "bf61"]}, r"row 1, column dtype: unknown number format 'bf61'"),
+    "size": ({"m": [4, -3]}, r"row 1, column m: '-3.0' is not a whole number of at least 1"),
+    "part": ({"k": [4, 2.5]}, r"row 1, column k: '2.5' is not a whole number"),
+    "word": ({"k": ["4", "four"]}, r"column k: holds what is no number"),
+    "length": ({"m": [1, 2, 3], "k": [1, 2]}, r"column k: has the shape \(2,\), where 3 rows are"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_COLUMNS)
+def test_broken_columns_are_refused(name: str) -> None:
+    given, message = BAD_COLUMNS[name]
+    with pytest.raises(InputError, match=message):
+        gnomon.ops(GEMM_COLUMNS | given, on="H200")
+
+
+def test_columns_that_are_not_there() -> None:
+    with pytest.raises(InputError, match=r"row 0, column k: is missing"):
+        gnomon.ops({name: GEMM_COLUMNS[name] for name in ("op", "dtype", "m", "n")}, on="H200")
+    with pytest.raises(InputError, match=r"table: has no column 'dtype'"):
+        gnomon.ops({"op": "gemm"}, on="H200")
+    with pytest.raises(InputError, match=r"out: columns are not written"):
+        gnomon.ops(GEMM_COLUMNS, on="H200", out="x.csv")  # type: ignore[call-overload]
+
+
+def test_convolutions_and_whole_sequences_in_a_table() -> None:
+    conv = {"op": "conv", "dtype": "tf32", "m": 3136, "n": 64, "k": 12.25, "batch": 1, "bytes": 1e6}
+    whole = ROWS[-1] | {"op": "attention_forward"}
+    for row in (conv, whole):
+        assert price(row, on="H200")[0]["time_us"] > 0
+    with pytest.raises(InputError, match="more than the keys"):
+        price(whole | {"q_len": 1000}, on="H200")
 
 
 def test_a_row_is_priced_the_same_alone() -> None:

@@ -215,3 +215,8 @@ def test_refusals(name: str) -> None:
 def test_unknown_names_get_the_nearest(words: dict[str, Any], message: str) -> None:
     with pytest.raises(UnknownNameError, match=message):
         predict(**words)
+
+
+def test_without_a_phase_it_is_a_decode_of_one_sequence() -> None:
+    told = gnomon.predict("llama-3.1-8b", on="H100", phase="decode", batch=1, context=64)
+    assert gnomon.predict("llama-3.1-8b", on="H100", context=64).to_dict() == told.to_dict()

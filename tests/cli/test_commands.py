@@ -51,7 +51,7 @@ def test_predict_passes_every_flag(calls: Calls, capsys: pytest.CaptureFixture[s
 def test_defaults_of_predict(calls: Calls) -> None:
     run(["predict", "m", "--on", "H100"])
     named = calls.made[0][2]
-    assert (named["phase"], named["batch"], named["tokens"], named["context"]) == ("decode", 1, None, 0)
+    assert (named["phase"], named["batch"], named["tokens"], named["context"]) == (None, None, None, 0)
 
 
 COMMANDS = {

@@ -96,8 +96,9 @@ def test_formats_without_a_fit_of_their_own() -> None:
     profile = profile_for(catalog.chip("H200"))
     assert profile.family("gemm", "fp16") is profile.family("gemm", "bf16")
     assert profile.family("gemm", "fp8") is not profile.family("gemm", "bf16")
-    with pytest.raises(KeyError, match="conv"):
-        profile.family("conv", "bf16")
+    assert profile.family("attention_forward", "fp16") is profile.family("attention_forward", "bf16", "torch")
+    with pytest.raises(KeyError, match="sorting"):
+        profile.family("sorting", "bf16")
 
 
 def small_profile() -> dict[str, Any]:

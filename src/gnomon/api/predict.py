@@ -12,12 +12,14 @@ from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.energy import step_joules
 from gnomon.api.predict_training import predict_training
 from gnomon.api.results import OperatorTime, Prediction
+from gnomon.api.trace_script import predict_script
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.engines.base import StepParts
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.ops import Attention, Op
+from gnomon.load.modules import is_script
 from gnomon.spec import Batch, Estimate, Model, Provenance, Strategy
 
 PHASES = ("decode", "prefill", "train")
@@ -28,8 +30,8 @@ def predict(
     model: str | Path | Model,
     *,
     on: str,
-    phase: str = "decode",
-    batch: int = 1,
+    phase: str | None = None,
+    batch: int | None = None,
     tokens: int | None = None,
     context: int = 0,
     dtype: str | None = None,
@@ -45,14 +47,24 @@ def predict(
     """Seconds, memory, energy and dollars of one step of `batch` sequences.
 
     `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache. Phase `train` is a whole
-    training step; without an engine, prompts and decodes run on vLLM and training on the built-in runner.
+    training step; without an engine, prompts and decodes run on vLLM and training on the built-in runner. Without a
+    phase it is a decode. `script.py:function` runs that function, which gives a torch module and its inputs, and is
+    predicted as `gnomon.trace` does.
     """
-    batch, context = whole(batch, "--batch"), whole(context, "--context")
+    if isinstance(model, str) and is_script(model):
+        unused = {"--tokens": tokens, "--context": context, "--kv-dtype": kv_dtype, "--tp": tp}
+        degrees = {"--pp": pp, "--ep": ep, "--cp": cp, "--dp": dp}
+        return predict_script(
+            model, on=on, phase=phase, batch=None if batch is None else whole(batch, "--batch"), dtype=dtype,
+            engine=engine, settings=settings, unused=unused | degrees,
+        )  # fmt: skip
+    phase = phase or "decode"
+    batch, context = whole(1 if batch is None else batch, "--batch"), whole(context, "--context")
     if phase == "train":
-        degrees = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
+        cuts = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
         return predict_training(
             model, on=on, batch=batch, tokens=tokens, context=context, dtype=dtype, kv_dtype=kv_dtype, engine=engine,
-            degrees=degrees, settings=settings,
+            degrees=cuts, settings=settings,
         )  # fmt: skip
     dp = 1 if dp is None else dp
     work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)

@@ -25,6 +25,7 @@ from gnomon.spec.workload import Floats
 
 HELD_OUT = {
     "gemm": ("n", "k"),
+    "conv": ("n", "k"),
     "moe": ("hidden", "inter", "tokens"),
     "attention_decode": ("heads", "kv_heads", "batch"),
     "attention_prefill": ("q_len", "kv_len"),

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from gnomon import catalog
-from gnomon.calibrate import training_fit
+from gnomon.calibrate import module_fit, training_fit
 from gnomon.calibrate.fit import fit_profile
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
 from gnomon.cost.profile import forget_profiles
@@ -26,6 +26,8 @@ from gnomon.spec import Chip, Model, Strategy
 
 PROFILES = Path(catalog.__file__).parent / "data" / "profiles"
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
+MODULES = "modules.csv"
+"""Of `gnomon.calibrate.module_kernels`, where it was measured."""
 
 
 def profile(folder: Path) -> dict[str, Any]:
@@ -36,20 +38,26 @@ def profile(folder: Path) -> dict[str, Any]:
     made["table"] = f"{TABLE}, {TORCH}"
     made["families"] |= training_fit.families(folder / TORCH, chip)
     made["power"] |= training_fit.clock(folder / TORCH, chip, made["power"])
+    if (folder / MODULES).exists():
+        made["table"] += f", {MODULES}"
+        made["families"] |= module_fit.families(folder / MODULES, chip)
     return made
 
 
 def torch_kernels(folder: Path, profile: Mapping[str, Any]) -> dict[str, Any]:
     """Paces of PyTorch's kernels beside the plain streaming of the same profile."""
     info = json.loads((folder / INFO).read_text())
-    plain = profile["families"]["elementwise.bf16"]["coefficients"]
+    chip, plain = catalog.chip(info["chip"]), profile["families"]["elementwise.bf16"]["coefficients"]
+    paces = training_fit.paces(folder / TORCH, chip, plain)
+    if (folder / MODULES).exists():
+        paces |= module_fit.paces(folder / MODULES, chip, profile["families"])
     return {
         "schema": "gnomon.paces/1",
         "framework": "torch",
         "version": info["versions"]["torch"],
         "date": info["date"],
         "chip": info["chip"],
-        "paces": training_fit.paces(folder / TORCH, catalog.chip(info["chip"]), plain),
+        "paces": dict(sorted(paces.items())),
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -273,18 +273,18 @@ def sustained(bench: Bench) -> Iterator[Row]:
 PARTS = {"products": products, "attention": attention, "streams": streams, "sustained": sustained}
 
 
-def main(path: str, *names: str) -> None:
+def write_table(path: str, *names: str, parts: Mapping[str, Callable[[Bench], Iterator[Row]]] = PARTS) -> None:
     """Write the table, a part after the other."""
     bench = Bench()
     with Path(path).open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        for name in names or PARTS:
-            for row in PARTS[name](bench):
+        for name in names or parts:
+            for row in parts[name](bench):
                 writer.writerow({key: f"{v:.6g}" if isinstance(v, float) else v for key, v in row.items()})
                 file.flush()
             print(f"{name} measured", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    write_table(*sys.argv[1:])

@@ -24,13 +24,36 @@ def _any_engine(text: str) -> str:
     return label
 
 
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A known name, a hub id, or a folder with a config.json. Or SCRIPT.py:FUNCTION of your own, which is "
+        "imported and run: it returns (module, inputs), any torch module and what to call it with.",
+    ),
+]
+Phase = Annotated[
+    str | None,
+    typer.Option(
+        "--phase", metavar="PHASE", help="prefill, decode (where not given) or train; of a module, forward or train."
+    ),
+]
+Batch = Annotated[
+    int | None,
+    typer.Option(
+        "--batch",
+        parser=flags.whole("--batch"),
+        metavar="B",
+        help="Sequences in the step: 1, or what a module's inputs have.",
+    ),
+]
+
+
 def predict(
-    model: flags.Model,
+    model: Model,
     on: flags.On,
-    phase: Annotated[str, typer.Option("--phase", metavar="PHASE", help="prefill, decode or train.")] = "decode",
-    batch: Annotated[
-        int, typer.Option("--batch", parser=flags.whole("--batch"), metavar="B", help="Sequences in the step.")
-    ] = 1,
+    phase: Phase = None,
+    batch: Batch = None,
     tokens: Annotated[
         int | None,
         typer.Option("--tokens", parser=flags.whole("--tokens"), metavar="T", help="New tokens a sequence."),

@@ -74,7 +74,7 @@ def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, floa
     return np.where(some, body + combine + c["launch_us"] * 1e-6, 0.0)
 
 
-def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float], dtype: str = "bf16") -> Floats:
     """Sums over the prompt chunks: new tokens, causal query-key pairs, cached tokens read (the new included)."""
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
@@ -84,7 +84,7 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     tiles = np.ceil(q / QUERY_TILE)
     blocks = n * heads * tiles
     key_tiles = np.maximum(np.ceil(mean / KEY_TILE), 1.0)
-    on_one_sm = chip.half_rate(kv_dtype) / chip.sm_count * c["rate"]
+    on_one_sm = _rate(chip, dtype) / chip.sm_count * c["rate"]
     per_tile = QUERY_TILE * KEY_TILE * (4.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
     idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
@@ -102,7 +102,21 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
 
 def forward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Whole sequences, as a training framework's kernels take them: heads are padded to a multiple of 64."""
-    return prefill_seconds(shape | {"head_dim": _padded(shape)}, dtype, chip, c)
+    launch = c["launch_us"] * 1e-6
+    took = prefill_seconds(shape | {"head_dim": _padded(shape)}, dtype, chip, c, dtype)
+    return _paced(took, launch, shape)
+
+
+def _rate(chip: Chip, dtype: str) -> float:
+    """Narrow formats are widened before they are multiplied; older chips do so to fp16."""
+    return chip.half_rate(dtype) if width(dtype) <= 2 else chip.rate(dtype)
+
+
+def _paced(took: Floats, launch: float, shape: Shape) -> Floats:
+    """What a kernel slower than FlashAttention's takes."""
+    if "pace" not in shape:
+        return took
+    return np.where(took > 0, (took - launch) / shape["pace"] + launch, 0.0)
 
 
 def _padded(shape: Shape) -> Floats:
@@ -110,22 +124,23 @@ def _padded(shape: Shape) -> Floats:
 
 
 def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """Five products over the causal pairs, one thread block a tile of keys; two small kernels beside."""
-    sequences, tokens, pairs = (shape[name] for name in ("sequences", "tokens", "pairs"))
+    """Five products over the pairs, one thread block a tile of keys, over all queries; two small kernels beside."""
+    sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], _padded(shape)
     some = sequences > 0
     n = np.where(some, sequences, 1.0)
-    tiles = np.ceil(np.maximum(tokens / n, 1.0) / KEY_TILE)
-    on_one_sm = chip.matrix_rate(dtype) / chip.sm_count * c["rate"]
+    tiles, query_tiles = (np.ceil(np.maximum(x / n, 1.0) / KEY_TILE) for x in (context, tokens))
+    on_one_sm = _rate(chip, dtype) / chip.sm_count * c["rate"]
     per_tile = QUERY_TILE * KEY_TILE * (10.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
     work = n * heads * (seen + c["diagonal"] * tiles) * per_tile / chip.sm_count
-    longest = tiles * per_tile
-    values = 4.0 * tokens * (heads + kv_heads) * head_dim * width(dtype) + 8.0 * tokens * heads * head_dim
+    longest = query_tiles * per_tile
+    values = 4.0 * (tokens * heads + context * kv_heads) * head_dim * width(dtype) + 8.0 * tokens * heads * head_dim
     streamed = values / (chip.memory_bandwidth_bytes_s * c["memory"])
     p = c["overlap"]
     body = (work**p + longest**p) ** (1 / p) + streamed
-    return np.where(some, body + c["launch_us"] * 1e-6, 0.0)
+    launch = c["launch_us"] * 1e-6
+    return _paced(np.where(some, body + launch, 0.0), launch, shape)
 
 
 def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> Callable[[float, float, float, float], float]:

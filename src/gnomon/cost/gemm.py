@@ -6,10 +6,9 @@ keeps the cliffs where one more row starts another wave. Times overlap as a p-no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import Shape
@@ -40,51 +39,82 @@ COEFFICIENTS = {
 """Where a fit starts, and the range in which each coefficient means what it says."""
 
 
+CHUNK = 8192
+"""Rows priced at once: few enough for what lies between to stay in a processor's cache."""
+
+
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Device seconds of m x k by k x n products."""
     m, n, k, batch = shape["m"], shape["n"], shape["k"], shape.get("batch", np.ones(1))
     value = width(dtype)
     streamed = batch * ((m * k + n * k) * value + m * n * 2.0) / (chip.memory_bandwidth_bytes_s * c["memory"])
-    best = np.full(np.broadcast(m, n, k).shape, np.inf)
-    for tile_m, tile_n, split, allowed in _menu(m, value):
-        priced = _tiled(m, n, k, batch, tile_m, tile_n, split, streamed, value, chip, dtype, c)
-        best = np.where(allowed & (priced < best), priced, best)
+    best = tiled(m, n, k, batch, streamed, chip, dtype, c)
     return np.where(m > 0, best + c["launch_us"] * 1e-6, 0.0)
 
 
-def _menu(m: Floats, value: float) -> Iterator[tuple[int, int, int, NDArray[np.bool_]]]:
-    """Tile, split, and the rows for which the library would consider them."""
-    if value >= 2:
-        anywhere = np.ones(np.shape(m), bool)
-        yield from ((tile_m, tile_n, split, anywhere) for tile_m, tile_n in TILES for split in SPLITS)
-        return
-    above = 0.0
-    for rows, tile_m, tile_n in BY_ROWS:
-        yield tile_m, tile_n, 1, (m > above) & (m <= rows)
-        above = rows
+def tiled(
+    m: Floats, n: Floats, k: Floats, batch: Floats, streamed: Floats, chip: Chip, dtype: str, c: Mapping[str, float]
+) -> Floats:
+    """Seconds under the best tile and split a library has, without launch; operands alone take `streamed`."""
+    price = _any_tile if width(dtype) >= 2 else _tile_by_rows
+    sizes = np.broadcast_arrays(m, n, k, batch, streamed)
+    flat = [size.reshape(-1) for size in sizes]
+    starts = range(0, max(flat[0].size, 1), CHUNK)
+    parts = [price([size[start : start + CHUNK] for size in flat], chip, dtype, c) for start in starts]
+    return np.concatenate(parts).reshape(sizes[0].shape)
 
 
-def _tiled(
-    m: Floats, n: Floats, k: Floats, batch: Floats, tile_m: int, tile_n: int, split: int, streamed: Floats,
-    value: float, chip: Chip, dtype: str, c: Mapping[str, float],
-) -> Floats:  # fmt: skip
-    sms = chip.sm_count
-    tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch * split
-    load = tiles / sms
-    waves = c["wave"] * np.ceil(load) + (1 - c["wave"]) * np.maximum(load, 1.0)
-    depth = k / split
-    rate = chip.matrix_rate(dtype) / sms * c["rate"] * (tile_m * tile_n / (128 * 256)) ** c["tile"]
-    on_a_tile = 2.0 * tile_m * tile_n * depth / rate
-    arithmetic = waves * on_a_tile
-    if tile_m == FLAT_ROWS and value == 2:
-        used = np.ceil(m / FLAT_STEP) * FLAT_STEP / tile_m
-        flat = np.maximum(np.maximum(arithmetic * used, FLAT_SHARE * streamed), on_a_tile)
-        arithmetic = np.minimum(arithmetic, flat)
-    compute = arithmetic + waves * c["epilogue_us"] * 1e-6
-    fed = waves * (tile_m + tile_n) * depth * value / (c["sm_gb_s"] * 1e9)
+def _any_tile(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, float]) -> Floats:
+    """The least of all. Within a split, times are compared by their powers: one root for all tiles."""
+    m, n, k, batch, streamed = sizes
     p = c["overlap"]
-    body = (compute**p + streamed**p + fed**p) ** (1 / p)
-    if split == 1:
-        return np.asarray(body)
-    partials = split * batch * m * n * 8.0 / (2 * chip.memory_bandwidth_bytes_s)
-    return np.asarray(body + c["split_us"] * 1e-6 + partials)
+    rows = {tile: np.ceil(m / tile) for tile in {tile_m for tile_m, _ in TILES}}
+    columns = {tile: np.ceil(n / tile) * batch for tile in {tile_n for _, tile_n in TILES}}
+    streamed_p, k_p, partials = streamed**p, k**p, batch * m * n * 8.0 / (2 * chip.memory_bandwidth_bytes_s)
+    best = np.full(m.shape, np.inf)
+    few_rows = width(dtype) == 2 and m.min(initial=FLAT_ROWS) <= FLAT_ROWS - FLAT_STEP
+    for split in SPLITS:
+        least = np.full(m.shape, np.inf)
+        for tile_m, tile_n in TILES:
+            flop_s, byte_s = _paces(tile_m, tile_n, chip, dtype, c)
+            on_a_tile, waves = k * (flop_s / split), _waves(rows[tile_m] * columns[tile_n] * split, chip, c)
+            if few_rows and tile_m == FLAT_ROWS:
+                on_a_tile = _flat(on_a_tile, waves, m, streamed) / waves
+            multiplied = (on_a_tile + c["epilogue_us"] * 1e-6) ** p
+            np.fmin(least, waves**p * (multiplied + k_p * (byte_s / split) ** p), out=least)
+        beside = c["split_us"] * 1e-6 + split * partials if split > 1 else 0.0
+        np.fmin(best, (least + streamed_p) ** (1 / p) + beside, out=best)
+    return best
+
+
+def _flat(on_a_tile: Floats, waves: Floats, m: Floats, streamed: Floats) -> Floats:
+    """Arithmetic of all waves where a flatter tile than that of 64 rows may take its place."""
+    whole = waves * on_a_tile
+    used = np.ceil(m / FLAT_STEP) * FLAT_STEP / FLAT_ROWS
+    return np.minimum(whole, np.maximum(np.maximum(whole * used, FLAT_SHARE * streamed), on_a_tile))
+
+
+def _tile_by_rows(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, float]) -> Floats:
+    m, n, k, batch, streamed = sizes
+    p = c["overlap"]
+    best, above = np.full(m.shape, np.inf), 0.0
+    for most, tile_m, tile_n in BY_ROWS:
+        flop_s, byte_s = _paces(tile_m, tile_n, chip, dtype, c)
+        waves = _waves(np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch, chip, c)
+        compute, fed = waves * (k * flop_s + c["epilogue_us"] * 1e-6), waves * k * byte_s
+        body = (compute**p + streamed**p + fed**p) ** (1 / p)
+        best = np.where((m > above) & (m <= most), body, best)
+        above = most
+    return best
+
+
+def _waves(tiles: Floats, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """Rounds of tiles over the chip, whole ones as far as `wave` says."""
+    load = tiles / chip.sm_count
+    return np.asarray(c["wave"] * np.ceil(load) + (1 - c["wave"]) * np.maximum(load, 1.0))
+
+
+def _paces(tile_m: int, tile_n: int, chip: Chip, dtype: str, c: Mapping[str, float]) -> tuple[float, float]:
+    """Seconds that one step along k of one tile takes a multiprocessor: to multiply, and to be fed."""
+    rate = chip.matrix_rate(dtype) / chip.sm_count * c["rate"] * (tile_m * tile_n / (128 * 256)) ** c["tile"]
+    return 2.0 * tile_m * tile_n / rate, (tile_m + tile_n) * width(dtype) / (c["sm_gb_s"] * 1e9)

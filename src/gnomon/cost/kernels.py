@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gnomon.cost import attention, elementwise, gemm, moe
+from gnomon.cost import attention, conv, elementwise, gemm, moe
 from gnomon.errors import unknown_name
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip
@@ -32,6 +32,12 @@ MODELS = {
             columns=("m", "n", "k"),
             seconds=gemm.seconds,
             ranges=gemm.COEFFICIENTS,
+        ),
+        KernelModel(
+            kind="conv",
+            columns=("m", "n", "k", "batch", "bytes"),
+            seconds=conv.seconds,
+            ranges=conv.COEFFICIENTS,
         ),
         KernelModel(
             kind="moe",

@@ -50,14 +50,15 @@ class Profile:
     borrowed: bool = False
 
     def family(self, kind: str, dtype: str, framework: str = "") -> Family:
-        """The best evidence for an operator: a framework's own fit, its own format's, else the family's."""
+        """The best evidence for an operator: a framework's own fit, its own format's, else the family's, else that of
+        any framework there is."""
         own = (f"{kind}.{dtype}.{framework}", f"{kind}.bf16.{framework}") if framework else ()
         for key in (*own, f"{kind}.{dtype}", kind, f"{kind}.bf16"):
             if key in self.families:
                 return self.families[key]
-        other = next((key for key in self.families if key.startswith(f"{kind}.")), None)  # some framework's own
-        if other is not None:
-            return self.families[other]
+        others = [key for key in self.families if key.partition(".")[0] == kind]
+        if others:
+            return self.families[min(others, key=lambda key: (key.split(".")[1] != dtype, key))]
         raise KeyError(f"profile of {self.chip} has no family {kind}.{dtype}")
 
 

@@ -11,6 +11,7 @@ from gnomon.spec.workload import Floats
 
 COLUMNS = {
     "gemm": ("m", "n", "k"),
+    "conv": ("m", "n", "k", "batch", "bytes"),
     "moe": ("tokens", "hidden", "inter", "experts", "topk"),
     "attention_decode": ("batch", "heads", "kv_heads", "kv_len", "head_dim"),
     "attention_prefill": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"),

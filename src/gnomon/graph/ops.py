@@ -33,7 +33,7 @@ Shape = dict[str, Floats]
 """Sizes of one operator for many steps, under the column names of an operator table."""
 
 
-def _constants(batch: Batch, **sizes: float) -> Shape:
+def _constants(batch: Batch, /, **sizes: float) -> Shape:
     return {name: np.full(batch.size, float(size)) for name, size in sizes.items()}
 
 
@@ -148,6 +148,89 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceAttention:
+    """Softmax attention over whole sequences of any two lengths, whatever the batch: what a traced module calls."""
+
+    name: str
+    phase: Literal["forward", "backward"]
+    sequences: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    value_dim: int
+    causal: bool
+    dtype: str
+    mask_bytes: float = 0.0
+    """Of the numbers that are added to the scores."""
+    pace: float = 1.0
+    """How fast its kernel is beside FlashAttention's."""
+    count: int = 1
+
+    @property
+    def kind(self) -> str:
+        return f"attention_{self.phase}"
+
+    @property
+    def pairs(self) -> float:
+        """Of queries and keys of one sequence. Causal ones line up at the first token, as PyTorch has it."""
+        if not self.causal:
+            return float(self.queries * self.keys)
+        seen = min(self.queries, self.keys)
+        return seen * (seen + 1) / 2 + (self.queries - seen) * self.keys
+
+    def shape(self, batch: Batch) -> Shape:
+        n = self.sequences
+        sums = _constants(
+            batch, sequences=n, tokens=n * self.queries, pairs=n * self.pairs, context=n * self.keys, pace=self.pace
+        )
+        return sums | _constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
+
+    def flops(self, batch: Batch) -> Floats:
+        """Two products forward; backward the scores again, then the gradients of queries, keys and values and of the
+        scores."""
+        wide, narrow = (1, 1) if self.phase == "forward" else (3, 2)
+        once = wide * self.head_dim + narrow * self.value_dim
+        return np.full(batch.size, 2.0 * once * self.sequences * self.heads * self.pairs)
+
+    def bytes(self, batch: Batch) -> Floats:
+        queries = self.sequences * self.heads * self.queries
+        keys = self.sequences * self.kv_heads * self.keys
+        passes = 1.0 if self.phase == "forward" else 2.0
+        values = passes * (queries + keys) * (self.head_dim + self.value_dim) * width(self.dtype)
+        return np.full(batch.size, values + passes * self.mask_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution:
+    """A convolution, or its gradient by input or by weight, as the matrix product it amounts to in each group.
+
+    Operands are read once: the product's left side is made on the fly from an input that is smaller than it.
+    """
+
+    name: str
+    m: float
+    n: float
+    k: float
+    groups: int
+    moved: float
+    """Bytes read and written."""
+    dtype: str
+    count: int = 1
+    kind: Literal["conv"] = "conv"
+
+    def shape(self, batch: Batch) -> Shape:
+        return _constants(batch, m=self.m, n=self.n, k=self.k, batch=self.groups, bytes=self.moved)
+
+    def flops(self, batch: Batch) -> Floats:
+        return np.full(batch.size, 2.0 * self.m * self.n * self.k * self.groups)
+
+    def bytes(self, batch: Batch) -> Floats:
+        return np.full(batch.size, self.moved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Elementwise:
     """Anything that streams memory: norms, activations, rotary embedding, cache writes, sampling."""
 
@@ -203,4 +286,4 @@ class Collective:
         return size_of(self.rows, batch) * self.bytes_per_row
 
 
-Op = Gemm | Experts | Attention | Elementwise | Collective
+Op = Gemm | Experts | Attention | SequenceAttention | Convolution | Elementwise | Collective

@@ -67,7 +67,8 @@ def _phase(payload: Payload) -> Node:
     chip = known_chip(str(inputs.get("on", "")))
     rows = sorted(payload["breakdown"], key=lambda row: -float(row["time_s"]["value"]))
     total = float(payload["time_s"]["value"])
-    operators = tuple(_operator(row, total, chip, str(inputs.get("dtype") or "bf16")) for row in rows)
+    dtype = str(inputs.get("arithmetic") or inputs.get("dtype") or "bf16")
+    operators = tuple(_operator(row, total, chip, dtype) for row in rows)
     name = str(inputs.get("phase", "step"))
     return Node(
         name=name,

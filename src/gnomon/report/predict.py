@@ -23,6 +23,7 @@ from gnomon.report.text import (
 from gnomon.units import format_count, format_duration, format_money
 
 MOST_LINES = 12
+FEW_MODULES, DEEPEST = 6, 4
 LIMITS = {
     "memory": "memory bandwidth",
     "compute": "arithmetic",
@@ -34,7 +35,8 @@ LIMITS = {
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
     lines = [style.strong(payload["title"]), "", *_answer(payload, style), ""]
-    lines += [*_breakdown(payload["breakdown"], float(payload["time_s"]["value"]), style), ""]
+    for title, operators in _tables(payload):
+        lines += [*_breakdown(operators, float(payload["time_s"]["value"]), style, title), ""]
     return "\n".join([*lines, *_memory(payload), "", *_next(payload)])
 
 
@@ -42,11 +44,12 @@ def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
     time = payload["time_s"]
     seconds, rate = float(time["value"]), float(payload["tokens_per_s"])
     tokens = rate * seconds
-    figures = [style.strong(format_duration(seconds)), band(time), f"{format_count(rate)} tokens/s"]
+    unit, short = ("sample", "M samples") if payload["inputs"].get("unit") == "sample" else ("token", "Mtok")
+    figures = [style.strong(format_duration(seconds)), band(time), f"{format_count(rate)} {unit}s/s"]
     if tokens > 0:
         usd = float(payload["cost_usd"]["value"])
-        figures.append(f"{digits(float(payload['energy_j']['value']) / tokens, 2)} J/token")
-        figures.append(f"{format_money(usd / tokens * 1e6)}/Mtok at {format_money(usd / seconds * 3600)}/h")
+        figures.append(f"{digits(float(payload['energy_j']['value']) / tokens, 2)} J/{unit}")
+        figures.append(f"{format_money(usd / tokens * 1e6)}/{short} at {format_money(usd / seconds * 3600)}/h")
     limit = LIMITS.get(payload["bound"], payload["bound"])
     share = f"{float(payload['bound_share']):.0%} of the time"
     return [f"  {'      '.join(filter(None, figures))}", f"  bound by {limit} {share}{_reached(payload, seconds)}"]
@@ -54,7 +57,8 @@ def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
 
 def _reached(payload: Mapping[str, Any], seconds: float) -> str:
     """How much of the data sheet's bandwidth or rate the whole step uses."""
-    chip, dtype = known_chip(payload["inputs"]["on"]), payload["inputs"]["dtype"]
+    inputs = payload["inputs"]
+    chip, dtype = known_chip(inputs["on"]), inputs.get("arithmetic", inputs["dtype"])
     if chip is None:
         return ""
     roofs = {
@@ -68,10 +72,41 @@ def _reached(payload: Mapping[str, Any], seconds: float) -> str:
     return f": {scaled(rate, unit)} over the step, {rate / peak:.0%} of the data sheet's {scaled(peak, unit)}"
 
 
-def _breakdown(operators: Sequence[Mapping[str, Any]], total: float, style: Style) -> list[str]:
+def _tables(payload: Mapping[str, Any]) -> list[tuple[str, Sequence[Mapping[str, Any]]]]:
+    """Where the time goes: operators; of a traced module its kernels, and the parts it is made of."""
+    if "operators" not in payload:
+        return [("where the time goes", payload["breakdown"])]
+    waiting = [row for row in payload["breakdown"] if row["kind"] == "host"]
+    return [
+        ("where the time goes, by kernel", [*payload["operators"], *waiting]),
+        ("by module", by_depth(payload["breakdown"])),
+    ]
+
+
+def by_depth(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Modules as deep as it takes to see a few of them, each with all that is below it."""
+    depth = 1
+    while depth < DEEPEST and len({_cut(row["op"], depth) for row in rows}) < FEW_MODULES:
+        depth += 1
+    found: dict[str, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: -float(row["time_s"]["value"])):
+        name, time = _cut(row["op"], depth), row["time_s"]
+        if name not in found:
+            found[name] = dict(row) | {"op": name, "time_s": dict(time)}
+        else:
+            found[name]["time_s"]["value"] += time["value"]
+    return list(found.values())
+
+
+def _cut(path: str, depth: int) -> str:
+    name, backward, _ = path.partition(" backward")
+    return ".".join(name.split(".")[:depth]) + backward
+
+
+def _breakdown(operators: Sequence[Mapping[str, Any]], total: float, style: Style, title: str) -> list[str]:
     ordered = sorted(operators, key=lambda row: -float(row["time_s"]["value"]))
     notes = Notes()
-    rows = [("where the time goes", "time", "share", "bound by", "from")]
+    rows = [(title, "time", "share", "bound by", "from")]
     rows += [_row(row, total, notes) for row in ordered[:MOST_LINES]]
     rest = ordered[MOST_LINES:]
     if rest:
@@ -107,6 +142,8 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
     inputs = payload["inputs"]
     largest = max(payload["breakdown"], key=lambda row: float(row["time_s"]["value"]), default=None)
     steps = [words("gnomon", "explain", "last", "--op", largest["op"])] if largest else []
+    if "operators" in payload:
+        return next_steps(*steps, *_other_ways(inputs))
     if inputs["phase"] == "train":
         return next_steps(*steps, _as_simulated(inputs))
     plan = ("--rate", 4, "--input", 1024, "--output", 256, "--slo", "ttft_p90=1s,tpot_p90=50ms")
@@ -122,3 +159,13 @@ def _as_simulated(inputs: Mapping[str, Any]) -> str:
     for name, default in defaults.items():
         said += flag(f"--{name.replace('_', '-')}", inputs[name], default)
     return words("gnomon", "simulate", "train", inputs["model"], *said, "--engine", inputs["engine"])
+
+
+def _other_ways(inputs: Mapping[str, Any]) -> list[str]:
+    """The same module trained, or launched as one graph: only where a script can be asked again."""
+    if ".py:" not in str(inputs["model"]):
+        return []
+    again = ("gnomon", "predict", inputs["model"], "--on", inputs["on"])
+    trained = words(*again, "--phase", "train") if inputs["phase"] == "forward" else ""
+    captured = words(*again, "--phase", inputs["phase"], "--set", "launch=graph") if inputs["launch"] == "eager" else ""
+    return [line for line in (trained, captured) if line]

@@ -1,0 +1,207 @@
+"""Any torch module: traced without weights and without a GPU, then priced on any chip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from gnomon.api.energy import step_joules
+from gnomon.api.results import OperatorTime, Prediction
+from gnomon.cost.machine import Machine
+from gnomon.cost.profile import profile_for
+from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
+from gnomon.engines.torch.eager.price import SPREAD, Cost, PricedStep, priced
+from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
+from gnomon.errors import InputError, MissingExtraError, unknown_name
+from gnomon.load import parse_pool
+from gnomon.spec import Chip, Estimate, Provenance
+from gnomon.spec.estimate import DRAWS
+from gnomon.spec.traced import Traced
+from gnomon.spec.workload import Floats
+
+PHASES = ("forward", "train")
+HOST_SPREAD = 0.35
+"""Hosts differ: what a launch takes on one machine is off by this much (log) on another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModulePrediction(Prediction):
+    """A step of a module. `breakdown` is by module path, `operators` by kernel; `traced` has every call."""
+
+    HIDDEN = frozenset({"traced"})
+    operators: tuple[OperatorTime, ...] = ()
+    parameters: int = 0
+    flops: float = 0.0
+    kernels: int = 0
+    host_s: float = 0.0
+    """What the host needs to launch it all; the step is no quicker."""
+    unknown: tuple[str, ...] = ()
+    """Operators that no rule describes, priced as one pass over their operands."""
+    traced: Traced | None = None
+
+
+def trace(
+    module: Any,
+    inputs: Any,
+    *,
+    on: str,
+    phase: str = "forward",
+    dtype: str | None = None,
+    autocast: str | None = None,
+    batch: int | None = None,
+    loss: Callable[[Any], Any] | None = None,
+    optimizer: str | Callable[[Any], Any] = "adamw",
+    launch: str = "eager",
+    tf32: bool = False,
+    sustained: bool = False,
+) -> ModulePrediction:
+    """Seconds, memory, energy and dollars of one forward pass or one training step of any `torch.nn.Module`.
+
+    `inputs` are what it is called with: a tensor, a tuple, or a mapping of arguments by name; only their shapes and
+    formats count, and module and inputs may be on the meta device. `dtype` casts both as `module.to` would,
+    `autocast` runs fp32 weights under it; `batch` replaces the inputs' first dimension. Training runs backward from
+    `loss(outputs)`, from the outputs' own `loss`, or from all outputs, then `optimizer`: a name or a function of the
+    parameters. `launch` is `eager` or `graph`, a captured CUDA graph; `tf32` allows it for matrix products;
+    `sustained` holds the clock to the power limit.
+    """
+    if phase not in PHASES:
+        raise unknown_name("phase", str(phase), PHASES, where="--phase")
+    pool = parse_pool(on)
+    if pool.count != 1:
+        raise InputError(f"'{on}' is more than the one chip a traced module runs on", where="--on")
+    traced = _traced(
+        module, inputs, phase=phase, dtype=dtype, autocast=autocast, batch=batch, loss=loss, optimizer=optimizer
+    )
+    lowered = lower(traced, _precision(pool.chip, tf32))
+    host_s = lowered.host_s(launch)
+    if not lowered.launched:
+        raise InputError("launches no kernel on these inputs: there is nothing to time", where="module")
+    machine = Machine(pool, profile_for(pool.chip), "torch")
+    step = priced(lowered, machine, idle_s=lambda busy: max(host_s - busy, 0.0), sustained=sustained)
+    asked = {"phase": phase, "launch": launch, "tf32": tf32, "sustained": sustained, "autocast": autocast}
+    words = {"model": traced.name, "on": on, "dtype": traced.dtype, "batch": traced.samples, "unit": "sample"}
+    return _prediction(traced, lowered, step, host_s, words | asked | {"arithmetic": step.arithmetic})
+
+
+def _precision(chip: Chip, tf32: bool) -> Precision:
+    """As PyTorch sets it: fp32 convolutions round to tf32 where the chip has it, products only if they may."""
+    if tf32 and "tf32" not in chip.rates_flops:
+        raise InputError(f"{chip.name} has none", where="tf32", hint="Leave it out.")
+    return Precision(products="tf32" if tf32 else "fp32", convolutions="tf32" if "tf32" in chip.rates_flops else "fp32")
+
+
+def _traced(module: Any, inputs: Any, **options: Any) -> Traced:
+    if find_spec("torch") is None:
+        raise MissingExtraError("torch", "torch", "tracing a module")
+    from gnomon.load.modules import trace_module
+
+    return trace_module(module, inputs, **options)
+
+
+def _prediction(
+    traced: Traced, lowered: Lowered, step: PricedStep, host_s: float, inputs: dict[str, Any]
+) -> ModulePrediction:
+    chip, power = step.machine.chip, step.machine.profile.power
+    lines = [_line(name, cost) for name, cost in step.groups(lambda one, _: _place(one.module, one.phase)).items()]
+    device = _blurred(step.total.time_s)
+    waiting = _waiting(device, host_s)
+    total = Estimate(device.value + waiting.value, device.draws + waiting.draws, device.provenance, device.source)
+    flops, moved = step.total.flops, step.total.bytes
+    if waiting.value > 0:
+        lines.append(_host_line(waiting, lowered))
+    bound, share = _bound(lines, total.value)
+    parts = dict(peak(traced).parts) | {"runtime": RUNTIME_BYTES}
+    needed = sum(parts.values())
+    return ModulePrediction(
+        title=_title(traced, chip, inputs),
+        time_s=total,
+        memory_bytes=Estimate.exact(needed, "tensors alive at the fullest moment, and the runtime"),
+        energy_j=total.map(lambda s: _joules(power, chip, s, flops, moved)),
+        cost_usd=total * (chip.price_usd_h / 3600),
+        tokens_per_s=traced.samples / total.value,
+        bound=bound,
+        bound_share=share,
+        fits=needed <= chip.memory_bytes * (1 - SPARE),
+        memory_parts=parts,
+        memory_total_bytes=chip.memory_bytes,
+        breakdown=tuple(sorted(lines, key=lambda line: -line.time_s.value)),
+        inputs=inputs,
+        operators=tuple(_line(name, cost) for name, cost in step.groups(lambda _, op: op.name).items()),
+        parameters=traced.parameters,
+        flops=flops,
+        kernels=lowered.kernels,
+        host_s=host_s,
+        unknown=tuple(sorted(lowered.unknown)),
+        traced=traced,
+    )
+
+
+def _place(module: str, phase: str) -> str:
+    path = module or ("optimizer" if phase == "optimizer" else "(itself)")
+    return f"{path} backward" if phase == "backward" else path
+
+
+def _line(name: str, cost: Cost) -> OperatorTime:
+    return OperatorTime(
+        op=name,
+        kind=cost.kind,
+        time_s=cost.time_s,
+        bound=cost.bound,
+        count=cost.kernels,
+        flops=cost.flops,
+        bytes=cost.bytes,
+    )
+
+
+def _host_line(waiting: Estimate, lowered: Lowered) -> OperatorTime:
+    return OperatorTime(
+        op="waiting for the host",
+        kind="host",
+        time_s=waiting,
+        bound="host",
+        count=len(lowered.launched),
+        flops=0.0,
+        bytes=0.0,
+    )
+
+
+def _normals(seed: int) -> Floats:
+    return np.random.default_rng(seed).standard_normal(DRAWS)
+
+
+def _blurred(device: Estimate) -> Estimate:
+    """With what all kernels of a module may be off by together."""
+    draws = device.draws * np.exp(SPREAD * _normals(1))
+    return Estimate(device.value, draws, device.provenance, device.source)
+
+
+def _waiting(device: Estimate, host_s: float) -> Estimate:
+    """The chip's seconds without work, where the host launches more slowly than it runs."""
+    draws = np.maximum(host_s * np.exp(HOST_SPREAD * _normals(2)) - device.draws, 0.0)
+    source = "launches on the host of the H200 that was measured"
+    return Estimate(max(host_s - device.value, 0.0), draws, Provenance.FITTED, source)
+
+
+def _joules(power: Any, chip: Chip, seconds: Any, flops: float, moved: float) -> Any:
+    if np.ndim(seconds) == 0:
+        return step_joules(power, chip, float(seconds), flops, moved)
+    return np.array([step_joules(power, chip, float(s), flops, moved) for s in seconds])
+
+
+def _bound(lines: list[OperatorTime], total: float) -> tuple[str, float]:
+    shares: dict[str, float] = {}
+    for line in lines:
+        shares[line.bound] = shares.get(line.bound, 0.0) + line.time_s.value / total
+    return max(shares.items(), key=lambda item: item[1])
+
+
+def _title(traced: Traced, chip: Chip, inputs: dict[str, Any]) -> str:
+    how = "PyTorch in a CUDA graph" if inputs["launch"] == "graph" else "eager PyTorch"
+    step = "one forward pass" if traced.phase == "forward" else "one training step"
+    samples = "1 sample" if traced.samples == 1 else f"{traced.samples:,} samples"
+    cast = f" under {inputs['autocast']} autocast" if inputs["autocast"] else ""
+    return f"{traced.name}, {traced.dtype}{cast}, 1 x {chip.name}, {how}: {step} of {samples}"

@@ -1,0 +1,78 @@
+"""A traced module as PyTorch's eager mode runs it on a GPU: kernels one after the other, each launched by the host."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gnomon.engines.torch.eager.products import PRODUCTS, Lowering, Precision
+from gnomon.engines.torch.eager.streams import base_name, stream
+from gnomon.engines.torch.engine import LAUNCH_S
+from gnomon.engines.torch.paces import paces
+from gnomon.errors import unknown_name
+from gnomon.graph.ops import Op
+from gnomon.spec.traced import Call, Phase, Traced
+
+LAUNCHES = ("eager", "graph")
+CALL_S = LAUNCH_S["none"]
+"""Host seconds of a call with its share of Python, autograd and views, as measured on the built-in training runner."""
+INNER_S = 5e-6
+"""Host seconds of each further kernel that one call launches: the driver's part alone. An estimate."""
+GRAPH_S = 10e-6
+"""Host seconds to start a captured graph. An estimate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """The kernels of one call."""
+
+    module: str
+    phase: Phase
+    ops: tuple[Op, ...]
+
+    @property
+    def kernels(self) -> int:
+        return sum(op.count for op in self.ops)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    launched: tuple[Launched, ...]
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    """Operators that no rule describes, and how often they ran: priced as one pass over their operands."""
+
+    @property
+    def kernels(self) -> int:
+        return sum(one.kernels for one in self.launched)
+
+    def host_s(self, launch: str) -> float:
+        """What the host needs for one step."""
+        if launch not in LAUNCHES:
+            raise unknown_name("way to launch", launch, LAUNCHES, where="launch")
+        if launch == "graph":
+            return GRAPH_S
+        return len(self.launched) * CALL_S + (self.kernels - len(self.launched)) * INNER_S
+
+
+def lower(traced: Traced, precision: Precision | None = None) -> Lowered:
+    """Every call that launches something, as operators of the graph."""
+    how = Lowering(precision=precision or Precision(), paces=paces())
+    unknown: Counter[str] = Counter()
+    launched = tuple(
+        Launched(module=call.module, phase=call.phase, ops=ops)
+        for call in traced.calls
+        if (ops := tuple(_kernels(call, how, unknown)))
+    )
+    return Lowered(launched=launched, unknown=dict(unknown))
+
+
+def _kernels(call: Call, how: Lowering, unknown: Counter[str]) -> Iterator[Op]:
+    name = base_name(call)
+    if name in PRODUCTS:
+        yield from PRODUCTS[name](call, how)
+        return
+    kernel, known = stream(call, how.paces)
+    if kernel is not None:
+        unknown.update(() if known else (call.op,))
+        yield kernel

@@ -1,0 +1,152 @@
+"""PyTorch's kernels that only stream memory: which bytes each moves, in how many launches, at which pace.
+
+Bytes follow from shapes, layouts and formats. A kernel without a measured pace of its own takes that of the measured
+one it is most `like`, until `gnomon.engines.torch.paces` has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gnomon.graph.ops import Elementwise
+from gnomon.spec.traced import Call, TensorSpec
+
+FILE = Path(__file__).with_name("streams.yaml")
+STRIDED = "rope"
+"""Measured where every operand of a kernel is a strided part: what a copy into another order of dimensions takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A kernel beside its operator's arguments: those it reads more or less than once, and how often it writes."""
+
+    kernel: str
+    like: str = "add"
+    reads: float = 1.0
+    writes: float = 1.0
+    launches: int = 1
+    unread: tuple[str, ...] = ()
+    """Arguments it does not read, or of which it reads a few values."""
+    looked_up: tuple[str, ...] = ()
+    """Arguments of which it reads as much as it writes."""
+    again: tuple[str, ...] = ()
+    """Arguments it writes in full beside its result, over what it cleared or copied there."""
+    places: tuple[str, ...] = ()
+    """Arguments it adds to what stands at some places: these are read and written, and nothing around them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Rules by operator, and operators that launch nothing."""
+
+    by_operator: Mapping[str, Rule]
+    nothing: frozenset[str]
+
+
+@cache
+def rules() -> Rules:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    data = yaml.load(FILE.read_bytes(), Loader=loader)
+    found: dict[str, Rule] = {}
+    for entry in data["kernels"]:
+        names = entry.pop("operators")
+        fields: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in entry.items()}
+        found |= dict.fromkeys(names, Rule(**fields))
+    return Rules(found, frozenset(data["nothing"]))
+
+
+def base_name(call: Call) -> str:
+    """The operator without its library, and without the mark of working in place."""
+    name, known = call.op.partition(".")[2], rules()
+    return name if name in known.nothing or name in known.by_operator else name.removesuffix("_")
+
+
+def rule_for(call: Call) -> tuple[Rule, bool]:
+    """Its rule, and whether one stands for it: an operator nobody described streams its operands once."""
+    name, known = base_name(call), rules().by_operator
+    if name.endswith("batch_norm") and call.options.get("training") is False:
+        name = "_native_batch_norm_legit_no_training"
+    if name in known:
+        return known[name], True
+    if call.pointwise:
+        return known["where"], True
+    if name.startswith(("_foreach_", "_fused_")):
+        return Rule(kernel="foreach", like="scale"), True
+    return Rule(kernel=name), False
+
+
+def stream(call: Call, paces: Mapping[str, float]) -> tuple[Elementwise | None, bool]:
+    """The kernel of a call, or None where it launches none; and whether its rule is known."""
+    if base_name(call) in rules().nothing or call.is_view:
+        return None, True
+    rule, known = rule_for(call)
+    read, written = _traffic(call, rule)
+    if not read and not written:
+        return None, True
+    name, pace = _pace(call, rule, paces)
+    launches = rule.launches
+    return (
+        Elementwise(
+            name=name,
+            rows=1,
+            read_per_row=read / launches,
+            written_per_row=written / launches,
+            dtype="bf16",
+            count=launches,
+            pace=pace,
+        ),
+        known,
+    )
+
+
+def _traffic(call: Call, rule: Rule) -> tuple[float, float]:
+    """Bytes read and written, all launches together."""
+    there = {spec.storage for spec in call.inputs}
+    made = sum(spec.bytes for spec in call.results if spec.storage not in there)
+    sizes = {name: sum(spec.stored_bytes for spec in specs) for name, specs in call.tensors.items()}
+    changed = {name for name in call.changed if name != "grads"}  # an optimizer only reads them
+    read = 0.0
+    for name, size in sizes.items():
+        if name not in rule.unread and not (rule.places and name in changed):
+            read += min(size, made) if name in rule.looked_up else size
+    written = made + sum(sizes.get(name, 0.0) for name in changed if not rule.places)
+    placed = sum(sizes.get(name, 0.0) for name in rule.places)
+    again = sum(sizes.get(name, 0.0) for name in rule.again)
+    return read * rule.reads + placed, written * rule.writes + placed + again
+
+
+def _pace(call: Call, rule: Rule, paces: Mapping[str, float]) -> tuple[str, float]:
+    """The kernel's name and pace: its own where it was measured, else that of its like."""
+    made = call.results[0] if call.results else (call.inputs[0] if call.inputs else None)
+    name, like = rule.kernel, rule.like
+    if made is not None and rule.kernel in ("copy", "pointwise") and _strided(call, made):
+        name, like = f"{rule.kernel}.strided", STRIDED
+    elif rule.kernel == "copy" and made is not None and len(call.inputs) == 1:
+        name, like = _converted(call.inputs[0], made, like)
+    wide = made is not None and any(spec.item_bytes == 4 for spec in (made, *call.inputs) if spec.values)
+    format = "float32" if wide else "bfloat16"
+    for key in (name, f"{name}.{format}", like, f"{like}.{format}"):
+        if key in paces:
+            return name, paces[key]
+    return name, 1.0
+
+
+def _strided(call: Call, made: TensorSpec) -> bool:
+    """Whether an operand as large as the result lies in another order."""
+    return any(spec.bytes == spec.stored_bytes and _turned(spec, made) for spec in call.inputs)
+
+
+def _turned(spec: TensorSpec, made: TensorSpec) -> bool:
+    return spec.shape == made.shape and spec.order != made.order
+
+
+def _converted(source: TensorSpec, made: TensorSpec, like: str) -> tuple[str, str]:
+    if made.item_bytes == source.item_bytes:
+        return "copy", like
+    return ("widen", "widen") if made.item_bytes > source.item_bytes else ("narrow", "narrow")

@@ -1,0 +1,20 @@
+"""Any `torch.nn.Module`, made into a list of operator calls.
+
+Nothing here imports PyTorch before a module is traced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnomon.load.modules.script import built, is_script
+from gnomon.spec.traced import Traced
+
+__all__ = ["built", "is_script", "trace_module"]
+
+
+def trace_module(module: Any, inputs: Any, **options: Any) -> Traced:
+    """What one step of the module calls; see `gnomon.load.modules.trace`, which needs PyTorch."""
+    from gnomon.load.modules import trace
+
+    return trace.trace_module(module, inputs, **options)

@@ -1,0 +1,78 @@
+"""Matrix products on arrays beside the plain formula, and convolutions beside the products they amount to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.cost import plain_gemm
+
+from gnomon import catalog
+from gnomon.cost import gemm
+from gnomon.cost.kernels import kernel_model
+from gnomon.cost.profile import profile_for
+
+CHIP = catalog.chip("H200")
+SIZE = st.integers(1, 40_000)
+FORMAT = st.sampled_from(["bf16", "fp32", "int8"])
+START = {name: start for name, (start, _, _) in kernel_model("conv").ranges.items()}
+
+
+@pytest.mark.parametrize("chip", ["H200", "A100-SXM-80GB"])
+@pytest.mark.parametrize("framework", ["", "torch"])
+@given(
+    m=st.integers(0, 70_000), n=SIZE, k=SIZE, batch=st.integers(1, 64), dtype=st.sampled_from(["bf16", "fp32", "int8"])
+)
+def test_arrays_equal_the_plain_formula(
+    chip: str, framework: str, m: int, n: int, k: int, batch: int, dtype: str
+) -> None:
+    board = catalog.chip(chip)
+    c = profile_for(board).family("gemm", dtype, framework).coefficients
+    shape = {name: np.array([float(value)]) for name, value in zip("mnk", (m, n, k), strict=True)}
+    found = gemm.seconds(shape | {"batch": np.array([float(batch)])}, dtype, board, c)[0]
+    assert found == pytest.approx(plain_gemm.seconds(m, n, k, batch, dtype, board, c), rel=1e-12)
+
+
+def test_tables_longer_than_a_chunk() -> None:
+    rng = np.random.default_rng(0)
+    shape = {name: np.round(np.exp(rng.uniform(0, 10, 3 * gemm.CHUNK + 5))) for name in "mnk"}
+    c = profile_for(CHIP).family("gemm", "bf16").coefficients
+    whole = gemm.seconds(shape, "bf16", CHIP, c)
+    picked = rng.integers(0, whole.size, 50)
+    alone = gemm.seconds({name: values[picked] for name, values in shape.items()}, "bf16", CHIP, c)
+    assert whole.shape == shape["m"].shape and (whole[picked] == alone).all()
+    assert gemm.seconds({name: values[:0] for name, values in shape.items()}, "bf16", CHIP, c).size == 0
+
+
+def conv(m: float, n: float, k: float, groups: float, moved: float, chip: object = CHIP, dtype: str = "bf16") -> float:
+    sizes = {"m": m, "n": n, "k": k, "batch": groups, "bytes": moved}
+    shape = {name: np.array([float(value)]) for name, value in sizes.items()}
+    return float(kernel_model("conv").seconds(shape, dtype, chip, START)[0])  # type: ignore[arg-type]
+
+
+@given(m=SIZE, n=st.integers(1, 2048), k=st.integers(1, 8192), groups=st.integers(1, 64), byte=st.floats(1e3, 1e10))
+def test_a_convolution_is_never_above_the_roofs(m: int, n: int, k: int, groups: int, byte: float) -> None:
+    took = conv(m, n, k, groups, byte)
+    assert took >= 2.0 * m * n * k * groups / CHIP.rate("bf16")
+    assert took >= byte / CHIP.memory_bandwidth_bytes_s
+
+
+@given(m=SIZE, n=st.integers(1, 2048), k=st.integers(1, 8192), byte=st.floats(1e3, 1e10))
+def test_a_better_chip_is_never_slower(m: int, n: int, k: int, byte: float) -> None:
+    quicker = replace(CHIP, memory_bandwidth_bytes_s=2 * CHIP.memory_bandwidth_bytes_s)
+    assert conv(m, n, k, 1, byte, quicker) <= conv(m, n, k, 1, byte) * (1 + 1e-12)
+    faster = replace(CHIP, rates_flops={name: 2 * rate for name, rate in CHIP.rates_flops.items()})
+    assert conv(m, n, k, 1, byte, faster) <= conv(m, n, k, 1, byte) * (1 + 1e-12)
+
+
+def test_thin_groups_leave_the_tensor_cores() -> None:
+    """A 7x7 convolution a channel: tiles of it would hold one column in 64."""
+    images, channels = 8 * 56 * 56, 96
+    moved = 2.0 * 2 * images * channels
+    took = conv(images, 1, 49, channels, moved)
+    flops = 2.0 * images * 49 * channels
+    assert flops / took < CHIP.rate("fp32") and took < conv(images, 64, 49, channels, moved)
+    assert conv(0, 1, 1, 1, 0.0) == 0.0
