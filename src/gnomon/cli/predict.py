@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import flags
+from gnomon.cli import flags, names
 
 
 def add(app: typer.Typer) -> None:
@@ -28,6 +28,7 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
+        autocompletion=names.models,
         help="A known name, a hub id, or a folder with a config.json. Or SCRIPT.py:FUNCTION of your own, which is "
         "imported and run: it returns (module, inputs), any torch module and what to call it with.",
     ),

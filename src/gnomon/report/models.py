@@ -74,6 +74,6 @@ def _facts(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     source = model["source_bytes_per_token_bf16"]
     if source:
         facts.append(("KV of a source", f"{format_bytes(source)} a token of a tower in bf16"))
-    if model["hub_id"]:
+    if "/" in model["hub_id"]:
         facts.append(("published as", model["hub_id"]))
     return facts
