@@ -1,0 +1,45 @@
+"""Where an operator stands: what every part needs to know of the layer around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gnomon.graph.dtypes import width
+from gnomon.graph.ops import TOKENS, Collective, Elementwise, Op, Size
+from gnomon.spec import Block, Strategy
+
+STATE = "bf16"
+"""Activations between operators stay in this format whatever the weights are in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Equal layers of a stream `hidden` wide, cut by a strategy, with weights and cache in their formats."""
+
+    block: Block
+    hidden: int
+    strategy: Strategy
+    dtype: str
+    kv_dtype: str
+
+    @property
+    def count(self) -> int:
+        return self.block.count
+
+    @property
+    def tp(self) -> int:
+        return self.strategy.tp
+
+
+def stream(name: str, values: float, reads: float, writes: float, count: int = 1, rows: Size = TOKENS) -> Elementwise:
+    """An operator that reads and writes so many times `values` numbers a token."""
+    size = values * width(STATE)
+    return Elementwise(name=name, rows=rows, read_per_row=reads * size, written_per_row=writes * size, count=count)
+
+
+def all_reduce(name: str, site: Site) -> Iterator[Op]:
+    """Partial sums of the tensor-parallel ranks made whole."""
+    if site.tp > 1:
+        size = site.hidden * width(STATE)
+        yield Collective(name=name, op="all_reduce", rows=TOKENS, bytes_per_row=size, ranks=site.tp, count=site.count)
