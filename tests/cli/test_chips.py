@@ -80,7 +80,7 @@ def test_what_is_wrong(words: list[str], message: str, capsys: Out) -> None:
 def test_one_opened_up(capsys: Out) -> None:
     shown = text(capsys, "show", "a100 pcie")
     for part in (
-        "A100-PCIe-80GB: NVIDIA Ampere, 2021, nodes of 8", "NVIDIA A100 data sheet (2026-11)", "recalled", "estimated",
+        "A100-PCIe-80GB: NVIDIA Ampere, 2021, nodes of 8", "NVIDIA A100 data sheet (2026-11)", "estimated",
         "bf16, sparse", "by a bridge, NVLink3 bridge", "usually in: PCIe4-8", "host of 64 cores", "at clouds",
     ):  # fmt: skip
         assert part in shown
