@@ -50,6 +50,8 @@ def test_networks_there_must_be() -> None:
         catalog.node(name)
     with pytest.raises(UnknownNameError, match=r"unknown link 'NVLink44'. Near: NVLink4"):
         catalog.link("NVLink44")
+    with pytest.raises(UnknownNameError, match=r"unknown node 'p5.48xlarg'. Near: AWS p5"):
+        catalog.node("p5.48xlarg")
 
 
 @pytest.mark.parametrize(

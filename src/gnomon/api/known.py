@@ -45,6 +45,8 @@ class NewChip(Result):
     like: str
     replaces: str
     file: str
+    on: str
+    """What commands call it by: its name where Gnomon finds it, else the file."""
     text: str
 
 
@@ -104,13 +106,14 @@ def new_chip(name: str, *, like: str = "H100", replace: bool = False, out: str |
     file = file_of(name) if out is None else as_path(out)
     if file.exists():
         raise InputError("is there already", where=str(file), hint="Edit it, or choose another name.")
-    text = template(name.strip(), model, replaced)
+    on = name.strip() if out is None else str(file)
+    text = template(name.strip(), model, replaced, on)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror or error}", where=str(file.parent)) from None
     write_text(file, text)
-    return NewChip(name=name.strip(), like=model.name, replaces=replaced, file=str(file), text=text)
+    return NewChip(name=name.strip(), like=model.name, replaces=replaced, file=str(file), on=on, text=text)
 
 
 def models(name: str | None = None, *, find: str = "", kind: str = "") -> Models:

@@ -21,6 +21,7 @@ _MAKERS = frozenset(
         "amd",
         "instinct",
         "intel",
+        "habana",
         "google",
         "huawei",
         "aws",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 from gnomon.catalog import machines
 from gnomon.catalog.base import DATA
-from gnomon.catalog.book import Book, book
+from gnomon.catalog.book import Book, book, squash
 from gnomon.catalog.figures import MIB, Figures
 from gnomon.errors import UnknownNameError, near_names, unknown_name
 from gnomon.spec import Chip, Link, Node
@@ -44,10 +45,17 @@ def chip(name: str) -> Chip:
 
 def unknown_chip(name: str, spellings: Mapping[str, str]) -> UnknownNameError:
     """An error that names the chips whose spellings are nearest."""
-    near = tuple(dict.fromkeys(spellings[hit] for hit in near_names(name, spellings, most=8)))
+    hits = near_names(name, spellings, most=24)
+    hits.sort(key=lambda hit: _shared(squash(hit), squash(name)), reverse=True)
+    near = tuple(dict.fromkeys(spellings[hit] for hit in hits))
     names = tuple(dict.fromkeys(spellings.values()))
     hint = f"`gnomon chips` lists {len(names)}; `gnomon chips new` describes your own."
     return unknown_name("chip", name, names, near=near[:3], hint=hint)
+
+
+def _shared(left: str, right: str) -> int:
+    """How many letters two names begin with in common."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
 
 
 def chip_from_entry(entry: Mapping[str, Any], file: str = "") -> Chip:

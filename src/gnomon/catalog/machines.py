@@ -10,7 +10,7 @@ from typing import Any
 from gnomon.catalog.base import DATA
 from gnomon.catalog.book import Book, book
 from gnomon.catalog.figures import GIB, Figures
-from gnomon.errors import unknown_name
+from gnomon.errors import near_names, unknown_name
 from gnomon.spec import Host, Link, Node
 
 
@@ -87,7 +87,8 @@ def host_from_entry(entry: Mapping[str, Any], joined: Link) -> Host:
 def _found(entries: Book, name: str, kind: str) -> str:
     found = entries.find(name)
     if found is None:
-        raise unknown_name(kind, name, entries.names)
+        near = dict.fromkeys(entries.spellings[hit] for hit in near_names(name, entries.spellings))
+        raise unknown_name(kind, name, entries.names, near=tuple(near))
     return found
 
 

@@ -13,7 +13,7 @@ from gnomon.spec import Grid, Price
 
 ON_DEMAND, SPOT = "on-demand", "spot"
 ANY = "any"
-"""The region of a price that is the median over all of a cloud's, or the least of them for a spot price."""
+"""The region of a price that stands for all of a cloud's: their median, the least for a spot price, or a list price."""
 
 
 def prices(chip: str | None = None, *, cloud: str | None = None, region: str | None = None) -> tuple[Price, ...]:

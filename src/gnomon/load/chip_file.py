@@ -38,14 +38,14 @@ def file_of(name: str) -> Path:
     return own_folder() / f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.yaml"
 
 
-def template(name: str, like: Chip, replaced: str = "") -> str:
-    """The text of a chip's file, filled with another chip's figures."""
-    return "\n".join([*_head(name, like, replaced), *_figures(like), *_links(like), *_last(like)]) + "\n"
+def template(name: str, like: Chip, replaced: str = "", on: str = "") -> str:
+    """The text of a chip's file, filled with another chip's figures; `on` is what commands call it by."""
+    return "\n".join([*_head(name, like, replaced, on or name), *_figures(like), *_links(like), *_last(like)]) + "\n"
 
 
-def _head(name: str, like: Chip, replaced: str) -> Iterator[str]:
-    yield f"# A chip of your own, for `--on {name}`. The figures are those of {like.name}: put yours in their place."
-    yield f"# `gnomon chips show {name}` reads the file and says what is wrong with it."
+def _head(name: str, like: Chip, replaced: str, on: str) -> Iterator[str]:
+    yield f"# A chip of your own, for `--on {on}`. The figures are those of {like.name}: put yours in their place."
+    yield f"# `gnomon chips show {on}` reads the file and says what is wrong with it."
     yield f"schema: {SCHEMA}"
     yield f"name: {_quoted(name)}"
     yield _line("aliases: []", "other names it answers to")

@@ -36,8 +36,8 @@ def _new(payload: Mapping[str, Any], style: Style) -> list[str]:
     head = style.strong(f"{payload['file']}: {payload['name']} with the figures of {payload['like']}{instead}")
     steps = next_steps(
         words("${EDITOR:-vi}", payload["file"]).replace("'", "", 2),
-        words("gnomon", "chips", "show", payload["name"]),
-        words("gnomon", "predict", "llama-3.1-8b", "--on", payload["name"]),
+        words("gnomon", "chips", "show", payload["on"]),
+        words("gnomon", "predict", "llama-3.1-8b", "--on", payload["on"]),
     )
     return [head, "", *steps]
 
@@ -94,7 +94,7 @@ def _figures(chip: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     figures = [
         (memory, format_bytes(chip["memory_bytes"]), "memory_bytes"),
         ("bandwidth", scaled(chip["memory_bandwidth_bytes_s"], "B/s"), "memory_bandwidth_bytes_s"),
-        ("L2 cache", format_bytes(chip["l2_bytes"]), "l2_bytes"),
+        ("L2 cache", f"{chip['l2_bytes'] / 2**20:,.5g} MiB", "l2_bytes"),
         ("processors", f"{chip['sm_count']}", "sm_count"),
         ("clock", scaled(chip["boost_hz"], "Hz"), "boost_hz"),
         ("power limit", f"{chip['tdp_w']:,.0f} W", "tdp_w"),
@@ -140,9 +140,16 @@ def _prices(chip: Mapping[str, Any], style: Style) -> list[str]:
     if not prices:
         return []
     rows = [
-        (price["cloud"], price["region"], price["kind"], f"{format_money(price['usd_h'])}/h", price["date"])
+        (
+            price["cloud"],
+            price["region"],
+            price["kind"],
+            f"{format_money(price['usd_h'])}/h",
+            price["date"],
+            price["source"].partition(": ")[2],
+        )
         for price in prices[:MOST_PRICES]
     ]
     more = len(prices) - len(rows)
     tail = [f"  {more} more with --json"] if more > 0 else []
-    return ["", style.strong("at clouds, cheapest first"), *table(rows, "<<<><"), *tail]
+    return ["", style.strong("at clouds, cheapest first"), *table(rows, "<<<><<"), *tail]
