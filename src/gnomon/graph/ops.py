@@ -47,8 +47,9 @@ class Gemm:
         return 2.0 * products * m * n * k
 
     def bytes(self, batch: Batch) -> Floats:
+        """None where it has no rows: then it does not run."""
         m, n, k, products = self.shape(batch).values()
-        return products * ((m * k + n * k) * width(self.dtype) + m * n * width(self.out_dtype))
+        return (m > 0) * products * ((m * k + n * k) * width(self.dtype) + m * n * width(self.out_dtype))
 
 
 def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | float) -> Floats:

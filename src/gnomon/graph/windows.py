@@ -65,7 +65,10 @@ class Window:
         return float(pairs), float(np.sum(new + self._before(cached)))
 
     def bends(self, longest: int) -> tuple[int, ...]:
-        """Cached tokens up to `longest` at which what a decode sees stops growing as it did."""
-        last = longest if self.chunked else min(longest, self.length)
-        ends = range(self.length, last + 1, self.length)
-        return tuple(at for end in ends for at in (end - 1, end))
+        """Cached tokens up to `longest` at which what a decode sees stops growing as it did. Where it begins anew, so
+        does what a kernel makes of a short context: a few more tell that it grows again."""
+        if not self.chunked:
+            return (self.length - 1, self.length) if self.length <= longest else ()
+        steps = [-1, 0, *(2**power for power in range(4, self.length.bit_length()) if 2**power < self.length)]
+        ends = range(self.length, longest + 1, self.length)
+        return tuple(end + step for end in ends for step in steps if end + step <= longest)
