@@ -6,7 +6,7 @@ import csv
 import io
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from gnomon.calibrate.least_squares import fit
 from gnomon.cost.kernels import KernelModel, kernel_model
 from gnomon.cost.profile import SCHEMA
-from gnomon.cost.rows import COLUMNS, kind_of, shape_of
+from gnomon.cost.rows import COLUMNS, SCAN_STATE_BYTES, kind_of, shape_of
 from gnomon.errors import CalibrationError
 from gnomon.graph.mixer_ops import MIXINGS
 from gnomon.graph.ops import Shape
@@ -38,8 +38,11 @@ HELD_OUT = {
     "elementwise": ("bytes_read", "bytes_written"),
 }
 """Rows that agree in these columns go to the same side, so that what is tested was never seen."""
-OPTIONAL = ("value_dim", "state_bytes")
-"""Columns that some tables have, and that stand for the usual where they do not."""
+OPTIONAL: dict[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {
+    "value_dim": ("attention", lambda row: row["head_dim"]),
+    "state_bytes": ("scan", lambda _: str(SCAN_STATE_BYTES)),
+}
+"""Columns that some rows of some kinds have, and what stands there where they do not."""
 FOLDS = 4
 WORK = ("flops", "bytes")
 LEAST_ROWS = 12
@@ -104,8 +107,12 @@ def read_table(path: Path) -> dict[tuple[str, str], dict[str, Floats]]:
 
 
 def _columns(path: Path, kind: str, rows: list[dict[str, str]]) -> dict[str, Floats]:
-    given = [name for name in OPTIONAL if all(row.get(name) for row in rows)]
-    return {name: _column(path, kind, rows, name) for name in (*COLUMNS[kind], *given, "time_us")}
+    names = [*COLUMNS[kind], "time_us"]
+    for name, (family, usual) in OPTIONAL.items():
+        if kind.startswith(family) and any(row.get(name) for row in rows):
+            rows = [row | {name: row.get(name) or usual(row)} for row in rows]
+            names.append(name)
+    return {name: _column(path, kind, rows, name) for name in names}
 
 
 def _column(path: Path, kind: str, rows: list[dict[str, str]], name: str) -> Floats:

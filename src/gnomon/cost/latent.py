@@ -21,16 +21,16 @@ HEAD_TILE = 64
 KEY_TILE = 64
 
 COEFFICIENTS = {
-    "rate": (0.62, 0.1, 1.0),
-    "memory": (0.85, 0.3, 1.0),
-    "launch_us": (8.0, 0.5, 40.0),
-    "overlap": (2.0, 1.0, 8.0),
-    "block_us": (2.0, 0.0, 20.0),
-    "key_tile_us": (0.4, 0.0, 4.0),
+    "rate": (0.55, 0.1, 1.0),
+    "memory": (0.83, 0.3, 1.0),
+    "launch_us": (13.0, 0.5, 40.0),
+    "overlap": (6.0, 1.0, 8.0),
+    "block_us": (0.2, 0.0, 20.0),
+    "key_tile_us": (0.02, 0.0, 4.0),
 }
-"""Where a fit starts, and the range in which each coefficient means what it says. FlashMLA's authors name 660 TFLOP/s
-and 3,000 GB/s on an H800, 0.67 and 0.9 of its data sheet; the start is a little below both. Launch, block and tile are
-those of the H200's decode attention, whose tiles are half as wide."""
+"""Where a fit starts, and the range in which each coefficient means what it says. The start is near what fits 700
+shapes published for FlashAttention-3 on an H100 (AIConfigurator 0.12, SGLang 0.5.14); it is off by 5% at the median on
+the 41 published for FlashMLA on an H800 (InferSim)."""
 
 INDEX = {
     "rate": (0.5, 0.05, 1.0),
@@ -42,16 +42,18 @@ INDEX = {
 
 
 def seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """`context` is the sum over the sequences of the latents each looks at."""
+    """`context` is the sum over the sequences of the latents each reads, `pairs` of those its tokens look at, where
+    these are more."""
     sequences, context, heads = shape["sequences"], shape["context"], shape["heads"]
+    pairs = shape.get("pairs", context)
     channels = 2.0 * shape["kv_rank"] + shape["rope_dim"]
     some = sequences > 0
     n = np.where(some, sequences, 1.0)
     tiles = np.ceil(heads / HEAD_TILE)
     read = context * (shape["kv_rank"] + shape["rope_dim"]) * width(kv_dtype) + 2.0 * n * heads * channels
     streamed = read / (chip.memory_bandwidth_bytes_s * c["memory"])
-    multiplied = 2.0 * context * tiles * HEAD_TILE * channels / (chip.half_rate("bf16") * c["rate"])
-    key_tiles = np.maximum(context / n / KEY_TILE, 1.0)
+    multiplied = 2.0 * pairs * tiles * HEAD_TILE * channels / (chip.half_rate("bf16") * c["rate"])
+    key_tiles = np.maximum(pairs / n / KEY_TILE, 1.0)
     splits = np.clip(np.floor(chip.sm_count / (n * tiles)), 1, key_tiles)
     serial = (c["block_us"] + key_tiles / splits * c["key_tile_us"]) * 1e-6
     p = c["overlap"]

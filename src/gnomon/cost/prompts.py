@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from gnomon.cost.attention import scalar_prefill
+from gnomon.cost.attention import ScalarPrefill, scalar_prefill
 from gnomon.cost.machine import Machine
 from gnomon.graph import Attention, Graph
 from gnomon.graph.ops import Op, Rows
@@ -49,7 +49,7 @@ class PromptCost:
             total += weight * one(n, new, pairs, read)
         for window, priced in self._windowed.items():
             seen, near = window.in_chunks(chunks)
-            total += sum(weight * one(n, new, seen, near) for weight, one in priced)
+            total += sum(weight * one(n, new, seen, near, pairs - seen) for weight, one in priced)
         figures = {"prefill_tokens": new, "prefill_context": read, "cached": read - new}
         for of, table in self._tables.items():
             total += table(figures[of])
@@ -79,7 +79,7 @@ class PromptCost:
         return seconds
 
 
-_Attention = tuple[float, Callable[[float, float, float, float], float]]
+_Attention = tuple[float, ScalarPrefill]
 
 
 def _priced(op: Attention, machine: Machine, factors: Mapping[str, float]) -> _Attention:

@@ -33,14 +33,14 @@ class LatentDecode:
 
     def shape(self, batch: Batch) -> Shape:
         sizes = constants(batch, heads=self.heads, kv_rank=self.kv_rank, rope_dim=self.rope_dim)
-        return {"sequences": self._tokens(batch), "context": self._seen(batch)} | sizes
+        return {"sequences": self._tokens(batch), "pairs": self._seen(batch), "context": self._read(batch)} | sizes
 
     def flops(self, batch: Batch) -> Floats:
         """Scores over all channels, values over the latent's."""
         return 2.0 * self._seen(batch) * self.heads * (2 * self.kv_rank + self.rope_dim)
 
     def bytes(self, batch: Batch) -> Floats:
-        cached = self._seen(batch) * (self.kv_rank + self.rope_dim) * width(self.kv_dtype)
+        cached = self._read(batch) * (self.kv_rank + self.rope_dim) * width(self.kv_dtype)
         return cached + self._tokens(batch) * self.heads * (2 * self.kv_rank + self.rope_dim) * width(self.dtype)
 
     def bends(self, longest: int) -> tuple[int, ...]:
@@ -56,6 +56,10 @@ class LatentDecode:
         if self.phase == "decode":
             return chosen.decode_context(batch) if chosen else batch.decode_context
         return chosen.prefill_pairs(batch) if chosen else batch.prefill_pairs
+
+    def _read(self, batch: Batch) -> Floats:
+        """Tokens of one prompt choose among the same latents, which come from memory once."""
+        return self._seen(batch) if self.phase == "decode" else batch.prefill_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,11 +117,13 @@ class Attention:
         heads = constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
         if self.phase == "decode":
             sums = {"sequences": batch.decodes, "context": self._context(batch)}
+            sums["beyond"] = batch.decode_context - sums["context"]
             return sums | heads | constants(batch, value_dim=self.values)
         sums = {"sequences": batch.prefills, "tokens": batch.prefill_tokens, "pairs": self._pairs(batch)}
         sums |= {"context": self._context(batch)} | heads
         if self.phase != "prefill":
             return sums
+        sums["beyond"] = batch.prefill_pairs - sums["pairs"]
         reach = self.window.length if self.window else np.inf
         return sums | constants(batch, value_dim=self.values, window=reach, bends=1 + self.capped)
 
