@@ -69,6 +69,6 @@ class Window:
         does what a kernel makes of a short context: a few more tell that it grows again."""
         if not self.chunked:
             return (self.length - 1, self.length) if self.length <= longest else ()
-        steps = [-1, 0, *(2**power for power in range(4, self.length.bit_length()) if 2**power < self.length)]
+        steps = [-1, 0, *(2**power for power in range(4, self.length.bit_length(), 2) if 2**power < self.length)]
         ends = range(self.length, longest + 1, self.length)
         return tuple(end + step for end in ends for step in steps if end + step <= longest)

@@ -29,12 +29,13 @@ def layer(site: Site) -> Iterator[Op]:
     block = site.block
     around = block.stream_norms == 2 * block.halves
     if block.mixer is not None:
-        yield stream("attention.norm", site.hidden, 2, 2, site.count)
+        part = "attention" if isinstance(block.mixer, (Attention, LatentAttention)) else "mixer"
+        yield stream(f"{part}.norm", site.hidden, 2, 2, site.count)
         yield from _mixed(site)
         if not (block.parallel and site.one_sum):
-            yield from all_reduce("attention.all_reduce", site)
+            yield from all_reduce(f"{part}.all_reduce", site)
         if around:
-            yield stream("attention.post_norm", site.hidden, 1, 1, site.count)
+            yield stream(f"{part}.post_norm", site.hidden, 1, 1, site.count)
     if block.ffn is not None:
         given = block.parallel and block.stream_norms < block.halves
         yield from (op for op in feed_forward(site) if not (given and op.name == "ffn.norm"))
