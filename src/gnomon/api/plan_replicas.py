@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon.api.deploy import deploy
 from gnomon.cost.step import Curve, StepCost
-from gnomon.engines.base import Deployment, Engine
+from gnomon.engines.base import Deployment, Engine, MemoryUse
 from gnomon.errors import DoesNotFitError
 from gnomon.search import Family
 from gnomon.spec import EngineChoice, Model, Pool, ServingLimits, Strategy
@@ -105,7 +105,7 @@ class Replicas:
         if memory.kv_blocks <= 0:
             return None
         deployment = whole
-        held = int(memory.parts["kv"] / memory.kv_bytes_per_token) // CONTEXT_STEP * CONTEXT_STEP
+        held = _held(memory) // CONTEXT_STEP * CONTEXT_STEP
         if CONTEXT not in settings and self._longest <= held < whole.settings.get(CONTEXT, 0):
             settings[CONTEXT] = held
             engine, deployment = self._deploy(family, settings)
@@ -132,3 +132,8 @@ class Replicas:
         if key not in self._costs:
             self._costs[key] = WatchedCost(engine.step_cost(wide))
         return self._costs[key], key
+
+
+def _held(memory: MemoryUse) -> int:
+    """Tokens that the cache holds; of a model that keeps states only, as many as there may be blocks."""
+    return int(memory.parts["kv"] / max(memory.kv_bytes_per_token, 1.0))

@@ -18,7 +18,8 @@ from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.engines.base import StepParts
 from gnomon.errors import InputError, unknown_name
-from gnomon.graph.ops import Attention, Op
+from gnomon.graph.ops import Op
+from gnomon.graph.phases import is_padded
 from gnomon.load.modules import is_script
 from gnomon.spec import Batch, Estimate, Model, Provenance, Strategy
 
@@ -176,9 +177,10 @@ def _joules(power: Mapping[str, float], chip: Any, seconds: Any, flops: float, m
 
 
 def _line(machine: Machine, op: Op, padded: Batch, steps: Batch) -> OperatorTime:
-    """An operator over the padded steps (attention skips padding); FLOPs and bytes are those of the work asked for."""
+    """An operator over the padded steps, whose padding what follows sequences skips; FLOPs and bytes are those of the
+    work asked for."""
     dtype = priced_dtype(op)
-    seconds = machine.op_seconds(op, steps if isinstance(op, Attention) else padded).sum(keepdims=True)
+    seconds = machine.op_seconds(op, padded if is_padded(op) else steps).sum(keepdims=True)
     flops, moved = (op.count * figure(steps).sum(keepdims=True) for figure in (op.flops, op.bytes))
     family = machine.evidence(op.kind, dtype)
     value = float(seconds[0])

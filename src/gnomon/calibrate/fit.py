@@ -6,7 +6,7 @@ import csv
 import io
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import numpy as np
 from gnomon.calibrate.least_squares import fit
 from gnomon.cost.kernels import KernelModel, kernel_model
 from gnomon.cost.profile import SCHEMA
-from gnomon.cost.rows import COLUMNS, shape_of
+from gnomon.cost.rows import COLUMNS, SCAN_STATE_BYTES, kind_of, shape_of
 from gnomon.errors import CalibrationError
+from gnomon.graph.mixer_ops import MIXINGS
 from gnomon.graph.ops import Shape
 from gnomon.load.files import read_text
 from gnomon.spec import Chip
@@ -31,9 +32,17 @@ HELD_OUT = {
     "attention_prefill": ("q_len", "kv_len"),
     "attention_forward": ("q_len", "kv_len"),
     "attention_backward": ("q_len", "kv_len"),
+    "mla_decode": ("heads", "kv_len"),
+    "index_scores": ("q_len", "kv_len"),
+    **{f"scan_{phase}_{mixer}": ("heads", "tokens") for phase in ("prefill", "decode") for mixer in MIXINGS},
     "elementwise": ("bytes_read", "bytes_written"),
 }
 """Rows that agree in these columns go to the same side, so that what is tested was never seen."""
+OPTIONAL: dict[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {
+    "value_dim": ("attention", lambda row: row["head_dim"]),
+    "state_bytes": ("scan", lambda _: str(SCAN_STATE_BYTES)),
+}
+"""Columns that some rows of some kinds have, and what stands there where they do not."""
 FOLDS = 4
 WORK = ("flops", "bytes")
 LEAST_ROWS = 12
@@ -81,8 +90,9 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     for line, row in enumerate(rows, 2):
         if None in row or None in row.values():
             raise CalibrationError("has not as many fields as the header", where=f"{path} line {line}")
-        if row.get("op") not in COLUMNS and row.get("op") != "sustained":
-            raise CalibrationError(f"unknown operator '{row.get('op')}'", where=f"{path} line {line}, column op")
+        kind = kind_of(row)
+        if kind not in COLUMNS and kind != "sustained":
+            raise CalibrationError(f"unknown operator '{kind}'", where=f"{path} line {line}, column op")
     return rows
 
 
@@ -92,12 +102,17 @@ def read_table(path: Path) -> dict[tuple[str, str], dict[str, Floats]]:
     groups: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     for row in read_rows(path):
         if row.get("kernel") != "copy" and row["op"] != "sustained":
-            groups[row["op"], row["dtype"]].append(row)
+            groups[kind_of(row), row["dtype"]].append(row)
     return {key: _columns(path, key[0], rows) for key, rows in groups.items()}
 
 
 def _columns(path: Path, kind: str, rows: list[dict[str, str]]) -> dict[str, Floats]:
-    return {name: _column(path, kind, rows, name) for name in (*COLUMNS[kind], "time_us")}
+    names = [*COLUMNS[kind], "time_us"]
+    for name, (family, usual) in OPTIONAL.items():
+        if kind.startswith(family) and any(row.get(name) for row in rows):
+            rows = [row | {name: row.get(name) or usual(row)} for row in rows]
+            names.append(name)
+    return {name: _column(path, kind, rows, name) for name in names}
 
 
 def _column(path: Path, kind: str, rows: list[dict[str, str]], name: str) -> Floats:

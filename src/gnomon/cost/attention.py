@@ -16,6 +16,8 @@ from gnomon.graph.ops import Attention, Shape
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
+ScalarPrefill = Callable[..., float]
+"""(chunks, tokens, pairs, context, pairs beyond the window) to seconds."""
 QUERY_TILE = 128
 """Query rows a thread block of FlashAttention-3 takes at head dimension 128."""
 KEY_TILE = 128
@@ -55,13 +57,16 @@ PREFILL = {
 
 
 def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """`context` is the sum over the sequences of the cached tokens each reads."""
+    """`context` is the sum over the sequences of the cached tokens each looks at, `beyond` of those that its window
+    hides. A window begins inside a tile, whose other tokens are read too."""
     sequences, context = shape["sequences"], shape["context"]
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
     some = sequences > 0
     n = np.where(some, sequences, 1.0)
+    context = context + np.minimum(shape.get("beyond", 0.0), n * KEY_TILE)
     mean = context / n
-    read = 2.0 * context * kv_heads * head_dim * width(kv_dtype) + 4.0 * n * heads * head_dim
+    channels = head_dim + shape.get("value_dim", head_dim)
+    read = context * kv_heads * channels * width(kv_dtype) + 2.0 * n * heads * channels
     streamed = read / (chip.memory_bandwidth_bytes_s * c["memory"])
     blocks = n * kv_heads
     key_tiles = np.maximum(mean / KEY_TILE, 1.0)
@@ -75,24 +80,33 @@ def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, floa
 
 
 def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float], dtype: str = "bf16") -> Floats:
-    """Sums over the prompt chunks: new tokens, causal query-key pairs, cached tokens read (the new included)."""
+    """Sums over the prompt chunks: new tokens, causal query-key pairs, cached tokens read (the new included).
+
+    A tile of queries meets no more keys than the `window` before its first one and its own. What the window hides are
+    `beyond` pairs, along an edge like the causal one. Scores take as many special functions as they are bent (`bends`).
+    """
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
+    channels = head_dim + shape.get("value_dim", head_dim)
     some = sequences > 0
     n = np.where(some, sequences, 1.0)
     q, mean = np.maximum(tokens / n, 1.0), context / n
     tiles = np.ceil(q / QUERY_TILE)
     blocks = n * heads * tiles
-    key_tiles = np.maximum(np.ceil(mean / KEY_TILE), 1.0)
+    reach = np.minimum(mean, shape.get("window", np.inf) + QUERY_TILE)
+    key_tiles = np.maximum(np.ceil(reach / KEY_TILE), 1.0)
     on_one_sm = _rate(chip, dtype) / chip.sm_count * c["rate"]
-    per_tile = QUERY_TILE * KEY_TILE * (4.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
+    bent = shape.get("bends", 1.0) * c["exp_ps"] * 1e-12
+    per_tile = QUERY_TILE * KEY_TILE * (2.0 * channels / on_one_sm + bent)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
     idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
-    work = n * heads * (seen + c["diagonal"] * tiles + idle_rows * key_tiles) * per_tile
+    hidden = shape.get("beyond", np.zeros(1)) / n / (QUERY_TILE * KEY_TILE)
+    edges = c["diagonal"] * tiles + np.minimum(c["diagonal"] * tiles, hidden)
+    work = n * heads * (seen + edges + idle_rows * key_tiles) * per_tile
     splits = np.clip(np.floor(chip.sm_count / blocks), 1, key_tiles)
     longest = np.ceil(key_tiles / splits) * per_tile
     waves = np.maximum(blocks / chip.sm_count, 1.0)
-    read = 2.0 * context * kv_heads * head_dim * width(kv_dtype) + 4.0 * tokens * heads * head_dim
+    read = context * kv_heads * channels * width(kv_dtype) + 2.0 * tokens * heads * channels
     streamed = read / (chip.memory_bandwidth_bytes_s * c["memory"])
     p = c["overlap"]
     body = ((work / chip.sm_count) ** p + longest**p + streamed**p) ** (1 / p)
@@ -103,7 +117,8 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
 def forward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Whole sequences, as a training framework's kernels take them: heads are padded to a multiple of 64."""
     launch = c["launch_us"] * 1e-6
-    took = prefill_seconds(shape | {"head_dim": _padded(shape)}, dtype, chip, c, dtype)
+    padded = _padded(shape)
+    took = prefill_seconds(shape | {"head_dim": padded, "value_dim": padded}, dtype, chip, c, dtype)
     return _paced(took, launch, shape)
 
 
@@ -143,24 +158,28 @@ def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float
     return _paced(np.where(some, body + launch, 0.0), launch, shape)
 
 
-def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> Callable[[float, float, float, float], float]:
-    """`prefill_seconds` for one step at a time, in plain floats: (chunks, tokens, pairs, context) to seconds."""
+def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarPrefill:
+    """`prefill_seconds` for one step at a time, in plain floats, with the pairs and the context that the operator's
+    window leaves, and the pairs beyond it."""
     heads, sms, p = op.heads, chip.sm_count, c["overlap"]
     on_one_sm = chip.half_rate(op.kv_dtype) / sms * c["rate"]
-    per_tile = QUERY_TILE * KEY_TILE * (4.0 * op.head_dim / on_one_sm + c["exp_ps"] * 1e-12)
-    per_context = 2.0 * op.kv_heads * op.head_dim * width(op.kv_dtype) / (chip.memory_bandwidth_bytes_s * c["memory"])
-    per_token = 4.0 * heads * op.head_dim / (chip.memory_bandwidth_bytes_s * c["memory"])
+    channels, bent = op.head_dim + op.values, (1 + op.capped) * c["exp_ps"] * 1e-12
+    per_tile = QUERY_TILE * KEY_TILE * (2.0 * channels / on_one_sm + bent)
+    per_context = op.kv_heads * channels * width(op.kv_dtype) / (chip.memory_bandwidth_bytes_s * c["memory"])
+    per_token = 2.0 * heads * channels / (chip.memory_bandwidth_bytes_s * c["memory"])
+    most = float("inf") if op.window is None else op.window.length + QUERY_TILE
     launch, block, combine = c["launch_us"] * 1e-6, c["block_us"] * 1e-6, c["combine_us"] * 1e-6
     diagonal, inverse = c["diagonal"], 1 / p
 
-    def seconds(n: float, tokens: float, pairs: float, context: float) -> float:
+    def seconds(n: float, tokens: float, pairs: float, context: float, beyond: float = 0.0) -> float:
         q, mean = tokens / n, context / n
         tiles = ceil(q / QUERY_TILE)
         blocks = n * heads * tiles
-        key_tiles = ceil(mean / KEY_TILE)
+        key_tiles = ceil(min(mean, most) / KEY_TILE)
         seen = pairs / n / (QUERY_TILE * KEY_TILE)
         idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
-        work = n * heads * (seen + diagonal * tiles + idle_rows * key_tiles) * per_tile / sms
+        edges = diagonal * tiles + min(diagonal * tiles, beyond / n / (QUERY_TILE * KEY_TILE))
+        work = n * heads * (seen + edges + idle_rows * key_tiles) * per_tile / sms
         splits = min(max(sms // blocks, 1), key_tiles)
         longest = ceil(key_tiles / splits) * per_tile
         streamed = context * per_context + tokens * per_token

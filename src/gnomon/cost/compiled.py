@@ -1,7 +1,8 @@
 """A graph on a machine, compiled into tables: what the simulator calls a million times.
 
-Dense operators depend on the number of tokens alone, logits on the rows sampled, decode attention on the
-sequences and their mean context. Each becomes a table or a curve once; a step is then a few look-ups.
+Dense operators depend on the number of tokens alone, logits on the rows sampled, decodes on the sequences and
+their mean context. Each becomes a table or a curve once; a step is then a few look-ups, and what its prompts take
+(`gnomon.cost.prompts`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost.attention import scalar_prefill
 from gnomon.cost.machine import Machine
+from gnomon.cost.prompts import PromptCost
 from gnomon.cost.step import Curve
-from gnomon.graph import Attention, Graph
+from gnomon.graph import Graph
 from gnomon.graph.ops import Op, Rows
+from gnomon.graph.phases import part_of, rows_of
 from gnomon.spec import Batch
 
 GRAIN = 32
@@ -50,14 +52,6 @@ def _with_rows(batch_rows: NDArray[np.float64], rows: Rows) -> Batch:
     return Batch(zero, zero, zero, tokens, zero, zero, logits)
 
 
-def _depends_on(op: Op) -> Rows | None:
-    for name in ("m", "rows", "tokens"):
-        size = getattr(op, name, None)
-        if isinstance(size, Rows):
-            return size
-    return None
-
-
 @dataclass(slots=True)
 class TableStepCost:
     """The StepCost of an engine. `factors` multiplies each operator's time: one draw, or nothing."""
@@ -71,7 +65,9 @@ class TableStepCost:
     factors: dict[str, float] = field(default_factory=dict)
     _tokens: list[float] = field(init=False)
     _logits: list[float] = field(init=False)
-    _prefill: Callable[[float, float, float, float], float] = field(init=False)
+    _prompts: PromptCost = field(init=False)
+    _decodes: list[Op] = field(init=False)
+    _knots: NDArray[np.int64] = field(init=False)
     _curves: dict[int, Curve] = field(init=False, default_factory=dict)
     _lists: dict[int, tuple[list[int], list[float]]] = field(init=False, default_factory=dict)
 
@@ -81,7 +77,15 @@ class TableStepCost:
         sizes = np.array([0, *grid], float)
         self._tokens = [0.0, *self._sum("tokens", sizes[1:]).tolist()]
         self._logits = [0.0, *self._sum("logit_rows", np.arange(1.0, self.max_sequences + 1)).tolist()]
-        self._prefill = self._compile_prefill()
+        self._prompts = PromptCost(self.graph, self.machine, self.factors, self.max_tokens)
+        self._decodes = [op for op in self.graph.ops if part_of(op) == "decode"]
+        self._knots = self._bends()
+
+    def _bends(self) -> NDArray[np.int64]:
+        """Contexts between which a decode's time is taken as straight: where a window ends it turns."""
+        even = np.geomspace(1, self.max_context, KNOTS).astype(np.int64) - 1
+        ends = {end for op in self._decodes for end in getattr(op, "bends", lambda _: ())(self.max_context)}
+        return np.unique([*even.tolist(), *ends])
 
     def under(self, host: HostCost) -> TableStepCost:
         """The same operators with another engine's share; the tables are not made again."""
@@ -92,25 +96,10 @@ class TableStepCost:
     def _sum(self, of: str, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         total = np.zeros_like(rows)
         for op in self.graph.ops:
-            size = _depends_on(op)
+            size = rows_of(op)
             if size is not None and size.of == of:
                 total += self.machine.op_seconds(op, _with_rows(rows, size)) * self.factors.get(op.name, 1.0)
         return total
-
-    def _compile_prefill(self) -> Callable[[float, float, float, float], float]:
-        parts = [op for op in self.graph.ops if isinstance(op, Attention) and op.phase == "prefill"]
-        chip = self.machine.chip
-        priced = [
-            (
-                op.count * self.factors.get(op.name, 1.0),
-                scalar_prefill(op, chip, self.machine.evidence(op.kind, op.kv_dtype).coefficients),
-            )
-            for op in parts
-        ]
-        if len(priced) == 1:
-            weight, one = priced[0]
-            return lambda n, q, pairs, context: weight * one(n, q, pairs, context)
-        return lambda n, q, pairs, context: sum(w * f(n, q, pairs, context) for w, f in priced)
 
     def dense_s(self, tokens: int) -> float:
         """Device seconds of everything that depends on the step's tokens alone, padding included."""
@@ -127,7 +116,7 @@ class TableStepCost:
         return curve
 
     def _curve(self, sequences: int) -> Curve:
-        context = np.unique(np.geomspace(1, self.max_context, KNOTS).astype(np.int64)) - 1
+        context = self._knots
         fixed = self.dense_s(sequences) + self._logits[sequences] + self.host.gap(sequences)
         seconds = self._decode_attention(sequences, context) + fixed
         return Curve(context, np.maximum(seconds, self._decode_host(sequences)))
@@ -140,16 +129,14 @@ class TableStepCost:
 
     def _decode_attention(self, sequences: int, context: NDArray[np.int64]) -> NDArray[np.float64]:
         batch = Batch.decode(np.full(context.size, float(sequences)), context)
-        ops = [op for op in self.graph.ops if isinstance(op, Attention) and op.phase == "decode"]
-        parts = [self.machine.op_seconds(op, batch) * self.factors.get(op.name, 1.0) for op in ops]
+        parts = [self.machine.op_seconds(op, batch) * self.factors.get(op.name, 1.0) for op in self._decodes]
         return np.asarray(np.sum(parts, axis=0))
 
     def _attention_at(self, sequences: int, mean: float) -> float:
-        """Decode attention alone, read off its own knots."""
+        """What decodes alone take, read off the same knots."""
         knots = self._lists.get(sequences)
         if knots is None:
-            context = np.unique(np.geomspace(1, self.max_context, KNOTS).astype(np.int64)) - 1
-            knots = (context.tolist(), self._decode_attention(sequences, context).tolist())
+            knots = (self._knots.tolist(), self._decode_attention(sequences, self._knots).tolist())
             self._lists[sequences] = knots
         x, y = knots
         i = min(max(bisect_left(x, mean), 1), len(x) - 1)
@@ -163,7 +150,7 @@ class TableStepCost:
             read += q + c
         sequences = decodes + len(chunks)
         device = self.dense_s(decodes + new) + self._logits[sequences] + self.host.gap(sequences)
-        device += self._prefill(len(chunks), new, pairs, read)
+        device += self._prompts.seconds(chunks, new, pairs, read)
         if decodes:
             device += self._attention_at(decodes, decode_context / decodes)
         return device

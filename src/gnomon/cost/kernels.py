@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gnomon.cost import attention, conv, elementwise, gemm, moe
+from gnomon.cost import attention, conv, elementwise, gemm, latent, moe, scan
 from gnomon.errors import unknown_name
+from gnomon.graph.mixer_ops import MIXINGS
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
@@ -24,6 +25,7 @@ class KernelModel:
     ranges: Mapping[str, tuple[float, float, float]]
 
 
+SCAN = ("sequences", "tokens", "heads", "head_dim", "state_dim", "groups", "chunk", "state_bytes")
 MODELS = {
     model.kind: model
     for model in (
@@ -68,6 +70,28 @@ MODELS = {
             columns=("sequences", "tokens", "pairs", "context", "heads", "kv_heads", "head_dim"),
             seconds=attention.backward_seconds,
             ranges=attention.BACKWARD,
+        ),
+        KernelModel(
+            kind="mla_decode",
+            columns=("sequences", "context", "heads", "kv_rank", "rope_dim"),
+            seconds=latent.seconds,
+            ranges=latent.COEFFICIENTS,
+        ),
+        KernelModel(
+            kind="index_scores",
+            columns=("tokens", "pairs", "context", "heads", "head_dim"),
+            seconds=latent.index_seconds,
+            ranges=latent.INDEX,
+        ),
+        *(
+            KernelModel(
+                kind=f"scan_prefill_{mixer}", columns=SCAN, seconds=scan.prefill(mixer), ranges=scan.PREFILL[mixer]
+            )
+            for mixer in MIXINGS
+        ),
+        *(
+            KernelModel(kind=f"scan_decode_{mixer}", columns=SCAN, seconds=scan.decode(mixer), ranges=scan.DECODE)
+            for mixer in MIXINGS
         ),
         KernelModel(
             kind="elementwise",

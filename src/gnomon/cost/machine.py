@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gnomon.cost import collective
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.profile import Family, Profile
-from gnomon.graph.ops import Attention, Op, Shape
+from gnomon.graph.ops import Attention, LatentDecode, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.workload import Floats
@@ -89,7 +89,7 @@ class Machine:
 
 def priced_dtype(op: Op) -> str:
     """The number format that decides an operator's time: of attention, that of the cache it reads."""
-    return op.kv_dtype if isinstance(op, Attention) else op.dtype
+    return op.kv_dtype if isinstance(op, (Attention, LatentDecode)) else op.dtype
 
 
 def normals(name: str) -> NDArray[np.float64]:

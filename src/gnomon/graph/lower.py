@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
+from gnomon.graph.cuts import mixer_obstacle, widest
 from gnomon.graph.lowering.ends import embedding, head
-from gnomon.graph.lowering.ffn import feed_forward
-from gnomon.graph.lowering.site import Site
-from gnomon.graph.lowering.softmax import softmax
-from gnomon.graph.ops import Op
+from gnomon.graph.lowering.layer import layer
+from gnomon.graph.lowering.parts import parts
+from gnomon.graph.lowering.site import STATE, Site
+from gnomon.graph.ops import LOGITS, Op
 from gnomon.graph.support import check_priced
 from gnomon.spec import Block, Model, Strategy
+
+ONE_SUM = ("falcon",)
+"""Families whose halves side by side are summed over the ranks once in vLLM; others are summed each."""
 
 
 def check_degrees(model: Model, strategy: Strategy) -> None:
@@ -24,7 +29,7 @@ def check_degrees(model: Model, strategy: Strategy) -> None:
             raise InputError(f"{degree} is not a number of chips", where=name, hint="It is 1 or more.")
     why = obstacle(model, strategy.tp)
     if why:
-        most = max(block.attention.heads for block in model.blocks)
+        most = max(widest(block.mixer) for block in model.blocks)
         possible = [tp for tp in range(1, most + 1) if not obstacle(model, tp)]
         near = min(possible, key=lambda tp: (abs(tp - strategy.tp), tp))
         raise InputError(why, where="tp", hint=f"The nearest degree that works is {near}.")
@@ -33,28 +38,41 @@ def check_degrees(model: Model, strategy: Strategy) -> None:
 def obstacle(model: Model, tp: int) -> str:
     """What keeps the model from being cut into `tp` equal parts; empty where nothing does."""
     for block in model.blocks:
-        heads, kv_heads = block.attention.heads, block.attention.kv_heads
-        widths = [block.feed_forward.inner, getattr(block.feed_forward, "shared_inner", 0)]
-        if heads % tp:
-            return f"{model.name} has {heads} attention heads, which {tp} does not divide"
-        if kv_heads % tp and tp % kv_heads:
-            return f"{model.name} has {kv_heads} key-value heads, which neither divide by {tp} nor divide it"
-        for inner in widths:
+        why = mixer_obstacle(block.mixer, tp)
+        if why:
+            return f"{model.name} has {why}"
+        for inner in (getattr(block.ffn, "inner", 0), getattr(block.ffn, "shared_inner", 0)):
             if inner % tp:
                 return f"{model.name} has a feed-forward width of {inner}, which {tp} does not divide"
     return ""
 
 
-def lower(model: Model, strategy: Strategy, dtype: str, kv_dtype: str) -> Graph:
+def lower(model: Model, strategy: Strategy, dtype: str, kv_dtype: str, state_dtype: str = STATE) -> Graph:
     """The operators of a step on one rank of a tensor-parallel group."""
     check_degrees(model, strategy)
-    ops: list[Op] = [*embedding(model)]
+    ends = Site(
+        block=Block(mixer=None, ffn=None, count=1),
+        hidden=model.hidden,
+        strategy=strategy,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        state_dtype=state_dtype,
+        one_sum=model.family in ONE_SUM,
+    )
+    ops: list[Op] = [*embedding(model), *parts(model.stem, ends, "stem")]
     for block in _distinct(model):
-        site = Site(block=block, hidden=model.hidden, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype)
-        ops += softmax(site)
-        ops += feed_forward(site)
-    ops += head(model, strategy.tp)
-    return Graph(tuple(ops))
+        ops += layer(replace(ends, block=block))
+    ops += [*parts(model.tail, ends, "tail", LOGITS), *head(model, strategy.tp)]
+    return Graph(_together(ops))
+
+
+def _together(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """Equal operators of layers that differ elsewhere, as one."""
+    counts: dict[Op, int] = {}
+    for op in ops:
+        alone = replace(op, count=1)
+        counts[alone] = counts.get(alone, 0) + op.count
+    return tuple(replace(op, count=count) for op, count in counts.items())
 
 
 def _distinct(model: Model) -> list[Block]:

@@ -12,37 +12,16 @@ from typing import Literal
 import numpy as np
 
 from gnomon.graph.dtypes import width
+from gnomon.graph.mixer_ops import IndexScores, LatentDecode, Scan
+from gnomon.graph.sizes import LOGITS, PROMPT, TOKENS, Rows, Shape, Size, constants, size_of
+from gnomon.graph.windows import Window
 from gnomon.spec.workload import Batch, Floats
 
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A size that follows the batch: one of its figures, times a factor."""
-
-    of: Literal["tokens", "logit_rows", "prefills", "prompt"]
-    factor: float = 1.0
-
-
-Size = int | Rows
-TOKENS = Rows("tokens")
-LOGITS = Rows("logit_rows")
-PROMPT = Rows("prompt")
-
-
-Shape = dict[str, Floats]
-"""Sizes of one operator for many steps, under the column names of an operator table."""
-
-
-def _constants(batch: Batch, /, **sizes: float) -> Shape:
-    return {name: np.full(batch.size, float(size)) for name, size in sizes.items()}
-
-
-def size_of(size: Size, batch: Batch) -> Floats:
-    """A size for every step of the batch."""
-    if isinstance(size, Rows):
-        figure: Floats = getattr(batch, size.of)
-        return figure * size.factor
-    return np.full(batch.size, float(size))
+__all__ = [
+    "LOGITS", "PROMPT", "TOKENS", "Attention", "Collective", "Convolution", "Elementwise", "Experts", "Gemm",
+    "IndexScores", "LatentDecode", "Op", "Rows", "Scan", "SequenceAttention", "Shape", "Size", "size_of",
+    "visited_experts",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +47,9 @@ class Gemm:
         return 2.0 * products * m * n * k
 
     def bytes(self, batch: Batch) -> Floats:
+        """None where it has no rows: then it does not run."""
         m, n, k, products = self.shape(batch).values()
-        return products * ((m * k + n * k) * width(self.dtype) + m * n * width(self.out_dtype))
+        return (m > 0) * products * ((m * k + n * k) * width(self.dtype) + m * n * width(self.out_dtype))
 
 
 def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | float) -> Floats:
@@ -92,7 +72,7 @@ class Experts:
     kind: Literal["moe"] = "moe"
 
     def shape(self, batch: Batch) -> Shape:
-        sizes = _constants(batch, hidden=self.hidden, inter=self.inner, experts=self.experts, topk=self.topk)
+        sizes = constants(batch, hidden=self.hidden, inter=self.inner, experts=self.experts, topk=self.topk)
         return {"tokens": size_of(self.tokens, batch)} | sizes
 
     def flops(self, batch: Batch) -> Floats:
@@ -118,33 +98,62 @@ class Attention:
     kv_dtype: str
     dtype: str = "bf16"
     count: int = 1
+    value_dim: int | None = None
+    """Channels of a value head, where they are not those of a key."""
+    window: Window | None = None
+    capped: bool = False
+    """Scores are bent by a second function beside the softmax's."""
 
     @property
     def kind(self) -> str:
         return f"attention_{self.phase}"
 
+    @property
+    def values(self) -> int:
+        return self.head_dim if self.value_dim is None else self.value_dim
+
     def shape(self, batch: Batch) -> Shape:
         """Sums over the sequences, since a batch is known by its sums."""
-        heads = _constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
+        heads = constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
         if self.phase == "decode":
-            return {"sequences": batch.decodes, "context": batch.decode_context} | heads
-        sums = {"sequences": batch.prefills, "tokens": batch.prefill_tokens, "pairs": batch.prefill_pairs}
-        return sums | {"context": batch.prefill_context} | heads
+            sums = {"sequences": batch.decodes, "context": self._context(batch)}
+            sums["beyond"] = batch.decode_context - sums["context"]
+            return sums | heads | constants(batch, value_dim=self.values)
+        sums = {"sequences": batch.prefills, "tokens": batch.prefill_tokens, "pairs": self._pairs(batch)}
+        sums |= {"context": self._context(batch)} | heads
+        if self.phase != "prefill":
+            return sums
+        sums["beyond"] = batch.prefill_pairs - sums["pairs"]
+        reach = self.window.length if self.window else np.inf
+        return sums | constants(batch, value_dim=self.values, window=reach, bends=1 + self.capped)
 
     def flops(self, batch: Batch) -> Floats:
         """Two products forward; backward the scores again and four more."""
-        pairs = batch.decode_context if self.phase == "decode" else batch.prefill_pairs
-        products = 5 if self.phase == "backward" else 2
-        return 2.0 * products * pairs * self.heads * self.head_dim
+        wide, narrow = (3, 2) if self.phase == "backward" else (1, 1)
+        return 2.0 * self._pairs(batch) * self.heads * (wide * self.head_dim + narrow * self.values)
 
     def bytes(self, batch: Batch) -> Floats:
         """Forward the queries, keys and values are read and the output written; backward all of them and the output's
         gradient are read, and three gradients written."""
-        cached = batch.decode_context if self.phase == "decode" else batch.prefill_context
         new = batch.decodes if self.phase == "decode" else batch.prefill_tokens
         passes = 2.0 if self.phase == "backward" else 1.0
-        values = 2.0 * passes * cached * self.kv_heads * self.head_dim * width(self.kv_dtype)
-        return values + 2.0 * passes * new * self.heads * self.head_dim * width(self.dtype)
+        channels = passes * (self.head_dim + self.values)
+        cached = self._context(batch) * self.kv_heads * channels * width(self.kv_dtype)
+        return cached + new * self.heads * channels * width(self.dtype)
+
+    def bends(self, longest: int) -> tuple[int, ...]:
+        """Cached tokens at which its time over the context bends."""
+        return self.window.bends(longest) if self.window else ()
+
+    def _context(self, batch: Batch) -> Floats:
+        if self.phase == "decode":
+            return self.window.decode_context(batch) if self.window else batch.decode_context
+        return self.window.prefill_context(batch) if self.window else batch.prefill_context
+
+    def _pairs(self, batch: Batch) -> Floats:
+        if self.phase == "decode":
+            return self._context(batch)
+        return self.window.prefill_pairs(batch) if self.window else batch.prefill_pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +191,10 @@ class SequenceAttention:
 
     def shape(self, batch: Batch) -> Shape:
         n = self.sequences
-        sums = _constants(
+        sums = constants(
             batch, sequences=n, tokens=n * self.queries, pairs=n * self.pairs, context=n * self.keys, pace=self.pace
         )
-        return sums | _constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
+        return sums | constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
 
     def flops(self, batch: Batch) -> Floats:
         """Two products forward; backward the scores again, then the gradients of queries, keys and values and of the
@@ -221,7 +230,7 @@ class Convolution:
     kind: Literal["conv"] = "conv"
 
     def shape(self, batch: Batch) -> Shape:
-        return _constants(batch, m=self.m, n=self.n, k=self.k, batch=self.groups, bytes=self.moved)
+        return constants(batch, m=self.m, n=self.n, k=self.k, batch=self.groups, bytes=self.moved)
 
     def flops(self, batch: Batch) -> Floats:
         return np.full(batch.size, 2.0 * self.m * self.n * self.k * self.groups)
@@ -247,7 +256,7 @@ class Elementwise:
     def shape(self, batch: Batch) -> Shape:
         rows = size_of(self.rows, batch)
         moved = {"bytes_read": rows * self.read_per_row, "bytes_written": rows * self.written_per_row}
-        return moved | _constants(batch, pace=self.pace)
+        return moved | constants(batch, pace=self.pace)
 
     def flops(self, batch: Batch) -> Floats:
         return np.zeros(batch.size)
@@ -275,7 +284,7 @@ class Collective:
         return self.op
 
     def shape(self, batch: Batch) -> Shape:
-        return {"bytes": size_of(self.rows, batch) * self.bytes_per_row} | _constants(
+        return {"bytes": size_of(self.rows, batch) * self.bytes_per_row} | constants(
             batch, ranks=self.ranks, stride=self.stride
         )
 
@@ -286,4 +295,15 @@ class Collective:
         return size_of(self.rows, batch) * self.bytes_per_row
 
 
-Op = Gemm | Experts | Attention | SequenceAttention | Convolution | Elementwise | Collective
+Op = (
+    Gemm
+    | Experts
+    | Attention
+    | SequenceAttention
+    | LatentDecode
+    | IndexScores
+    | Scan
+    | Convolution
+    | Elementwise
+    | Collective
+)

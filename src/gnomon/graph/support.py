@@ -1,11 +1,14 @@
-"""What of a model has operators, and what no engine can price yet: the one place where models are refused for shape."""
+"""What of a model has operators, and what no engine can price yet: the one place where models are refused for shape.
+
+Serving prices more than training does: `unpriced` is what neither prices, `unlearnt` what training does not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from gnomon.errors import InputError
-from gnomon.spec import Attention, Block, LatentAttention, Model, MoeFfn
+from gnomon.spec import Attention, Block, CrossAttention, LatentAttention, Model, MoeFfn
 
 STORED = ("fp32", "bf16", "fp16", "fp8")
 """Formats of checkpoints that operators stand for; others are widened as they are read, which none does yet."""
@@ -27,13 +30,26 @@ def check_priced(model: Model, dtype: str | None = None) -> None:
     """
     why = unpriced(model) or (unpriced_format(model, dtype) if dtype else "")
     if why:
-        hint = "`gnomon models show` opens its shapes; dense and MoE decoders with softmax attention are priced."
+        hint = "`gnomon models show` opens its shapes; decoders of tokens are priced."
         raise InputError(f"{model.name} cannot be priced yet: it has {why}", where="model", hint=hint)
+
+
+def check_learnt(model: Model) -> None:
+    """Raise InputError where the model has something whose gradients no operator stands for."""
+    why = unlearnt(model)
+    if why:
+        hint = "`gnomon models show` opens its shapes; dense and MoE decoders with softmax attention are priced."
+        raise InputError(f"training {model.name} cannot be priced yet: it has {why}", where="model", hint=hint)
 
 
 def unpriced(model: Model) -> str:
     """The first thing of a model that has no operators; empty where everything has."""
     return next(_missing(model), "")
+
+
+def unlearnt(model: Model) -> str:
+    """The first thing of a model whose gradients have no operators; empty where everything has."""
+    return next(_missing_gradients(model), "")
 
 
 def unpriced_format(model: Model, dtype: str) -> str:
@@ -59,6 +75,28 @@ def _roles(block: Block, hidden: int) -> Iterator[str]:
 
 
 def _missing(model: Model) -> Iterator[str]:
+    """A step of text runs no tower, but where its layers look at one."""
+    if not model.has_head or not model.vocab:
+        yield "no head that predicts tokens"
+    for block in model.blocks:
+        if block.cross is not None or isinstance(block.mixer, CrossAttention):
+            yield "cross-attention"
+        if isinstance(block.mixer, Attention):
+            yield from _of_attention(block.mixer)
+        if not block.parallel and block.stream_norms not in (block.halves, 2 * block.halves):
+            yield f"{block.stream_norms} norms in a layer"
+        if isinstance(block.ffn, MoeFfn) and (not block.ffn.gated or block.ffn.latent):
+            yield "experts of another kind (ungated, or behind a fold)"
+
+
+def _of_attention(mixer: Attention) -> Iterator[str]:
+    if not mixer.causal:
+        yield "attention in both directions"
+    if mixer.relative_buckets:
+        yield "learned distances"
+
+
+def _missing_gradients(model: Model) -> Iterator[str]:
     if model.towers:
         yield f"a tower beside the decoder ({', '.join(tower.name for tower in model.towers)})"
     if not model.has_head or not model.vocab:
@@ -66,16 +104,16 @@ def _missing(model: Model) -> Iterator[str]:
     if model.embedding_width:
         yield "an embedding narrower than its layers"
     for block in model.blocks:
-        yield from _of_block(block)
+        yield from _gradients_of_block(block)
 
 
-def _of_block(block: Block) -> Iterator[str]:
+def _gradients_of_block(block: Block) -> Iterator[str]:
     if block.mixer is None or block.ffn is None:
         yield "layers with one half only" if not _recurrent(block) else _named(block)
     elif not isinstance(block.mixer, Attention):
         yield _named(block)
     else:
-        yield from _of_attention(block.mixer)
+        yield from _gradients_of_attention(block.mixer)
     if block.cross is not None:
         yield _NAMES["CrossAttention"]
     if block.parallel:
@@ -99,7 +137,7 @@ def _named(block: Block) -> str:
     return name
 
 
-def _of_attention(mixer: Attention) -> Iterator[str]:
+def _gradients_of_attention(mixer: Attention) -> Iterator[str]:
     features = {
         "attention in both directions": not mixer.causal,
         "capped attention scores": mixer.logit_cap is not None,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from gnomon.graph.lower import obstacle
 from gnomon.search.base import Family
-from gnomon.spec import Cluster, DenseFfn, Model, Pool
+from gnomon.spec import Cluster, Model, Pool
 
 Budgets = Mapping[str, Sequence[int]]
 FREE_USD_H = 1e-9
@@ -39,19 +40,8 @@ def families(
 def degrees(model: Model, pool: Pool) -> list[int]:
     """Powers of two within a node that cut every layer evenly; key-value heads are cut or copied."""
     largest = min(pool.per_node, pool.count)
-    return [tp for tp in (2**power for power in range(largest.bit_length())) if tp <= largest and _cuts(model, tp)]
-
-
-def _cuts(model: Model, tp: int) -> bool:
-    for block in model.blocks:
-        attention = block.attention
-        copied_or_cut = attention.kv_heads % tp == 0 or tp % attention.kv_heads == 0
-        ffn = block.feed_forward
-        if attention.heads % tp or not copied_or_cut or ffn.inner % tp:
-            return False
-        if not isinstance(ffn, DenseFfn) and ffn.shared_inner % tp:
-            return False
-    return True
+    powers = [2**power for power in range(largest.bit_length()) if 2**power <= largest]
+    return [tp for tp in powers if not obstacle(model, tp)]
 
 
 def _combinations(budgets: Budgets) -> Iterator[dict[str, int]]:

@@ -37,6 +37,11 @@ class Batch:
         return self.prefill_tokens / np.maximum(self.prefills, 1.0)
 
     @property
+    def cached(self) -> Floats:
+        """Tokens cached before the new ones of the prompts, together."""
+        return self.prefill_context - self.prefill_tokens
+
+    @property
     def size(self) -> int:
         return int(self.decodes.size)
 

@@ -8,7 +8,7 @@ from gnomon.engines.megatron import launch
 from gnomon.engines.megatron.style import fused, optimizers, parted
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError, unknown_name
-from gnomon.graph.support import check_priced
+from gnomon.graph.support import check_learnt
 from gnomon.spec import Model, Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE
 
@@ -56,7 +56,7 @@ class Megatron:
         )
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
-        check_priced(model)
+        check_learnt(model)
         if model.is_moe:
             raise InputError(f"{model.name} is a mixture of experts, whose training is not priced yet", where="model")
         windows = [block.attention.window for block in model.blocks if block.attention.window is not None]

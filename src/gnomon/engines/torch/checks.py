@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.engines.training.job import cut
 from gnomon.errors import InputError, unknown_name
-from gnomon.graph.support import check_priced
+from gnomon.graph.support import check_learnt
 from gnomon.load.recipe import MAX_ZERO, OPTIMIZERS
 from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
@@ -15,7 +15,7 @@ DTYPES = ("bf16", "fp32")
 
 def check(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
     """Raise InputError where the runner cannot do what is asked, naming what it can."""
-    check_priced(model)
+    check_learnt(model)
     _check_words(recipe, dtype)
     _check_strategy(strategy)
     _check_model(model, strategy, load)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from gnomon.errors import InputError
-from gnomon.graph.support import check_priced
+from gnomon.graph.support import check_learnt
 from gnomon.load.hf import model as load_model
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import Model, Plan, Recipe, TrainingLoad
@@ -35,7 +35,7 @@ def job_of(plan: Plan) -> Job:
         recipe=recipe_of(plan.engine.settings, "engine.settings"),
         model=load_model(plan.model),
     )
-    check_priced(job.model)
+    check_learnt(job.model)
     _check_positions(job)
     _check_schedule(job)
     _check_cuts(job)

@@ -16,6 +16,7 @@ from gnomon.engines.vllm import launch
 from gnomon.engines.vllm.memory import memory
 from gnomon.engines.vllm.options import captured_sizes, fill
 from gnomon.engines.vllm.overheads import overheads
+from gnomon.engines.vllm.states import state_dtype
 from gnomon.errors import DoesNotFitError, InputError, unknown_name
 from gnomon.graph import Graph, lower
 from gnomon.graph.support import check_priced
@@ -46,11 +47,12 @@ class Vllm:
         return fill(given, model, pool)
 
     def graph(self, deployment: Deployment) -> Graph:
-        return lower(deployment.model, deployment.strategy, deployment.dtype, deployment.kv_dtype)
+        model = deployment.model
+        return lower(model, deployment.strategy, deployment.dtype, deployment.kv_dtype, state_dtype(model))
 
     def check(self, deployment: Deployment) -> None:
         check_priced(deployment.model, deployment.dtype)
-        strategy, longest = deployment.strategy, deployment.settings["max_model_len"]
+        strategy = deployment.strategy
         for degree in ("pp", "ep", "cp", "dp"):
             if getattr(strategy, degree) > 1:
                 hint = "One replica is priced: use --tp, and `gnomon plan serve` for several replicas."
@@ -62,14 +64,6 @@ class Vllm:
             if dtype not in known:
                 raise InputError(
                     f"'{dtype}' is not priced for vllm yet", where=where, hint=f"Known: {', '.join(known)}."
-                )
-        for block in deployment.model.blocks:
-            window = block.attention.window
-            if window is not None and window < longest:
-                raise InputError(
-                    f"{deployment.model.name} looks back {window:,} tokens only, which is not priced yet",
-                    where="sliding_window",
-                    hint=f"Sequences up to it are: --set max_model_len={window}.",
                 )
 
     def memory(self, deployment: Deployment) -> MemoryUse:

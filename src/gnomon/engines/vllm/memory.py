@@ -7,7 +7,7 @@ from typing import Any
 
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.graph.dtypes import width
-from gnomon.spec import Model, MoeFfn
+from gnomon.spec import Attention, Model, MoeFfn
 
 RUNTIME_BYTES = 0.62e9
 """CUDA context, libraries and workspaces that torch does not count. Measured with vLLM 0.24 on an H200: the
@@ -24,7 +24,9 @@ def weight_bytes(model: Model, dtype: str, tp: int) -> float:
     routers = sum(b.count * b.ffn.experts * model.hidden for b in model.blocks if isinstance(b.ffn, MoeFfn))
     body = model.parameters - wide - routers
     copied = sum(
-        b.count * 2 * model.hidden * b.attention.head_dim * max(0, tp - b.attention.kv_heads) for b in model.blocks
+        b.count * 2 * model.hidden * b.mixer.head_dim * max(0, tp - b.mixer.kv_heads)
+        for b in model.blocks
+        if isinstance(b.mixer, Attention)
     )
     return ((body + copied) * width(dtype) + wide * width("bf16")) / tp + routers * width("bf16")
 
@@ -36,8 +38,8 @@ def activation_bytes(model: Model, settings: Mapping[str, Any], tp: int) -> floa
     for block in model.blocks:
         if isinstance(block.ffn, MoeFfn):
             inner = max(inner, block.ffn.topk * (model.hidden + 3.0 * block.ffn.inner / tp))
-        else:
-            inner = max(inner, 3.0 * block.feed_forward.inner / tp)
+        elif block.ffn is not None:
+            inner = max(inner, 3.0 * block.ffn.inner / tp)
     hidden = tokens * (4.0 * model.hidden + inner) * width("bf16")
     logits = rows * model.vocab * width("fp32") * LOGIT_COPIES
     return max(hidden, logits)
@@ -52,7 +54,7 @@ def memory(deployment: Deployment) -> MemoryUse:
     activations = activation_bytes(model, settings, tp)
     kv = usable - weights - activations - RUNTIME_BYTES
     per_token = model.kv_bytes_per_token(width(deployment.kv_dtype), tp)
-    blocks = int(kv // (per_token * settings["block_size"])) - NULL_BLOCKS
+    blocks = int(kv // (max(per_token, 1.0) * settings["block_size"])) - NULL_BLOCKS
     return MemoryUse(
         total_bytes=total,
         usable_bytes=usable,

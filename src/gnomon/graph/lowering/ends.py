@@ -11,13 +11,13 @@ from gnomon.spec import Model
 
 
 def embedding(model: Model) -> Iterator[Op]:
-    yield stream("embedding", model.hidden, 1, 1)
+    yield stream("embedding", model.embedding_width or model.hidden, 1, 1)
 
 
 def head(model: Model, tp: int) -> Iterator[Op]:
     yield stream("head.norm", model.hidden, 2, 1)
     vocab = -(-model.vocab // tp)
-    yield Gemm(name="head.logits", m=LOGITS, n=vocab, k=model.hidden, dtype=STATE)
+    yield Gemm(name="head.logits", m=LOGITS, n=vocab, k=model.embedding_width or model.hidden, dtype=STATE)
     if tp > 1:
         yield Collective(
             name="head.all_gather", op="all_gather", rows=LOGITS, bytes_per_row=model.vocab * width(STATE), ranks=tp

@@ -22,6 +22,10 @@ class Site:
     strategy: Strategy
     dtype: str
     kv_dtype: str
+    state_dtype: str = STATE
+    """Of what mixers without a cache keep."""
+    one_sum: bool = False
+    """Halves that stand side by side are added before the ranks sum them, not after."""
 
     @property
     def count(self) -> int:
@@ -38,8 +42,8 @@ def stream(name: str, values: float, reads: float, writes: float, count: int = 1
     return Elementwise(name=name, rows=rows, read_per_row=reads * size, written_per_row=writes * size, count=count)
 
 
-def all_reduce(name: str, site: Site) -> Iterator[Op]:
-    """Partial sums of the tensor-parallel ranks made whole."""
+def all_reduce(name: str, site: Site, values: int | None = None) -> Iterator[Op]:
+    """Partial sums of the tensor-parallel ranks made whole: of the stream, or of so many values a token."""
     if site.tp > 1:
-        size = site.hidden * width(STATE)
+        size = (site.hidden if values is None else values) * width(STATE)
         yield Collective(name=name, op="all_reduce", rows=TOKENS, bytes_per_row=size, ranks=site.tp, count=site.count)

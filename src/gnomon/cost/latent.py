@@ -1,0 +1,71 @@
+"""Attention over cached latents (MLA), and the choice of tokens before it.
+
+One latent serves all heads, so few sequences read it at memory speed and many heads multiply with it at the
+arithmetic's: both are priced, and the slower counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gnomon.graph.dtypes import width
+from gnomon.graph.mixer_ops import index_bytes
+from gnomon.graph.ops import Shape
+from gnomon.spec import Chip
+from gnomon.spec.workload import Floats
+
+HEAD_TILE = 64
+"""Query heads a thread block takes; fewer are padded to it."""
+KEY_TILE = 64
+
+COEFFICIENTS = {
+    "rate": (0.55, 0.1, 1.0),
+    "memory": (0.83, 0.3, 1.0),
+    "launch_us": (13.0, 0.5, 40.0),
+    "overlap": (6.0, 1.0, 8.0),
+    "block_us": (0.2, 0.0, 20.0),
+    "key_tile_us": (0.02, 0.0, 4.0),
+}
+"""Where a fit starts, and the range in which each coefficient means what it says. The start is near what fits 700
+shapes published for FlashAttention-3 on an H100 (AIConfigurator 0.12, SGLang 0.5.14); it is off by 5% at the median on
+the 41 published for FlashMLA on an H800 (InferSim)."""
+
+INDEX = {
+    "rate": (0.5, 0.05, 1.0),
+    "memory": (0.7, 0.2, 1.0),
+    "launch_us": (15.0, 1.0, 80.0),
+    "overlap": (1.5, 1.0, 8.0),
+}
+"""The same for scores: two kernels, which multiply and which choose."""
+
+
+def seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """`context` is the sum over the sequences of the latents each reads, `pairs` of those its tokens look at, where
+    these are more."""
+    sequences, context, heads = shape["sequences"], shape["context"], shape["heads"]
+    pairs = shape.get("pairs", context)
+    channels = 2.0 * shape["kv_rank"] + shape["rope_dim"]
+    some = sequences > 0
+    n = np.where(some, sequences, 1.0)
+    tiles = np.ceil(heads / HEAD_TILE)
+    read = context * (shape["kv_rank"] + shape["rope_dim"]) * width(kv_dtype) + 2.0 * n * heads * channels
+    streamed = read / (chip.memory_bandwidth_bytes_s * c["memory"])
+    multiplied = 2.0 * pairs * tiles * HEAD_TILE * channels / (chip.half_rate("bf16") * c["rate"])
+    key_tiles = np.maximum(pairs / n / KEY_TILE, 1.0)
+    splits = np.clip(np.floor(chip.sm_count / (n * tiles)), 1, key_tiles)
+    serial = (c["block_us"] + key_tiles / splits * c["key_tile_us"]) * 1e-6
+    p = c["overlap"]
+    body = (streamed**p + multiplied**p + serial**p) ** (1 / p)
+    return np.where(some, body + c["launch_us"] * 1e-6, 0.0)
+
+
+def index_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """Products in eight bits where the chip has them."""
+    flops = 2.0 * shape["pairs"] * shape["heads"] * shape["head_dim"]
+    rate = chip.rate(dtype if dtype in chip.rates_flops else chip.half)
+    streamed = index_bytes(shape, dtype) / (chip.memory_bandwidth_bytes_s * c["memory"])
+    p = c["overlap"]
+    body = ((flops / (rate * c["rate"])) ** p + streamed**p) ** (1 / p)
+    return np.where(shape["tokens"] > 0, body + c["launch_us"] * 1e-6, 0.0)

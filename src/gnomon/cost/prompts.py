@@ -1,0 +1,99 @@
+"""What the prompts of a step take beside its tokens: attention, what unfolds keys and values, scans.
+
+Called for every step of a simulation with prompts in it, so that plain attention is priced in plain floats and
+products are read off a table.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from gnomon.cost.attention import ScalarPrefill, scalar_prefill
+from gnomon.cost.machine import Machine
+from gnomon.graph import Attention, Graph
+from gnomon.graph.ops import Op, Rows
+from gnomon.graph.phases import part_of, rows_of
+from gnomon.graph.windows import Window
+from gnomon.spec import Batch
+from gnomon.spec.workload import Floats
+
+FINE, COARSE = 64, 96
+"""Rows of a table's first steps, and how many steps it has beyond them, each larger by the same factor."""
+REACH = 64
+"""Times a step's most tokens that the table goes; beyond, its last slope goes on."""
+
+
+class PromptCost:
+    """Seconds of the operators of a graph that follow a step's prompts."""
+
+    def __init__(self, graph: Graph, machine: Machine, factors: Mapping[str, float], max_tokens: int) -> None:
+        self._machine, self._factors = machine, factors
+        ops = [op for op in graph.ops if part_of(op) == "prefill"]
+        self._plain = [_priced(op, machine, factors) for op in ops if isinstance(op, Attention) and not op.window]
+        self._windowed: dict[Window, list[_Attention]] = {}
+        for op in ops:
+            if isinstance(op, Attention) and op.window:
+                self._windowed.setdefault(op.window, []).append(_priced(op, machine, factors))
+        by_rows = [op for op in ops if rows_of(op) is not None]
+        self._tables = {of: self._table(of, by_rows, max_tokens) for of in {_figure(op) for op in by_rows}}
+        self._others = [op for op in ops if not isinstance(op, Attention) and op not in by_rows]
+
+    def seconds(self, chunks: Sequence[tuple[int, int]], new: int, pairs: int, read: int) -> float:
+        """Of chunks (new tokens, cached tokens), with the sums of their tokens, pairs and tokens looked at."""
+        n = len(chunks)
+        total = 0.0
+        for weight, one in self._plain:
+            total += weight * one(n, new, pairs, read)
+        for window, priced in self._windowed.items():
+            seen, near = window.in_chunks(chunks)
+            total += sum(weight * one(n, new, seen, near, pairs - seen) for weight, one in priced)
+        figures = {"prefill_tokens": new, "prefill_context": read, "cached": read - new}
+        for of, table in self._tables.items():
+            total += table(figures[of])
+        if self._others:
+            batch = _batch(n, new, pairs, read)
+            total += sum(self._seconds(op, batch)[0] for op in self._others)
+        return float(total)
+
+    def _seconds(self, op: Op, batch: Batch) -> Floats:
+        return self._machine.op_seconds(op, batch) * self._factors.get(op.name, 1.0)
+
+    def _table(self, of: str, ops: Sequence[Op], max_tokens: int) -> Callable[[float], float]:
+        most = max(max_tokens, FINE) * REACH
+        fine = np.arange(1, FINE * 16 + 1, 16)
+        rows = np.unique([*fine, *np.geomspace(fine[-1] + 16, most, COARSE).astype(int)]).astype(float)
+        zero = np.zeros_like(rows)
+        tokens, context = (zero, rows) if of == "cached" else (rows, rows)
+        batch = Batch(zero, zero, zero, tokens, zero, context, zero)
+        x, y = rows.tolist(), sum(self._seconds(op, batch) for op in ops if _figure(op) == of).tolist()  # type: ignore[union-attr]
+
+        def seconds(size: float) -> float:
+            if size <= 0:
+                return 0.0
+            i = min(max(bisect_left(x, size), 1), len(x) - 1)
+            return float(y[i - 1] + (y[i] - y[i - 1]) * (size - x[i - 1]) / (x[i] - x[i - 1]))
+
+        return seconds
+
+
+_Attention = tuple[float, ScalarPrefill]
+
+
+def _priced(op: Attention, machine: Machine, factors: Mapping[str, float]) -> _Attention:
+    coefficients = machine.evidence(op.kind, op.kv_dtype).coefficients
+    return op.count * factors.get(op.name, 1.0), scalar_prefill(op, machine.chip, coefficients)
+
+
+def _figure(op: Op) -> str:
+    rows = rows_of(op)
+    assert isinstance(rows, Rows)
+    return rows.of
+
+
+def _batch(n: int, new: int, pairs: int, read: int) -> Batch:
+    zero = np.zeros(1)
+    sums = [np.array([float(figure)]) for figure in (n, new, pairs, read)]
+    return Batch(*(zero, zero, *sums, zero))

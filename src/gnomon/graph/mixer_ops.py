@@ -1,0 +1,195 @@
+"""Operators of mixers beside softmax attention: latent attention over its cache, the choice of tokens, and scans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gnomon.graph.dtypes import width
+from gnomon.graph.sizes import Shape, constants
+from gnomon.graph.windows import Window
+from gnomon.spec.workload import Batch, Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentDecode:
+    """Attention of folded queries over cached latents, one for all heads (MLA).
+
+    With `topk`, tokens of prompts come this way too, and each token looks at so many chosen ones.
+    """
+
+    name: str
+    phase: Literal["decode", "prefill"]
+    heads: int
+    kv_rank: int
+    rope_dim: int
+    kv_dtype: str
+    dtype: str = "bf16"
+    topk: int | None = None
+    count: int = 1
+    kind: Literal["mla_decode"] = "mla_decode"
+
+    def shape(self, batch: Batch) -> Shape:
+        sizes = constants(batch, heads=self.heads, kv_rank=self.kv_rank, rope_dim=self.rope_dim)
+        return {"sequences": self._tokens(batch), "pairs": self._seen(batch), "context": self._read(batch)} | sizes
+
+    def flops(self, batch: Batch) -> Floats:
+        """Scores over all channels, values over the latent's."""
+        return 2.0 * self._seen(batch) * self.heads * (2 * self.kv_rank + self.rope_dim)
+
+    def bytes(self, batch: Batch) -> Floats:
+        cached = self._read(batch) * (self.kv_rank + self.rope_dim) * width(self.kv_dtype)
+        return cached + self._tokens(batch) * self.heads * (2 * self.kv_rank + self.rope_dim) * width(self.dtype)
+
+    def bends(self, longest: int) -> tuple[int, ...]:
+        """Cached tokens at which its time over the context bends."""
+        return Window(self.topk).bends(longest) if self.topk else ()
+
+    def _tokens(self, batch: Batch) -> Floats:
+        return batch.decodes if self.phase == "decode" else batch.prefill_tokens
+
+    def _seen(self, batch: Batch) -> Floats:
+        """A token looks at all before it as long as they are no more than it may choose."""
+        chosen = Window(self.topk) if self.topk else None
+        if self.phase == "decode":
+            return chosen.decode_context(batch) if chosen else batch.decode_context
+        return chosen.prefill_pairs(batch) if chosen else batch.prefill_pairs
+
+    def _read(self, batch: Batch) -> Floats:
+        """Tokens of one prompt choose among the same latents, which come from memory once."""
+        return self._seen(batch) if self.phase == "decode" else batch.prefill_context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexScores:
+    """Scores of every query with every token before it by a few small heads, and the choice of the best.
+
+    Keys are cached in eight bits; scores are written and read once in fp32.
+    """
+
+    name: str
+    phase: Literal["decode", "prefill"]
+    heads: int
+    head_dim: int
+    dtype: str = "fp8"
+    count: int = 1
+    kind: Literal["index_scores"] = "index_scores"
+
+    def shape(self, batch: Batch) -> Shape:
+        decode = self.phase == "decode"
+        sums = {
+            "tokens": batch.decodes if decode else batch.prefill_tokens,
+            "pairs": batch.decode_context if decode else batch.prefill_pairs,
+            "context": batch.decode_context if decode else batch.prefill_context,
+        }
+        return sums | constants(batch, heads=self.heads, head_dim=self.head_dim)
+
+    def flops(self, batch: Batch) -> Floats:
+        return 2.0 * self.shape(batch)["pairs"] * self.heads * self.head_dim
+
+    def bytes(self, batch: Batch) -> Floats:
+        return index_bytes(self.shape(batch), self.dtype)
+
+    def bends(self, longest: int) -> tuple[int, ...]:
+        return ()
+
+
+def index_bytes(shape: Shape, dtype: str) -> Floats:
+    """Keys once, queries once, scores twice."""
+    channels = (shape["context"] + shape["tokens"] * shape["heads"]) * shape["head_dim"]
+    return np.asarray(channels * width(dtype) + 2.0 * shape["pairs"] * width("fp32"))
+
+
+Mixing = Literal["mamba", "mamba2", "gated_delta", "lightning"]
+MIXINGS: tuple[Mixing, ...] = ("mamba", "mamba2", "gated_delta", "lightning")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """A state carried through the tokens of each sequence: in chunks for prompts, one token further for decodes.
+
+    The state has `heads` x `head_dim` x `state_dim` numbers. Of the first Mamba a channel is a head of one.
+    """
+
+    name: str
+    phase: Literal["decode", "prefill"]
+    mixer: Mixing
+    heads: int
+    head_dim: int
+    state_dim: int
+    groups: int
+    """Heads that share what leads into the state and out of it, counted by what they share."""
+    chunk: int
+    """Tokens that are mixed at once, of prompts."""
+    state_dtype: str
+    dtype: str = "bf16"
+    count: int = 1
+
+    @property
+    def kind(self) -> str:
+        return f"scan_{self.phase}_{self.mixer}"
+
+    def shape(self, batch: Batch) -> Shape:
+        decode = self.phase == "decode"
+        sequences, tokens = (batch.decodes, batch.decodes) if decode else (batch.prefills, batch.prefill_tokens)
+        sizes = constants(batch, heads=self.heads, head_dim=self.head_dim, state_dim=self.state_dim)
+        kept = constants(batch, groups=self.groups, chunk=self.chunk, state_bytes=width(self.state_dtype))
+        return {"sequences": sequences, "tokens": tokens} | sizes | kept
+
+    def flops(self, batch: Batch) -> Floats:
+        return scan_flops(self.phase, self.mixer, self.shape(batch))
+
+    def bytes(self, batch: Batch) -> Floats:
+        return scan_bytes(self.phase, self.mixer, self.shape(batch))
+
+    def bends(self, longest: int) -> tuple[int, ...]:
+        return ()
+
+
+def chunks_of(shape: Shape) -> tuple[Floats, Floats, Floats]:
+    """Chunks of one sequence, chunks of all of them, and causal pairs inside all chunks. Sequences are taken as alike;
+    each begins a chunk of its own."""
+    n = np.maximum(shape["sequences"], 1e-9)
+    new, chunk = shape["tokens"] / n, shape["chunk"]
+    full = np.floor(new / chunk)
+    rest = new - full * chunk
+    each = np.ceil(new / chunk)
+    pairs = full * chunk * (chunk + 1) / 2 + rest * (rest + 1) / 2
+    return each, shape["sequences"] * each, shape["sequences"] * pairs
+
+
+def scan_flops(phase: str, mixer: Mixing, shape: Shape) -> Floats:
+    """Of the chunked algorithm for prompts and of the plain recurrence for decodes, without the exponentials.
+
+    Matrices of a chunk are counted as far as they are causal, as those of softmax attention are.
+    """
+    tokens, heads, values, keys = (shape[name] for name in ("tokens", "heads", "head_dim", "state_dim"))
+    state = heads * values * keys
+    if mixer == "mamba":
+        # The decay by the step, the input by the step, the state's update and what is read off it.
+        return np.asarray(6.0 * tokens * state)
+    if phase == "decode":
+        # Decay, outer product and output; the delta rule first takes off what the state holds for the key.
+        return np.asarray((7.0 if mixer == "gated_delta" else 5.0) * tokens * state)
+    _, chunks, pairs = chunks_of(shape)
+    if mixer == "mamba2":
+        return np.asarray(2.0 * pairs * (shape["groups"] * keys + heads * values) + 4.0 * tokens * state)
+    if mixer == "lightning":
+        return np.asarray(2.0 * pairs * heads * (keys + values) + 4.0 * tokens * state)
+    # Keys with keys, a triangular inverse, its products with keys and with values, queries with keys, scores with
+    # values; into the state, off it for the keys, off it for the queries.
+    inverse = chunks * heads * shape["chunk"] ** 3 / 3
+    return np.asarray(2.0 * pairs * heads * (3 * keys + 2 * values) + inverse + 6.0 * tokens * state)
+
+
+def scan_bytes(phase: str, mixer: Mixing, shape: Shape) -> Floats:
+    """Values in and out, keys and queries of every group, the state read and written once a sequence. Mamba-2's kernels
+    also write the state of every chunk, carry it on and read it, in fp32."""
+    heads, values, keys = (shape[name] for name in ("heads", "head_dim", "state_dim"))
+    state = heads * values * keys
+    once = shape["sequences"] * 2.0 * state * shape["state_bytes"]
+    each = (2.0 * heads * values + 2.0 * shape["groups"] * keys + heads) * width("bf16")
+    between = 4.0 * chunks_of(shape)[1] * state * width("fp32") if (phase, mixer) == ("prefill", "mamba2") else 0.0
+    return np.asarray(shape["tokens"] * each + once + between)

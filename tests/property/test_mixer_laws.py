@@ -1,0 +1,167 @@
+"""Laws of the mixers beside plain attention: windows, latents, states, on every kind of chip."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cost.machines import CHIPS, faster, machine
+
+from gnomon import catalog
+from gnomon.cost.machine import Machine
+from gnomon.graph import Attention, Op
+from gnomon.graph.mixer_ops import MIXINGS, IndexScores, LatentDecode, Scan
+from gnomon.graph.windows import Window
+from gnomon.load import model as load_model
+from gnomon.spec import Batch
+
+ROUNDING = 1 - 1e-9
+phases = st.sampled_from(["decode", "prefill"])
+few = st.integers(1, 64)
+
+
+@st.composite
+def latents(draw: st.DrawFn) -> Op:
+    return LatentDecode(
+        name="x",
+        phase=draw(phases),
+        heads=draw(st.sampled_from([1, 8, 16, 64, 128])),
+        kv_rank=512,
+        rope_dim=64,
+        kv_dtype=draw(st.sampled_from(["bf16", "fp8"])),
+        topk=draw(st.sampled_from([None, 64, 2048])),
+    )
+
+
+@st.composite
+def scans(draw: st.DrawFn) -> Op:
+    mixer = draw(st.sampled_from(MIXINGS))
+    return Scan(
+        name="x",
+        phase=draw(phases),
+        mixer=mixer,
+        heads=draw(st.sampled_from([8, 64, 128])),
+        head_dim=1 if mixer == "mamba" else draw(st.sampled_from([64, 128])),
+        state_dim=draw(st.sampled_from([16, 128])),
+        groups=draw(st.sampled_from([1, 8])),
+        chunk=draw(st.sampled_from([64, 256])),
+        state_dtype=draw(st.sampled_from(["bf16", "fp32"])),
+    )
+
+
+@st.composite
+def scores(draw: st.DrawFn) -> Op:
+    return IndexScores(name="x", phase=draw(phases), heads=draw(st.sampled_from([4, 64])), head_dim=128)
+
+
+@st.composite
+def windowed(draw: st.DrawFn) -> Attention:
+    return Attention(
+        name="x",
+        phase=draw(phases),
+        heads=16,
+        kv_heads=draw(st.sampled_from([1, 4, 16])),
+        head_dim=draw(st.sampled_from([64, 128, 256])),
+        kv_dtype=draw(st.sampled_from(["bf16", "fp8"])),
+        window=Window(draw(st.integers(1, 9000)), draw(st.booleans())),
+        capped=draw(st.booleans()),
+    )
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Batch, Batch]:
+    """Equal sequences, and more of them."""
+    n, new, cached = draw(few), draw(st.integers(1, 4000)), draw(st.sampled_from([0, 10, 700, 5000, 40_000]))
+    more = n + draw(few)
+    small, large = (
+        Batch.stack([Batch.decode(count, cached), Batch.prefill(count, new, cached)]) for count in (n, more)
+    )
+    return small, large
+
+
+ops = st.one_of(latents(), scans(), scores(), windowed())
+
+
+def seconds(on: Machine, op: Op, batch: Batch) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return on.op_seconds(op, batch)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@settings(max_examples=60)
+@given(op=ops, steps=batches())
+def test_never_below_the_roofline(chip: str, op: Op, steps: tuple[Batch, Batch]) -> None:
+    on, (batch, _) = machine(chip), steps
+    took = seconds(on, op, batch)
+    narrow = "fp8" if isinstance(op, IndexScores) and "fp8" in on.chip.rates_flops else on.chip.half
+    assert np.all(np.isfinite(took))
+    assert np.all(took * on.chip.rate(narrow) >= op.flops(batch) * ROUNDING)
+    assert np.all(took * on.chip.memory_bandwidth_bytes_s >= op.bytes(batch) * ROUNDING)
+    assert np.all((took > 0) == (op.bytes(batch) > 0))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@settings(max_examples=60)
+@given(op=ops, steps=batches(), memory=st.floats(1, 4), rate=st.floats(1, 4))
+def test_a_better_chip_is_never_slower(
+    chip: str, op: Op, steps: tuple[Batch, Batch], memory: float, rate: float
+) -> None:
+    found = catalog.chip(chip)
+    slow, quick = machine(found), machine(found, **faster(found, memory, rate))
+    assert np.all(seconds(quick, op, steps[0]) <= seconds(slow, op, steps[0]) / ROUNDING)
+
+
+@settings(max_examples=150)
+@given(op=ops, steps=batches())
+def test_more_sequences_are_never_quicker(op: Op, steps: tuple[Batch, Batch]) -> None:
+    """But for the kernel that adds up splits, which more sequences spare."""
+    on = machine()
+    spared = on.evidence(op.kind, "bf16").coefficients.get("combine_us", 0.0) * 1e-6
+    less, more = (seconds(on, op, batch) for batch in steps)
+    assert np.all(more >= (less - spared) * 0.98)
+
+
+@settings(max_examples=100)
+@given(op=st.one_of(latents(), scans(), scores()), n=few, new=st.integers(1, 4000), more=st.integers(1, 4000))
+def test_more_tokens_are_never_quicker(op: Op, n: int, new: int, more: int) -> None:
+    """Of prompts their own tokens, of decodes those before them."""
+    on = machine()
+    steps = [Batch.stack([Batch.decode(n, length), Batch.prefill(n, length)]) for length in (new, new + more)]
+    less, longer = (seconds(on, op, batch) for batch in steps)
+    assert np.all(longer >= less * ROUNDING)
+
+
+@settings(max_examples=200)
+@given(op=windowed(), steps=batches())
+def test_a_window_is_never_slower_than_none(op: Attention, steps: tuple[Batch, Batch]) -> None:
+    on = machine()
+    for batch in steps:
+        assert np.all(seconds(on, op, batch) <= seconds(on, replace(op, window=None), batch) / ROUNDING)
+
+
+@settings(max_examples=100)
+@given(op=windowed(), n=few, length=st.integers(1, 3000))
+def test_a_window_that_holds_everything_is_none(op: Attention, n: int, length: int) -> None:
+    wide = replace(op, window=Window(length + 1, op.window.chunked if op.window else False))
+    batch = Batch.stack([Batch.decode(n, length), Batch.prefill(n, length)])
+    whole = replace(op, window=None)
+    np.testing.assert_allclose(seconds(machine(), wide, batch), seconds(machine(), whole, batch), rtol=1e-12)
+
+
+@settings(max_examples=60)
+@given(op=windowed(), wider=st.integers(1, 5000), steps=batches())
+def test_a_wider_window_is_never_quicker(op: Attention, wider: int, steps: tuple[Batch, Batch]) -> None:
+    """Of windows that slide; chunks that begin elsewhere may leave less to see."""
+    assert op.window is not None
+    near, far = (replace(op, window=Window(op.window.length + more)) for more in (0, wider))
+    on = machine()
+    assert np.all(seconds(on, near, steps[0]) <= seconds(on, far, steps[0]) / 0.98)
+
+
+def test_latents_are_a_small_cache() -> None:
+    """DeepSeek-V3 keeps 70 KB a token (its report, section 2.1.1: 576 numbers a layer), and no rank shares it."""
+    model = load_model("deepseek-v3")
+    assert model.kv_bytes_per_token(2.0) == model.kv_bytes_per_token(2.0, tp=8) == 61 * 576 * 2
