@@ -70,17 +70,19 @@ def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, floa
     serial = waves * (c["block_us"] + key_tiles / splits * c["key_tile_us"] * head_dim / 128) * 1e-6
     p = c["overlap"]
     body = (streamed**p + serial**p) ** (1 / p)
+    body = np.maximum(body, 4.0 * context * heads * head_dim / chip.half_rate(kv_dtype))  # many heads or new tokens
     combine = np.where(splits > 1, c["combine_us"] * 1e-6, 0.0)
     return np.where(some, body + combine + c["launch_us"] * 1e-6, 0.0)
 
 
 def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float], dtype: str = "bf16") -> Floats:
-    """Sums over the prompt chunks: new tokens, causal query-key pairs, cached tokens read (the new included)."""
+    """Sums over the prompt chunks: new tokens, query-key pairs, cached tokens read (the new included); under a window
+    `span`, the keys that one tile of queries meets."""
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
     some = sequences > 0
     n = np.where(some, sequences, 1.0)
-    q, mean = np.maximum(tokens / n, 1.0), context / n
+    q, mean = np.maximum(tokens / n, 1.0), shape.get("span", context / n)
     tiles = np.ceil(q / QUERY_TILE)
     blocks = n * heads * tiles
     key_tiles = np.maximum(np.ceil(mean / KEY_TILE), 1.0)
@@ -134,7 +136,7 @@ def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float
     per_tile = QUERY_TILE * KEY_TILE * (10.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
     work = n * heads * (seen + c["diagonal"] * tiles) * per_tile / chip.sm_count
-    longest = query_tiles * per_tile
+    longest = np.minimum(query_tiles, np.ceil(shape.get("span", tokens) / QUERY_TILE)) * per_tile
     values = 4.0 * (tokens * heads + context * kv_heads) * head_dim * width(dtype) + 8.0 * tokens * heads * head_dim
     streamed = values / (chip.memory_bandwidth_bytes_s * c["memory"])
     p = c["overlap"]

@@ -9,34 +9,92 @@ import numpy as np
 from gnomon.graph.ops import Shape
 from gnomon.spec.workload import Floats
 
+_HEADS = ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim")
+_GROUP = ("bytes", "ranks")
 COLUMNS = {
     "gemm": ("m", "n", "k"),
     "conv": ("m", "n", "k", "batch", "bytes"),
     "moe": ("tokens", "hidden", "inter", "experts", "topk"),
     "attention_decode": ("batch", "heads", "kv_heads", "kv_len", "head_dim"),
-    "attention_prefill": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"),
-    "attention_forward": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"),
-    "attention_backward": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"),
+    "attention_prefill": _HEADS,
+    "attention_forward": _HEADS,
+    "attention_backward": _HEADS,
     "elementwise": ("bytes_read", "bytes_written"),
-    "all_reduce": ("bytes", "ranks"),
-    "all_gather": ("bytes", "ranks"),
-    "reduce_scatter": ("bytes", "ranks"),
-    "all_to_all": ("bytes", "ranks"),
-    "send_recv": ("bytes", "ranks"),
+    "all_reduce": _GROUP,
+    "all_gather": _GROUP,
+    "reduce_scatter": _GROUP,
+    "all_to_all": _GROUP,
+    "broadcast": _GROUP,
+    "send_recv": _GROUP,
 }
 """The columns each operator needs."""
+
+_MASK = {"causal": 1.0, "window": 0.0}
+_SPAN = {"nodes": 0.0}
+OPTIONAL: Mapping[str, Mapping[str, float]] = {
+    "gemm": {"batch": 1.0},
+    "attention_decode": {"q_len": 1.0} | _MASK,
+    "attention_prefill": _MASK,
+    "attention_forward": _MASK,
+    "attention_backward": _MASK,
+} | {kind: _SPAN for kind, columns in COLUMNS.items() if columns is _GROUP}
+"""The columns each operator may have, and what stands for them where they are empty: no window, as few nodes as hold
+the ranks."""
+QUERY_TILE = 128
+"""Queries that attention takes through the keys together."""
 
 
 def shape_of(kind: str, columns: Mapping[str, Floats]) -> Shape:
     """Rows of one kind as arrays of sizes; attention becomes sums over its equal sequences."""
-    if kind == "gemm":
-        return {name: columns[name] for name in ("m", "n", "k")} | {"batch": columns.get("batch", np.ones(1))}
+    one = next(iter(columns.values()))
+    given = {name: np.full(one.shape, value) for name, value in OPTIONAL.get(kind, {}).items()} | dict(columns)
     if not kind.startswith("attention"):
-        return {name: columns[name] for name in COLUMNS[kind]}
-    heads = {name: columns[name] for name in ("heads", "kv_heads", "head_dim")}
-    batch, keys = columns["batch"], columns["kv_len"]
-    if kind == "attention_decode":
-        return {"sequences": batch, "context": batch * keys} | heads
-    new = columns["q_len"]
-    pairs = new * (keys - new) + new * (new + 1) / 2
-    return {"sequences": batch, "tokens": batch * new, "pairs": batch * pairs, "context": batch * keys} | heads
+        return {name: given[name] for name in (*COLUMNS[kind], *OPTIONAL.get(kind, ()))}
+    return _decode(given) if kind == "attention_decode" else _whole(given)
+
+
+def _decode(given: Mapping[str, Floats]) -> Shape:
+    """Several new tokens of a sequence meet the cache together, as so many more heads of one would."""
+    batch, new = given["batch"], given["q_len"]
+    shape = {"sequences": batch, "context": batch * _read(given), "heads": given["heads"] * new}
+    return shape | {name: given[name] for name in ("kv_heads", "head_dim")}
+
+
+def _whole(given: Mapping[str, Floats]) -> Shape:
+    batch, window = given["batch"], given["window"]
+    sums = {"tokens": given["q_len"], "pairs": pairs(given), "context": _read(given)}
+    shape = {"sequences": batch} | {name: batch * each for name, each in sums.items()}
+    shape |= {name: given[name] for name in ("heads", "kv_heads", "head_dim")}
+    if np.any(window > 0):
+        shape["span"] = np.where(window > 0, np.minimum(sums["context"], window + QUERY_TILE - 1), sums["context"])
+    return shape
+
+
+def pairs(given: Mapping[str, Floats]) -> Floats:
+    """Of queries and keys of one sequence, whose queries are its last tokens. A window of W leaves a query W keys:
+    itself and those before it, or without `causal` as many on either side, where there are any."""
+    new, keys = given["q_len"], given["kv_len"]
+    before, after = _reach(given)
+    first = keys - new
+    return new + _clipped(first, keys - 1, before) + _clipped(np.zeros_like(keys), new - 1, after)
+
+
+def _reach(given: Mapping[str, Floats]) -> tuple[Floats, Floats]:
+    """How many keys before its own and after it a query sees at most."""
+    causal, window, keys = given["causal"] > 0, given["window"], given["kv_len"]
+    behind = np.where(causal, window - 1, np.floor(window / 2))
+    ahead = np.where(causal, 0.0, keys)
+    return np.where(window > 0, behind, keys), np.where((window > 0) & ~causal, window - 1 - behind, ahead)
+
+
+def _clipped(first: Floats, last: Floats, most: Floats) -> Floats:
+    """The sum of all whole numbers from `first` to `last`, those above `most` counted as that."""
+    turn = np.clip(most, first - 1, last)
+    below = (turn - first + 1) * (first + turn) / 2
+    return np.asarray(below + (last - turn) * most)
+
+
+def _read(given: Mapping[str, Floats]) -> Floats:
+    """Keys of a sequence that any of its queries sees."""
+    before, _ = _reach(given)
+    return np.asarray(np.minimum(given["kv_len"], given["q_len"] + before))
