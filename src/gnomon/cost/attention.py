@@ -76,8 +76,20 @@ def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, floa
 
 
 def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float], dtype: str = "bf16") -> Floats:
-    """Sums over the prompt chunks: new tokens, query-key pairs, cached tokens read (the new included); under a window
-    `span`, the keys that one tile of queries meets."""
+    """Sums over the prompt chunks: new tokens, query-key pairs, cached tokens read (the new included).
+
+    Under a window there are `span`, the keys that one tile of queries meets, and the pairs and the tokens without it:
+    a kernel goes through whole tiles of the window, or through all tiles where that is less.
+    """
+    took = _prompts(shape, kv_dtype, chip, c, dtype)
+    if "span" not in shape:
+        return took
+    whole = {name: size for name, size in shape.items() if name != "span"}
+    whole |= {"pairs": shape["whole_pairs"], "context": shape["whole_context"]}
+    return np.minimum(took, _prompts(whole, kv_dtype, chip, c, dtype))
+
+
+def _prompts(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float], dtype: str) -> Floats:
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
     some = sequences > 0
@@ -88,9 +100,12 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     key_tiles = np.maximum(np.ceil(mean / KEY_TILE), 1.0)
     on_one_sm = _rate(chip, dtype) / chip.sm_count * c["rate"]
     per_tile = QUERY_TILE * KEY_TILE * (4.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
-    seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
-    idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
-    work = n * heads * (seen + c["diagonal"] * tiles + idle_rows * key_tiles) * per_tile
+    if "span" in shape:
+        seen = tiles * key_tiles
+    else:
+        idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
+        seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE) + idle_rows * key_tiles
+    work = n * heads * (seen + c["diagonal"] * tiles) * per_tile
     splits = np.clip(np.floor(chip.sm_count / blocks), 1, key_tiles)
     longest = np.ceil(key_tiles / splits) * per_tile
     waves = np.maximum(blocks / chip.sm_count, 1.0)

@@ -101,4 +101,4 @@ def _two_levels(op: str, payload: Floats, inner: tuple[int, Link], outer: tuple[
     across = nccl.level(op, far, nodes, wire, network=True)
     enter = np.minimum(inside, nccl.level(op, tiny, within, link))
     leave = np.minimum(across, nccl.level(op, tiny, nodes, wire, network=True))
-    return np.where(across >= inside, across + enter, inside + leave)
+    return np.maximum(across + enter, inside + leave)

@@ -66,7 +66,9 @@ def _whole(given: Mapping[str, Floats]) -> Shape:
     shape = {"sequences": batch} | {name: batch * each for name, each in sums.items()}
     shape |= {name: given[name] for name in ("heads", "kv_heads", "head_dim")}
     if np.any(window > 0):
+        unmasked = dict(given) | {"window": np.zeros_like(window)}
         shape["span"] = np.where(window > 0, np.minimum(sums["context"], window + QUERY_TILE - 1), sums["context"])
+        shape |= {"whole_pairs": batch * pairs(unmasked), "whole_context": batch * _read(unmasked)}
     return shape
 
 
