@@ -184,6 +184,8 @@ FILES = {
     "dtype without a rate": ("op,dtype,m,n,k\ngemm,int4,1,2,3\n", "line 2, column dtype: .*int4"),
     "the same after a space": ("op,dtype,m,n,k\n gemm,int4,1,2,3\n", "line 2, column dtype: .*int4"),
     "binary": ("op,dtype\n\x00\n", "in.csv"),
+    "after empty lines": ("op,dtype,m,n,k\n\n\ngemm,bf16,1,2,3\n\ngemm,bf16,1,2,x\n", "line 6, column k: 'x'"),
+    "after a long cell": ('op,dtype,m,n,k,note\ngemm,bf16,1,2,3,"a\nb"\ngemm,bf16,1,2,x,\n', "line 4, column k: 'x'"),
 }
 
 

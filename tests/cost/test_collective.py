@@ -216,3 +216,14 @@ def test_an_engines_own_kernels_are_only_for_small_sums() -> None:
         assert np.all(np.diff(own) >= 0), name
     detour = replace(LINK, direct=False)
     assert np.array_equal(seconds("all_reduce", SIZES, 8, detour), nccl_level("all_reduce", SIZES, 8, detour))
+
+
+def test_a_pair_of_a_mesh_has_its_own_wires_and_no_others() -> None:
+    """Of seven links a chip, two MI300X use one, four use three; behind a switch two may use all."""
+    size = 2.0**34
+    pair, four, eight = (price(size, ranks, count=8, op="all_gather", chip="MI300X") for ranks in (2, 4, 8))
+    wire = machine("MI300X").chip.scaleup.bandwidth_bytes_s / 7 * nccl.EFFICIENCY
+    for time, ranks in ((pair, 2), (four, 4), (eight, 8)):
+        assert time == pytest.approx((ranks - 1) / ranks * size / wire / (ranks - 1), rel=0.01)
+    assert price(size, 8, count=8, op="send_recv", chip="MI300X") == pytest.approx(size / wire, rel=0.01)
+    assert price(size, 2, count=8, op="all_gather") < price(size, 8, count=8, op="all_gather")

@@ -44,12 +44,13 @@ def ops(source: Any, *, on: str, out: str | Path | None = None) -> list[dict[str
             raise InputError("columns are not written to a file", where="out", hint="Give rows, or leave it out.")
         return priced_columns(source, pricer)
     if isinstance(source, (str, Path)):
-        name = str(source)
-        columns, rows = _read(Path(source))
+        columns, rows, lines = _read(Path(source))
+        told = [f"{source} line {line}" for line in lines]
     else:
-        name, columns, rows = "row", [], [dict(row) for row in source]
-    for group, members in _groups(name, rows).items():
-        places = [_place(name, i) for i in members]
+        columns, rows = [], [dict(row) for row in source]
+        told = [f"row {index}" for index in range(len(rows))]
+    for group, members in _groups(rows, told).items():
+        places = [told[i] for i in members]
         pricer.check(group, places[0])
         _price(pricer, group, [rows[i] for i in members], places)
     if out is not None:
@@ -67,17 +68,18 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str
     return file.getvalue()
 
 
-def _place(name: str, index: int) -> str:
-    return f"{name} line {index + 2}" if name != "row" else f"row {index}"
-
-
-def _read(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
+def _read(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
+    """The columns, the rows, and the lines they end on: empty ones are left out."""
+    rows: list[dict[str, Any]] = []
+    lines: list[int] = []
     try:
         check_regular(path, MAX_BYTES)
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
             columns = list(reader.fieldnames or ())
-            rows = list(reader)
+            for row in reader:
+                rows.append(row)
+                lines.append(reader.line_num)
     except FileNotFoundError:
         raise InputError("no such file", where=str(path)) from None
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
@@ -88,21 +90,21 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
     for column in WORDS[:2]:
         if column not in columns:
             raise InputError(f"has no column '{column}'", where=str(path), hint="`op` and `dtype` are needed.")
-    for index, row in enumerate(rows):
+    for row, line in zip(rows, lines, strict=True):
         if None in row:
-            raise InputError("has more fields than the header", where=_place(str(path), index))
-    return columns, rows
+            raise InputError("has more fields than the header", where=f"{path} line {line}")
+    return columns, rows, lines
 
 
-def _groups(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[Group, list[int]]:
+def _groups(rows: Sequence[Mapping[str, Any]], told: Sequence[str]) -> dict[Group, list[int]]:
     """The rows of each group, by their places in the table."""
     known: dict[tuple[Any, ...], Group] = {}
     groups: dict[Group, list[int]] = {}
     for index, row in enumerate(rows):
         texts = tuple("" if (value := row.get(column)) is None else str(value) for column in WORDS)
         if texts not in known:
-            place = _place(name, index)
-            known[texts] = Group(*(word(*pair, place) for pair in zip(WORDS, texts, strict=True)))  # type: ignore[arg-type]
+            words = (word(column, text, told[index]) for column, text in zip(WORDS, texts, strict=True))
+            known[texts] = Group(*words)  # type: ignore[arg-type]
         groups.setdefault(known[texts], []).append(index)
     return groups
 

@@ -77,7 +77,7 @@ def seconds(
         within, span = min(ranks, max(1, pool.per_node // stride)), ranks * stride
         if op != "send_recv" and _straddles(pool, span):
             return nccl.level(op, payload, ranks, pool.across(span), network=True)
-    link = pool.inside(within * stride)
+    link = pool.between(2 if op == "send_recv" else within, pool.inside(within * stride))
     if ranks <= within:
         return one_node(op, payload, ranks, link, library)
     wire = pool.across(span)

@@ -110,6 +110,7 @@ def _link(fields: Fields, name: str, usual: Link) -> Link:
         bandwidth_bytes_s=_within(inner, "gb_s") * 1e9,
         latency_s=_within(inner, "latency_us") * 1e-6,
         direct=inner.flag("direct", True),
+        mesh=inner.flag("mesh", False),
     )
     inner.done()
     return found
