@@ -166,3 +166,36 @@ def test_whole_numbers_are_exact_and_bounded() -> None:
     assert units.parse_count("12,345,678.5") == 12_345_678.5
     with pytest.raises(InputError, match="--limit: '11' is more than 10"):
         units.parse_whole("11", "--limit", most=10)
+
+
+TABLES = {"parse_duration": units._DURATIONS, "parse_count": units._COUNTS, "parse_bytes": units._BYTES}
+WRITTEN = [(parser, unit) for parser, table in TABLES.items() for unit in table]
+
+
+@pytest.mark.parametrize(("parser", "unit"), WRITTEN)
+@given(number=st.floats(min_value=1e-3, max_value=1e9))
+def test_every_unit_is_read_as_what_it_is(parser: str, unit: str, number: float) -> None:
+    """Written out in full, with a space or without, a value comes back as the same number of base units."""
+    parse, scale = getattr(units, parser), TABLES[parser][unit]
+    for gap in ("", " "):
+        assert parse(f"{number!r}{gap}{unit}" if unit else repr(number)) == pytest.approx(number * scale, rel=1e-15)
+
+
+@pytest.mark.parametrize("period", units._PERIODS)
+@given(number=st.floats(min_value=1e-3, max_value=1e9))
+def test_every_period_of_a_rate(period: str, number: float) -> None:
+    assert units.parse_rate(f"{number!r}/{period}") == pytest.approx(number / units._PERIODS[period], rel=1e-15)
+
+
+@given(st.floats(min_value=1e-9, max_value=1e14))
+def test_what_is_printed_is_printed_again_after_it_was_read(value: float) -> None:
+    """A value loses digits once, on its first way to text."""
+    for show, parse in (
+        (units.format_duration, units.parse_duration),
+        (units.format_short_count, units.parse_count),
+        (units.format_rate, units.parse_rate),
+    ):
+        text = show(value)
+        if parse is units.parse_rate and text == "0/s":
+            continue
+        assert show(parse(text)) == text

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import gnomon
-from gnomon.api.ops import ADDED, table
+from gnomon.api.ops import table
+from gnomon.api.ops_price import ADDED
+from gnomon.cost.rows import pairs
 from gnomon.errors import InputError
 
 ROWS: list[dict[str, Any]] = [
@@ -80,9 +82,9 @@ GEMM_COLUMNS: dict[str, Any] = {"op": "gemm", "dtype": "bf16", "m": [4, 8], "n":
 BAD_COLUMNS: dict[str, tuple[dict[str, Any], str]] = {
     "operator": ({"op": ["gemm", "gem"]}, r"row 1, column op: unknown operator 'gem'"),
     "format": ({"dtype": ["bf16", "bf61"]}, r"row 1, column dtype: unknown number format 'bf61'"),
-    "size": ({"m": [4, -3]}, r"row 1, column m: '-3.0' is not a whole number of at least 1"),
+    "size": ({"m": [4, -3]}, r"row 1, column m: '-3' is not a whole number of at least 1"),
     "part": ({"k": [4, 2.5]}, r"row 1, column k: '2.5' is not a whole number"),
-    "word": ({"k": ["4", "four"]}, r"column k: holds what is no number"),
+    "word": ({"k": ["4", "four"]}, r"row 1, column k: 'four' is not a number"),
     "length": ({"m": [1, 2, 3], "k": [1, 2]}, r"column k: has the shape \(2,\), where 3 rows are"),
 }
 
@@ -182,6 +184,8 @@ FILES = {
     "dtype without a rate": ("op,dtype,m,n,k\ngemm,int4,1,2,3\n", "line 2, column dtype: .*int4"),
     "the same after a space": ("op,dtype,m,n,k\n gemm,int4,1,2,3\n", "line 2, column dtype: .*int4"),
     "binary": ("op,dtype\n\x00\n", "in.csv"),
+    "after empty lines": ("op,dtype,m,n,k\n\n\ngemm,bf16,1,2,3\n\ngemm,bf16,1,2,x\n", "line 6, column k: 'x'"),
+    "after a long cell": ('op,dtype,m,n,k,note\ngemm,bf16,1,2,3,"a\nb"\ngemm,bf16,1,2,x,\n', "line 4, column k: 'x'"),
 }
 
 
@@ -270,3 +274,145 @@ def test_out_is_a_file_like_any_other(tmp_path: Path) -> None:
 def test_out_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
         gnomon.ops([GEMM], on="H200", out=tmp_path / "nowhere" / "out.csv")
+
+
+PROMPT = ROWS[10] | {"q_len": 4096, "kv_len": 4096}
+
+
+def micros(row: dict[str, Any], on: str = "H200") -> float:
+    return float(price(row, on=on)[0]["time_us"])
+
+
+def plain_pairs(queries: int, keys: int, causal: bool, window: int) -> int:
+    """Counted one by one."""
+    behind = (window - 1 if causal else window // 2) if window else keys
+    ahead = 0 if causal else (window - 1 - window // 2 if window else keys)
+    return sum(1 for i in range(keys - queries, keys) for j in range(keys) if -behind <= j - i <= ahead)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (7, 7), (5, 12), (1, 9), (12, 12)])
+def test_pairs_are_those_counted_one_by_one(queries: int, keys: int, causal: bool) -> None:
+    for window in (0, 1, 2, 3, 6, 7, 11, 40):
+        given = {"q_len": queries, "kv_len": keys, "causal": causal, "window": window}
+        found = pairs({name: np.array([float(value)]) for name, value in given.items()})
+        assert found[0] == plain_pairs(queries, keys, causal, window), window
+
+
+@pytest.mark.parametrize("op", ["attention_prefill", "attention_forward", "attention_backward"])
+def test_masks_decide_what_attention_takes(op: str) -> None:
+    whole = PROMPT | {"op": op}
+    assert micros(whole) == micros(whole | {"causal": 1, "window": ""}) == micros(whole | {"causal": "True"})
+    assert micros(whole | {"window": 4096}) == micros(whole)
+    both = micros(whole | {"causal": 0})
+    assert 1.6 * micros(whole) < both < 2.2 * micros(whole)
+    narrow = [micros(whole | {"window": window}) for window in (64, 512, 2048)]
+    assert narrow == sorted(narrow)
+    assert narrow[1] < 0.5 * micros(whole)
+
+
+def test_a_window_spares_a_decode_its_cache() -> None:
+    decode = ROWS[1] | {"kv_len": 8192}
+    assert micros(decode | {"window": 1024}) == micros(decode | {"kv_len": 1024})
+    assert micros(decode | {"window": 8192}) == micros(decode)
+    several = decode | {"q_len": 4}
+    assert micros(decode) < micros(several) < 1.1 * micros(decode)
+    # Of so many new tokens the arithmetic takes longer than the cache: two products over all pairs.
+    crowd = micros(decode | {"q_len": 512})
+    assert crowd >= 4 * 8 * 512 * 8192 * 32 * 128 / 989e12 * 1e6
+
+
+def test_engines_have_kernels_of_their_own() -> None:
+    gemm = GEMM | {"m": 8192, "n": 8192, "k": 8192}
+    assert micros(gemm) == micros(gemm | {"engine": "vllm"}) == micros(gemm | {"engine": "nccl"})
+    assert micros(gemm | {"engine": "torch"}) == micros(gemm | {"engine": "megatron"}) != micros(gemm)
+    small = ROWS[8] | {"bytes": 4096}
+    own, left = (micros(small | {"engine": engine}) for engine in ("vllm", "nccl"))
+    assert own < 0.5 * left
+    assert micros(small) == left == micros(small | {"engine": "torch"})
+    assert micros(small | {"engine": "vllm@0.24.0"}) == own
+
+
+def test_sustained_work_keeps_within_the_power_limit() -> None:
+    """A bf16 product on an H200: 788 TFLOP/s in a burst, 665 for seconds on end."""
+    gemm = GEMM | {"m": 8192, "n": 8192, "k": 8192, "engine": "torch"}
+    burst, on_end = (2 * 8192**3 / micros(gemm | {"sustained": given}) / 1e6 for given in (0, 1))
+    assert burst == pytest.approx(788, rel=0.02)
+    assert on_end == pytest.approx(665, rel=0.05)
+    for row in (ROWS[1], ROWS[4], ROWS[6]):
+        assert micros(row | {"sustained": True}) == micros(row)
+    told = price(gemm | {"sustained": "true"}, gemm | {"sustained": ""}, on="A100")
+    assert "not measured" in told[0]["provenance"]
+    assert "clock" not in told[1]["provenance"]
+
+
+def test_nodes_that_a_group_spans() -> None:
+    ring = ROWS[7] | {"bytes": 1 << 28}
+    assert micros(ring) == micros(ring | {"nodes": 1}) == micros(ring, on="H200:64")
+    spread = [micros(ring | {"nodes": nodes}) for nodes in (1, 2, 4, 8)]
+    assert spread == sorted(spread)
+    assert spread[-1] > 5 * spread[0]
+    assert micros(ring | {"ranks": 16}) == micros(ring | {"ranks": 16, "nodes": 2})
+    # Three ranks of a large cluster still stand in one node.
+    assert micros(ring | {"ranks": 3}, on="H200:64") == micros(ring | {"ranks": 3}) < micros(ring)
+
+
+EVERY = [
+    *ROWS,
+    PROMPT | {"causal": 0, "window": 100},
+    PROMPT | {"window": 1000},
+    ROWS[1] | {"q_len": 3, "window": 500},
+    ROWS[8] | {"engine": "vllm"},
+    ROWS[8] | {"engine": "torch", "nodes": 4},
+    ROWS[8] | {"op": "broadcast", "ranks": 32},
+    ROWS[8] | {"op": "all_to_all", "ranks": 16},
+    ROWS[8] | {"op": "send_recv", "ranks": 2, "nodes": 2},
+    GEMM | {"sustained": 1, "engine": "megatron", "m": 9000},
+    GEMM | {"sustained": "false"},
+    {"op": "conv", "dtype": "bf16", "m": 3136, "n": 64, "k": 576, "batch": 1, "bytes": 1e6},
+    ROWS[10] | {"op": "attention_backward"},
+]
+
+
+@pytest.mark.parametrize("blank", [None, "", math.nan])
+def test_files_rows_and_columns_give_equal_numbers(tmp_path: Path, blank: Any) -> None:
+    """Whatever stands where an operator has no such size."""
+    rows = price(*EVERY)
+    read = gnomon.ops(write(tmp_path / "in.csv", table(EVERY)), on="H100:8")
+    names = dict.fromkeys(name for row in EVERY for name in row)
+    columns = {name: np.array([row.get(name, blank) for row in EVERY], dtype=object) for name in names}
+    found = gnomon.ops(columns, on="H100:8")
+    for name in ADDED:
+        assert [row[name] for row in rows] == [row[name] for row in read] == found[name].tolist()
+
+
+def test_no_columns() -> None:
+    found = gnomon.ops({"op": np.array([]), "dtype": "bf16", "m": np.array([])}, on="H200")
+    assert all(len(found[name]) == 0 for name in ADDED)
+
+
+MORE_BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "causal": (PROMPT | {"causal": 2}, "row 0, column causal: '2' is not 0 or 1"),
+    "causal word": (PROMPT | {"causal": "maybe"}, "row 0, column causal: 'maybe' is not a number"),
+    "truth elsewhere": (GEMM | {"m": "true"}, "row 0, column m: 'true' is not a number"),
+    "window": (PROMPT | {"window": -1}, "row 0, column window: '-1' is not a whole number of at least 0"),
+    "half a window": (PROMPT | {"window": 0.5}, "row 0, column window: '0.5'"),
+    "decode": (ROWS[1] | {"q_len": 901}, "row 0, column q_len: new tokens are more"),
+    "engine": (GEMM | {"engine": "vlm"}, "row 0, column engine: unknown engine 'vlm'. Near: vllm"),
+    "version": (GEMM | {"engine": "vllm@9"}, "row 0, column engine: unknown version of vllm '9'"),
+    "sustained": (GEMM | {"sustained": "long"}, "row 0, column sustained: 'long' is not 0 or 1, true or false"),
+    "sustained 2": (GEMM | {"sustained": 2}, "row 0, column sustained: '2' is not"),
+    "few nodes": (ROWS[8] | {"ranks": 64, "nodes": 4}, "column nodes: 4 nodes are too few.* 8 hold 64 ranks"),
+    "many nodes": (ROWS[8] | {"nodes": 9}, "column nodes: 9 nodes are more than the ranks"),
+    "uneven nodes": (ROWS[8] | {"nodes": 3}, "column nodes: 3 nodes do not hold as many ranks each"),
+    "many ranks": (ROWS[8] | {"ranks": 1e9}, "column ranks: '1000000000' is more than 10,000,000"),
+}
+
+
+@pytest.mark.parametrize("name", MORE_BROKEN)
+def test_broken_options_name_the_place(name: str) -> None:
+    row, message = MORE_BROKEN[name]
+    with pytest.raises(InputError, match=message):
+        price(row)
+    with pytest.raises(InputError, match=message.split(":")[0]):
+        gnomon.ops(row, on="H100:8")

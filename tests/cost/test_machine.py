@@ -78,7 +78,7 @@ def test_coefficients_keep_to_their_range(chip: str) -> None:
 
 def test_a_chip_without_a_profile_borrows_and_says_so() -> None:
     own = profile_for(catalog.chip("H200"))
-    stranger = replace(catalog.chip("H200"), name="H300")
+    stranger = replace(catalog.chip("H200"), name="H300", l2_bytes=64e6)
     borrowed = profile_for(stranger)
     assert borrowed.borrowed
     assert not own.borrowed
@@ -90,6 +90,12 @@ def test_a_chip_without_a_profile_borrows_and_says_so() -> None:
         assert family.coefficients == own.families[key].coefficients
         assert family.spread == pytest.approx(own.families[key].spread * BORROWED)
         assert "H300" in family.source
+
+
+def test_a_chip_of_the_same_figures_has_the_same_profile() -> None:
+    own = catalog.chip("H200")
+    assert profile_for(replace(own, name="H300", price_usd_h=1.0, memory_bytes=1e11)) == profile_for(own)
+    assert profile_for(replace(own, name="H300", tdp_w=own.tdp_w + 1)).borrowed
 
 
 def test_formats_without_a_fit_of_their_own() -> None:

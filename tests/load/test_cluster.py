@@ -182,9 +182,9 @@ def test_bridges_join_pairs_where_they_are_fitted(tmp_path: Path) -> None:
 def test_pcie_has_no_kernels_of_the_engine_beyond_a_pair() -> None:
     pool = load.parse_pool("L40S:8")
     link = pool.scaleup
-    ring = collective.one_level("all_reduce", np.array([4096.0]), 4, link, shots=False)
+    ring = collective.one_node("all_reduce", np.array([4096.0]), 4, link, "nccl")
     assert seconds(pool, 4, 4096.0) == ring[0]
-    assert seconds(pool, 2, 4096.0) < collective.one_level("all_reduce", np.array([4096.0]), 2, link, shots=False)[0]
+    assert seconds(pool, 2, 4096.0) < collective.one_node("all_reduce", np.array([4096.0]), 2, link, "nccl")[0]
 
 
 def test_a_prediction_on_a_cluster(tmp_path: Path) -> None:

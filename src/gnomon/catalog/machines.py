@@ -59,6 +59,7 @@ def link_from_entry(entry: Mapping[str, Any]) -> tuple[Link, Figures]:
         bandwidth_bytes_s=figures.take("gb_s", "bandwidth_bytes_s", 9),
         latency_s=figures.take("latency_us", "latency_s", -6),
         direct=entry.get("direct", True),
+        mesh=entry.get("mesh", False),
     )
     return found, figures
 

@@ -75,12 +75,13 @@ def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, floa
     serial = waves * (c["block_us"] + key_tiles / splits * c["key_tile_us"] * head_dim / 128) * 1e-6
     p = c["overlap"]
     body = (streamed**p + serial**p) ** (1 / p)
+    body = np.maximum(body, 4.0 * context * heads * head_dim / chip.half_rate(kv_dtype))  # many heads or new tokens
     combine = np.where(splits > 1, c["combine_us"] * 1e-6, 0.0)
     return np.where(some, body + combine + c["launch_us"] * 1e-6, 0.0)
 
 
 def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float], dtype: str = "bf16") -> Floats:
-    """Sums over the prompt chunks: new tokens, causal query-key pairs, cached tokens read (the new included).
+    """Sums over the prompt chunks: new tokens, query-key pairs, cached tokens read (the new included).
 
     A tile of queries meets no more keys than the `window` before its first one and its own. What the window hides are
     `beyond` pairs, along an edge like the causal one. Scores take as many special functions as they are bent (`bends`).
@@ -93,7 +94,7 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     q, mean = np.maximum(tokens / n, 1.0), context / n
     tiles = np.ceil(q / QUERY_TILE)
     blocks = n * heads * tiles
-    reach = np.minimum(mean, shape.get("window", np.inf) + QUERY_TILE)
+    reach = np.minimum(mean, shape.get("window", np.inf) + QUERY_TILE - 1)
     key_tiles = np.maximum(np.ceil(reach / KEY_TILE), 1.0)
     on_one_sm = _rate(chip, dtype) / chip.sm_count * c["rate"]
     bent = shape.get("bends", 1.0) * c["exp_ps"] * 1e-12
@@ -101,8 +102,9 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
     idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
     hidden = shape.get("beyond", np.zeros(1)) / n / (QUERY_TILE * KEY_TILE)
-    edges = c["diagonal"] * tiles + np.minimum(c["diagonal"] * tiles, hidden)
-    work = n * heads * (seen + edges + idle_rows * key_tiles) * per_tile
+    edge = np.minimum(c["diagonal"] * tiles, hidden)
+    seen = np.where(hidden > 0, np.minimum(seen + edge, tiles * key_tiles), seen)
+    work = n * heads * (seen + c["diagonal"] * tiles + idle_rows * key_tiles) * per_tile
     splits = np.clip(np.floor(chip.sm_count / blocks), 1, key_tiles)
     longest = np.ceil(key_tiles / splits) * per_tile
     waves = np.maximum(blocks / chip.sm_count, 1.0)
@@ -149,7 +151,7 @@ def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float
     per_tile = QUERY_TILE * KEY_TILE * (10.0 * head_dim / on_one_sm + c["exp_ps"] * 1e-12)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
     work = n * heads * (seen + c["diagonal"] * tiles) * per_tile / chip.sm_count
-    longest = query_tiles * per_tile
+    longest = np.minimum(query_tiles, np.ceil((shape.get("window", np.inf) + QUERY_TILE - 1) / QUERY_TILE)) * per_tile
     values = 4.0 * (tokens * heads + context * kv_heads) * head_dim * width(dtype) + 8.0 * tokens * heads * head_dim
     streamed = values / (chip.memory_bandwidth_bytes_s * c["memory"])
     p = c["overlap"]
@@ -167,7 +169,7 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
     per_tile = QUERY_TILE * KEY_TILE * (2.0 * channels / on_one_sm + bent)
     per_context = op.kv_heads * channels * width(op.kv_dtype) / (chip.memory_bandwidth_bytes_s * c["memory"])
     per_token = 2.0 * heads * channels / (chip.memory_bandwidth_bytes_s * c["memory"])
-    most = float("inf") if op.window is None else op.window.length + QUERY_TILE
+    most = float("inf") if op.window is None else op.window.length + QUERY_TILE - 1
     launch, block, combine = c["launch_us"] * 1e-6, c["block_us"] * 1e-6, c["combine_us"] * 1e-6
     diagonal, inverse = c["diagonal"], 1 / p
 
@@ -178,8 +180,9 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
         key_tiles = ceil(min(mean, most) / KEY_TILE)
         seen = pairs / n / (QUERY_TILE * KEY_TILE)
         idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
-        edges = diagonal * tiles + min(diagonal * tiles, beyond / n / (QUERY_TILE * KEY_TILE))
-        work = n * heads * (seen + edges + idle_rows * key_tiles) * per_tile / sms
+        if beyond > 0:
+            seen = min(seen + min(diagonal * tiles, beyond / n / (QUERY_TILE * KEY_TILE)), tiles * key_tiles)
+        work = n * heads * (seen + diagonal * tiles + idle_rows * key_tiles) * per_tile / sms
         splits = min(max(sms // blocks, 1), key_tiles)
         longest = ceil(key_tiles / splits) * per_tile
         streamed = context * per_context + tokens * per_token

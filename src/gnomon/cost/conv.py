@@ -30,7 +30,13 @@ def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Flo
     m, n, k, groups = shape["m"], shape["n"], shape["k"], shape["batch"]
     streamed = shape["bytes"] / (chip.memory_bandwidth_bytes_s * c["memory"])
     tiled = gemm.tiled(m, n, k, groups, streamed, chip, dtype, c)
-    flops = 2.0 * m * n * k * groups
+    best = np.minimum(tiled, _thin(2.0 * m * n * k * groups, streamed, chip, c))
+    return np.where(m > 0, best + c["launch_us"] * 1e-6, 0.0)
+
+
+def _thin(flops: Floats, streamed: Floats, chip: Chip, c: Mapping[str, float]) -> Floats | float:
+    """On the vector units; never on a chip that has no plain fp32."""
+    if "fp32" not in chip.rates_flops:
+        return np.inf
     p = c["overlap"]
-    thin = ((flops / (chip.rate("fp32") * c["vector"])) ** p + streamed**p) ** (1 / p)
-    return np.where(m > 0, np.minimum(tiled, thin) + c["launch_us"] * 1e-6, 0.0)
+    return np.asarray(((flops / (chip.rate("fp32") * c["vector"])) ** p + streamed**p) ** (1 / p))

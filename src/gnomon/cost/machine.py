@@ -9,17 +9,21 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost import collective
+from gnomon.cost import clock, collective, nccl
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.profile import Family, Profile
+from gnomon.cost.work import ARITHMETIC, work
 from gnomon.graph.ops import Attention, LatentDecode, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.workload import Floats
 
 COLLECTIVES = frozenset(collective.PASSES)
-COLLECTIVE_SPREAD = 0.2
-"""No collective of ours is measured yet; on published tables the formulas spread by somewhat less than this."""
+COLLECTIVE_SPREAD, SHEET_SPREAD = 0.2, 0.4
+"""No collective of ours is measured yet; on published tables the formulas spread by somewhat less than this, and by
+so much where the link is known by its data sheet alone (B200 and MI300X, priced so)."""
+WIDEST = 2**24
+"""More ranks than any group has."""
 LATENCY_SHARE = 0.4
 """An operator that spends less than this share of its time on arithmetic or memory is bound by latency."""
 
@@ -31,7 +35,7 @@ class Machine:
     pool: Pool
     profile: Profile
     framework: str = ""
-    """Whose kernels run, where the profile knows several; PyTorch leaves collectives to NCCL."""
+    """Whose kernels run, where the profile knows several; all but a serving engine leave collectives to NCCL."""
 
     @property
     def chip(self) -> Chip:
@@ -44,10 +48,11 @@ class Machine:
 
     @cached_property
     def _formula(self) -> Family:
+        spread = COLLECTIVE_SPREAD if nccl.measured(self.pool.scaleup) else SHEET_SPREAD
         return Family(
             coefficients={},
-            spread=COLLECTIVE_SPREAD,
-            shared=COLLECTIVE_SPREAD / 2,
+            spread=spread,
+            shared=spread / 2,
             provenance=Provenance.FORMULA,
             source=f"{self.pool.scaleup.name}, and {self.pool.scaleout.name} beyond a node",
         )
@@ -55,11 +60,49 @@ class Machine:
     def seconds(self, kind: str, dtype: str, shape: Shape) -> Floats:
         """Device seconds of one run of an operator, for arrays of sizes."""
         if kind in COLLECTIVES:
-            ranks, stride = (int(np.max(shape.get(name, np.ones(1)))) for name in ("ranks", "stride"))
-            library = "nccl" if self.framework == "torch" else ""
-            return collective.seconds(kind, shape["bytes"], ranks, self.pool, stride, library)
+            return self._exchanged(kind, shape)
         family = self.profile.family(kind, dtype, self.framework)
         return kernel_model(kind).seconds(shape, dtype, self.chip, family.coefficients)
+
+    def _exchanged(self, kind: str, shape: Shape) -> Floats:
+        """Collectives of one group after another; all ranks of a call stand equally far apart."""
+        payload, stride = shape["bytes"], int(np.max(shape.get("stride", np.ones(1)), initial=1))
+        library = "nccl" if self.framework else ""
+        sizes = shape["ranks"] * WIDEST + shape.get("nodes", np.zeros(1))
+        same = np.broadcast_to(sizes, payload.shape)
+
+        def of(rows: NDArray[np.int64] | slice) -> Floats:
+            ranks, nodes = divmod(int(same[rows][0]), WIDEST)
+            return collective.seconds(kind, payload[rows], ranks, self.pool, stride, library, nodes)
+
+        if not payload.size or (same == same[0]).all():
+            return of(slice(None)) if payload.size else np.zeros_like(payload)
+        found, order = np.empty(payload.shape), np.argsort(same, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(same[order])) + 1):
+            found[rows] = of(rows)
+        return found
+
+    def stretch(self, kind: str, dtype: str, shape: Shape, seconds: Floats) -> Floats:
+        """What an operator that runs for seconds on end is slower by than a burst of it, under the power limit."""
+        if kind not in ARITHMETIC:
+            return np.ones_like(seconds)
+        power, none = self.profile.power, np.zeros_like(seconds)
+        flops, moved = work(kind, dtype, shape)
+        each = power.get(clock.ATTENTION, 1.0) if kind.startswith("attention") else self._heavier(dtype)
+        flop_j = power.get(clock.BURST, power["j_per_flop"]) * each
+        joules = flop_j * flops + power["j_per_byte"] * moved
+        return clock.slowdown(power, self.chip, compute_s=seconds, compute_j=joules, other_s=none, other_j=none)
+
+    def _heavier(self, dtype: str) -> float:
+        """Joules of a FLOP beside those of one of 16 bits. Only these are measured; others are taken to draw as much
+        at their own full rate."""
+        return self.chip.half_rate(self.chip.half) / self.chip.matrix_rate(dtype)
+
+    @property
+    def clock_words(self) -> str:
+        """What is known of the clock under the power limit."""
+        known = clock.LIMIT in self.profile.power
+        return "at the clock the power limit allows" if known else "whose clock under the power limit is not measured"
 
     def op_seconds(self, op: Op, batch: Batch) -> Floats:
         """Seconds of all runs of an operator in a step."""

@@ -43,6 +43,7 @@ class Family:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     chip: str
+    """The one it was fitted on: whoever borrows it errs as that does."""
     source: str
     date: str
     families: Mapping[str, Family]
@@ -74,6 +75,11 @@ H100 table of vLLM 0.24 (AIConfigurator 0.12, 3,425 shapes), and by 0.08 on the 
 FOREIGN, FOREIGN_SHARED = 0.35, 0.25
 """What another architecture's fit adds to its spread, and to the part that its operators share: the H200's fits are
 off by 0.15 (matrix products) to 0.5 (decode attention) on the published A100 tables, mostly one way."""
+FIGURES = (
+    "architecture", "rates_flops", "memory_bandwidth_bytes_s", "l2_bytes", "sm_count", "boost_hz",
+    "tdp_w", "idle_w",
+)  # fmt: skip
+"""What operators and watts follow from."""
 FORWARD, BACKWARD = "attention_forward", "attention_backward"
 LONG: Shape = {
     "sequences": np.array([4.0]), "tokens": np.array([16384.0]), "pairs": np.array([4 * 4096 * 4097 / 2]),
@@ -168,13 +174,22 @@ def profile_for(chip: Chip) -> Profile:
     """The chip's own profile; what it lacks, or all, is its nearest sibling's with wider bands, which says so."""
     known = profiles()
     lenders = _nearest(chip, known.values())
-    own = known.get(chip.name) or _borrowed(chip, lenders[0])
+    own = known.get(chip.name) or _twin(chip, lenders) or _borrowed(chip, lenders[0])
     families = dict(own.families)
     for kind in MODELS:
         families |= {} if _of_kind(own, kind) else _lent(kind, chip, lenders)
     if not _of_kind(own, BACKWARD) and _of_kind(own, FORWARD):
         families |= _as_forward(chip, families, lenders)
     return replace(own, families=families)
+
+
+def _twin(chip: Chip, among: Iterable[Profile]) -> Profile | None:
+    """The profile of a chip that differs in nothing but its name, and where and for how much it is bought."""
+
+    def figures(one: Chip) -> tuple[object, ...]:
+        return tuple(getattr(one, name) for name in FIGURES)
+
+    return next((profile for profile in among if figures(find_chip(profile.chip)) == figures(chip)), None)
 
 
 def _as_forward(chip: Chip, families: Mapping[str, Family], lenders: Iterable[Profile]) -> dict[str, Family]:
@@ -208,9 +223,7 @@ def _borrowed(chip: Chip, lender: Profile) -> Profile:
     per_flop = share * other.rate(other.half) / chip.rate(chip.half)
     factors = {"active_w": share, "j_per_flop": per_flop, BURST: per_flop}
     power = {name: value * factors.get(name, 1.0) for name, value in lender.power.items()} | {"idle_w": chip.idle_w}
-    return replace(
-        lender, chip=chip.name, source=f"borrowed from {lender.source}", families={}, power=power, borrowed=True
-    )
+    return replace(lender, source=f"borrowed from {lender.source}", families={}, power=power, borrowed=True)
 
 
 def _nearest(chip: Chip, among: Iterable[Profile]) -> list[Profile]:

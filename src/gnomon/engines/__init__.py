@@ -5,10 +5,12 @@ from __future__ import annotations
 from gnomon.engines.base import Deployment, Engine, MemoryUse, TrainingEngine
 from gnomon.errors import InputError, unknown_name
 
-__all__ = ["Deployment", "Engine", "MemoryUse", "TrainingEngine", "engine", "training_engine"]
+__all__ = ["Deployment", "Engine", "MemoryUse", "TrainingEngine", "engine", "kernels_of", "training_engine"]
 
 SERVING = ("vllm",)
 TRAINING = ("megatron", "torch")
+LIBRARIES = "nccl"
+"""What runs where no engine is named: NCCL's collectives, and the serving kernels beside them."""
 
 
 def engine(label: str) -> Engine:
@@ -32,6 +34,21 @@ def training_engine(label: str) -> TrainingEngine:
     from gnomon.engines.megatron.engine import Megatron
 
     return Megatron(**given)
+
+
+def kernels_of(label: str) -> str:
+    """Whose kernels an engine runs, as `gnomon.cost.machine.Machine` names them: `name` or `name@version`, the word
+    `nccl`, or nothing."""
+    name, _, version = label.partition("@")
+    if name in ("", LIBRARIES) and not version:
+        return LIBRARIES
+    if name in SERVING:
+        engine(label)
+        return ""
+    if name not in TRAINING:
+        raise unknown_name("engine", name, (*SERVING, *TRAINING, LIBRARIES))
+    training_engine(label)
+    return "torch"
 
 
 def _check_name(name: str, known: tuple[str, ...], others: tuple[str, ...], verb: str) -> None:

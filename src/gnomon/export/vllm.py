@@ -7,6 +7,9 @@ import shlex
 from gnomon.engines.vllm import launch
 from gnomon.errors import InputError
 from gnomon.export.base import Rendered, require_load
+from gnomon.graph.lower import check_degrees
+from gnomon.graph.support import unpriced
+from gnomon.load import model as load_model
 from gnomon.spec import Plan
 
 NAME = "vllm"
@@ -26,5 +29,9 @@ def render(plan: Plan) -> Rendered:
 
 
 def require_vllm(plan: Plan) -> None:
+    """Refuse plans of other engines, and degrees that vLLM cannot cut the model into."""
     if plan.engine.name != "vllm":
         raise InputError(f"the plan is for the engine '{plan.engine.name}', not for vllm", where="engine")
+    model = load_model(plan.model)
+    if not unpriced(model):
+        check_degrees(model, plan.strategy)

@@ -9,8 +9,8 @@ from typing import Any
 
 from gnomon import catalog
 from gnomon.errors import GnomonError, InputError, named_by
+from gnomon.load.chips import RANGES, is_file_name
 from gnomon.load.chips import chip as find_chip
-from gnomon.load.chips import is_file_name
 from gnomon.load.fields import Fields, shown
 from gnomon.load.files import read_yaml
 from gnomon.spec import Chip, Cluster, Grid, Host, Link, Node, Pool
@@ -110,6 +110,7 @@ def _link(fields: Fields, name: str, usual: Link) -> Link:
         bandwidth_bytes_s=_within(inner, "gb_s") * 1e9,
         latency_s=_within(inner, "latency_us") * 1e-6,
         direct=inner.flag("direct", True),
+        mesh=inner.flag("mesh", False),
     )
     inner.done()
     return found
@@ -163,6 +164,9 @@ def _priced(fields: Fields, chip: Chip, where: str) -> Chip:
         raise InputError("both a price and a cloud are given", where=fields.spot("cloud"), hint="Give one of them.")
     if own is not None:
         usd_h, source = fields.number("price_usd_h"), where
+        if usd_h > RANGES["price_usd_h"][1]:
+            told = f"{shown(usd_h)} is more than {RANGES['price_usd_h'][1]:,.0f}, for one chip an hour"
+            raise InputError(told, where=fields.spot("price_usd_h"))
     elif cloud:
         try:
             price = catalog.price_at(chip.name, cloud, region, spot=spot)
@@ -180,10 +184,10 @@ def _priced(fields: Fields, chip: Chip, where: str) -> Chip:
 
 def _grid(fields: Fields) -> Grid | None:
     """The grid that is named, else the one of the region where it is known."""
-    named = fields.text("grid", "")
-    if named:
+    if fields.has("grid"):
         with named_by(fields.spot("grid")):
-            return catalog.grid(named)
+            return catalog.grid(fields.text("grid"))
+    fields.raw("grid", None)
     region = fields.text("region", "")
     try:
         return catalog.grid(region) if region else None

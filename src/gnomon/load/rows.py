@@ -17,10 +17,15 @@ NOTHING_RUN = "Nothing was run."
 def first_fault(text: str, columns: dict[str, int], file: Path) -> InputError | None:
     """The first cell that is wrong, as an error naming its line and column."""
     rows = csv.reader(io.StringIO(text))
+    named = 0
     try:
         for number, row in enumerate(rows):
             if number == 0 or not row:
+                named = named or len(row)
                 continue
+            if len(row) > named:
+                told = f"the line has {len(row)} cells, and the first line names {named}"
+                return InputError(told, where=f"{file} line {rows.line_num}", hint=NOTHING_RUN)
             for name, index in columns.items():
                 fault = _missing(row, index) or _fault(name, row[index].strip())
                 if fault:

@@ -123,6 +123,8 @@ def _table(text: str, columns: dict[str, int], file: Path) -> NDArray[Any]:
         table = _parse(text, columns)
     except (ValueError, OverflowError):
         raise _located(text, columns, file) from None
+    if _too_wide(text):
+        raise _located(text, columns, file)
     if not table.size:
         raise InputError("has no requests", where=str(file), hint=NOTHING_RUN)
     for name in ("input_tokens", "output_tokens"):
@@ -131,6 +133,19 @@ def _table(text: str, columns: dict[str, int], file: Path) -> NDArray[Any]:
     if "arrival_s" in columns and not np.all((table["arrival_s"] >= 0) & (table["arrival_s"] <= MAX_ARRIVAL_S)):
         raise _located(text, columns, file)
     return table
+
+
+def _too_wide(text: str) -> bool:
+    """Whether some line has more cells than the first: thousands written with commas would shift the columns."""
+    if '"' in text:
+        widths = (len(row) for row in csv.reader(io.StringIO(text)))
+        most = next(widths, 0)
+        return any(width > most for width in widths)
+    letters = np.frombuffer(text.encode(), np.uint8)
+    commas = np.flatnonzero(letters == ord(","))
+    ends = np.append(np.flatnonzero(letters == ord("\n")), letters.size)
+    counts = np.diff(np.searchsorted(commas, ends), prepend=0)
+    return bool((counts > counts[0]).any())
 
 
 def _parse(text: str, columns: dict[str, int]) -> NDArray[Any]:

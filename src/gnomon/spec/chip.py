@@ -20,6 +20,8 @@ class Link:
     latency_s: float
     direct: bool = True
     """Whether more than two chips reach each other's memory over it without a detour."""
+    mesh: bool = False
+    """Whether every two chips of a node have wires of their own, which no others can use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,6 +115,12 @@ class Pool:
         bridge = self.chip.bridge if self.node and self.node.bridged else None
         return bridge if bridge and span <= self.chip.bridge_size else self.scaleup
 
+    def between(self, ranks: int, link: Link) -> Link:
+        """A link of one node as so many of its chips can use it: in a mesh, the wires that lead to each other."""
+        if not link.mesh or not 1 < ranks < self.node_size:
+            return link
+        return replace(link, bandwidth_bytes_s=link.bandwidth_bytes_s * (ranks - 1) / (self.node_size - 1))
+
     def across(self, span: int) -> Link:
         """One chip's way to another node, in a group that spans so many neighbouring chips."""
         link, node = self.scaleout, self.node

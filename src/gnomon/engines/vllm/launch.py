@@ -120,7 +120,7 @@ def version_of(plan: Plan) -> str:
     """The plan's vLLM version with all its three numbers; one whose options are not known is refused."""
     version = plan.engine.version or VERSION
     if not VERSION.startswith(version):
-        raise unknown_name("version of vllm", version, [VERSION])
+        raise unknown_name("version of vllm", version, [VERSION], where="engine.version")
     return VERSION
 
 
@@ -135,7 +135,7 @@ def _parallel(plan: Plan) -> list[str]:
 def _precision(plan: Plan, model: Model) -> list[str]:
     known = (*_COMPUTE, *_ONLINE, *_MADE_BEFOREHAND)
     if plan.dtype not in known:
-        raise unknown_name("weight format", plan.dtype, known)
+        raise unknown_name("weight format", plan.dtype, known, where="dtype")
     if plan.dtype in _COMPUTE:
         words = ["--dtype", _COMPUTE[plan.dtype]]
     else:

@@ -1,0 +1,122 @@
+"""NCCL among chips that one link joins: rings, trees and reduction in the switch; the least of them is taken."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnomon.spec import Link
+from gnomon.spec.workload import Floats
+
+PASSES = {
+    "all_reduce": 2.0,
+    "all_gather": 1.0,
+    "reduce_scatter": 1.0,
+    "all_to_all": 1.0,
+    "broadcast": 1.0,
+    "send_recv": 1.0,
+}
+"""How often a rank's share of the bytes crosses its link."""
+WHOLE = ("broadcast", "send_recv")
+"""All bytes cross the link; of the others, a rank already holds its own part."""
+EFFICIENCY = 0.76
+"""Of the link's bandwidth, on large messages over a link that nobody measured."""
+LAUNCH_S = 3.4e-6
+"""Device time of the smallest collective beside its hops, on such a link."""
+NETWORK_S = 12e-6
+"""The same where it crosses a network, through a thread of the host: 17 us for 2 KiB between two H100 nodes (Vidur),
+of which a hop is 5."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nccl:
+    """NCCL on one kind of link. Shares are of the link's bandwidth; seconds are those of small messages.
+
+    Beyond bandwidth, latency and launch, a message pays for filling the pipeline: a share of its time while it is
+    small, and a slowly growing amount once it is large.
+    """
+
+    ring: float
+    local: float
+    launch_s: float
+    hop_s: float
+    small: float
+    ramp_s: float
+    growth: float
+    switch: float = 0.0
+    """Of the bandwidth where the switch adds up (NVLS); 0 where it cannot."""
+    switch_s: float = 0.0
+
+
+NCCL = {
+    "NVLink3": Nccl(ring=0.767, local=2.74, launch_s=9.1e-6, hop_s=0.89e-6, small=2.44, ramp_s=74e-6, growth=0.38),
+    "NVLink4": Nccl(
+        ring=0.846, local=1.81, launch_s=5.1e-6, hop_s=0.82e-6, small=1.32, ramp_s=32e-6, growth=0.32,
+        switch=0.659, switch_s=66e-6,
+    ),
+    "NVLink5": Nccl(
+        ring=0.776, local=1.44, launch_s=7.5e-6, hop_s=1.36e-6, small=1.45, ramp_s=18.5e-6, growth=0.05,
+        switch=0.54, switch_s=120e-6,
+    ),
+}  # fmt: skip
+"""Fitted to all-reduces, all-gathers and reduce-scatters of NCCL 2.27 on 2, 4 and 8 A100, H100 and B200
+(AIConfigurator 0.12); reduction in the switch to all-reduces above 8 MiB of 8 H100 and B200. Off by 8% on average over
+512 bytes to 512 MiB and 4% above 8 MiB (B200: 9%); by 9% on GB200, which was not fitted to."""
+RAMP_BYTES = 1e8
+
+
+def measured(link: Link) -> bool:
+    return link.name in NCCL
+
+
+def _figures(link: Link, network: bool) -> Nccl:
+    """A link nobody measured is priced by its data sheet."""
+    launch = NETWORK_S if network else LAUNCH_S
+    sheet = Nccl(ring=EFFICIENCY, local=np.inf, launch_s=launch, hop_s=link.latency_s, small=0, ramp_s=0, growth=1)
+    return sheet if network else NCCL.get(link.name, sheet)
+
+
+def level(op: str, payload: Floats, ranks: int, link: Link, *, network: bool = False) -> Floats:
+    """Seconds of a collective among chips, or over a `network` among nodes, of which each has its own way."""
+    if ranks <= 1:
+        return np.zeros_like(payload)
+    c = _figures(link, network)
+    best = _ring(op, payload, ranks, link, c)
+    if op == "all_reduce" and network:
+        best = np.minimum(best, _tree(payload, ranks, link, c))
+    if op == "all_reduce" and c.switch and not network:
+        best = np.minimum(best, _switch(payload, ranks, link, c))
+    return np.where(payload > 0, best, 0.0)
+
+
+def _hops(op: str, ranks: int) -> float:
+    """Steps that a small message takes: sends to all others go out at once, and meet in pairs."""
+    return {"all_to_all": math.log2(ranks), "send_recv": 1.0}.get(op, PASSES[op] * (ranks - 1))
+
+
+def _ring(op: str, payload: Floats, ranks: int, link: Link, c: Nccl) -> Floats:
+    share = 1.0 if op in WHOLE else (ranks - 1) / ranks
+    carried = PASSES[op] * share * payload / (c.ring * link.bandwidth_bytes_s)
+    fixed = c.launch_s + _hops(op, ranks) * c.hop_s
+    if op == "send_recv":
+        return np.asarray(fixed + carried)
+    carried = carried + payload / ranks / (c.local * link.bandwidth_bytes_s)
+    return np.asarray(fixed + carried + _filling(payload, carried, c))
+
+
+def _tree(payload: Floats, ranks: int, link: Link, c: Nccl) -> Floats:
+    """Two binary trees, each with half of the bytes: up and down again, in as many steps as a tree has floors."""
+    carried = 2.0 * payload / (c.ring * link.bandwidth_bytes_s)
+    return np.asarray(c.launch_s + 2 * math.ceil(math.log2(ranks)) * c.hop_s + carried + _filling(payload, carried, c))
+
+
+def _switch(payload: Floats, ranks: int, link: Link, c: Nccl) -> Floats:
+    """Each rank sends all it has into the switch and reads its part of the sum, then sends that to all at once."""
+    carried = (1 + 1 / ranks) * payload / (c.switch * link.bandwidth_bytes_s)
+    return np.asarray(c.launch_s + c.switch_s + carried)
+
+
+def _filling(payload: Floats, carried: Floats, c: Nccl) -> Floats:
+    return np.asarray(np.minimum(c.small * carried, c.ramp_s * (payload / RAMP_BYTES) ** c.growth))

@@ -1,0 +1,44 @@
+"""FLOPs and bytes of operators by their sizes, as `gnomon.graph.ops` counts them by their batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnomon.graph.dtypes import width
+from gnomon.graph.ops import Shape, visited_experts
+from gnomon.spec.workload import Floats
+
+ARITHMETIC = ("gemm", "conv", "moe", "attention_prefill", "attention_forward", "attention_backward")
+"""Kinds whose pace follows the clock; the others stream memory or cross links."""
+
+
+def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
+    """FLOPs, and bytes read and written. Attention's `dtype` is that of its cache."""
+    if kind == "gemm":
+        m, n, k, batch = (shape[name] for name in ("m", "n", "k", "batch"))
+        return 2.0 * batch * m * n * k, batch * ((m * k + n * k) * width(dtype) + m * n * 2.0)
+    if kind == "conv":
+        return 2.0 * shape["m"] * shape["n"] * shape["k"] * shape["batch"], shape["bytes"]
+    if kind == "moe":
+        return _experts(dtype, shape)
+    if kind.startswith("attention"):
+        return _attention(kind, dtype, shape)
+    moved = shape["bytes_read"] + shape["bytes_written"] if kind == "elementwise" else shape["bytes"]
+    return np.zeros_like(moved), moved
+
+
+def _experts(dtype: str, shape: Shape) -> tuple[Floats, Floats]:
+    tokens, hidden, inner, experts, topk = (shape[name] for name in ("tokens", "hidden", "inter", "experts", "topk"))
+    weights = visited_experts(tokens, experts, topk) * 3.0 * hidden * inner * width(dtype)
+    rows = tokens * topk
+    return 6.0 * rows * hidden * inner, weights + rows * (2.0 * hidden + 3.0 * inner) * 2.0
+
+
+def _attention(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
+    heads, kv_heads, head_dim = (shape[name] for name in ("heads", "kv_heads", "head_dim"))
+    decode, backward = kind == "attention_decode", kind == "attention_backward"
+    pairs = shape["context"] if decode else shape["pairs"]
+    tokens = shape["sequences"] if decode else shape["tokens"]
+    passes = 2.0 if backward else 1.0
+    moved = 2.0 * passes * head_dim * (shape["context"] * kv_heads * width(dtype) + tokens * heads * 2.0)
+    return (10.0 if backward else 4.0) * pairs * heads * head_dim, moved

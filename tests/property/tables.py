@@ -1,0 +1,69 @@
+"""Random operator tables: sizes of every kind, drawn evenly in their logarithm, always the same."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnomon.cost.machine import COLLECTIVES
+from gnomon.spec import Chip
+from gnomon.spec.workload import Floats
+
+Columns = dict[str, Floats]
+MULTIPLY = ("gemm", "conv", "moe")
+HEAD_DIMS = (32.0, 64.0, 80.0, 96.0, 128.0, 192.0, 256.0)
+GROUPS = (2.0, 3.0, 4.0, 8.0, 16.0, 24.0, 64.0, 512.0)
+
+
+@dataclass
+class Draw:
+    """A source of sizes that depends on nothing but its name."""
+
+    name: str
+    rows: int = 150
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(zlib.crc32(self.name.encode()))
+
+    def __call__(self, low: float, high: float) -> Floats:
+        return np.round(np.exp(self.rng.uniform(np.log(low), np.log(high), self.rows)))
+
+    def of(self, choices: tuple[float, ...]) -> Floats:
+        return self.rng.choice(choices, self.rows)
+
+
+def columns(kind: str, draw: Draw) -> Columns:
+    """Rows of one kind, with all its optional columns."""
+    if kind in COLLECTIVES:
+        return {"bytes": draw(1, 1e11), "ranks": draw.of(GROUPS)}
+    if kind.startswith("attention"):
+        return _attention(kind, draw)
+    if kind == "elementwise":
+        return {"bytes_read": draw(1, 1e11), "bytes_written": draw(1, 1e11)}
+    if kind == "moe":
+        experts = draw(2, 512)
+        sizes = {"tokens": draw(1, 50_000), "hidden": draw(64, 20_000), "inter": draw(64, 20_000)}
+        return sizes | {"experts": experts, "topk": np.minimum(draw(1, 16), experts)}
+    sizes = {"m": draw(1, 50_000), "n": draw(1, 60_000), "k": draw(1, 60_000), "batch": draw(1, 64)}
+    if kind == "conv":
+        m, n, k, groups = sizes.values()
+        sizes["bytes"] = 2 * groups * (m + n * k + m * n)
+    return sizes
+
+
+def _attention(kind: str, draw: Draw) -> Columns:
+    kv_heads, keys = draw(1, 64), draw(1, 200_000)
+    sizes = {"batch": draw(1, 512), "heads": kv_heads * draw(1, 256), "kv_heads": kv_heads}
+    new = np.minimum(draw(1, 8 if kind == "attention_decode" else 20_000), keys)
+    window = np.where(draw.of((0.0, 1.0)) > 0, draw(1, 5000), 0.0)
+    sizes |= {"head_dim": draw.of(HEAD_DIMS), "q_len": new, "kv_len": keys}
+    return sizes | {"window": window, "causal": draw.of((0.0, 1.0, 1.0))}
+
+
+def formats(kind: str, chip: Chip) -> list[str]:
+    """Number formats to price such operators in."""
+    if kind in MULTIPLY:
+        return list(chip.rates_flops)
+    return ["bf16", "fp8"] if kind in ("attention_prefill", "attention_decode") else [chip.half]
