@@ -40,6 +40,10 @@ def columns(kind: str, draw: Draw) -> Columns:
         return {"bytes": draw(1, 1e11), "ranks": draw.of(GROUPS)}
     if kind.startswith("attention"):
         return _attention(kind, draw)
+    if kind.startswith("scan"):
+        return _scan(kind, draw)
+    if kind in ("mla_decode", "index_scores"):
+        return _latent(kind, draw)
     if kind == "elementwise":
         return {"bytes_read": draw(1, 1e11), "bytes_written": draw(1, 1e11)}
     if kind == "moe":
@@ -62,8 +66,26 @@ def _attention(kind: str, draw: Draw) -> Columns:
     return sizes | {"window": window, "causal": draw.of((0.0, 1.0, 1.0))}
 
 
+def _scan(kind: str, draw: Draw) -> Columns:
+    sequences, groups = draw(1, 256), draw.of((1.0, 2.0, 8.0))
+    tokens = sequences if "decode" in kind else sequences * draw(1, 8000)
+    heads = {"heads": groups * draw(1, 16), "head_dim": draw.of(HEAD_DIMS), "state_dim": draw.of((16.0, 64.0, 128.0))}
+    rest = {"groups": groups, "chunk": draw.of((64.0, 128.0, 256.0)), "state_bytes": draw.of((2.0, 4.0))}
+    return {"sequences": sequences, "tokens": tokens} | heads | rest
+
+
+def _latent(kind: str, draw: Draw) -> Columns:
+    keys = draw(1, 200_000)
+    sizes = {"batch": draw(1, 512), "heads": draw(1, 128), "kv_len": keys}
+    if kind == "mla_decode":
+        return sizes | {"kv_rank": draw.of((256.0, 512.0)), "rope_dim": draw.of((32.0, 64.0))}
+    return sizes | {"q_len": np.minimum(draw(1, 20_000), keys), "head_dim": draw.of((64.0, 128.0))}
+
+
 def formats(kind: str, chip: Chip) -> list[str]:
     """Number formats to price such operators in."""
     if kind in MULTIPLY:
         return list(chip.rates_flops)
+    if kind == "index_scores":
+        return ["fp8"]
     return ["bf16", "fp8"] if kind in ("attention_prefill", "attention_decode") else [chip.half]

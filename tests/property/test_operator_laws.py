@@ -57,6 +57,8 @@ def least_seconds(machine: Machine, kind: str, dtype: str, drawn: Columns) -> Fl
         return share * drawn["bytes"] / max(chip.scaleup.bandwidth_bytes_s, chip.scaleout.bandwidth_bytes_s)
     flops, moved = work(kind, dtype, shape_of(kind, drawn))
     rate = chip.matrix_rate(dtype) if kind in MULTIPLY else chip.half_rate(dtype)
+    if kind == "index_scores":
+        rate = chip.rates_flops.get(dtype, rate)
     if kind == "conv":
         rate = max(rate, chip.rates_flops.get("fp32", 0.0))
     if kind == "elementwise":
@@ -100,13 +102,17 @@ def growths(kind: str, drawn: Columns, draw: Draw) -> Iterator[tuple[str, Column
         names: tuple[str, ...] = ("bytes",)
     elif kind == "attention_decode":
         names = ("batch", "kv_len")
-    elif kind.startswith("attention"):
+    elif kind.startswith("attention") or kind == "index_scores":
         names = ("batch", "kv_len", "q_len")
+    elif kind.startswith("scan"):
+        names = ("sequences",) if "decode" in kind else ("tokens",)
     else:
         names = {"moe": ("tokens", "hidden", "inter"), "conv": ("m",)}.get(kind, COLUMNS[kind])
     for name in names:
         for more in (np.ones(draw.rows), draw(1, 300), drawn[name]):
             longer = {"kv_len": drawn["kv_len"] + more} if name == "q_len" else {}
+            if name == "sequences":
+                longer = {"tokens": drawn["tokens"] + more}
             yield name, drawn | longer | {name: drawn[name] + more}
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from gnomon.graph.dtypes import width
+from gnomon.graph.mixer_ops import Mixing, index_bytes, scan_bytes, scan_flops
 from gnomon.graph.ops import Shape, visited_experts
 from gnomon.spec.workload import Floats
 
@@ -23,6 +26,13 @@ def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
         return _experts(dtype, shape)
     if kind.startswith("attention"):
         return _attention(kind, dtype, shape)
+    if kind.startswith("scan"):
+        _, phase, mixer = kind.split("_", 2)
+        return scan_flops(phase, cast(Mixing, mixer), shape), scan_bytes(phase, cast(Mixing, mixer), shape)
+    if kind == "mla_decode":
+        return _latent(dtype, shape)
+    if kind == "index_scores":
+        return 2.0 * shape["pairs"] * shape["heads"] * shape["head_dim"], index_bytes(shape, dtype)
     moved = shape["bytes_read"] + shape["bytes_written"] if kind == "elementwise" else shape["bytes"]
     return np.zeros_like(moved), moved
 
@@ -42,3 +52,10 @@ def _attention(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
     passes = 2.0 if backward else 1.0
     moved = 2.0 * passes * head_dim * (shape["context"] * kv_heads * width(dtype) + tokens * heads * 2.0)
     return (10.0 if backward else 4.0) * pairs * heads * head_dim, moved
+
+
+def _latent(dtype: str, shape: Shape) -> tuple[Floats, Floats]:
+    channels = 2.0 * shape["kv_rank"] + shape["rope_dim"]
+    read = shape["context"] * (shape["kv_rank"] + shape["rope_dim"]) * width(dtype)
+    moved = read + shape["sequences"] * shape["heads"] * channels * 2.0
+    return 2.0 * shape.get("pairs", shape["context"]) * shape["heads"] * channels, moved
