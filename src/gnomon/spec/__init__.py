@@ -6,6 +6,7 @@ from gnomon.spec.estimate import Estimate, Provenance
 from gnomon.spec.ffn import DenseFfn, MoeFfn
 from gnomon.spec.formats import Format, Formats
 from gnomon.spec.host import Host
+from gnomon.spec.intake import Intake, Taken
 from gnomon.spec.mixers import Attention, CrossAttention, Indexer, LatentAttention
 from gnomon.spec.model import Block, Ffn, Mixer, Model, Tower
 from gnomon.spec.parts import Convolution, Linear, Norm, Part, Table, Tensor
@@ -34,6 +35,7 @@ __all__ = [
     "Grid",
     "Host",
     "Indexer",
+    "Intake",
     "LatentAttention",
     "LightningAttention",
     "Linear",
@@ -57,6 +59,7 @@ __all__ = [
     "ShortConvolution",
     "Strategy",
     "Table",
+    "Taken",
     "Tensor",
     "Tower",
     "TrainingLoad",
