@@ -7,19 +7,22 @@ figures are of one run on one rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Union
 
 import numpy as np
 
 from gnomon.graph.dtypes import width
 from gnomon.spec.workload import Batch, Floats
 
+if TYPE_CHECKING:
+    from gnomon.graph.looks import SourceAttention, WholeAttention
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """A size that follows the batch: one of its figures, times a factor."""
 
-    of: Literal["tokens", "logit_rows", "prefills", "prompt"]
+    of: Literal["tokens", "logit_rows", "prefills", "prompt", "decode_context"]
     factor: float = 1.0
 
 
@@ -27,6 +30,7 @@ Size = int | Rows
 TOKENS = Rows("tokens")
 LOGITS = Rows("logit_rows")
 PROMPT = Rows("prompt")
+PREFILLS = Rows("prefills")
 
 
 Shape = dict[str, Floats]
@@ -286,4 +290,14 @@ class Collective:
         return size_of(self.rows, batch) * self.bytes_per_row
 
 
-Op = Gemm | Experts | Attention | SequenceAttention | Convolution | Elementwise | Collective
+Op = Union[
+    Gemm,
+    Experts,
+    Attention,
+    SequenceAttention,
+    "WholeAttention",
+    "SourceAttention",
+    Convolution,
+    Elementwise,
+    Collective,
+]

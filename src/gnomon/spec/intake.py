@@ -17,6 +17,8 @@ class Taken:
     """That look at themselves alone: tiles, where each is worked on by itself."""
     positions: int
     """Of one such sequence."""
+    patches: int
+    """Those of them that are made of what was taken in; others are a class, or fill up."""
     merged: int
     """Tokens that all of it leaves for the decoder."""
     marks: int = 0
@@ -66,7 +68,7 @@ class Intake:
 
     def length(self, positions: int) -> Taken:
         """So much of sound or text."""
-        return Taken(sequences=1, positions=positions, merged=positions)
+        return Taken(sequences=1, positions=positions, patches=positions, merged=positions)
 
     def picture(self, height: int, width: int) -> Taken:
         """A picture of so many pixels."""
@@ -84,6 +86,7 @@ class Intake:
         return Taken(
             sequences=1,
             positions=grid[0] * grid[1],
+            patches=grid[0] * grid[1],
             merged=down * across,
             marks=down if self.row_ends else 0,
             grid=grid,
@@ -97,7 +100,8 @@ class Intake:
         kept = patches // self.merge**2 + (self.beside if self.keeps_beside else 0)
         filled = ceil((patches + self.beside) / self.align) * self.align
         if self.always_tiles:
-            return Taken(sequences=1, positions=self.tiles * filled, merged=self.tiles * kept)
+            sizes = {"positions": filled, "patches": patches, "merged": kept}
+            return Taken(sequences=1, **{name: self.tiles * size for name, size in sizes.items()})
         covered = min(self.covers(height, width), self.tiles) if self.tiles > 1 else 1
         tiles = covered + (1 if covered > 1 else 0)
-        return Taken(sequences=tiles, positions=filled, merged=tiles * kept)
+        return Taken(sequences=tiles, positions=filled, patches=patches, merged=tiles * kept)

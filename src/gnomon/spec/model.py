@@ -16,6 +16,7 @@ Mixer = (
     Attention | LatentAttention | CrossAttention | Mamba | Mamba2 | GatedDelta | LightningAttention | ShortConvolution
 )
 Ffn = DenseFfn | MoeFfn
+PLAIN_INTAKE = Intake()
 KINDS = ("dense", "moe", "hybrid", "state-space", "encoder", "encoder-decoder", "multimodal", "diffusion")
 
 
@@ -90,7 +91,7 @@ class Tower:
     norm_weight: bool = True
     norm_bias: bool = False
     final_norm: bool = True
-    intake: Intake = Intake()
+    intake: Intake = PLAIN_INTAKE
 
     @property
     def layers(self) -> int:
