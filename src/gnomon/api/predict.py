@@ -6,24 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gnomon.api.deploy import deploy_named, title_of, whole
-from gnomon.api.energy import step_joules
 from gnomon.api.predict_training import predict_training
-from gnomon.api.results import OperatorTime, Prediction
+from gnomon.api.results import Prediction
+from gnomon.api.steps import bound_of, engine_line, joules, line, prefill_steps
 from gnomon.api.trace_script import predict_script
-from gnomon.cost.machine import Machine, priced_dtype
+from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
-from gnomon.engines.base import StepParts
 from gnomon.errors import InputError, unknown_name
-from gnomon.graph.ops import Attention, Op
 from gnomon.load.modules import is_script
-from gnomon.spec import Batch, Estimate, Model, Provenance, Strategy
+from gnomon.spec import Batch, Estimate, Model, Strategy
 
 PHASES = ("decode", "prefill", "train")
-MOST_STEPS = 100_000
 
 
 def predict(
@@ -76,7 +71,7 @@ def predict(
     _check_size(chosen, deployment, batch, work, context)
     asked = {"phase": phase, "batch": batch, "tokens": work, "context": context}
     budget = int(deployment.settings["max_num_batched_tokens"])
-    steps = Batch.decode(batch, context) if phase == "decode" else _prefill_steps(batch, work, context, budget)
+    steps = Batch.decode(batch, context) if phase == "decode" else prefill_steps(batch, work, context, budget)
     return _predict(chosen, deployment, steps, words | asked)
 
 
@@ -100,26 +95,6 @@ def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
     return tokens
 
 
-def _prefill_steps(batch: int, tokens: int, context: int, budget: int) -> Batch:
-    """The steps in which an engine works the prompts off, first come first served, `budget` tokens a step."""
-    if batch * tokens <= budget:
-        return Batch.prefill(batch, tokens, context)
-    if batch * tokens > MOST_STEPS * budget or batch > MOST_STEPS:
-        raise InputError(f"{batch * tokens:,} tokens are too many for one prediction", where="--batch, --tokens")
-    steps: list[list[tuple[int, int]]] = [[]]
-    room = budget
-    for _ in range(batch):
-        done = 0
-        while done < tokens:
-            if room == 0:
-                steps.append([])
-                room = budget
-            piece = min(tokens - done, room)
-            steps[-1].append((piece, context + done))
-            done, room = done + piece, room - piece
-    return Batch.stack([Batch.step([], chunks) for chunks in steps])
-
-
 def _check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int, context: int) -> None:
     settings = deployment.settings
     longest = context + tokens
@@ -139,24 +114,24 @@ def _check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int,
 def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mapping[str, Any]) -> Prediction:
     machine = Machine(deployment.pool, profile_for(deployment.pool.chip))
     parts = engine.step_parts(deployment, steps)
-    lines = [_line(machine, op, parts.padded, steps) for op in engine.graph(deployment).ops]
-    lines = [line for line in lines if line.time_s.value > 0]
-    lines.append(_engine_line(Estimate.total([line.time_s for line in lines]), parts))
-    total = Estimate.total([line.time_s for line in lines])
+    lines = [line(machine, op, parts.padded, steps) for op in engine.graph(deployment).ops]
+    lines = [one for one in lines if one.time_s.value > 0]
+    lines.append(engine_line(Estimate.total([one.time_s for one in lines]), parts))
+    total = Estimate.total([one.time_s for one in lines])
     ranks, chip = deployment.strategy.ranks, deployment.pool.chip
     use = engine.memory(deployment)
     tokens = float(steps.tokens.sum())
     cached = inputs["batch"] * (inputs["context"] + inputs["tokens"])
     taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached * use.kv_bytes_per_token}
-    flops, moved = sum(line.flops for line in lines), sum(line.bytes for line in lines)
+    flops, moved = sum(one.flops for one in lines), sum(one.bytes for one in lines)
     power = machine.profile.power
-    lines.sort(key=lambda line: -line.time_s.value)
-    bound, share = ("host", 1.0) if parts.host_s >= total.value * (1 - 1e-9) else _bound(lines, total.value)
+    lines.sort(key=lambda one: -one.time_s.value)
+    bound, share = ("host", 1.0) if parts.host_s >= total.value * (1 - 1e-9) else bound_of(lines, total.value)
     return Prediction(
         title=_title(engine, deployment, inputs, steps.size),
         time_s=total,
         memory_bytes=Estimate.exact(sum(taken.values()), "weights, cache and the engine's reserve"),
-        energy_j=total.map(lambda s: ranks * _joules(power, chip, s, flops, moved)),
+        energy_j=total.map(lambda s: ranks * joules(power, chip, s, flops, moved)),
         cost_usd=total * (ranks * chip.price_usd_h / 3600),
         tokens_per_s=tokens / total.value,
         bound=bound,
@@ -167,48 +142,6 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
         breakdown=tuple(lines),
         inputs=inputs,
     )
-
-
-def _joules(power: Mapping[str, float], chip: Any, seconds: Any, flops: float, moved: float) -> Any:
-    if np.ndim(seconds) == 0:
-        return step_joules(power, chip, float(seconds), flops, moved)
-    return np.array([step_joules(power, chip, float(s), flops, moved) for s in seconds])
-
-
-def _line(machine: Machine, op: Op, padded: Batch, steps: Batch) -> OperatorTime:
-    """An operator over the padded steps (attention skips padding); FLOPs and bytes are those of the work asked for."""
-    dtype = priced_dtype(op)
-    seconds = machine.op_seconds(op, steps if isinstance(op, Attention) else padded).sum(keepdims=True)
-    flops, moved = (op.count * figure(steps).sum(keepdims=True) for figure in (op.flops, op.bytes))
-    family = machine.evidence(op.kind, dtype)
-    value = float(seconds[0])
-    return OperatorTime(
-        op=op.name,
-        kind=op.kind,
-        time_s=Estimate(value, value * machine.factors(op.name, op.kind, dtype), family.provenance, family.source),
-        bound=str(machine.bound(flops, moved, seconds, op.kind, op.dtype)[0]),
-        count=op.count * steps.size,
-        flops=float(flops[0]),
-        bytes=float(moved[0]),
-    )
-
-
-def _engine_line(device: Estimate, parts: StepParts) -> OperatorTime:
-    """The engine's own share: the gaps between steps, and what the host needs beyond the device."""
-
-    def own(seconds: Any, factor: Any) -> Any:
-        return np.maximum(parts.host_s * factor - seconds, parts.gap_s * factor)
-
-    value, draws = float(own(device.value, 1.0)), np.asarray(own(device.draws, parts.factors))
-    share = Estimate(value, draws, Provenance.FITTED, parts.source)
-    return OperatorTime(op="engine", kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)
-
-
-def _bound(lines: list[OperatorTime], total: float) -> tuple[str, float]:
-    shares: dict[str, float] = {}
-    for line in lines:
-        shares[line.bound] = shares.get(line.bound, 0.0) + line.time_s.value / total
-    return max(shares.items(), key=lambda item: item[1])
 
 
 def _title(engine: Engine, deployment: Deployment, asked: Mapping[str, Any], steps: int) -> str:

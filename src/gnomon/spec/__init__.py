@@ -9,6 +9,7 @@ from gnomon.spec.host import Host
 from gnomon.spec.intake import Intake, Taken
 from gnomon.spec.mixers import Attention, CrossAttention, Indexer, LatentAttention
 from gnomon.spec.model import Block, Ffn, Mixer, Model, Tower
+from gnomon.spec.network import NetworkStep
 from gnomon.spec.parts import Convolution, Linear, Norm, Part, Table, Tensor
 from gnomon.spec.plan import EngineChoice, Plan, Strategy
 from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
@@ -45,6 +46,7 @@ __all__ = [
     "Mixer",
     "Model",
     "MoeFfn",
+    "NetworkStep",
     "Node",
     "Norm",
     "Part",

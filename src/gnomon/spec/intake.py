@@ -100,8 +100,8 @@ class Intake:
         kept = patches // self.merge**2 + (self.beside if self.keeps_beside else 0)
         filled = ceil((patches + self.beside) / self.align) * self.align
         if self.always_tiles:
-            sizes = {"positions": filled, "patches": patches, "merged": kept}
-            return Taken(sequences=1, **{name: self.tiles * size for name, size in sizes.items()})
+            filled, patches, kept = (self.tiles * size for size in (filled, patches, kept))
+            return Taken(sequences=1, positions=filled, patches=patches, merged=kept)
         covered = min(self.covers(height, width), self.tiles) if self.tiles > 1 else 1
         tiles = covered + (1 if covered > 1 else 0)
         return Taken(sequences=tiles, positions=filled, patches=patches, merged=tiles * kept)

@@ -218,6 +218,11 @@ class Model:
         return "moe" if self.is_moe else "dense"
 
     @property
+    def alone(self) -> Model:
+        """Its decoder without towers and without what looks at them between the halves of its layers."""
+        return replace(self, towers=(), blocks=tuple(replace(block, cross=None) for block in self.blocks))
+
+    @property
     def is_moe(self) -> bool:
         return any(isinstance(block.ffn, MoeFfn) for block in self.blocks)
 

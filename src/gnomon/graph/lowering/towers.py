@@ -50,9 +50,7 @@ def distances(blocks: tuple[object, ...]) -> bool:
     return any(isinstance(mixer, Attention) and mixer.relative_buckets > 0 for mixer in mixers)
 
 
-def stem_ops(
-    stem: tuple[Part, ...], hidden: int, style: Style, dtype: str, ends: Rows = TOKENS
-) -> Iterator[Op]:
+def stem_ops(stem: tuple[Part, ...], hidden: int, style: Style, dtype: str, ends: Rows = TOKENS) -> Iterator[Op]:
     """Convolutions and matrices end in so many rows; convolutions before the last make as many more as it skips."""
     steps = 1
     for conv in reversed([part for part in stem if isinstance(part, Convolution)]):

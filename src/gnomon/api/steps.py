@@ -1,0 +1,99 @@
+"""Steps as lines of a breakdown: what predictions of every kind share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gnomon.api.energy import step_joules
+from gnomon.api.results import OperatorTime
+from gnomon.cost.machine import Machine, normals, priced_dtype
+from gnomon.cost.profile import Profile
+from gnomon.engines.base import Piece, StepParts
+from gnomon.errors import InputError
+from gnomon.graph.ops import Op
+from gnomon.spec import Batch, Chip, Estimate, Pool, Provenance
+
+MOST_STEPS = 100_000
+
+
+def prefill_steps(batch: int, tokens: int, context: int, budget: int) -> Batch:
+    """The steps in which an engine works the prompts off, first come first served, `budget` tokens a step."""
+    if batch * tokens <= budget:
+        return Batch.prefill(batch, tokens, context)
+    if batch * tokens > MOST_STEPS * budget or batch > MOST_STEPS:
+        raise InputError(f"{batch * tokens:,} tokens are too many for one prediction", where="--batch, --tokens")
+    steps: list[list[tuple[int, int]]] = [[]]
+    room = budget
+    for _ in range(batch):
+        done = 0
+        while done < tokens:
+            if room == 0:
+                steps.append([])
+                room = budget
+            piece = min(tokens - done, room)
+            steps[-1].append((piece, context + done))
+            done, room = done + piece, room - piece
+    return Batch.stack([Batch.step([], chunks) for chunks in steps])
+
+
+def joules(power: Mapping[str, float], chip: Chip, seconds: Any, flops: float, moved: float) -> Any:
+    """Of one rank, for one time or for draws of it."""
+    if np.ndim(seconds) == 0:
+        return step_joules(power, chip, float(seconds), flops, moved)
+    return np.array([step_joules(power, chip, float(s), flops, moved) for s in seconds])
+
+
+def line(machine: Machine, op: Op, padded: Batch, steps: Batch) -> OperatorTime:
+    """An operator over the padded steps (attention skips padding); FLOPs and bytes are those of the work asked for."""
+    dtype = priced_dtype(op)
+    looks = op.kind.startswith("attention")
+    seconds = machine.op_seconds(op, steps if looks else padded).sum(keepdims=True)
+    flops, moved = (op.count * figure(steps).sum(keepdims=True) for figure in (op.flops, op.bytes))
+    family = machine.evidence(op.kind, dtype)
+    value = float(seconds[0])
+    return OperatorTime(
+        op=op.name,
+        kind=op.kind,
+        time_s=Estimate(value, value * machine.factors(op.name, op.kind, dtype), family.provenance, family.source),
+        bound=str(machine.bound(flops, moved, seconds, op.kind, op.dtype)[0]),
+        count=op.count * steps.size,
+        flops=float(flops[0]),
+        bytes=float(moved[0]),
+    )
+
+
+def engine_line(device: Estimate, parts: StepParts, name: str = "engine") -> OperatorTime:
+    """The engine's own share: the gaps between steps, and what the host needs beyond the device."""
+
+    def own(seconds: Any, factor: Any) -> Any:
+        return np.maximum(parts.host_s * factor - seconds, parts.gap_s * factor)
+
+    value, draws = float(own(device.value, 1.0)), np.asarray(own(device.draws, parts.factors))
+    share = Estimate(value, draws, Provenance.FITTED, parts.source)
+    return OperatorTime(op=name, kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)
+
+
+def bound_of(lines: Sequence[OperatorTime], total: float) -> tuple[str, float]:
+    """What bounds most of the time, and its share."""
+    shares: dict[str, float] = {}
+    for one in lines:
+        shares[one.bound] = shares.get(one.bound, 0.0) + one.time_s.value / total
+    return max(shares.items(), key=lambda item: item[1])
+
+
+def piece_lines(piece: Piece, pool: Pool, profile: Profile) -> list[OperatorTime]:
+    """The operators of a piece that take time, and what its engine adds."""
+    machine = Machine(pool, profile, piece.framework)
+    blur = np.exp(piece.spread * normals("networks"))
+    priced = [line(machine, op, piece.parts.padded, piece.steps) for op in piece.graph.ops]
+    lines = [replace(one, time_s=_blurred(one.time_s, blur)) for one in priced if one.time_s.value > 0]
+    own = engine_line(Estimate.total([one.time_s for one in lines]), piece.parts, f"{piece.name}.engine")
+    return [*lines, own]
+
+
+def _blurred(time: Estimate, factor: Any) -> Estimate:
+    return Estimate(time.value, time.draws * factor, time.provenance, time.source)
