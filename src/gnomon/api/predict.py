@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.api.deploy import deploy_named, title_of, whole
+from gnomon.api.network_words import Words, refuse_extra
+from gnomon.api.predict_network import KINDS, predict_network
 from gnomon.api.predict_training import predict_training
 from gnomon.api.results import Prediction
-from gnomon.api.steps import bound_of, engine_line, joules, line, prefill_steps
+from gnomon.api.steps import bound_of, check_size, engine_line, joules, line, prefill_steps
 from gnomon.api.trace_script import predict_script
 from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError, unknown_name
+from gnomon.load import model as load_model
 from gnomon.load.modules import is_script
 from gnomon.spec import Batch, Estimate, Model, Strategy
 
@@ -38,41 +41,65 @@ def predict(
     cp: int = 1,
     dp: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    source: int | None = None,
+    images: int | None = None,
+    image: str | None = None,
+    steps: int | None = None,
 ) -> Prediction:
     """Seconds, memory, energy and dollars of one step of `batch` sequences.
 
     `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache. Phase `train` is a whole
     training step; without an engine, prompts and decodes run on vLLM and training on the built-in runner. Without a
-    phase it is a decode. `script.py:function` runs that function, which gives a torch module and its inputs, and is
-    predicted as `gnomon.trace` does.
+    phase it is a decode.
+
+    Networks that are no plain decoders run on vLLM where it knows them, else on PyTorch. An encoder's `prefill` is one
+    pass over `tokens` in both directions. An encoder-decoder has `source` tokens or frames behind its cross-attention.
+    A model with a vision tower gets `images` of the size `image` beside its `tokens` of text. A diffusion
+    transformer's `forward` is one step over an `image` or so many `tokens` (patches), or `steps` of them.
+
+    `script.py:function` runs that function, which gives a torch module and its inputs, and is predicted as
+    `gnomon.trace` does.
     """
     if isinstance(model, str) and is_script(model):
         unused = {"--tokens": tokens, "--context": context, "--kv-dtype": kv_dtype, "--tp": tp}
+        unused |= {"--source": source, "--images": images, "--image": image, "--steps": steps}
         degrees = {"--pp": pp, "--ep": ep, "--cp": cp, "--dp": dp}
         return predict_script(
             model, on=on, phase=phase, batch=None if batch is None else whole(batch, "--batch"), dtype=dtype,
             engine=engine, settings=settings, unused=unused | degrees,
         )  # fmt: skip
-    phase = phase or "decode"
     batch, context = whole(1 if batch is None else batch, "--batch"), whole(context, "--context")
+    words = Words(
+        phase=phase, batch=batch, tokens=tokens, context=context, source=source, images=images, image=image, steps=steps
+    )
     if phase == "train":
+        refuse_extra("training", words)
         cuts = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
         return predict_training(
             model, on=on, batch=batch, tokens=tokens, context=context, dtype=dtype, kv_dtype=kv_dtype, engine=engine,
             degrees=cuts, settings=settings,
         )  # fmt: skip
     dp = 1 if dp is None else dp
-    work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
+    found = model if isinstance(model, Model) else load_model(model)
+    name = found.name if isinstance(model, Model) else str(model)
     given = tp is not None or (pp, ep, cp, dp) != (1, 1, 1, 1)
-    strategy = Strategy(tp=1 if tp is None else tp, pp=pp, ep=ep, cp=cp, dp=dp) if given else None
-    chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", strategy=strategy, settings=settings
+    strategy = Strategy(tp=1 if tp is None else whole(tp, "--tp"), pp=pp, ep=ep, cp=cp, dp=dp) if given else None
+    if found.kind in KINDS:
+        return predict_network(
+            found, words, name=name, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, strategy=strategy,
+            settings=settings,
+        )  # fmt: skip
+    refuse_extra(f"{found.name}, a plain decoder", words)
+    phase = phase or "decode"
+    work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
+    chosen, deployment, named = deploy_named(
+        found, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", strategy=strategy, settings=settings
     )
-    _check_size(chosen, deployment, batch, work, context)
-    asked = {"phase": phase, "batch": batch, "tokens": work, "context": context}
+    check_size(chosen, deployment, batch, work, context)
+    asked = {"model": name, "phase": phase, "batch": batch, "tokens": work, "context": context}
     budget = int(deployment.settings["max_num_batched_tokens"])
-    steps = Batch.decode(batch, context) if phase == "decode" else prefill_steps(batch, work, context, budget)
-    return _predict(chosen, deployment, steps, words | asked)
+    batches = Batch.decode(batch, context) if phase == "decode" else prefill_steps(batch, work, context, budget)
+    return _predict(chosen, deployment, batches, named | asked)
 
 
 def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
@@ -93,22 +120,6 @@ def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
     if tokens is None:
         raise InputError("a prefill needs the new tokens a sequence", where="--tokens", hint="Give --tokens 1024.")
     return tokens
-
-
-def _check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int, context: int) -> None:
-    settings = deployment.settings
-    longest = context + tokens
-    if longest > settings["max_model_len"]:
-        raise InputError(
-            f"{longest:,} tokens are more than the {settings['max_model_len']:,} a sequence may have",
-            where="--context",
-        )
-    if batch > settings["max_num_seqs"]:
-        raise InputError(
-            f"{batch:,} sequences are more than {engine.name} runs in one step ({settings['max_num_seqs']:,})",
-            where="--batch",
-            hint="Raise it with --set max_num_seqs=….",
-        )
 
 
 def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mapping[str, Any]) -> Prediction:

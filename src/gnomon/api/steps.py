@@ -12,7 +12,7 @@ from gnomon.api.energy import step_joules
 from gnomon.api.results import OperatorTime
 from gnomon.cost.machine import Machine, normals, priced_dtype
 from gnomon.cost.profile import Profile
-from gnomon.engines.base import Piece, StepParts
+from gnomon.engines.base import Deployment, Engine, Piece, StepParts
 from gnomon.errors import InputError
 from gnomon.graph.ops import Op
 from gnomon.spec import Batch, Chip, Estimate, Pool, Provenance
@@ -38,6 +38,22 @@ def prefill_steps(batch: int, tokens: int, context: int, budget: int) -> Batch:
             steps[-1].append((piece, context + done))
             done, room = done + piece, room - piece
     return Batch.stack([Batch.step([], chunks) for chunks in steps])
+
+
+def check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int, context: int) -> None:
+    settings = deployment.settings
+    longest = context + tokens
+    if longest > settings["max_model_len"]:
+        raise InputError(
+            f"{longest:,} tokens are more than the {settings['max_model_len']:,} a sequence may have",
+            where="--context",
+        )
+    if batch > settings["max_num_seqs"]:
+        raise InputError(
+            f"{batch:,} sequences are more than {engine.name} runs in one step ({settings['max_num_seqs']:,})",
+            where="--batch",
+            hint="Raise it with --set max_num_seqs=….",
+        )
 
 
 def joules(power: Mapping[str, float], chip: Chip, seconds: Any, flops: float, moved: float) -> Any:

@@ -21,10 +21,12 @@ from gnomon.graph.lowering.cross import cross
 from gnomon.graph.lowering.networks import check_network, encoder_graph
 from gnomon.graph.lowering.site import STATE, Site
 from gnomon.graph.lowering.streams import streamed
+from gnomon.graph.lowering.towers import check_cut
 from gnomon.graph.ops import Op
 from gnomon.graph.style import Stream, Style
 from gnomon.spec import Batch, Model, NetworkStep, Tower
 
+FORMATS = ("bf16", "fp16")
 NOT_SERVED = {
     "t5": "vLLM 0.24 has no T5",
     "mllama": "vLLM has left out Llama 3.2 Vision since 0.11",
@@ -49,23 +51,16 @@ def not_served(model: Model) -> str:
     return NOT_SERVED.get(model.family, "")
 
 
-def check(engine: Engine, deployment: Deployment) -> None:
-    """Raise for what vLLM does not run, or Gnomon cannot price under it."""
+def check(deployment: Deployment) -> None:
+    """Raise for an encoder that Gnomon cannot price under vLLM."""
     model, tp = deployment.model, deployment.strategy.tp
-    why = not_served(model)
-    if why:
-        raise InputError(f"{model.name} does not run on vllm: {why}", where="--engine", hint="Use --engine torch.")
-    if model.kind != "encoder":
-        return engine.check(replace(deployment, model=model.alone))
     check_network(model)
-    if deployment.strategy.ranks != tp or deployment.dtype not in ("bf16", "fp16"):
-        raise InputError("encoders are priced in bf16 or fp16, and cut by --tp alone", where="--dtype, --tp")
-    heads = model.blocks[0].attention.heads
-    if heads % tp:
-        near = max(degree for degree in range(1, tp) if not heads % degree)
-        message = f"{model.name} has {heads} attention heads, which {tp} does not divide"
-        raise InputError(message, where="--tp", hint=f"The nearest degree that works is {near}.")
-    return None
+    if deployment.strategy.ranks != tp:
+        raise InputError("encoders are cut by --tp alone", where="--pp, --ep, --cp, --dp", hint="Leave them at 1.")
+    if deployment.dtype not in FORMATS:
+        message = f"'{deployment.dtype}' is not priced for encoders on vllm"
+        raise InputError(message, where="--dtype", hint=f"Known: {', '.join(FORMATS)}.")
+    check_cut(Tower(name="encoder", hidden=model.hidden, blocks=model.blocks), tp)
 
 
 def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Batch) -> tuple[Piece, ...]:

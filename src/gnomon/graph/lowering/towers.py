@@ -40,7 +40,7 @@ def check_cut(tower: Tower, tp: int) -> None:
         for what, size in sizes.items():
             if size % tp:
                 near = max(degree for degree in range(1, tp) if not size % degree)
-                message = f"its {tower.name} tower has {size} {what}, which {tp} does not divide"
+                message = f"its {tower.name} has {size} {what}, which {tp} does not divide"
                 raise InputError(message, where="--tp", hint=f"The nearest degree that works is {near}.")
 
 
