@@ -10,7 +10,7 @@ from typing import Any
 from gnomon import catalog
 from gnomon.api.results import Result
 from gnomon.errors import InputError, unknown_name
-from gnomon.graph.support import unpriced
+from gnomon.graph.support import unpriced, unpriced_step
 from gnomon.load import chip as load_chip
 from gnomon.load import chips as load_chips
 from gnomon.load import model as load_model
@@ -199,8 +199,9 @@ def _model(model: Model) -> dict[str, Any]:
         "state_bytes_per_sequence_bf16": model.state_bytes_per_sequence(2.0),
         "source_bytes_per_token_bf16": model.source_bytes_per_token(2.0),
         "weights_bytes": weights,
-        "priced": not unpriced(model),
-        "why_not_priced": unpriced(model),
+        "priced": not unpriced_step(model),
+        "why_not_priced": unpriced_step(model),
+        "why_not_served": unpriced(model),
         "hub_id": model.hub_id,
         "source": model.source,
     }

@@ -106,9 +106,28 @@ def piece_lines(piece: Piece, pool: Pool, profile: Profile) -> list[OperatorTime
     machine = Machine(pool, profile, piece.framework)
     blur = np.exp(piece.spread * normals("networks"))
     priced = [line(machine, op, piece.parts.padded, piece.steps) for op in piece.graph.ops]
-    lines = [replace(one, time_s=_blurred(one.time_s, blur)) for one in priced if one.time_s.value > 0]
+    lines = [replace(one, time_s=_blurred(one.time_s, blur)) for one in _together(priced) if one.time_s.value > 0]
     own = engine_line(Estimate.total([one.time_s for one in lines]), piece.parts, f"{piece.name}.engine")
     return [*lines, own]
+
+
+def _together(lines: Sequence[OperatorTime]) -> list[OperatorTime]:
+    """Lines of one name as one: layers that differ elsewhere run the same operator."""
+    groups: dict[str, list[OperatorTime]] = {}
+    for one in lines:
+        groups.setdefault(one.op, []).append(one)
+    return [_sum(alike) for alike in groups.values()]
+
+
+def _sum(alike: Sequence[OperatorTime]) -> OperatorTime:
+    most = max(alike, key=lambda one: one.time_s.value)
+    return replace(
+        most,
+        time_s=Estimate.total([one.time_s for one in alike]),
+        count=sum(one.count for one in alike),
+        flops=sum(one.flops for one in alike),
+        bytes=sum(one.bytes for one in alike),
+    )
 
 
 def _blurred(time: Estimate, factor: Any) -> Estimate:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
 from gnomon.graph.lowering.ends import embedding, head
 from gnomon.graph.lowering.ffn import feed_forward
-from gnomon.graph.lowering.site import Site
+from gnomon.graph.lowering.site import Site, distinct
 from gnomon.graph.lowering.softmax import softmax
 from gnomon.graph.ops import Op
 from gnomon.graph.support import check_priced
-from gnomon.spec import Block, Model, Strategy
+from gnomon.spec import Model, Strategy
 
 
 def check_degrees(model: Model, strategy: Strategy) -> None:
@@ -49,18 +47,9 @@ def lower(model: Model, strategy: Strategy, dtype: str, kv_dtype: str) -> Graph:
     """The operators of a step on one rank of a tensor-parallel group."""
     check_degrees(model, strategy)
     ops: list[Op] = [*embedding(model)]
-    for block in _distinct(model):
+    for block in distinct(model.blocks):
         site = Site(block=block, hidden=model.hidden, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype)
         ops += softmax(site)
         ops += feed_forward(site)
     ops += head(model, strategy.tp)
     return Graph(tuple(ops))
-
-
-def _distinct(model: Model) -> list[Block]:
-    """Equal layers together, wherever they stand: their order does not change what one rank runs."""
-    counts: dict[Block, int] = {}
-    for block in model.blocks:
-        alone = replace(block, count=1)
-        counts[alone] = counts.get(alone, 0) + block.count
-    return [replace(block, count=count) for block, count in counts.items()]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.errors import InputError
-from gnomon.spec import Attention, Block, LatentAttention, Model, MoeFfn
+from gnomon.graph.lowering.plain import check_plain
+from gnomon.spec import Attention, Block, CrossAttention, LatentAttention, Model, MoeFfn
 
 STORED = ("fp32", "bf16", "fp16", "fp8")
 """Formats of checkpoints that operators stand for; others are widened as they are read, which none does yet."""
@@ -28,12 +29,21 @@ def check_priced(model: Model, dtype: str | None = None) -> None:
     why = unpriced(model) or (unpriced_format(model, dtype) if dtype else "")
     if why:
         hint = "`gnomon models show` opens its shapes; dense and MoE decoders with softmax attention are priced."
+        if not unpriced_step(model):
+            hint = "`gnomon predict` prices one step of it; serving loads and training runs of it are not priced."
         raise InputError(f"{model.name} cannot be priced yet: it has {why}", where="model", hint=hint)
 
 
 def unpriced(model: Model) -> str:
-    """The first thing of a model that has no operators; empty where everything has."""
+    """The first thing of a model that has no operators when it is served or trained; empty where everything has."""
     return next(_missing(model), "")
+
+
+def unpriced_step(model: Model) -> str:
+    """The same for one step by itself, for which there are operators of towers, encoders and diffusion as well."""
+    if model.kind in ("encoder", "diffusion") or any(isinstance(b.mixer, CrossAttention) for b in model.blocks):
+        return check_plain(model.blocks)
+    return unpriced(model.alone if model.towers else model)
 
 
 def unpriced_format(model: Model, dtype: str) -> str:

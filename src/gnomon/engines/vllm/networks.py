@@ -19,7 +19,7 @@ from gnomon.graph import Graph
 from gnomon.graph.dtypes import width
 from gnomon.graph.lowering.cross import cross
 from gnomon.graph.lowering.networks import check_network, encoder_graph
-from gnomon.graph.lowering.site import STATE, Site
+from gnomon.graph.lowering.site import STATE, Site, distinct
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.lowering.towers import check_cut
 from gnomon.graph.ops import Op
@@ -125,7 +125,7 @@ def _kernels(tower: Tower, model: Model) -> Style:
 def _crossing(deployment: Deployment, source: int) -> Iterator[Op]:
     """What layers do between their halves to look at the source."""
     model = deployment.model
-    for block in model.blocks:
+    for block in distinct(model.blocks):
         if block.cross is None:
             continue
         site = Site(

@@ -16,7 +16,7 @@ from gnomon.graph.dtypes import width
 from gnomon.graph.looks import WholeAttention
 from gnomon.graph.lowering.cross import cross, heads_of
 from gnomon.graph.lowering.linear import linear
-from gnomon.graph.lowering.site import STATE, Site, all_reduce
+from gnomon.graph.lowering.site import STATE, Site, all_reduce, distinct
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.ops import PREFILLS, TOKENS, Attention, Elementwise, Gemm, Op, Rows
 from gnomon.graph.style import Stream, Style
@@ -47,7 +47,7 @@ class Pass:
 
 def layers(blocks: tuple[Block, ...], hidden: int, strategy: Strategy, dtype: str, how: Pass) -> Iterator[Op]:
     """All of them; what looks at a source is left out where there is none."""
-    for block in blocks:
+    for block in distinct(blocks):
         if isinstance(block.mixer, CrossAttention) and not how.source:
             continue
         yield from layer(Site(block=block, hidden=hidden, strategy=strategy, dtype=dtype, kv_dtype=STATE), how)
