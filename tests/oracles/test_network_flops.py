@@ -146,7 +146,9 @@ def test_llama_vision() -> None:
     words = torch.zeros(2, 5, dtype=torch.long)
     source = model.towers[0].intake.picture(28, 28).merged
     batch = Batch.prefill(2, 5)
-    every = Batch(**{n: getattr(batch, n) for n in batch.__dataclass_fields__ if n != "logit_rows"}, logit_rows=batch.tokens)
+    every = Batch(
+        **{n: getattr(batch, n) for n in batch.__dataclass_fields__ if n != "logit_rows"}, logit_rows=batch.tokens
+    )
     decoder = _flops(decoder_graph(model, style(model), 5, source, "bf16", 1.0), every)
     ours = decoder + _ahead(model, 2, 5) + _tower(model, 2, 28, 28)
     mask = 2 * 2 * model.towers[0].intake.picture(28, 28).positions ** 2  # made as a product of two vectors

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from math import isqrt
 from typing import Literal
 
@@ -181,10 +180,27 @@ def matrix(part: Linear, dtype: str, count: int = 1, rows: Rows = TOKENS) -> Gem
 
 def check_plain(blocks: tuple[Block, ...]) -> str:
     """What of some layers has no plain kernels; empty where all has."""
-    for block, half in product(blocks, ("mixer", "ffn")):
-        part = getattr(block, half)
-        if part is not None and not isinstance(part, (Softmax, CrossAttention, DenseFfn)):
-            return type(part).__name__
-        if isinstance(part, Softmax) and part.causal and part.window is not None:
-            return "a window that looks back"
+    for block in blocks:
+        for part in (block.mixer, block.ffn):
+            if part is not None and not isinstance(part, (Softmax, CrossAttention, DenseFfn)):
+                return f"layers of another kind ({type(part).__name__})"
+        if isinstance(block.mixer, Softmax):
+            why = _unusual(block.mixer)
+            if why:
+                return why
+        if block.parallel:
+            return "attention and feed-forward side by side"
     return ""
+
+
+def _unusual(shape: Softmax) -> str:
+    features = {
+        "a window that looks back": shape.causal and shape.window is not None,
+        "capped attention scores": shape.logit_cap is not None,
+        "attention sinks": shape.sinks,
+        "gated attention": shape.output_gate,
+        "distances in the place of positions (ALiBi)": shape.alibi,
+        "keys and values of other layers": shape.shared_kv,
+        "values that are its keys": shape.tied_values,
+    }
+    return next((name for name, there in features.items() if there), "")
