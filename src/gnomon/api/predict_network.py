@@ -58,7 +58,7 @@ def predict_network(
     wanted = asked(model, words)
     label = engine or default_engine(model)
     run = _under_torch if label.partition("@")[0] == "torch" else _under_vllm
-    found = run(model, pool, strategy, wanted, label, dtype or _dtype(model, pool), kv_dtype, dict(settings or {}))
+    found = run(model, pool, strategy, wanted, label, dtype or dtype_of(model, pool), kv_dtype, dict(settings or {}))
     said = {
         "model": name, "on": on, "tp": strategy.tp, "dtype": found.dtype, "kv_dtype": found.kv_dtype,
         "engine": found.label, "settings": dict(settings or {}), "kind": model.kind, "phase": wanted.phase,
@@ -68,7 +68,7 @@ def predict_network(
     return _prediction(found, pool, strategy, wanted, said | wanted.filled | unit)
 
 
-def _dtype(model: Model, pool: Pool) -> str:
+def dtype_of(model: Model, pool: Pool) -> str:
     """As stored; what is stored in fp32 runs in 16 bits, as vLLM has it."""
     return pool.chip.half if model.dtype == "fp32" else pool.chip.instead_of(model.dtype) or model.dtype
 
@@ -110,7 +110,7 @@ def _under_vllm(
     model: Model, pool: Pool, strategy: Strategy, wanted: Asked, label: str, dtype: str, kv_dtype: str | None,
     settings: dict[str, Any],
 ) -> Run:  # fmt: skip
-    engine, deployment = _deployed(model, pool, strategy, label, dtype, kv_dtype, settings)
+    engine, deployment = deployed(model, pool, strategy, label, dtype, kv_dtype, settings)
     step = wanted.step
     check_size(engine, deployment, step.sequences, step.tokens, step.context)
     steps = _steps(model, step, int(deployment.settings["max_num_batched_tokens"]))
@@ -128,7 +128,7 @@ def _under_vllm(
     )
 
 
-def _deployed(
+def deployed(
     model: Model, pool: Pool, strategy: Strategy, label: str, dtype: str, kv_dtype: str | None, settings: dict[str, Any]
 ) -> tuple[Engine, Deployment]:
     """A replica of the whole network; what is not its tower is checked as any decoder is."""

@@ -13,17 +13,6 @@ def add(app: typer.Typer) -> None:
     app.command("predict")(predict)
 
 
-def _any_engine(text: str) -> str:
-    from gnomon.engines import SERVING, TRAINING
-    from gnomon.errors import unknown_name
-
-    label = flags.word("--engine")(text)
-    name = label.partition("@")[0]
-    if name not in (*SERVING, *TRAINING):
-        raise unknown_name("engine", name, (*SERVING, *TRAINING), where="--engine")
-    return label
-
-
 Model = Annotated[
     str,
     typer.Argument(
@@ -108,15 +97,7 @@ def predict(
     ] = None,
     dtype: flags.Dtype = None,
     kv_dtype: flags.KvDtype = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine",
-            parser=_any_engine,
-            metavar="NAME[@VERSION]",
-            help="The engine that runs it: vllm where it can, else torch.",
-        ),
-    ] = None,
+    engine: flags.AnyEngine = None,
     tp: flags.Tp = None,
     pp: flags.Pp = 1,
     ep: flags.Ep = 1,

@@ -95,20 +95,29 @@ def memory(engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryU
             "runtime": RUNTIME_BYTES,
         }
         return MemoryUse(total_bytes=total, usable_bytes=usable, parts=parts, kv_blocks=0, kv_bytes_per_token=0.0)
-    use = engine.memory(replace(deployment, model=model.alone))
-    value = width(STATE)
+    return _beside(engine.memory(replace(deployment, model=model.alone)), deployment, step)
+
+
+def _beside(use: MemoryUse, deployment: Deployment, step: NetworkStep) -> MemoryUse:
+    """A decoder's memory with its tower and what looks at it, which the cache makes room for."""
+    model, tp, value = deployment.model, deployment.strategy.tp, width(STATE)
     looked = sum(b.count * b.cross.parameters(model.hidden) for b in model.blocks if b.cross is not None)
-    towers = sum(tower.parameters for tower in model.towers)
-    beside = (towers + looked) * value / tp
+    weights = (sum(tower.parameters for tower in model.towers) + looked) * value / tp
     working = 0.0
     if step.towered and step.taken is not None:
         tower = model.towers[0]
         working = working_bytes(tower.blocks, tower.hidden, step.towered * step.taken.positions, STATE, tp)
     kept = step.sequences * step.source * model.source_bytes_per_token(value, tp)
-    parts = dict(use.parts)
-    parts["weights"] += beside
-    parts["activations"] = max(parts["activations"], working)
-    return replace(use, parts=parts | ({"source": kept} if kept else {}))
+    more = max(working - use.parts["activations"], 0.0)
+    left = max(use.parts["kv"] - weights - more - kept, 0.0)
+    share = left / use.parts["kv"] if use.parts["kv"] else 0.0
+    parts = dict(use.parts) | {
+        "weights": use.parts["weights"] + weights,
+        "activations": use.parts["activations"] + more,
+        "kv": left,
+    }
+    blocks = int(use.kv_blocks * share) if use.kv_blocks > 0 else use.kv_blocks
+    return replace(use, parts=parts | ({"source": kept} if kept else {}), kv_blocks=blocks)
 
 
 def tower_dtype(deployment: Deployment) -> str:
