@@ -15,12 +15,13 @@ from gnomon.errors import InputError
 from gnomon.graph.base import Graph
 from gnomon.graph.looks import SourceAttention, WholeAttention
 from gnomon.graph.lowering.networks import decoder_graph, diffusion_graph, encoder_graph
-from gnomon.graph.lowering.plain import Pass, check_plain, sight
+from gnomon.graph.lowering.plain import Kernels, Pass, check_plain, sight
 from gnomon.graph.lowering.towers import tower_graph
 from gnomon.load import model as load_model
 from gnomon.spec import Attention, Batch, Block, Convolution, Linear, Model, Strategy, Taken, Tower
 
 ALONE = Strategy()
+FUSED = Kernels(style=COMPILED)
 NAMES = catalog.model_names()
 OF_KIND = {kind: [name for name in NAMES if load_model(name).kind == kind] for kind in ("encoder", "diffusion")}
 TOWERED = [name for name in NAMES if load_model(name).towers]
@@ -77,7 +78,7 @@ def test_an_encoder(name: str, head: bool) -> None:
         matrices += model.vocab * model.hidden
         matrices += sum(part.inputs * part.outputs for part in model.tail if isinstance(part, Linear))
     expected = sequences * (2.0 * matrices * tokens + _looked(model.blocks, tokens, (0, 0)))
-    graph = encoder_graph(model, COMPILED, tokens, "bf16", head=head)
+    graph = encoder_graph(model, FUSED, tokens, "bf16", head=head)
     assert _flops(graph, Batch.prefill(sequences, tokens)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -94,7 +95,7 @@ def test_a_diffusion_transformer(name: str) -> None:
     once = sum(p.inputs * p.outputs for p in (*made, *model.tail) if isinstance(p, Linear) and p.once)
     once += 256 * model.hidden + model.hidden**2  # the time's vector for the last modulation
     per_sample = 2.0 * (matrices + ends) * patches + 2.0 * once + _looked(model.blocks, patches, (0, 0))
-    graph = diffusion_graph(model, COMPILED, patches, "bf16")
+    graph = diffusion_graph(model, FUSED, patches, "bf16")
     assert _flops(graph, Batch.prefill(samples, patches)) == samples * per_sample
 
 
@@ -112,7 +113,7 @@ def test_a_tower(name: str) -> None:
         if isinstance(part, Linear | Convolution)
     )
     expected = taken.sequences * (per + stem) + 2.0 * tail * taken.merged
-    graph = tower_graph(tower, taken, COMPILED, ALONE, "bf16")
+    graph = tower_graph(tower, taken, FUSED, ALONE, "bf16")
     assert _flops(graph, Batch.prefill(taken.sequences, taken.positions)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -120,7 +121,7 @@ def test_a_tower(name: str) -> None:
 def test_a_source_is_read_once(name: str) -> None:
     """Prompts make its keys and values, decodes find them; both look at all of it."""
     model, source = load_model(name), 300
-    graph, none = (decoder_graph(model, COMPILED, 1, size, "bf16", 1.0) for size in (source, 0))
+    graph, none = (decoder_graph(model, FUSED, 1, size, "bf16") for size in (source, 0))
     cross = [
         (b.count, half) for b in model.blocks for half in (b.mixer, b.cross) if type(half).__name__ == "CrossAttention"
     ]
@@ -141,7 +142,7 @@ def test_layers_that_look_at_a_picture_rest_without_one() -> None:
     model = load_model("llama-3.2-11b-vision")
     text = replace(model, blocks=tuple(b for b in model.blocks if isinstance(b.mixer, Attention)), towers=())
     batch = Batch.prefill(2, 50)
-    graphs = (decoder_graph(one, COMPILED, 50, 0, "bf16", 1.0) for one in (model, text))
+    graphs = (decoder_graph(one, FUSED, 50, 0, "bf16") for one in (model, text))
     with_cross, without = (graph.flops(replace_logits(batch)) for graph in graphs)
     assert with_cross == without
 
@@ -179,12 +180,12 @@ def test_a_tower_is_cut_like_its_decoder() -> None:
     tower = load_model("qwen2.5-vl-7b").towers[0]
     taken = _usual(tower)
     batch = Batch.prefill(1, taken.positions)
-    whole, half = (tower_graph(tower, taken, COMPILED, Strategy(tp=tp), "bf16") for tp in (1, 2))
-    ends = tower_graph(replace(tower, blocks=()), taken, COMPILED, ALONE, "bf16")
+    whole, half = (tower_graph(tower, taken, FUSED, Strategy(tp=tp), "bf16") for tp in (1, 2))
+    ends = tower_graph(replace(tower, blocks=()), taken, FUSED, ALONE, "bf16")
     alone = _flops(ends, batch)
     assert 2 * (_flops(half, batch) - alone) == pytest.approx(_flops(whole, batch) - alone, rel=1e-12)
     with pytest.raises(InputError, match="which 8 does not divide"):
-        tower_graph(tower, taken, COMPILED, Strategy(tp=8), "bf16")
+        tower_graph(tower, taken, FUSED, Strategy(tp=8), "bf16")
 
 
 @pytest.mark.parametrize(

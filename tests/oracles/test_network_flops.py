@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from gnomon.engines.torch.style import style  # noqa: E402
 from gnomon.graph.base import Graph  # noqa: E402
 from gnomon.graph.lowering.networks import decoder_graph, diffusion_graph, encoder_graph  # noqa: E402
+from gnomon.graph.lowering.plain import Kernels  # noqa: E402
 from gnomon.graph.lowering.towers import tower_graph  # noqa: E402
 from gnomon.load.fields import Fields  # noqa: E402
 from gnomon.load.hf import shapes  # noqa: E402
@@ -26,6 +27,10 @@ from gnomon.spec import Batch, Model, Strategy  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 ALONE = Strategy()
+
+
+def _kernels(model: Model) -> Kernels:
+    return Kernels(style=style(model), skips=False)
 
 
 def _counted(run: Any) -> int:
@@ -58,7 +63,7 @@ def _ahead(model: Model, sequences: int, tokens: int) -> float:
 def _tower(model: Model, count: int, *size: int) -> float:
     tower = model.towers[0]
     taken = tower.intake.picture(*size) if tower.intake.patch else tower.intake.length(*size)
-    graph = tower_graph(tower, taken, style(model), ALONE, "bf16")
+    graph = tower_graph(tower, taken, _kernels(model), ALONE, "bf16")
     return _flops(graph, Batch.prefill(count * taken.sequences, taken.positions))
 
 
@@ -68,7 +73,7 @@ def test_bert(name: str) -> None:
         vocab_size=90, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=112
     )
     network, model = _built(name, config)
-    graph = encoder_graph(model, style(model), 21, "bf16", head=True)
+    graph = encoder_graph(model, _kernels(model), 21, "bf16", head=True)
     assert _flops(graph, Batch.prefill(2, 21)) == _counted(lambda: network(torch.zeros(2, 21, dtype=torch.long)))
 
 
@@ -78,7 +83,7 @@ def test_modernbert() -> None:
         local_attention=8, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
     )  # fmt: skip
     network, model = _built("ModernBertForMaskedLM", config)
-    graph = encoder_graph(model, style(model), 33, "bf16", head=True, skips=False)
+    graph = encoder_graph(model, _kernels(model), 33, "bf16", head=True)
     assert _flops(graph, Batch.prefill(2, 33)) == _counted(lambda: network(torch.ones(2, 33, dtype=torch.long)))
 
 
@@ -90,7 +95,7 @@ def test_t5(gated: bool) -> None:
     )  # fmt: skip
     network, model = _built("T5ForConditionalGeneration", config)
     words, start = torch.zeros(2, 21, dtype=torch.long), torch.zeros(2, 5, dtype=torch.long)
-    ours = _flops(decoder_graph(model, style(model), 5, 21, "bf16", 1.0), Batch.prefill(2, 5)) + _tower(model, 2, 21)
+    ours = _flops(decoder_graph(model, _kernels(model), 5, 21, "bf16"), Batch.prefill(2, 5)) + _tower(model, 2, 21)
     assert ours == _counted(lambda: network(input_ids=words, decoder_input_ids=start))
 
 
@@ -108,7 +113,7 @@ def _whisper() -> tuple[Any, Model]:
 def test_whisper() -> None:
     network, model = _whisper()
     sound, start = torch.zeros(2, 16, 60), torch.zeros(2, 5, dtype=torch.long)
-    decoder = _flops(decoder_graph(model, style(model), 5, 30, "bf16", 1.0), Batch.prefill(2, 5))
+    decoder = _flops(decoder_graph(model, _kernels(model), 5, 30, "bf16"), Batch.prefill(2, 5))
     ours = decoder + _ahead(model, 2, 5) + _tower(model, 2, 30)
     assert ours == _counted(lambda: network(input_features=sound, decoder_input_ids=start))
 
@@ -121,7 +126,7 @@ def test_a_decode_of_whisper() -> None:
         first = network(input_features=sound, decoder_input_ids=start, use_cache=True)
     again = {"encoder_outputs": (first.encoder_last_hidden_state,), "past_key_values": first.past_key_values}
     counted = _counted(lambda: network(decoder_input_ids=start[:, :1], use_cache=True, **again))
-    assert _flops(decoder_graph(model, style(model), 1, 30, "bf16", 1.0), Batch.decode(2, 5)) == counted
+    assert _flops(decoder_graph(model, _kernels(model), 1, 30, "bf16"), Batch.decode(2, 5)) == counted
 
 
 def _mllama() -> tuple[Any, Model]:
@@ -149,7 +154,7 @@ def test_llama_vision() -> None:
     every = Batch(
         **{n: getattr(batch, n) for n in batch.__dataclass_fields__ if n != "logit_rows"}, logit_rows=batch.tokens
     )
-    decoder = _flops(decoder_graph(model, style(model), 5, source, "bf16", 1.0), every)
+    decoder = _flops(decoder_graph(model, _kernels(model), 5, source, "bf16"), every)
     ours = decoder + _ahead(model, 2, 5) + _tower(model, 2, 28, 28)
     mask = 2 * 2 * model.towers[0].intake.picture(28, 28).positions ** 2  # made as a product of two vectors
     assert ours + mask == _counted(lambda: network(input_ids=words, pixel_values=pictures, **told))
@@ -245,7 +250,7 @@ def test_dit() -> None:
     model = shapes(Fields(config, "dit"))
     samples, when = torch.zeros(3, 4, 8, 8), torch.zeros(3, dtype=torch.long)
     counted = _counted(lambda: network(samples, timestep=when, class_labels=when))
-    assert _flops(diffusion_graph(model, style(model), 16, "bf16"), Batch.prefill(3, 16)) == counted
+    assert _flops(diffusion_graph(model, _kernels(model), 16, "bf16"), Batch.prefill(3, 16)) == counted
 
 
 def test_the_counter_counts() -> None:

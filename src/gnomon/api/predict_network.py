@@ -9,7 +9,7 @@ from typing import Any
 from gnomon.api.deploy import deploy, title_of, title_words
 from gnomon.api.network_words import PHASES, Asked, Words, asked
 from gnomon.api.results import OperatorTime, Prediction
-from gnomon.api.steps import MOST_STEPS, bound_of, check_size, joules, piece_lines, prefill_steps
+from gnomon.api.steps import MOST_STEPS, bound_of, check_size, engines_line, joules, piece_lines, prefill_steps
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines import engine as engine_of
@@ -170,7 +170,9 @@ def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:
 
 def _prediction(run: Run, pool: Pool, strategy: Strategy, wanted: Asked, inputs: Mapping[str, Any]) -> Prediction:
     chip, profile, ranks = pool.chip, profile_for(pool.chip), strategy.ranks
-    lines = [_repeated(one, wanted.repeats) for piece in run.pieces for one in piece_lines(piece, pool, profile)]
+    lines = [one for piece in run.pieces for one in piece_lines(piece, pool, profile)]
+    lines.append(engines_line(Estimate.total([one.time_s for one in lines]), run.pieces))
+    lines = [_repeated(one, wanted.repeats) for one in lines]
     total = Estimate.total([one.time_s for one in lines])
     flops, moved = sum(one.flops for one in lines), sum(one.bytes for one in lines)
     lines.sort(key=lambda one: -one.time_s.value)

@@ -82,7 +82,7 @@ def line(machine: Machine, op: Op, padded: Batch, steps: Batch) -> OperatorTime:
     )
 
 
-def engine_line(device: Estimate, parts: StepParts, name: str = "engine") -> OperatorTime:
+def engine_line(device: Estimate, parts: StepParts) -> OperatorTime:
     """The engine's own share: the gaps between steps, and what the host needs beyond the device."""
 
     def own(seconds: Any, factor: Any) -> Any:
@@ -90,7 +90,7 @@ def engine_line(device: Estimate, parts: StepParts, name: str = "engine") -> Ope
 
     value, draws = float(own(device.value, 1.0)), np.asarray(own(device.draws, parts.factors))
     share = Estimate(value, draws, Provenance.FITTED, parts.source)
-    return OperatorTime(op=name, kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)
+    return OperatorTime(op="engine", kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)
 
 
 def bound_of(lines: Sequence[OperatorTime], total: float) -> tuple[str, float]:
@@ -102,13 +102,22 @@ def bound_of(lines: Sequence[OperatorTime], total: float) -> tuple[str, float]:
 
 
 def piece_lines(piece: Piece, pool: Pool, profile: Profile) -> list[OperatorTime]:
-    """The operators of a piece that take time, and what its engine adds."""
+    """The operators of a piece that take time."""
     machine = Machine(pool, profile, piece.framework)
     blur = np.exp(piece.spread * normals("networks"))
     priced = [line(machine, op, piece.parts.padded, piece.steps) for op in piece.graph.ops]
-    lines = [replace(one, time_s=_blurred(one.time_s, blur)) for one in _together(priced) if one.time_s.value > 0]
-    own = engine_line(Estimate.total([one.time_s for one in lines]), piece.parts, f"{piece.name}.engine")
-    return [*lines, own]
+    return [replace(one, time_s=_blurred(one.time_s, blur)) for one in _together(priced) if one.time_s.value > 0]
+
+
+def engines_line(device: Estimate, pieces: Sequence[Piece]) -> OperatorTime:
+    """What engines add to pieces that one host launches one after the other: it runs ahead of the device, so only what
+    it needs for all of them beyond the device's time is seen."""
+    parts = [piece.parts for piece in pieces]
+    host, gap = (sum((getattr(one, name) * one.factors for one in parts), np.zeros(1)) for name in ("host_s", "gap_s"))
+    value = max(sum(one.host_s for one in parts) - device.value, sum(one.gap_s for one in parts))
+    draws = np.maximum(host - device.draws, gap)
+    share = Estimate(value, draws, Provenance.FITTED, "; ".join(dict.fromkeys(one.source for one in parts)))
+    return OperatorTime(op="engine", kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)
 
 
 def _together(lines: Sequence[OperatorTime]) -> list[OperatorTime]:

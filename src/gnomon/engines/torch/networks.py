@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,21 +10,19 @@ import numpy as np
 from gnomon.engines.base import MemoryUse, Piece, StepParts
 from gnomon.engines.torch.eager.lower import CALL_S, GRAPH_S, HOST_SPREAD, LAUNCHES
 from gnomon.engines.torch.eager.price import SPREAD
-from gnomon.engines.torch.eager.products import ATTENTION
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
-from gnomon.engines.torch.style import style
+from gnomon.engines.torch.published import published
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.dtypes import width
 from gnomon.graph.lowering.networks import check_network, decoder_graph, diffusion_graph, encoder_graph
+from gnomon.graph.lowering.plain import Kernels
 from gnomon.graph.lowering.towers import tower_graph
-from gnomon.graph.style import Style
 from gnomon.spec import Batch, Chip, Model, NetworkStep, Strategy, Tower
 from gnomon.spec.estimate import DRAWS
 
 FORMATS = ("bf16", "fp16", "fp32")
-MASKED = ATTENTION["attention.efficient"]
 SOURCE = "launches on the host of the H200 that was measured"
 SEED = 2
 
@@ -50,18 +47,18 @@ def pieces(model: Model, step: NetworkStep, dtype: str, launch: str) -> tuple[Pi
     """The tower, where something goes through it, and the rest."""
     found = []
     if step.towered:
-        found.append(tower_piece(model.towers[0], step, dtype, launch, _style_of(model.towers[0], model)))
+        found.append(tower_piece(model.towers[0], step, dtype, launch, published(model, model.towers[0])))
     n = step.sequences
     batch = Batch.decode(n, step.context) if step.decode else Batch.prefill(n, step.tokens)
     return (*found, eager_piece(model.kind, _graph(model, step, dtype), batch, launch))
 
 
 def tower_piece(
-    tower: Tower, step: NetworkStep, dtype: str, launch: str, kernels: Style, strategy: Strategy | None = None
+    tower: Tower, step: NetworkStep, dtype: str, launch: str, kernels: Kernels, strategy: Strategy | None = None
 ) -> Piece:
     """All that a step sends through a tower, at once."""
     assert step.taken is not None
-    graph = tower_graph(tower, step.taken, kernels, strategy or Strategy(), dtype, MASKED)
+    graph = tower_graph(tower, step.taken, kernels, strategy or Strategy(), dtype)
     return eager_piece(tower.name, graph, Batch.prefill(step.towered, step.taken.positions), launch)
 
 
@@ -101,13 +98,9 @@ def memory(model: Model, step: NetworkStep, dtype: str, chip: Chip) -> MemoryUse
 
 
 def _graph(model: Model, step: NetworkStep, dtype: str) -> Graph:
-    kernels = style(model)
+    kernels = published(model, model)
     if model.kind == "encoder":
-        return encoder_graph(model, kernels, step.tokens, dtype, head=True, skips=False)
+        return encoder_graph(model, kernels, step.tokens, dtype, head=True)
     if model.kind == "diffusion":
         return diffusion_graph(model, kernels, step.tokens, dtype)
-    return decoder_graph(model, kernels, step.tokens, step.source, dtype, MASKED)
-
-
-def _style_of(tower: Tower, model: Model) -> Style:
-    return style(replace(model, norm_bias=tower.norm_bias))
+    return decoder_graph(model, kernels, step.tokens, step.source, dtype)

@@ -19,6 +19,7 @@ from gnomon.graph import Graph
 from gnomon.graph.dtypes import width
 from gnomon.graph.lowering.cross import cross
 from gnomon.graph.lowering.networks import check_network, encoder_graph
+from gnomon.graph.lowering.plain import Kernels
 from gnomon.graph.lowering.site import STATE, Site, distinct
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.lowering.towers import check_cut
@@ -67,7 +68,9 @@ def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Bat
     """The tower, where something goes through it, and the decoder or encoder over its own steps."""
     model = deployment.model
     if model.kind == "encoder":
-        graph = encoder_graph(model, COMPILED, step.tokens, deployment.dtype, head=False, strategy=deployment.strategy)
+        graph = encoder_graph(
+            model, Kernels(style=COMPILED), step.tokens, deployment.dtype, head=False, strategy=deployment.strategy
+        )
         return (Piece(name="encoder", graph=graph, steps=steps, parts=engine.step_parts(deployment, steps)),)
     found = []
     if step.towered:
@@ -125,10 +128,10 @@ def tower_dtype(deployment: Deployment) -> str:
     return deployment.dtype if width(deployment.dtype) == 2 else deployment.pool.chip.half
 
 
-def _kernels(tower: Tower, model: Model) -> Style:
-    """PyTorch's own, but for products that vLLM joins and the activation it fuses with its gate."""
+def _kernels(tower: Tower, model: Model) -> Kernels:
+    """PyTorch's own, but for products that vLLM joins, and kernels of its own that turn heads and gate channels."""
     own = torch_style(replace(model, norm_bias=tower.norm_bias))
-    return replace(own, joined=True, gated=COMPILED.gated, fused_activation=True)
+    return Kernels(style=replace(own, joined=True, fused_activation=True, rope=COMPILED.rope, gated=COMPILED.gated))
 
 
 def _crossing(deployment: Deployment, source: int) -> Iterator[Op]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
-from gnomon.graph.lowering.plain import POINTWISE, Pass, check_plain, layers, matrix
+from gnomon.graph.lowering.plain import POINTWISE, Kernels, check_plain, layers, matrix
 from gnomon.graph.lowering.streams import streamed
-from gnomon.graph.lowering.towers import distances, stem_ops
+from gnomon.graph.lowering.towers import stem_ops
 from gnomon.graph.ops import LOGITS, TOKENS, Gemm, Op, Rows
 from gnomon.graph.style import Style
 from gnomon.spec import Linear, Model, Norm, Strategy
@@ -24,10 +24,10 @@ def check_network(model: Model) -> None:
 
 
 def encoder_graph(
-    model: Model, style: Style, length: int, dtype: str, *, head: bool, strategy: Strategy = ALONE, skips: bool = True
+    model: Model, kernels: Kernels, length: int, dtype: str, *, head: bool, strategy: Strategy = ALONE
 ) -> Graph:
     """Whole sequences of `length` tokens in both directions; with `head`, what stands behind the layers too."""
-    how = Pass(style=style, length=length, skips=skips)
+    style, how = kernels.style, kernels.over(model.blocks, length=length)
     return Graph(
         (
             *streamed("embedding", POINTWISE, model.hidden, 1),
@@ -39,9 +39,9 @@ def encoder_graph(
     )
 
 
-def diffusion_graph(model: Model, style: Style, length: int, dtype: str) -> Graph:
+def diffusion_graph(model: Model, kernels: Kernels, length: int, dtype: str) -> Graph:
     """One step over `length` patches: the image's, and the time's and the class's once a sample."""
-    how = Pass(style=style, length=length)
+    style, how = kernels.style, kernels.over(model.blocks, length=length)
     first = (part for part in model.blocks[0].extras if isinstance(part, Linear))
     # The last modulation is made of the same vectors as a layer's, which are made for it once more.
     again = (matrix(part, dtype) for part in first if part.outputs == model.hidden)
@@ -56,10 +56,10 @@ def diffusion_graph(model: Model, style: Style, length: int, dtype: str) -> Grap
     )
 
 
-def decoder_graph(model: Model, style: Style, length: int, source: int, dtype: str, pace: float) -> Graph:
+def decoder_graph(model: Model, kernels: Kernels, length: int, source: int, dtype: str) -> Graph:
     """Prompts of `length` tokens or decodes, which look at `source` tokens of a tower; without a source, layers that
     look at one are skipped."""
-    how = Pass(style=style, length=length, source=source, masked=distances(model.blocks), masked_pace=pace)
+    style, how = kernels.style, kernels.over(model.blocks, length=length, source=source)
     # Those with an encoder of text or sound have short prompts, and their code makes logits for all of them.
     rows = LOGITS if model.kind == "multimodal" else TOKENS
     return Graph(

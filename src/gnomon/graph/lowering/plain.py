@@ -22,7 +22,10 @@ from gnomon.graph.style import Stream, Style
 from gnomon.spec import Attention as Softmax
 from gnomon.spec import Block, CrossAttention, DenseFfn, Linear, Strategy, Table
 
-POINTWISE = Stream(1, 1, 0, 0)
+NOTHING, POINTWISE = Stream(0, 0, 0, 0), Stream(1, 1, 0, 0)
+SMALL_KERNELS = 17
+"""Of a few numbers a sample, which make a layer's modulation from the time and the class: those of DiT in diffusers
+0.42, counted by tracing it. They take no time of their own, but have to be launched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +40,42 @@ class Pass:
     source: int = 0
     """Tokens of a tower that each sequence looks at."""
     masked: bool = False
-    """Scores get learned distances added, which takes a kernel that reads them."""
+    """Scores get learned distances or a mask added, which takes a kernel that reads them."""
     masked_pace: float = 1.0
     """How fast that is beside FlashAttention's."""
+    beside: Stream = NOTHING
+    """What the code around attention moves besides, in values a value of its queries."""
     skips: bool = True
-    """Kernels skip what a sliding window hides."""
+    """Kernels skip what a sliding window hides; else it is a mask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """How the layers of a network are run, whatever they run over."""
+
+    style: Style
+    beside: Stream = NOTHING
+    masked: bool = False
+    masked_pace: float = 1.0
+    skips: bool = True
+
+    def over(self, blocks: tuple[Block, ...], *, length: int, grid: tuple[int, int] = (0, 0), source: int = 0) -> Pass:
+        """Some layers over sequences of a length."""
+        return Pass(
+            style=self.style,
+            length=length,
+            grid=grid,
+            source=source,
+            masked=self.masked or distances(blocks),
+            masked_pace=self.masked_pace,
+            beside=self.beside,
+            skips=self.skips,
+        )
+
+
+def distances(blocks: tuple[Block, ...]) -> bool:
+    """Whether layers add learned distances: the first holds the table for all of them."""
+    return any(isinstance(block.mixer, Softmax) and block.mixer.relative_buckets > 0 for block in blocks)
 
 
 def layers(blocks: tuple[Block, ...], hidden: int, strategy: Strategy, dtype: str, how: Pass) -> Iterator[Op]:
@@ -81,6 +115,7 @@ def _attention(site: Site, how: Pass) -> Iterator[Op]:
     turned = shape.head_dim if shape.rotary_dim is None else shape.rotary_dim
     if turned:
         yield from streamed("attention.rope", style.rope, (heads + kv_heads) * turned, count)
+    yield from streamed("attention.copies", how.beside, q, count)
     yield from _looks(site, how, heads, kv_heads)
     yield from linear("attention.out", "out", site.hidden, q, site)
     yield from all_reduce("attention.all_reduce", site)
@@ -92,6 +127,7 @@ def _looks(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op]:
         yield from _looks_back(site, how, heads, kv_heads)
     if how.masked or not shape.causal:
         keys, pieces = sight(shape, how)
+        masked = how.masked or (shape.window is not None and not shape.chunked and not how.skips)
         yield WholeAttention(
             name="attention",
             heads=heads,
@@ -99,8 +135,8 @@ def _looks(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op]:
             head_dim=shape.head_dim,
             keys=keys,
             pieces=pieces,
-            masked=how.masked,
-            pace=how.masked_pace if how.masked else 1.0,
+            masked=masked,
+            pace=how.masked_pace if masked else 1.0,
             count=count,
         )
 
@@ -166,8 +202,10 @@ def _extras(site: Site) -> Iterator[Op]:
     for part in found:
         if isinstance(part, Linear):
             yield matrix(part, site.dtype, site.count)
-    halves = site.block.halves
-    scaled = 3 * halves if any(isinstance(part, Linear) and part.once for part in found) else 0
+    made = any(isinstance(part, Linear) and part.once for part in found)
+    scaled = 3 * site.block.halves + 1 if made else 0
+    if made:
+        yield from streamed("modulation.small", POINTWISE, site.hidden, site.count * SMALL_KERNELS, PREFILLS)
     gates = sum(isinstance(part, Table) and part.width == 1 for part in found)
     yield from streamed("modulate", POINTWISE, site.hidden, site.count * (scaled + gates))
 

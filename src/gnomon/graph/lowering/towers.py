@@ -8,18 +8,19 @@ from dataclasses import replace
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
 from gnomon.graph.dtypes import width
-from gnomon.graph.lowering.plain import POINTWISE, Pass, layers, matrix
+from gnomon.graph.lowering.plain import POINTWISE, Kernels, layers, matrix
 from gnomon.graph.lowering.site import STATE
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.ops import TOKENS, Elementwise, Gemm, Op, Rows
 from gnomon.graph.style import Style
-from gnomon.spec import Attention, Convolution, Linear, Norm, Part, Strategy, Table, Taken, Tower
+from gnomon.spec import Convolution, Linear, Norm, Part, Strategy, Table, Taken, Tower
 
 
-def tower_graph(tower: Tower, taken: Taken, style: Style, strategy: Strategy, dtype: str, pace: float = 1.0) -> Graph:
-    """Over a batch whose sequences are those of `taken`; `pace` is that of attention with distances added."""
+def tower_graph(tower: Tower, taken: Taken, kernels: Kernels, strategy: Strategy, dtype: str) -> Graph:
+    """Over a batch whose sequences are those of `taken`."""
     check_cut(tower, strategy.tp)
-    how = Pass(style=style, length=taken.positions, grid=taken.grid, masked=distances(tower.blocks), masked_pace=pace)
+    style = kernels.style
+    how = kernels.over(tower.blocks, length=taken.positions, grid=taken.grid)
     left = Rows("prefills", taken.merged / taken.sequences)
     ops = [
         *_stem(tower, style, dtype, Rows("prefills", float(taken.patches))),
@@ -42,12 +43,6 @@ def check_cut(tower: Tower, tp: int) -> None:
                 near = max(degree for degree in range(1, tp) if not size % degree)
                 message = f"its {tower.name} has {size} {what}, which {tp} does not divide"
                 raise InputError(message, where="--tp", hint=f"The nearest degree that works is {near}.")
-
-
-def distances(blocks: tuple[object, ...]) -> bool:
-    """Whether its layers add learned distances: the first holds the table for all of them."""
-    mixers = (getattr(block, "mixer", None) for block in blocks)
-    return any(isinstance(mixer, Attention) and mixer.relative_buckets > 0 for mixer in mixers)
 
 
 def stem_ops(stem: tuple[Part, ...], hidden: int, style: Style, dtype: str, ends: Rows = TOKENS) -> Iterator[Op]:
