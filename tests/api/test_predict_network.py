@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnomon import catalog, predict
+from gnomon import catalog, fit, predict
 from gnomon.api.predict_network import KINDS, default_engine
 from gnomon.api.results import Prediction
 from gnomon.errors import InputError
 from gnomon.graph.support import unpriced_step
 from gnomon.load import chip as load_chip
 from gnomon.load import model as load_model
+from gnomon.load.families import read_family
+from gnomon.load.fields import Fields
+from gnomon.spec import Intake, Model
 
 NAMES = [name for name in catalog.model_names() if load_model(name).kind in KINDS]
 CASES = {
@@ -34,6 +37,20 @@ DECODERS_TO_COME = {
     "qwen3.5-397b-a17b",
 }
 """Towers whose decoders have mixers that may not be priced; their towers are, in tests/graph/test_networks.py."""
+
+
+BART = {
+    "architectures": ["BartForConditionalGeneration"], "d_model": 1024, "decoder_attention_heads": 16,
+    "decoder_ffn_dim": 4096, "decoder_layers": 12, "encoder_attention_heads": 16, "encoder_ffn_dim": 4096,
+    "encoder_layers": 12, "max_position_embeddings": 1024, "vocab_size": 50265,
+}  # fmt: skip
+LLAVA = {
+    "architectures": ["LlavaForConditionalGeneration"], "text_config": {"model_type": "llama", "vocab_size": 32064},
+    "vision_config": {
+        "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
+        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14,
+    },
+}  # fmt: skip
 
 
 def _place(name: str) -> dict[str, Any]:
@@ -194,6 +211,56 @@ def test_a_larger_chip_format_and_a_stored_one() -> None:
     )
     assert usual.inputs["dtype"] == "bf16" and wide.inputs["dtype"] == "fp32"
     assert wide.memory_parts["weights"] == 2 * usual.memory_parts["weights"]
+
+
+def _with_tower(name: str, **changes: Any) -> Model:
+    model = load_model(name)
+    return replace(model, towers=(replace(model.towers[0], **changes),))
+
+
+def test_a_tower_that_does_not_say_enough() -> None:
+    """Shapes written by hand may leave out how pictures are cut."""
+    for intake, word in (
+        (Intake(), "patch"),
+        (Intake(patch=14), "patch"),
+        (Intake(patch=14, any_size=True, merge=0), "merge"),
+    ):
+        with pytest.raises(InputError, match=f"does not say its {word}"):
+            predict(_with_tower("qwen2-vl-7b", intake=intake), on="H200", phase="prefill", tokens=9)
+    with pytest.raises(InputError, match="does not say its positions"):
+        fit(_with_tower("whisper-small", intake=Intake()), on="H200")
+    model = load_model("qwen2-vl-7b")
+    with pytest.raises(InputError, match="several towers"):
+        predict(replace(model, towers=model.towers * 2), on="H200", phase="prefill", tokens=9)
+    other = replace(model.towers[0].blocks[0], mixer=load_model("mamba-2.8b").blocks[0].mixer)
+    with pytest.raises(InputError, match="its vision part cannot be priced"):
+        predict(_with_tower("qwen2-vl-7b", blocks=(other,)), on="H200", phase="prefill", tokens=9)
+
+
+def test_a_tower_that_cannot_be_cut_names_a_degree_that_works() -> None:
+    with pytest.raises(
+        InputError, match=r"its vision part has 3420 .*nearest degree that works is 6|28 attention heads"
+    ):
+        predict("qwen2.5-vl-7b", on="H200:8", phase="prefill", tokens=9)
+
+
+@pytest.mark.parametrize("chip", ["V100", "L4", "B200", "MI300X", "TPU-v5e"])
+@pytest.mark.parametrize("name", ["bert-base", "dit-xl-2-256", "whisper-small", "t5-large"])
+def test_on_other_chips(name: str, chip: str) -> None:
+    for case in CASES[load_model(name).kind]:
+        answer = predict(name, on=chip, **case)
+        flops = sum(one.flops for one in answer.breakdown)
+        assert answer.time_s.value >= flops / load_chip(chip).matrix_rate(answer.inputs["dtype"])
+
+
+def test_what_no_catalog_has() -> None:
+    """BART runs on PyTorch alone, LLaVA on vLLM with 576 tokens a picture."""
+    bart = read_family(Fields(BART, "config.json"))
+    assert default_engine(bart) == "torch"
+    answer = predict(bart, on="H200", phase="prefill", tokens=4, batch=8)
+    assert "1,024 tokens of its source (all it takes)" in answer.title
+    llava = read_family(Fields(LLAVA, "config.json"))
+    assert "576 tokens" in predict(llava, on="H200", phase="prefill", tokens=50).title
 
 
 def test_default_engines() -> None:

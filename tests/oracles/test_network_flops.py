@@ -129,6 +129,28 @@ def test_a_decode_of_whisper() -> None:
     assert _flops(decoder_graph(model, _kernels(model), 1, 30, "bf16"), Batch.decode(2, 5)) == counted
 
 
+def test_bart() -> None:
+    config = transformers.BartConfig(
+        vocab_size=90, d_model=64, encoder_layers=3, decoder_layers=2, encoder_ffn_dim=96, decoder_ffn_dim=80,
+        encoder_attention_heads=4, decoder_attention_heads=4, max_position_embeddings=40, pad_token_id=0,
+    )  # fmt: skip
+    network, model = _built("BartForConditionalGeneration", config)
+    words, start = torch.ones(2, 21, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)
+    decoder = _flops(decoder_graph(model, _kernels(model), 5, 21, "bf16"), Batch.prefill(2, 5))
+    ours = decoder + _ahead(model, 2, 5) + _tower(model, 2, 21)
+    assert ours == _counted(lambda: network(input_ids=words, decoder_input_ids=start))
+
+
+def test_llava_tower() -> None:
+    vision = transformers.CLIPVisionConfig(
+        hidden_size=32, image_size=56, patch_size=14, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48
+    )
+    config = transformers.LlavaConfig(text_config=transformers.LlamaConfig(**TEXT), vision_config=vision)
+    network, model = _built("LlavaForConditionalGeneration", config)
+    pictures = torch.zeros(2, 3, 56, 56)
+    assert _tower(model, 2, 56, 56) == _counted(lambda: network.model.get_image_features(pixel_values=pictures))
+
+
 def _mllama() -> tuple[Any, Model]:
     text = {
         "vocab_size": 90, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gnomon.api.deploy import title_of, title_words
+from gnomon.api.network_words import intake_of
 from gnomon.api.predict_network import default_engine, deployed, dtype_of
 from gnomon.api.results import Change, Fit
 from gnomon.engines import MemoryUse, training_engine
@@ -45,10 +46,9 @@ def fit_network(
 
 def _step(model: Model, sequences: int, tokens: int) -> NetworkStep:
     """A pass of so many sequences; a prompt's pictures are among its tokens."""
-    tower = model.towers[0] if model.towers else None
-    if tower is None:
+    if not model.towers:
         return NetworkStep(decode=False, sequences=sequences, tokens=tokens)
-    intake = tower.intake
+    intake = intake_of(model)
     taken = intake.picture(*intake.usual) if intake.patch else intake.length(intake.positions)
     return NetworkStep(decode=False, sequences=sequences, tokens=tokens, taken=taken, pieces=1)
 

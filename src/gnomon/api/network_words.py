@@ -74,6 +74,25 @@ def asked(model: Model, words: Words) -> Asked:
     return readers[model.kind](model, words, phase)
 
 
+def intake_of(model: Model) -> Intake:
+    """How the one tower of a model cuts what it takes, once it says all that is needed."""
+    tower, *others = model.towers
+    if others:
+        names = ", ".join(one.name for one in model.towers)
+        raise InputError(f"{model.name} has several towers ({names}), and one is priced", where="model")
+    found = tower.intake
+    small = [name for name in ("merge", "tiles", "align") if getattr(found, name) < 1]
+    if model.kind == "multimodal" and (found.patch < 1 or not (found.any_size or found.side >= found.patch)):
+        small.append("patch")
+    if model.kind != "multimodal" and found.positions < 1:
+        small.append("positions")
+    if small:
+        hint = "`gnomon models show qwen2.5-vl-7b --shapes` and `whisper-small` show one each."
+        message = f"the intake of {model.name}'s {tower.name} does not say its {small[0]}"
+        raise InputError(message, where=f"towers[0].intake.{small[0]}", hint=hint)
+    return found
+
+
 def _phase(model: Model, words: Words) -> str:
     known = PHASES[model.kind]
     phase = words.phase or known[0]
@@ -155,19 +174,20 @@ def _latent_tokens(model: Model, height: int, width: int) -> int:
 
 def _translated(model: Model, words: Words, phase: str) -> Asked:
     _only(model, words, "--source")
-    intake = model.towers[0].intake
+    intake = intake_of(model)
     source = intake.positions if words.source is None else whole(words.source, "--source")
     if not 1 <= source <= max(intake.positions, 1):
         message = f"{source:,} is not between 1 and {intake.positions:,}, the longest it takes"
         raise InputError(message, where="--source")
-    noun = "frames of sound" if model.towers[0].stem else "tokens of its source"
+    sound = any(isinstance(part, Convolution) for part in model.towers[0].stem)
+    noun = "frames of sound" if sound else "tokens of its source"
     usual = " (all it takes)" if words.source is None else ""
     over = f"{source:,} {noun}{usual}"
     return _decoded(model, words, phase, intake.length(source), 1, over, {"source": source})
 
 
 def _pictured(model: Model, words: Words, phase: str) -> Asked:
-    intake, looks = model.towers[0].intake, _crosses(model)
+    intake, looks = intake_of(model), _crosses(model)
     if phase == "decode" and not looks:
         _only(model, words)
         return _decoded(model, words, phase, None, 0, "", {})

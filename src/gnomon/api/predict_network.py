@@ -69,8 +69,10 @@ def predict_network(
 
 
 def dtype_of(model: Model, pool: Pool) -> str:
-    """As stored; what is stored in fp32 runs in 16 bits, as vLLM has it."""
-    return pool.chip.half if model.dtype == "fp32" else pool.chip.instead_of(model.dtype) or model.dtype
+    """As stored; what is stored in fp32 runs in 16 bits, as vLLM has it, and 16 bits are those that the chip has."""
+    if model.dtype == "fp32":
+        return pool.chip.half
+    return pool.chip.instead_of(model.dtype) or (pool.chip.half if model.dtype == "fp16" else model.dtype)
 
 
 def _under_torch(

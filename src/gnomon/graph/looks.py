@@ -93,6 +93,9 @@ class SourceAttention:
         return 2.0 * values * self.head_dim * width(self.dtype)
 
 
-def _heads(op: WholeAttention | SourceAttention, batch: Batch) -> Shape:
+Look = WholeAttention | SourceAttention
+
+
+def _heads(op: Look, batch: Batch) -> Shape:
     sizes = {"heads": op.heads, "kv_heads": op.kv_heads, "head_dim": op.head_dim, "pace": op.pace}
     return {name: np.full(batch.size, float(size)) for name, size in sizes.items()}

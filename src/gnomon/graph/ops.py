@@ -15,7 +15,7 @@ from gnomon.graph.dtypes import width
 from gnomon.spec.workload import Batch, Floats
 
 if TYPE_CHECKING:
-    from gnomon.graph.looks import SourceAttention, WholeAttention
+    from gnomon.graph.looks import Look
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,14 +290,4 @@ class Collective:
         return size_of(self.rows, batch) * self.bytes_per_row
 
 
-Op = Union[
-    Gemm,
-    Experts,
-    Attention,
-    SequenceAttention,
-    "WholeAttention",
-    "SourceAttention",
-    Convolution,
-    Elementwise,
-    Collective,
-]
+Op = Union[Gemm, Experts, Attention, SequenceAttention, Convolution, Elementwise, Collective, "Look"]

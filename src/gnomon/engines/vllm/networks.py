@@ -22,7 +22,7 @@ from gnomon.graph.lowering.networks import check_network, encoder_graph
 from gnomon.graph.lowering.plain import Kernels
 from gnomon.graph.lowering.site import STATE, Site, distinct
 from gnomon.graph.lowering.streams import streamed
-from gnomon.graph.lowering.towers import check_cut
+from gnomon.graph.lowering.towers import check_tower
 from gnomon.graph.ops import Op
 from gnomon.graph.style import Stream, Style
 from gnomon.spec import Batch, Model, NetworkStep, Tower
@@ -30,6 +30,7 @@ from gnomon.spec import Batch, Model, NetworkStep, Tower
 FORMATS = ("bf16", "fp16")
 NOT_SERVED = {
     "t5": "vLLM 0.24 has no T5",
+    "bart": "vLLM 0.24 leaves BART to a plugin",
     "mllama": "vLLM has left out Llama 3.2 Vision since 0.11",
 }
 FUSED, NOTHING = Stream(2, 2, 0, 0), Stream(0, 0, 0, 0)
@@ -61,7 +62,7 @@ def check(deployment: Deployment) -> None:
     if deployment.dtype not in FORMATS:
         message = f"'{deployment.dtype}' is not priced for encoders on vllm"
         raise InputError(message, where="--dtype", hint=f"Known: {', '.join(FORMATS)}.")
-    check_cut(Tower(name="encoder", hidden=model.hidden, blocks=model.blocks), tp)
+    check_tower(Tower(name="encoder", hidden=model.hidden, blocks=model.blocks), tp)
 
 
 def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Batch) -> tuple[Piece, ...]:

@@ -29,10 +29,30 @@ SMALL_KERNELS = 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """How the layers of a network are run, whatever they run over."""
+
+    style: Style
+    beside: Stream = NOTHING
+    """What the code around attention moves besides, in values a value of its queries."""
+    masked: bool = False
+    """Scores get a mask added, which takes a kernel that reads it."""
+    masked_pace: float = 1.0
+    """How fast that is beside FlashAttention's."""
+    skips: bool = True
+    """Kernels skip what a sliding window hides; else it is a mask."""
+
+    def over(self, blocks: tuple[Block, ...], *, length: int, grid: tuple[int, int] = (0, 0), source: int = 0) -> Pass:
+        """Some layers over sequences of a length; learned distances are added as a mask is."""
+        masked = self.masked or distances(blocks)
+        return Pass(kernels=self, length=length, grid=grid, source=source, masked=masked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
     """What layers run over, and with which kernels."""
 
-    style: Style
+    kernels: Kernels
     length: int
     """Tokens of each sequence."""
     grid: tuple[int, int] = (0, 0)
@@ -40,37 +60,10 @@ class Pass:
     source: int = 0
     """Tokens of a tower that each sequence looks at."""
     masked: bool = False
-    """Scores get learned distances or a mask added, which takes a kernel that reads them."""
-    masked_pace: float = 1.0
-    """How fast that is beside FlashAttention's."""
-    beside: Stream = NOTHING
-    """What the code around attention moves besides, in values a value of its queries."""
-    skips: bool = True
-    """Kernels skip what a sliding window hides; else it is a mask."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernels:
-    """How the layers of a network are run, whatever they run over."""
-
-    style: Style
-    beside: Stream = NOTHING
-    masked: bool = False
-    masked_pace: float = 1.0
-    skips: bool = True
-
-    def over(self, blocks: tuple[Block, ...], *, length: int, grid: tuple[int, int] = (0, 0), source: int = 0) -> Pass:
-        """Some layers over sequences of a length."""
-        return Pass(
-            style=self.style,
-            length=length,
-            grid=grid,
-            source=source,
-            masked=self.masked or distances(blocks),
-            masked_pace=self.masked_pace,
-            beside=self.beside,
-            skips=self.skips,
-        )
+    @property
+    def style(self) -> Style:
+        return self.kernels.style
 
 
 def distances(blocks: tuple[Block, ...]) -> bool:
@@ -115,7 +108,7 @@ def _attention(site: Site, how: Pass) -> Iterator[Op]:
     turned = shape.head_dim if shape.rotary_dim is None else shape.rotary_dim
     if turned:
         yield from streamed("attention.rope", style.rope, (heads + kv_heads) * turned, count)
-    yield from streamed("attention.copies", how.beside, q, count)
+    yield from streamed("attention.copies", how.kernels.beside, q, count)
     yield from _looks(site, how, heads, kv_heads)
     yield from linear("attention.out", "out", site.hidden, q, site)
     yield from all_reduce("attention.all_reduce", site)
@@ -127,7 +120,7 @@ def _looks(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op]:
         yield from _looks_back(site, how, heads, kv_heads)
     if how.masked or not shape.causal:
         keys, pieces = sight(shape, how)
-        masked = how.masked or (shape.window is not None and not shape.chunked and not how.skips)
+        masked = how.masked or (shape.window is not None and not shape.chunked and not how.kernels.skips)
         yield WholeAttention(
             name="attention",
             heads=heads,
@@ -136,7 +129,7 @@ def _looks(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op]:
             keys=keys,
             pieces=pieces,
             masked=masked,
-            pace=how.masked_pace if masked else 1.0,
+            pace=how.kernels.masked_pace if masked else 1.0,
             count=count,
         )
 
@@ -163,7 +156,7 @@ def _looks_back(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op
 
 def sight(shape: Softmax, how: Pass) -> tuple[float | None, int]:
     """Tokens that a token sees on average, and parts of a sequence that are alone."""
-    if shape.window is None or (not shape.chunked and (not how.skips or how.masked)):
+    if shape.window is None or (not shape.chunked and (not how.kernels.skips or how.masked)):
         return None, 1
     if not shape.chunked:
         reach = min(shape.window // 2, how.length - 1)

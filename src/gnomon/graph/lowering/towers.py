@@ -8,17 +8,17 @@ from dataclasses import replace
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
 from gnomon.graph.dtypes import width
-from gnomon.graph.lowering.plain import POINTWISE, Kernels, layers, matrix
+from gnomon.graph.lowering.plain import POINTWISE, Kernels, check_plain, layers, matrix
 from gnomon.graph.lowering.site import STATE
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.ops import TOKENS, Elementwise, Gemm, Op, Rows
 from gnomon.graph.style import Style
-from gnomon.spec import Convolution, Linear, Norm, Part, Strategy, Table, Taken, Tower
+from gnomon.spec import Attention, Convolution, DenseFfn, Linear, Norm, Part, Strategy, Table, Taken, Tower
 
 
 def tower_graph(tower: Tower, taken: Taken, kernels: Kernels, strategy: Strategy, dtype: str) -> Graph:
     """Over a batch whose sequences are those of `taken`."""
-    check_cut(tower, strategy.tp)
+    check_tower(tower, strategy.tp)
     style = kernels.style
     how = kernels.over(tower.blocks, length=taken.positions, grid=taken.grid)
     left = Rows("prefills", taken.merged / taken.sequences)
@@ -31,17 +31,18 @@ def tower_graph(tower: Tower, taken: Taken, kernels: Kernels, strategy: Strategy
     return Graph(tuple(replace(op, name=f"{tower.name}.{op.name}") for op in ops))
 
 
-def check_cut(tower: Tower, tp: int) -> None:
-    """Raise where the tower's heads or feed-forwards do not divide by `tp`."""
+def check_tower(tower: Tower, tp: int) -> None:
+    """Raise where a tower has layers without plain kernels, or such that `tp` ranks cannot share."""
+    why = check_plain(tower.blocks)
+    if why:
+        raise InputError(f"its {tower.name} part cannot be priced yet: it has {why}", where="model")
     for block in tower.blocks:
-        sizes = {
-            "attention heads": block.attention.heads,
-            "feed-forward channels": block.feed_forward.inner,
-        }
-        for what, size in sizes.items():
+        heads = block.mixer.heads if isinstance(block.mixer, Attention) else tp
+        inner = block.ffn.inner if isinstance(block.ffn, DenseFfn) else tp
+        for what, size in (("attention heads", heads), ("feed-forward channels", inner)):
             if size % tp:
                 near = max(degree for degree in range(1, tp) if not size % degree)
-                message = f"its {tower.name} has {size} {what}, which {tp} does not divide"
+                message = f"its {tower.name} part has {size} {what}, which {tp} does not divide"
                 raise InputError(message, where="--tp", hint=f"The nearest degree that works is {near}.")
 
 
@@ -65,11 +66,10 @@ def stem_ops(stem: tuple[Part, ...], hidden: int, style: Style, dtype: str, ends
 
 
 def _stem(tower: Tower, style: Style, dtype: str, patches: Rows) -> Iterator[Op]:
-    """Without one it takes tokens, which are looked up."""
-    if tower.stem:
-        yield from stem_ops(tower.stem, tower.hidden, style, dtype, patches)
-    else:
+    """One that takes tokens looks them up first."""
+    if not any(isinstance(part, Convolution | Linear) for part in tower.stem):
         yield from streamed("embedding", POINTWISE, tower.hidden, 1)
+    yield from stem_ops(tower.stem, tower.hidden, style, dtype, patches)
 
 
 def _tail(tower: Tower, style: Style, dtype: str, left: Rows) -> Iterator[Op]:
