@@ -43,9 +43,19 @@ def test_predict_passes_every_flag(calls: Calls, capsys: pytest.CaptureFixture[s
                 "cp": 1,
                 "dp": 1,
                 "settings": {"max_num_seqs": 64, "enforce_eager": True},
+                "source": None,
+                "images": None,
+                "image": None,
+                "steps": None,
             },
         )
     ]
+
+
+def test_what_networks_are_given(calls: Calls) -> None:
+    run(["predict", "m", "--on", "H100", "--source", "1.5k", "--images", "0", "--image", "640x480", "--steps", "50"])
+    named = calls.made[0][2]
+    assert [named[word] for word in ("source", "images", "image", "steps")] == [1500, 0, "640x480", 50]
 
 
 def test_defaults_of_predict(calls: Calls) -> None:

@@ -50,6 +50,31 @@ MISTRAL_7B = {
     "sliding_window": 4096,
     "vocab_size": 32000,
 }
+LLAVA_7B = {
+    "architectures": ["LlavaForConditionalGeneration"],
+    "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "vocab_size": 32064},
+    "vision_config": {
+        "model_type": "clip_vision_model",
+        "hidden_size": 1024,
+        "image_size": 336,
+        "intermediate_size": 4096,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 24,
+        "patch_size": 14,
+    },
+}
+BART_LARGE = {
+    "architectures": ["BartForConditionalGeneration"],
+    "d_model": 1024,
+    "decoder_attention_heads": 16,
+    "decoder_ffn_dim": 4096,
+    "decoder_layers": 12,
+    "encoder_attention_heads": 16,
+    "encoder_ffn_dim": 4096,
+    "encoder_layers": 12,
+    "max_position_embeddings": 1024,
+    "vocab_size": 50265,
+}
 QWEN3_0_6B = {
     "architectures": ["Qwen3ForCausalLM"],
     "hidden_size": 1024,
@@ -89,8 +114,10 @@ def _model(config: dict[str, Any]) -> Any:
         (QWEN3_0_6B, 596_049_920),
         (GPT2, 124_439_808),
         (GPT2_XL, 1_557_611_200),
+        (LLAVA_7B, 7_063_427_072),
+        (BART_LARGE, 406_291_456),
     ],
-    ids=["qwen2-7b", "mistral-7b", "qwen3-0.6b", "gpt2", "gpt2-xl"],
+    ids=["qwen2-7b", "mistral-7b", "qwen3-0.6b", "gpt2", "gpt2-xl", "llava-1.5-7b", "bart-large"],
 )
 def test_published_parameter_counts(config: dict[str, Any], parameters: int) -> None:
     assert _model(config).parameters == parameters

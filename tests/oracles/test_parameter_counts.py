@@ -35,6 +35,7 @@ FULL, LINEAR = "full_attention", "linear_attention"
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "arcee": {},
+    "bart": {"encoder_layers": 3, "encoder_ffn_dim": 96},
     "bert": {},
     "cohere2": {},
     "dots1": {"n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 2, "first_k_dense_replace": 1},
@@ -52,6 +53,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lfm2": {"conv_bias": True, "full_attn_idxs": [1, 3]},
     "lfm2_moe": {"layer_types": ["conv", FULL] * 16},
     "llama": {"attention_bias": True, "mlp_bias": True, "head_dim": 64},
+    "llava": {},
     "mamba": {"use_bias": True, "use_conv_bias": False},
     "mamba2": {"use_bias": True},
     "ministral3": {},

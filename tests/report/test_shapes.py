@@ -16,7 +16,7 @@ OPENED = {
     "nemotron-h-8b": ["state space (Mamba-2), 128 heads of 64", "a sequence in bf16"],
     "gpt-oss-20b": ["[mxfp4 in experts]", "12 times (1 A, 1 B)"],
     "qwen3-next-80b-a3b": ["linear attention (gated delta)", "10 of 512 experts of 512 and 512 shared"],
-    "t5-large": ["cross-attention, 16 heads on 16 of 64", "encoder tower"],
+    "t5-large": ["cross-attention, 16 heads on 16 of 64", "encoder tower", "gnomon predict t5-large --on H100"],
 }
 
 

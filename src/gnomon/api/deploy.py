@@ -106,13 +106,17 @@ def deploy_named(
 
 def title_of(engine: Engine, deployment: Deployment) -> str:
     """Model, number format, chips and engine, as every answer begins."""
+    short = ".".join(engine.version.split(".")[:2])
+    label = "vLLM" if engine.name == "vllm" else engine.name
+    return title_words(deployment.model, deployment.dtype, deployment.pool, deployment.strategy, f"{label} {short}")
+
+
+def title_words(model: Model, dtype: str, pool: Pool, strategy: Strategy, runs_on: str) -> str:
+    """The same with the words for what runs it."""
     from gnomon.catalog import model_title
 
     try:
-        name = model_title(deployment.model.name)
+        name = model_title(model.name)
     except InputError:
-        name = deployment.model.name
-    chips = f"{deployment.strategy.ranks} x {deployment.pool.chip.name}"
-    short = ".".join(engine.version.split(".")[:2])
-    label = "vLLM" if engine.name == "vllm" else engine.name
-    return f"{name}, {deployment.dtype}, {chips}, {label} {short}"
+        name = model.name
+    return f"{name}, {dtype}, {strategy.ranks} x {pool.chip.name}, {runs_on}"

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.api.deploy import deploy, deploy_named, title_of, whole
+from gnomon.api.fit_network import fit_network
+from gnomon.api.predict_network import KINDS
 from gnomon.api.results import Change, Fit
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
@@ -21,12 +23,13 @@ def fit(
     on: str,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-    engine: str = "vllm",
+    engine: str | None = None,
     tp: int | None = None,
     context: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Fit:
-    """Memory of one rank: whether the model and one sequence of `context` tokens have room beside the engine."""
+    """Memory of one rank: whether the model and one sequence of `context` tokens have room beside the engine, which is
+    vLLM where it runs the model, else PyTorch."""
     found = model if isinstance(model, Model) else load_model(model)
     given = dict(settings or {})
     if context is not None:
@@ -34,8 +37,13 @@ def fit(
         if not 1 <= context <= found.max_context:
             raise InputError(f"{context:,} is not between 1 and {found.max_context:,}", where="--context")
         given.setdefault("max_model_len", context)
+    if found.kind in KINDS:
+        return fit_network(
+            found, found.name if isinstance(model, Model) else str(model), on=on, dtype=dtype, kv_dtype=kv_dtype,
+            engine=engine, tp=None if tp is None else whole(tp, "--tp"), context=context, settings=dict(settings or {}),
+        )  # fmt: skip
     chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, settings=given
+        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, settings=given
     )
     wanted = int(deployment.settings["max_model_len"])
     if context is not None and context > wanted:

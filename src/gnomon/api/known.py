@@ -10,7 +10,7 @@ from typing import Any
 from gnomon import catalog
 from gnomon.api.results import Result
 from gnomon.errors import InputError, unknown_name
-from gnomon.graph.support import unpriced
+from gnomon.graph.support import unpriced, unpriced_step
 from gnomon.load import chip as load_chip
 from gnomon.load import chips as load_chips
 from gnomon.load import model as load_model
@@ -18,12 +18,12 @@ from gnomon.load.chip_file import check_name, file_of, template
 from gnomon.load.files import as_path
 from gnomon.load.shapes import model_to_dict
 from gnomon.paths import write_text
-from gnomon.spec import Attention, Chip, CrossAttention, Host, LatentAttention, Link, Model, Node
+from gnomon.spec import Chip, Host, Link, Model, Node
+from gnomon.spec.model import KINDS
 from gnomon.units import parse_bytes
 
 SMALLER = 0.99
 """A chip of 80 GiB by its data sheet is one, though the driver reports a little less."""
-KINDS = ("dense", "moe", "hybrid", "state-space", "encoder", "encoder-decoder", "multimodal", "diffusion")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ def _model(model: Model) -> dict[str, Any]:
         "name": model.name,
         "title": catalog.model_title(model.name),
         "family": model.family,
-        "kind": _kind(model),
+        "kind": model.kind,
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,
         "mtp_parameters": model.mtp_parameters,
@@ -202,23 +202,9 @@ def _model(model: Model) -> dict[str, Any]:
         "state_bytes_per_sequence_bf16": model.state_bytes_per_sequence(2.0),
         "source_bytes_per_token_bf16": model.source_bytes_per_token(2.0),
         "weights_bytes": weights,
-        "priced": not unpriced(model),
-        "why_not_priced": unpriced(model),
+        "priced": not unpriced_step(model),
+        "why_not_priced": unpriced_step(model),
+        "why_not_served": unpriced(model),
         "hub_id": model.hub_id,
         "source": model.source,
     }
-
-
-def _kind(model: Model) -> str:
-    """The word of `KINDS` that says most."""
-    mixers = [block.mixer for block in model.blocks if block.mixer is not None]
-    looks = [isinstance(mixer, Attention | LatentAttention | CrossAttention) for mixer in mixers]
-    if not model.vocab:
-        return "diffusion"
-    if model.towers:
-        return "multimodal" if model.towers[0].name == "vision" else "encoder-decoder"
-    if not all(looks):
-        return "hybrid" if any(looks) else "state-space"
-    if any(isinstance(mixer, Attention) and not mixer.causal for mixer in mixers):
-        return "encoder"
-    return "moe" if model.is_moe else "dense"

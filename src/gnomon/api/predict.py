@@ -6,25 +6,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gnomon.api.deploy import deploy_named, title_of, whole
-from gnomon.api.energy import step_joules
+from gnomon.api.network_words import Words, refuse_extra
+from gnomon.api.predict_network import KINDS, predict_network
 from gnomon.api.predict_training import predict_training
-from gnomon.api.results import OperatorTime, Prediction
+from gnomon.api.results import Prediction
+from gnomon.api.steps import bound_of, check_size, engine_line, joules, line, prefill_steps
 from gnomon.api.trace_script import predict_script
-from gnomon.cost.machine import Machine, priced_dtype
+from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
-from gnomon.engines.base import StepParts
 from gnomon.errors import InputError, unknown_name
-from gnomon.graph.ops import Op
-from gnomon.graph.phases import is_padded
+from gnomon.load import model as load_model
 from gnomon.load.modules import is_script
-from gnomon.spec import Batch, Estimate, Model, Provenance, Strategy
+from gnomon.spec import Batch, Estimate, Model, Strategy
 
 PHASES = ("decode", "prefill", "train")
-MOST_STEPS = 100_000
 
 
 def predict(
@@ -44,41 +41,65 @@ def predict(
     cp: int = 1,
     dp: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    source: int | None = None,
+    images: int | None = None,
+    image: str | None = None,
+    steps: int | None = None,
 ) -> Prediction:
     """Seconds, memory, energy and dollars of one step of `batch` sequences.
 
     `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache. Phase `train` is a whole
     training step; without an engine, prompts and decodes run on vLLM and training on the built-in runner. Without a
-    phase it is a decode. `script.py:function` runs that function, which gives a torch module and its inputs, and is
-    predicted as `gnomon.trace` does.
+    phase it is a decode.
+
+    Networks that are no plain decoders run on vLLM where it knows them, else on PyTorch. An encoder's `prefill` is one
+    pass over `tokens` in both directions. An encoder-decoder has `source` tokens or frames behind its cross-attention.
+    A model with a vision tower gets `images` of the size `image` beside its `tokens` of text. A diffusion
+    transformer's `forward` is one step over an `image` or so many `tokens` (patches), or `steps` of them.
+
+    `script.py:function` runs that function, which gives a torch module and its inputs, and is predicted as
+    `gnomon.trace` does.
     """
     if isinstance(model, str) and is_script(model):
         unused = {"--tokens": tokens, "--context": context, "--kv-dtype": kv_dtype, "--tp": tp}
+        unused |= {"--source": source, "--images": images, "--image": image, "--steps": steps}
         degrees = {"--pp": pp, "--ep": ep, "--cp": cp, "--dp": dp}
         return predict_script(
             model, on=on, phase=phase, batch=None if batch is None else whole(batch, "--batch"), dtype=dtype,
             engine=engine, settings=settings, unused=unused | degrees,
         )  # fmt: skip
-    phase = phase or "decode"
     batch, context = whole(1 if batch is None else batch, "--batch"), whole(context, "--context")
+    words = Words(
+        phase=phase, batch=batch, tokens=tokens, context=context, source=source, images=images, image=image, steps=steps
+    )
     if phase == "train":
+        refuse_extra("training", words)
         cuts = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
         return predict_training(
             model, on=on, batch=batch, tokens=tokens, context=context, dtype=dtype, kv_dtype=kv_dtype, engine=engine,
             degrees=cuts, settings=settings,
         )  # fmt: skip
     dp = 1 if dp is None else dp
-    work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
+    found = model if isinstance(model, Model) else load_model(model)
+    name = found.name if isinstance(model, Model) else str(model)
     given = tp is not None or (pp, ep, cp, dp) != (1, 1, 1, 1)
-    strategy = Strategy(tp=1 if tp is None else tp, pp=pp, ep=ep, cp=cp, dp=dp) if given else None
-    chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", strategy=strategy, settings=settings
+    strategy = Strategy(tp=1 if tp is None else whole(tp, "--tp"), pp=pp, ep=ep, cp=cp, dp=dp) if given else None
+    if found.kind in KINDS:
+        return predict_network(
+            found, words, name=name, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, strategy=strategy,
+            settings=settings,
+        )  # fmt: skip
+    refuse_extra(f"{found.name}, a plain decoder", words)
+    phase = phase or "decode"
+    work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
+    chosen, deployment, named = deploy_named(
+        found, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", strategy=strategy, settings=settings
     )
-    _check_size(chosen, deployment, batch, work, context)
-    asked = {"phase": phase, "batch": batch, "tokens": work, "context": context}
+    check_size(chosen, deployment, batch, work, context)
+    asked = {"model": name, "phase": phase, "batch": batch, "tokens": work, "context": context}
     budget = int(deployment.settings["max_num_batched_tokens"])
-    steps = Batch.decode(batch, context) if phase == "decode" else _prefill_steps(batch, work, context, budget)
-    return _predict(chosen, deployment, steps, words | asked)
+    batches = Batch.decode(batch, context) if phase == "decode" else prefill_steps(batch, work, context, budget)
+    return _predict(chosen, deployment, batches, named | asked)
 
 
 def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
@@ -101,63 +122,27 @@ def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
     return tokens
 
 
-def _prefill_steps(batch: int, tokens: int, context: int, budget: int) -> Batch:
-    """The steps in which an engine works the prompts off, first come first served, `budget` tokens a step."""
-    if batch * tokens <= budget:
-        return Batch.prefill(batch, tokens, context)
-    if batch * tokens > MOST_STEPS * budget or batch > MOST_STEPS:
-        raise InputError(f"{batch * tokens:,} tokens are too many for one prediction", where="--batch, --tokens")
-    steps: list[list[tuple[int, int]]] = [[]]
-    room = budget
-    for _ in range(batch):
-        done = 0
-        while done < tokens:
-            if room == 0:
-                steps.append([])
-                room = budget
-            piece = min(tokens - done, room)
-            steps[-1].append((piece, context + done))
-            done, room = done + piece, room - piece
-    return Batch.stack([Batch.step([], chunks) for chunks in steps])
-
-
-def _check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int, context: int) -> None:
-    settings = deployment.settings
-    longest = context + tokens
-    if longest > settings["max_model_len"]:
-        raise InputError(
-            f"{longest:,} tokens are more than the {settings['max_model_len']:,} a sequence may have",
-            where="--context",
-        )
-    if batch > settings["max_num_seqs"]:
-        raise InputError(
-            f"{batch:,} sequences are more than {engine.name} runs in one step ({settings['max_num_seqs']:,})",
-            where="--batch",
-            hint="Raise it with --set max_num_seqs=….",
-        )
-
-
 def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mapping[str, Any]) -> Prediction:
     machine = Machine(deployment.pool, profile_for(deployment.pool.chip))
     parts = engine.step_parts(deployment, steps)
-    lines = [_line(machine, op, parts.padded, steps) for op in engine.graph(deployment).ops]
-    lines = [line for line in lines if line.time_s.value > 0]
-    lines.append(_engine_line(Estimate.total([line.time_s for line in lines]), parts))
-    total = Estimate.total([line.time_s for line in lines])
+    lines = [line(machine, op, parts.padded, steps) for op in engine.graph(deployment).ops]
+    lines = [one for one in lines if one.time_s.value > 0]
+    lines.append(engine_line(Estimate.total([one.time_s for one in lines]), parts))
+    total = Estimate.total([one.time_s for one in lines])
     ranks, chip = deployment.strategy.ranks, deployment.pool.chip
     use = engine.memory(deployment)
     tokens = float(steps.tokens.sum())
     cached = inputs["batch"] * (inputs["context"] + inputs["tokens"])
     taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached * use.kv_bytes_per_token}
-    flops, moved = sum(line.flops for line in lines), sum(line.bytes for line in lines)
+    flops, moved = sum(one.flops for one in lines), sum(one.bytes for one in lines)
     power = machine.profile.power
-    lines.sort(key=lambda line: -line.time_s.value)
-    bound, share = ("host", 1.0) if parts.host_s >= total.value * (1 - 1e-9) else _bound(lines, total.value)
+    lines.sort(key=lambda one: -one.time_s.value)
+    bound, share = ("host", 1.0) if parts.host_s >= total.value * (1 - 1e-9) else bound_of(lines, total.value)
     return Prediction(
         title=_title(engine, deployment, inputs, steps.size),
         time_s=total,
         memory_bytes=Estimate.exact(sum(taken.values()), "weights, cache and the engine's reserve"),
-        energy_j=total.map(lambda s: ranks * _joules(power, chip, s, flops, moved)),
+        energy_j=total.map(lambda s: ranks * joules(power, chip, s, flops, moved)),
         cost_usd=total * (ranks * chip.price_usd_h / 3600),
         tokens_per_s=tokens / total.value,
         bound=bound,
@@ -168,49 +153,6 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
         breakdown=tuple(lines),
         inputs=inputs,
     )
-
-
-def _joules(power: Mapping[str, float], chip: Any, seconds: Any, flops: float, moved: float) -> Any:
-    if np.ndim(seconds) == 0:
-        return step_joules(power, chip, float(seconds), flops, moved)
-    return np.array([step_joules(power, chip, float(s), flops, moved) for s in seconds])
-
-
-def _line(machine: Machine, op: Op, padded: Batch, steps: Batch) -> OperatorTime:
-    """An operator over the padded steps, whose padding what follows sequences skips; FLOPs and bytes are those of the
-    work asked for."""
-    dtype = priced_dtype(op)
-    seconds = machine.op_seconds(op, padded if is_padded(op) else steps).sum(keepdims=True)
-    flops, moved = (op.count * figure(steps).sum(keepdims=True) for figure in (op.flops, op.bytes))
-    family = machine.evidence(op.kind, dtype)
-    value = float(seconds[0])
-    return OperatorTime(
-        op=op.name,
-        kind=op.kind,
-        time_s=Estimate(value, value * machine.factors(op.name, op.kind, dtype), family.provenance, family.source),
-        bound=str(machine.bound(flops, moved, seconds, op.kind, op.dtype)[0]),
-        count=op.count * steps.size,
-        flops=float(flops[0]),
-        bytes=float(moved[0]),
-    )
-
-
-def _engine_line(device: Estimate, parts: StepParts) -> OperatorTime:
-    """The engine's own share: the gaps between steps, and what the host needs beyond the device."""
-
-    def own(seconds: Any, factor: Any) -> Any:
-        return np.maximum(parts.host_s * factor - seconds, parts.gap_s * factor)
-
-    value, draws = float(own(device.value, 1.0)), np.asarray(own(device.draws, parts.factors))
-    share = Estimate(value, draws, Provenance.FITTED, parts.source)
-    return OperatorTime(op="engine", kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)
-
-
-def _bound(lines: list[OperatorTime], total: float) -> tuple[str, float]:
-    shares: dict[str, float] = {}
-    for line in lines:
-        shares[line.bound] = shares.get(line.bound, 0.0) + line.time_s.value / total
-    return max(shares.items(), key=lambda item: item[1])
 
 
 def _title(engine: Engine, deployment: Deployment, asked: Mapping[str, Any], steps: int) -> str:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.api.energy import step_joules
 from gnomon.api.results import OperatorTime, Prediction
+from gnomon.api.steps import bound_of, joules
 from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
+from gnomon.engines.torch.eager.lower import HOST_SPREAD
 from gnomon.engines.torch.eager.price import SPREAD, Cost, PricedStep, priced
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.errors import InputError, MissingExtraError, unknown_name
@@ -24,8 +25,6 @@ from gnomon.spec.traced import Traced
 from gnomon.spec.workload import Floats
 
 PHASES = ("forward", "train")
-HOST_SPREAD = 0.35
-"""Hosts differ: what a launch takes on one machine is off by this much (log) on another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +112,14 @@ def _prediction(
     flops, moved = step.total.flops, step.total.bytes
     if waiting.value > 0:
         lines.append(_host_line(waiting, lowered))
-    bound, share = _bound(lines, total.value)
+    bound, share = bound_of(lines, total.value)
     parts = dict(peak(traced).parts) | {"runtime": RUNTIME_BYTES}
     needed = sum(parts.values())
     return ModulePrediction(
         title=_title(traced, chip, inputs),
         time_s=total,
         memory_bytes=Estimate.exact(needed, "tensors alive at the fullest moment, and the runtime"),
-        energy_j=total.map(lambda s: _joules(power, chip, s, flops, moved)),
+        energy_j=total.map(lambda s: joules(power, chip, s, flops, moved)),
         cost_usd=total * (chip.price_usd_h / 3600),
         tokens_per_s=traced.samples / total.value,
         bound=bound,
@@ -184,19 +183,6 @@ def _waiting(device: Estimate, host_s: float) -> Estimate:
     draws = np.maximum(host_s * np.exp(HOST_SPREAD * _normals(2)) - device.draws, 0.0)
     source = "launches on the host of the H200 that was measured"
     return Estimate(max(host_s - device.value, 0.0), draws, Provenance.FITTED, source)
-
-
-def _joules(power: Any, chip: Chip, seconds: Any, flops: float, moved: float) -> Any:
-    if np.ndim(seconds) == 0:
-        return step_joules(power, chip, float(seconds), flops, moved)
-    return np.array([step_joules(power, chip, float(s), flops, moved) for s in seconds])
-
-
-def _bound(lines: list[OperatorTime], total: float) -> tuple[str, float]:
-    shares: dict[str, float] = {}
-    for line in lines:
-        shares[line.bound] = shares.get(line.bound, 0.0) + line.time_s.value / total
-    return max(shares.items(), key=lambda item: item[1])
 
 
 def _title(traced: Traced, chip: Chip, inputs: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ def fit(
     on: flags.On,
     dtype: flags.Dtype = None,
     kv_dtype: flags.KvDtype = None,
-    engine: flags.Engine = "vllm",
+    engine: flags.AnyEngine = None,
     tp: flags.Tp = None,
     context: Annotated[
         int | None,

@@ -68,6 +68,17 @@ def _engine(text: Any) -> str:
     return label
 
 
+def _any_engine(text: Any) -> str:
+    from gnomon.engines import SERVING, TRAINING
+    from gnomon.errors import unknown_name
+
+    label = word("--engine")(text)
+    name = label.partition("@")[0]
+    if name not in (*SERVING, *TRAINING):
+        raise unknown_name("engine", name, (*SERVING, *TRAINING), where="--engine")
+    return label
+
+
 def _format(text: Any) -> str:
     from gnomon.errors import named_by
     from gnomon.graph.dtypes import width
@@ -121,6 +132,15 @@ KvDtype = Annotated[
 ]
 Engine = Annotated[
     str, typer.Option("--engine", parser=_engine, metavar="NAME[@VERSION]", help="The engine that runs it.")
+]
+AnyEngine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        parser=_any_engine,
+        metavar="NAME[@VERSION]",
+        help="The engine that runs it: vllm where it can, else torch.",
+    ),
 ]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An engine setting; may be repeated.")

@@ -13,17 +13,6 @@ def add(app: typer.Typer) -> None:
     app.command("predict")(predict)
 
 
-def _any_engine(text: str) -> str:
-    from gnomon.engines import SERVING, TRAINING
-    from gnomon.errors import unknown_name
-
-    label = flags.word("--engine")(text)
-    name = label.partition("@")[0]
-    if name not in (*SERVING, *TRAINING):
-        raise unknown_name("engine", name, (*SERVING, *TRAINING), where="--engine")
-    return label
-
-
 Model = Annotated[
     str,
     typer.Argument(
@@ -36,7 +25,10 @@ Model = Annotated[
 Phase = Annotated[
     str | None,
     typer.Option(
-        "--phase", metavar="PHASE", help="prefill, decode (where not given) or train; of a module, forward or train."
+        "--phase",
+        metavar="PHASE",
+        help="prefill, decode (where not given) or train; of an encoder prefill, one pass in both directions; of a "
+        "diffusion transformer forward, one step; of a module, forward or train.",
     ),
 ]
 Batch = Annotated[
@@ -57,7 +49,12 @@ def predict(
     batch: Batch = None,
     tokens: Annotated[
         int | None,
-        typer.Option("--tokens", parser=flags.whole("--tokens"), metavar="T", help="New tokens a sequence."),
+        typer.Option(
+            "--tokens",
+            parser=flags.whole("--tokens"),
+            metavar="T",
+            help="New tokens a sequence, of text; patches of a diffusion transformer's sample.",
+        ),
     ] = None,
     context: Annotated[
         int,
@@ -65,12 +62,42 @@ def predict(
             "--context", parser=flags.whole("--context", least=0), metavar="C", help="Tokens already in the cache."
         ),
     ] = 0,
+    source: Annotated[
+        int | None,
+        typer.Option(
+            "--source",
+            parser=flags.whole("--source"),
+            metavar="S",
+            help="Tokens or frames that an encoder-decoder's encoder reads; all it takes where not given.",
+        ),
+    ] = None,
+    images: Annotated[
+        int | None,
+        typer.Option(
+            "--images",
+            parser=flags.whole("--images", least=0),
+            metavar="N",
+            help="Pictures a sequence, for a model with a vision tower: 1 where not given.",
+        ),
+    ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            "--image",
+            parser=flags.word("--image"),
+            metavar="WxH",
+            help="Pixels of a picture, or of a diffusion transformer's sample; the model's own size, or 1024x1024.",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            "--steps", parser=flags.whole("--steps"), metavar="N", help="Steps of a diffusion transformer: 1."
+        ),
+    ] = None,
     dtype: flags.Dtype = None,
     kv_dtype: flags.KvDtype = None,
-    engine: Annotated[
-        str | None,
-        typer.Option("--engine", parser=_any_engine, metavar="NAME[@VERSION]", help="The engine that runs it."),
-    ] = None,
+    engine: flags.AnyEngine = None,
     tp: flags.Tp = None,
     pp: flags.Pp = 1,
     ep: flags.Ep = 1,
@@ -99,5 +126,9 @@ def predict(
         cp=cp,
         dp=dp,
         settings=flags.settings(set_),
+        source=source,
+        images=images,
+        image=image,
+        steps=steps,
     )
     emit(result.to_dict(), as_json=as_json)

@@ -50,6 +50,20 @@ class StepParts:
     source: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A part of a network and the steps it runs: operators, and what the engine adds to all of them together."""
+
+    name: str
+    graph: Graph
+    steps: Batch
+    parts: StepParts
+    framework: str = ""
+    """Whose kernels run, as a profile has them."""
+    spread: float = 0.0
+    """What all its operators may be off by together, beyond their families' own errors (log)."""
+
+
 class TrainingEngine(Protocol):
     """One training engine in one version: its habits stand in its traits, and all prediction reads them there."""
 

@@ -11,7 +11,7 @@ from gnomon.graph.cuts import mixer_obstacle, widest
 from gnomon.graph.lowering.ends import embedding, head
 from gnomon.graph.lowering.layer import layer
 from gnomon.graph.lowering.parts import parts
-from gnomon.graph.lowering.site import STATE, Site
+from gnomon.graph.lowering.site import STATE, Site, distinct
 from gnomon.graph.ops import LOGITS, Op
 from gnomon.graph.support import check_priced
 from gnomon.spec import Block, Model, Strategy
@@ -60,7 +60,7 @@ def lower(model: Model, strategy: Strategy, dtype: str, kv_dtype: str, state_dty
         one_sum=model.family in ONE_SUM,
     )
     ops: list[Op] = [*embedding(model), *parts(model.stem, ends, "stem")]
-    for block in _distinct(model):
+    for block in distinct(model.blocks):
         ops += layer(replace(ends, block=block))
     ops += [*parts(model.tail, ends, "tail", LOGITS), *head(model, strategy.tp)]
     return Graph(_together(ops))
@@ -73,12 +73,3 @@ def _together(ops: Iterable[Op]) -> tuple[Op, ...]:
         alone = replace(op, count=1)
         counts[alone] = counts.get(alone, 0) + op.count
     return tuple(replace(op, count=count) for op, count in counts.items())
-
-
-def _distinct(model: Model) -> list[Block]:
-    """Equal layers together, wherever they stand: their order does not change what one rank runs."""
-    counts: dict[Block, int] = {}
-    for block in model.blocks:
-        alone = replace(block, count=1)
-        counts[alone] = counts.get(alone, 0) + block.count
-    return [replace(block, count=count) for block, count in counts.items()]

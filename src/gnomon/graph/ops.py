@@ -7,21 +7,24 @@ figures are of one run on one rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Union
 
 import numpy as np
 
 from gnomon.graph.dtypes import width
 from gnomon.graph.mixer_ops import IndexScores, LatentDecode, Scan
-from gnomon.graph.sizes import LOGITS, PROMPT, TOKENS, Rows, Shape, Size, constants, size_of
+from gnomon.graph.sizes import LOGITS, PREFILLS, PROMPT, TOKENS, Rows, Shape, Size, constants, size_of
 from gnomon.graph.windows import Window
 from gnomon.spec.workload import Batch, Floats
 
 __all__ = [
-    "LOGITS", "PROMPT", "TOKENS", "Attention", "Collective", "Convolution", "Elementwise", "Experts", "Gemm",
-    "IndexScores", "LatentDecode", "Op", "Rows", "Scan", "SequenceAttention", "Shape", "Size", "size_of",
+    "LOGITS", "PREFILLS", "PROMPT", "TOKENS", "Attention", "Collective", "Convolution", "Elementwise", "Experts",
+    "Gemm", "IndexScores", "LatentDecode", "Op", "Rows", "Scan", "SequenceAttention", "Shape", "Size", "size_of",
     "visited_experts",
 ]  # fmt: skip
+
+if TYPE_CHECKING:
+    from gnomon.graph.looks import Look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,15 +298,7 @@ class Collective:
         return size_of(self.rows, batch) * self.bytes_per_row
 
 
-Op = (
-    Gemm
-    | Experts
-    | Attention
-    | SequenceAttention
-    | LatentDecode
-    | IndexScores
-    | Scan
-    | Convolution
-    | Elementwise
-    | Collective
-)
+Op = Union[
+    Gemm, Experts, Attention, SequenceAttention, LatentDecode, IndexScores, Scan, Convolution, Elementwise, Collective,
+    "Look",
+]  # fmt: skip

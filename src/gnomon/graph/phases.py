@@ -25,6 +25,8 @@ def part_of(op: Op) -> Part | None:
     """None for what is the same in every step."""
     if isinstance(op, (Attention, LatentDecode, IndexScores, Scan)):
         return "decode" if op.phase == "decode" else "prefill"
+    if op.kind.startswith("attention"):
+        return "prefill"
     rows = rows_of(op)
     return None if rows is None else _PARTS.get(rows.of, "prefill")
 

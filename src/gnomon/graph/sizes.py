@@ -9,7 +9,10 @@ import numpy as np
 
 from gnomon.spec.workload import Batch, Floats
 
-Figure = Literal["tokens", "logit_rows", "decodes", "prefills", "prompt", "prefill_tokens", "prefill_context", "cached"]
+Figure = Literal[
+    "tokens", "logit_rows", "decodes", "decode_context", "prefills", "prompt", "prefill_tokens", "prefill_context",
+    "cached",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ Size = int | Rows
 TOKENS = Rows("tokens")
 LOGITS = Rows("logit_rows")
 PROMPT = Rows("prompt")
+PREFILLS = Rows("prefills")
 DECODES = Rows("decodes")
 PROMPT_TOKENS = Rows("prefill_tokens")
 PROMPT_CONTEXT = Rows("prefill_context")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.errors import InputError
+from gnomon.graph.lowering.plain import check_plain
 from gnomon.spec import Attention, Block, CrossAttention, LatentAttention, Model, MoeFfn
 
 STORED = ("fp32", "bf16", "fp16", "fp8")
@@ -31,6 +32,8 @@ def check_priced(model: Model, dtype: str | None = None) -> None:
     why = unpriced(model) or (unpriced_format(model, dtype) if dtype else "")
     if why:
         hint = "`gnomon models show` opens its shapes; decoders of tokens are priced."
+        if not unpriced_step(model):
+            hint = "`gnomon predict` prices one step of it; serving loads and training runs of it are not priced."
         raise InputError(f"{model.name} cannot be priced yet: it has {why}", where="model", hint=hint)
 
 
@@ -43,13 +46,21 @@ def check_learnt(model: Model) -> None:
 
 
 def unpriced(model: Model) -> str:
-    """The first thing of a model that has no operators; empty where everything has."""
+    """The first thing of a model that has no operators when it is served or trained; empty where everything has."""
     return next(_missing(model), "")
 
 
 def unlearnt(model: Model) -> str:
     """The first thing of a model whose gradients have no operators; empty where everything has."""
     return next(_missing_gradients(model), "")
+
+
+def unpriced_step(model: Model) -> str:
+    """The same for one step by itself, for which there are operators of towers, encoders and diffusion as well."""
+    looks = any(isinstance(block.mixer, CrossAttention) for block in model.blocks)
+    if looks or model.kind in ("encoder", "diffusion", "encoder-decoder"):
+        return check_plain(model.blocks)
+    return unpriced(model.alone if model.towers else model)
 
 
 def unpriced_format(model: Model, dtype: str) -> str:

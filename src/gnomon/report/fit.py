@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gnomon.report.networks import network_step
 from gnomon.report.text import Style, chip_count, chip_word, deployed, flag, gib, next_steps, plural, table, words
 from gnomon.units import format_count
 
@@ -26,6 +27,8 @@ def _head(payload: Mapping[str, Any]) -> str:
 
 def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
     parts = ", ".join(f"{name} {gib(size)}" for name, size in payload["parts"].items() if name != "kv")
+    if not payload["kv_tokens"]:
+        return _passes(payload, style, parts)
     cache, context = float(payload["parts"]["kv"]), int(payload["inputs"]["context"])
     batch = int(payload["max_batch"])
     return [
@@ -34,6 +37,18 @@ def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
         f" {plural(batch, 'sequence')} of {format_count(context)} at once",
         f"  the longest sequence: {format_count(payload['max_context'])} tokens",
         f"  of {gib(payload['total_bytes'])} GiB: {parts}",
+        "",
+        *_next(payload, {}),
+    ]
+
+
+def _passes(payload: Mapping[str, Any], style: Style, parts: str) -> list[str]:
+    """A network without blocks of a cache: so many sequences go through it at once."""
+    longest, batch = format_count(payload["inputs"]["context"]), int(payload["max_batch"])
+    return [
+        f"{style.good('fits')}: {_head(payload)}",
+        f"  {plural(batch, 'sequence')} of {longest} tokens at once, beside nothing else",
+        f"  of {gib(payload['total_bytes'])} GiB, for one: {parts}",
         "",
         *_next(payload, {}),
     ]
@@ -60,6 +75,8 @@ def _next(payload: Mapping[str, Any], change: Mapping[str, Any]) -> list[str]:
     if "on" in change:
         inputs["tp"] = chip_count(inputs["on"])
     common = [*deployed(inputs), *flag("--set", change.get("set"))]
+    if "kind" in inputs:
+        return next_steps(*([words("gnomon", "fit", *common)] if change else []), network_step(inputs, common))
     predict = words("gnomon", "predict", *common, "--phase", "decode", "--batch", 32, "--context", 1024)
     if change:
         return next_steps(words("gnomon", "fit", *common), predict)

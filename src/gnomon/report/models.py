@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gnomon.report.networks import STEPS, network_step
 from gnomon.report.shapes import layer_lines
 from gnomon.report.text import INDENT, Style, next_steps, table, words
 from gnomon.units import format_bytes, format_count, format_short_count
@@ -22,7 +23,7 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
     rows += [_row(model) for model in models]
     lines = table(rows, "<<>>>>><")
     steps = [words("gnomon", "models", "show", models[0]["name"])]
-    steps += [words("gnomon", "fit", model["name"], "--on", "H100") for model in models if model["priced"]][:1]
+    steps += [_first_step(model, model["name"]) for model in models if model["priced"]][:1]
     return "\n".join([style.faint(lines[0]), *lines[1:], "", *next_steps(*steps)])
 
 
@@ -53,8 +54,15 @@ def _one(model: Mapping[str, Any], style: Style) -> list[str]:
     reference = name if model["hub_id"] else model["source"]
     steps = [words("gnomon", "models", "show", reference, "--shapes")]
     if model["priced"]:
-        steps.insert(0, words("gnomon", "fit", reference, "--on", "H100"))
+        steps.insert(0, _first_step(model, reference))
     return [*lines, *next_steps(*steps)]
+
+
+def _first_step(model: Mapping[str, Any], reference: str) -> str:
+    """What to ask of it."""
+    if model["kind"] in STEPS:
+        return network_step(model, (reference, "--on", "H100"))
+    return words("gnomon", "fit", reference, "--on", "H100")
 
 
 def _facts(model: Mapping[str, Any]) -> list[tuple[str, str]]:

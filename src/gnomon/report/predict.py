@@ -146,6 +146,8 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
         return next_steps(*steps, *_other_ways(inputs))
     if inputs["phase"] == "train":
         return next_steps(*steps, _as_simulated(inputs))
+    if "kind" in inputs:
+        return next_steps(*steps, words("gnomon", "fit", *deployed(inputs)))
     plan = ("--rate", 4, "--input", 1024, "--output", 256, "--slo", "ttft_p90=1s,tpot_p90=50ms")
     steps.append(words("gnomon", "fit", *deployed(inputs)))
     steps.append(words("gnomon", "plan", "serve", inputs["model"], "--fleet", f"{chip_word(inputs['on'])}:8", *plan))

@@ -6,8 +6,10 @@ from gnomon.spec.estimate import Estimate, Provenance
 from gnomon.spec.ffn import DenseFfn, MoeFfn
 from gnomon.spec.formats import Format, Formats
 from gnomon.spec.host import Host
+from gnomon.spec.intake import Intake, Taken
 from gnomon.spec.mixers import Attention, CrossAttention, Indexer, LatentAttention
 from gnomon.spec.model import Block, Ffn, Mixer, Model, Tower
+from gnomon.spec.network import NetworkStep
 from gnomon.spec.parts import Convolution, Linear, Norm, Part, Table, Tensor
 from gnomon.spec.plan import EngineChoice, Plan, Strategy
 from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
@@ -34,6 +36,7 @@ __all__ = [
     "Grid",
     "Host",
     "Indexer",
+    "Intake",
     "LatentAttention",
     "LightningAttention",
     "Linear",
@@ -43,6 +46,7 @@ __all__ = [
     "Mixer",
     "Model",
     "MoeFfn",
+    "NetworkStep",
     "Node",
     "Norm",
     "Part",
@@ -57,6 +61,7 @@ __all__ = [
     "ShortConvolution",
     "Strategy",
     "Table",
+    "Taken",
     "Tensor",
     "Tower",
     "TrainingLoad",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from gnomon.spec.ffn import DenseFfn, MoeFfn
 from gnomon.spec.formats import Format, Formats, plain
+from gnomon.spec.intake import Intake
 from gnomon.spec.mixers import Attention, CrossAttention, LatentAttention
 from gnomon.spec.parts import VECTOR, Part, Tensor, count, part_tensors, vector
 from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
@@ -15,6 +16,8 @@ Mixer = (
     Attention | LatentAttention | CrossAttention | Mamba | Mamba2 | GatedDelta | LightningAttention | ShortConvolution
 )
 Ffn = DenseFfn | MoeFfn
+PLAIN_INTAKE = Intake()
+KINDS = ("dense", "moe", "hybrid", "state-space", "encoder", "encoder-decoder", "multimodal", "diffusion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,7 @@ class Tower:
     norm_weight: bool = True
     norm_bias: bool = False
     final_norm: bool = True
+    intake: Intake = PLAIN_INTAKE
 
     @property
     def layers(self) -> int:
@@ -197,6 +201,26 @@ class Model:
         norm = self.norm_parameters
         joined = 2 * self.hidden * self.hidden + 3 * norm
         return sum(b.count * (b.parameters(self.hidden, norm) + joined) for b in self.mtp)
+
+    @property
+    def kind(self) -> str:
+        """The word of `KINDS` that says most."""
+        mixers = [block.mixer for block in self.blocks if block.mixer is not None]
+        looks = [isinstance(mixer, Attention | LatentAttention | CrossAttention) for mixer in mixers]
+        if not self.vocab:
+            return "diffusion"
+        if self.towers:
+            return "multimodal" if self.towers[0].name == "vision" else "encoder-decoder"
+        if not all(looks):
+            return "hybrid" if any(looks) else "state-space"
+        if any(isinstance(mixer, Attention) and not mixer.causal for mixer in mixers):
+            return "encoder"
+        return "moe" if self.is_moe else "dense"
+
+    @property
+    def alone(self) -> Model:
+        """Its decoder without towers and without what looks at them between the halves of its layers."""
+        return replace(self, towers=(), blocks=tuple(replace(block, cross=None) for block in self.blocks))
 
     @property
     def is_moe(self) -> bool:

@@ -42,6 +42,8 @@ class Linear:
     inputs: int
     outputs: int
     bias: bool = False
+    once: bool = False
+    """It runs once a sequence, not for each of its tokens."""
 
     def tensors(self) -> Iterator[Tensor]:
         yield Tensor(self.name, self.outputs, self.inputs)
@@ -70,6 +72,8 @@ class Convolution:
     kernel: int
     groups: int = 1
     bias: bool = False
+    stride: int = 1
+    """Steps between two results; patches of an image stand edge to edge, and are counted as they come out."""
 
     def tensors(self) -> Iterator[Tensor]:
         yield Tensor(self.name, self.outputs, self.inputs // self.groups * self.kernel)

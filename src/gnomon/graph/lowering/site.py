@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import TOKENS, Collective, Elementwise, Op, Size
@@ -34,6 +34,15 @@ class Site:
     @property
     def tp(self) -> int:
         return self.strategy.tp
+
+
+def distinct(blocks: Iterable[Block]) -> list[Block]:
+    """Equal layers together, wherever they stand: their order does not change what one rank runs."""
+    counts: dict[Block, int] = {}
+    for block in blocks:
+        alone = replace(block, count=1)
+        counts[alone] = counts.get(alone, 0) + block.count
+    return [replace(block, count=count) for block, count in counts.items()]
 
 
 def stream(name: str, values: float, reads: float, writes: float, count: int = 1, rows: Size = TOKENS) -> Elementwise:

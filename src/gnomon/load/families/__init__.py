@@ -12,6 +12,7 @@ from gnomon.spec import Model
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "arcee": ("nemotron", "ArceeForCausalLM"),
+    "bart": ("bart", "BartForConditionalGeneration"),
     "bert": ("bert", "BertForMaskedLM", "BertModel"),
     "bloom": ("bloom", "BloomForCausalLM"),
     "cohere": ("cohere", "CohereForCausalLM"),
@@ -53,6 +54,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "llama": ("llama", "LlamaForCausalLM", "LLaMAForCausalLM"),
     "llama4": ("llama4", "Llama4ForConditionalGeneration"),
     "llama4_text": ("llama4", "Llama4ForCausalLM"),
+    "llava": ("llava", "LlavaForConditionalGeneration"),
     "mamba": ("mamba", "MambaForCausalLM"),
     "mamba2": ("mamba", "Mamba2ForCausalLM"),
     "minimax": ("minimax", "MiniMaxForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"),

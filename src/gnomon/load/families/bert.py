@@ -47,7 +47,7 @@ def read(config: Fields, family: str) -> Model:
             Table(name="token_types", rows=config.whole("type_vocab_size"), width=hidden),
             Norm(name="norm", width=hidden, bias=True),
         ),
-        tail=_token_head(config, hidden) if tokens else (_square("pooler", hidden),),
+        tail=_token_head(config, hidden) if tokens else (_square("pooler", hidden, once=True),),
         has_head=tokens,
         tied_embeddings=config.flag("tie_word_embeddings", True),
     )
@@ -58,5 +58,5 @@ def _token_head(config: Fields, hidden: int) -> tuple[Part, ...]:
     return _square("transform", hidden), Norm(name="head_norm", width=hidden, bias=True), bias
 
 
-def _square(name: str, hidden: int) -> Linear:
-    return Linear(name=name, inputs=hidden, outputs=hidden, bias=True)
+def _square(name: str, hidden: int, once: bool = False) -> Linear:
+    return Linear(name=name, inputs=hidden, outputs=hidden, bias=True, once=once)

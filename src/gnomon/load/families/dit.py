@@ -44,7 +44,7 @@ def read(config: Fields, family: str) -> Model:
         tied_embeddings=True,
         stem=(Convolution(name="patches", inputs=channels, outputs=hidden, kernel=patch**2, bias=True),),
         tail=(
-            Linear(name="last_modulation", inputs=hidden, outputs=2 * hidden, bias=True),
+            Linear(name="last_modulation", inputs=hidden, outputs=2 * hidden, bias=True, once=True),
             Linear(name="pixels", inputs=hidden, outputs=out * patch**2, bias=True),
         ),
     )
@@ -54,8 +54,8 @@ def _modulation(config: Fields, hidden: int) -> tuple[Part, ...]:
     """Of each layer: the time and the class as vectors, and six shifts, scales and gates made from their sum."""
     classes = config.whole("num_embeds_ada_norm") + 1  # one stands for no class
     return (
-        Linear(name="time", inputs=TIME_CHANNELS, outputs=hidden, bias=True),
-        Linear(name="time_out", inputs=hidden, outputs=hidden, bias=True),
+        Linear(name="time", inputs=TIME_CHANNELS, outputs=hidden, bias=True, once=True),
+        Linear(name="time_out", inputs=hidden, outputs=hidden, bias=True, once=True),
         Table(name="classes", rows=classes, width=hidden),
-        Linear(name="modulation", inputs=hidden, outputs=6 * hidden, bias=True),
+        Linear(name="modulation", inputs=hidden, outputs=6 * hidden, bias=True, once=True),
     )

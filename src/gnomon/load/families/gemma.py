@@ -21,12 +21,15 @@ GEMMA3 = {
 }
 """Defaults of the published config class, which the files of the 4B, 12B and 27B models leave out."""
 
+GEMMA3_IMAGE_TOKENS = 256
+
 
 def read(config: Fields, family: str) -> Model:
     if family != "gemma3":
         return _text(config, family)
     text = config.inner("text_config").filled(GEMMA3)
-    tower = siglip.vision(config.inner("vision_config"), text.whole("hidden_size"))
+    tokens = config.whole("mm_tokens_per_image", GEMMA3_IMAGE_TOKENS)
+    tower = siglip.vision(config.inner("vision_config"), text.whole("hidden_size"), tokens)
     return _text(text, family, towers=(tower,), dtype=dtype(config))
 
 

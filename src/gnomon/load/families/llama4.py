@@ -19,10 +19,13 @@ from gnomon.load.families.base import (
     uniform,
 )
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Block, DenseFfn, Linear, Model, Norm, Table, Tower
+from gnomon.spec import Attention, Block, DenseFfn, Intake, Linear, Model, Norm, Table, Tower
 
 DEFAULT_CHUNK = 8192
 """The default of the published config class, which files leave out."""
+
+MOST_TILES = 16
+"""Of one picture, before one of the whole is added, as its preprocessor has it."""
 
 
 def read(config: Fields, family: str) -> Model:
@@ -97,4 +100,11 @@ def _vision(vision: Fields, text: Fields) -> Tower:
             Linear(name="to_text", inputs=vision.whole("vision_output_dim"), outputs=text.whole("hidden_size")),
         ),
         norm_bias=True,
+        intake=Intake(side=image, patch=patch, merge=_merge(vision), tiles=MOST_TILES, beside=1),
     )
+
+
+def _merge(vision: Fields) -> int:
+    """Patches a side that one token takes in: a pixel shuffle by one half joins two."""
+    ratio = vision.number("pixel_shuffle_ratio", 0.5)
+    return max(1, round(1 / ratio))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gnomon.load.families import llama
 from gnomon.load.families.base import dtype, layer_count, only, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Convolution, DenseFfn, Linear, Model, Norm, Tower
+from gnomon.spec import Attention, Convolution, DenseFfn, Intake, Linear, Model, Norm, Tower
 
 
 def read(config: Fields, family: str) -> Model:
@@ -23,21 +23,24 @@ def _vision(config: Fields, vision: Fields, text_hidden: int) -> Tower:
     hidden, heads = vision.whole("hidden_size"), vision.whole("num_attention_heads")
     mixer = Attention(heads=heads, kv_heads=heads, head_dim=split(vision, "hidden_size", heads), causal=False)
     ffn = DenseFfn(inner=vision.whole("intermediate_size"))
-    bias, merged = config.flag("multimodal_projector_bias", False), config.whole("spatial_merge_size", 2) ** 2
-    kernel = vision.whole("patch_size") ** 2
+    bias, merge = config.flag("multimodal_projector_bias", False), config.whole("spatial_merge_size", 2)
+    patch = vision.whole("patch_size")
     return Tower(
         name="vision",
         hidden=hidden,
         blocks=uniform(layer_count(vision), mixer=mixer, ffn=ffn),
         stem=(
-            Convolution(name="patches", inputs=vision.whole("num_channels", 3), outputs=hidden, kernel=kernel),
+            Convolution(name="patches", inputs=vision.whole("num_channels", 3), outputs=hidden, kernel=patch**2),
             Norm(name="first_norm", width=hidden),
         ),
         tail=(
             Norm(name="norm", width=hidden),
-            Linear(name="merge", inputs=hidden * merged, outputs=hidden),
+            Linear(name="merge", inputs=hidden * merge**2, outputs=hidden),
             Linear(name="to_text", inputs=hidden, outputs=text_hidden, bias=bias),
             Linear(name="text", inputs=text_hidden, outputs=text_hidden, bias=bias),
         ),
         final_norm=False,
+        intake=Intake(
+            side=vision.whole("image_size", 0, least=0), patch=patch, merge=merge, any_size=True, row_ends=True
+        ),
     )

@@ -22,6 +22,7 @@ from gnomon.spec import (
     Convolution,
     CrossAttention,
     DenseFfn,
+    Intake,
     Linear,
     Model,
     Norm,
@@ -32,6 +33,8 @@ from gnomon.spec import (
 CROSS_LAYERS = [3, 8, 13, 18, 23, 28, 33, 38]
 MARKERS = 8
 """Rows of the table of tokens beyond the vocabulary, for markers that are never predicted."""
+ALIGN = 8
+"""Its tower fills the positions of a tile up to a multiple of this."""
 RATIOS = 8
 """Shapes an image may be cut into tiles in, where the file does not list them."""
 
@@ -92,4 +95,13 @@ def _vision(vision: Fields, text_hidden: int) -> Tower:
         ),
         tail=(Linear(name="to_text", inputs=vision.whole("vision_output_dim"), outputs=text_hidden, bias=True),),
         norm_bias=True,
+        intake=Intake(
+            side=vision.whole("image_size"),
+            patch=patch,
+            tiles=tiles,
+            always_tiles=True,
+            beside=1,
+            keeps_beside=True,
+            align=ALIGN,
+        ),
     )

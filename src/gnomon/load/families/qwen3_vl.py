@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnomon.load.families import qwen, qwen3_next
 from gnomon.load.families.base import decoder, dtype, layer_count, numbers, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Block, Convolution, DenseFfn, Linear, Model, Norm, Part, Table, Tower
+from gnomon.spec import Attention, Block, Convolution, DenseFfn, Intake, Linear, Model, Norm, Part, Table, Tower
 
 
 def read(config: Fields, family: str) -> Model:
@@ -54,6 +54,7 @@ def _vision(vision: Fields) -> Tower:
         tail=tails,
         norm_bias=True,
         final_norm=False,
+        intake=Intake(patch=vision.whole("patch_size"), merge=vision.whole("spatial_merge_size"), any_size=True),
     )
 
 

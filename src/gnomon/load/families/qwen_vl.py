@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnomon.load.families import qwen
 from gnomon.load.families.base import decoder, dtype, gather, layer_count, numbers, split
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Block, Convolution, DenseFfn, Linear, Model, Norm, Tower
+from gnomon.spec import Attention, Block, Convolution, DenseFfn, Intake, Linear, Model, Norm, Tower
 
 SECOND = {
     "depth": 32,
@@ -88,4 +88,5 @@ def _tower(vision: Fields, hidden: int, blocks: tuple[Block, ...], out: int, nor
         ),
         norm_bias=norm_bias,
         final_norm=False,
+        intake=Intake(patch=vision.whole("patch_size"), merge=vision.whole("spatial_merge_size"), any_size=True),
     )

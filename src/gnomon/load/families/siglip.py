@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import isqrt
+
 from gnomon.load.families.base import layer_count, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Convolution, DenseFfn, Linear, Norm, Table, Tower
+from gnomon.spec import Attention, Convolution, DenseFfn, Intake, Linear, Norm, Table, Tower
 
 
-def vision(config: Fields, text_hidden: int) -> Tower:
+def vision(config: Fields, text_hidden: int, tokens: int) -> Tower:
+    """`tokens` is what the patches of a picture are averaged to."""
     hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
     patch = config.whole("patch_size")
     mixer = Attention(
@@ -20,7 +23,8 @@ def vision(config: Fields, text_hidden: int) -> Tower:
         rotary_dim=0,
     )
     ffn = DenseFfn(inner=config.whole("intermediate_size"), gated=False, bias=True)
-    places = (config.whole("image_size") // patch) ** 2
+    side = config.whole("image_size")
+    places = (side // patch) ** 2
     return Tower(
         name="vision",
         hidden=hidden,
@@ -33,4 +37,5 @@ def vision(config: Fields, text_hidden: int) -> Tower:
         ),
         tail=(Norm(name="norm", width=hidden), Linear(name="to_text", inputs=hidden, outputs=text_hidden)),
         norm_bias=True,
+        intake=Intake(side=side, patch=patch, merge=max(1, isqrt(places // tokens))),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gnomon.errors import InputError
 from gnomon.load.families.base import decoder, gather, layer_count
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Block, CrossAttention, DenseFfn, Model, Tower
+from gnomon.spec import Attention, Block, CrossAttention, DenseFfn, Intake, Model, Tower
 
 TRAINED_LENGTH = 512
 """Tokens of the sequences it was trained with, where the file does not say."""
@@ -23,13 +23,19 @@ def read(config: Fields, family: str) -> Model:
         head_dim=config.whole("d_kv"),
         source_width=hidden,
     )
-    encoder = Tower(name="encoder", hidden=hidden, blocks=gather(_layers(config, count, causal=False)))
+    longest = config.whole("n_positions", TRAINED_LENGTH)
+    encoder = Tower(
+        name="encoder",
+        hidden=hidden,
+        blocks=gather(_layers(config, count, causal=False)),
+        intake=Intake(positions=longest),
+    )
     return decoder(
         config,
         family,
         [replace(block, cross=cross) for block in _layers(config, below, causal=True)],
         hidden=hidden,
-        max_context=config.whole("n_positions", TRAINED_LENGTH),
+        max_context=longest,
         towers=(encoder,),
         tied_embeddings=config.flag("tie_word_embeddings", True),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.load.families.base import decoder, layer_count, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Convolution, CrossAttention, DenseFfn, Model, Table, Tower
+from gnomon.spec import Attention, Convolution, CrossAttention, DenseFfn, Intake, Model, Table, Tower
 
 
 def read(config: Fields, family: str) -> Model:
@@ -35,16 +35,18 @@ def read(config: Fields, family: str) -> Model:
 
 def _encoder(config: Fields, hidden: int) -> Tower:
     mixer, ffn = _attention(config, "encoder", causal=False), _ffn(config, "encoder")
+    positions = config.whole("max_source_positions")
     return Tower(
         name="encoder",
         hidden=hidden,
         blocks=uniform(layer_count(config, "encoder_layers"), mixer=mixer, ffn=ffn),
         stem=(
             Convolution(name="bins", inputs=config.whole("num_mel_bins"), outputs=hidden, kernel=3, bias=True),
-            Convolution(name="halve", inputs=hidden, outputs=hidden, kernel=3, bias=True),
-            Table(name="positions", rows=config.whole("max_source_positions"), width=hidden),
+            Convolution(name="halve", inputs=hidden, outputs=hidden, kernel=3, bias=True, stride=2),
+            Table(name="positions", rows=positions, width=hidden),
         ),
         norm_bias=True,
+        intake=Intake(positions=positions),
     )
 
 

@@ -19,6 +19,8 @@ CALL_S = LAUNCH_S["none"]
 """Host seconds of a call with its share of Python, autograd and views, as measured on the built-in training runner."""
 INNER_S = 5e-6
 """Host seconds of each further kernel that one call launches: the driver's part alone. An estimate."""
+HOST_SPREAD = 0.35
+"""Hosts differ: what a launch takes on one machine is off by this much (log) on another."""
 GRAPH_S = 10e-6
 """Host seconds to start a captured graph. An estimate."""
 

@@ -1,0 +1,216 @@
+"""One step of an encoder, an encoder-decoder, a model with a vision tower or a diffusion transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gnomon.api.deploy import deploy, title_of, title_words
+from gnomon.api.network_words import PHASES, Asked, Words, asked
+from gnomon.api.results import OperatorTime, Prediction
+from gnomon.api.steps import MOST_STEPS, bound_of, check_size, engines_line, joules, piece_lines, prefill_steps
+from gnomon.cost.profile import profile_for
+from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
+from gnomon.engines import engine as engine_of
+from gnomon.engines.base import Piece
+from gnomon.engines.torch import networks as torch_networks
+from gnomon.engines.vllm import networks as vllm_networks
+from gnomon.errors import InputError
+from gnomon.load import parse_pool
+from gnomon.spec import Batch, Estimate, Model, NetworkStep, Pool, Strategy
+
+KINDS = tuple(PHASES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A step under an engine."""
+
+    title: str
+    label: str
+    dtype: str
+    kv_dtype: str
+    pieces: tuple[Piece, ...]
+    memory: MemoryUse
+
+
+def default_engine(model: Model) -> str:
+    """vLLM where it runs the model, else PyTorch with the model's published code."""
+    return "torch" if vllm_networks.not_served(model) else "vllm"
+
+
+def predict_network(
+    model: Model,
+    words: Words,
+    *,
+    name: str,
+    on: str,
+    dtype: str | None,
+    kv_dtype: str | None,
+    engine: str | None,
+    strategy: Strategy | None,
+    settings: Mapping[str, Any] | None,
+) -> Prediction:
+    """Seconds, memory, energy and dollars of what `words` ask for."""
+    pool = parse_pool(on)
+    strategy = strategy or Strategy(tp=pool.count)
+    wanted = asked(model, words)
+    label = engine or default_engine(model)
+    run = _under_torch if label.partition("@")[0] == "torch" else _under_vllm
+    found = run(model, pool, strategy, wanted, label, dtype or dtype_of(model, pool), kv_dtype, dict(settings or {}))
+    said = {
+        "model": name, "on": on, "tp": strategy.tp, "dtype": found.dtype, "kv_dtype": found.kv_dtype,
+        "engine": found.label, "settings": dict(settings or {}), "kind": model.kind, "phase": wanted.phase,
+        "batch": words.batch, "context": words.context,
+    }  # fmt: skip
+    unit = {"unit": "sample"} if model.kind == "diffusion" else {}
+    return _prediction(found, pool, strategy, wanted, said | wanted.filled | unit)
+
+
+def dtype_of(model: Model, pool: Pool) -> str:
+    """As stored; what is stored in fp32 runs in 16 bits, as vLLM has it, and 16 bits are those that the chip has."""
+    if model.dtype == "fp32":
+        return pool.chip.half
+    return pool.chip.instead_of(model.dtype) or (pool.chip.half if model.dtype == "fp16" else model.dtype)
+
+
+def _under_torch(
+    model: Model, pool: Pool, strategy: Strategy, wanted: Asked, label: str, dtype: str, kv_dtype: str | None,
+    settings: dict[str, Any],
+) -> Run:  # fmt: skip
+    runs = training_engine(label)
+    pool.chip.rate(dtype)
+    torch_networks.check(model, strategy, dtype, settings)
+    step = wanted.step
+    if step.context and not step.decode:
+        raise InputError("prompts over cached tokens are not priced for torch", where="--context")
+    _check_length(model, step)
+    if kv_dtype not in (None, dtype):
+        raise InputError(f"'{kv_dtype}' is not priced for torch: it keeps {dtype}", where="--kv-dtype")
+    launch = settings.get("launch", "eager")
+    how = "in a CUDA graph" if launch == "graph" else "eager"
+    title = title_words(model, dtype, pool, strategy, f"PyTorch {runs.version}, {how}")
+    return Run(
+        title=f"{title}: {wanted.what}",
+        label=f"torch@{runs.version}",
+        dtype=dtype,
+        kv_dtype=dtype,
+        pieces=torch_networks.pieces(model, step, dtype, launch),
+        memory=torch_networks.memory(model, step, dtype, pool.chip),
+    )
+
+
+def _check_length(model: Model, step: NetworkStep) -> None:
+    longest = step.context + step.tokens
+    if model.kind != "diffusion" and longest > model.max_context:
+        message = f"{longest:,} tokens are more than the {model.max_context:,} a sequence may have"
+        raise InputError(message, where="--tokens, --context")
+
+
+def _under_vllm(
+    model: Model, pool: Pool, strategy: Strategy, wanted: Asked, label: str, dtype: str, kv_dtype: str | None,
+    settings: dict[str, Any],
+) -> Run:  # fmt: skip
+    engine, deployment = deployed(model, pool, strategy, label, dtype, kv_dtype, settings)
+    step = wanted.step
+    check_size(engine, deployment, step.sequences, step.tokens, step.context)
+    steps = _steps(model, step, int(deployment.settings["max_num_batched_tokens"]))
+    cut = f", in {steps.size:,} steps" if steps.size > 1 else ""
+    use = vllm_networks.memory(engine, deployment, step)
+    kept = step.sequences * (step.context + step.tokens) * use.kv_bytes_per_token
+    parts = {part: size for part, size in use.parts.items() if part != "kv"}
+    return Run(
+        title=f"{title_of(engine, deployment)}: {wanted.what}{cut}",
+        label=f"{engine.name}@{engine.version}",
+        dtype=deployment.dtype,
+        kv_dtype=deployment.kv_dtype,
+        pieces=vllm_networks.pieces(engine, deployment, step, steps),
+        memory=replace(use, parts=parts | ({"kv": kept} if kept else {})),
+    )
+
+
+def deployed(
+    model: Model, pool: Pool, strategy: Strategy, label: str, dtype: str, kv_dtype: str | None, settings: dict[str, Any]
+) -> tuple[Engine, Deployment]:
+    """A replica of the whole network; what is not its tower is checked as any decoder is."""
+    engine = engine_of(label)
+    why = vllm_networks.not_served(model)
+    if why:
+        raise InputError(f"{model.name} does not run on vllm: {why}", where="--engine", hint="Use --engine torch.")
+    if model.kind != "encoder":
+        engine, own = deploy(
+            model.alone, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=label, settings=settings
+        )
+        return engine, replace(own, model=model)
+    pool.chip.rate(dtype)
+    found = Deployment(
+        model=model,
+        pool=pool,
+        strategy=strategy,
+        dtype=dtype,
+        kv_dtype=kv_dtype or dtype,
+        settings=engine.settings(settings, model, pool),
+    )
+    vllm_networks.check(found)
+    return engine, found
+
+
+def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:
+    """The steps that vLLM takes; an encoder's sequences are never cut."""
+    if step.decode:
+        return Batch.decode(step.sequences, step.context)
+    if model.kind != "encoder":
+        return prefill_steps(step.sequences, step.tokens, step.context, budget)
+    together = max(1, budget // step.tokens)
+    full, rest = divmod(step.sequences, together)
+    if full > MOST_STEPS:
+        raise InputError(f"{step.sequences:,} sequences are too many for one prediction", where="--batch")
+    sizes = [together] * full + ([rest] if rest else [])
+    return Batch.prefill(sizes, step.tokens)
+
+
+def _prediction(run: Run, pool: Pool, strategy: Strategy, wanted: Asked, inputs: Mapping[str, Any]) -> Prediction:
+    chip, profile, ranks = pool.chip, profile_for(pool.chip), strategy.ranks
+    lines = [one for piece in run.pieces for one in piece_lines(piece, pool, profile)]
+    lines.append(engines_line(Estimate.total([one.time_s for one in lines]), run.pieces))
+    lines = [_repeated(one, wanted.repeats) for one in lines]
+    total = Estimate.total([one.time_s for one in lines])
+    flops, moved = sum(one.flops for one in lines), sum(one.bytes for one in lines)
+    lines.sort(key=lambda one: -one.time_s.value)
+    bound, share = bound_of(lines, total.value)
+    used = sum(run.memory.parts.values())
+    return Prediction(
+        title=run.title,
+        time_s=total,
+        memory_bytes=Estimate.exact(used, "weights, what is kept of tokens, and the largest working set"),
+        energy_j=total.map(lambda s: ranks * joules(profile.power, chip, s, flops, moved)),
+        cost_usd=total * (ranks * chip.price_usd_h / 3600),
+        tokens_per_s=_made(wanted, inputs) / total.value,
+        bound=bound,
+        bound_share=share,
+        fits=used <= run.memory.usable_bytes,
+        memory_parts=run.memory.parts,
+        memory_total_bytes=run.memory.total_bytes,
+        breakdown=tuple(_shown(lines)),
+        inputs=inputs,
+    )
+
+
+def _made(wanted: Asked, inputs: Mapping[str, Any]) -> float:
+    """Samples of a diffusion transformer, tokens of all others, pictures' included."""
+    step = wanted.step
+    return float(step.sequences if inputs.get("unit") == "sample" else step.sequences * step.tokens)
+
+
+def _repeated(one: OperatorTime, times: int) -> OperatorTime:
+    if times == 1:
+        return one
+    return replace(
+        one, time_s=one.time_s * times, count=one.count * times, flops=one.flops * times, bytes=one.bytes * times
+    )
+
+
+def _shown(lines: Sequence[OperatorTime]) -> list[OperatorTime]:
+    """Without those that take no time."""
+    return [one for one in lines if one.time_s.value > 0]

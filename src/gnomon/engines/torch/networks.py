@@ -1,0 +1,106 @@
+"""Networks of any kind in PyTorch as their published code runs them: kernel by kernel, or captured as one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gnomon.engines.base import MemoryUse, Piece, StepParts
+from gnomon.engines.torch.eager.lower import CALL_S, GRAPH_S, HOST_SPREAD, LAUNCHES
+from gnomon.engines.torch.eager.price import SPREAD
+from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
+from gnomon.engines.torch.published import published
+from gnomon.engines.working import working_bytes
+from gnomon.errors import InputError, unknown_name
+from gnomon.graph import Graph
+from gnomon.graph.dtypes import width
+from gnomon.graph.lowering.networks import check_network, decoder_graph, diffusion_graph, encoder_graph
+from gnomon.graph.lowering.plain import Kernels
+from gnomon.graph.lowering.towers import tower_graph
+from gnomon.spec import Batch, Chip, Model, NetworkStep, Strategy, Tower
+from gnomon.spec.estimate import DRAWS
+
+FORMATS = ("bf16", "fp16", "fp32")
+SOURCE = "launches on the host of the H200 that was measured"
+SEED = 2
+
+
+def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, Any]) -> None:
+    """Raise for what is not run so, or not priced."""
+    check_network(model)
+    if strategy.ranks > 1:
+        hint = "Use one chip, and --batch for more work."
+        raise InputError(f"{strategy.ranks} chips for one network are not priced for torch", where="--tp", hint=hint)
+    if dtype not in FORMATS:
+        hint = f"Known: {', '.join(FORMATS)}."
+        raise InputError(f"'{dtype}' is not priced for torch", where="--dtype", hint=hint)
+    for name in settings:
+        if name != "launch":
+            raise unknown_name("setting of torch", name, ("launch",), where="--set")
+    if settings.get("launch", LAUNCHES[0]) not in LAUNCHES:
+        raise unknown_name("way to launch", str(settings["launch"]), LAUNCHES, where="--set launch")
+
+
+def pieces(model: Model, step: NetworkStep, dtype: str, launch: str) -> tuple[Piece, ...]:
+    """The tower, where something goes through it, and the rest."""
+    found = []
+    if step.towered:
+        found.append(tower_piece(model.towers[0], step, dtype, launch, published(model, model.towers[0])))
+    n = step.sequences
+    batch = Batch.decode(n, step.context) if step.decode else Batch.prefill(n, step.tokens)
+    return (*found, eager_piece(model.kind, _graph(model, step, dtype), batch, launch))
+
+
+def tower_piece(
+    tower: Tower, step: NetworkStep, dtype: str, launch: str, kernels: Kernels, strategy: Strategy | None = None
+) -> Piece:
+    """All that a step sends through a tower, at once."""
+    assert step.taken is not None
+    graph = tower_graph(tower, step.taken, kernels, strategy or Strategy(), dtype)
+    return eager_piece(tower.name, graph, Batch.prefill(step.towered, step.taken.positions), launch)
+
+
+def eager_piece(name: str, graph: Graph, batch: Batch, launch: str) -> Piece:
+    """A graph whose kernels the host launches one by one, or all at once."""
+    calls = sum(op.count for op in graph.ops if op.bytes(batch)[0] > 0)
+    draws = np.random.default_rng(SEED).standard_normal(DRAWS)
+    parts = StepParts(
+        padded=batch,
+        gap_s=0.0,
+        host_s=GRAPH_S if launch == "graph" else calls * CALL_S,
+        factors=np.exp(HOST_SPREAD * draws),
+        source=SOURCE,
+    )
+    return Piece(name=name, graph=graph, steps=batch, parts=parts, framework="torch", spread=SPREAD)
+
+
+def memory(model: Model, step: NetworkStep, dtype: str, chip: Chip) -> MemoryUse:
+    """Weights of everything, the fullest moment of the pass, and what is kept of tokens and of a source."""
+    value, tokens = width(dtype), step.sequences * (1 if step.decode else step.tokens)
+    working = working_bytes(model.blocks, model.hidden, tokens, dtype)
+    if step.towered:
+        tower, taken = model.towers[0], step.taken
+        assert taken is not None
+        working = max(working, working_bytes(tower.blocks, tower.hidden, step.towered * taken.positions, dtype))
+    logits = tokens * model.vocab * value if model.has_head and model.kind != "multimodal" else 0.0
+    kept = step.sequences * (step.context + step.tokens) * model.kv_bytes_per_token(value)
+    kept += step.sequences * step.source * model.source_bytes_per_token(value)
+    parts = {"weights": model.parameters * value, "activations": max(working, logits), "runtime": RUNTIME_BYTES}
+    return MemoryUse(
+        total_bytes=chip.memory_bytes,
+        usable_bytes=chip.memory_bytes * (1 - SPARE),
+        parts=parts | ({"kv": kept} if kept else {}),
+        kv_blocks=0,
+        kv_bytes_per_token=model.kv_bytes_per_token(value),
+    )
+
+
+def _graph(model: Model, step: NetworkStep, dtype: str) -> Graph:
+    kernels = published(model, model)
+    if model.kind == "encoder":
+        return encoder_graph(model, kernels, step.tokens, dtype, head=True)
+    if model.kind == "diffusion":
+        return diffusion_graph(model, kernels, step.tokens, dtype)
+    return decoder_graph(model, kernels, step.tokens, step.source, dtype)

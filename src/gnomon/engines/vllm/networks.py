@@ -1,0 +1,152 @@
+"""Networks beside plain decoders under vLLM 0.24: which it runs, with which kernels, in which memory.
+
+Encoders run as embedders: whole sequences, compiled, and no head. Towers run before the decoder, kernel by kernel, on
+weights that are cut like the decoder's and stay in 16 bits; the decoder's steps are those of any decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gnomon.engines.base import Deployment, Engine, MemoryUse, Piece
+from gnomon.engines.torch.networks import tower_piece
+from gnomon.engines.torch.style import style as torch_style
+from gnomon.engines.vllm.memory import RUNTIME_BYTES
+from gnomon.engines.working import working_bytes
+from gnomon.errors import InputError
+from gnomon.graph import Graph
+from gnomon.graph.dtypes import width
+from gnomon.graph.lowering.cross import cross
+from gnomon.graph.lowering.networks import check_network, encoder_graph
+from gnomon.graph.lowering.plain import Kernels
+from gnomon.graph.lowering.site import STATE, Site, distinct
+from gnomon.graph.lowering.streams import streamed
+from gnomon.graph.lowering.towers import check_tower
+from gnomon.graph.ops import Op
+from gnomon.graph.style import Stream, Style
+from gnomon.spec import Batch, Model, NetworkStep, Tower
+
+FORMATS = ("bf16", "fp16")
+NOT_SERVED = {
+    "t5": "vLLM 0.24 has no T5",
+    "bart": "vLLM 0.24 leaves BART to a plugin",
+    "mllama": "vLLM has left out Llama 3.2 Vision since 0.11",
+}
+FUSED, NOTHING = Stream(2, 2, 0, 0), Stream(0, 0, 0, 0)
+COMPILED = Style(
+    norm=FUSED,
+    rope=Stream(1, 1, 0, 0),
+    residual=NOTHING,
+    gated=Stream(2, 1, 0, 0),
+    plain=Stream(1, 1, 0, 0),
+    loss=NOTHING,
+    embedding=Stream(1, 1, 0, 0),
+)
+"""What torch.compile makes of a layer: a residual and the norm behind it are one kernel."""
+
+
+def not_served(model: Model) -> str:
+    """Why vLLM does not run it; empty where it does."""
+    if model.kind == "diffusion":
+        return "vLLM runs no diffusion transformer"
+    return NOT_SERVED.get(model.family, "")
+
+
+def check(deployment: Deployment) -> None:
+    """Raise for an encoder that Gnomon cannot price under vLLM."""
+    model, tp = deployment.model, deployment.strategy.tp
+    check_network(model)
+    if deployment.strategy.ranks != tp:
+        raise InputError("encoders are cut by --tp alone", where="--pp, --ep, --cp, --dp", hint="Leave them at 1.")
+    if deployment.dtype not in FORMATS:
+        message = f"'{deployment.dtype}' is not priced for encoders on vllm"
+        raise InputError(message, where="--dtype", hint=f"Known: {', '.join(FORMATS)}.")
+    check_tower(Tower(name="encoder", hidden=model.hidden, blocks=model.blocks), tp)
+
+
+def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Batch) -> tuple[Piece, ...]:
+    """The tower, where something goes through it, and the decoder or encoder over its own steps."""
+    model = deployment.model
+    if model.kind == "encoder":
+        graph = encoder_graph(
+            model, Kernels(style=COMPILED), step.tokens, deployment.dtype, head=False, strategy=deployment.strategy
+        )
+        return (Piece(name="encoder", graph=graph, steps=steps, parts=engine.step_parts(deployment, steps)),)
+    found = []
+    if step.towered:
+        tower = model.towers[0]
+        dtype = tower_dtype(deployment)
+        found.append(tower_piece(tower, step, dtype, "eager", _kernels(tower, model), deployment.strategy))
+    own = replace(deployment, model=model.alone)
+    ops = (*engine.graph(own).ops, *_crossing(deployment, step.source))
+    return (
+        *found,
+        Piece(name="decoder", graph=Graph(ops), steps=steps, parts=engine.step_parts(own, steps)),
+    )
+
+
+def memory(engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryUse:
+    """As of the decoder, with the tower's weights and working set beside it; an encoder has no cache."""
+    model, tp = deployment.model, deployment.strategy.tp
+    total = deployment.pool.chip.memory_bytes
+    usable = total * deployment.settings["gpu_memory_utilization"]
+    if model.kind == "encoder":
+        tokens = max(deployment.settings["max_num_batched_tokens"], step.tokens)
+        parts = {
+            "weights": model.parameters * width(deployment.dtype) / tp,
+            "activations": working_bytes(model.blocks, model.hidden, tokens, deployment.dtype, tp),
+            "runtime": RUNTIME_BYTES,
+        }
+        return MemoryUse(total_bytes=total, usable_bytes=usable, parts=parts, kv_blocks=0, kv_bytes_per_token=0.0)
+    return _beside(engine.memory(replace(deployment, model=model.alone)), deployment, step)
+
+
+def _beside(use: MemoryUse, deployment: Deployment, step: NetworkStep) -> MemoryUse:
+    """A decoder's memory with its tower and what looks at it, which the cache makes room for."""
+    model, tp, value = deployment.model, deployment.strategy.tp, width(STATE)
+    looked = sum(b.count * b.cross.parameters(model.hidden) for b in model.blocks if b.cross is not None)
+    weights = (sum(tower.parameters for tower in model.towers) + looked) * value / tp
+    working = 0.0
+    if step.towered and step.taken is not None:
+        tower = model.towers[0]
+        working = working_bytes(tower.blocks, tower.hidden, step.towered * step.taken.positions, STATE, tp)
+    kept = step.sequences * step.source * model.source_bytes_per_token(value, tp)
+    more = max(working - use.parts["activations"], 0.0)
+    left = max(use.parts["kv"] - weights - more - kept, 0.0)
+    share = left / use.parts["kv"] if use.parts["kv"] else 0.0
+    parts = dict(use.parts) | {
+        "weights": use.parts["weights"] + weights,
+        "activations": use.parts["activations"] + more,
+        "kv": left,
+    }
+    blocks = int(use.kv_blocks * share) if use.kv_blocks > 0 else use.kv_blocks
+    return replace(use, parts=parts | ({"source": kept} if kept else {}), kv_blocks=blocks)
+
+
+def tower_dtype(deployment: Deployment) -> str:
+    """The format a tower's weights keep, whatever the decoder's are in."""
+    return deployment.dtype if width(deployment.dtype) == 2 else deployment.pool.chip.half
+
+
+def _kernels(tower: Tower, model: Model) -> Kernels:
+    """PyTorch's own, but for products that vLLM joins, and kernels of its own that turn heads and gate channels."""
+    own = torch_style(replace(model, norm_bias=tower.norm_bias))
+    return Kernels(style=replace(own, joined=True, fused_activation=True, rope=COMPILED.rope, gated=COMPILED.gated))
+
+
+def _crossing(deployment: Deployment, source: int) -> Iterator[Op]:
+    """What layers do between their halves to look at the source."""
+    model = deployment.model
+    for block in distinct(model.blocks):
+        if block.cross is None:
+            continue
+        site = Site(
+            block=block,
+            hidden=model.hidden,
+            strategy=deployment.strategy,
+            dtype=deployment.dtype,
+            kv_dtype=deployment.kv_dtype,
+        )
+        yield from streamed("cross.norm", COMPILED.norm, site.hidden, site.count)
+        yield from cross(site, block.cross, COMPILED, source, "prefill")

@@ -1,0 +1,101 @@
+"""Attention that does not look back at a cache of its own tokens: in both directions, or at what a tower has made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gnomon.graph.dtypes import width
+from gnomon.graph.ops import Shape
+from gnomon.spec.workload import Batch, Floats
+
+MASK_BYTES = 2.0
+"""Of one number that is added to a score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeAttention:
+    """Softmax attention over whole sequences in both directions, all of a step's sequences alike."""
+
+    name: str
+    heads: int
+    kv_heads: int
+    head_dim: int
+    keys: float | None = None
+    """How many tokens a token sees on average, itself included; all of its sequence where not given."""
+    pieces: int = 1
+    """Parts of a sequence that look at themselves alone."""
+    masked: bool = False
+    """A number for each pair and head is read and added to its score."""
+    pace: float = 1.0
+    """How fast its kernel is beside FlashAttention's."""
+    dtype: str = "bf16"
+    count: int = 1
+    kind: Literal["attention_forward"] = "attention_forward"
+
+    def pairs(self, batch: Batch) -> Floats:
+        seen = batch.prompt if self.keys is None else self.keys
+        return batch.prefill_tokens * seen
+
+    def shape(self, batch: Batch) -> Shape:
+        sums = {"sequences": batch.prefills * self.pieces, "tokens": batch.prefill_tokens, "pairs": self.pairs(batch)}
+        return sums | {"context": batch.prefill_tokens} | _heads(self, batch)
+
+    def flops(self, batch: Batch) -> Floats:
+        return 4.0 * self.pairs(batch) * self.heads * self.head_dim
+
+    def bytes(self, batch: Batch) -> Floats:
+        channels = 2.0 * (self.heads + self.kv_heads) * self.head_dim
+        added = self.pairs(batch) * self.heads * MASK_BYTES if self.masked else 0.0
+        return batch.prefill_tokens * channels * width(self.dtype) + added
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceAttention:
+    """Softmax attention of a step's tokens over `keys` tokens of a source, as many for each sequence: of prompts
+    through a cache (`prefill`) or as plain tensors (`forward`), or of decodes."""
+
+    name: str
+    phase: Literal["decode", "prefill", "forward"]
+    heads: int
+    kv_heads: int
+    head_dim: int
+    keys: int
+    pace: float = 1.0
+    dtype: str = "bf16"
+    count: int = 1
+
+    @property
+    def kind(self) -> str:
+        return f"attention_{self.phase}"
+
+    def _looking(self, batch: Batch) -> tuple[Floats, Floats]:
+        """Sequences, and their tokens."""
+        if self.phase == "decode":
+            return batch.decodes, batch.decodes
+        return batch.prefills, batch.prefill_tokens
+
+    def shape(self, batch: Batch) -> Shape:
+        sequences, tokens = self._looking(batch)
+        sums = {"sequences": sequences, "context": sequences * self.keys}
+        if self.phase != "decode":
+            sums |= {"tokens": tokens, "pairs": tokens * self.keys}
+        return sums | _heads(self, batch)
+
+    def flops(self, batch: Batch) -> Floats:
+        return 4.0 * self._looking(batch)[1] * self.keys * self.heads * self.head_dim
+
+    def bytes(self, batch: Batch) -> Floats:
+        sequences, tokens = self._looking(batch)
+        values = sequences * self.keys * self.kv_heads + tokens * self.heads
+        return 2.0 * values * self.head_dim * width(self.dtype)
+
+
+Look = WholeAttention | SourceAttention
+
+
+def _heads(op: Look, batch: Batch) -> Shape:
+    sizes = {"heads": op.heads, "kv_heads": op.kv_heads, "head_dim": op.head_dim, "pace": op.pace}
+    return {name: np.full(batch.size, float(size)) for name, size in sizes.items()}

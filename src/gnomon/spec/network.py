@@ -1,0 +1,30 @@
+"""One step of a network that is no plain decoder: what it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnomon.spec.intake import Taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkStep:
+    """`sequences` alike. With a tower, each sequence has `pieces` pictures or stretches of sound or text."""
+
+    decode: bool
+    sequences: int
+    tokens: int
+    """New ones of each sequence, those that pictures leave in its prompt included."""
+    context: int = 0
+    taken: Taken | None = None
+    pieces: int = 0
+
+    @property
+    def towered(self) -> int:
+        """Sequences that go through the tower in this step."""
+        return 0 if self.decode or self.taken is None else self.sequences * self.pieces * self.taken.sequences
+
+    @property
+    def source(self) -> int:
+        """Tokens of the tower that each sequence has."""
+        return 0 if self.taken is None else self.pieces * self.taken.merged
