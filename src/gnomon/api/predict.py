@@ -10,6 +10,7 @@ import numpy as np
 
 from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.energy import step_joules
+from gnomon.api.parallel import parallel
 from gnomon.api.predict_training import predict_training
 from gnomon.api.results import OperatorTime, Prediction
 from gnomon.api.trace_script import predict_script
@@ -20,7 +21,7 @@ from gnomon.engines.base import StepParts
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.ops import Attention, Op
 from gnomon.load.modules import is_script
-from gnomon.spec import Batch, Estimate, Model, Provenance, Strategy
+from gnomon.spec import Batch, Estimate, Model, Provenance
 
 PHASES = ("decode", "prefill", "train")
 MOST_STEPS = 100_000
@@ -46,10 +47,11 @@ def predict(
 ) -> Prediction:
     """Seconds, memory, energy and dollars of one step of `batch` sequences.
 
-    `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache. Phase `train` is a whole
-    training step; without an engine, prompts and decodes run on vLLM and training on the built-in runner. Without a
-    phase it is a decode. `script.py:function` runs that function, which gives a torch module and its inputs, and is
-    predicted as `gnomon.trace` does.
+    `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache. Sequences are dealt to
+    data-parallel ranks evenly; with a pipeline the time is that of one batch through all its stages. Phase `train` is
+    a whole training step; without an engine, prompts and decodes run on vLLM and training on the built-in runner.
+    Without a phase it is a decode. `script.py:function` runs that function, which gives a torch module and its inputs,
+    and is predicted as `gnomon.trace` does.
     """
     if isinstance(model, str) and is_script(model):
         unused = {"--tokens": tokens, "--context": context, "--kv-dtype": kv_dtype, "--tp": tp}
@@ -68,15 +70,15 @@ def predict(
         )  # fmt: skip
     dp = 1 if dp is None else dp
     work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
-    given = tp is not None or (pp, ep, cp, dp) != (1, 1, 1, 1)
-    strategy = Strategy(tp=1 if tp is None else tp, pp=pp, ep=ep, cp=cp, dp=dp) if given else None
     chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", strategy=strategy, settings=settings
-    )
-    _check_size(chosen, deployment, batch, work, context)
+        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
+        settings=settings,
+    )  # fmt: skip
+    share = -(-batch // deployment.strategy.dp)
+    _check_size(chosen, deployment, share, work, context)
     asked = {"phase": phase, "batch": batch, "tokens": work, "context": context}
     budget = int(deployment.settings["max_num_batched_tokens"])
-    steps = Batch.decode(batch, context) if phase == "decode" else _prefill_steps(batch, work, context, budget)
+    steps = Batch.decode(share, context) if phase == "decode" else _prefill_steps(share, work, context, budget)
     return _predict(chosen, deployment, steps, words | asked)
 
 
@@ -145,18 +147,20 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     total = Estimate.total([line.time_s for line in lines])
     ranks, chip = deployment.strategy.ranks, deployment.pool.chip
     use = engine.memory(deployment)
-    tokens = float(steps.tokens.sum())
-    cached = inputs["batch"] * (inputs["context"] + inputs["tokens"])
+    tokens = float(inputs["batch"] * inputs["tokens"])
+    share = -(-inputs["batch"] // deployment.strategy.dp)
+    cached = share * (inputs["context"] + inputs["tokens"])
     taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached * use.kv_bytes_per_token}
     flops, moved = sum(line.flops for line in lines), sum(line.bytes for line in lines)
-    power = machine.profile.power
+    power, pp = machine.profile.power, deployment.strategy.pp
+    waiting_w = (pp - 1) * power["idle_w"]
     lines.sort(key=lambda line: -line.time_s.value)
     bound, share = ("host", 1.0) if parts.host_s >= total.value * (1 - 1e-9) else _bound(lines, total.value)
     return Prediction(
         title=_title(engine, deployment, inputs, steps.size),
         time_s=total,
         memory_bytes=Estimate.exact(sum(taken.values()), "weights, cache and the engine's reserve"),
-        energy_j=total.map(lambda s: ranks * _joules(power, chip, s, flops, moved)),
+        energy_j=total.map(lambda s: ranks / pp * (_joules(power, chip, s, flops, moved) + waiting_w * s)),
         cost_usd=total * (ranks * chip.price_usd_h / 3600),
         tokens_per_s=tokens / total.value,
         bound=bound,
@@ -165,6 +169,7 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
         memory_parts=taken,
         memory_total_bytes=use.total_bytes,
         breakdown=tuple(lines),
+        parallel=parallel(engine, deployment, steps, tokens),
         inputs=inputs,
     )
 

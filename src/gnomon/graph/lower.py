@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from gnomon.errors import InputError
@@ -12,7 +13,10 @@ from gnomon.graph.lowering.site import Site
 from gnomon.graph.lowering.softmax import softmax
 from gnomon.graph.ops import Op
 from gnomon.graph.support import check_priced
-from gnomon.spec import Block, Model, Strategy
+from gnomon.spec import Block, Model, MoeFfn, Strategy
+from gnomon.spec.model import Ffn
+
+ALONE = Strategy()
 
 
 def check_degrees(model: Model, strategy: Strategy) -> None:
@@ -22,38 +26,66 @@ def check_degrees(model: Model, strategy: Strategy) -> None:
         degree = getattr(strategy, name)
         if not isinstance(degree, int) or degree < 1:
             raise InputError(f"{degree} is not a number of chips", where=name, hint="It is 1 or more.")
-    why = obstacle(model, strategy.tp)
+    why = obstacle(model, strategy.tp, strategy)
     if why:
         most = max(block.attention.heads for block in model.blocks)
-        possible = [tp for tp in range(1, most + 1) if not obstacle(model, tp)]
+        possible = [tp for tp in range(1, most + 1) if not obstacle(model, tp, strategy)] or [1]
         near = min(possible, key=lambda tp: (abs(tp - strategy.tp), tp))
         raise InputError(why, where="tp", hint=f"The nearest degree that works is {near}.")
 
 
-def obstacle(model: Model, tp: int) -> str:
+def obstacle(model: Model, tp: int, strategy: Strategy = ALONE) -> str:
     """What keeps the model from being cut into `tp` equal parts; empty where nothing does."""
     for block in model.blocks:
         heads, kv_heads = block.attention.heads, block.attention.kv_heads
-        widths = [block.feed_forward.inner, getattr(block.feed_forward, "shared_inner", 0)]
         if heads % tp:
             return f"{model.name} has {heads} attention heads, which {tp} does not divide"
         if kv_heads % tp and tp % kv_heads:
             return f"{model.name} has {kv_heads} key-value heads, which neither divide by {tp} nor divide it"
-        for inner in widths:
-            if inner % tp:
-                return f"{model.name} has a feed-forward width of {inner}, which {tp} does not divide"
+        for inner, parts in cut_widths(block.feed_forward, tp, strategy):
+            if inner % parts:
+                return f"{model.name} has a feed-forward width of {inner}, which {parts} does not divide"
     return ""
 
 
-def lower(model: Model, strategy: Strategy, dtype: str, kv_dtype: str) -> Graph:
-    """The operators of a step on one rank of a tensor-parallel group."""
+def cut_widths(ffn: Ffn, tp: int, strategy: Strategy) -> Iterator[tuple[int, int]]:
+    """Inner widths, and the parts each is cut into. Experts that are spread whole are not cut."""
+    if not isinstance(ffn, MoeFfn):
+        yield ffn.inner, tp
+        return
+    yield ffn.inner, tp * strategy.dp if strategy.ep == 1 else 1
+    yield ffn.shared_inner, tp
+
+
+def lower(
+    model: Model,
+    strategy: Strategy,
+    dtype: str,
+    kv_dtype: str,
+    *,
+    parts_tokens: bool = False,
+    first: bool = True,
+    last: bool = True,
+) -> Graph:
+    """The operators of a step on one rank: of all layers of `model`, between an embedding where it is the first stage
+    of a pipeline and a head where it is the last.
+
+    The batch is that of one data-parallel rank, and the others' are taken to be as large.
+    """
     check_degrees(model, strategy)
-    ops: list[Op] = [*embedding(model)]
+    ops: list[Op] = [*embedding(model)] if first else []
     for block in _distinct(model):
-        site = Site(block=block, hidden=model.hidden, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype)
+        site = Site(
+            block=block,
+            hidden=model.hidden,
+            strategy=strategy,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            parts_tokens=parts_tokens,
+        )
         ops += softmax(site)
         ops += feed_forward(site)
-    ops += head(model, strategy.tp)
+    ops += head(model, strategy.tp) if last else ()
     return Graph(tuple(ops))
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from gnomon.graph.dtypes import width
+from gnomon.graph.routing import busiest, most_held
 from gnomon.spec.workload import Batch, Floats
 
 
@@ -19,7 +20,7 @@ from gnomon.spec.workload import Batch, Floats
 class Rows:
     """A size that follows the batch: one of its figures, times a factor."""
 
-    of: Literal["tokens", "logit_rows", "prefills", "prompt"]
+    of: Literal["tokens", "logit_rows", "prefills", "prompt", "prefill_tokens", "prefill_context"]
     factor: float = 1.0
 
 
@@ -79,30 +80,59 @@ def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """The gated feed-forward of the experts a step's tokens visit, with dispatch and sum."""
+    """The gated feed-forward of the experts a step's tokens visit, with dispatch and sum.
+
+    Where whole experts are spread over ranks, FLOPs and bytes are those of the mean rank, and the sizes that are timed
+    those of the busiest, which all others wait for.
+    """
 
     name: str
     tokens: Size
+    """Of all ranks that share the experts."""
     hidden: int
     inner: int
     experts: int
     topk: int
     dtype: str
+    ranks: int = 1
+    sent: bool = False
+    """Tokens come to the ranks they chose alone; else every rank's kernel keeps a row for every choice of every token,
+    and activates and adds up those of other ranks' experts with its own."""
     count: int = 1
     kind: Literal["moe"] = "moe"
 
+    @property
+    def held(self) -> int:
+        """Experts of the fullest rank."""
+        return most_held(self.experts, self.ranks)
+
+    def imbalance(self, batch: Batch) -> Floats:
+        """Visits to the busiest rank's experts over those to the mean rank's."""
+        tokens = size_of(self.tokens, batch)
+        mean = tokens * self.topk / self.ranks
+        return busiest(tokens, self.experts, self.topk, self.ranks) / np.where(mean > 0, mean, 1.0)
+
     def shape(self, batch: Batch) -> Shape:
-        sizes = _constants(batch, hidden=self.hidden, inter=self.inner, experts=self.experts, topk=self.topk)
-        return {"tokens": size_of(self.tokens, batch)} | sizes
+        """Of the busiest rank, as so many tokens that choose among its experts alone."""
+        tokens, choices = size_of(self.tokens, batch), self.topk * self.held / self.experts
+        if self.ranks > 1:
+            tokens = busiest(tokens, self.experts, self.topk, self.ranks) / choices
+        sizes = _constants(batch, hidden=self.hidden, inter=self.inner, experts=self.held, topk=choices)
+        return {"tokens": tokens, "absent": self._absent(batch)} | sizes
+
+    def _absent(self, batch: Batch) -> Floats:
+        """Rows of choices whose experts stand elsewhere."""
+        return size_of(self.tokens, batch) * self.topk * (0 if self.sent else 1 - self.held / self.experts)
 
     def flops(self, batch: Batch) -> Floats:
-        return 2.0 * 3 * size_of(self.tokens, batch) * self.topk * self.hidden * self.inner
+        return 2.0 * 3 * size_of(self.tokens, batch) * self.topk * self.hidden * self.inner / self.ranks
 
     def bytes(self, batch: Batch) -> Floats:
         pairs = size_of(self.tokens, batch) * self.topk
         visited = visited_experts(size_of(self.tokens, batch), self.experts, self.topk)
         weights = visited * 3 * self.hidden * self.inner * width(self.dtype)
-        return weights + pairs * (2 * self.hidden + 3 * self.inner) * width("bf16")
+        own = (weights + pairs * (2 * self.hidden + 3 * self.inner) * width("bf16")) / self.ranks
+        return own + self._absent(batch) * (self.hidden + 3 * self.inner) * width("bf16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +148,10 @@ class Attention:
     kv_dtype: str
     dtype: str = "bf16"
     count: int = 1
+    token_share: float = 1.0
+    """Of a step's new tokens, of its query-key pairs and of its cached tokens, those this kernel takes."""
+    pair_share: float = 1.0
+    context_share: float = 1.0
 
     @property
     def kind(self) -> str:
@@ -127,21 +161,23 @@ class Attention:
         """Sums over the sequences, since a batch is known by its sums."""
         heads = _constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
         if self.phase == "decode":
-            return {"sequences": batch.decodes, "context": batch.decode_context} | heads
-        sums = {"sequences": batch.prefills, "tokens": batch.prefill_tokens, "pairs": batch.prefill_pairs}
-        return sums | {"context": batch.prefill_context} | heads
+            return {"sequences": batch.decodes, "context": batch.decode_context * self.context_share} | heads
+        new, pairs = batch.prefill_tokens * self.token_share, batch.prefill_pairs * self.pair_share
+        sums = {"sequences": batch.prefills, "tokens": new, "pairs": pairs}
+        return sums | {"context": batch.prefill_context * self.context_share} | heads
 
     def flops(self, batch: Batch) -> Floats:
         """Two products forward; backward the scores again and four more."""
-        pairs = batch.decode_context if self.phase == "decode" else batch.prefill_pairs
+        decode = self.phase == "decode"
+        pairs = batch.decode_context * self.context_share if decode else batch.prefill_pairs * self.pair_share
         products = 5 if self.phase == "backward" else 2
         return 2.0 * products * pairs * self.heads * self.head_dim
 
     def bytes(self, batch: Batch) -> Floats:
         """Forward the queries, keys and values are read and the output written; backward all of them and the output's
         gradient are read, and three gradients written."""
-        cached = batch.decode_context if self.phase == "decode" else batch.prefill_context
-        new = batch.decodes if self.phase == "decode" else batch.prefill_tokens
+        cached = (batch.decode_context if self.phase == "decode" else batch.prefill_context) * self.context_share
+        new = batch.decodes if self.phase == "decode" else batch.prefill_tokens * self.token_share
         passes = 2.0 if self.phase == "backward" else 1.0
         values = 2.0 * passes * cached * self.kv_heads * self.head_dim * width(self.kv_dtype)
         return values + 2.0 * passes * new * self.heads * self.head_dim * width(self.dtype)
@@ -286,4 +322,38 @@ class Collective:
         return size_of(self.rows, batch) * self.bytes_per_row
 
 
-Op = Gemm | Experts | Attention | SequenceAttention | Convolution | Elementwise | Collective
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hidden:
+    """A collective that runs beside another operator: it costs what it takes longer than that one."""
+
+    hidden: Collective
+    behind: Attention
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.hidden.name
+
+    @property
+    def kind(self) -> str:
+        return self.hidden.kind
+
+    @property
+    def dtype(self) -> str:
+        return self.hidden.dtype
+
+    @property
+    def rows(self) -> Size:
+        return self.hidden.rows
+
+    def shape(self, batch: Batch) -> Shape:
+        return self.hidden.shape(batch)
+
+    def flops(self, batch: Batch) -> Floats:
+        return np.zeros(batch.size)
+
+    def bytes(self, batch: Batch) -> Floats:
+        return self.hidden.bytes(batch)
+
+
+Op = Gemm | Experts | Attention | SequenceAttention | Convolution | Elementwise | Collective | Hidden

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gnomon.search.base import Family
-from gnomon.spec import Cluster, DenseFfn, Model, Pool
+from gnomon.spec import Cluster, DenseFfn, Model, MoeFfn, Pool
 
 Budgets = Mapping[str, Sequence[int]]
 FREE_USD_H = 1e-9
@@ -31,8 +31,8 @@ def families(
                 dtype = pool.chip.instead_of(wanted)
                 if dtype is None or dtype in dtypes[:rank]:
                     continue
-                for tp in degrees(model, pool):
-                    found.append(_family(pool, tp, dtype, rank, settings, len(found)))
+                for tp, ep in ((tp, ep) for tp in degrees(model, pool) for ep in spreads(model, tp)):
+                    found.append(_family(pool, tp, ep, dtype, rank, settings, len(found)))
     return found
 
 
@@ -40,6 +40,12 @@ def degrees(model: Model, pool: Pool) -> list[int]:
     """Powers of two within a node that cut every layer evenly; key-value heads are cut or copied."""
     largest = min(pool.per_node, pool.count)
     return [tp for tp in (2**power for power in range(largest.bit_length())) if tp <= largest and _cuts(model, tp)]
+
+
+def spreads(model: Model, tp: int) -> tuple[int, ...]:
+    """Ranks that whole experts are spread over: none, which cuts them as everything else is, or all."""
+    experts = [block.ffn.experts for block in model.blocks if isinstance(block.ffn, MoeFfn)]
+    return (1, tp) if 1 < tp <= min(experts, default=0) else (1,)
 
 
 def _cuts(model: Model, tp: int) -> bool:
@@ -59,10 +65,11 @@ def _combinations(budgets: Budgets) -> Iterator[dict[str, int]]:
         yield dict(zip(budgets, values, strict=True))
 
 
-def _family(pool: Pool, tp: int, dtype: str, rank: int, settings: Mapping[str, int], order: int) -> Family:
+def _family(pool: Pool, tp: int, ep: int, dtype: str, rank: int, settings: Mapping[str, int], order: int) -> Family:
     return Family(
         chip=pool.chip.name,
         tp=tp,
+        ep=ep,
         dtype=dtype,
         dtype_rank=rank,
         settings=tuple(settings.items()),

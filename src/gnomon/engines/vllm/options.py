@@ -58,6 +58,13 @@ OPTIONS = (
     ),
     Option(name="block_size", kind=int, flag="--block-size", default=16, low=16, step=16, what="tokens in a KV block"),
     Option(
+        name="decode_context_parallel_size",
+        kind=int,
+        flag="--decode-context-parallel-size",
+        default=1,
+        what="tensor-parallel ranks that share the cache of one key-value head",
+    ),
+    Option(
         name="async_scheduling",
         kind=bool,
         flag="--async-scheduling",
@@ -86,6 +93,7 @@ _FROM_STRATEGY = {
     "tensor_parallel_size": "--tp",
     "pipeline_parallel_size": "--pp",
     "data_parallel_size": "--dp",
+    "enable_expert_parallel": "--ep",
     "kv_cache_dtype": "--kv-dtype",
     "quantization": "--dtype",
     "dtype": "--dtype",

@@ -22,6 +22,8 @@ class Site:
     strategy: Strategy
     dtype: str
     kv_dtype: str
+    parts_tokens: bool = False
+    """Tensor-parallel ranks part their tokens before experts that several data-parallel ranks share."""
 
     @property
     def count(self) -> int:
