@@ -30,10 +30,11 @@ def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Flo
     tokens, hidden, inner = shape["tokens"], shape["hidden"], shape["inter"]
     value = width(dtype)
     pairs = tokens * shape["topk"]
-    visited = visited_experts(tokens, shape["experts"], shape["topk"])
+    visited = shape["visited"] if "visited" in shape else visited_experts(tokens, shape["experts"], shape["topk"])
     weights = visited * 3.0 * hidden * inner * value
     moved = weights + pairs * (2.0 * hidden + 3.0 * inner) * 2.0
-    moved = moved + shape.get("absent", 0.0) * (hidden + 3.0 * inner) * 2.0
+    if "absent" in shape:
+        moved = moved + shape["absent"] * (hidden + 3.0 * inner) * 2.0
     streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
     best = np.full(np.shape(tokens), np.inf)
     for block in BLOCKS:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from gnomon.graph.dtypes import width
-from gnomon.graph.routing import busiest, most_held
+from gnomon.graph.routing import busiest, most_held, most_visited
 from gnomon.spec.workload import Batch, Floats
 
 
@@ -115,10 +115,12 @@ class Experts:
     def shape(self, batch: Batch) -> Shape:
         """Of the busiest rank, as so many tokens that choose among its experts alone."""
         tokens, choices = size_of(self.tokens, batch), self.topk * self.held / self.experts
-        if self.ranks > 1:
-            tokens = busiest(tokens, self.experts, self.topk, self.ranks) / choices
         sizes = _constants(batch, hidden=self.hidden, inter=self.inner, experts=self.held, topk=choices)
-        return {"tokens": tokens, "absent": self._absent(batch)} | sizes
+        if self.ranks == 1:
+            return {"tokens": tokens} | sizes
+        visits = busiest(tokens, self.experts, self.topk, self.ranks)
+        visited = most_visited(tokens, self.experts, self.topk, self.ranks)
+        return {"tokens": visits / choices, "visited": visited, "absent": self._absent(batch)} | sizes
 
     def _absent(self, batch: Batch) -> Floats:
         """Rows of choices whose experts stand elsewhere."""

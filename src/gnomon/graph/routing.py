@@ -45,6 +45,20 @@ def _largest(tokens: Floats, experts: int, topk: int, share: float, ranks: int) 
     return mean + largest * np.sqrt(mean * apart) + max(largest**2 - 1, 0) * skew / 6 * (tokens > 0)
 
 
+def most_visited(tokens: Floats, experts: int, topk: int, ranks: int) -> Floats:
+    """The expected number of visited experts of the rank that has most: h p + e sqrt(h (p (1 - p) - c)).
+
+    p = 1 - (1 - k/E)^T is the chance that an expert is visited, h the experts of a rank, and c what two experts' being
+    visited varies together, which is below zero.
+    """
+    held = most_held(experts, ranks)
+    missed = np.exp(tokens * np.log1p(-min(topk / experts, 1 - 1e-12)))
+    both = ((experts - topk) * max(experts - topk - 1, 0) / (experts * max(experts - 1, 1))) ** tokens
+    apart = np.maximum(missed * (1 - missed) - (both - missed**2), 0.0)
+    found = held * (1 - missed) + largest_normal(ranks) * np.sqrt(held * apart)
+    return np.asarray(np.clip(found, np.minimum(tokens, 1), np.minimum(held, busiest(tokens, experts, topk, ranks))))
+
+
 @cache
 def largest_normal(count: int) -> float:
     """The expected largest of so many independent standard normal numbers, by integrating over its distribution."""

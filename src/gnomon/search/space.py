@@ -31,8 +31,9 @@ def families(
                 dtype = pool.chip.instead_of(wanted)
                 if dtype is None or dtype in dtypes[:rank]:
                     continue
-                for tp, ep in ((tp, ep) for tp in degrees(model, pool) for ep in spreads(model, tp)):
-                    found.append(_family(pool, tp, ep, dtype, rank, settings, len(found)))
+                for tp in degrees(model, pool):
+                    for ep in spreads(model, tp):
+                        found.append(_family(pool, tp, ep, dtype, rank, settings, len(found)))
     return found
 
 

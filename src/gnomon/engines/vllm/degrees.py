@@ -20,6 +20,8 @@ PARTS_TOKENS = (
     "deepseek_v32",
     "glm_moe_dsa",
     "qwen3_moe",
+    "qwen3_vl_moe",
+    "qwen3_5_moe",
     "qwen3_next",
     "gpt_oss",
     "llama4",
