@@ -123,7 +123,7 @@ def test_choices_of_experts_elsewhere_take_rows_too() -> None:
     (whole,) = [op for op in lowered(QWEN).ops if isinstance(op, Experts)]
     assert "absent" not in whole.shape(batch)
     extra = 8 * op.bytes(batch)[0] - whole.bytes(batch)[0]
-    assert extra == pytest.approx(8 * 64 * 7 * (2048 + 3 * 768) * 2)
+    assert extra == pytest.approx(8 * 64 * 7 * (3 * 2048 + 5 * 768) * 2)
 
 
 def test_shared_experts_are_cut_or_run_whole_on_parted_tokens() -> None:

@@ -41,6 +41,7 @@ def ring(graph: Graph, ranks: int, stride: int = 1) -> Graph:
             bytes_per_row=size,
             ranks=2,
             stride=stride,
+            nccl=True,
         )
         passed = Hidden(hidden=piece, behind=replace(turn, count=1), count=op.count * (ranks - 1))
         return replace(turn, count=op.count * ranks), passed
@@ -73,6 +74,7 @@ def all_to_all(graph: Graph, ranks: int, stride: int = 1) -> Graph:
                 bytes_per_row=size,
                 ranks=ranks,
                 stride=stride,
+                nccl=True,
                 count=op.count,
             )
 
@@ -103,7 +105,7 @@ def _shared_cache(op: Attention, ranks: int) -> Iterator[Op]:
 
     def exchange(name: str, kind: Literal["all_gather", "reduce_scatter"], size: float) -> Collective:
         return Collective(
-            name=f"attention.{name}", op=kind, rows=TOKENS, bytes_per_row=size, ranks=ranks, count=op.count
+            name=f"attention.{name}", op=kind, rows=TOKENS, bytes_per_row=size, ranks=ranks, nccl=True, count=op.count
         )
 
     sums = ranks * heads * width(LSE)

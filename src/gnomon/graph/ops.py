@@ -78,6 +78,12 @@ def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | floa
     return np.asarray(experts * -np.expm1(tokens * np.log1p(-np.minimum(topk / experts, 1 - 1e-12))))
 
 
+def absent_bytes(hidden: Floats | float, inner: Floats | float, dtype: str) -> Floats | float:
+    """Traffic of a row whose expert stands elsewhere: both products and a clearing write zeros, which are activated and
+    added up with the rest. Kernels in eight bits sort such rows out, and only the sum meets them."""
+    return (hidden if dtype == "fp8" else 3.0 * hidden + 5.0 * inner) * width("bf16")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """The gated feed-forward of the experts a step's tokens visit, with dispatch and sum.
@@ -134,7 +140,7 @@ class Experts:
         visited = visited_experts(size_of(self.tokens, batch), self.experts, self.topk)
         weights = visited * 3 * self.hidden * self.inner * width(self.dtype)
         own = (weights + pairs * (2 * self.hidden + 3 * self.inner) * width("bf16")) / self.ranks
-        return own + self._absent(batch) * (self.hidden + 3 * self.inner) * width("bf16")
+        return own + self._absent(batch) * absent_bytes(self.hidden, self.inner, self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +311,8 @@ class Collective:
     ranks: int
     stride: int = 1
     """How many chips apart the group's ranks stand: 1 for neighbours."""
+    nccl: bool = False
+    """Left to NCCL, also where the engine has kernels of its own."""
     dtype: str = "bf16"
     count: int = 1
 
@@ -314,7 +322,7 @@ class Collective:
 
     def shape(self, batch: Batch) -> Shape:
         return {"bytes": size_of(self.rows, batch) * self.bytes_per_row} | _constants(
-            batch, ranks=self.ranks, stride=self.stride
+            batch, ranks=self.ranks, stride=self.stride, **({"nccl": 1.0} if self.nccl else {})
         )
 
     def flops(self, batch: Batch) -> Floats:

@@ -62,9 +62,12 @@ def received(model: Model, strategy: Strategy, far: bool, per_node: int) -> Iter
         bytes_per_row=size / tp,
         ranks=2,
         stride=max(tp, per_node) if far else tp,
+        nccl=True,
     )
     if tp > 1:
-        yield Collective(name="pipeline.all_gather", op="all_gather", rows=TOKENS, bytes_per_row=size, ranks=tp)
+        yield Collective(
+            name="pipeline.all_gather", op="all_gather", rows=TOKENS, bytes_per_row=size, ranks=tp, nccl=True
+        )
 
 
 def crossings(strategy: Strategy, per_node: int) -> tuple[bool, ...]:

@@ -58,7 +58,13 @@ def mixture(ffn: MoeFfn, site: Site) -> Iterator[Op]:
     else:
         size = site.hidden * width(STATE)
         yield Collective(
-            name="ffn.all_gather", op="all_gather", rows=TOKENS, bytes_per_row=size, ranks=site.tp, count=site.count
+            name="ffn.all_gather",
+            op="all_gather",
+            rows=TOKENS,
+            bytes_per_row=size,
+            ranks=site.tp,
+            nccl=True,
+            count=site.count,
         )
 
 
@@ -92,6 +98,7 @@ def _exchange(name: str, op: Exchange, bytes_per_token: float, site: Site) -> It
         bytes_per_row=bytes_per_token,
         ranks=tp * dp if site.parts_tokens else dp,
         stride=1 if site.parts_tokens else tp * pp,
+        nccl=True,
         count=site.count,
     )
 
