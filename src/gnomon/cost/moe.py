@@ -26,8 +26,9 @@ COEFFICIENTS = {
 
 
 MAP_S = 20.6e-6
-"""Kernels that a map of a rank's own experts adds. Fitted, with what `absent_bytes` counts, to vLLM 0.24's Triton experts
-in bf16 on an H100 with 2 to 256 ranks and even routing (AIConfigurator 0.12, 456 rows): off by 6% at the median."""
+"""Kernels that a map of a rank's own experts adds. Fitted, with what `absent_bytes` counts, to vLLM 0.24's Triton
+experts in bf16 on an H100 with 2 to 256 ranks and even routing (AIConfigurator 0.12, 456 rows): off by 6% at the
+median."""
 
 
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:

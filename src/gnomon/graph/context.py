@@ -8,18 +8,53 @@ compute, as vLLM does inside a tensor-parallel group.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
 from gnomon.graph.dtypes import width
 from gnomon.graph.lowering.site import STATE
-from gnomon.graph.ops import TOKENS, Attention, Collective, Elementwise, Hidden, Op, Rows
+from gnomon.graph.ops import TOKENS, Attention, Collective, Elementwise, Hidden, Op, Rows, Shape
+from gnomon.spec.workload import Batch, Floats
 
 WHOLE = ("prefill", "forward")
 LSE = "fp32"
 """Format of the logarithm of a softmax's sum, one for each token and head."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartAttention(Attention):
+    """Attention of one rank to its part of a step: shares of the new tokens, of the query-key pairs and of the cached
+    tokens."""
+
+    token_share: float = 1.0
+    pair_share: float = 1.0
+    context_share: float = 1.0
+
+    def _own(self, batch: Batch) -> Batch:
+        return replace(
+            batch,
+            decode_context=batch.decode_context * self.context_share,
+            prefill_tokens=batch.prefill_tokens * self.token_share,
+            prefill_pairs=batch.prefill_pairs * self.pair_share,
+            prefill_context=batch.prefill_context * self.context_share,
+        )
+
+    def shape(self, batch: Batch) -> Shape:
+        return Attention.shape(self, self._own(batch))
+
+    def flops(self, batch: Batch) -> Floats:
+        return Attention.flops(self, self._own(batch))
+
+    def bytes(self, batch: Batch) -> Floats:
+        return Attention.bytes(self, self._own(batch))
+
+
+def _part(op: Attention, **shares: float) -> PartAttention:
+    """The same kernel on a part of its step."""
+    known: dict[str, Any] = {field.name: getattr(op, field.name) for field in fields(op)}
+    return PartAttention(**known | shares)
 
 
 def ring(graph: Graph, ranks: int, stride: int = 1) -> Graph:
@@ -32,7 +67,7 @@ def ring(graph: Graph, ranks: int, stride: int = 1) -> Graph:
     def change(op: Op) -> tuple[Op, ...]:
         if not isinstance(op, Attention) or op.phase not in WHOLE:
             return (_parted(op, ranks),)
-        turn = replace(op, token_share=1 / ranks, pair_share=1 / ranks**2, context_share=1 / ranks)
+        turn = _part(op, token_share=1 / ranks, pair_share=1 / ranks**2, context_share=1 / ranks)
         size = 2 * op.kv_heads * op.head_dim * width(op.kv_dtype)
         piece = Collective(
             name=f"{op.name}.ring",
@@ -41,7 +76,6 @@ def ring(graph: Graph, ranks: int, stride: int = 1) -> Graph:
             bytes_per_row=size,
             ranks=2,
             stride=stride,
-            nccl=True,
         )
         passed = Hidden(hidden=piece, behind=replace(turn, count=1), count=op.count * (ranks - 1))
         return replace(turn, count=op.count * ranks), passed
@@ -74,7 +108,6 @@ def all_to_all(graph: Graph, ranks: int, stride: int = 1) -> Graph:
                 bytes_per_row=size,
                 ranks=ranks,
                 stride=stride,
-                nccl=True,
                 count=op.count,
             )
 
@@ -105,12 +138,12 @@ def _shared_cache(op: Attention, ranks: int) -> Iterator[Op]:
 
     def exchange(name: str, kind: Literal["all_gather", "reduce_scatter"], size: float) -> Collective:
         return Collective(
-            name=f"attention.{name}", op=kind, rows=TOKENS, bytes_per_row=size, ranks=ranks, nccl=True, count=op.count
+            name=f"attention.{name}", op=kind, rows=TOKENS, bytes_per_row=size, ranks=ranks, count=op.count
         )
 
     sums = ranks * heads * width(LSE)
     yield exchange("gather_queries", "all_gather", values * width(op.dtype))
-    yield replace(op, heads=heads, context_share=1 / ranks)
+    yield replace(_part(op, context_share=1 / ranks), heads=heads)
     yield exchange("gather_sums", "all_gather", sums)
     yield Elementwise(
         name="attention.weigh",

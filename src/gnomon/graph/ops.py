@@ -156,10 +156,6 @@ class Attention:
     kv_dtype: str
     dtype: str = "bf16"
     count: int = 1
-    token_share: float = 1.0
-    """Of a step's new tokens, of its query-key pairs and of its cached tokens, those this kernel takes."""
-    pair_share: float = 1.0
-    context_share: float = 1.0
 
     @property
     def kind(self) -> str:
@@ -169,23 +165,21 @@ class Attention:
         """Sums over the sequences, since a batch is known by its sums."""
         heads = _constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
         if self.phase == "decode":
-            return {"sequences": batch.decodes, "context": batch.decode_context * self.context_share} | heads
-        new, pairs = batch.prefill_tokens * self.token_share, batch.prefill_pairs * self.pair_share
-        sums = {"sequences": batch.prefills, "tokens": new, "pairs": pairs}
-        return sums | {"context": batch.prefill_context * self.context_share} | heads
+            return {"sequences": batch.decodes, "context": batch.decode_context} | heads
+        sums = {"sequences": batch.prefills, "tokens": batch.prefill_tokens, "pairs": batch.prefill_pairs}
+        return sums | {"context": batch.prefill_context} | heads
 
     def flops(self, batch: Batch) -> Floats:
         """Two products forward; backward the scores again and four more."""
-        decode = self.phase == "decode"
-        pairs = batch.decode_context * self.context_share if decode else batch.prefill_pairs * self.pair_share
+        pairs = batch.decode_context if self.phase == "decode" else batch.prefill_pairs
         products = 5 if self.phase == "backward" else 2
         return 2.0 * products * pairs * self.heads * self.head_dim
 
     def bytes(self, batch: Batch) -> Floats:
         """Forward the queries, keys and values are read and the output written; backward all of them and the output's
         gradient are read, and three gradients written."""
-        cached = (batch.decode_context if self.phase == "decode" else batch.prefill_context) * self.context_share
-        new = batch.decodes if self.phase == "decode" else batch.prefill_tokens * self.token_share
+        cached = batch.decode_context if self.phase == "decode" else batch.prefill_context
+        new = batch.decodes if self.phase == "decode" else batch.prefill_tokens
         passes = 2.0 if self.phase == "backward" else 1.0
         values = 2.0 * passes * cached * self.kv_heads * self.head_dim * width(self.kv_dtype)
         return values + 2.0 * passes * new * self.heads * self.head_dim * width(self.dtype)
@@ -311,8 +305,6 @@ class Collective:
     ranks: int
     stride: int = 1
     """How many chips apart the group's ranks stand: 1 for neighbours."""
-    nccl: bool = False
-    """Left to NCCL, also where the engine has kernels of its own."""
     dtype: str = "bf16"
     count: int = 1
 
@@ -322,7 +314,7 @@ class Collective:
 
     def shape(self, batch: Batch) -> Shape:
         return {"bytes": size_of(self.rows, batch) * self.bytes_per_row} | _constants(
-            batch, ranks=self.ranks, stride=self.stride, **({"nccl": 1.0} if self.nccl else {})
+            batch, ranks=self.ranks, stride=self.stride
         )
 
     def flops(self, batch: Batch) -> Floats:

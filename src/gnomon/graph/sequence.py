@@ -17,8 +17,8 @@ def sequence_parallel(graph: Graph, tp: int) -> Graph:
     def change(op: Op) -> tuple[Op, ...]:
         if isinstance(op, Collective) and op.op == "all_reduce" and op.rows == TOKENS and op.ranks == tp:
             stem = op.name.removesuffix("all_reduce")
-            scatter = replace(op, name=f"{stem}reduce_scatter", op="reduce_scatter", nccl=True)
-            return scatter, replace(op, name=f"{stem}all_gather", op="all_gather", nccl=True)
+            scatter = replace(op, name=f"{stem}reduce_scatter", op="reduce_scatter")
+            return scatter, replace(op, name=f"{stem}all_gather", op="all_gather")
         if isinstance(op, Elementwise) and op.name.endswith(".norm") and op.rows == TOKENS:
             return (replace(op, rows=Rows("tokens", 1 / tp)),)
         return (op,)

@@ -62,12 +62,9 @@ def received(model: Model, strategy: Strategy, far: bool, per_node: int) -> Iter
         bytes_per_row=size / tp,
         ranks=2,
         stride=max(tp, per_node) if far else tp,
-        nccl=True,
     )
     if tp > 1:
-        yield Collective(
-            name="pipeline.all_gather", op="all_gather", rows=TOKENS, bytes_per_row=size, ranks=tp, nccl=True
-        )
+        yield Collective(name="pipeline.all_gather", op="all_gather", rows=TOKENS, bytes_per_row=size, ranks=tp)
 
 
 def crossings(strategy: Strategy, per_node: int) -> tuple[bool, ...]:

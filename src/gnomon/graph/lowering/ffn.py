@@ -63,7 +63,6 @@ def mixture(ffn: MoeFfn, site: Site) -> Iterator[Op]:
             rows=TOKENS,
             bytes_per_row=size,
             ranks=site.tp,
-            nccl=True,
             count=site.count,
         )
 
@@ -98,7 +97,6 @@ def _exchange(name: str, op: Exchange, bytes_per_token: float, site: Site) -> It
         bytes_per_row=bytes_per_token,
         ranks=tp * dp if site.parts_tokens else dp,
         stride=1 if site.parts_tokens else tp * pp,
-        nccl=True,
         count=site.count,
     )
 
