@@ -145,6 +145,21 @@ def test_experts_see_the_tokens_of_all() -> None:
     assert found["busiest_over_mean"] == pytest.approx(experts.imbalance(batch)[0])
 
 
+def test_a_prompt_on_one_rank_does_not_stand_for_all() -> None:
+    """Steps larger than any captured one are not padded to the busiest rank's size; captured ones are."""
+
+    def gathered(batch: int, tokens: int) -> float:
+        words = {"phase": "prefill", "batch": batch, "tokens": tokens}
+        found = gnomon.predict("qwen3-30b-a3b", on="H200:8", dp=8, ep=8, **words)
+        (line,) = [line for line in found.breakdown if line.op == "ffn.combine"]
+        return line.bytes / (48 * 2048 * 2)
+
+    assert gathered(1, 4000) == pytest.approx(4000)
+    assert gathered(8, 4000) == pytest.approx(8 * 4000)
+    assert gathered(12, 4000) == pytest.approx(12 * 4000)
+    assert gathered(1, 100) == pytest.approx(8 * 100)
+
+
 @pytest.mark.parametrize(("degrees", "where"), [({"pp": 2}, "--pp"), ({"dp": 2}, "--dp")])
 def test_what_one_scheduler_does_not_run_is_not_simulated(degrees: dict[str, int], where: str) -> None:
     with pytest.raises(InputError, match="not simulated") as caught:

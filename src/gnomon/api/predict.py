@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,8 @@ def predict(
     asked = {"phase": phase, "batch": batch, "tokens": work, "context": context}
     budget = int(deployment.settings["max_num_batched_tokens"])
     steps = Batch.decode(share, context) if phase == "decode" else _prefill_steps(share, work, context, budget)
+    if not chosen.step_parts(deployment, steps).evened:
+        deployment = replace(deployment, fill=batch / (share * deployment.strategy.dp))
     return _predict(chosen, deployment, steps, words | asked)
 
 

@@ -25,6 +25,8 @@ class Deployment:
     dtype: str
     kv_dtype: str
     settings: Mapping[str, Any]
+    fill: float = 1.0
+    """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,8 @@ class StepParts:
     factors: NDArray[np.float64]
     """What each draw multiplies the engine's own times by."""
     source: str
+    evened: bool = True
+    """Data-parallel ranks are padded to the size of the busiest in all of these steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

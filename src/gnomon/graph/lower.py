@@ -64,13 +64,14 @@ def lower(
     kv_dtype: str,
     *,
     parts_tokens: bool = False,
+    fill: float = 1.0,
     first: bool = True,
     last: bool = True,
 ) -> Graph:
     """The operators of a step on one rank: of all layers of `model`, between an embedding where it is the first stage
     of a pipeline and a head where it is the last.
 
-    The batch is that of one data-parallel rank, and the others' are taken to be as large.
+    The batch is that of the busiest data-parallel rank; all have `fill` times as many tokens as if they were alike.
     """
     check_degrees(model, strategy)
     ops: list[Op] = [*embedding(model)] if first else []
@@ -82,6 +83,7 @@ def lower(
             dtype=dtype,
             kv_dtype=kv_dtype,
             parts_tokens=parts_tokens,
+            gathered=strategy.dp * fill,
         )
         ops += softmax(site)
         ops += feed_forward(site)

@@ -154,6 +154,7 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
             deployment.dtype,
             deployment.kv_dtype,
             parts_tokens=parts_tokens(deployment.model, strategy),
+            fill=deployment.fill,
             first=stage.first,
             last=stage.last,
         )

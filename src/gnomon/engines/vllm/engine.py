@@ -140,6 +140,7 @@ class Vllm:
             host_s=float(host.sum()),
             factors=extra.factors(),
             source=extra.source,
+            evened=bool(np.isfinite(above).all()),
         )
 
     @property

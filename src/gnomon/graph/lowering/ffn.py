@@ -71,7 +71,7 @@ def experts(ffn: MoeFfn, site: Site) -> Experts:
     strategy = site.strategy
     return Experts(
         name="ffn.experts",
-        tokens=Rows("tokens", strategy.dp) if strategy.dp > 1 else TOKENS,
+        tokens=Rows("tokens", site.gathered),
         hidden=site.hidden,
         inner=ffn.inner // (strategy.tp * strategy.dp if strategy.ep == 1 else 1),
         experts=ffn.experts,
@@ -93,7 +93,7 @@ def _exchange(name: str, op: Exchange, bytes_per_token: float, site: Site) -> It
     yield Collective(
         name=name,
         op=op,
-        rows=Rows("tokens", dp),
+        rows=Rows("tokens", site.gathered),
         bytes_per_row=bytes_per_token,
         ranks=tp * dp if site.parts_tokens else dp,
         stride=1 if site.parts_tokens else tp * pp,

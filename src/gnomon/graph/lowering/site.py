@@ -22,6 +22,8 @@ class Site:
     strategy: Strategy
     dtype: str
     kv_dtype: str
+    gathered: float = 1.0
+    """Tokens of all data-parallel ranks over those of this one."""
     parts_tokens: bool = False
     """Tensor-parallel ranks part their tokens before experts that several data-parallel ranks share."""
 
