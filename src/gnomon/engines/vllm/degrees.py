@@ -75,7 +75,8 @@ def check_simulated(strategy: Strategy) -> None:
         raise InputError(
             f"{strategy.dp} data-parallel ranks have a scheduler each and step together, which is not simulated",
             where="--dp",
-            hint="`gnomon predict` prices one such step; a load can be simulated with --tp and --ep.",
+            hint="`gnomon predict` prices one such step; a load can be simulated with --tp and --ep, and "
+            "`gnomon plan serve` has replicas.",
         )
 
 
