@@ -29,6 +29,7 @@ REFUSED = {
     "more stages than layers": ("llama-3.1-8b", {"pp": 33}, "pp", "at most 32"),
     "no key-value head twice": ("llama-3.1-8b", {"tp": 8, "cp": 2}, "cp", "Possible here: 1"),
     "not so many of one head": ("llama-3.1-70b", {"tp": 32, "cp": 8}, "cp", "Possible here: 1, 2, 4"),
+    "a cache of windows": ("mistral-7b-v0.1", {"tp": 16, "cp": 2}, "cp", "whole context"),
     "widths cut too thin": ("qwen3-30b-a3b", {"tp": 4, "dp": 5}, "tp", "nearest"),
 }
 

@@ -113,8 +113,12 @@ def _check_context(model: Model, tp: int, ranks: int) -> None:
     if ranks == 1:
         return
     mixers = [block.mixer for block in model.blocks if isinstance(block.mixer, Attention)]
-    if len(mixers) < len(model.blocks):
-        raise InputError(f"the cache of {model.name} spread over {ranks} ranks is not priced yet", where="--cp")
+    if len(mixers) < len(model.blocks) or any(mixer.window for mixer in mixers):
+        raise InputError(
+            f"the cache of {model.name} spread over {ranks} ranks is not priced yet",
+            where="--cp",
+            hint="It is where all layers attend to the whole context, by heads of keys and values.",
+        )
     kv_heads = max(mixer.kv_heads for mixer in mixers)
     grouped = min(mixer.heads // mixer.kv_heads for mixer in mixers)
     most = tp // kv_heads
