@@ -36,6 +36,8 @@ def test_defaults_of_a_large_chip(model: Model, pool: Pool) -> None:
         "max_num_batched_tokens": 8192,
         "gpu_memory_utilization": 0.92,
         "block_size": 16,
+        "decode_context_parallel_size": 1,
+        "all2all_backend": "allgather_reducescatter",
         "async_scheduling": True,
         "enforce_eager": False,
         "enable_prefix_caching": True,

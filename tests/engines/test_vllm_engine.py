@@ -13,7 +13,7 @@ from gnomon.api.deploy import deploy
 from gnomon.engines import SERVING, Deployment, Engine, engine
 from gnomon.engines.vllm.engine import VERSIONS
 from gnomon.engines.vllm.options import captured_sizes
-from gnomon.errors import InputError, UnknownNameError
+from gnomon.errors import UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import Batch, Strategy
@@ -58,13 +58,6 @@ def test_unknown_engines_name_the_known(label: str) -> None:
 def test_unknown_settings_name_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="max_num_seqs"):
         deployed(max_num_sequences=3)
-
-
-@pytest.mark.parametrize("degree", ["pp", "ep", "cp", "dp"])
-def test_degrees_without_a_price_are_refused(degree: str) -> None:
-    with pytest.raises(InputError, match=f"{degree}: 2") as caught:
-        deployed(strategy=Strategy(**{degree: 2}))
-    assert caught.value.where.lstrip("-") == degree
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-30b-a3b"])

@@ -104,6 +104,28 @@ def test_what_cannot_be_said() -> None:
     assert not_expressed(a_plan(replicas=1, goals=())) == []
 
 
+def test_parallel_degrees_as_flags() -> None:
+    spread = a_plan(model="qwen3-30b-a3b", strategy=Strategy(tp=2, pp=2, dp=2, ep=4), dtype="bf16", kv_dtype="bf16")
+    words = shlex.join(command(spread))
+    for said in (
+        "--tensor-parallel-size 2 ",
+        "--pipeline-parallel-size 2 ",
+        "--data-parallel-size 2 ",
+        "--enable-expert-parallel ",
+    ):
+        assert said in words
+    assert not any("parallel" in line for line in not_expressed(spread))
+    shared = a_plan(strategy=Strategy(tp=16), engine=EngineChoice(settings={"decode_context_parallel_size": 2}))
+    assert "--decode-context-parallel-size 2" in shlex.join(command(shared))
+    assert "context" not in shlex.join(command(a_plan()))
+
+
+def test_a_pod_is_on_one_node() -> None:
+    with pytest.raises(InputError, match=r"16 chips.*one node of 8"):
+        export(a_plan(strategy=Strategy(tp=8, pp=2)), to="kubernetes")
+    assert any("nodes" in line for line in not_expressed(a_plan(strategy=Strategy(tp=8, pp=2))))
+
+
 def test_unknown_formats_are_errors() -> None:
     with pytest.raises(UnknownNameError, match="fp9"):
         command(a_plan(dtype="fp9"))

@@ -28,6 +28,15 @@ PLACES = (
     ("llama-3.1-70b", "H100:8", "bf16"),
 )
 
+PARALLEL = (
+    ("qwen3-30b-a3b", "H200:8", {"ep": 8}),
+    ("qwen3-30b-a3b", "H200:8", {"dp": 8, "ep": 8}),
+    ("qwen3-30b-a3b", "H100:16", {"tp": 2, "dp": 8, "ep": 16}),
+    ("mixtral-8x7b", "H100:8", {"tp": 2, "dp": 4}),
+    ("llama-3.1-70b", "H100:16", {"pp": 4}),
+    ("llama-3.1-70b", "H100:16", {"cp": 2}),
+)
+
 
 def cases() -> Iterator[tuple[str, dict[str, Any]]]:
     """A name for each prediction, and what to ask."""
@@ -40,6 +49,10 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
         yield name, {"model": model, "on": on, "dtype": dtype} | words
     narrow = {"model": "llama-3.1-8b", "on": "H200", "kv_dtype": "fp8", "batch": 250, "context": 4000}
     yield "llama-3.1-8b H200 bf16, fp8 cache, decode 250 x 4000", narrow
+    for model, on, degrees in PARALLEL:
+        said = " ".join(f"{name} {degree}" for name, degree in degrees.items())
+        words = {"model": model, "on": on, "batch": 256, "context": 1024} | degrees
+        yield f"{model} {on} bf16 {said} decode 256 x 1024", words
 
 
 def today() -> dict[str, float]:

@@ -38,6 +38,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"gpu_memory_utilization": 0.85, "block_size": 32, "async_scheduling": False},
     {"enforce_eager": True, "enable_prefix_caching": False},
     {"max_cudagraph_capture_size": 100},
+    {"decode_context_parallel_size": 2},
 ]
 
 

@@ -6,6 +6,7 @@ from gnomon import catalog
 from gnomon.load import model as load_model
 from gnomon.load import parse_fleet
 from gnomon.search import degrees, families
+from gnomon.search.space import spreads
 from gnomon.spec import Pool
 
 BUDGETS = {"max_num_seqs": (64, 256), "max_num_batched_tokens": (2048,)}
@@ -28,6 +29,15 @@ def test_key_value_heads_are_cut_or_copied() -> None:
     assert degrees(two, pool) == [1, 2, 4, 8]
     assert degrees(three, pool) == [1]
     assert degrees(odd, pool) == [1, 2, 4]
+
+
+def test_experts_are_cut_or_spread() -> None:
+    mixtral = load_model("mixtral-8x7b")
+    assert [spreads(mixtral, tp) for tp in (1, 2, 8, 16)] == [(1,), (1, 2), (1, 8), (1,)]
+    assert spreads(load_model("llama-3.1-8b"), 8) == (1,)
+    space = families(mixtral, parse_fleet("H100:8"), ("bf16",), lambda pool: {"max_num_seqs": (64,)})
+    assert [(family.tp, family.ep) for family in space] == [(1, 1), (2, 1), (2, 2), (4, 1), (4, 4), (8, 1), (8, 8)]
+    assert len({family.shape for family in space}) == 7
 
 
 def test_families_cover_the_product() -> None:

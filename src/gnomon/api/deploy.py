@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def deploy(
     pool.chip.rate(dtype)
     check_degrees(model, strategy)
     given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
+    strategy, given = chosen.arranged(strategy, given)
     deployment = Deployment(
         model=model,
         pool=pool,
@@ -80,6 +82,10 @@ def deploy_named(
     engine: str,
     strategy: Strategy | None = None,
     tp: int | None = None,
+    pp: int = 1,
+    ep: int = 1,
+    cp: int = 1,
+    dp: int = 1,
     settings: Mapping[str, Any] | None,
 ) -> tuple[Engine, Deployment, dict[str, Any]]:
     """One replica from the words of a command, and those words, so that an answer can be asked for again.
@@ -88,7 +94,7 @@ def deploy_named(
     """
     found = model if isinstance(model, Model) else load_model(model)
     pool = parse_pool(on)
-    strategy = strategy or Strategy(tp=pool.count if tp is None else whole(tp, "--tp"))
+    strategy = strategy or _spanning(pool, engine, tp, pp=pp, ep=ep, cp=cp, dp=dp)
     chosen, deployment = deploy(
         found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings
     )
@@ -96,12 +102,35 @@ def deploy_named(
         "model": model.name if isinstance(model, Model) else str(model),
         "on": on,
         "tp": strategy.tp,
+        **{name: getattr(strategy, name) for name in ("pp", "ep", "cp", "dp") if getattr(strategy, name) > 1},
         "dtype": deployment.dtype,
         "kv_dtype": deployment.kv_dtype,
         "engine": f"{chosen.name}@{chosen.version}",
         "settings": dict(settings or {}),
     }
     return chosen, deployment, words
+
+
+def _spanning(pool: Pool, engine: str, tp: int | None, *, pp: int, ep: int, cp: int, dp: int) -> Strategy:
+    """Degrees as given; without a tensor-parallel one, that with which they take all the chips."""
+    asked = Strategy(
+        tp=1 if tp is None else whole(tp, "--tp"),
+        pp=whole(pp, "--pp"),
+        ep=whole(ep, "--ep"),
+        cp=whole(cp, "--cp"),
+        dp=whole(dp, "--dp"),
+    )
+    if tp is not None or min(asked.pp, asked.cp, asked.dp) < 1:
+        return asked
+    others, _ = engine_of(engine).arranged(asked, {})
+    tp, left = divmod(pool.count, others.ranks)
+    if left and others.ranks < pool.count:
+        raise InputError(
+            f"{pool.count} chips are not a multiple of the {others.ranks} that the other degrees take",
+            where="--on",
+            hint=f"Use {tp * others.ranks} or {(tp + 1) * others.ranks} chips, or give --tp.",
+        )
+    return replace(asked, tp=max(tp, 1))
 
 
 def title_of(engine: Engine, deployment: Deployment) -> str:
@@ -119,4 +148,8 @@ def title_words(model: Model, dtype: str, pool: Pool, strategy: Strategy, runs_o
         name = model_title(model.name)
     except InputError:
         name = model.name
-    return f"{name}, {dtype}, {strategy.ranks} x {pool.chip.name}, {runs_on}"
+    chips = f"{strategy.ranks} x {pool.chip.name}"
+    if (strategy.pp, strategy.ep, strategy.dp) != (1, 1, 1):
+        said = {degree: getattr(strategy, degree) for degree in ("tp", "pp", "dp", "ep")}
+        chips += f" ({', '.join(f'{degree.upper()} {n}' for degree, n in said.items() if n > 1)})"
+    return f"{name}, {dtype}, {chips}, {runs_on}"

@@ -61,13 +61,15 @@ class Setup:
     engine: EngineChoice
     kv_dtype: str
 
-    def deploy(self, chip: str, tp: int, dtype: str, settings: Mapping[str, Any]) -> tuple[Engine, Deployment]:
+    def deploy(
+        self, chip: str, tp: int, dtype: str, settings: Mapping[str, Any], ep: int = 1
+    ) -> tuple[Engine, Deployment]:
         """One replica on just the chips it needs."""
         pool = self.pools[chip]
         return deploy(
             self.model,
             replace(pool, count=tp),
-            strategy=Strategy(tp=tp),
+            strategy=Strategy(tp=tp, ep=ep),
             dtype=dtype,
             kv_dtype=self.kv_dtype,
             engine=self.engine.label,
@@ -119,7 +121,7 @@ class Replicas:
         return Replica(engine=engine, deployment=deployment, limits=limits, settings=settings, cost=cost, cost_key=key)
 
     def _deploy(self, family: Family, settings: Mapping[str, Any]) -> tuple[Engine, Deployment]:
-        return self._setup.deploy(family.chip, family.tp, family.dtype, settings)
+        return self._setup.deploy(family.chip, family.tp, family.dtype, settings, family.ep)
 
     def _cost(self, engine: Engine, deployment: Deployment) -> tuple[WatchedCost, Hashable]:
         """One cost for the widest of the settings it only has to cover, shared by all that it fits."""

@@ -134,7 +134,8 @@ def label(question: Question, plan: Candidate) -> str:
     """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`."""
     family = plan.family
     budgets = [WORDS.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
-    parts = [question.chip(family.chip).short, f"TP {family.tp}", family.dtype, *budgets]
+    degrees = [f"TP {family.tp}", *([f"EP {family.ep}"] if family.ep > 1 else [])]
+    parts = [question.chip(family.chip).short, *degrees, family.dtype, *budgets]
     return f"{plan.replicas} x ({', '.join(parts)})"
 
 
@@ -204,7 +205,7 @@ def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predict
         chip=pool.chip.reference,
         per_node=pool.unusual_node_size,
         replicas=score.plan.replicas,
-        strategy=Strategy(tp=family.tp),
+        strategy=Strategy(tp=family.tp, ep=family.ep),
         dtype=family.dtype,
         kv_dtype=question.kv_dtype,
         engine=EngineChoice(name=replica.engine.name, version=replica.engine.version, settings=replica.settings),

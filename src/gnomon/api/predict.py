@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.network_words import Words, refuse_extra
+from gnomon.api.parallel import parallel
 from gnomon.api.predict_network import KINDS, predict_network
 from gnomon.api.predict_training import predict_training
 from gnomon.api.results import Prediction
@@ -48,9 +50,10 @@ def predict(
 ) -> Prediction:
     """Seconds, memory, energy and dollars of one step of `batch` sequences.
 
-    `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache. Phase `train` is a whole
-    training step; without an engine, prompts and decodes run on vLLM and training on the built-in runner. Without a
-    phase it is a decode.
+    `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache. Sequences are dealt to
+    data-parallel ranks evenly; with a pipeline the time is that of one batch through all its stages. Phase `train` is
+    a whole training step; without an engine, prompts and decodes run on vLLM and training on the built-in runner.
+    Without a phase it is a decode.
 
     Networks that are no plain decoders run on vLLM where it knows them, else on PyTorch. An encoder's `prefill` is one
     pass over `tokens` in both directions. An encoder-decoder has `source` tokens or frames behind its cross-attention.
@@ -82,9 +85,9 @@ def predict(
     dp = 1 if dp is None else dp
     found = model if isinstance(model, Model) else load_model(model)
     name = found.name if isinstance(model, Model) else str(model)
-    given = tp is not None or (pp, ep, cp, dp) != (1, 1, 1, 1)
-    strategy = Strategy(tp=1 if tp is None else whole(tp, "--tp"), pp=pp, ep=ep, cp=cp, dp=dp) if given else None
     if found.kind in KINDS:
+        given = tp is not None or (pp, ep, cp, dp) != (1, 1, 1, 1)
+        strategy = Strategy(tp=1 if tp is None else whole(tp, "--tp"), pp=pp, ep=ep, cp=cp, dp=dp) if given else None
         return predict_network(
             found, words, name=name, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, strategy=strategy,
             settings=settings,
@@ -93,13 +96,17 @@ def predict(
     phase = phase or "decode"
     work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
     chosen, deployment, named = deploy_named(
-        found, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", strategy=strategy, settings=settings
-    )
-    check_size(chosen, deployment, batch, work, context)
+        found, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
+        settings=settings,
+    )  # fmt: skip
+    share = -(-batch // deployment.strategy.dp)
+    check_size(chosen, deployment, share, work, context)
     asked = {"model": name, "phase": phase, "batch": batch, "tokens": work, "context": context}
     budget = int(deployment.settings["max_num_batched_tokens"])
-    batches = Batch.decode(batch, context) if phase == "decode" else prefill_steps(batch, work, context, budget)
-    return _predict(chosen, deployment, batches, named | asked)
+    steps_run = Batch.decode(share, context) if phase == "decode" else prefill_steps(share, work, context, budget)
+    if not chosen.step_parts(deployment, steps_run).evened:
+        deployment = replace(deployment, fill=batch / (share * deployment.strategy.dp))
+    return _predict(chosen, deployment, steps_run, named | asked)
 
 
 def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
@@ -131,18 +138,20 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     total = Estimate.total([one.time_s for one in lines])
     ranks, chip = deployment.strategy.ranks, deployment.pool.chip
     use = engine.memory(deployment)
-    tokens = float(steps.tokens.sum())
-    cached = inputs["batch"] * (inputs["context"] + inputs["tokens"])
+    tokens = float(inputs["batch"] * inputs["tokens"])
+    share = -(-inputs["batch"] // deployment.strategy.dp)
+    cached = share * (inputs["context"] + inputs["tokens"])
     taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached * use.kv_bytes_per_token}
     flops, moved = sum(one.flops for one in lines), sum(one.bytes for one in lines)
-    power = machine.profile.power
+    power, pp = machine.profile.power, deployment.strategy.pp
+    waiting_w = (pp - 1) * power["idle_w"]
     lines.sort(key=lambda one: -one.time_s.value)
     bound, share = ("host", 1.0) if parts.host_s >= total.value * (1 - 1e-9) else bound_of(lines, total.value)
     return Prediction(
         title=_title(engine, deployment, inputs, steps.size),
         time_s=total,
         memory_bytes=Estimate.exact(sum(taken.values()), "weights, cache and the engine's reserve"),
-        energy_j=total.map(lambda s: ranks * joules(power, chip, s, flops, moved)),
+        energy_j=total.map(lambda s: ranks / pp * (joules(power, chip, s, flops, moved) + waiting_w * s)),
         cost_usd=total * (ranks * chip.price_usd_h / 3600),
         tokens_per_s=tokens / total.value,
         bound=bound,
@@ -151,6 +160,7 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
         memory_parts=taken,
         memory_total_bytes=use.total_bytes,
         breakdown=tuple(lines),
+        parallel=parallel(engine, deployment, steps, tokens),
         inputs=inputs,
     )
 

@@ -65,6 +65,9 @@ class Prediction(Result):
     memory_parts: Mapping[str, float]
     memory_total_bytes: float
     breakdown: tuple[OperatorTime, ...]
+    parallel: Mapping[str, Any] = field(default_factory=dict)
+    """What several ranks make of the step: the stages of a pipeline with the most it can hold, and how unevenly
+    experts on different ranks are visited."""
     inputs: Mapping[str, Any]
 
 

@@ -25,6 +25,10 @@ def simulate_serving(
     kv_dtype: str | None = None,
     engine: str = "vllm",
     tp: int | None = None,
+    pp: int = 1,
+    ep: int = 1,
+    cp: int = 1,
+    dp: int = 1,
     trace: str | None = None,
     rate: float | None = None,
     input: int | None = None,
@@ -35,9 +39,12 @@ def simulate_serving(
     record: Recorder | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ServingReport:
-    """Serve a trace, or requests drawn at a rate, and give the times the clients see."""
+    """Serve a trace, or requests drawn at a rate, and give the times the clients see.
+
+    Degrees whose steps are not those of one scheduler, one after another (pipelines, data parallelism), are refused.
+    """
     chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, settings=settings
+        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp, settings=settings
     )
     load = ServingLoad(
         trace=trace or "",

@@ -127,6 +127,8 @@ def _arguments(plan: Plan) -> dict[str, Any]:
     """The plan's settings as vLLM's engine takes them; prompts are random, so prefixes are never shared."""
     given = {name: value for name, value in plan.engine.settings.items() if name != "enable_prefix_caching"}
     given |= {"tensor_parallel_size": plan.strategy.tp, "dtype": "bfloat16"}
+    if plan.strategy.ep > 1:
+        given["enable_expert_parallel"] = True
     if plan.dtype == "fp8":
         given["quantization"] = "fp8"
     if plan.kv_dtype == "fp8":

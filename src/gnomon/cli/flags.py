@@ -103,7 +103,7 @@ def formats(text: str, flag: str) -> list[str]:
     return names
 
 
-def degree(flag: str, what: str, note: str = " Above 1 is not priced yet.") -> Any:
+def degree(flag: str, what: str, note: str) -> Any:
     return typer.Option(flag, parser=whole(flag), metavar="N", help=f"{what} parallel degree.{note}")
 
 
@@ -149,10 +149,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 PlanRef = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's file, a run's id, or `last`.")]
 
 Tp = Annotated[int | None, degree("--tp", "Tensor", " All chips of --on where it is not given.")]
-Pp = Annotated[int, degree("--pp", "Pipeline")]
-Ep = Annotated[int, degree("--ep", "Expert")]
-Cp = Annotated[int, degree("--cp", "Context")]
-Dp = Annotated[int, degree("--dp", "Data")]
+Pp = Annotated[int, degree("--pp", "Pipeline", " Stages that layers are shared among.")]
+Ep = Annotated[int, degree("--ep", "Expert", " Ranks that whole experts are spread over.")]
+Cp = Annotated[int, degree("--cp", "Context", " Ranks that share the tokens of a sequence.")]
+Dp = Annotated[int, degree("--dp", "Data", " Ranks with sequences of their own.")]
 
 Trace = Annotated[
     str | None, typer.Option("--trace", parser=word("--trace"), metavar="FILE.csv", help="A trace of requests.")

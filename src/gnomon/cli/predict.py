@@ -102,7 +102,7 @@ def predict(
     pp: flags.Pp = 1,
     ep: flags.Ep = 1,
     cp: flags.Cp = 1,
-    dp: Annotated[int | None, flags.degree("--dp", "Data", " Above 1 for training only.")] = None,
+    dp: Annotated[int | None, flags.degree("--dp", "Data", " Ranks with sequences of their own.")] = None,
     set_: flags.Set = None,
     as_json: flags.Json = False,
 ) -> None:

@@ -13,7 +13,7 @@ from gnomon.cost import clock, collective, nccl
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
-from gnomon.graph.ops import Attention, LatentDecode, Op, Shape
+from gnomon.graph.ops import Attention, Hidden, LatentDecode, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.workload import Floats
@@ -106,7 +106,10 @@ class Machine:
 
     def op_seconds(self, op: Op, batch: Batch) -> Floats:
         """Seconds of all runs of an operator in a step."""
-        return op.count * self.seconds(op.kind, priced_dtype(op), op.shape(batch))
+        once = self.seconds(op.kind, priced_dtype(op), op.shape(batch))
+        if isinstance(op, Hidden):
+            once = np.maximum(once - self.op_seconds(op.behind, batch), 0.0)
+        return op.count * once
 
     def factors(self, op_name: str, kind: str, dtype: str) -> NDArray[np.float64]:
         """What each draw multiplies an operator's time by: a part its family shares, a part of its own.

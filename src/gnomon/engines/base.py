@@ -25,6 +25,8 @@ class Deployment:
     dtype: str
     kv_dtype: str
     settings: Mapping[str, Any]
+    fill: float = 1.0
+    """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,16 @@ class StepParts:
     factors: NDArray[np.float64]
     """What each draw multiplies the engine's own times by."""
     source: str
+    evened: bool = True
+    """Data-parallel ranks are padded to the size of the busiest in all of these steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageWork:
+    """The operators of one rank of a pipeline's stage, and how many layers they are of."""
+
+    layers: int
+    graph: Graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +120,16 @@ class Engine(Protocol):
     def check(self, deployment: Deployment) -> None:
         """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""
 
+    def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
+        """Degrees and given settings as the engine has them, where it takes a degree for a setting."""
+
     def graph(self, deployment: Deployment) -> Graph:
-        """The operators of one step, as this engine fuses them."""
+        """The operators a step passes through, as this engine fuses them: those of one rank of each stage. The batch is
+        that of one data-parallel rank."""
+
+    def stages(self, deployment: Deployment) -> tuple[StageWork, ...]:
+        """The same by stage of the pipeline, one where there is none; a full pipeline takes a step of as many
+        batches as it has stages, and no less time than its busiest stage for each."""
 
     def memory(self, deployment: Deployment) -> MemoryUse:
         """Memory of one rank; `kv_blocks` is 0 or less when the model does not fit."""
@@ -118,10 +138,11 @@ class Engine(Protocol):
         """What the scheduler works within, its latencies as estimated or of one draw. Raises DoesNotFitError."""
 
     def step_cost(self, deployment: Deployment, draw: int | None = None) -> StepCost:
-        """Seconds of a step: the central estimate, or one draw of it."""
+        """Seconds of a step: the central estimate, or one draw of it. Raises InputError for strategies whose steps are
+        not those of one scheduler, one after another."""
 
-    def step_parts(self, deployment: Deployment, batch: Batch) -> StepParts:
-        """How the engine runs these steps."""
+    def step_parts(self, deployment: Deployment, batch: Batch, layers: int | None = None) -> StepParts:
+        """How the engine runs these steps of all layers, or of a stage of so many."""
 
     def files(self, plan: Plan) -> dict[str, str]:
         """Launch files by name; the first holds the command."""

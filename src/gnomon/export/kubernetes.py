@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from gnomon.engines.vllm import launch
+from gnomon.errors import InputError
 from gnomon.export.base import Rendered, require_load
 from gnomon.export.vllm import require_vllm
 from gnomon.load.chips import chip as find_chip
@@ -27,6 +28,7 @@ def render(plan: Plan) -> Rendered:
 
     require_load(plan, NAME)
     require_vllm(plan)
+    _require_one_node(plan)
     version = launch.version_of(plan)
     words = [*launch.command(plan), "--port", str(PORT)]
     name = _object_name(plan.model)
@@ -39,6 +41,17 @@ def render(plan: Plan) -> Rendered:
         version=version,
         not_expressed=tuple(_not_expressed(plan, words)),
     )
+
+
+def _require_one_node(plan: Plan) -> None:
+    """A Deployment's replica is a pod, and a pod is on one node."""
+    ranks, per_node = plan.strategy.ranks, launch.pool_of(plan).per_node
+    if ranks > per_node:
+        raise InputError(
+            f"a replica of {ranks} chips does not fit on one node of {per_node}, and a Deployment has a pod a replica",
+            where="strategy",
+            hint="Export it to vllm and start it on every node, or plan replicas within a node.",
+        )
 
 
 def _not_expressed(plan: Plan, words: list[str]) -> list[str]:

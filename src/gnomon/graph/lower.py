@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gnomon.errors import InputError
@@ -14,7 +14,10 @@ from gnomon.graph.lowering.parts import parts
 from gnomon.graph.lowering.site import STATE, Site, distinct
 from gnomon.graph.ops import LOGITS, Op
 from gnomon.graph.support import check_priced
-from gnomon.spec import Block, Model, Strategy
+from gnomon.spec import Block, Model, MoeFfn, Strategy
+from gnomon.spec.model import Ffn
+
+ALONE = Strategy()
 
 ONE_SUM = ("falcon",)
 """Families whose halves side by side are summed over the ranks once in vLLM; others are summed each."""
@@ -27,28 +30,54 @@ def check_degrees(model: Model, strategy: Strategy) -> None:
         degree = getattr(strategy, name)
         if not isinstance(degree, int) or degree < 1:
             raise InputError(f"{degree} is not a number of chips", where=name, hint="It is 1 or more.")
-    why = obstacle(model, strategy.tp)
+    why = obstacle(model, strategy.tp, strategy)
     if why:
         most = max(widest(block.mixer) for block in model.blocks)
-        possible = [tp for tp in range(1, most + 1) if not obstacle(model, tp)]
+        possible = [tp for tp in range(1, most + 1) if not obstacle(model, tp, strategy)] or [1]
         near = min(possible, key=lambda tp: (abs(tp - strategy.tp), tp))
         raise InputError(why, where="tp", hint=f"The nearest degree that works is {near}.")
 
 
-def obstacle(model: Model, tp: int) -> str:
+def obstacle(model: Model, tp: int, strategy: Strategy = ALONE) -> str:
     """What keeps the model from being cut into `tp` equal parts; empty where nothing does."""
     for block in model.blocks:
         why = mixer_obstacle(block.mixer, tp)
         if why:
             return f"{model.name} has {why}"
-        for inner in (getattr(block.ffn, "inner", 0), getattr(block.ffn, "shared_inner", 0)):
-            if inner % tp:
-                return f"{model.name} has a feed-forward width of {inner}, which {tp} does not divide"
+        for inner, pieces in cut_widths(block.ffn, tp, strategy):
+            if inner % pieces:
+                return f"{model.name} has a feed-forward width of {inner}, which {pieces} does not divide"
     return ""
 
 
-def lower(model: Model, strategy: Strategy, dtype: str, kv_dtype: str, state_dtype: str = STATE) -> Graph:
-    """The operators of a step on one rank of a tensor-parallel group."""
+def cut_widths(ffn: Ffn | None, tp: int, strategy: Strategy) -> Iterator[tuple[int, int]]:
+    """Inner widths, and the parts each is cut into. Experts that are spread whole are not cut."""
+    if ffn is None:
+        return
+    if not isinstance(ffn, MoeFfn):
+        yield ffn.inner, tp
+        return
+    yield ffn.inner, tp * strategy.dp if strategy.ep == 1 else 1
+    yield ffn.shared_inner, tp
+
+
+def lower(
+    model: Model,
+    strategy: Strategy,
+    dtype: str,
+    kv_dtype: str,
+    state_dtype: str = STATE,
+    *,
+    parts_tokens: bool = False,
+    fill: float = 1.0,
+    first: bool = True,
+    last: bool = True,
+) -> Graph:
+    """The operators of a step on one rank: of all layers of `model`, between an embedding where it is the first stage
+    of a pipeline and a head where it is the last.
+
+    The batch is that of the busiest data-parallel rank; all have `fill` times as many tokens as if they were alike.
+    """
     check_degrees(model, strategy)
     ends = Site(
         block=Block(mixer=None, ffn=None, count=1),
@@ -58,11 +87,14 @@ def lower(model: Model, strategy: Strategy, dtype: str, kv_dtype: str, state_dty
         kv_dtype=kv_dtype,
         state_dtype=state_dtype,
         one_sum=model.family in ONE_SUM,
+        parts_tokens=parts_tokens,
+        gathered=strategy.dp * fill,
     )
-    ops: list[Op] = [*embedding(model), *parts(model.stem, ends, "stem")]
+    ops: list[Op] = [*embedding(model), *parts(model.stem, ends, "stem")] if first else []
     for block in distinct(model.blocks):
         ops += layer(replace(ends, block=block))
-    ops += [*parts(model.tail, ends, "tail", LOGITS), *head(model, strategy.tp)]
+    if last:
+        ops += [*parts(model.tail, ends, "tail", LOGITS), *head(model, strategy.tp)]
     return Graph(_together(ops))
 
 

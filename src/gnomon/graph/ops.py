@@ -13,14 +13,15 @@ import numpy as np
 
 from gnomon.graph.dtypes import width
 from gnomon.graph.mixer_ops import IndexScores, LatentDecode, Scan
+from gnomon.graph.routing import busiest, most_held, most_visited
 from gnomon.graph.sizes import LOGITS, PREFILLS, PROMPT, TOKENS, Rows, Shape, Size, constants, size_of
 from gnomon.graph.windows import Window
 from gnomon.spec.workload import Batch, Floats
 
 __all__ = [
     "LOGITS", "PREFILLS", "PROMPT", "TOKENS", "Attention", "Collective", "Convolution", "Elementwise", "Experts",
-    "Gemm", "IndexScores", "LatentDecode", "Op", "Rows", "Scan", "SequenceAttention", "Shape", "Size", "size_of",
-    "visited_experts",
+    "Gemm", "Hidden", "IndexScores", "LatentDecode", "Op", "Rows", "Scan", "SequenceAttention", "Shape", "Size",
+    "size_of", "visited_experts",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -60,32 +61,69 @@ def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | floa
     return np.asarray(experts * -np.expm1(tokens * np.log1p(-np.minimum(topk / experts, 1 - 1e-12))))
 
 
+def absent_bytes(hidden: Floats | float, inner: Floats | float, dtype: str) -> Floats | float:
+    """Traffic of a row whose expert stands elsewhere: both products and a clearing write zeros, which are activated and
+    added up with the rest. Kernels in eight bits sort such rows out, and only the sum meets them."""
+    return (hidden if dtype == "fp8" else 3.0 * hidden + 5.0 * inner) * width("bf16")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """The gated feed-forward of the experts a step's tokens visit, with dispatch and sum."""
+    """The gated feed-forward of the experts a step's tokens visit, with dispatch and sum.
+
+    Where whole experts are spread over ranks, FLOPs and bytes are those of the mean rank, and the sizes that are timed
+    those of the busiest, which all others wait for.
+    """
 
     name: str
     tokens: Size
+    """Of all ranks that share the experts."""
     hidden: int
     inner: int
     experts: int
     topk: int
     dtype: str
+    ranks: int = 1
+    sent: bool = False
+    """Tokens come to the ranks they chose alone; else every rank's kernel keeps a row for every choice of every token,
+    and activates and adds up those of other ranks' experts with its own."""
     count: int = 1
     kind: Literal["moe"] = "moe"
 
+    @property
+    def held(self) -> int:
+        """Experts of the fullest rank."""
+        return most_held(self.experts, self.ranks)
+
+    def imbalance(self, batch: Batch) -> Floats:
+        """Visits to the busiest rank's experts over those to the mean rank's."""
+        tokens = size_of(self.tokens, batch)
+        mean = tokens * self.topk / self.ranks
+        return busiest(tokens, self.experts, self.topk, self.ranks) / np.where(mean > 0, mean, 1.0)
+
     def shape(self, batch: Batch) -> Shape:
-        sizes = constants(batch, hidden=self.hidden, inter=self.inner, experts=self.experts, topk=self.topk)
-        return {"tokens": size_of(self.tokens, batch)} | sizes
+        """Of the busiest rank, as so many tokens that choose among its experts alone."""
+        tokens, choices = size_of(self.tokens, batch), self.topk * self.held / self.experts
+        sizes = constants(batch, hidden=self.hidden, inter=self.inner, experts=self.held, topk=choices)
+        if self.ranks == 1:
+            return {"tokens": tokens} | sizes
+        visits = busiest(tokens, self.experts, self.topk, self.ranks)
+        visited = most_visited(tokens, self.experts, self.topk, self.ranks)
+        return {"tokens": visits / choices, "visited": visited, "absent": self._absent(batch)} | sizes
+
+    def _absent(self, batch: Batch) -> Floats:
+        """Rows of choices whose experts stand elsewhere."""
+        return size_of(self.tokens, batch) * self.topk * (0 if self.sent else 1 - self.held / self.experts)
 
     def flops(self, batch: Batch) -> Floats:
-        return 2.0 * 3 * size_of(self.tokens, batch) * self.topk * self.hidden * self.inner
+        return 2.0 * 3 * size_of(self.tokens, batch) * self.topk * self.hidden * self.inner / self.ranks
 
     def bytes(self, batch: Batch) -> Floats:
         pairs = size_of(self.tokens, batch) * self.topk
         visited = visited_experts(size_of(self.tokens, batch), self.experts, self.topk)
         weights = visited * 3 * self.hidden * self.inner * width(self.dtype)
-        return weights + pairs * (2 * self.hidden + 3 * self.inner) * width("bf16")
+        own = (weights + pairs * (2 * self.hidden + 3 * self.inner) * width("bf16")) / self.ranks
+        return own + self._absent(batch) * absent_bytes(self.hidden, self.inner, self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +336,41 @@ class Collective:
         return size_of(self.rows, batch) * self.bytes_per_row
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hidden:
+    """A collective that runs beside another operator: it costs what it takes longer than that one."""
+
+    hidden: Collective
+    behind: Attention
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.hidden.name
+
+    @property
+    def kind(self) -> str:
+        return self.hidden.kind
+
+    @property
+    def dtype(self) -> str:
+        return self.hidden.dtype
+
+    @property
+    def rows(self) -> Size:
+        return self.hidden.rows
+
+    def shape(self, batch: Batch) -> Shape:
+        return self.hidden.shape(batch)
+
+    def flops(self, batch: Batch) -> Floats:
+        return np.zeros(batch.size)
+
+    def bytes(self, batch: Batch) -> Floats:
+        return self.hidden.bytes(batch)
+
+
 Op = Union[
     Gemm, Experts, Attention, SequenceAttention, LatentDecode, IndexScores, Scan, Convolution, Elementwise, Collective,
-    "Look",
+    Hidden, "Look",
 ]  # fmt: skip

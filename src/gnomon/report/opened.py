@@ -204,7 +204,7 @@ def _throughput(payload: Payload) -> Node:
 
 def _deployed(inputs: Payload) -> dict[str, Any]:
     """The arguments that name the same deployment again."""
-    names = ("model", "on", "tp", "dtype", "kv_dtype", "engine", "settings")
+    names = ("model", "on", "tp", "pp", "ep", "cp", "dp", "dtype", "kv_dtype", "engine", "settings")
     return {name: inputs[name] for name in names if inputs.get(name) is not None}
 
 
@@ -219,6 +219,7 @@ def _planned(payload: Payload, step: Step) -> tuple[Node, ...]:
         "dtype": plan["dtype"],
         "kv_dtype": plan["kv_dtype"],
         "tp": tp,
+        "ep": int(plan["strategy"].get("ep", 1)),
         "engine": f"{engine['name']}@{engine['version']}" if engine.get("version") else engine["name"],
         "settings": dict(engine.get("settings") or {}),
     }

@@ -52,7 +52,26 @@ def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
         figures.append(f"{format_money(usd / tokens * 1e6)}/{short} at {format_money(usd / seconds * 3600)}/h")
     limit = LIMITS.get(payload["bound"], payload["bound"])
     share = f"{float(payload['bound_share']):.0%} of the time"
-    return [f"  {'      '.join(filter(None, figures))}", f"  bound by {limit} {share}{_reached(payload, seconds)}"]
+    bound = f"  bound by {limit} {share}{_reached(payload, seconds)}"
+    return [f"  {'      '.join(filter(None, figures))}", bound, *_parallel(payload.get("parallel") or {})]
+
+
+def _parallel(found: Mapping[str, Any]) -> list[str]:
+    """What several ranks make of it."""
+    lines = []
+    if "pipeline" in found:
+        pipeline = found["pipeline"]
+        layers = ", ".join(map(str, pipeline["layers"]))
+        pace = format_duration(pipeline["busiest_stage_s"])
+        most = format_count(pipeline["most_tokens_per_s"])
+        lines.append(f"  one batch alone in a pipeline of {layers} layers; the busiest stage takes {pace}:")
+        lines.append(f"  at most {most} tokens/s with {pipeline['batches']} such batches under way")
+    if "experts" in found:
+        ranks, over = found["experts"]["ranks"], float(found["experts"]["busiest_over_mean"])
+        lines.append(
+            f"  tokens choose experts evenly at random: the busiest of {ranks} ranks gets {over:.2f} x the mean"
+        )
+    return lines
 
 
 def _reached(payload: Mapping[str, Any], seconds: float) -> str:

@@ -16,6 +16,8 @@ from gnomon.spec import Goal
 
 Key = tuple[float, ...]
 """Lower is better, first figure first."""
+Shape = tuple[str, int, int, str]
+"""A chip, the degrees, and a number format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,8 @@ class Family:
 
     chip: str
     tp: int
+    ep: int = 1
+    """Ranks that whole experts are spread over: all of them, or 1 where experts are cut."""
     dtype: str
     dtype_rank: int
     """0 for the number format that is preferred where it costs no more, and so on."""
@@ -34,6 +38,10 @@ class Family:
     """Replicas there are chips for."""
     order: int
     """Its place in the space; the last word in a tie."""
+
+    @property
+    def shape(self) -> Shape:
+        return self.chip, self.tp, self.ep, self.dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

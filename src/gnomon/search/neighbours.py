@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score
+from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score, Shape
 from gnomon.search.best_first import FULL_TOLERANCE, Found, missed_by_bound
 from gnomon.search.objectives import LEAST_SHARE, Job, Objective
 from gnomon.search.rate import highest
@@ -33,15 +33,15 @@ def next_cheaper(found: Found, best: Score, evaluator: Evaluator, job: Job) -> N
     usd_h = max((_cheaper(family, best.plan.usd_h) for family in found.bounds), default=0.0)
     level = [plan for family in found.bounds for plan in _at_price(family, usd_h)] if usd_h else []
     known = {score.plan: score for score in found.scores}
-    shapes: set[tuple[str, int, str]] = set()
+    shapes: set[Shape] = set()
     scores: list[Score] = []
     for plan in level:
         bounds, family = found.bounds[plan.family], plan.family
         if plan in known:
             scores.append(known[plan])
-        elif possible(plan, bounds, job) and (family.chip, family.tp, family.dtype) not in shapes:
+        elif possible(plan, bounds, job) and family.shape not in shapes:
             scores.append(evaluator.evaluate(plan, job.rate_per_s, Level.SEARCH))
-        shapes.add((family.chip, family.tp, family.dtype))
+        shapes.add(family.shape)
     missed = [score for score in scores if not score.meets(job.goals)]
     if missed:
         score = to_the_end(nearest(missed, job), evaluator)
@@ -63,7 +63,7 @@ def second_best(found: Found, best: Score, objective: Objective, job: Job) -> Ne
 def second_rate(found: Found, best: Score, evaluator: Evaluator, objective: Objective, job: Job) -> Neighbour | None:
     """The same by the highest rate: of the other shapes with the highest bounds, some are run at rates below the
     best, which the search had no need to know."""
-    plans: dict[tuple[str, int, str, int], Candidate] = {}
+    plans: dict[tuple[Shape, int], Candidate] = {}
     for family in sorted(found.bounds, key=lambda family: objective.bound(family, found.bounds[family], job)):
         plan = Candidate(family=family, replicas=family.most)
         if _shape(plan) != _shape(best.plan) and missed_by_bound(found.bounds[family], job.goals) is None:
@@ -87,11 +87,11 @@ def second_rate(found: Found, best: Score, evaluator: Evaluator, objective: Obje
 def fastest(found: Found, evaluator: Evaluator, job: Job) -> list[Score]:
     """What money buys beyond the best: the first family of each chip, degree and number format with so many replicas
     that hardly two requests meet, or as many as there are chips for."""
-    first: dict[tuple[str, int, str], Candidate] = {}
+    first: dict[Shape, Candidate] = {}
     for family in sorted(found.bounds, key=lambda family: family.order):
         plenty = math.ceil(job.rate_per_s / (IDLE_SHARE * found.bounds[family].rate_per_s))
         plan = Candidate(family=family, replicas=max(1, min(family.most, plenty)))
-        first.setdefault((family.chip, family.tp, family.dtype), plan)
+        first.setdefault(family.shape, plan)
     known = {score.plan for score in found.scores}
     plans = [plan for plan in first.values() if plan not in known and possible(plan, found.bounds[plan.family], job)]
     return [evaluator.evaluate(plan, job.rate_per_s, Level.SEARCH) for plan in plans]
@@ -131,5 +131,5 @@ def _at_price(family: Family, usd_h: float) -> list[Candidate]:
     return [Candidate(family=family, replicas=replicas)] if fitting else []
 
 
-def _shape(plan: Candidate) -> tuple[str, int, str, int]:
-    return (plan.family.chip, plan.family.tp, plan.family.dtype, plan.replicas)
+def _shape(plan: Candidate) -> tuple[Shape, int]:
+    return plan.family.shape, plan.replicas

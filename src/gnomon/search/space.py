@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gnomon.graph.lower import obstacle
 from gnomon.search.base import Family
-from gnomon.spec import Cluster, Model, Pool
+from gnomon.spec import Cluster, Model, MoeFfn, Pool
 
 Budgets = Mapping[str, Sequence[int]]
 FREE_USD_H = 1e-9
@@ -33,7 +33,8 @@ def families(
                 if dtype is None or dtype in dtypes[:rank]:
                     continue
                 for tp in degrees(model, pool):
-                    found.append(_family(pool, tp, dtype, rank, settings, len(found)))
+                    for ep in spreads(model, tp):
+                        found.append(_family(pool, tp, ep, dtype, rank, settings, len(found)))
     return found
 
 
@@ -44,15 +45,22 @@ def degrees(model: Model, pool: Pool) -> list[int]:
     return [tp for tp in powers if not obstacle(model, tp)]
 
 
+def spreads(model: Model, tp: int) -> tuple[int, ...]:
+    """Ranks that whole experts are spread over: none, which cuts them as everything else is, or all."""
+    experts = [block.ffn.experts for block in model.blocks if isinstance(block.ffn, MoeFfn)]
+    return (1, tp) if 1 < tp <= min(experts, default=0) else (1,)
+
+
 def _combinations(budgets: Budgets) -> Iterator[dict[str, int]]:
     for values in itertools.product(*budgets.values()):
         yield dict(zip(budgets, values, strict=True))
 
 
-def _family(pool: Pool, tp: int, dtype: str, rank: int, settings: Mapping[str, int], order: int) -> Family:
+def _family(pool: Pool, tp: int, ep: int, dtype: str, rank: int, settings: Mapping[str, int], order: int) -> Family:
     return Family(
         chip=pool.chip.name,
         tp=tp,
+        ep=ep,
         dtype=dtype,
         dtype_rank=rank,
         settings=tuple(settings.items()),

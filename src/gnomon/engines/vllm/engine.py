@@ -11,16 +11,15 @@ import numpy as np
 from gnomon.cost.compiled import TableStepCost
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
-from gnomon.engines.base import Deployment, MemoryUse, StepParts
-from gnomon.engines.vllm import launch
+from gnomon.engines.base import Deployment, MemoryUse, StageWork, StepParts
+from gnomon.engines.vllm import degrees, launch
 from gnomon.engines.vllm.memory import memory
 from gnomon.engines.vllm.options import captured_sizes, fill
 from gnomon.engines.vllm.overheads import overheads
-from gnomon.engines.vllm.states import state_dtype
 from gnomon.errors import DoesNotFitError, InputError, unknown_name
-from gnomon.graph import Graph, lower
+from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
-from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits
+from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits, Strategy
 from gnomon.units import format_bytes
 
 VERSIONS = ("0.24.0",)
@@ -47,16 +46,17 @@ class Vllm:
         return fill(given, model, pool)
 
     def graph(self, deployment: Deployment) -> Graph:
-        model = deployment.model
-        return lower(model, deployment.strategy, deployment.dtype, deployment.kv_dtype, state_dtype(model))
+        return degrees.walk(self.stages(deployment))
+
+    def stages(self, deployment: Deployment) -> tuple[StageWork, ...]:
+        return degrees.stage_work(deployment)
+
+    def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
+        return degrees.arranged(strategy, settings)
 
     def check(self, deployment: Deployment) -> None:
         check_priced(deployment.model, deployment.dtype)
-        strategy = deployment.strategy
-        for degree in ("pp", "ep", "cp", "dp"):
-            if getattr(strategy, degree) > 1:
-                hint = "One replica is priced: use --tp, and `gnomon plan serve` for several replicas."
-                raise InputError(f"{getattr(strategy, degree)} is not priced for vllm yet", where=degree, hint=hint)
+        degrees.check(deployment)
         for where, dtype, known in (
             ("--dtype", deployment.dtype, WEIGHTS),
             ("--kv-dtype", deployment.kv_dtype, CACHES),
@@ -67,11 +67,13 @@ class Vllm:
                 )
 
     def memory(self, deployment: Deployment) -> MemoryUse:
-        return memory(deployment)
+        use, shared = memory(deployment), degrees.shared_cache(deployment)
+        return replace(use, kv_bytes_per_token=use.kv_bytes_per_token / shared) if shared > 1 else use
 
     def limits(self, deployment: Deployment, draw: int | None = None) -> ServingLimits:
         use, settings = memory(deployment), deployment.settings
-        held = use.kv_blocks * settings["block_size"]
+        block = settings["block_size"] * degrees.shared_cache(deployment)
+        held = use.kv_blocks * block
         if held < settings["max_model_len"]:
             raise DoesNotFitError(
                 f"{deployment.model.name} in {deployment.dtype} leaves room for {max(held, 0):,} cached tokens on "
@@ -83,7 +85,7 @@ class Vllm:
         extra = overheads(deployment.model) if draw is None else overheads(deployment.model).drawn(draw)
         return ServingLimits(
             kv_blocks=use.kv_blocks,
-            block_tokens=settings["block_size"],
+            block_tokens=block,
             max_sequences=settings["max_num_seqs"],
             max_step_tokens=settings["max_num_batched_tokens"],
             max_context=settings["max_model_len"],
@@ -97,6 +99,7 @@ class Vllm:
         return Machine(deployment.pool, profile_for(deployment.pool.chip))
 
     def step_cost(self, deployment: Deployment, draw: int | None = None) -> TableStepCost:
+        degrees.check_simulated(deployment.strategy)
         machine, graph, settings = self.machine(deployment), self.graph(deployment), deployment.settings
         extra, factors = overheads(deployment.model), {}
         if draw is not None:
@@ -112,8 +115,8 @@ class Vllm:
             factors=factors,
         )
 
-    def step_parts(self, deployment: Deployment, batch: Batch) -> StepParts:
-        extra, layers = overheads(deployment.model), deployment.model.layers
+    def step_parts(self, deployment: Deployment, batch: Batch, layers: int | None = None) -> StepParts:
+        extra, layers = overheads(deployment.model), deployment.model.layers if layers is None else layers
         sizes = np.array([*captured_sizes(deployment.settings), np.inf])
         tokens, sequences = batch.tokens, batch.decodes + batch.prefills
         above = sizes[np.searchsorted(sizes, tokens)]
@@ -128,6 +131,7 @@ class Vllm:
             host_s=float(host.sum()),
             factors=extra.factors(),
             source=extra.source,
+            evened=bool(np.isfinite(above).all()),
         )
 
     @property
@@ -136,7 +140,8 @@ class Vllm:
 
     def cost_key(self, deployment: Deployment) -> Hashable:
         return tuple(captured_sizes(deployment.settings)), tuple(
-            deployment.settings[name] for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len")
+            deployment.settings[name]
+            for name in ("max_num_batched_tokens", "max_num_seqs", "max_model_len", degrees.CONTEXT)
         )
 
     def command(self, plan: Plan) -> list[str]:

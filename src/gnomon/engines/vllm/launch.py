@@ -86,7 +86,10 @@ def not_expressed(plan: Plan) -> list[str]:
     if strategy.ranks > pool_of(plan).per_node:
         said.append("a replica over several nodes: start it with --nnodes, --node-rank and --master-addr on each")
     if strategy.cp > 1:
-        said.append(f"context parallel degree {strategy.cp}")
+        said.append(
+            f"context parallel degree {strategy.cp} on chips of its own: vLLM shares a cache inside the "
+            "tensor-parallel group, by the setting decode_context_parallel_size"
+        )
     if strategy.ep > 1 and strategy.ep != strategy.tp * strategy.dp:
         said.append(f"expert parallel degree {strategy.ep}: vLLM always takes tensor times data parallel")
     if plan.dtype in _MADE_BEFOREHAND:

@@ -25,10 +25,11 @@ class Option:
     """One setting. `default` is None where it depends on the chip, the model or another setting."""
 
     name: str
-    kind: type[int] | type[float] | type[bool]
+    kind: type[int] | type[float] | type[bool] | type[str]
     flag: str
     what: str
-    default: int | float | bool | None = None
+    default: int | float | bool | str | None = None
+    choices: tuple[str, ...] = ()
     low: float = 1
     high: float = 2**31
     step: int = 1
@@ -58,6 +59,21 @@ OPTIONS = (
     ),
     Option(name="block_size", kind=int, flag="--block-size", default=16, low=16, step=16, what="tokens in a KV block"),
     Option(
+        name="decode_context_parallel_size",
+        kind=int,
+        flag="--decode-context-parallel-size",
+        default=1,
+        what="tensor-parallel ranks that share the cache of one key-value head",
+    ),
+    Option(
+        name="all2all_backend",
+        kind=str,
+        flag="--all2all-backend",
+        default="allgather_reducescatter",
+        choices=("allgather_reducescatter",),
+        what="how tokens reach experts of other data-parallel ranks; only vLLM's default is priced",
+    ),
+    Option(
         name="async_scheduling",
         kind=bool,
         flag="--async-scheduling",
@@ -86,6 +102,7 @@ _FROM_STRATEGY = {
     "tensor_parallel_size": "--tp",
     "pipeline_parallel_size": "--pp",
     "data_parallel_size": "--dp",
+    "enable_expert_parallel": "--ep",
     "kv_cache_dtype": "--kv-dtype",
     "quantization": "--dtype",
     "dtype": "--dtype",
@@ -182,7 +199,11 @@ def _named(name: str) -> str:
     return folded
 
 
-def _parsed(option: Option, value: Any) -> int | float | bool:
+def _parsed(option: Option, value: Any) -> int | float | bool | str:
+    if option.kind is str:
+        if str(value) not in option.choices:
+            raise _bad(option, value, f"one of {', '.join(option.choices)}")
+        return str(value)
     if option.kind is bool:
         return _boolean(option, value)
     number = _number(option, value)

@@ -3,40 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
+from gnomon.graph.dtypes import width
 from gnomon.graph.lowering.linear import linear
 from gnomon.graph.lowering.site import STATE, Site, all_reduce, stream
-from gnomon.graph.ops import TOKENS, Experts, Gemm, Op
+from gnomon.graph.ops import TOKENS, Collective, Experts, Gemm, Op, Rows, Size
 from gnomon.spec import DenseFfn, MoeFfn
+
+Exchange = Literal["all_gather", "reduce_scatter"]
+CHOICE_BYTES = 8
+"""Of an expert's number and its weight, in four bytes each, which travel with a token."""
+SCALE_BLOCK = 128
+"""Channels that share a scale, of four bytes, where a token travels in eight bits."""
 
 
 def feed_forward(site: Site) -> Iterator[Op]:
     yield stream("ffn.norm", site.hidden, 2, 2, site.count)
     ffn = site.block.feed_forward
-    yield from experts(ffn, site) if isinstance(ffn, MoeFfn) else dense(ffn, site)
-    yield from all_reduce("ffn.all_reduce", site)
+    if isinstance(ffn, MoeFfn):
+        yield from mixture(ffn, site)
+    else:
+        yield from dense(ffn, site, site.tp)
+        yield from all_reduce("ffn.all_reduce", site)
 
 
-def dense(ffn: DenseFfn, site: Site) -> Iterator[Op]:
-    inner = ffn.inner // site.tp
+def dense(ffn: DenseFfn, site: Site, parts: int, rows: Size = TOKENS) -> Iterator[Op]:
+    """Cut into so many parts along its inner width."""
+    inner = ffn.inner // parts
     up = 2 if ffn.gated else 1
-    yield from linear("ffn.up", "up", up * inner, site.hidden, site)
-    yield stream("ffn.activation", inner, up, 1, site.count)
-    yield from linear("ffn.down", "down", site.hidden, inner, site)
+    yield from linear("ffn.up", "up", up * inner, site.hidden, site, rows)
+    yield stream("ffn.activation", inner, up, 1, site.count, rows)
+    yield from linear("ffn.down", "down", site.hidden, inner, site, rows)
 
 
-def experts(ffn: MoeFfn, site: Site) -> Iterator[Op]:
-    yield Gemm(name="ffn.router", m=TOKENS, n=ffn.experts, k=site.hidden, dtype=STATE, count=site.count)
-    yield stream("ffn.choose", ffn.experts, 1, 2 * ffn.topk / ffn.experts, site.count)
-    yield Experts(
+def mixture(ffn: MoeFfn, site: Site) -> Iterator[Op]:
+    """Tokens of all data-parallel ranks meet at the experts, which are spread whole over the ranks of both kinds, or
+    cut among them.
+
+    Tensor-parallel ranks hold the same tokens. Where they part them first (`site.parts_tokens`), each routes its own
+    and runs the shared experts on them with whole weights; else all do the same, and add up what their experts say.
+    """
+    own = Rows("tokens", 1 / site.tp) if site.parts_tokens else TOKENS
+    yield Gemm(name="ffn.router", m=own, n=ffn.experts, k=site.hidden, dtype=STATE, count=site.count)
+    yield stream("ffn.choose", ffn.experts, 1, 2 * ffn.topk / ffn.experts, site.count, own)
+    yield from _exchange("ffn.dispatch", "all_gather", _dispatched_bytes(ffn, site), site)
+    yield experts(ffn, site)
+    yield from _exchange("ffn.combine", "reduce_scatter", site.hidden * width(STATE), site)
+    if ffn.shared_inner:
+        shared = DenseFfn(inner=ffn.shared_inner)
+        yield from dense(shared, site, 1 if site.parts_tokens else site.tp, own)
+    if not site.parts_tokens:
+        yield from all_reduce("ffn.all_reduce", site)
+    else:
+        size = site.hidden * width(STATE)
+        yield Collective(
+            name="ffn.all_gather",
+            op="all_gather",
+            rows=TOKENS,
+            bytes_per_row=size,
+            ranks=site.tp,
+            count=site.count,
+        )
+
+
+def experts(ffn: MoeFfn, site: Site) -> Experts:
+    strategy = site.strategy
+    return Experts(
         name="ffn.experts",
-        tokens=TOKENS,
+        tokens=Rows("tokens", site.gathered),
         hidden=site.hidden,
-        inner=ffn.inner // site.tp,
+        inner=ffn.inner // (strategy.tp * strategy.dp if strategy.ep == 1 else 1),
         experts=ffn.experts,
         topk=ffn.topk,
         dtype=site.dtype,
+        ranks=strategy.ep,
         count=site.count,
     )
-    if ffn.shared_inner:
-        yield from dense(DenseFfn(inner=ffn.shared_inner), site)
+
+
+def _exchange(name: str, op: Exchange, bytes_per_token: float, site: Site) -> Iterator[Op]:
+    """Tokens of the data-parallel ranks brought together, or their sums taken apart again.
+
+    Ranks stand as vLLM orders them: tensor-parallel ones next to each other, then stages, then data-parallel ones.
+    """
+    tp, pp, dp = site.tp, site.strategy.pp, site.strategy.dp
+    if dp == 1:
+        return
+    yield Collective(
+        name=name,
+        op=op,
+        rows=Rows("tokens", site.gathered),
+        bytes_per_row=bytes_per_token,
+        ranks=tp * dp if site.parts_tokens else dp,
+        stride=1 if site.parts_tokens else tp * pp,
+        count=site.count,
+    )
+
+
+def _dispatched_bytes(ffn: MoeFfn, site: Site) -> float:
+    """A token's channels, quantised before they leave where the experts are, and what it has chosen."""
+    narrow = site.dtype == "fp8"
+    channels = width(site.dtype) + 4 / SCALE_BLOCK if narrow else width(STATE)
+    return site.hidden * channels + ffn.topk * CHOICE_BYTES

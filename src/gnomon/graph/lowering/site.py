@@ -26,6 +26,10 @@ class Site:
     """Of what mixers without a cache keep."""
     one_sum: bool = False
     """Halves that stand side by side are added before the ranks sum them, not after."""
+    gathered: float = 1.0
+    """Tokens of all data-parallel ranks over those of this one."""
+    parts_tokens: bool = False
+    """Tensor-parallel ranks part their tokens before experts that several data-parallel ranks share."""
 
     @property
     def count(self) -> int:

@@ -1,0 +1,51 @@
+"""What a step's parallel degrees bring beside its time: the stages of a pipeline, and the busiest rank of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gnomon.cost.machine import Machine
+from gnomon.cost.profile import profile_for
+from gnomon.engines import Deployment, Engine
+from gnomon.graph import Experts, Graph
+from gnomon.graph.ops import Attention
+from gnomon.spec import Batch
+
+
+def parallel(engine: Engine, deployment: Deployment, steps: Batch, tokens: float) -> Mapping[str, Any]:
+    """Empty where there is neither; `tokens` are those of all data-parallel ranks."""
+    found: dict[str, Any] = {}
+    if deployment.strategy.pp > 1:
+        found["pipeline"] = _pipeline(engine, deployment, steps, tokens)
+    uneven = [op for op in engine.graph(deployment).ops if isinstance(op, Experts) and op.ranks > 1]
+    if uneven:
+        padded = engine.step_parts(deployment, steps).padded
+        worst = max(float(op.imbalance(padded).max()) for op in uneven)
+        found["experts"] = {"ranks": uneven[0].ranks, "held": max(op.held for op in uneven), "busiest_over_mean": worst}
+    return found
+
+
+def _pipeline(engine: Engine, deployment: Deployment, steps: Batch, tokens: float) -> dict[str, Any]:
+    """Seconds of each stage with the engine's own share, and the most tokens a second where every stage has a batch
+    of its own: as many such batches as stages are under way, and the busiest stage sets the pace."""
+    stages = engine.stages(deployment)
+    machine = Machine(deployment.pool, profile_for(deployment.pool.chip))
+    times = []
+    for stage in stages:
+        parts = engine.step_parts(deployment, steps, stage.layers)
+        device = _seconds(machine, stage.graph, parts.padded, steps)
+        times.append(max(device + parts.gap_s, parts.host_s))
+    busiest = max(times)
+    return {
+        "layers": [stage.layers for stage in stages],
+        "stage_s": times,
+        "busiest_stage_s": busiest,
+        "batches": len(stages),
+        "most_tokens_per_s": tokens / busiest,
+    }
+
+
+def _seconds(machine: Machine, graph: Graph, padded: Batch, steps: Batch) -> float:
+    """Attention skips padding."""
+    return sum(float(machine.op_seconds(op, steps if isinstance(op, Attention) else padded).sum()) for op in graph.ops)
