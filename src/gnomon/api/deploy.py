@@ -15,6 +15,7 @@ from gnomon.graph.support import check_priced
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
+from gnomon.spec.narrowed import in_format
 
 
 def deploy(
@@ -35,7 +36,9 @@ def deploy(
             f"no technique is known yet, and '{strategy.techniques[0]}' is asked for", where="strategy.techniques"
         )
     dtype = dtype or pool.chip.instead_of(model.dtype) or model.dtype
+    width(dtype)
     check_priced(model, dtype)
+    model = in_format(model, dtype)
     kv_dtype = kv_dtype or (pool.chip.half if width(dtype) < 2 else dtype)
     width(kv_dtype)
     pool.chip.rate(dtype)

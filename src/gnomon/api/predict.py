@@ -146,8 +146,8 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     ranks, chip = deployment.strategy.ranks, deployment.pool.chip
     use = engine.memory(deployment)
     tokens = float(steps.tokens.sum())
-    cached = inputs["batch"] * (inputs["context"] + inputs["tokens"])
-    taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached * use.kv_bytes_per_token}
+    cached = inputs["batch"] * use.sequence_bytes(inputs["context"] + inputs["tokens"])
+    taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached}
     flops, moved = sum(line.flops for line in lines), sum(line.bytes for line in lines)
     power = machine.profile.power
     lines.sort(key=lambda line: -line.time_s.value)

@@ -77,10 +77,11 @@ class Vllm:
 
     def limits(self, deployment: Deployment, draw: int | None = None) -> ServingLimits:
         use, settings = memory(deployment), deployment.settings
-        held = use.kv_blocks * settings["block_size"]
-        if held < settings["max_model_len"]:
+        longest = int(settings["max_model_len"])
+        held = use.longest(longest)
+        if held < longest:
             raise DoesNotFitError(
-                f"{deployment.model.name} in {deployment.dtype} leaves room for {max(held, 0):,} cached tokens on "
+                f"{deployment.model.name} in {deployment.dtype} leaves room for {held:,} cached tokens on "
                 f"{deployment.strategy.tp} x {deployment.pool.chip.name}, less than max_model_len "
                 f"{settings['max_model_len']:,} (weights {format_bytes(use.parts['weights'])} a chip of "
                 f"{format_bytes(use.usable_bytes)} usable)",
@@ -88,8 +89,8 @@ class Vllm:
             )
         extra = overheads(deployment.model) if draw is None else overheads(deployment.model).drawn(draw)
         return ServingLimits(
-            kv_blocks=use.kv_blocks,
-            block_tokens=settings["block_size"],
+            kv_blocks=use.tokens_held(longest) // use.block_tokens,
+            block_tokens=use.block_tokens,
             max_sequences=settings["max_num_seqs"],
             max_step_tokens=settings["max_num_batched_tokens"],
             max_context=settings["max_model_len"],
