@@ -41,7 +41,6 @@ def deploy(
     model = in_format(model, dtype)
     kv_dtype = kv_dtype or (pool.chip.half if width(dtype) < 2 else dtype)
     width(kv_dtype)
-    pool.chip.rate(dtype)
     check_degrees(model, strategy)
     given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
     deployment = Deployment(

@@ -13,6 +13,7 @@ from gnomon.graph.lowering.softmax import softmax
 from gnomon.graph.ops import Op
 from gnomon.graph.support import check_priced
 from gnomon.spec import Block, Model, Strategy
+from gnomon.spec.narrowed import in_format
 
 
 def check_degrees(model: Model, strategy: Strategy) -> None:
@@ -48,6 +49,7 @@ def obstacle(model: Model, tp: int) -> str:
 def lower(model: Model, strategy: Strategy, dtype: str, kv_dtype: str) -> Graph:
     """The operators of a step on one rank of a tensor-parallel group."""
     check_degrees(model, strategy)
+    model = in_format(model, dtype)
     ops: list[Op] = [*embedding(model)]
     for block in _distinct(model):
         site = Site(block=block, hidden=model.hidden, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from gnomon.graph.dtypes import width
+from gnomon.graph.dtypes import product, width
 from gnomon.spec.workload import Batch, Floats
 
 
@@ -69,7 +69,8 @@ class Gemm:
 
     def bytes(self, batch: Batch) -> Floats:
         m, n, k, products = self.shape(batch).values()
-        return products * ((m * k + n * k) * width(self.dtype) + m * n * width(self.out_dtype))
+        sides = product(self.dtype)
+        return products * (m * k * sides.inputs + n * k * sides.weights + m * n * width(self.out_dtype))
 
 
 def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | float) -> Floats:
@@ -101,7 +102,7 @@ class Experts:
     def bytes(self, batch: Batch) -> Floats:
         pairs = size_of(self.tokens, batch) * self.topk
         visited = visited_experts(size_of(self.tokens, batch), self.experts, self.topk)
-        weights = visited * 3 * self.hidden * self.inner * width(self.dtype)
+        weights = visited * 3 * self.hidden * self.inner * product(self.dtype).weights
         return weights + pairs * (2 * self.hidden + 3 * self.inner) * width("bf16")
 
 

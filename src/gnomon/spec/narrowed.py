@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gnomon.errors import unknown_name
 from gnomon.spec.formats import NARROW, PLAIN_BITS, Format
 from gnomon.spec.model import Block, Model
 
@@ -21,6 +22,8 @@ def in_format(model: Model, dtype: str) -> Model:
         return model
     if dtype in PLAIN_BITS:
         return replace(_with(model, None), dtype=dtype, kept_dtype="", head_format=None)
+    if dtype not in NARROW:
+        raise unknown_name("number format of weights", dtype, (*PLAIN_BITS, *NARROW))
     return replace(_with(model, NARROW[dtype]), dtype=dtype, kept_dtype=model.working_dtype, head_format=None)
 
 

@@ -13,6 +13,7 @@ from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines.base import Deployment, MemoryUse, StepParts
 from gnomon.engines.vllm import launch
+from gnomon.engines.vllm.formats import check_formats, running
 from gnomon.engines.vllm.memory import memory
 from gnomon.engines.vllm.options import captured_sizes, fill
 from gnomon.engines.vllm.overheads import overheads
@@ -23,9 +24,6 @@ from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits
 from gnomon.units import format_bytes
 
 VERSIONS = ("0.24.0",)
-WEIGHTS = ("bf16", "fp16", "fp8")
-CACHES = ("bf16", "fp16", "fp8")
-"""Formats with a fit behind them."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,8 @@ class Vllm:
         return fill(given, model, pool)
 
     def graph(self, deployment: Deployment) -> Graph:
-        return lower(deployment.model, deployment.strategy, deployment.dtype, deployment.kv_dtype)
+        model = running(deployment.model, deployment.pool.chip)
+        return lower(model, deployment.strategy, deployment.dtype, deployment.kv_dtype)
 
     def check(self, deployment: Deployment) -> None:
         check_priced(deployment.model, deployment.dtype)
@@ -55,14 +54,7 @@ class Vllm:
             if getattr(strategy, degree) > 1:
                 hint = "One replica is priced: use --tp, and `gnomon plan serve` for several replicas."
                 raise InputError(f"{getattr(strategy, degree)} is not priced for vllm yet", where=degree, hint=hint)
-        for where, dtype, known in (
-            ("--dtype", deployment.dtype, WEIGHTS),
-            ("--kv-dtype", deployment.kv_dtype, CACHES),
-        ):
-            if dtype not in known:
-                raise InputError(
-                    f"'{dtype}' is not priced for vllm yet", where=where, hint=f"Known: {', '.join(known)}."
-                )
+        check_formats(deployment)
         for block in deployment.model.blocks:
             window = block.attention.window
             if window is not None and window < longest:

@@ -35,7 +35,7 @@ def experts(ffn: MoeFfn, site: Site) -> Iterator[Op]:
         inner=ffn.inner // site.tp,
         experts=ffn.experts,
         topk=ffn.topk,
-        dtype=site.dtype,
+        dtype=site.product("expert_up"),
         count=site.count,
     )
     if ffn.shared_inner:
