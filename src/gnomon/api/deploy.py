@@ -27,8 +27,12 @@ def deploy(
     kv_dtype: str | None = None,
     engine: str | EngineChoice = "vllm",
     settings: Mapping[str, Any] | None = None,
+    priced: bool = True,
 ) -> tuple[Engine, Deployment]:
-    """One replica, with the engine's defaults filled in. Nothing is priced or checked against memory yet."""
+    """One replica, with the engine's defaults filled in. Nothing is priced or checked against memory yet.
+
+    What is not `priced` only has to have a memory: operators need not stand for all of it.
+    """
     strategy = strategy or Strategy()
     chosen = engine_of(engine if isinstance(engine, str) else engine.label)
     if strategy.techniques:
@@ -36,12 +40,13 @@ def deploy(
             f"no technique is known yet, and '{strategy.techniques[0]}' is asked for", where="strategy.techniques"
         )
     dtype = dtype or pool.chip.instead_of(model.dtype) or model.dtype
-    width(dtype)
-    check_priced(model, dtype)
+    if priced:
+        check_priced(model, dtype)
     model = in_format(model, dtype)
     kv_dtype = kv_dtype or (pool.chip.half if width(dtype) < 2 else dtype)
     width(kv_dtype)
-    check_degrees(model, strategy)
+    if priced:
+        check_degrees(model, strategy)
     given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
     deployment = Deployment(
         model=model,
@@ -51,7 +56,10 @@ def deploy(
         kv_dtype=kv_dtype,
         settings=chosen.settings(given, model, pool),
     )
-    chosen.check(deployment)
+    if priced:
+        chosen.check(deployment)
+    else:
+        chosen.check_memory(deployment)
     if strategy.ranks > pool.count:
         raise InputError(
             f"{strategy.ranks} chips are needed for one replica and {pool.count} are there",
@@ -83,6 +91,7 @@ def deploy_named(
     strategy: Strategy | None = None,
     tp: int | None = None,
     settings: Mapping[str, Any] | None,
+    priced: bool = True,
 ) -> tuple[Engine, Deployment, dict[str, Any]]:
     """One replica from the words of a command, and those words, so that an answer can be asked for again.
 
@@ -92,12 +101,13 @@ def deploy_named(
     pool = parse_pool(on)
     strategy = strategy or Strategy(tp=pool.count if tp is None else whole(tp, "--tp"))
     chosen, deployment = deploy(
-        found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings
+        found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings, priced=priced
     )
     words = {
         "model": model.name if isinstance(model, Model) else str(model),
         "on": on,
         "tp": strategy.tp,
+        **{name: getattr(strategy, name) for name in ("pp", "ep", "cp", "dp") if getattr(strategy, name) != 1},
         "dtype": deployment.dtype,
         "kv_dtype": deployment.kv_dtype,
         "engine": f"{chosen.name}@{chosen.version}",

@@ -126,6 +126,9 @@ class Engine(Protocol):
     def check(self, deployment: Deployment) -> None:
         """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""
 
+    def check_memory(self, deployment: Deployment) -> None:
+        """The same for what only has to fit: operators need not stand for all of the model."""
+
     def graph(self, deployment: Deployment) -> Graph:
         """The operators of one step, as this engine fuses them."""
 

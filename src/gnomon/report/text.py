@@ -119,6 +119,8 @@ def deployed(inputs: Mapping[str, Any]) -> list[Any]:
     said = [inputs["model"], "--on", inputs["on"], *flag("--dtype", inputs.get("dtype"), "bf16")]
     said += flag("--kv-dtype", inputs.get("kv_dtype"), "bf16")
     said += flag("--tp", inputs.get("tp"), chip_count(inputs["on"]))
+    for degree in ("pp", "ep", "cp", "dp"):
+        said += flag(f"--{degree}", inputs.get(degree), 1)
     for name, value in (inputs.get("settings") or {}).items():
         said += ["--set", f"{name}={value}"]
     return said

@@ -44,4 +44,3 @@ def _formats(block: Block, format: Format | None) -> Iterator[tuple[str, Format]
 def matrices(block: Block) -> set[str]:
     """Roles of a layer's matrices that a format is expected for."""
     return {t.role for t in block.tensors(64) if t.columns > 1 and t.role not in WIDE and t.role != "vector"}
-

@@ -17,6 +17,7 @@ from gnomon.engines.vllm.formats import check_formats, running
 from gnomon.engines.vllm.memory import memory
 from gnomon.engines.vllm.options import captured_sizes, fill
 from gnomon.engines.vllm.overheads import overheads
+from gnomon.engines.vllm.weights import check_cuts
 from gnomon.errors import DoesNotFitError, InputError, unknown_name
 from gnomon.graph import Graph, lower
 from gnomon.graph.support import check_priced
@@ -63,6 +64,10 @@ class Vllm:
                     where="sliding_window",
                     hint=f"Sequences up to it are: --set max_model_len={window}.",
                 )
+
+    def check_memory(self, deployment: Deployment) -> None:
+        check_formats(deployment)
+        check_cuts(deployment.model, deployment.strategy)
 
     def memory(self, deployment: Deployment) -> MemoryUse:
         return memory(deployment)

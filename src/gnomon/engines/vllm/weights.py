@@ -10,8 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from gnomon.errors import InputError
 from gnomon.graph.dtypes import width
-from gnomon.spec import Attention, Block, Format, LatentAttention, Mamba2, Model, Strategy, Tensor
+from gnomon.spec import (
+    Attention,
+    Block,
+    DenseFfn,
+    Format,
+    LatentAttention,
+    Mamba2,
+    Model,
+    MoeFfn,
+    Strategy,
+    Tensor,
+)
 from gnomon.spec.formats import plain
 
 BY_OUTPUT = frozenset(
@@ -52,6 +64,49 @@ def stages(model: Model, pp: int) -> list[Stage]:
         found.append(Stage(layers=tuple(layers[start : start + size]), numbers=numbers, first=i == 0, last=i == pp - 1))
         start += size
     return found
+
+
+def check_cuts(model: Model, strategy: Strategy) -> None:
+    """Raise InputError where ranks cannot share the weights so, naming the nearest degree that works."""
+    for name in ("tp", "pp", "ep", "cp", "dp"):
+        degree = getattr(strategy, name)
+        if not isinstance(degree, int) or degree < 1:
+            raise InputError(f"{degree} is not a number of chips", where=name, hint="It is 1 or more.")
+    why = uncut(model, strategy.tp)
+    if why:
+        near = min((tp for tp in range(1, 1025) if not uncut(model, tp)), key=lambda tp: (abs(tp - strategy.tp), tp))
+        raise InputError(why, where="tp", hint=f"The nearest degree that works is {near}.")
+    if strategy.pp > model.layers:
+        raise InputError(f"{model.name} has {model.layers} layers for {strategy.pp} stages", where="pp")
+    experts = max((block.ffn.experts for block in model.blocks if isinstance(block.ffn, MoeFfn)), default=1)
+    if strategy.ep > 1 and (experts % strategy.ep or strategy.ep > strategy.tp * strategy.dp):
+        ranks = strategy.tp * strategy.dp
+        hint = f"It divides the {experts} experts of {model.name}, and is at most tp times dp ({ranks})."
+        raise InputError(f"experts cannot be dealt to {strategy.ep} ranks", where="ep", hint=hint)
+
+
+def uncut(model: Model, tp: int) -> str:
+    """What keeps a model's layers from being cut into `tp` equal parts; empty where nothing does."""
+    for block in model.blocks:
+        for name, count in _counted(block):
+            if count % tp:
+                return f"{model.name} has {count} {name}, which {tp} does not divide"
+        heads = block.mixer.kv_heads if isinstance(block.mixer, Attention) else 1
+        if heads % tp and tp % heads:
+            return f"{model.name} has {heads} key-value heads, which neither divide by {tp} nor divide it"
+    return ""
+
+
+def _counted(block: Block) -> Iterator[tuple[str, int]]:
+    """Things that every rank gets an equal share of."""
+    for half in (block.mixer, block.cross):
+        for field, name in (("heads", "attention heads"), ("key_heads", "key heads"), ("value_heads", "value heads")):
+            if hasattr(half, field):
+                yield name, int(getattr(half, field))
+    if isinstance(block.ffn, DenseFfn):
+        yield "feed-forward channels", block.ffn.inner
+    if isinstance(block.ffn, MoeFfn):
+        yield "channels in an expert", block.ffn.inner
 
 
 def weight_bytes(model: Model, strategy: Strategy, stage: Stage | None = None, architecture: str = "") -> float:
@@ -160,4 +215,3 @@ def _towers(model: Model, strategy: Strategy) -> float:
 
 def _up(size: int, step: int) -> int:
     return -(-size // step) * step
-

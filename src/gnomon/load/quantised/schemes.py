@@ -34,7 +34,6 @@ def fp8(block: tuple[int, int], scale_bits: float, activations: str = "fp8") -> 
     return Format(name="fp8", bits=8, block=block, scale_bits=scale_bits, activations=activations)
 
 
-
 def scheme(config: Fields) -> Scheme:
     """The scheme of a `quantization_config`."""
     method = config.text("quant_method", "").lower() or _guess(config)
