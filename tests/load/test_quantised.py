@@ -11,7 +11,6 @@ import pytest
 
 from gnomon import load
 from gnomon.api.deploy import deploy
-from gnomon.errors import InputError
 from gnomon.load import parse_pool
 from gnomon.load.fields import Fields
 from gnomon.load.hf import shapes
@@ -217,7 +216,7 @@ def test_blocks_at_the_edge_have_a_scale_of_their_own() -> None:
 def test_what_engines_make_of_them() -> None:
     """Weights are priced in the formats they have, matrix by matrix; training is in what is not quantised."""
     pool = parse_pool("H200")
-    engine, deployment = deploy(_model(LLAMA, FP8_DYNAMIC), pool)
+    _engine, deployment = deploy(_model(LLAMA, FP8_DYNAMIC), pool)
     assert (deployment.dtype, deployment.kv_dtype) == ("fp8", "bf16")
 
     def products(config: dict[str, Any], on: str = "H200") -> dict[str, str]:

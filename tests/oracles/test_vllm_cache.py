@@ -236,7 +236,7 @@ def test_the_longest_sequence_is_that_of_vllm(name: str) -> None:
         block_tokens=plan.block_tokens,
         sequence_blocks=lambda tokens: plan.sequence_blocks(tokens, STEP),
     )
-    assert 0 < longest
+    assert longest > 0
     assert use.longest(131072) == longest
 
 

@@ -63,11 +63,10 @@ def fit(
 
 
 def _strategy(on: str, tp: int | None, pp: int, ep: int, cp: int, dp: int) -> Strategy:
-    degrees = {name: whole(value, f"--{name}") for name, value in (("pp", pp), ("ep", ep), ("cp", cp), ("dp", dp))}
+    pp, ep, cp, dp = (whole(value, f"--{name}") for name, value in (("pp", pp), ("ep", ep), ("cp", cp), ("dp", dp)))
     if tp is None:
-        others = max(1, degrees["pp"]) * max(1, degrees["cp"]) * max(1, degrees["dp"])
-        tp = max(1, parse_pool(on).count // others)
-    return Strategy(tp=whole(tp, "--tp"), **degrees)
+        tp = max(1, parse_pool(on).count // max(1, pp * cp * dp))
+    return Strategy(tp=whole(tp, "--tp"), pp=pp, ep=ep, cp=cp, dp=dp)
 
 
 def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any], wanted: int) -> Fit:
@@ -142,7 +141,8 @@ def _formats(deployment: Deployment) -> list[str]:
 
 
 def _change(deployment: Deployment, way: _Way, wanted: int) -> Change:
-    said, flags = [], {}
+    said: list[str] = []
+    flags: dict[str, Any] = {}
     if way.strategy != deployment.strategy or way.dtype != deployment.dtype:
         said.append(_chips(way.strategy))
         flags |= {"on": deployment.pool.resized(way.strategy.ranks).words, "dtype": way.dtype}

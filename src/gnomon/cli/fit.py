@@ -8,7 +8,6 @@ import typer
 
 from gnomon.cli import flags
 
-
 FitPp = Annotated[int, flags.degree("--pp", "Pipeline", "")]
 FitEp = Annotated[int, flags.degree("--ep", "Expert", "")]
 FitCp = Annotated[int, flags.degree("--cp", "Context", "")]

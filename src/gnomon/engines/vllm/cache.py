@@ -33,6 +33,8 @@ STATE_FP32 = ("nemotron_h", "qwen3_5_moe", "qwen3_5")
 """Families whose recurrent state vLLM or their config keeps in fp32; others keep it in the model's format."""
 INDEX_SCALE_BYTES = 4
 """Sparse latent attention keeps its index keys in fp8, with an fp32 scale for every 128 of them."""
+SPARSE_FP8_BYTES = 656
+"""A token of its cache in fp8: 512 narrow values with four scales, and 64 turning ones in 16 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,8 @@ def _of_layer(block: Block, model: Model, kv_dtype: str, tp: int) -> Iterable[Ke
     value = width(kv_dtype)
     mixer = block.mixer
     if isinstance(mixer, LatentAttention):
-        latent = int((mixer.kv_rank + mixer.rope_dim) * value)
+        sparse = mixer.indexer is not None and kv_dtype == "fp8"
+        latent = SPARSE_FP8_BYTES if sparse else int((mixer.kv_rank + mixer.rope_dim) * value)
         yield Keeps(kind="full", token_bytes=latent)
         if mixer.indexer is not None:
             scales = -(-mixer.indexer.head_dim // 128) * INDEX_SCALE_BYTES

@@ -12,6 +12,7 @@ from gnomon.graph.dtypes import width
 
 NULL_BLOCKS = 1
 """vLLM keeps the first block for itself."""
+UNLIMITED = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +62,8 @@ def _rank(deployment: Deployment, usable: float, plan: Layout, stage: Stage) -> 
     runtime = reserve.runtime_bytes(model, settings, strategy)
     kv = usable - weights - activations - runtime
     page = plan.block_bytes(stage.numbers)
-    if not page:
-        # Nothing is kept here: this rank limits nothing as long as its weights fit.
-        blocks = 2**31 if kv > 0 else -NULL_BLOCKS
-    else:
-        blocks = int(kv // page) - NULL_BLOCKS
+    # Where nothing is kept, the rank limits nothing as long as its weights fit.
+    held = kv // page if page else float(UNLIMITED)
+    blocks = int(held) - NULL_BLOCKS
     parts = {"weights": weights, "activations": activations, "runtime": runtime, "kv": kv}
     return _Rank(parts=parts, blocks=blocks if kv > 0 else min(blocks, 0))

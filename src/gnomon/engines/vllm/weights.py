@@ -27,9 +27,10 @@ from gnomon.spec import (
 from gnomon.spec.formats import plain
 
 BY_OUTPUT = frozenset(
-    "q q_up kv_up gate up in conv step_up decay out_gate cross_q cross_k cross_v shared_gate shared_up".split()
+    ("q", "q_up", "kv_up", "gate", "up", "in", "conv", "step_up", "decay", "out_gate")
+    + ("cross_q", "cross_k", "cross_v", "shared_gate", "shared_up")
 )
-BY_INPUT = frozenset("out down step cross_out shared_down".split())
+BY_INPUT = frozenset(("out", "down", "step", "cross_out", "shared_down"))
 KEYS = ("k", "v")
 EXPERTS = ("expert_gate", "expert_up", "expert_down")
 VOCAB_STEP = 64
