@@ -192,4 +192,3 @@ def test_json() -> None:
 def test_refusals(words: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         gnomon.fit("llama-3.1-8b", **{"on": "H100"} | words)
-

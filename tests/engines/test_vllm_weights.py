@@ -49,7 +49,9 @@ def test_every_matrix_has_a_rule(name: str) -> None:
     assert roles - extras <= BY_OUTPUT | BY_INPUT | {*KEYS, *EXPERTS} | COPIED
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-70b", "deepseek-v3", "qwen3-next-80b-a3b", "nemotron-h-8b", "gpt-oss-120b"])
+@pytest.mark.parametrize(
+    "name", ["llama-3.1-70b", "deepseek-v3", "qwen3-next-80b-a3b", "nemotron-h-8b", "gpt-oss-120b"]
+)
 def test_more_ranks_hold_less_each_and_no_less_together(name: str) -> None:
     model = load_model(name)
     sizes = {tp: bytes_of(model, tp=tp) for tp in (1, 2, 4, 8)}

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
+from tests.golden.fit_page import PAGE, SECTIONS, render, value
 
 import gnomon
-from tests.golden.fit_page import PAGE, SECTIONS, render, value
 
 SECTION = re.compile(r"## \d+\. .*?\n\n`gnomon fit (.*?)`.*?```\n(.*?)\n```", re.DOTALL)
 PARTS = ("weights", "activations", "runtime", "kv")

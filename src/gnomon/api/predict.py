@@ -13,7 +13,7 @@ from gnomon.api.energy import step_joules
 from gnomon.api.predict_training import predict_training
 from gnomon.api.results import OperatorTime, Prediction
 from gnomon.api.trace_script import predict_script
-from gnomon.cost.machine import Machine, priced_dtype
+from gnomon.cost.machine import Machine, normals, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.engines.base import StepParts
@@ -24,6 +24,8 @@ from gnomon.spec import Batch, Estimate, Model, Provenance, Strategy
 
 PHASES = ("decode", "prefill", "train")
 MOST_STEPS = 100_000
+HALF_BAND = 1.645
+"""Standard deviations between a normal distribution's middle and its 95% quantile."""
 
 
 def predict(
@@ -155,7 +157,7 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     return Prediction(
         title=_title(engine, deployment, inputs, steps.size),
         time_s=total,
-        memory_bytes=Estimate.exact(sum(taken.values()), "weights, cache and the engine's reserve"),
+        memory_bytes=_memory(sum(taken.values()), use.slack_bytes),
         energy_j=total.map(lambda s: ranks * _joules(power, chip, s, flops, moved)),
         cost_usd=total * (ranks * chip.price_usd_h / 3600),
         tokens_per_s=tokens / total.value,
@@ -167,6 +169,14 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
         breakdown=tuple(lines),
         inputs=inputs,
     )
+
+
+def _memory(size: float, slack: float) -> Estimate:
+    """Weights and cache are exact; `slack` is what the engine's reserve may be off by, 90% of the time."""
+    source = "weights, cache and the engine's reserve"
+    if not slack:
+        return Estimate.exact(size, source)
+    return Estimate(size, size + slack / HALF_BAND * normals("memory"), Provenance.FITTED, source)
 
 
 def _joules(power: Mapping[str, float], chip: Any, seconds: Any, flops: float, moved: float) -> Any:

@@ -80,8 +80,9 @@ def _feed_forward(block: Block, model: Model, strategy: Strategy) -> float:
         return (2 if ffn.gated else 1) * INNER_COPIES * ffn.inner / strategy.tp * width("bf16")
     if isinstance(ffn, MoeFfn):
         # Both halves of a pair's first product share memory with the result of its second; its activation stands alone.
+        # Ranks of data parallelism bring their tokens together before the experts.
         inner = ffn.inner if strategy.ep > 1 else ffn.inner / (strategy.tp * strategy.dp)
-        return ffn.topk * (max(2 * inner, model.hidden) + inner) * width("bf16")
+        return strategy.dp * ffn.topk * (max(2 * inner, model.hidden) + inner) * width("bf16")
     return 0.0
 
 
