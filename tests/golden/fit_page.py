@@ -262,8 +262,8 @@ max_batch: kv_blocks // sequence
     Section(
         title="Linear attention: Qwen3-Next-80B-A3B on four H100",
         words="qwen3-next-80b-a3b --on H100:4",
-        text="Three of four layers keep a matrix of 128 by 128 for each of 32 value heads. The 12 attention layers have "
-        "two key-value heads for four ranks: each rank holds one. Experts are cut by four.",
+        text="Three of four layers keep a matrix of 128 by 128 for each of 32 value heads. The 12 attention layers "
+        "have two key-value heads for four ranks: each rank holds one. Experts are cut by four.",
         steps=f"""
 usable: {H100} * 0.92
 linear: 2048 * 12288 / 4 + 2048 * 64 / 4 + 8192 * 4 / 4 + 192 + 2048 * 4096 / 4
