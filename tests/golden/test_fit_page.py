@@ -35,7 +35,7 @@ def test_the_page_is_what_the_command_writes() -> None:
     assert len(list(written())) == len(SECTIONS) == 10
 
 
-@pytest.mark.parametrize(("words", "text"), written(), ids=[section.title for section in SECTIONS])
+@pytest.mark.parametrize(("words", "text"), list(written()), ids=[section.title for section in SECTIONS])
 def test_steps_lead_to_the_answer(words: str, text: str) -> None:
     known = steps(text)
     model, *flags = shlex.split(words)

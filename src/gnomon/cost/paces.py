@@ -84,4 +84,4 @@ PACES: dict[tuple[str, str], dict[str, Pace]] = {
 def pace(kind: str, dtype: str, architecture: str) -> Pace | None:
     """The pace of a kind of operator in a format; None where profiles have it, or nobody does."""
     found = PACES.get((kind, dtype))
-    return found.get(architecture, found[ANY]) if found else None
+    return found.get(architecture.partition(" ")[0], found[ANY]) if found else None

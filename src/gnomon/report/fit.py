@@ -60,7 +60,8 @@ def _does_not(payload: Mapping[str, Any], style: Style) -> list[str]:
         for change in changes
     ]
     lines += ["  the smallest changes that fit:", *table(rows, "<<<")]
-    return [*lines, "", *_next(payload, changes[0]["flags"])]
+    whole = next((change for change in changes if "set" not in change["flags"]), changes[0])
+    return [*lines, "", *_next(payload, whole["flags"])]
 
 
 def _close(payload: Mapping[str, Any], style: Style) -> list[str]:

@@ -8,7 +8,7 @@ to hold enough tokens for it. (`vllm/v1/core/kv_cache_utils.py` and `Platform._a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -106,13 +106,15 @@ class Layout:
         return min(growing, default=1)
 
 
-def layout(model: Model, kv_dtype: str, tp: int, block_tokens: int, layers: Sequence[Block] | None = None) -> Layout:
+def layout(model: Model, kv_dtype: str, tp: int, block_tokens: int) -> Layout:
     """The layout of a model's cache on each rank of a tensor-parallel group."""
-    blocks = layers or [replace(block, count=1) for block in model.blocks for _ in range(block.count)]
     kept: dict[tuple[int, int], Keeps] = {}
-    for number, block in enumerate(blocks):
-        for part, keeps in enumerate(_of_layer(block, model, kv_dtype, tp)):
-            kept[number, part] = replace(keeps, block_tokens=block_tokens)
+    number = 0
+    for block in model.blocks:
+        parts = [replace(keeps, block_tokens=block_tokens) for keeps in _of_layer(block, model, kv_dtype, tp)]
+        for layer in range(number, number + block.count):
+            kept |= {(layer, part): keeps for part, keeps in enumerate(parts)}
+        number += block.count
     if not kept:
         return Layout(groups=(), pages={})
     return _grouped(_aligned(kept, block_tokens))

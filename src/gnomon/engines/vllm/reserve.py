@@ -60,7 +60,8 @@ def activation_bytes(model: Model, settings: Mapping[str, Any], strategy: Strate
     """The most that tensors of the profiled step take: inside a layer, or while tokens are drawn at the end."""
     tokens, rows = int(settings["max_num_batched_tokens"]), int(settings["max_num_seqs"])
     value = width("bf16")
-    layer = max((_widest(block, model, strategy) for block in stage.layers), default=0.0)
+    layers = {id(layer): layer for layer in stage.layers}.values()
+    layer = max((_widest(block, model, strategy) for block in layers), default=0.0)
     inside = tokens * (layer + STREAM_COPIES * model.hidden * value)
     inside += 0 if settings["enforce_eager"] else TUNING_BYTES
     if not stage.last:

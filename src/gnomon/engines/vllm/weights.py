@@ -7,6 +7,7 @@ copied; vLLM cuts a few of them, which changes less than a tenth of a percent.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -55,7 +56,7 @@ class Stage:
 
 def stages(model: Model, pp: int) -> list[Stage]:
     """Layers as `get_pp_indices` deals them: what does not divide goes to the stages before the last one."""
-    layers = [replace(block, count=1) for block in model.blocks for _ in range(block.count)]
+    layers = [one for block in model.blocks for one in [replace(block, count=1)] * block.count]
     sizes = [len(layers) // pp] * pp
     for i in range(2, len(layers) % pp + 2):
         sizes[-i] += 1
@@ -114,10 +115,10 @@ def weight_bytes(model: Model, strategy: Strategy, stage: Stage | None = None, a
     """Weights of one rank of a stage; of all layers where no stage is given. The chip's architecture decides how some
     formats are padded."""
     stage = stage or stages(model, 1)[0]
-    counts: dict[Block, int] = {}
-    for layer in stage.layers:
-        counts[layer] = counts.get(layer, 0) + 1
-    layers = sum(count * layer_bytes(block, model, strategy, architecture) for block, count in counts.items())
+    # Layers of one block are one object.
+    distinct = {id(layer): layer for layer in stage.layers}
+    counts = Counter(map(id, stage.layers))
+    layers = sum(counts[key] * layer_bytes(layer, model, strategy, architecture) for key, layer in distinct.items())
     return layers + _ends(model, strategy, stage)
 
 
@@ -133,7 +134,7 @@ def layer_bytes(block: Block, model: Model, strategy: Strategy, architecture: st
 
 
 def _steps(format: Format, architecture: str) -> tuple[int, int]:
-    return MXFP4_STEPS.get(architecture, OTHER_STEPS) if format.name == "mxfp4" else (1, 1)
+    return MXFP4_STEPS.get(architecture.partition(" ")[0], OTHER_STEPS) if format.name == "mxfp4" else (1, 1)
 
 
 def cut_tensor(tensor: Tensor, block: Block, strategy: Strategy, steps: tuple[int, int] = (1, 1)) -> Iterator[Tensor]:
