@@ -75,7 +75,7 @@ def test_an_engine_choice_brings_its_settings() -> None:
     [
         ({"tp": 2}, "--on: 2 chips .* 1 are there.*H200-SXM-141GB:2"),
         ({"on": "H200:4", "strategy": Strategy(tp=8)}, "8 chips"),
-        ({"dtype": "int4"}, "int4"),
+        ({"dtype": "fp4"}, "unknown number format of weights 'fp4'"),
         ({"dtype": "bf61"}, "bf61"),
         ({"kv_dtype": "bf61"}, "bf61"),
         ({"engine": "tgi"}, "tgi"),

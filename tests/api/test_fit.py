@@ -9,7 +9,9 @@ import pytest
 
 import gnomon
 from gnomon.api.results import Change, Fit
+from gnomon.catalog import model_names
 from gnomon.errors import DoesNotFitError, InputError
+from gnomon.load import model as load_model
 from gnomon.load import parse_settings
 
 NOT_FITTING: dict[str, dict[str, Any]] = {
@@ -93,6 +95,67 @@ def test_a_shorter_context_fits_sooner() -> None:
 def test_batches_never_exceed_what_the_engine_runs() -> None:
     found = gnomon.fit("llama-3.1-8b", on="H200", context=16, settings={"max_num_seqs": 100})
     assert found.max_batch == 100
+
+
+DECODERS = [name for name in model_names() if load_model(name).has_head and load_model(name).vocab]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_decoder_has_a_memory(name: str) -> None:
+    """Whether or not its operators are priced: parts add up, and what is said to fit is held."""
+    model = load_model(name)
+    dtype = "bf16" if model.dtype == "fp32" else None
+    found = gnomon.fit(name, on="B200:1", dtype=dtype, context=min(2048, model.max_context))
+    assert found.parts["weights"] > 0
+    taken = sum(size for part, size in found.parts.items() if part != "kv")
+    if found.fits:
+        assert taken + found.parts["kv"] == pytest.approx(found.usable_bytes)
+        assert found.max_batch >= 1
+        assert found.kv_tokens >= found.inputs["context"]
+        assert found.margin_bytes >= 0
+    else:
+        assert found.changes
+        assert found.margin_bytes < 0
+
+
+def test_degrees() -> None:
+    """A stage holds fewer layers, an expert rank fewer experts; data parallel ranks of a dense model are copies."""
+    whole = gnomon.fit("llama-3.1-70b", on="H200:2", tp=1, pp=2)
+    assert whole.parts["weights"] == pytest.approx(gnomon.fit("llama-3.1-70b", on="H200:2").parts["weights"], rel=0.02)
+    one = gnomon.fit("llama-3.1-8b", on="H200")
+    assert gnomon.fit("llama-3.1-8b", on="H200:4", dp=4).parts["weights"] == one.parts["weights"]
+    dealt = gnomon.fit("qwen3-235b-a22b", on="H200:8", tp=1, dp=8, ep=8)
+    assert dealt.fits
+    assert dealt.parts["weights"] < 0.2 * gnomon.fit("qwen3-235b-a22b", on="H200").parts["weights"]
+    assert {name: dealt.inputs[name] for name in ("tp", "ep", "dp")} == {"tp": 1, "ep": 8, "dp": 8}
+    split = gnomon.fit("llama-3.1-8b", on="H200:2", tp=1, cp=2)
+    assert split.kv_tokens > 1.9 * one.kv_tokens
+
+
+def test_too_close_to_call() -> None:
+    """At the edge the estimate says that the engine may find it the other way; away from it it does not."""
+
+    def share(of: float) -> Fit:
+        return gnomon.fit("llama-3.1-8b", on="H200", settings={"gpu_memory_utilization": of})
+
+    assert share(0.2314).close
+    assert share(0.2314).fits
+    assert share(0.2311).close
+    assert not share(0.2311).fits
+    for clear in (0.2259, 0.2384):
+        assert not share(clear).close
+    wide = gnomon.fit("qwen3-30b-a3b", on="H200")
+    assert wide.slack_bytes > share(0.3).slack_bytes
+
+
+def test_narrow_weights_are_among_the_changes() -> None:
+    changes = gnomon.fit("llama-3.1-70b", on="A100").changes
+    said = [change.what.partition(",")[0] + "," + change.what.partition(",")[2] for change in changes]
+    assert any("1 GPU, int4 weights" in what for what in said)
+    assert any("2 GPUs, TP 2, max_model_len" in what for what in said)
+    assert all(bool(change.note) == ("weights" in change.what) for change in changes)
+    chips = [int(change.flags["on"].partition(":")[2]) for change in changes]
+    assert chips == sorted(chips)
 
 
 def test_more_room() -> None:

@@ -12,16 +12,21 @@ import pytest
 from gnomon.api.deploy import deploy
 from gnomon.engines import Deployment, Engine
 from gnomon.engines.base import MemoryUse
-from gnomon.engines.vllm.memory import NULL_BLOCKS, weight_bytes
+from gnomon.engines.vllm.memory import NULL_BLOCKS
+from gnomon.engines.vllm.reserve import visible_bytes
+from gnomon.engines.vllm.weights import weight_bytes
 from gnomon.errors import DoesNotFitError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.families import read_family
 from gnomon.load.fields import Fields
 from gnomon.spec import Model, Strategy
+from gnomon.spec.narrowed import in_format
 
 MEASURED = Path("measurements/h200-2026-11-15")
-BLOCKS_ERROR = 0.05
+BLOCKS_ERROR = 0.0015
+"""The 1B and 8B at 92% and both mixtures chose the reserve's figures; the 3B and all of `starts.json` but the fp8 one
+check them."""
 BLOCKS = {
     "llama-3.2-1b": 256_554,
     "llama-3.2-3b": 71_111,
@@ -67,6 +72,19 @@ def test_blocks_against_the_measured_ones(name: str) -> None:
     assert blocks == pytest.approx(BLOCKS[name], rel=BLOCKS_ERROR)
 
 
+STARTS = [row for row in read("starts.json")["rows"] if row["started"] or "longest_tokens" in row]
+
+
+@pytest.mark.parametrize("row", STARTS, ids=lambda row: f"{row['model']} {row['gpu_memory_utilization']}")
+def test_starts_at_the_edge(row: dict[str, Any]) -> None:
+    share, longest = row["gpu_memory_utilization"], row["max_model_len"]
+    memory = use(row["model"], dtype=row["dtype"], gpu_memory_utilization=share, max_model_len=longest)
+    blocks = row.get("kv_blocks") or row["longest_tokens"] // 16
+    assert memory.kv_blocks + NULL_BLOCKS == pytest.approx(blocks, rel=BLOCKS_ERROR)
+    assert (memory.longest(longest) == longest) == row["started"]
+    assert abs(memory.kv_blocks + NULL_BLOCKS - blocks) * memory.block_bytes < memory.slack_bytes
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_defaults_are_those_vllm_reported(name: str) -> None:
     model, reported = found(name)
@@ -84,7 +102,8 @@ def test_parts_add_up_to_what_is_usable(on: str, tp: int, dtype: str) -> None:
     assert set(memory.parts) == {"weights", "activations", "runtime", "kv"}
     assert all(size > 0 for size in memory.parts.values())
     assert sum(memory.parts.values()) == pytest.approx(memory.usable_bytes, rel=1e-12)
-    assert memory.usable_bytes == pytest.approx(0.8 * memory.total_bytes)
+    assert memory.usable_bytes == pytest.approx(0.8 * visible_bytes(parse_pool(on).chip))
+    assert 0.78 * memory.total_bytes < memory.usable_bytes < 0.8 * memory.total_bytes
     taken = (memory.kv_blocks + NULL_BLOCKS) * 16 * memory.kv_bytes_per_token
     assert 0 <= memory.parts["kv"] - taken < 16 * memory.kv_bytes_per_token
 
@@ -113,19 +132,21 @@ def test_one_token_short_of_the_context_does_not_fit() -> None:
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "llama-3.1-70b", "qwen3-30b-a3b"])
 def test_weights_are_at_least_the_parameters(name: str) -> None:
     model = load_model(name)
-    assert weight_bytes(model, "bf16", 1) == 2 * model.parameters
+    assert weight_bytes(model, Strategy()) == 2 * model.parameters
     for tp in (2, 4, 8):
-        together = tp * weight_bytes(model, "bf16", tp)
+        together = tp * weight_bytes(model, Strategy(tp=tp))
         assert 2 * model.parameters <= together < 2.2 * model.parameters
-    narrow = weight_bytes(model, "fp8", 1)
+    narrow = weight_bytes(in_format(model, "fp8"), Strategy())
     assert model.parameters < narrow < 1.5 * model.parameters
 
 
 def test_copied_kv_heads_weigh() -> None:
     model = load_model("qwen3-30b-a3b")
-    # Four key-value heads on eight ranks: four copies of keys and values of 128 in 48 layers, and seven routers.
-    extra = 48 * 4 * 2 * 128 * 2048 + 48 * 7 * 128 * 2048
-    assert 8 * weight_bytes(model, "bf16", 8) == pytest.approx(2 * (model.parameters + extra))
+    # Four key-value heads on eight ranks: four copies of keys and values of 128 in 48 layers, seven routers and seven
+    # sets of norms: two of the stream and two of a head's 128 channels in a layer, and the last one.
+    norms = 48 * (2 * 2048 + 2 * 128) + 2048
+    extra = 48 * 4 * 2 * 128 * 2048 + 48 * 7 * 128 * 2048 + 7 * norms
+    assert 8 * weight_bytes(model, Strategy(tp=8)) == 2 * (model.parameters + extra)
     assert use(model, tp=8).kv_bytes_per_token == use(model, tp=4).kv_bytes_per_token
 
 

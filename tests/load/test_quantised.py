@@ -11,7 +11,6 @@ import pytest
 
 from gnomon import load
 from gnomon.api.deploy import deploy
-from gnomon.errors import InputError
 from gnomon.load import parse_pool
 from gnomon.load.fields import Fields
 from gnomon.load.hf import shapes
@@ -215,19 +214,23 @@ def test_blocks_at_the_edge_have_a_scale_of_their_own() -> None:
 
 
 def test_what_engines_make_of_them() -> None:
-    """Weights in one priced format are priced, others refused; training is in what is not quantised."""
+    """Weights are priced in the formats they have, matrix by matrix; training is in what is not quantised."""
     pool = parse_pool("H200")
-    _, deployment = deploy(_model(LLAMA, FP8_DYNAMIC), pool)
+    _engine, deployment = deploy(_model(LLAMA, FP8_DYNAMIC), pool)
     assert (deployment.dtype, deployment.kv_dtype) == ("fp8", "bf16")
-    for config, said in (
-        (W4A16, "it has weights in int4"),
-        (NVFP4, "it has weights in nvfp4"),
-        (FP8_DYNAMIC | {"ignore": ["lm_head", "re:.*self_attn.*"]}, "fp8 weights but for k, out, q, v in some layers"),
-    ):
-        with pytest.raises(InputError, match=said):
-            deploy(_model(LLAMA, config), pool)
+
+    def products(config: dict[str, Any], on: str = "H200") -> dict[str, str]:
+        engine, deployment = deploy(_model(LLAMA, config), parse_pool(on))
+        return {op.name: op.dtype for op in engine.graph(deployment).ops if op.kind == "gemm"}
+
+    partly = products(FP8_DYNAMIC | {"ignore": ["lm_head", "re:.*self_attn.*"]})
+    assert (partly["attention.qkv"], partly["ffn.up"], partly["head.logits"]) == ("bf16", "fp8", "bf16")
+    assert products(W4A16)["ffn.down"] == "int4-weights"
+    assert products(NVFP4)["ffn.down"] == "nvfp4-weights"
+    assert products(NVFP4, "B200")["ffn.down"] == "nvfp4"
+    assert products(FP8_DYNAMIC, "A100")["ffn.down"] == "fp8-weights"
     _, wide = deploy(_model(LLAMA, NVFP4), pool, dtype="bf16")
-    assert wide.dtype == "bf16"
+    assert (wide.dtype, wide.model.dtype, wide.model.blocks[0].formats) == ("bf16", "bf16", ())
     assert _model(LLAMA, W4A16).working_dtype == "bf16"
 
 

@@ -74,10 +74,15 @@ def test_a_wider_band_on_a_stranger() -> None:
 def test_chips_without_bf16(name: str) -> None:
     """vLLM turns to fp16 there by itself, and refuses bf16 when it is asked for."""
     assert gnomon.predict(MODEL, on=name, settings=SETTINGS).inputs["dtype"] == "fp16"
-    with pytest.raises(InputError, match=r"unknown number format for .* 'bf16'. Near: fp16"):
+    with pytest.raises(InputError, match=r"'bf16' is not priced for vllm on .* What runs there: fp16"):
         gnomon.predict(MODEL, on=name, dtype="bf16", settings=SETTINGS)
-    with pytest.raises(InputError, match=r"unknown number format for .* 'fp8'"):
-        gnomon.predict(MODEL, on=name, dtype="fp8", settings=SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["V100", "P100", "M2-Ultra"])
+def test_chips_without_narrow_formats(name: str) -> None:
+    for dtype in ("fp8", "int4", "nvfp4"):
+        with pytest.raises(InputError, match=rf"weights in {dtype} do not run on .* What runs there: fp16\."):
+            gnomon.predict(MODEL, on=name, dtype=dtype, settings=SETTINGS)
 
 
 def test_a_fleet_of_chips_without_bf16_is_planned_in_fp16() -> None:

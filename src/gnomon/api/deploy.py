@@ -16,6 +16,7 @@ from gnomon.graph.support import check_priced
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
+from gnomon.spec.narrowed import in_format
 
 
 def deploy(
@@ -27,8 +28,12 @@ def deploy(
     kv_dtype: str | None = None,
     engine: str | EngineChoice = "vllm",
     settings: Mapping[str, Any] | None = None,
+    priced: bool = True,
 ) -> tuple[Engine, Deployment]:
-    """One replica, with the engine's defaults filled in. Nothing is priced or checked against memory yet."""
+    """One replica, with the engine's defaults filled in. Nothing is priced or checked against memory yet.
+
+    What is not `priced` only has to have a memory: operators need not stand for all of it.
+    """
     strategy = strategy or Strategy()
     chosen = engine_of(engine if isinstance(engine, str) else engine.label)
     if strategy.techniques:
@@ -36,11 +41,13 @@ def deploy(
             f"no technique is known yet, and '{strategy.techniques[0]}' is asked for", where="strategy.techniques"
         )
     dtype = dtype or pool.chip.instead_of(model.dtype) or model.dtype
-    check_priced(model, dtype)
+    if priced:
+        check_priced(model, dtype)
+    model = in_format(model, dtype)
     kv_dtype = kv_dtype or (pool.chip.half if width(dtype) < 2 else dtype)
     width(kv_dtype)
-    pool.chip.rate(dtype)
-    check_degrees(model, strategy)
+    if priced:
+        check_degrees(model, strategy)
     given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
     strategy, given = chosen.arranged(strategy, given)
     deployment = Deployment(
@@ -51,7 +58,10 @@ def deploy(
         kv_dtype=kv_dtype,
         settings=chosen.settings(given, model, pool),
     )
-    chosen.check(deployment)
+    if priced:
+        chosen.check(deployment)
+    else:
+        chosen.check_memory(deployment)
     if strategy.ranks > pool.count:
         raise InputError(
             f"{strategy.ranks} chips are needed for one replica and {pool.count} are there",
@@ -87,6 +97,7 @@ def deploy_named(
     cp: int = 1,
     dp: int = 1,
     settings: Mapping[str, Any] | None,
+    priced: bool = True,
 ) -> tuple[Engine, Deployment, dict[str, Any]]:
     """One replica from the words of a command, and those words, so that an answer can be asked for again.
 
@@ -96,7 +107,7 @@ def deploy_named(
     pool = parse_pool(on)
     strategy = strategy or _spanning(pool, engine, tp, pp=pp, ep=ep, cp=cp, dp=dp)
     chosen, deployment = deploy(
-        found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings
+        found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings, priced=priced
     )
     words = {
         "model": model.name if isinstance(model, Model) else str(model),

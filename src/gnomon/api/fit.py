@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,20 @@ from gnomon.api.deploy import deploy, deploy_named, title_of, whole
 from gnomon.api.fit_network import fit_network
 from gnomon.api.predict_network import KINDS
 from gnomon.api.results import Change, Fit
-from gnomon.engines import Deployment, Engine
+from gnomon.engines import Deployment, Engine, MemoryUse
 from gnomon.errors import InputError
-from gnomon.graph.lower import check_degrees
 from gnomon.load import model as load_model
 from gnomon.spec import Model, Strategy
+from gnomon.spec.formats import NARROW, PLAIN_BITS
+
+CONTEXT_STEP = 1024
+DEGREES = (1, 2, 4, 8, 16, 32, 64)
+NARROWER = ("fp8", "int4")
+"""Formats that are tried in the place of wider ones."""
+USEFUL = 8192
+"""Tokens that a sequence should have at least for a way with shorter ones to be named."""
+QUALITY = "quality changes"
+DIGITS_OF = {name: format.bits for name, format in NARROW.items()} | PLAIN_BITS
 
 
 def fit(
@@ -25,11 +35,18 @@ def fit(
     kv_dtype: str | None = None,
     engine: str | None = None,
     tp: int | None = None,
+    pp: int = 1,
+    ep: int = 1,
+    cp: int = 1,
+    dp: int = 1,
     context: int | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Fit:
     """Memory of one rank: whether the model and one sequence of `context` tokens have room beside the engine, which is
-    vLLM where it runs the model, else PyTorch."""
+    vLLM where it runs the model, else PyTorch.
+
+    Without a tensor-parallel degree the ranks left over by the other degrees share each layer.
+    """
     found = model if isinstance(model, Model) else load_model(model)
     given = dict(settings or {})
     if context is not None:
@@ -43,79 +60,127 @@ def fit(
             engine=engine, tp=None if tp is None else whole(tp, "--tp"), context=context, settings=dict(settings or {}),
         )  # fmt: skip
     chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, settings=given
-    )
+        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
+        settings=given, priced=False,
+    )  # fmt: skip
     wanted = int(deployment.settings["max_model_len"])
     if context is not None and context > wanted:
         raise InputError(f"{context:,} is more than max_model_len {wanted:,}", where="--context")
-    use = chosen.memory(deployment)
-    tokens = max(use.kv_blocks, 0) * int(deployment.settings["block_size"])
-    fits = tokens >= wanted
+    return _answer(chosen, deployment, words, wanted)
+
+
+def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any], wanted: int) -> Fit:
+    use, most = engine.memory(deployment), deployment.model.max_context
+    longest = use.longest(most)
+    fits = longest >= wanted
+    margin = _margin(use, wanted)
     return Fit(
-        title=title_of(chosen, deployment),
+        title=title_of(engine, deployment),
         fits=fits,
         usable_bytes=use.usable_bytes,
         total_bytes=use.total_bytes,
         parts=use.parts,
         kv_blocks=max(use.kv_blocks, 0),
-        kv_tokens=tokens,
-        max_context=min(tokens, found.max_context),
-        max_batch=min(tokens // wanted, int(deployment.settings["max_num_seqs"])),
-        changes=() if fits else tuple(_changes(chosen, deployment, wanted)),
+        kv_tokens=use.tokens_held(wanted),
+        max_context=longest,
+        max_batch=min(max(use.kv_blocks, 0) // max(use.blocks_of(wanted), 1), int(deployment.settings["max_num_seqs"])),
+        margin_bytes=margin,
+        slack_bytes=use.slack_bytes,
+        close=abs(margin) < use.slack_bytes,
+        block_tokens=use.block_tokens,
+        changes=() if fits else tuple(_changes(engine, deployment, wanted)),
         inputs=words | {"context": wanted},
     )
 
 
+def _margin(use: MemoryUse, tokens: int) -> float:
+    """Bytes that are left when one sequence of so many tokens is held; below zero where they are lacking."""
+    taken = sum(size for name, size in use.parts.items() if name != "kv")
+    share = use.block_bytes if use.kv_blocks <= 0 else use.parts["kv"] / (use.kv_blocks + 1)
+    return use.usable_bytes - taken - (use.blocks_of(tokens) + 1) * share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """The same deployment with another number of ranks, narrower weights or shorter sequences."""
+
+    strategy: Strategy
+    dtype: str
+    context: int
+    kv_tokens: int
+    kv_bytes: float
+
+    @property
+    def bits(self) -> float:
+        return DIGITS_OF.get(self.dtype, 0.0)
+
+    def beats(self, other: _Way) -> bool:
+        ours, theirs = ((-way.strategy.ranks, way.bits, way.context) for way in (self, other))
+        return ours != theirs and all(a >= b for a, b in zip(ours, theirs, strict=True))
+
+
 def _changes(engine: Engine, deployment: Deployment, wanted: int) -> Iterator[Change]:
-    """The smallest single changes that fit: fewer cached tokens, smaller weights, more chips, and both."""
-    chip, model = deployment.pool.chip, deployment.model
-    here = deployment.strategy.tp
-    use = engine.memory(deployment)
-    tokens = max(use.kv_blocks, 0) * int(deployment.settings["block_size"])
-    if tokens >= 1024:
-        held = tokens // 1024 * 1024
-        yield Change(
-            what=f"max_model_len {held:,}",
-            kv_tokens=tokens,
-            kv_bytes=use.parts["kv"],
-            flags={"set": f"max_model_len={held}"},
-        )
-    formats = [deployment.dtype] + (["fp8"] if deployment.dtype != "fp8" and "fp8" in chip.rates_flops else [])
-    for dtype in reversed(formats):
-        tp = next((t for t in _degrees(model, here) if _tokens(engine, deployment, t, dtype)[0] >= wanted), None)
-        if tp is None or (tp == here and dtype == deployment.dtype):
-            continue
-        held, size = _tokens(engine, deployment, tp, dtype)
-        chips = "1 GPU" if tp == 1 else f"{tp} GPUs, TP {tp}"
-        weights = f", {dtype} weights" if dtype != deployment.dtype else ""
-        yield Change(
-            what=chips + weights,
-            kv_tokens=held,
-            kv_bytes=size,
-            flags={"on": deployment.pool.resized(tp).words, "dtype": dtype},
-        )
+    """The smallest changes that fit: shorter sequences, more chips, narrower weights, and these together.
+
+    One is left out where another needs no more chips, no narrower weights and no shorter sequences.
+    """
+    found = [
+        way
+        for dtype in _formats(deployment)
+        for least in (wanted, min(wanted, USEFUL), min(wanted, CONTEXT_STEP))
+        if (way := _smallest(engine, deployment, dtype, wanted, least))
+    ]
+    ways = [way for way in dict.fromkeys(found) if not any(other.beats(way) for other in found)]
+    for way in sorted(ways, key=lambda way: (way.strategy.ranks, -way.bits)):
+        yield _change(deployment, way, wanted)
 
 
-def _degrees(model: Model, least: int) -> Iterator[int]:
-    for tp in (1, 2, 4, 8, 16, 32, 64):
-        if tp < least:
-            continue
+def _formats(deployment: Deployment) -> list[str]:
+    own = DIGITS_OF.get(deployment.dtype, 0.0)
+    return [deployment.dtype, *(name for name in NARROWER if NARROW[name].bits < own)]
+
+
+def _change(deployment: Deployment, way: _Way, wanted: int) -> Change:
+    said: list[str] = []
+    flags: dict[str, Any] = {}
+    if way.strategy != deployment.strategy or way.dtype != deployment.dtype:
+        said.append(_chips(way.strategy))
+        flags |= {"on": deployment.pool.resized(way.strategy.ranks).words, "dtype": way.dtype}
+    if way.dtype != deployment.dtype:
+        said.append(f"{way.dtype} weights")
+    if way.context < wanted:
+        said.append(f"max_model_len {way.context:,}")
+        flags["set"] = f"max_model_len={way.context}"
+    note = QUALITY if way.dtype != deployment.dtype else ""
+    return Change(what=", ".join(said), kv_tokens=way.kv_tokens, kv_bytes=way.kv_bytes, flags=flags, note=note)
+
+
+def _chips(strategy: Strategy) -> str:
+    degrees = [(name.upper(), getattr(strategy, name)) for name in ("tp", "pp", "ep", "cp", "dp")]
+    cut = [f"{name} {degree}" for name, degree in degrees if degree > 1]
+    return "1 GPU" if strategy.ranks == 1 else ", ".join([f"{strategy.ranks} GPUs", *cut])
+
+
+def _smallest(engine: Engine, deployment: Deployment, dtype: str, wanted: int, least: int) -> _Way | None:
+    """The least tensor-parallel degree, from the present one on, with which a sequence of `least` tokens fits in a
+    format, and how much of what is wanted fits then."""
+    here = deployment.strategy
+    for tp in (tp for tp in DEGREES if tp >= here.tp):
+        strategy = replace(here, tp=tp, ep=tp * here.dp if here.ep == here.tp * here.dp and here.ep > 1 else here.ep)
         try:
-            check_degrees(model, Strategy(tp=tp))
+            _, other = deploy(
+                deployment.model, deployment.pool.resized(strategy.ranks), strategy=strategy, dtype=dtype,
+                kv_dtype=deployment.kv_dtype, engine=f"{engine.name}@{engine.version}", settings=deployment.settings,
+                priced=False,
+            )  # fmt: skip
         except InputError:
             continue
-        yield tp
-
-
-def _tokens(engine: Engine, deployment: Deployment, tp: int, dtype: str) -> tuple[int, float]:
-    _, other = deploy(
-        deployment.model,
-        deployment.pool.resized(tp),
-        strategy=Strategy(tp=tp),
-        dtype=dtype,
-        kv_dtype=deployment.kv_dtype,
-        engine=f"{engine.name}@{engine.version}",
-        settings=deployment.settings,
-    )
-    use = engine.memory(other)
-    return max(use.kv_blocks, 0) * int(other.settings["block_size"]), use.parts["kv"]
+        use = engine.memory(other)
+        longest = use.longest(wanted)
+        context = wanted if longest >= wanted else longest // CONTEXT_STEP * CONTEXT_STEP
+        if context >= least:
+            tokens = use.tokens_held(context)
+            return _Way(
+                strategy=strategy, dtype=dtype, context=context, kv_tokens=tokens, kv_bytes=use.parts["kv"]
+            )  # fmt: skip
+    return None

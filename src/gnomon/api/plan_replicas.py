@@ -107,8 +107,9 @@ class Replicas:
         if memory.kv_blocks <= 0:
             return None
         deployment = whole
-        held = _held(memory) // CONTEXT_STEP * CONTEXT_STEP
-        if CONTEXT not in settings and self._longest <= held < whole.settings.get(CONTEXT, 0):
+        most = int(whole.settings.get(CONTEXT, 0))
+        held = memory.longest(most) // CONTEXT_STEP * CONTEXT_STEP
+        if CONTEXT not in settings and self._longest <= held and memory.longest(most) < most:
             settings[CONTEXT] = held
             engine, deployment = self._deploy(family, settings)
         try:

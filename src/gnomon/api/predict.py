@@ -15,15 +15,17 @@ from gnomon.api.predict_training import predict_training
 from gnomon.api.results import Prediction
 from gnomon.api.steps import bound_of, check_size, engine_line, joules, line, prefill_steps
 from gnomon.api.trace_script import predict_script
-from gnomon.cost.machine import Machine
+from gnomon.cost.machine import Machine, normals
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError, unknown_name
 from gnomon.load import model as load_model
 from gnomon.load.modules import is_script
-from gnomon.spec import Batch, Estimate, Model, Strategy
+from gnomon.spec import Batch, Estimate, Model, Provenance, Strategy
 
 PHASES = ("decode", "prefill", "train")
+HALF_BAND = 1.645
+"""Standard deviations between a normal distribution's middle and its 95% quantile."""
 
 
 def predict(
@@ -140,8 +142,8 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     use = engine.memory(deployment)
     tokens = float(inputs["batch"] * inputs["tokens"])
     share = -(-inputs["batch"] // deployment.strategy.dp)
-    cached = share * (inputs["context"] + inputs["tokens"])
-    taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached * use.kv_bytes_per_token}
+    cached = share * use.sequence_bytes(inputs["context"] + inputs["tokens"])
+    taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached}
     flops, moved = sum(one.flops for one in lines), sum(one.bytes for one in lines)
     power, pp = machine.profile.power, deployment.strategy.pp
     waiting_w = (pp - 1) * power["idle_w"]
@@ -150,7 +152,7 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     return Prediction(
         title=_title(engine, deployment, inputs, steps.size),
         time_s=total,
-        memory_bytes=Estimate.exact(sum(taken.values()), "weights, cache and the engine's reserve"),
+        memory_bytes=_memory(sum(taken.values()), use.slack_bytes),
         energy_j=total.map(lambda s: ranks / pp * (joules(power, chip, s, flops, moved) + waiting_w * s)),
         cost_usd=total * (ranks * chip.price_usd_h / 3600),
         tokens_per_s=tokens / total.value,
@@ -163,6 +165,14 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
         parallel=parallel(engine, deployment, steps, tokens),
         inputs=inputs,
     )
+
+
+def _memory(size: float, slack: float) -> Estimate:
+    """Weights and cache are exact; `slack` is what the engine's reserve may be off by, 90% of the time."""
+    source = "weights, cache and the engine's reserve"
+    if not slack:
+        return Estimate.exact(size, source)
+    return Estimate(size, size + slack / HALF_BAND * normals("memory"), Provenance.FITTED, source)
 
 
 def _title(engine: Engine, deployment: Deployment, asked: Mapping[str, Any], steps: int) -> str:

@@ -79,6 +79,7 @@ class Change(Result):
     kv_tokens: int
     kv_bytes: float
     flags: Mapping[str, Any]
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,13 @@ class Fit(Result):
     kv_tokens: int
     max_context: int
     max_batch: int
+    margin_bytes: float = 0.0
+    """What is left beside one sequence of the context asked for; below zero where it is lacking."""
+    slack_bytes: float = 0.0
+    """By how much the engine may find more or less room than estimated, 90% of the time."""
+    close: bool = False
+    """Whether the margin is within that: too close to call."""
+    block_tokens: int = 16
     changes: tuple[Change, ...]
     inputs: Mapping[str, Any]
 

@@ -8,6 +8,11 @@ import typer
 
 from gnomon.cli import flags
 
+FitPp = Annotated[int, flags.degree("--pp", "Pipeline", "")]
+FitEp = Annotated[int, flags.degree("--ep", "Expert", "")]
+FitCp = Annotated[int, flags.degree("--cp", "Context", "")]
+FitDp = Annotated[int, flags.degree("--dp", "Data", "")]
+
 
 def add(app: typer.Typer) -> None:
     app.command("fit")(fit)
@@ -20,6 +25,10 @@ def fit(
     kv_dtype: flags.KvDtype = None,
     engine: flags.AnyEngine = None,
     tp: flags.Tp = None,
+    pp: FitPp = 1,
+    ep: FitEp = 1,
+    cp: FitCp = 1,
+    dp: FitDp = 1,
     context: Annotated[
         int | None,
         typer.Option("--context", parser=flags.whole("--context"), metavar="C", help="Tokens of each sequence."),
@@ -33,6 +42,7 @@ def fit(
 
     settings = flags.settings(set_)
     result = answer(
-        model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, context=context, settings=settings
-    )
+        model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
+        context=context, settings=settings,
+    )  # fmt: skip
     emit(result.to_dict(), as_json=as_json)

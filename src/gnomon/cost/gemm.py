@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gnomon.graph.dtypes import width
+from gnomon.graph.dtypes import product
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
@@ -46,8 +46,9 @@ CHUNK = 8192
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Device seconds of m x k by k x n products."""
     m, n, k, batch = shape["m"], shape["n"], shape["k"], shape.get("batch", np.ones(1))
-    value = width(dtype)
-    streamed = batch * ((m * k + n * k) * value + m * n * 2.0) / (chip.memory_bandwidth_bytes_s * c["memory"])
+    sides = product(dtype)
+    moved = batch * (m * k * sides.inputs + n * k * sides.weights + m * n * 2.0)
+    streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
     best = tiled(m, n, k, batch, streamed, chip, dtype, c)
     return np.where(m > 0, best + c["launch_us"] * 1e-6, 0.0)
 
@@ -56,7 +57,7 @@ def tiled(
     m: Floats, n: Floats, k: Floats, batch: Floats, streamed: Floats, chip: Chip, dtype: str, c: Mapping[str, float]
 ) -> Floats:
     """Seconds under the best tile and split a library has, without launch; operands alone take `streamed`."""
-    price = _any_tile if width(dtype) >= 2 else _tile_by_rows
+    price = _any_tile if product(dtype).inputs >= 2 else _tile_by_rows
     sizes = np.broadcast_arrays(m, n, k, batch, streamed)
     flat = [size.reshape(-1) for size in sizes]
     starts = range(0, max(flat[0].size, 1), CHUNK)
@@ -72,7 +73,7 @@ def _any_tile(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, f
     columns = {tile: np.ceil(n / tile) * batch for tile in {tile_n for _, tile_n in TILES}}
     streamed_p, k_p, partials = streamed**p, k**p, batch * m * n * 8.0 / (2 * chip.memory_bandwidth_bytes_s)
     best = np.full(m.shape, np.inf)
-    few_rows = width(dtype) == 2 and m.min(initial=FLAT_ROWS) <= FLAT_ROWS - FLAT_STEP
+    few_rows = product(dtype).inputs == 2 and m.min(initial=FLAT_ROWS) <= FLAT_ROWS - FLAT_STEP
     for split in SPLITS:
         least = np.full(m.shape, np.inf)
         for tile_m, tile_n in TILES:
@@ -116,5 +117,6 @@ def _waves(tiles: Floats, chip: Chip, c: Mapping[str, float]) -> Floats:
 
 def _paces(tile_m: int, tile_n: int, chip: Chip, dtype: str, c: Mapping[str, float]) -> tuple[float, float]:
     """Seconds that one step along k of one tile takes a multiprocessor: to multiply, and to be fed."""
-    rate = chip.matrix_rate(dtype) / chip.sm_count * c["rate"] * (tile_m * tile_n / (128 * 256)) ** c["tile"]
-    return 2.0 * tile_m * tile_n / rate, (tile_m + tile_n) * width(dtype) / (c["sm_gb_s"] * 1e9)
+    sides = product(dtype)
+    rate = chip.matrix_rate(sides.multiplied) / chip.sm_count * c["rate"] * (tile_m * tile_n / (128 * 256)) ** c["tile"]
+    return 2.0 * tile_m * tile_n / rate, (tile_m * sides.inputs + tile_n * sides.weights) / (c["sm_gb_s"] * 1e9)

@@ -13,6 +13,7 @@ from gnomon.cost import clock, collective, nccl
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
+from gnomon.graph.dtypes import PRODUCTS
 from gnomon.graph.ops import Attention, Hidden, LatentDecode, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
@@ -126,7 +127,8 @@ class Machine:
         """What limits an operator: compute, memory, network or latency."""
         if kind in COLLECTIVES:
             return np.full(seconds.shape, "network")
-        compute = flops / self.chip.rate(dtype if dtype in self.chip.rates_flops else self.chip.half)
+        multiplied = PRODUCTS[dtype].multiplied if dtype in PRODUCTS else dtype
+        compute = flops / self.chip.rate(multiplied if multiplied in self.chip.rates_flops else self.chip.half)
         memory = moved / self.chip.memory_bandwidth_bytes_s
         busiest = np.maximum(compute, memory)
         named = np.where(compute >= memory, "compute", "memory")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gnomon.graph.dtypes import width
+from gnomon.graph.dtypes import product
 from gnomon.graph.ops import Shape, absent_bytes, visited_experts
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
@@ -34,16 +34,16 @@ median."""
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Both products, activation, and the sum over the chosen experts."""
     tokens, hidden, inner = shape["tokens"], shape["hidden"], shape["inter"]
-    value = width(dtype)
+    sides = product(dtype)
     pairs = tokens * shape["topk"]
     visited = shape["visited"] if "visited" in shape else visited_experts(tokens, shape["experts"], shape["topk"])
-    weights = visited * 3.0 * hidden * inner * value
+    weights = visited * 3.0 * hidden * inner * sides.weights
     moved = weights + pairs * (2.0 * hidden + 3.0 * inner) * 2.0
     streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
     best = np.full(np.shape(tokens), np.inf)
     for block in BLOCKS:
         rows = padded_rows(pairs, visited, block)
-        rate = chip.matrix_rate(dtype) * c["rate"] * (block / 128.0) ** c["small"]
+        rate = chip.matrix_rate(sides.multiplied) * c["rate"] * (block / 128.0) ** c["small"]
         compute = 6.0 * rows * hidden * inner / rate
         p = c["overlap"]
         best = np.minimum(best, (compute**p + streamed**p) ** (1 / p))

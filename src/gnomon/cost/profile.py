@@ -19,6 +19,7 @@ import numpy as np
 from gnomon import catalog
 from gnomon.cost.clock import ATTENTION, BURST, KEYS, LIMIT
 from gnomon.cost.kernels import MODELS, kernel_model
+from gnomon.cost.paces import Pace, pace
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.ops import Shape
 from gnomon.load.chips import chip as find_chip
@@ -49,11 +50,16 @@ class Profile:
     families: Mapping[str, Family]
     power: Mapping[str, float]
     borrowed: bool = False
+    architecture: str = ""
+    """Of the chip it prices, where that is settled."""
 
     def family(self, kind: str, dtype: str, framework: str = "") -> Family:
         """The best evidence for an operator: a framework's own fit, its own format's, else the family's, else that of
         any framework there is."""
         own = (f"{kind}.{dtype}.{framework}", f"{kind}.bf16.{framework}") if framework else ()
+        paced = None if f"{kind}.{dtype}" in self.families else pace(kind, dtype, self.architecture)
+        if paced:
+            return _paced(self.family(kind, paced.base, framework), paced)
         for key in (*own, f"{kind}.{dtype}", kind, f"{kind}.bf16"):
             if key in self.families:
                 return self.families[key]
@@ -61,6 +67,20 @@ class Profile:
         if others:
             return self.families[min(others, key=lambda key: (key.split(".")[1] != dtype, key))]
         raise KeyError(f"profile of {self.chip} has no family {kind}.{dtype}")
+
+
+def _paced(family: Family, found: Pace) -> Family:
+    """A family in a format that nobody has fitted on this chip."""
+    c = dict(family.coefficients)
+    c |= {"rate": c["rate"] * found.rate, "memory": c["memory"] * found.memory}
+    c["launch_us"] += found.launch_us
+    return replace(
+        family,
+        coefficients=c,
+        spread=hypot(family.spread, found.spread),
+        shared=hypot(family.shared, found.spread / 2),
+        source=f"{family.source}, paced by {found.source}",
+    )
 
 
 SCHEMA = "gnomon.profile/1"
@@ -180,7 +200,7 @@ def profile_for(chip: Chip) -> Profile:
         families |= {} if _of_kind(own, kind) else _lent(kind, chip, lenders)
     if not _of_kind(own, BACKWARD) and _of_kind(own, FORWARD):
         families |= _as_forward(chip, families, lenders)
-    return replace(own, families=families)
+    return replace(own, families=families, architecture=chip.architecture)
 
 
 def _twin(chip: Chip, among: Iterable[Profile]) -> Profile | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,7 +37,39 @@ class MemoryUse:
     usable_bytes: float
     parts: Mapping[str, float]
     kv_blocks: int
+    """Blocks that sequences may use; all ranks have as many."""
     kv_bytes_per_token: float
+    block_tokens: int = 16
+    block_bytes: float = 0.0
+    """Of the whole network's layers that one tensor-parallel rank would hold."""
+    slack_bytes: float = 0.0
+    """By how much `kv` may differ from what the engine finds, 90% of the time."""
+    sequence_blocks: Callable[[int], int] | None = None
+    """Blocks of a sequence of so many tokens, where they are not just its tokens over those of a block."""
+
+    def blocks_of(self, tokens: int) -> int:
+        """Blocks that one sequence of so many tokens takes."""
+        return self.sequence_blocks(tokens) if self.sequence_blocks else -(-tokens // self.block_tokens)
+
+    def sequence_bytes(self, tokens: int) -> float:
+        """Cache bytes of one sequence of so many tokens, with whole blocks where layers keep different things."""
+        if self.sequence_blocks is None:
+            return tokens * self.kv_bytes_per_token
+        return self.sequence_blocks(tokens) * self.block_bytes
+
+    def longest(self, most: int) -> int:
+        """Tokens of the longest sequence that has room, up to `most`."""
+        low, high = 0, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.blocks_of(middle) <= self.kv_blocks else (low, middle - 1)
+        return low
+
+    def tokens_held(self, tokens: int) -> int:
+        """Tokens of all sequences together where each has so many."""
+        if self.sequence_blocks is None:
+            return max(self.kv_blocks, 0) * self.block_tokens
+        return int(max(self.kv_blocks, 0) / max(self.blocks_of(tokens), 1) * tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +154,9 @@ class Engine(Protocol):
 
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         """Degrees and given settings as the engine has them, where it takes a degree for a setting."""
+
+    def check_memory(self, deployment: Deployment) -> None:
+        """The same for what only has to fit: operators need not stand for all of the model."""
 
     def graph(self, deployment: Deployment) -> Graph:
         """The operators a step passes through, as this engine fuses them: those of one rank of each stage. The batch is

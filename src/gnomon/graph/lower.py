@@ -16,6 +16,7 @@ from gnomon.graph.ops import LOGITS, Op
 from gnomon.graph.support import check_priced
 from gnomon.spec import Block, Model, MoeFfn, Strategy
 from gnomon.spec.model import Ffn
+from gnomon.spec.narrowed import in_format
 
 ALONE = Strategy()
 
@@ -79,6 +80,7 @@ def lower(
     The batch is that of the busiest data-parallel rank; all have `fill` times as many tokens as if they were alike.
     """
     check_degrees(model, strategy)
+    model = in_format(model, dtype)
     ends = Site(
         block=Block(mixer=None, ffn=None, count=1),
         hidden=model.hidden,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Union
 
 import numpy as np
 
-from gnomon.graph.dtypes import width
+from gnomon.graph.dtypes import product, width
 from gnomon.graph.mixer_ops import IndexScores, LatentDecode, Scan
 from gnomon.graph.routing import busiest, most_held, most_visited
 from gnomon.graph.sizes import LOGITS, PREFILLS, PROMPT, TOKENS, Rows, Shape, Size, constants, size_of
@@ -53,7 +53,9 @@ class Gemm:
     def bytes(self, batch: Batch) -> Floats:
         """None where it has no rows: then it does not run."""
         m, n, k, products = self.shape(batch).values()
-        return (m > 0) * products * ((m * k + n * k) * width(self.dtype) + m * n * width(self.out_dtype))
+        sides = product(self.dtype)
+        moved = m * k * sides.inputs + n * k * sides.weights + m * n * width(self.out_dtype)
+        return (m > 0) * products * moved
 
 
 def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | float) -> Floats:
@@ -121,7 +123,7 @@ class Experts:
     def bytes(self, batch: Batch) -> Floats:
         pairs = size_of(self.tokens, batch) * self.topk
         visited = visited_experts(size_of(self.tokens, batch), self.experts, self.topk)
-        weights = visited * 3 * self.hidden * self.inner * width(self.dtype)
+        weights = visited * 3 * self.hidden * self.inner * product(self.dtype).weights
         own = (weights + pairs * (2 * self.hidden + 3 * self.inner) * width("bf16")) / self.ranks
         return own + self._absent(batch) * absent_bytes(self.hidden, self.inner, self.dtype)
 

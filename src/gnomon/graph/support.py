@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.errors import InputError
+from gnomon.graph.formats import known
 from gnomon.graph.lowering.plain import check_plain
 from gnomon.spec import Attention, Block, CrossAttention, LatentAttention, Model, MoeFfn
 
-STORED = ("fp32", "bf16", "fp16", "fp8")
-"""Formats of checkpoints that operators stand for; others are widened as they are read, which none does yet."""
 _NAMES = {
     "LatentAttention": "latent attention (MLA)",
     "CrossAttention": "cross-attention",
@@ -64,25 +63,12 @@ def unpriced_step(model: Model) -> str:
 
 
 def unpriced_format(model: Model, dtype: str) -> str:
-    """What is mixed in a quantised checkpoint: one format for all matrices of the layers is priced, several are not."""
+    """The first format of a matrix that no product stands for; empty where all have one."""
     if dtype != model.dtype:
         return ""
-    if dtype not in STORED:
-        return f"weights in {dtype}"
-    for block in model.blocks:
-        kept = sorted(set(_roles(block, model.hidden)) - {role for role, _ in block.formats})
-        if block.formats and kept:
-            return f"{dtype} weights but for {', '.join(kept)} in some layers"
-        if len({format.name for _, format in block.formats}) > 1:
-            return "weights of several formats in one layer"
-    return ""
-
-
-def _roles(block: Block, hidden: int) -> Iterator[str]:
-    """Matrices a format is expected for. Routers always stay wide."""
-    for tensor in block.tensors(hidden):
-        if tensor.columns > 1 and tensor.role not in ("router", "shared_score"):
-            yield tensor.role
+    stored = [format for block in model.blocks for _, format in block.formats]
+    stored += [model.head_format] if model.head_format else []
+    return next((f"weights in {format.name}" for format in stored if not known(format)), "")
 
 
 def _missing(model: Model) -> Iterator[str]:

@@ -34,5 +34,19 @@ def plain(name: str) -> Format:
     return Format(name=name, bits=PLAIN_BITS[name])
 
 
+MXFP4 = Format(name="mxfp4", bits=4, block=(1, 32), scale_bits=8)
+NVFP4 = Format(name="nvfp4", bits=4, block=(1, 16), scale_bits=8, tensor_bits=64, activations="nvfp4")
+"""One fp8 scale for sixteen values, and two fp32 numbers for the matrix: a scale over the scales, and the input's."""
+NARROW = {
+    "fp8": Format(name="fp8", bits=8, scale_bits=32, activations="fp8"),
+    "int8": Format(name="int8", bits=8, block=(1, 0), scale_bits=32, activations="int8"),
+    "int4": Format(name="int4", bits=4, block=(1, 128), scale_bits=16),
+    "mxfp4": MXFP4,
+    "nvfp4": NVFP4,
+}
+"""What a name alone stands for: the usual way to quantise a whole network so. fp8 has a scale a matrix, as engines
+make it when they load; int8 a scale a row, with inputs in int8 too; int4 a scale for 128 values (GPTQ's usual)."""
+
+
 Formats = tuple[tuple[str, Format], ...]
 """Roles of matrices with their format; a role that is not there is stored as what is not quantised is."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gnomon.engines.base import Deployment, StageWork
+from gnomon.engines.vllm.formats import running
 from gnomon.engines.vllm.states import state_dtype
 from gnomon.errors import InputError
 from gnomon.graph import Graph, lower
@@ -151,11 +152,12 @@ def stages(model: Model, pp: int) -> tuple[Stage, ...]:
 def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
     """The operators of one rank of each stage."""
     strategy, pool = deployment.strategy, deployment.pool
+    model = running(deployment.model, pool.chip)
     far = (False, *crossings(strategy, pool.per_node))
     found = []
     for stage, crosses in zip(stages(deployment.model, strategy.pp), far, strict=True):
         graph = lower(
-            stage.of(deployment.model),
+            stage.of(model),
             strategy,
             deployment.dtype,
             deployment.kv_dtype,

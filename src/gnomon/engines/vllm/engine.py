@@ -13,19 +13,18 @@ from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines.base import Deployment, MemoryUse, StageWork, StepParts
 from gnomon.engines.vllm import degrees, launch
+from gnomon.engines.vllm.formats import check_formats
 from gnomon.engines.vllm.memory import memory
 from gnomon.engines.vllm.options import captured_sizes, fill
 from gnomon.engines.vllm.overheads import overheads
-from gnomon.errors import DoesNotFitError, InputError, unknown_name
+from gnomon.engines.vllm.weights import check_cuts
+from gnomon.errors import DoesNotFitError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
 from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits, Strategy
 from gnomon.units import format_bytes
 
 VERSIONS = ("0.24.0",)
-WEIGHTS = ("bf16", "fp16", "fp8")
-CACHES = ("bf16", "fp16", "fp8")
-"""Formats with a fit behind them."""
 
 
 @dataclass(frozen=True)
@@ -57,26 +56,22 @@ class Vllm:
     def check(self, deployment: Deployment) -> None:
         check_priced(deployment.model, deployment.dtype)
         degrees.check(deployment)
-        for where, dtype, known in (
-            ("--dtype", deployment.dtype, WEIGHTS),
-            ("--kv-dtype", deployment.kv_dtype, CACHES),
-        ):
-            if dtype not in known:
-                raise InputError(
-                    f"'{dtype}' is not priced for vllm yet", where=where, hint=f"Known: {', '.join(known)}."
-                )
+        check_formats(deployment)
+
+    def check_memory(self, deployment: Deployment) -> None:
+        check_formats(deployment)
+        check_cuts(deployment.model, deployment.strategy)
 
     def memory(self, deployment: Deployment) -> MemoryUse:
-        use, shared = memory(deployment), degrees.shared_cache(deployment)
-        return replace(use, kv_bytes_per_token=use.kv_bytes_per_token / shared) if shared > 1 else use
+        return memory(deployment)
 
     def limits(self, deployment: Deployment, draw: int | None = None) -> ServingLimits:
         use, settings = memory(deployment), deployment.settings
-        block = settings["block_size"] * degrees.shared_cache(deployment)
-        held = use.kv_blocks * block
-        if held < settings["max_model_len"]:
+        longest = int(settings["max_model_len"])
+        held = use.longest(longest)
+        if held < longest:
             raise DoesNotFitError(
-                f"{deployment.model.name} in {deployment.dtype} leaves room for {max(held, 0):,} cached tokens on "
+                f"{deployment.model.name} in {deployment.dtype} leaves room for {held:,} cached tokens on "
                 f"{deployment.strategy.tp} x {deployment.pool.chip.name}, less than max_model_len "
                 f"{settings['max_model_len']:,} (weights {format_bytes(use.parts['weights'])} a chip of "
                 f"{format_bytes(use.usable_bytes)} usable)",
@@ -84,8 +79,8 @@ class Vllm:
             )
         extra = overheads(deployment.model) if draw is None else overheads(deployment.model).drawn(draw)
         return ServingLimits(
-            kv_blocks=use.kv_blocks,
-            block_tokens=block,
+            kv_blocks=use.tokens_held(longest) // use.block_tokens,
+            block_tokens=use.block_tokens,
             max_sequences=settings["max_num_seqs"],
             max_step_tokens=settings["max_num_batched_tokens"],
             max_context=settings["max_model_len"],

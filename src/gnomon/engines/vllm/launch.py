@@ -20,7 +20,12 @@ FIRST_PORT = 8000
 _COMPUTE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _ONLINE = {"fp8": "fp8"}
 """Weight formats vLLM makes itself while it loads a bf16 checkpoint."""
-_MADE_BEFOREHAND = {"int4": "GPTQ or AWQ", "int8": "compressed-tensors"}
+_MADE_BEFOREHAND = {
+    "int4": "GPTQ or AWQ",
+    "int8": "compressed-tensors",
+    "mxfp4": "compressed-tensors",
+    "nvfp4": "compressed-tensors or ModelOpt",
+}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -92,10 +97,10 @@ def not_expressed(plan: Plan) -> list[str]:
         )
     if strategy.ep > 1 and strategy.ep != strategy.tp * strategy.dp:
         said.append(f"expert parallel degree {strategy.ep}: vLLM always takes tensor times data parallel")
-    if plan.dtype in _MADE_BEFOREHAND:
+    stored = load_model(plan.model)
+    if plan.dtype in _MADE_BEFOREHAND and plan.dtype != stored.dtype:
         tools = _MADE_BEFOREHAND[plan.dtype]
         said.append(f"{plan.dtype} weights: serve a checkpoint quantised beforehand ({tools})")
-    stored = load_model(plan.model)
     if stored.kept_dtype and plan.dtype != stored.dtype:
         said.append(f"weights in {plan.dtype}: the checkpoint holds {stored.dtype}")
     if plan.kv_dtype not in (_kv_compute(plan), "auto", "fp8", ""):

@@ -1,64 +1,71 @@
-"""What vLLM leaves for the KV cache on one rank."""
+"""What vLLM leaves for the cache on one rank, and how many sequences it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from gnomon.engines.base import Deployment, MemoryUse
+from gnomon.engines.vllm import reserve
+from gnomon.engines.vllm.cache import Layout, layout
+from gnomon.engines.vllm.degrees import shared_cache
+from gnomon.engines.vllm.weights import Stage, stages, weight_bytes
 from gnomon.graph.dtypes import width
-from gnomon.spec import Attention, Model, MoeFfn
 
-RUNTIME_BYTES = 0.62e9
-"""CUDA context, libraries and workspaces that torch does not count. Measured with vLLM 0.24 on an H200: the
-difference between what is taken and the parts below for Llama-3.2 1B and 3B."""
-LOGIT_COPIES = 2.0
-"""fp32 copies of the logits of `max_num_seqs` rows that the profiling run holds at once."""
 NULL_BLOCKS = 1
 """vLLM keeps the first block for itself."""
+UNLIMITED = 2**31
 
 
-def weight_bytes(model: Model, dtype: str, tp: int) -> float:
-    """Weights of one rank: matrices of the blocks in the given format, embedding, head and router in bf16."""
-    wide = model.embedding_parameters + model.head_parameters
-    routers = sum(b.count * b.ffn.experts * model.hidden for b in model.blocks if isinstance(b.ffn, MoeFfn))
-    body = model.parameters - wide - routers
-    copied = sum(
-        b.count * 2 * model.hidden * b.mixer.head_dim * max(0, tp - b.mixer.kv_heads)
-        for b in model.blocks
-        if isinstance(b.mixer, Attention)
-    )
-    return ((body + copied) * width(dtype) + wide * width("bf16")) / tp + routers * width("bf16")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """One rank of a pipeline stage."""
 
-
-def activation_bytes(model: Model, settings: Mapping[str, Any], tp: int) -> float:
-    """Largest working set of a step: hidden states, the widest feed-forward, and the logits."""
-    tokens, rows = int(settings["max_num_batched_tokens"]), int(settings["max_num_seqs"])
-    inner = 0.0
-    for block in model.blocks:
-        if isinstance(block.ffn, MoeFfn):
-            inner = max(inner, block.ffn.topk * (model.hidden + 3.0 * block.ffn.inner / tp))
-        elif block.ffn is not None:
-            inner = max(inner, 3.0 * block.ffn.inner / tp)
-    hidden = tokens * (4.0 * model.hidden + inner) * width("bf16")
-    logits = rows * model.vocab * width("fp32") * LOGIT_COPIES
-    return max(hidden, logits)
+    parts: dict[str, float]
+    blocks: int
 
 
 def memory(deployment: Deployment) -> MemoryUse:
-    """Parts of one rank. The cache gets what the utilisation share leaves; below zero the model does not fit."""
-    model, settings, tp = deployment.model, deployment.settings, deployment.strategy.tp
-    total = deployment.pool.chip.memory_bytes
-    usable = total * settings["gpu_memory_utilization"]
-    weights = weight_bytes(model, deployment.dtype, tp)
-    activations = activation_bytes(model, settings, tp)
-    kv = usable - weights - activations - RUNTIME_BYTES
-    per_token = model.kv_bytes_per_token(width(deployment.kv_dtype), tp)
-    blocks = int(kv // (max(per_token, 1.0) * settings["block_size"])) - NULL_BLOCKS
+    """Parts of one rank of the fullest stage. The cache gets what the utilisation share leaves; below zero the model
+    does not fit. All stages work with as many blocks as the fullest has."""
+    model, strategy, shared = deployment.model, deployment.strategy, shared_cache(deployment)
+    usable = reserve.visible_bytes(deployment.pool.chip) * deployment.settings["gpu_memory_utilization"]
+    plan = layout(model, deployment.kv_dtype, strategy.tp, deployment.settings["block_size"])
+    ranks = [_rank(deployment, usable, plan, stage) for stage in stages(model, strategy.pp)]
+    fullest = min(ranks, key=lambda rank: (rank.blocks, rank.parts["kv"]))
+    steps = int(deployment.settings["max_num_batched_tokens"])
+
+    def sequence_blocks(tokens: int) -> int:
+        return plan.sequence_blocks(tokens, steps, shared)
+
+    plain = len(plan.groups) == 1 and plan.groups[0].keeps.kind == "full" and shared == 1
     return MemoryUse(
-        total_bytes=total,
+        total_bytes=deployment.pool.chip.memory_bytes,
         usable_bytes=usable,
-        parts={"weights": weights, "activations": activations, "runtime": RUNTIME_BYTES, "kv": max(kv, 0.0)},
-        kv_blocks=blocks if kv > 0 else min(blocks, 0),
-        kv_bytes_per_token=per_token,
+        parts=fullest.parts | {"kv": max(fullest.parts["kv"], 0.0)},
+        kv_blocks=fullest.blocks,
+        kv_bytes_per_token=_per_token(deployment),
+        block_tokens=plan.block_tokens,
+        block_bytes=float(plan.block_bytes()),
+        slack_bytes=reserve.slack_bytes(model, deployment.pool.chip, strategy),
+        sequence_blocks=None if plain else sequence_blocks,
     )
+
+
+def _per_token(deployment: Deployment) -> float:
+    """Of layers whose cache grows with the sequence, all together."""
+    whole = deployment.model.kv_bytes_per_token(width(deployment.kv_dtype), deployment.strategy.tp)
+    return whole / shared_cache(deployment)
+
+
+def _rank(deployment: Deployment, usable: float, plan: Layout, stage: Stage) -> _Rank:
+    model, strategy, settings = deployment.model, deployment.strategy, deployment.settings
+    weights = weight_bytes(model, strategy, stage, deployment.pool.chip.architecture)
+    activations = reserve.activation_bytes(model, settings, strategy, stage)
+    runtime = reserve.runtime_bytes(model, settings, strategy)
+    kv = usable - weights - activations - runtime
+    page = plan.block_bytes(stage.numbers)
+    # Where nothing is kept, the rank limits nothing as long as its weights fit.
+    held = kv // page if page else float(UNLIMITED)
+    blocks = int(held) - NULL_BLOCKS
+    parts = {"weights": weights, "activations": activations, "runtime": runtime, "kv": kv}
+    return _Rank(parts=parts, blocks=blocks if kv > 0 else min(blocks, 0))

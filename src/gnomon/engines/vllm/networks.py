@@ -12,7 +12,7 @@ from dataclasses import replace
 from gnomon.engines.base import Deployment, Engine, MemoryUse, Piece
 from gnomon.engines.torch.networks import tower_piece
 from gnomon.engines.torch.style import style as torch_style
-from gnomon.engines.vllm.memory import RUNTIME_BYTES
+from gnomon.engines.vllm import reserve
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError
 from gnomon.graph import Graph
@@ -90,13 +90,13 @@ def memory(engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryU
     """As of the decoder, with the tower's weights and working set beside it; an encoder has no cache."""
     model, tp = deployment.model, deployment.strategy.tp
     total = deployment.pool.chip.memory_bytes
-    usable = total * deployment.settings["gpu_memory_utilization"]
+    usable = reserve.visible_bytes(deployment.pool.chip) * deployment.settings["gpu_memory_utilization"]
     if model.kind == "encoder":
         tokens = max(deployment.settings["max_num_batched_tokens"], step.tokens)
         parts = {
             "weights": model.parameters * width(deployment.dtype) / tp,
             "activations": working_bytes(model.blocks, model.hidden, tokens, deployment.dtype, tp),
-            "runtime": RUNTIME_BYTES,
+            "runtime": reserve.runtime_bytes(model, deployment.settings, deployment.strategy),
         }
         return MemoryUse(total_bytes=total, usable_bytes=usable, parts=parts, kv_blocks=0, kv_bytes_per_token=0.0)
     return _beside(engine.memory(replace(deployment, model=model.alone)), deployment, step)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.spec import Chip, Model, Pool
+from gnomon.spec import Chip, LatentAttention, Model, Pool
 
 LARGE_MEMORY_BYTES = 70 * 1024**3
 """From this memory on vLLM takes larger batch defaults, except on an A100, where they cost throughput."""
@@ -57,7 +57,7 @@ OPTIONS = (
         high=1.0,
         what="share of the memory the engine may take",
     ),
-    Option(name="block_size", kind=int, flag="--block-size", default=16, low=16, step=16, what="tokens in a KV block"),
+    Option(name="block_size", kind=int, flag="--block-size", low=16, step=16, what="tokens in a KV block"),
     Option(
         name="decode_context_parallel_size",
         kind=int,
@@ -116,10 +116,21 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     settings = {o.name: values.get(o.name, o.default) for o in OPTIONS}
     if settings["max_model_len"] is None:
         settings["max_model_len"] = model.max_context
+    if settings["block_size"] is None:
+        settings["block_size"] = block_tokens(model, pool.chip)
     _fill_batch(settings, pool.chip)
     _check(settings, model)
     _fill_capture(settings)
     return settings
+
+
+def block_tokens(model: Model, chip: Chip) -> int:
+    """Tokens of a block as the attention kernels want it: those of latent attention on large Blackwell chips take no
+    less than 32, and those that choose their tokens 64 (`get_supported_kernel_block_sizes`)."""
+    latent = [block.mixer for block in model.blocks if isinstance(block.mixer, LatentAttention)]
+    if any(mixer.indexer for mixer in latent):
+        return 64
+    return 32 if latent and chip.architecture.startswith("Blackwell") and chip.memory.startswith("HBM") else 16
 
 
 def captured_sizes(settings: Mapping[str, Any]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gnomon.graph.dtypes import width
+from gnomon.graph.dtypes import product, width
 from gnomon.graph.lowering.site import STATE, Site
 from gnomon.graph.ops import TOKENS, Elementwise, Gemm, Op, Size
 
@@ -12,14 +12,16 @@ from gnomon.graph.ops import TOKENS, Elementwise, Gemm, Op, Size
 def linear(name: str, role: str, n: int, k: int, site: Site, rows: Size = TOKENS) -> Iterator[Op]:
     """A weight matrix of some role (`spec.parts.Tensor`) that turns k numbers of a row into n.
 
-    In eight bits its input is quantised first: a row is read for its largest value, then again.
+    Where its input is narrowed too, that happens first: a row is read for its largest values, then again.
     """
-    if width(site.dtype) < width(STATE):
+    dtype = site.product(role)
+    narrow = product(dtype).inputs
+    if narrow < width(STATE):
         yield Elementwise(
             name=f"{name}.quantise",
             rows=rows,
             read_per_row=2 * k * width(STATE),
-            written_per_row=k * width(site.dtype),
+            written_per_row=k * narrow,
             count=site.count,
         )
-    yield Gemm(name=name, m=rows, n=n, k=k, dtype=site.dtype, count=site.count)
+    yield Gemm(name=name, m=rows, n=n, k=k, dtype=dtype, count=site.count)

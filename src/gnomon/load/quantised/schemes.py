@@ -9,6 +9,7 @@ from typing import Any
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.fields import Fields, shown
 from gnomon.spec import Format
+from gnomon.spec.formats import MXFP4, NVFP4
 
 MIXED = "MIXED_PRECISION"
 ALL = ("Linear",)
@@ -31,11 +32,6 @@ class Scheme:
 
 def fp8(block: tuple[int, int], scale_bits: float, activations: str = "fp8") -> Format:
     return Format(name="fp8", bits=8, block=block, scale_bits=scale_bits, activations=activations)
-
-
-MXFP4 = Format(name="mxfp4", bits=4, block=(1, 32), scale_bits=8)
-NVFP4 = Format(name="nvfp4", bits=4, block=(1, 16), scale_bits=8, tensor_bits=64, activations="nvfp4")
-"""One fp8 scale for sixteen values, and two fp32 numbers for the matrix: a scale over the scales, and the input's."""
 
 
 def scheme(config: Fields) -> Scheme:

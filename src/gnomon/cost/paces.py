@@ -1,0 +1,87 @@
+"""Formats that no profile of ours has a fit for: how much slower their kernels are than those it has.
+
+A pace scales the coefficients of a family that was fitted (16-bit products, or eight-bit ones) by what published tables
+show for the same kernels: shares of its arithmetic rate and of its memory rate, and microseconds beside its launch.
+All are from AIConfigurator 0.12's operator tables, fitted to whole tables and checked with a quarter of the shapes
+held out; `spread` is the error that was left. Rows are short bursts. What is said of an architecture without a table
+of its own is an estimate with the widest spread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TABLES = "AIConfigurator 0.12"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Kernels of one format on one architecture, beside those of `base`."""
+
+    base: str
+    rate: float = 1.0
+    memory: float = 1.0
+    launch_us: float = 0.0
+    spread: float
+    source: str
+
+
+def _of(base: str, rate: float, memory: float, launch_us: float, spread: float, source: str) -> Pace:
+    return Pace(base=base, rate=rate, memory=memory, launch_us=launch_us, spread=spread, source=source)
+
+
+_WIDE = f"{TABLES}, TensorRT-LLM's weight-only products on an A100: off by 11% at the median"
+_MARLIN = "Marlin multiplies with Ampere's instructions, at 0.5 to 0.66 of Hopper's in vLLM's experts; estimated"
+_TURNED = f"{TABLES}, vLLM's Marlin experts on an H100: off by 12%, by 29% on shapes it had not seen"
+_SLOW = f"{TABLES}, vLLM's Marlin experts on a B200: off by 15%"
+_AMPERE = f"{TABLES}, SGLang's Marlin experts on an A100: off by 11%"
+
+ANY = ""
+"""An architecture that is not named."""
+_PRODUCTS = {
+    "Ampere": _of("bf16", 1.0, 1.0, 8.1, 0.25, _WIDE),
+    "Hopper": _of("bf16", 0.6, 1.0, 8.1, 0.35, _MARLIN),
+    "Blackwell": _of("bf16", 0.35, 0.8, 8.1, 0.5, _MARLIN),
+    ANY: _of("bf16", 1.0, 1.0, 8.1, 0.4, _WIDE),
+}
+_EXPERTS = {
+    "Ampere": _of("bf16", 1.12, 1.2, 0.0, 0.16, _AMPERE),
+    "Hopper": _of("bf16", 0.48, 1.0, 27.0, 0.27, _TURNED),
+    "Blackwell": _of("bf16", 0.13, 0.14, 25.0, 0.41, _SLOW),
+    ANY: _of("bf16", 1.0, 1.0, 10.0, 0.4, _AMPERE),
+}
+_DEEP = f"{TABLES}, SGLang's block-scaled products on an H100 and a B200: off by 13%"
+_FOUR = f"{TABLES}, vLLM's nvfp4 products on a B200: off by 9%"
+_SMOOTH = f"{TABLES}, TensorRT-LLM's int8 products on an A100: off by 12%"
+_GROUPED = f"{TABLES}, vLLM's block-scaled experts: off by 9% on an H100, by 19% on a B200"
+_OPEN = f"{TABLES}, vLLM's mxfp4 experts: off by 14% on an H100, by 27% on a B200"
+_FOUR_EXPERTS = f"{TABLES}, vLLM's nvfp4 experts on a B200: off by 13%"
+
+PACES: dict[tuple[str, str], dict[str, Pace]] = {
+    **{("gemm", f"{name}-weights"): _PRODUCTS for name in ("int4", "int8", "fp8", "mxfp4", "nvfp4")},
+    **{("moe", f"{name}-weights"): _EXPERTS for name in ("int4", "int8", "fp8", "nvfp4")},
+    ("gemm", "fp8-blocks"): {ANY: _of("fp8", 1.0, 1.0, 0.0, 0.25, _DEEP)},
+    ("gemm", "nvfp4"): {ANY: _of("fp8", 0.86, 0.83, 1.1, 0.19, _FOUR)},
+    ("gemm", "int8"): {
+        "Ampere": _of("bf16", 1.17, 1.0, 4.5, 0.3, _SMOOTH),
+        ANY: _of("fp8", 1.0, 1.0, 0.0, 0.3, "as quick as fp8; not measured"),
+    },
+    ("moe", "fp8-blocks"): {
+        "Hopper": _of("bf16", 0.52, 1.07, 27.0, 0.17, _GROUPED),
+        "Blackwell": _of("bf16", 0.22, 0.81, 16.0, 0.29, _GROUPED),
+        ANY: _of("bf16", 0.5, 1.0, 27.0, 0.4, _GROUPED),
+    },
+    ("moe", "mxfp4-weights"): {
+        "Hopper": _of("bf16", 0.66, 0.84, 21.0, 0.26, _OPEN),
+        "Blackwell": _of("bf16", 0.38, 0.41, 3.0, 0.45, _OPEN),
+        "Ampere": _EXPERTS["Ampere"],
+        ANY: _EXPERTS[ANY],
+    },
+    ("moe", "nvfp4"): {ANY: _of("bf16", 0.84, 1.09, 4.5, 0.26, _FOUR_EXPERTS)},
+}
+
+
+def pace(kind: str, dtype: str, architecture: str) -> Pace | None:
+    """The pace of a kind of operator in a format; None where profiles have it, or nobody does."""
+    found = PACES.get((kind, dtype))
+    return found.get(architecture.partition(" ")[0], found[ANY]) if found else None

@@ -1,0 +1,81 @@
+"""Which kernels vLLM 0.24 picks for a format of weights on a chip, and what it cannot run there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnomon.engines.base import Deployment
+from gnomon.errors import InputError
+from gnomon.graph.formats import known
+from gnomon.spec import Block, Chip, Format, Model
+from gnomon.spec.formats import NARROW, PLAIN_BITS
+
+CACHES = ("bf16", "fp16", "fp8")
+"""Formats of the cache with a fit behind them."""
+BEFORE_MARLIN = ("Kepler", "Maxwell", "Pascal", "Volta")
+"""Marlin needs Turing's tensor cores."""
+NO_INT8 = ("Blackwell", "Blackwell Ultra", "Rubin")
+"""vLLM has no kernels for int8 inputs there."""
+NATIVE = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}
+"""The rate a chip needs for products whose inputs are narrowed to a format."""
+
+
+def check_formats(deployment: Deployment) -> None:
+    """Raise InputError where vLLM cannot run the weights or the cache in the formats asked for."""
+    chip, dtype, kv_dtype = deployment.pool.chip, deployment.dtype, deployment.kv_dtype
+    running(deployment.model, chip)
+    if dtype in PLAIN_BITS and (dtype not in chip.rates_flops or dtype == "fp32"):
+        hint = f"What runs there: {', '.join(supported(chip))}."
+        raise InputError(f"'{dtype}' is not priced for vllm on {chip.name}", where="--dtype", hint=hint)
+    if kv_dtype not in CACHES:
+        hint = f"Known: {', '.join(CACHES)}."
+        raise InputError(f"'{kv_dtype}' is not priced for vllm yet", where="--kv-dtype", hint=hint)
+
+
+def running(model: Model, chip: Chip) -> Model:
+    """The model with every format as it runs on the chip: where the chip has no rate for one, or no kernel narrows the
+    inputs, its weights stream in and are widened. Raises where vLLM cannot run it."""
+    if not any(block.formats for block in model.blocks) and model.head_format is None:
+        return model
+
+    def run(block: Block) -> Block:
+        return replace(block, formats=tuple((role, as_run(format, chip)) for role, format in block.formats))
+
+    head = as_run(model.head_format, chip) if model.head_format else None
+    return replace(model, blocks=tuple(run(block) for block in model.blocks), head_format=head)
+
+
+def as_run(format: Format, chip: Chip) -> Format:
+    """A format with the inputs it meets on the chip."""
+    why = obstacle(format, chip)
+    if why:
+        hint = f"What runs there: {', '.join(supported(chip))}."
+        raise InputError(f"weights in {format.name} do not run on {chip.name}: {why}", where="--dtype", hint=hint)
+    return format if _native(format, chip) else replace(format, activations="")
+
+
+def obstacle(format: Format, chip: Chip) -> str:
+    """What keeps vLLM from running a format on a chip; empty where nothing does."""
+    if _native(format, chip):
+        return ""
+    if format.activations == "int8":
+        return "vLLM multiplies int8 from Turing to Hopper only"
+    if not known(replace(format, activations="")):
+        return "no product stands for it"
+    if chip.vendor != "NVIDIA":
+        return "weight-only products (Marlin) are NVIDIA's alone"
+    if chip.architecture in BEFORE_MARLIN:
+        return "weight-only products (Marlin) need Turing or later"
+    return ""
+
+
+def _native(format: Format, chip: Chip) -> bool:
+    """Whether inputs are narrowed too, and multiplied at the chip's rate for it."""
+    rate = NATIVE.get(format.activations)
+    return rate in chip.rates_flops and not (rate == "int8" and chip.architecture in NO_INT8)
+
+
+def supported(chip: Chip) -> list[str]:
+    """Formats of weights that vLLM runs on a chip."""
+    plain = [name for name in PLAIN_BITS if name in chip.rates_flops and name != "fp32"]
+    return plain + [name for name, format in NARROW.items() if not obstacle(format, chip)]

@@ -1,0 +1,142 @@
+"""What vLLM 0.24 keeps free of the cache beside the weights, part by part, as its worker measures it at the start.
+
+The worker runs one step of `max_num_batched_tokens` tokens and draws a token for `max_num_seqs` sequences, and takes
+the most memory that PyTorch held meanwhile (`determine_available_memory`). Figures were chosen on five starts on an
+H200 (Llama-3.2-1B and Llama-3.1-8B at 92% of the memory, the latter in fp8, and two mixtures), and checked on six
+others (`tests/engines/test_vllm_memory.py`): those of dense models agree to 5 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gnomon.engines.vllm.options import captured_sizes
+from gnomon.engines.vllm.weights import BY_OUTPUT, Stage
+from gnomon.graph.dtypes import width
+from gnomon.spec import Attention, Block, Chip, DenseFfn, LatentAttention, Model, MoeFfn, Strategy
+
+MIB = 1024.0**2
+DRIVER_BYTES, DRIVER_SHARE = 263 * MIB, 0.0025
+"""What the driver's total holds and no program can have: 616 MiB of an H200's 143,771, from two starts of one model
+with different shares; 440 to 550 of an H100's 81,559 and 320 of an RTX 3090's 24,576 by the totals that PyTorch prints
+(issues 27508, 10511, 16343 and 2140 of vllm-project/vllm)."""
+RUNTIME_BYTES = 0.205e9
+"""Libraries and kernels that torch does not count, on one H200."""
+NCCL_BYTES = 0.65e9
+"""Buffers of a communicator and of the custom all-reduce. Recalled from start logs of eight-GPU machines, not measured
+by us: they range from 0.2 to 1.5 GB."""
+TUNING_BYTES = 256 * MIB
+"""Triton flushes the cache with a buffer of this size while a compiled layer's kernels are tuned in that step."""
+STREAM_COPIES, SAMPLED_COPIES = 4, 3
+"""Hidden states of all tokens alive at once: inside a layer, and while tokens are drawn."""
+INNER_COPIES = 1.5
+"""Of what a layer's widest projection makes, alive at once: gate and up side by side, and what becomes of them."""
+SAMPLER = {"v2": 4.0, "v1": 12.0}
+"""Bytes a logit beside its 16 bits: an fp32 copy; the first runner also draws with probabilities and noise."""
+V2_FAMILIES = ("llama", "mistral", "qwen3", "deepseek_v2", "qwen2_moe", "granitemoe")
+"""Families that vLLM 0.24 runs on its second model runner (`DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES`). It reserves
+nothing for CUDA graphs; the first one does."""
+GRAPH_BYTES, GRAPH_LAYER_BYTES = 8.72e6, 90.4e3
+"""Of one captured graph, and of one layer in it, in the first runner's own estimate: two mixtures of 12 and 48 layers
+with 51 sizes captured whole and in pieces."""
+SLACK = {"measured": 0.05e9, "runner": 0.65e9, "chip": 0.15e9, "ranks": 0.6e9}
+"""How far the reserve may be off, 90%: dense models of the second runner on an H200; what the first runner (a dense
+model on it, seen afterwards, had 0.62 GB more room than said), another chip and several ranks add to it."""
+
+
+def visible_bytes(chip: Chip) -> float:
+    """Memory that a program sees, of which `gpu_memory_utilization` takes its share."""
+    if chip.vendor != "NVIDIA":
+        return chip.memory_bytes
+    return chip.memory_bytes * (1 - DRIVER_SHARE) - DRIVER_BYTES
+
+
+def runner(model: Model) -> str:
+    return "v2" if model.family in V2_FAMILIES and not _recurrent(model) else "v1"
+
+
+def activation_bytes(model: Model, settings: Mapping[str, Any], strategy: Strategy, stage: Stage) -> float:
+    """The most that tensors of the profiled step take: inside a layer, or while tokens are drawn at the end."""
+    tokens, rows = int(settings["max_num_batched_tokens"]), int(settings["max_num_seqs"])
+    value = width("bf16")
+    layers = {id(layer): layer for layer in stage.layers}.values()
+    layer = max((_widest(block, model, strategy) for block in layers), default=0.0)
+    inside = tokens * (layer + STREAM_COPIES * model.hidden * value)
+    inside += 0 if settings["enforce_eager"] else TUNING_BYTES
+    if not stage.last:
+        return inside
+    states = (SAMPLED_COPIES * tokens + rows) * model.hidden * value
+    return max(inside, states + rows * model.vocab * (value + SAMPLER[runner(model)]))
+
+
+def _widest(block: Block, model: Model, strategy: Strategy) -> float:
+    """Bytes a token of what lives beside the stream in a layer's busiest moment."""
+    return max(_feed_forward(block, model, strategy), _projection(block, model, strategy)) + _quantised(block, model)
+
+
+def _feed_forward(block: Block, model: Model, strategy: Strategy) -> float:
+    ffn = block.ffn
+    if isinstance(ffn, DenseFfn):
+        return (2 if ffn.gated else 1) * INNER_COPIES * ffn.inner / strategy.tp * width("bf16")
+    if isinstance(ffn, MoeFfn):
+        # Both halves of a pair's first product share memory with the result of its second; its activation stands alone.
+        # Ranks of data parallelism bring their tokens together before the experts.
+        inner = ffn.inner if strategy.ep > 1 else ffn.inner / (strategy.tp * strategy.dp)
+        return strategy.dp * ffn.topk * (max(2 * inner, model.hidden) + inner) * width("bf16")
+    return 0.0
+
+
+def _projection(block: Block, model: Model, strategy: Strategy) -> float:
+    if block.mixer is None:
+        return 0.0
+    rows = [t.rows for t in block.mixer.tensors(model.hidden) if t.role in BY_OUTPUT | {"k", "v"}]
+    fused = sum(rows) if isinstance(block.mixer, Attention) else max(rows, default=0)
+    return INNER_COPIES * fused / strategy.tp * width("bf16")
+
+
+def _quantised(block: Block, model: Model) -> float:
+    """A copy of the stream in the narrow format in which it meets the weights."""
+    inputs = {format.activations for _, format in block.formats if format.activations}
+    return model.hidden * max((width(name) for name in inputs), default=0.0)
+
+
+def runtime_bytes(model: Model, settings: Mapping[str, Any], strategy: Strategy) -> float:
+    """Libraries, communicators, tables of positions, and what CUDA graphs are expected to take."""
+    ranks = NCCL_BYTES if strategy.ranks > 1 else 0.0
+    return RUNTIME_BYTES + ranks + position_bytes(model) + graph_bytes(model, settings)
+
+
+def position_bytes(model: Model) -> float:
+    """Sines and cosines of every position, once for each width of turning channels."""
+    widths = {_turning(block) for block in model.blocks} - {0}
+    return sum(model.max_context * turning * width("bf16") for turning in widths)
+
+
+def _turning(block: Block) -> int:
+    mixer = block.mixer
+    if isinstance(mixer, LatentAttention):
+        return mixer.rope_dim
+    if isinstance(mixer, Attention) and not (mixer.alibi or mixer.relative_buckets):
+        return mixer.head_dim if mixer.rotary_dim is None else mixer.rotary_dim
+    return 0
+
+
+def graph_bytes(model: Model, settings: Mapping[str, Any]) -> float:
+    """Each size is captured twice: whole for decodes, in pieces for the rest."""
+    if runner(model) == "v2":
+        return 0.0
+    return 2 * len(captured_sizes(settings)) * (GRAPH_BYTES + GRAPH_LAYER_BYTES * model.layers)
+
+
+def slack_bytes(model: Model, chip: Chip, strategy: Strategy) -> float:
+    """By how much the room for the cache may differ from the estimate, 90% of the time."""
+    parts = ["measured"]
+    parts += ["runner"] if runner(model) == "v1" else []
+    parts += ["chip"] if chip.name != "H200-SXM-141GB" else []
+    parts += ["ranks"] if strategy.ranks > 1 else []
+    return float(sum(SLACK[name] ** 2 for name in parts) ** 0.5)
+
+
+def _recurrent(model: Model) -> bool:
+    return any(block.mixer is not None and block.mixer.state_values() for block in model.blocks)
