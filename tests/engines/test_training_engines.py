@@ -166,7 +166,7 @@ def test_a_launch_takes_its_time(engine: str) -> None:
     assert np.any(short.figures.forward_s > 1.5 * plain.forward_s)
     alone = (short.grid.tp == 1) & (short.grid.zero < 2) & (short.grid.recompute == 0) & (short.grid.micro_batch == 1)
     least = np.min((short.figures.forward_s / short.figures.layers)[alone])
-    kernels = sum(op.count for op in tapes_of(short.model, 128, "bf16", 1, False, short.traits)["layer"].forward_ops())
+    kernels = sum(op.count for op in tapes_of(short.model, Cut(seq=128), short.traits)["layer"].forward_ops())
     assert least == pytest.approx(kernels * short.traits.launch_s["none"])
     long = search("llama-3.1-8b", "H100:2", engine, seq=8192, batch=8)
     np.testing.assert_array_equal(long.figures.forward_s, device_only(long).forward_s)
@@ -176,7 +176,7 @@ def a_layer_on_an_h200(engine: str, mode: str) -> tuple[Unit, list[Op], Times, M
     """A layer that nothing but the power limit holds back: with its operators both ways, and their seconds."""
     found = search("llama-3.1-8b", "H200", engine, seq=4096)
     machine = machine_for(found.pool, found.traits)
-    parts = tapes_of(found.model, 4096, "bf16", 1, False, found.traits)
+    parts = tapes_of(found.model, Cut(seq=4096), found.traits)
     times = tapes.price(ops_of([parts]), machine, LONG)
     layer = units(parts, mode, times, machine, LONG, found.traits)["layer"]
     assert layer.stretch[0] > 1.05

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnomon.cost.machine import COLLECTIVES, Machine, priced_dtype
+from gnomon.graph.dtypes import width
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.graph.tape import Node, Tape
 from gnomon.spec import Batch
@@ -45,6 +46,8 @@ class Pass:
     exposed_s: Floats
     flops: Floats
     attention_flops: Floats
+    narrow_flops: Floats
+    """Of operands narrower than two bytes."""
     compute_bytes: Floats
     stream_bytes: Floats
     kernels: int
@@ -108,6 +111,7 @@ def _pass(ops: Sequence[Op], times: Times, batch: Batch, hidden: Floats) -> Pass
         exposed_s=_sum(times, networked) - hidden,
         flops=total("flops", compute),
         attention_flops=total("flops", (op for op in compute if isinstance(op, Attention))),
+        narrow_flops=total("flops", (op for op in compute if width(op.dtype) < 2)),
         compute_bytes=total("bytes", compute),
         stream_bytes=total("bytes", stream),
         kernels=sum(op.count for op in ops),

@@ -61,6 +61,11 @@ class CoreAttention(Attention):
         wide, narrow = (3, 2) if self.phase == "backward" else (1, 1)
         return 2.0 * (wide * self.head_dim + narrow * self.values) * self.pairs(batch) * self.heads
 
+    @property
+    def scores_share(self) -> float:
+        """Of the FLOPs backward, those that make the scores again."""
+        return self.head_dim / (3 * self.head_dim + 2 * self.values)
+
     def bytes(self, batch: Batch) -> Floats:
         """Forward queries, keys and values are read and the result written; backward all four and the result's
         gradient are read, and three gradients written."""

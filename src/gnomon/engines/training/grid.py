@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.spec import Recipe, Strategy
-from gnomon.spec.training import RECOMPUTE, SCHEDULES
+from gnomon.spec.training import CP_COMMS, RECOMPUTE, SCHEDULES
 
 Ints = NDArray[np.int64]
+DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """Degrees, micro-batches in sequences, and codes: places in `SCHEDULES` and `RECOMPUTE`."""
+    """Degrees, micro-batches in sequences, and codes: places in `SCHEDULES`, `RECOMPUTE` and `CP_COMMS`."""
 
     tp: Ints
     pp: Ints
@@ -27,6 +28,11 @@ class Grid:
     recompute: Ints
     schedule: Ints
     sequence_parallel: Ints
+    cp: Ints
+    cp_comm: Ints
+    ep: Ints
+    expert_tp: Ints
+    """Ranks that each expert is cut over, as it is: never 0."""
 
     @property
     def size(self) -> int:
@@ -34,26 +40,37 @@ class Grid:
 
     @property
     def ranks(self) -> Ints:
-        return self.tp * self.pp * self.dp
+        return self.tp * self.pp * self.cp * self.dp
+
+    @property
+    def copies(self) -> Ints:
+        """Ranks that hold the same weights."""
+        return self.dp * self.cp
+
+    @property
+    def expert_copies(self) -> Ints:
+        """Ranks that hold the same experts."""
+        return self.copies * self.tp // (self.expert_tp * self.ep)
 
     @classmethod
     def of(cls, strategy: Strategy, recipe: Recipe) -> Grid:
-        values = {name: getattr(strategy, name) for name in ("tp", "pp", "vp", "dp")}
+        values = {name: getattr(strategy, name) for name in DEGREES}
         values |= {"micro_batch": recipe.micro_batch, "zero": recipe.zero}
         # Without a pipeline micro-batches go forward and back one by one, whatever the schedule.
         schedule = recipe.schedule if strategy.pp > 1 else "1f1b"
         values |= {"recompute": RECOMPUTE.index(recipe.recompute), "schedule": SCHEDULES.index(schedule)}
         values |= {"sequence_parallel": int(recipe.sequence_parallel and strategy.tp > 1)}
+        values |= {"cp_comm": CP_COMMS.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
         return cls(**{name: np.array([value], np.int64) for name, value in values.items()})
 
     def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Grid:
         return Grid(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def strategy(self, row: int) -> Strategy:
-        tp, pp, vp, dp = (int(column[row]) for column in (self.tp, self.pp, self.vp, self.dp))
-        return Strategy(tp=tp, pp=pp, vp=vp, dp=dp)
+        return Strategy(**{name: int(getattr(self, name)[row]) for name in DEGREES})
 
     def recipe(self, row: int, optimizer: str) -> Recipe:
+        expert_tp = int(self.expert_tp[row])
         return Recipe(
             micro_batch=int(self.micro_batch[row]),
             schedule=SCHEDULES[int(self.schedule[row])],
@@ -61,6 +78,8 @@ class Grid:
             zero=int(self.zero[row]),
             optimizer=optimizer,
             sequence_parallel=bool(self.sequence_parallel[row]),
+            cp_comm=CP_COMMS[int(self.cp_comm[row])],
+            expert_tp=0 if expert_tp == self.tp[row] else expert_tp,
         )
 
     def groups(self, names: Sequence[str]) -> list[tuple[tuple[int, ...], Ints]]:
