@@ -98,7 +98,8 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
             code = SCHEDULES.index(schedule)
             alone = (0,) if engine == "megatron" else (0, 2, 3)  # PyTorch keeps fewer bytes so even on one rank
             zeros, modes = range(4) if dp > 1 else alone, (0, 2) if engine == "megatron" else (0, 1, 2)
-            expected |= {(tp, pp, vp, dp, micro, zero, mode, code, cut) for zero, mode in product(zeros, modes)}
+            beside = (1, 0, 1, tp)  # neither context nor expert parallelism
+            expected |= {(tp, pp, vp, dp, micro, zero, mode, code, cut, *beside) for zero, mode in product(zeros, modes)}
     assert listed == expected
 
 
@@ -207,8 +208,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "engine": ({"engine": "vllm"}, r"--engine: vllm does not train.*megatron, torch"),
     "cluster": ({"cluster": "H100:8,A100:8"}, r"--cluster: .*more than one kind"),
     "chip": ({"cluster": "H1000:8"}, r"--cluster: unknown chip 'H1000'.*H100"),
-    "experts": ({"model": "qwen3-30b-a3b"}, r"mixture of experts"),
-    "format": ({"dtype": "fp8"}, r"fp8"),
+    "experts": ({"model": "qwen3-30b-a3b", "engine": "megatron@3.0"}, r"mixture of experts"),
+    "format": ({"dtype": "fp4"}, r"fp4"),
+    "a format the chip lacks": ({"dtype": "fp8", "cluster": "A100:8"}, r"fp8"),
 }
 
 

@@ -19,6 +19,7 @@ from gnomon.engines import training_engine
 from gnomon.engines.training import Figures, Grid, figures
 from gnomon.engines.training.units import Unit, ops_of, tapes_of, units
 from gnomon.errors import InputError, UnknownNameError
+from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.load import model as load_model
 from gnomon.spec import Batch, Recipe, Strategy
@@ -31,7 +32,7 @@ SHARING = pytest.mark.parametrize("engine", ENGINES[1:])
 SHARDING = pytest.mark.parametrize("engine", ENGINES[2:])
 PARTED = ("megatron@2.4", "megatron@3.0")
 LONG = Batch.prefill([2], 4096)
-COLUMNS = [field.name for field in fields(Figures) if field.name != "grid"]
+COLUMNS = [field.name for field in fields(Figures) if field.name not in ("grid", "chunks")]
 
 
 def of(found: Search, grid: Grid, factor: Any = None) -> Figures:
@@ -266,11 +267,11 @@ def test_stages_send_and_a_single_one_does_not(engine: str) -> None:
 @EVERY
 def test_quiet_passes_have_no_collectives(engine: str) -> None:
     found = search("llama-3.1-8b", "H100:16", engine)
-    f, alone = found.figures, (found.grid.tp == 1) & (found.grid.zero < 2)
-    assert np.all(f.quiet_forward_s <= f.forward_s * (1 + 1e-12))
-    assert np.all(f.quiet_backward_s <= f.backward_s * (1 + 1e-12))
-    np.testing.assert_allclose(f.quiet_forward_s[alone], f.forward_s[alone])
-    np.testing.assert_allclose(f.quiet_backward_s[alone], f.backward_s[alone])
+    (layer,), alone = found.figures.chunks.kinds, (found.grid.tp == 1) & (found.grid.zero < 2)
+    assert np.all(layer.quiet_forward_s <= layer.forward_s * (1 + 1e-12))
+    assert np.all(layer.quiet_backward_s <= layer.backward_s * (1 + 1e-12))
+    np.testing.assert_allclose(layer.quiet_forward_s[alone], layer.forward_s[alone])
+    np.testing.assert_allclose(layer.quiet_backward_s[alone], layer.backward_s[alone])
 
 
 @EVERY
@@ -304,7 +305,7 @@ def test_unknown_engines_name_what_is_known() -> None:
         training_engine("vllm")
 
 
-@EVERY
+@pytest.mark.parametrize("engine", [*PARTED, "torch"])
 def test_mixtures_of_experts_are_refused(engine: str) -> None:
     with pytest.raises(InputError, match=r"mixture"):
         search("qwen3-30b-a3b", "H100:16", engine)

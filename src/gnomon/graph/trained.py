@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gnomon.errors import InputError
 from gnomon.spec import Attention, Block, LatentAttention, Model, MoeFfn
+from gnomon.spec.parts import part_tensors
 
 HINT = "Dense networks and mixtures of experts are priced in training, with softmax or latent attention."
 
@@ -24,6 +25,8 @@ def _missing(model: Model) -> Iterator[str]:
         yield "no head that predicts tokens"
     if model.embedding_width:
         yield "an embedding narrower than its layers"
+    if model.stem or any(tensor.columns > 1 for tensor in part_tensors(model.tail)):
+        yield "further parts before its layers or behind them"
     for block in model.blocks:
         yield from _of_block(block)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from gnomon.graph.learnt.writer import Writer
 from gnomon.graph.ops import Elementwise
 from gnomon.graph.tape import RESULT, SOURCE, Node
+from gnomon.spec.parts import count, part_tensors
 
 LOSS_BYTES = 4.0
 """The loss is taken in fp32."""
@@ -38,7 +39,8 @@ def head(writer: Writer) -> Iterator[Node]:
     yield writer.norm("head.norm", SOURCE, "normed", shared=False)
     whole = yield from writer.enter("head", "normed")
     product = writer.linear("head.logits", (whole,), {"logits": vocab}, model.hidden, False, dtype=cut.dtype)
-    yield replace(product, parameters=0.0 if model.tied_embeddings else product.parameters)
+    own = 0.0 if model.tied_embeddings else product.parameters
+    yield replace(product, parameters=own + count(part_tensors(model.tail)))
     if cut.tp > 1:
         # Largest value, target's value and sum of each row are agreed on: three numbers a token.
         writer.sizes["agreed"] = 0.0
