@@ -305,8 +305,8 @@ def test_what_cannot_be_said() -> None:
 
 
 def test_unknown_formats_are_errors() -> None:
-    with pytest.raises(UnknownNameError, match="dtype: unknown training format 'fp8'"):
-        launch.command(a_training_plan(dtype="fp8"))
+    with pytest.raises(UnknownNameError, match="dtype: unknown training format 'fp4'"):
+        launch.command(a_training_plan(dtype="fp4"))
 
 
 degrees = st.sampled_from([1, 2, 4, 8])

@@ -94,7 +94,8 @@ def seconds(op: str, payload: Floats, ranks: int, pool: Pool, stride: int = 1, l
         return level(op, payload, ranks, link)
     nodes, tiny, wire = -(-ranks // within), np.ones(1), pool.across(ranks * stride)
     inside = level(op, payload, within, link)
-    across = level(op, payload / within, nodes, wire)
+    # Chips of a node share out what leaves it, but in an all-to-all each has messages of its own for every other.
+    across = level(op, payload if op == "all_to_all" else payload / within, nodes, wire)
     enter = np.minimum(inside, level(op, tiny, within, link))
     leave = np.minimum(across, level(op, tiny, nodes, wire))
     return np.where(across >= inside, across + enter, inside + leave)

@@ -25,10 +25,10 @@ def _missing(model: Model) -> Iterator[str]:
         yield "no head that predicts tokens"
     if model.embedding_width:
         yield "an embedding narrower than its layers"
-    if model.stem or any(tensor.columns > 1 for tensor in part_tensors(model.tail)):
-        yield "further parts before its layers or behind them"
     for block in model.blocks:
         yield from _of_block(block)
+    if model.stem or any(tensor.columns > 1 for tensor in part_tensors(model.tail)):
+        yield "further parts before its layers or behind them"
 
 
 def _of_block(block: Block) -> Iterator[str]:
