@@ -24,7 +24,7 @@ from gnomon.api.simulate_training import (
     training_plan,
 )
 from gnomon.api.train_space import space
-from gnomon.api.training import held_bytes, machine_for, step_bound_s, step_timeline, usable_bytes
+from gnomon.api.training import held_bytes, machine_for, rank_peaks, step_bound_s, step_timeline, usable_bytes
 from gnomon.engines import TrainingEngine, training_engine
 from gnomon.engines.training import Figures, Grid, Traits, figures, rank_memory
 from gnomon.errors import DoesNotFitError, GnomonError, InputError
@@ -66,10 +66,11 @@ class Search:
         """Of the fullest rank: the first holds most micro-batches and the embedding, the last the head; those
         between hold less than one of them, unless the ends are light. Where layers differ, it may be any."""
         pp, found = self.grid.pp, self.figures
-        every = range(int(pp.max())) if found.chunks.uneven else (0, 1)
+        if found.chunks.uneven:
+            return rank_peaks(found, self.traits, self.optimizer)
         peaks = [
             rank_memory(found, self.traits, self.optimizer, rank, held_bytes(found, rank)).total
-            for rank in (*(np.minimum(rank, pp - 1) for rank in every), pp - 1)
+            for rank in (np.zeros_like(pp), np.minimum(1, pp - 1), pp - 1)
         ]
         return np.asarray(np.max(peaks, axis=0))
 

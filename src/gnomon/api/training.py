@@ -111,34 +111,44 @@ def held_bytes(found: Figures, rank: Any) -> Floats:
     for (pp, vp), rows in chunks.groups:
         for place in np.unique(where[rows]).tolist():
             mine = rows[where[rows] == place]
-            kept = chunks.kept_bytes(pp, vp, mine, place)
-            total[mine] = _held(grid, found.micros, mine, place, kept)
+            alike, kept = chunks.kept_bytes(pp, vp, mine, place)
+            total[mine] = _held(grid.pick(mine), found.micros[mine], place, alike, kept)
     return total
 
 
-def _held(grid: Grid, micros: Any, rows: Any, rank: int, kept: Floats) -> Floats:
-    """The most that passes in flight keep, where chunks keep different amounts: over all moments of the schedule."""
-    total = np.zeros(rows.size)
-    keys = np.stack([grid.schedule[rows], micros[rows]], axis=1)
-    for code, count in np.unique(keys, axis=0).tolist():
-        same = np.flatnonzero((keys[:, 0] == code) & (keys[:, 1] == count))
-        pp, vp = int(grid.pp[rows[0]]), int(grid.vp[rows[0]])
-        if vp == 1:
-            total[same] = kept[same, 0] * schedule(SCHEDULES[code]).held(pp, vp, count, rank)
-        else:
-            total[same] = (kept[same] @ flying(SCHEDULES[code], pp, vp, count, rank).T).max(axis=1)
+def _held(grid: Grid, micros: Any, rank: int, alike: tuple[int, ...], kept: Floats) -> Floats:
+    """The most that passes in flight keep, over all moments of a schedule. Of plans with the same pipeline; `alike`
+    says which chunks keep the same, and `kept` how much: [rows, kinds of chunks]."""
+    if kept.shape[1] == 1:
+        return np.asarray(in_flight(grid, micros, rank) * kept[:, 0])
+    total, key = np.zeros(grid.size), grid.schedule * (int(micros.max()) + 1) + micros
+    for one in np.unique(key).tolist():
+        same = np.flatnonzero(key == one)
+        row = same[0]
+        moments = flying(SCHEDULES[grid.schedule[row]], int(grid.pp[row]), int(micros[row]), rank, alike)
+        total[same] = (kept[same] @ moments.T).max(axis=1)
     return total
 
 
 @lru_cache(maxsize=4096)
-def flying(name: str, pp: int, vp: int, micros: int, rank: int) -> Floats:
-    """Passes in flight of each chunk of a rank at every moment, each mixture once. After a few rounds a schedule
-    repeats itself."""
-    tasks = schedule(name).tasks(pp, vp, min(micros, 4 * pp))[rank]
-    signs = np.zeros((len(tasks), vp))
+def flying(name: str, pp: int, micros: int, rank: int, alike: tuple[int, ...]) -> Floats:
+    """Passes in flight of each kind of chunk of a rank at every moment, each mixture once. After a few rounds a
+    schedule repeats itself."""
+    tasks = schedule(name).tasks(pp, len(alike), min(micros, 4 * pp))[rank]
+    signs = np.zeros((len(tasks), max(alike) + 1))
     for place, task in enumerate(tasks):
-        signs[place, task.chunk] = 1 if task.kind == "F" else -1
+        signs[place, alike[task.chunk]] = 1 if task.kind == "F" else -1
     return np.unique(np.cumsum(signs, axis=0), axis=0)
+
+
+def rank_peaks(found: Figures, traits: Traits, optimizer: str) -> Floats:
+    """Bytes of the fullest of all ranks of a pipeline, of every row."""
+    peaks = np.zeros(found.grid.size)
+    for rank in range(int(found.grid.pp.max())):
+        rows = np.flatnonzero(found.grid.pp > rank)
+        some = found.pick(rows)
+        peaks[rows] = np.maximum(peaks[rows], rank_memory(some, traits, optimizer, rank, held_bytes(some, rank)).total)
+    return peaks
 
 
 def in_flight(grid: Grid, micros: Any, rank: Any) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +36,11 @@ class Layer:
     kept_bytes: Floats
     peak_bytes: Floats
 
+    def pick(self, rows: Ints) -> Layer:
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        held = Held(self.held.dense[rows], self.held.experts[rows])
+        return Layer(**{name: column[rows] for name, column in columns.items() if name != "held"}, held=held)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chunks:
@@ -45,6 +50,12 @@ class Chunks:
     grid: Grid
     kinds: tuple[Layer, ...]
     ends: Mapping[str, Mapping[str, Floats]]
+
+    def pick(self, rows: Ints) -> Chunks:
+        """Some of the plans."""
+        ends = {end: {name: column[rows] for name, column in columns.items()} for end, columns in self.ends.items()}
+        kinds = tuple(kind.pick(rows) for kind in self.kinds)
+        return Chunks(stages=self.stages, grid=self.grid.pick(rows), kinds=kinds, ends=ends)
 
     @cached_property
     def uneven(self) -> bool:
@@ -145,8 +156,8 @@ class Chunks:
         counts = self.on_rank(rank)
         return np.max([kind.peak_bytes * (n > 0) for n, kind in zip(counts, self.kinds, strict=True)], axis=0)
 
-    def kept_bytes(self, pp: int, vp: int, rows: Ints, rank: int) -> Floats:
-        """What one pass through each chunk of a rank leaves: [rows, vp]."""
-        counts = self.stages.counts(pp, vp)[rank]
+    def kept_bytes(self, pp: int, vp: int, rows: Ints, rank: int) -> tuple[tuple[int, ...], Floats]:
+        """The kind of each chunk of a rank by the layers it holds, and what one pass leaves of each: [rows, kinds]."""
+        counts, alike = np.unique(self.stages.counts(pp, vp)[rank], axis=0, return_inverse=True)
         kept = np.stack([kind.kept_bytes[rows] for kind in self.kinds], axis=1)
-        return np.asarray(kept @ counts.T)
+        return tuple(alike.ravel().tolist()), np.asarray(kept @ counts.T)

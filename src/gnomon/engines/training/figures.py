@@ -78,6 +78,10 @@ class Figures:
     def kept_bytes(self) -> Floats:
         return self.chunks.kinds[0].kept_bytes
 
+    def pick(self, rows: Ints) -> Figures:
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Figures(**{name: value.pick(rows) if hasattr(value, "pick") else value[rows] for name, value in columns.items()})
+
 
 def figures(
     model: Model,

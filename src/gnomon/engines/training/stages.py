@@ -48,6 +48,15 @@ class Stages:
 
     def counts(self, pp: int, vp: int) -> Ints:
         """Layers of each kind in every chunk: [pp, vp, kinds]. Chunk `c` of rank `r` is part `c * pp + r`."""
+        if (pp, vp) not in self._counted:
+            self._counted[pp, vp] = self._count(pp, vp)
+        return self._counted[pp, vp]
+
+    @cached_property
+    def _counted(self) -> dict[tuple[int, int], Ints]:
+        return {}
+
+    def _count(self, pp: int, vp: int) -> Ints:
         edges = np.concatenate([[0], np.cumsum(self.sizes(pp * vp))])
         found = np.zeros((pp * vp, len(self.kinds)), np.int64)
         for part in range(pp * vp):
