@@ -99,7 +99,9 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
             alone = (0,) if engine == "megatron" else (0, 2, 3)  # PyTorch keeps fewer bytes so even on one rank
             zeros, modes = range(4) if dp > 1 else alone, (0, 2) if engine == "megatron" else (0, 1, 2)
             beside = (1, 0, 1, tp)  # neither context nor expert parallelism
-            expected |= {(tp, pp, vp, dp, micro, zero, mode, code, cut, *beside) for zero, mode in product(zeros, modes)}
+            expected |= {
+                (tp, pp, vp, dp, micro, zero, mode, code, cut, *beside) for zero, mode in product(zeros, modes)
+            }
     assert listed == expected
 
 

@@ -56,8 +56,8 @@ def test_windows_are_refused_where_they_cut() -> None:
     windowed = replace(model, blocks=(replace(model.blocks[0], mixer=mixer),))
     check("megatron", windowed)
     for engine in ("torch", "megatron@3.0"):
-        with pytest.raises(InputError, match="64|windows"):
+        with pytest.raises(InputError, match=r"64|windows"):
             check(engine, windowed)
         check(engine, windowed, TrainingLoad(seq=64, global_batch=8))
-    with pytest.raises(InputError, match="go round.*Use a2a or allgather"):
+    with pytest.raises(InputError, match=r"go round.*Use a2a or allgather"):
         check("megatron", windowed, strategy=Strategy(cp=2))

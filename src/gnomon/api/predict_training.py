@@ -58,7 +58,17 @@ def predict_training(
     cuts: dict[str, Any] = {name: whole(degree, f"--{name}") for name, degree in degrees.items() if degree is not None}
     if "micro_batch" not in given and cuts.get("pp", 1) == 1:
         given["micro_batch"] = _share(on, batch, cuts)
-    known = ("micro_batch", "zero", "schedule", "recompute", "optimizer", "sequence_parallel", "vp", "cp_comm", "expert_tp")
+    known = (
+        "micro_batch",
+        "zero",
+        "schedule",
+        "recompute",
+        "optimizer",
+        "sequence_parallel",
+        "vp",
+        "cp_comm",
+        "expert_tp",
+    )
     for name in given:
         if name not in known:
             raise InputError(f"unknown setting '{name}'", where="--set", hint=f"Known: {', '.join(known)}.")

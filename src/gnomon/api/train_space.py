@@ -126,9 +126,7 @@ def _modes(model: Model, load: TrainingLoad, traits: Traits) -> tuple[int, ...]:
     """Ways to recompute, each of which saves memory over the one before: beside fused attention, selective may not."""
     stages, cut = Stages(model), Cut(seq=load.seq)
     tapes = [layer(model, kind, cut, traits.style) for kind in stages.kinds]
-    kept = [
-        sum(n * tape.kept_bytes(mode) for n, tape in zip(stages.weights, tapes, strict=True)) for mode in RECOMPUTE
-    ]
+    kept = [sum(n * tape.kept_bytes(mode) for n, tape in zip(stages.weights, tapes, strict=True)) for mode in RECOMPUTE]
     return tuple(place for place, size in enumerate(kept) if all(size < WORTH * before for before in kept[:place]))
 
 

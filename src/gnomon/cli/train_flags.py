@@ -12,7 +12,10 @@ from gnomon.cli.flags import count, degree, whole, word
 SCHEDULES_HELP = "Order of the pipeline's passes: gpipe, 1f1b or interleaved."
 RECOMPUTE_HELP = "What the backward pass runs again to save memory: none, selective or full."
 CP_COMM_HELP = "How context-parallel ranks exchange keys: p2p (a ring), a2a (tokens for heads) or allgather."
-OPTIMIZER_HELP = "adamw (fp32 weights and moments beside the working weights) or adamw-bf16 (everything in bf16)."
+OPTIMIZER_HELP = (
+    "adamw (fp32 weights and moments beside the working weights), adamw-bf16 (everything in bf16), adam8bit, sgd, "
+    "adafactor, lion or muon."
+)
 
 
 def _engine(text: Any) -> str:

@@ -1,4 +1,4 @@
-"""Attention over whole sequences, as training runs it: windows, values of another width, a sequence on several ranks."""
+"""Attention over whole sequences, as training runs it: windows, values of other widths, sequences on several ranks."""
 
 from __future__ import annotations
 

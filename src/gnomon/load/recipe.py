@@ -10,8 +10,12 @@ from gnomon.errors import unknown_name
 from gnomon.load.fields import Fields
 from gnomon.spec.training import CP_COMMS, RECOMPUTE, SCHEDULES, Recipe
 
-OPTIMIZERS = ("adamw", "adamw-bf16")
-"""AdamW with fp32 weights and moments beside the working weights, and AdamW with everything in bf16."""
+OPTIMIZERS = ("adamw", "adamw-bf16", "adam8bit", "sgd", "adafactor", "lion", "muon")
+"""AdamW with fp32 weights and moments beside the working weights, and AdamW with everything in bf16; moments of a byte
+each; one momentum (sgd, lion, muon); a row and a column of second moments a matrix (adafactor). All but adamw-bf16
+keep fp32 weights."""
+RUN = OPTIMIZERS[:2]
+"""Those the built-in runner has."""
 MAX_ZERO = 3
 
 

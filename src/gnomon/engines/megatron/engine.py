@@ -10,6 +10,7 @@ from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained, windows_of
+from gnomon.load.recipe import RUN
 from gnomon.spec import LatentAttention, Model, Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE
 
@@ -61,6 +62,9 @@ class Megatron:
         check_experts(model, strategy, recipe)
         if self.version != VERSIONS[-1]:
             self._check_early(model, strategy, load, dtype)
+            if recipe.optimizer not in RUN:
+                message = f"{recipe.optimizer} is not priced under Megatron-LM {self.version}"
+                raise InputError(message, where="engine.settings.optimizer", hint=f"Use {' or '.join(RUN)}.")
         elif model.is_moe and strategy.tp > 1 and not recipe.sequence_parallel:
             message = "false, but Megatron-LM trains experts in tensor parallel only with it"
             raise InputError(message, where="engine.settings.sequence_parallel", hint="Set it to true.")

@@ -49,7 +49,7 @@ def options(job: Job) -> dict[str, Value]:
     """Every option and its value, in the order they are written."""
     _check(job)
     values = network.options(job) | _parallel(job) | _batch(job) | _recompute(job)
-    return values | _sharding(job) | _precision(job) | _optimizer() | _data()
+    return values | _sharding(job) | _precision(job) | _optimizer(job) | _data()
 
 
 def not_expressed(plan: Plan) -> list[str]:
@@ -65,6 +65,8 @@ def not_expressed(plan: Plan) -> list[str]:
         kept = "a master copy of the weights in fp32"
         kept += "" if _shards_states(job) else ", moments and gradients too: they need zero 1 or more"
         said.append(f"optimizer states in {plan.dtype} alone: Megatron-LM keeps {kept}")
+    if job.recipe.optimizer in ("adam8bit", "adafactor"):
+        said.append(f"the optimizer {job.recipe.optimizer}: Megatron-LM has none such, and run.sh takes Adam")
     return said + common_not_expressed(plan, NAME)
 
 
@@ -188,10 +190,17 @@ def _precision(job: Job) -> dict[str, Value]:
     }
 
 
-def _optimizer() -> dict[str, Value]:
+def _named(job: Job) -> str:
+    """Megatron-LM's name of the optimizer; Adam where it has none for it."""
+    if job.recipe.optimizer == "muon":
+        return "dist_muon" if job.recipe.zero >= 1 else "muon"
+    return job.recipe.optimizer if job.recipe.optimizer in ("sgd", "lion") else "adam"
+
+
+def _optimizer(job: Job) -> dict[str, Value]:
     """What a plan does not say and time does not depend on, as large models are commonly trained."""
     return {
-        "--optimizer": "adam",
+        "--optimizer": _named(job),
         "--adam-beta1": 0.9,
         "--adam-beta2": 0.95,
         "--adam-eps": 1e-8,

@@ -109,7 +109,7 @@ CHOICES = {
     "--main-grads-dtype": ("bf16",),
     "--exp-avg-dtype": ("bf16", "fp16"),
     "--exp-avg-sq-dtype": ("bf16", "fp16"),
-    "--optimizer": ("adam",),
+    "--optimizer": ("adam", "sgd", "lion", "muon", "dist_muon"),
     "--lr-decay-style": ("cosine",),
     "--tokenizer-type": ("NullTokenizer",),
 }

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gnomon.engines.training.job import cut
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
-from gnomon.load.recipe import MAX_ZERO, OPTIMIZERS
+from gnomon.load.recipe import MAX_ZERO, RUN
 from gnomon.spec import Attention, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
 
@@ -40,7 +40,7 @@ def _check_words(recipe: Recipe, dtype: str) -> None:
     words = (
         ("schedule", recipe.schedule, SCHEDULES),
         ("recompute", recipe.recompute, RECOMPUTE),
-        ("optimizer", recipe.optimizer, OPTIMIZERS),
+        ("optimizer", recipe.optimizer, RUN),
         ("dtype", dtype, DTYPES),
     )
     for name, word, known in words:
@@ -71,7 +71,11 @@ def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:
         message = f"the built-in runner does not run mixtures of experts, and {model.name} is one"
         raise InputError(message, where="model", hint="Take a dense model.")
     for block in model.blocks:
-        if not isinstance(block.mixer, Attention) or block.parallel or block != replace(model.blocks[0], count=block.count):
+        if (
+            not isinstance(block.mixer, Attention)
+            or block.parallel
+            or block != replace(model.blocks[0], count=block.count)
+        ):
             message = f"the built-in runner runs equal layers of softmax attention, and {model.name} has others"
             raise InputError(message, where="model", hint="Take --engine megatron.")
     if model.tied_embeddings and strategy.pp > 1:

@@ -69,7 +69,7 @@ class Chunks:
     def of_row(self, name: str, row: int) -> Floats:
         """Seconds of every chunk of one plan, ends included: [pp, vp]. Quiet ones have their ends as they are."""
         pp, vp = int(self.grid.pp[row]), int(self.grid.vp[row])
-        found = self.bodies(name, pp, vp, np.array([row]))[0]
+        found: Floats = self.bodies(name, pp, vp, np.array([row]))[0]
         plain = name.removeprefix("quiet_")
         found[0, 0] += self.ends["first"][plain][row]
         found[-1, -1] += self.ends["last"][plain][row]
@@ -154,7 +154,8 @@ class Chunks:
     def peak_bytes(self, rank: Ints | int) -> Floats:
         """What the fullest layer of a rank needs beside what stays."""
         counts = self.on_rank(rank)
-        return np.max([kind.peak_bytes * (n > 0) for n, kind in zip(counts, self.kinds, strict=True)], axis=0)
+        most: Floats = np.max([kind.peak_bytes * (n > 0) for n, kind in zip(counts, self.kinds, strict=True)], axis=0)
+        return most
 
     def kept_bytes(self, pp: int, vp: int, rows: Ints, rank: int) -> tuple[tuple[int, ...], Floats]:
         """The kind of each chunk of a rank by the layers it holds, and what one pass leaves of each: [rows, kinds]."""

@@ -80,7 +80,9 @@ class Figures:
 
     def pick(self, rows: Ints) -> Figures:
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Figures(**{name: value.pick(rows) if hasattr(value, "pick") else value[rows] for name, value in columns.items()})
+        return Figures(
+            **{name: value.pick(rows) if hasattr(value, "pick") else value[rows] for name, value in columns.items()}
+        )
 
 
 def figures(
@@ -98,9 +100,7 @@ def figures(
         grid = replace(grid, zero=np.where(grid.copies == 1, np.minimum(grid.zero, 1), grid.zero))
     stages = Stages(model)
     priced = _priced(model, load, grid, machine, traits, dtype, factor, stages)
-    wire = Wire(
-        model, load, grid, machine, traits, traits.optimizers[optimizer], WORKING.get(dtype, dtype), factor
-    )
+    wire = Wire(model, load, grid, machine, traits, traits.optimizers[optimizer], WORKING.get(dtype, dtype), factor)
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     first, last = priced["embedding"], priced["head"]
     if model.tied_embeddings:  # the last stage of a pipeline holds a copy of its own
@@ -121,7 +121,7 @@ def figures(
         layers=model.layers // (grid.pp * grid.vp),
         **chunks.columns(),
         send_s=wire.send(),
-        optimizer_s=wire.update(own) + cast + wire.crowded(own),
+        optimizer_s=wire.update(own) + cast + wire.crowded(own) + _newton(wire, stages),
         gather_s=wire.gather(own),
         first_parameters=first.parameters,
         last_parameters=last.parameters,
@@ -132,6 +132,14 @@ def figures(
         again_flops=total["again_flops"],
         energy_j=total["energy_j"],
     )
+
+
+def _newton(wire: Wire, stages: Stages) -> Floats:
+    """Of the rank with most layers, each as the slowest kind."""
+    if not wire.states.newton_steps:
+        return np.zeros(1)
+    slowest = np.max([wire.newton(kind) for kind in stages.kinds], axis=0)
+    return np.asarray(slowest * np.ceil(stages.model.layers / wire.grid.pp))
 
 
 def _held(unit: Unit) -> Held:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,8 @@ class Grid:
         return Grid(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def strategy(self, row: int) -> Strategy:
-        return Strategy(**{name: int(getattr(self, name)[row]) for name in DEGREES})
+        degrees: dict[str, Any] = {name: int(getattr(self, name)[row]) for name in DEGREES}
+        return Strategy(**degrees)
 
     def recipe(self, row: int, optimizer: str) -> Recipe:
         expert_tp = int(self.expert_tp[row])

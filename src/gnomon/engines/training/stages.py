@@ -66,7 +66,7 @@ class Stages:
     def leads(self, pp: int, vp: int) -> Ints:
         """The kind of the first layer of every chunk: [pp, vp]."""
         starts = np.concatenate([[0], np.cumsum(self.sizes(pp * vp))[:-1]])
-        return self.order[starts].reshape(vp, pp).T
+        return np.asarray(self.order[starts].reshape(vp, pp).T)
 
 
 def _alone(block: Block) -> Block:

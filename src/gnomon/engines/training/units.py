@@ -70,7 +70,10 @@ def cut_of(seq: int, dtype: str, **degrees: Any) -> layers.Cut:
 def tapes_of(model: Model, cut: layers.Cut, traits: Traits) -> dict[str, Tape]:
     """Embedding, one layer of each kind (`layer`, `layer 2` and so on), and head."""
     kinds = Stages(model).kinds
-    made = {name: layers.layer(model, kind, cut, traits.style) for name, kind in zip(kind_names(len(kinds)), kinds, strict=True)}
+    made = {
+        name: layers.layer(model, kind, cut, traits.style)
+        for name, kind in zip(kind_names(len(kinds)), kinds, strict=True)
+    }
     first, last = layers.embedding(model, cut, traits.style), layers.head(model, cut, traits.style)
     return {"embedding": first, **made, "head": last}
 
@@ -93,7 +96,10 @@ def units(
     often each kind of layer comes."""
     crowded = crowding(machine.chip.sm_count)
     passes = {
-        name: (tapes.forward(tape, times, batch, crowded), tapes.backward(tape, _mode(name, recompute), times, batch, crowded))
+        name: (
+            tapes.forward(tape, times, batch, crowded),
+            tapes.backward(tape, _mode(name, recompute), times, batch, crowded),
+        )
         for name, tape in parts.items()
     }
     kinds = [name for name in parts if name not in ENDS]

@@ -13,7 +13,7 @@ from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.traits import Optimizer, Traits, Update
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import Collective, Elementwise, Op
-from gnomon.spec import Model, TrainingLoad
+from gnomon.spec import Block, Model, TrainingLoad
 from gnomon.spec.workload import Floats
 
 Factor = Callable[[Op], Floats | float]
@@ -97,6 +97,22 @@ class Wire:
         """The optimizer's kernels, over the parameters whose states a rank holds."""
         own = np.where(self.grid.zero >= 1, held.shared(self.grid), held.total)
         return self.updates(self.states.updates, own) + self.updates((self.states.clear,), held.total)
+
+    def newton(self, block: Block) -> Floats:
+        """Products that make a layer's momenta orthogonal: of m x n matrices, m the less, X by X, that by itself, and
+        it by X. Whole matrices, as tensor-parallel ranks gather them; with ZeRO every copy takes a part of them."""
+        total: Floats = np.zeros(self.grid.size)
+        for tensor in block.tensors(self.model.hidden):
+            if tensor.columns > 1 and self.states.newton_steps:
+                m, n = sorted((tensor.rows, tensor.columns))
+                once = sum(self._product(*sizes) for sizes in ((m, m, n), (m, m, m), (m, n, m)))
+                held = tensor.copies / (self.grid.ep if tensor.role.startswith("expert") else 1)
+                total = total + self.states.newton_steps * held * once
+        return np.asarray(total / np.where(self.grid.zero >= 1, self.grid.copies, 1))
+
+    def _product(self, m: float, n: float, k: float) -> float:
+        shape = {"m": np.array([m]), "n": np.array([n]), "k": np.array([k]), "batch": np.ones(1)}
+        return float(self.machine.seconds("gemm", self.machine.chip.half, shape)[0])
 
     def updates(self, kernels: tuple[Update, ...], parameters: Floats) -> Floats:
         total: Floats = np.zeros(self.grid.size)

@@ -54,9 +54,7 @@ def attention(writer: Writer, shape: Attention, read: str) -> Iterator[Node]:
         turned = {"qr": q, "kr": kv}
         yield writer.elementwise("attention.rope", style.rope, q + kv, (queries, keys), turned, False)
         queries, keys = "qr", "kr"
-    of = Heads(
-        heads=heads, kv_heads=kv_heads, key_dim=shape.head_dim, value_dim=shape.head_dim, window=shape.window
-    )
+    of = Heads(heads=heads, kv_heads=kv_heads, key_dim=shape.head_dim, value_dim=shape.head_dim, window=shape.window)
     yield from core(writer, of, (queries, keys, "v"))
     yield writer.linear("attention.out", ("mixed",), {"attended": hidden}, q, shape.out_bias)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 from gnomon.graph.learnt.writer import Writer
@@ -75,7 +75,7 @@ def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[Node]:
     )
 
 
-def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[Node]:
+def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[Node, None, str]:
     """A row for each token and expert it visits, in the order of experts, sent to where they are."""
     cut, hidden = writer.cut, writer.model.hidden
     rows = Rows("tokens", ffn.topk * cut.share)
@@ -165,9 +165,7 @@ def _moved(
     return Node(name=name, forward=(op,), by_input=(back,), reads=reads, writes=(written,))
 
 
-def _sent(
-    writer: Writer, name: str, there: str, back: str, read: str, written: str, rows: Rows, ep: int
-) -> Node:
+def _sent(writer: Writer, name: str, there: str, back: str, read: str, written: str, rows: Rows, ep: int) -> Node:
     """Rows to other ranks: those that hold other experts, or where `ep` is 0 those with parts of the same ones."""
     cut, size = writer.cut, writer.model.hidden * writer.value * rows.factor
     ranks, stride = (ep, cut.expert_tp) if ep else (cut.expert_tp, 1)

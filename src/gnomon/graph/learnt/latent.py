@@ -22,7 +22,10 @@ def latent(writer: Writer, shape: LatentAttention, read: str) -> Iterator[Node]:
     unfolded = {"kv": heads * (shape.nope_dim + shape.value_dim)}
     yield writer.linear("attention.kv.up", (gathered,), unfolded, shape.kv_rank, False)
     # Turned parts and the others are put together: keys get the one turned part beside each head's own.
-    value_width, joined = heads * shape.value_dim, {"qr": heads * wide, "kr": heads * wide, "v": heads * shape.value_dim}
+    value_width, joined = (
+        heads * shape.value_dim,
+        {"qr": heads * wide, "kr": heads * wide, "v": heads * shape.value_dim},
+    )
     moved = 2 * heads * wide + value_width
     yield writer.elementwise("attention.rope", writer.style.rope, moved, ("q", "kv"), joined, False)
     of = Heads(heads=heads, kv_heads=heads, key_dim=wide, value_dim=shape.value_dim, window=shape.window)
@@ -39,16 +42,12 @@ def _queries(writer: Writer, shape: LatentAttention, read: str, n: int) -> Itera
     yield writer.linear("attention.q.up", (gathered,), {"q": n}, shape.q_rank, False)
 
 
-def _folded(
-    writer: Writer, name: str, read: str, rank: int, beside: int, bias: bool
-) -> Generator[Node, None, str]:
+def _folded(writer: Writer, name: str, read: str, rank: int, beside: int, bias: bool) -> Generator[Node, None, str]:
     """A small vector a token, normed, and gathered from the ranks that share the tokens out. `beside` are channels
     that are neither normed nor unfolded."""
     rows = writer.cut.rows
     folded, normed = f"{name}.folded", f"{name}.normed"
-    yield writer.linear(
-        f"attention.{name}.down", (read,), {folded: rank + beside}, writer.model.hidden, bias, rows
-    )
+    yield writer.linear(f"attention.{name}.down", (read,), {folded: rank + beside}, writer.model.hidden, bias, rows)
     kept = writer.elementwise(
         f"attention.{name}.norm", writer.style.norm, rank, (folded,), {normed: rank * writer.cut.share}, True, rows
     )

@@ -140,9 +140,7 @@ class Writer:
         total = self.style.total
         return (self._stream(f"{name}.total", values, total.reads, total.writes, rows, total.kernels, total.pace),)
 
-    def gate(
-        self, part: str, inner: float, read: tuple[str, str], written: str, rows: Rows = TOKENS
-    ) -> Iterator[Node]:
+    def gate(self, part: str, inner: float, read: tuple[str, str], written: str, rows: Rows = TOKENS) -> Iterator[Node]:
         """A gate and what it lets through. Sizes are a row's."""
         if self.style.fused_activation:
             yield self.rowed(f"{part}.activation", self.style.gated, inner, read, written, True, rows)
