@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gnomon.engines.megatron import launch
 from gnomon.engines.megatron.style import fused, optimizers, parted
-from gnomon.engines.training.job import check_experts
+from gnomon.engines.training.job import check_equal_stages, check_experts
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained, windows_of
@@ -83,6 +83,7 @@ class Megatron:
 
     def _check_early(self, model: Model, strategy: Strategy, load: TrainingLoad, dtype: str) -> None:
         """What came after the versions whose measurements are published, or was never priced in them."""
+        check_equal_stages(model, strategy)
         later = {
             f"{model.name} is a mixture of experts": model.is_moe,
             f"{model.name} has latent attention": _folds(model),

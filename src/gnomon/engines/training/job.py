@@ -44,15 +44,19 @@ def job_of(plan: Plan) -> Job:
 
 
 def equal_stages(model: Model) -> bool:
-    """Whether stages have to be equal: those of dense networks of equal layers. Others are cut as evenly as can be."""
+    """Whether a search keeps to equal stages: dense networks of equal layers have enough of them."""
     return not model.is_moe and len(Stages(model).kinds) == 1
+
+
+def check_equal_stages(model: Model, strategy: Strategy) -> None:
+    """Raise where layers cannot be shared out evenly, for engines that know no other stages."""
+    cut(model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
 
 
 def _check_cuts(job: Job) -> None:
     strategy, model = job.plan.strategy, job.model
-    parts = strategy.pp * strategy.vp
-    if equal_stages(model) or parts > model.layers:
-        cut(model.layers, parts, "layers", "strategy, pp x vp")
+    if strategy.pp * strategy.vp > model.layers:
+        check_equal_stages(model, strategy)
     heads = [heads_of(block) for block in model.blocks]
     inner = sorted({width for block in model.blocks for width in _widths(block, job.recipe)})
     together = gcd(*(number for pair in heads for number in pair), *inner)
