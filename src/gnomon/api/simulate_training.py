@@ -25,7 +25,7 @@ from gnomon.units import parse_count
 HOURS, DAYS = 3600.0, 86400.0
 MEMORY_SOURCE = "tensor by tensor"
 DTYPES = ("bf16", "fp16", "fp8")
-"""Formats whose training is priced: activations and working weights of two bytes, and with fp8 weight products of one."""
+"""Formats whose training is priced: activations and working weights of two bytes; with fp8, products of one."""
 MOST_CHIPS = 1_000_000
 MOST_BATCH = 1_000_000
 MOST_TOKENS = 2**31

@@ -40,8 +40,9 @@ def space(model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, 
     _check_engine(model, load, engine, optimizer, dtype)
     blocks = _blocks(model, pool, load, engine, Recipe(optimizer=optimizer), dtype)
     parts, count = [], 0
-    for block in blocks:
-        parts.append(np.array(list(block), np.int64))
+    for block, beside in blocks:
+        listed = np.array(list(block), np.int64).reshape(-1, len(NAMES) - len(beside))
+        parts.append(np.hstack([listed, np.broadcast_to(beside, (len(listed), len(beside)))]))
         count += len(parts[-1])
         if count > MOST_PLANS:
             hint = "A batch with fewer divisors, or fewer chips, has fewer."
@@ -63,8 +64,8 @@ def _check_engine(model: Model, load: TrainingLoad, engine: TrainingEngine, opti
 
 def _blocks(
     model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, recipe: Recipe, dtype: str
-) -> Iterator[Iterator[tuple[int, ...]]]:
-    """Plans of each way to share the chips out."""
+) -> Iterator[tuple[Iterator[tuple[int, ...]], tuple[int, ...]]]:
+    """Plans of each way to share the chips out, and what the last of `NAMES` are in all of them."""
     traits = engine.traits(model)
     modes = _modes(model, load, traits)
     heads = [heads_of(block) for block in model.blocks]
@@ -82,7 +83,7 @@ def _blocks(
                 if cp > 1:
                     able = tuple(cut for cut in able if load.seq % (2 * cp * (tp if cut else 1)) == 0)
                 if able:
-                    yield _choices(model, load, strategy, able, modes, traits, (cp, comm, ep, expert_tp))
+                    yield _choices(model, load, strategy, able, modes, traits), (cp, comm, ep, expert_tp)
 
 
 def _contexts(load: TrainingLoad) -> list[int]:
@@ -143,9 +144,8 @@ def _runs(
 
 
 def _choices(
-    model: Model, load: TrainingLoad, strategy: Strategy, cuts: tuple[int, ...], modes: tuple[int, ...], traits: Traits,
-    beside: tuple[int, ...],
-) -> Iterator[tuple[int, ...]]:  # fmt: skip
+    model: Model, load: TrainingLoad, strategy: Strategy, cuts: tuple[int, ...], modes: tuple[int, ...], traits: Traits
+) -> Iterator[tuple[int, ...]]:
     tp, pp, dp = strategy.tp, strategy.pp, strategy.dp
     alone = tuple(zero for zero in traits.zero if zero != 1) if traits.shards_alone else (0,)
     each, levels = load.global_batch // dp, traits.zero if dp * strategy.cp > 1 else alone
@@ -158,7 +158,7 @@ def _choices(
             ):
                 continue
             for zero, recompute, cut in product(levels, modes, cuts):
-                yield tp, pp, vp, dp, micro_batch, zero, recompute, schedule, cut, *beside
+                yield tp, pp, vp, dp, micro_batch, zero, recompute, schedule, cut
 
 
 def _pipes(model: Model, pp: int) -> Iterator[tuple[int, int]]:

@@ -203,21 +203,20 @@ def _priced(
     sizes, place = np.unique(grid.micro_batch, return_inverse=True)
     if factor is not None:
         sizes, place = grid.micro_batch, np.arange(grid.size)
-    for (cp,), within in grid.groups(("cp",)):
-        cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in _keys(grid, within)}
+    groups = grid.groups((*_CUT, "recompute"))
+    for cp in sorted({key[_CUT.index("cp")] for key, _ in groups}):
+        within = [(tuple(key), mode, rows) for (*key, mode), rows in groups if key[_CUT.index("cp")] == cp]
+        keys = dict.fromkeys(key for key, _, _ in within)
+        cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in keys}
         batch = Batch.prefill(sizes, load.seq // cp)
         times = tapes.price(ops_of(cuts.values()), machine, batch, factor)
-        for (*key, mode), rows in grid.pick(within).groups((*_CUT, "recompute")):
-            made = units(cuts[tuple(key)], RECOMPUTE[mode], times, machine, batch, traits, stages.weights)
-            here = within[rows]
+        for key, mode, rows in within:
+            made = units(cuts[key], RECOMPUTE[mode], times, machine, batch, traits, stages.weights)
+            there = place.ravel()[rows]
             for part, unit in made.items():
                 for name, column in columns[part].items():
-                    column[here] = np.broadcast_to(getattr(unit, name), sizes.shape)[place.ravel()[here]]
+                    column[rows] = np.broadcast_to(getattr(unit, name), sizes.shape)[there]
     return {part: Unit(**column) for part, column in columns.items()}
-
-
-def _keys(grid: Grid, rows: Ints) -> list[tuple[int, ...]]:
-    return [key for key, _ in grid.pick(rows).groups(_CUT)]
 
 
 def _cut(load: TrainingLoad, dtype: str, key: Sequence[int]) -> Cut:

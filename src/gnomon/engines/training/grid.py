@@ -87,10 +87,18 @@ class Grid:
     def groups(self, names: Sequence[str]) -> list[tuple[tuple[int, ...], Ints]]:
         """Rows that agree in some choices, with what they agree on."""
         columns = [getattr(self, name) for name in names]
+        # A choice that all rows share decides nothing, and most searches have several.
+        same = [bool(column.size) and column.min() == column.max() for column in columns]
+        fixed = {place: int(columns[place][0]) for place, alike in enumerate(same) if alike}
+        if len(fixed) == len(columns):
+            return [(tuple(fixed.values()), np.arange(self.size))]
+        columns = [column for column, alike in zip(columns, same, strict=True) if not alike]
         spans = [int(column.max(initial=0)) + 1 for column in columns]
         key = np.ravel_multi_index(tuple(columns), tuple(spans))
         found, place = np.unique(key, return_inverse=True)
         order = np.argsort(place.ravel(), kind="stable")
         edges = np.searchsorted(place.ravel()[order], np.arange(found.size + 1))
         values = np.stack(np.unravel_index(found, tuple(spans)), axis=1).tolist()
+        for place, shared in fixed.items():
+            values = [[*one[:place], shared, *one[place:]] for one in values]
         return [(tuple(value), order[edges[i] : edges[i + 1]]) for i, value in enumerate(values)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -52,8 +53,11 @@ class Wire:
         self.late = (grid.pp > 1) & traits.whole_sums
         self.each = (grid.zero >= 2) & ~self.late
         self.copies = _Group(grid, ("dp", "cp", "tp"))
-        self.expert_copies = _Group(grid, ("dp", "cp", "tp", "ep", "expert_tp"))
         self.by_tp = grid.groups(("tp",))
+
+    @cached_property
+    def expert_copies(self) -> _Group:
+        return _Group(self.grid, ("dp", "cp", "tp", "ep", "expert_tp"))
 
     def passes(self, forward_s: Floats, backward_s: Floats, held: Held) -> tuple[Floats, Floats, Floats, Floats]:
         """Seconds of a layer both ways, and what the first of a chunk adds both ways. With ZeRO 3 a layer's weights
