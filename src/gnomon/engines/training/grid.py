@@ -99,6 +99,6 @@ class Grid:
         order = np.argsort(place.ravel(), kind="stable")
         edges = np.searchsorted(place.ravel()[order], np.arange(found.size + 1))
         values = np.stack(np.unravel_index(found, tuple(spans)), axis=1).tolist()
-        for place, shared in fixed.items():
-            values = [[*one[:place], shared, *one[place:]] for one in values]
+        for at, shared in fixed.items():
+            values = [[*one[:at], shared, *one[at:]] for one in values]
         return [(tuple(value), order[edges[i] : edges[i + 1]]) for i, value in enumerate(values)]
