@@ -73,7 +73,7 @@ def test_the_last_rank_in_closed_form(cut: str, engine: str, recompute: str) -> 
     last = len(found.peaks) - 1
     figures, memory = found.figures, found.memory(last)
     held = float(in_flight(figures.grid, figures.micros, last)[0])
-    head, layer = float(figures.head_kept_bytes[0]), float(figures.layer_peak_bytes[0])
+    head, layer = float(figures.head_kept_bytes[0]), float(figures.chunks.peak_bytes(last)[0])
     heads = int(figures.micros[0]) if cut == "gpipe" else 1
     states = float((memory.total - memory.activations - memory.working)[0])
     stays = held * float(figures.layers[0] * figures.kept_bytes[0]) + (heads - 1) * head

@@ -23,6 +23,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
+    words += " --cp-comm a2a --expert-tp 1"
     words += " --recompute full --optimizer adamw-bf16 --engine megatron@3.0 --dtype bf16 --tokens 300B"
     assert run([*words.split(), "--no-sequence-parallel"]) == 0
     ((name, positional, named),) = calls.made
@@ -38,6 +39,8 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "recompute": "full",
         "optimizer": "adamw-bf16",
         "sequence_parallel": False,
+        "cp_comm": "a2a",
+        "expert_tp": 1,
         "dtype": "bf16",
         "engine": "megatron@3.0",
         "tokens": 300e9,

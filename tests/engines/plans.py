@@ -12,7 +12,7 @@ import numpy as np
 
 from gnomon.api.plan_training import Search
 from gnomon.api.train_space import NAMES, space
-from gnomon.api.training import in_flight
+from gnomon.api.training import held_bytes
 from gnomon.engines import training_engine
 from gnomon.engines.training import Grid, RankMemory, rank_memory
 from gnomon.load import model as load_model
@@ -76,8 +76,7 @@ def some(found: Search, rows: int, seed: int = 0) -> Search:
 def memory(found: Search, rank: int) -> RankMemory:
     """Parts of a pipeline rank of every plan; of a shorter pipeline, those of its last."""
     place = np.minimum(rank, found.grid.pp - 1)
-    held = in_flight(found.grid, found.figures.micros, place)
-    return rank_memory(found.figures, found.traits, found.optimizer, place, held)
+    return rank_memory(found.figures, found.traits, found.optimizer, place, held_bytes(found.figures, place))
 
 
 def peaks(found: Search) -> Floats:

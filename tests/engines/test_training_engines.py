@@ -19,6 +19,7 @@ from gnomon.engines import training_engine
 from gnomon.engines.training import Figures, Grid, figures
 from gnomon.engines.training.units import Unit, ops_of, tapes_of, units
 from gnomon.errors import InputError, UnknownNameError
+from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.load import model as load_model
 from gnomon.spec import Batch, Recipe, Strategy
@@ -31,7 +32,7 @@ SHARING = pytest.mark.parametrize("engine", ENGINES[1:])
 SHARDING = pytest.mark.parametrize("engine", ENGINES[2:])
 PARTED = ("megatron@2.4", "megatron@3.0")
 LONG = Batch.prefill([2], 4096)
-COLUMNS = [field.name for field in fields(Figures) if field.name != "grid"]
+COLUMNS = [field.name for field in fields(Figures) if field.name not in ("grid", "chunks")]
 
 
 def of(found: Search, grid: Grid, factor: Any = None) -> Figures:
@@ -166,7 +167,7 @@ def test_a_launch_takes_its_time(engine: str) -> None:
     assert np.any(short.figures.forward_s > 1.5 * plain.forward_s)
     alone = (short.grid.tp == 1) & (short.grid.zero < 2) & (short.grid.recompute == 0) & (short.grid.micro_batch == 1)
     least = np.min((short.figures.forward_s / short.figures.layers)[alone])
-    kernels = sum(op.count for op in tapes_of(short.model, 128, "bf16", 1, False, short.traits)["layer"].forward_ops())
+    kernels = sum(op.count for op in tapes_of(short.model, Cut(seq=128), short.traits)["layer"].forward_ops())
     assert least == pytest.approx(kernels * short.traits.launch_s["none"])
     long = search("llama-3.1-8b", "H100:2", engine, seq=8192, batch=8)
     np.testing.assert_array_equal(long.figures.forward_s, device_only(long).forward_s)
@@ -176,7 +177,7 @@ def a_layer_on_an_h200(engine: str, mode: str) -> tuple[Unit, list[Op], Times, M
     """A layer that nothing but the power limit holds back: with its operators both ways, and their seconds."""
     found = search("llama-3.1-8b", "H200", engine, seq=4096)
     machine = machine_for(found.pool, found.traits)
-    parts = tapes_of(found.model, 4096, "bf16", 1, False, found.traits)
+    parts = tapes_of(found.model, Cut(seq=4096), found.traits)
     times = tapes.price(ops_of([parts]), machine, LONG)
     layer = units(parts, mode, times, machine, LONG, found.traits)["layer"]
     assert layer.stretch[0] > 1.05
@@ -266,11 +267,11 @@ def test_stages_send_and_a_single_one_does_not(engine: str) -> None:
 @EVERY
 def test_quiet_passes_have_no_collectives(engine: str) -> None:
     found = search("llama-3.1-8b", "H100:16", engine)
-    f, alone = found.figures, (found.grid.tp == 1) & (found.grid.zero < 2)
-    assert np.all(f.quiet_forward_s <= f.forward_s * (1 + 1e-12))
-    assert np.all(f.quiet_backward_s <= f.backward_s * (1 + 1e-12))
-    np.testing.assert_allclose(f.quiet_forward_s[alone], f.forward_s[alone])
-    np.testing.assert_allclose(f.quiet_backward_s[alone], f.backward_s[alone])
+    (layer,), alone = found.figures.chunks.kinds, (found.grid.tp == 1) & (found.grid.zero < 2)
+    assert np.all(layer.quiet_forward_s <= layer.forward_s * (1 + 1e-12))
+    assert np.all(layer.quiet_backward_s <= layer.backward_s * (1 + 1e-12))
+    np.testing.assert_allclose(layer.quiet_forward_s[alone], layer.forward_s[alone])
+    np.testing.assert_allclose(layer.quiet_backward_s[alone], layer.backward_s[alone])
 
 
 @EVERY
@@ -304,7 +305,7 @@ def test_unknown_engines_name_what_is_known() -> None:
         training_engine("vllm")
 
 
-@EVERY
+@pytest.mark.parametrize("engine", [*PARTED, "torch"])
 def test_mixtures_of_experts_are_refused(engine: str) -> None:
     with pytest.raises(InputError, match=r"mixture"):
         search("qwen3-30b-a3b", "H100:16", engine)

@@ -211,6 +211,39 @@ def test_layers_that_differ(megatron: argparse.ArgumentParser, monkeypatch: pyte
     assert "a sliding window in some layers only" in lines
 
 
+def test_latent_attention_experts_and_uneven_stages(megatron: argparse.ArgumentParser) -> None:
+    strategy = Strategy(tp=2, pp=8, dp=64, ep=64)
+    plan = a_training_plan(
+        Recipe(zero=1, expert_tp=1), model="deepseek-v3", dtype="fp8", strategy=strategy,
+        load=TrainingLoad(seq=4096, global_batch=8192),
+    )  # fmt: skip
+    kept(plan)
+    said = parsed(megatron, plan)
+    assert (said.multi_latent_attention, said.q_lora_rank, said.kv_lora_rank) == (True, 1536, 512)
+    assert (said.qk_head_dim, said.qk_pos_emb_head_dim, said.v_head_dim) == (128, 64, 128)
+    assert (said.expert_model_parallel_size, said.expert_tensor_parallel_size) == (64, 1)
+    assert (said.moe_router_score_function, said.moe_router_num_groups, said.moe_router_group_topk) == ("sigmoid", 8, 4)
+    assert (said.bf16, said.fp8, said.fp8_recipe) == (True, "hybrid", "delayed")
+    layout = said.pipeline_model_parallel_layout
+    assert [part.count("t") for part in layout.split("|")] == [7, 7, 8, 8, 8, 8, 8, 7]
+    assert (layout[0], layout[-1]) == ("E", "L")
+    assert any("draft" in line for line in launch.not_expressed(plan))
+
+
+def test_context_parallel_ranks(megatron: argparse.ArgumentParser) -> None:
+    for name, flag in (("p2p", "p2p"), ("a2a", "a2a"), ("allgather", "all_gather")):
+        plan = a_training_plan(Recipe(cp_comm=name), strategy=Strategy(cp=4, dp=2))
+        said = parsed(megatron, plan)
+        assert (said.context_parallel_size, said.cp_comm_type) == (4, [flag])
+
+
+@pytest.mark.parametrize(("name", "zero", "flag"), [("lion", 0, "lion"), ("sgd", 1, "sgd"), ("muon", 0, "muon")])
+def test_optimizers(megatron: argparse.ArgumentParser, name: str, zero: int, flag: str) -> None:
+    assert parsed(megatron, a_training_plan(Recipe(optimizer=name, zero=zero))).optimizer == flag
+    lines = launch.not_expressed(a_training_plan(Recipe(optimizer="adam8bit")))
+    assert any("adam8bit" in line for line in lines)
+
+
 def test_a_window(megatron: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:
     block = replace(GPT.blocks[0], mixer=replace(GPT.blocks[0].mixer, window=512))
     use(monkeypatch, replace(GPT, blocks=(block,)))
@@ -305,8 +338,8 @@ def test_what_cannot_be_said() -> None:
 
 
 def test_unknown_formats_are_errors() -> None:
-    with pytest.raises(UnknownNameError, match="dtype: unknown training format 'fp8'"):
-        launch.command(a_training_plan(dtype="fp8"))
+    with pytest.raises(UnknownNameError, match="dtype: unknown training format 'fp4'"):
+        launch.command(a_training_plan(dtype="fp4"))
 
 
 degrees = st.sampled_from([1, 2, 4, 8])

@@ -11,13 +11,13 @@ from gnomon import catalog
 from gnomon.api.deploy import deploy
 from gnomon.api.plan import plan_serving
 from gnomon.api.simulate_training import simulate_training
-from gnomon.engines import training_engine
 from gnomon.errors import InputError
 from gnomon.graph import lower
-from gnomon.graph.support import check_priced, unlearnt, unpriced
+from gnomon.graph.support import check_priced, unpriced
+from gnomon.graph.trained import check_trained
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.spec import Attention, Linear, Model, MoeFfn, Recipe, Strategy, TrainingLoad
+from gnomon.spec import Attention, Linear, Model, MoeFfn, Strategy
 
 WHY = {
     "bert-base": "attention in both directions",
@@ -26,27 +26,6 @@ WHY = {
     "llama-3.2-11b-vision": "cross-attention",
     "dit-xl-2-256": "no head that predicts tokens",
 }
-UNLEARNT = WHY | {
-    "deepseek-v3": "latent attention (MLA)",
-    "deepseek-v3.2-exp": "latent attention (MLA) over chosen tokens",
-    "mamba-2.8b": "state spaces (Mamba)",
-    "nemotron-h-8b": "state spaces (Mamba-2)",
-    "jamba-52b": "state spaces (Mamba)",
-    "qwen3-next-80b-a3b": "linear attention (gated delta rule)",
-    "minimax-text-01": "linear attention (lightning)",
-    "lfm2-1.2b": "short convolutions",
-    "gpt-oss-20b": "attention sinks",
-    "gemma-2-9b": "capped attention scores",
-    "gemma-3-1b": "4 norms in a layer",
-    "whisper-small": "a tower beside the decoder (encoder)",
-    "t5-large": "a tower beside the decoder (encoder)",
-    "llama-3.2-11b-vision": "a tower beside the decoder (vision)",
-    "qwen2.5-vl-7b": "a tower beside the decoder (vision)",
-    "falcon-7b": "attention and feed-forward side by side",
-    "bloom-7.1b": "distances in the place of positions (ALiBi)",
-    "opt-350m": "an embedding narrower than its layers",
-}
-"""Serving prices more than training does."""
 PRICED = [
     "llama-3.1-405b",
     "mixtral-8x7b",
@@ -79,22 +58,11 @@ def test_serving_refuses(name: str) -> None:
         lower(model, Strategy(), "bf16", "bf16")
 
 
-@pytest.mark.parametrize("name", UNLEARNT)
-def test_training_refuses(name: str) -> None:
-    model = load_model(name)
-    assert unlearnt(model) == UNLEARNT[name]
-    for engine in ("megatron", "torch"):
-        with pytest.raises(InputError, match="cannot be priced yet"):
-            training_engine(engine).check(
-                model, Strategy(), Recipe(), TrainingLoad(seq=128, global_batch=8, tokens=None), "bf16"
-            )
-
-
 def test_commands_refuse_before_they_search() -> None:
     with pytest.raises(InputError, match="whisper-small cannot be priced yet"):
         plan_serving("whisper-small", fleet="H100:8", rate=1, input=100, output=10)
-    with pytest.raises(InputError, match="deepseek-v2 cannot be priced yet"):
-        simulate_training("deepseek-v2", on="H100:8", seq=128, global_batch=8)
+    with pytest.raises(InputError, match="jamba-52b cannot be priced in training yet"):
+        simulate_training("jamba-52b", on="H100:8", seq=128, global_batch=8)
 
 
 @pytest.mark.parametrize("name", PRICED)
@@ -120,7 +88,6 @@ def test_most_of_the_catalog_is_priced() -> None:
         _feature(relative_buckets=32),
         _feature(shared_kv=True),
         _feature(tied_values=True),
-        replace(dense(), blocks=(replace(dense().blocks[0], parallel=True),)),
         replace(dense(), blocks=(replace(dense().blocks[0], norms=4),)),
         replace(dense(), blocks=(replace(dense().blocks[0], ffn=None),)),
         replace(dense(), blocks=(replace(dense().blocks[0], mixer=None),)),
@@ -128,27 +95,15 @@ def test_most_of_the_catalog_is_priced() -> None:
         replace(dense(), has_head=False),
         replace(dense(), vocab=0),
         replace(dense(), embedding_width=8),
-        replace(sparse(), blocks=(replace(sparse().blocks[0], ffn=MoeFfn(experts=4, topk=1, inner=8, gated=False)),)),
         replace(sparse(), blocks=(replace(sparse().blocks[0], ffn=MoeFfn(experts=4, topk=1, inner=8, latent=4)),)),
     ],
 )
 def test_one_feature_is_enough(model: Model) -> None:
     """To keep a model from being trained."""
-    assert unlearnt(model)
-    assert not unlearnt(dense())
-    assert not unlearnt(sparse())
-
-
-def test_windows_are_refused_where_they_cut() -> None:
-    """By the engines themselves, since it depends on how long sequences are."""
-    windowed = _feature(window=64)
-    assert not unpriced(windowed)
-    load = TrainingLoad(seq=128, global_batch=8, tokens=None)
-    for engine in ("megatron", "torch"):
-        with pytest.raises(InputError, match="64"):
-            training_engine(engine).check(windowed, Strategy(), Recipe(), load, "bf16")
-        short = TrainingLoad(seq=64, global_batch=8, tokens=None)
-        training_engine(engine).check(windowed, Strategy(), Recipe(), short, "bf16")
+    with pytest.raises(InputError, match="cannot be priced in training yet"):
+        check_trained(model)
+    check_trained(dense())
+    check_trained(sparse())
 
 
 def test_layers_without_positions_do_not_turn() -> None:

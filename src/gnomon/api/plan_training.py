@@ -24,7 +24,7 @@ from gnomon.api.simulate_training import (
     training_plan,
 )
 from gnomon.api.train_space import space
-from gnomon.api.training import in_flight, machine_for, step_bound_s, step_timeline, usable_bytes
+from gnomon.api.training import held_bytes, machine_for, rank_peaks, step_bound_s, step_timeline, usable_bytes
 from gnomon.engines import TrainingEngine, training_engine
 from gnomon.engines.training import Figures, Grid, Traits, figures, rank_memory
 from gnomon.errors import DoesNotFitError, GnomonError, InputError
@@ -64,10 +64,12 @@ class Search:
     @cached_property
     def peak_bytes(self) -> Floats:
         """Of the fullest rank: the first holds most micro-batches and the embedding, the last the head; those
-        between hold less than one of them, unless the ends are light."""
-        pp, micros = self.grid.pp, self.figures.micros
+        between hold less than one of them, unless the ends are light. Where layers differ, it may be any."""
+        pp, found = self.grid.pp, self.figures
+        if found.chunks.uneven:
+            return rank_peaks(found, self.traits, self.optimizer)
         peaks = [
-            rank_memory(self.figures, self.traits, self.optimizer, rank, in_flight(self.grid, micros, rank)).total
+            rank_memory(found, self.traits, self.optimizer, rank, held_bytes(found, rank)).total
             for rank in (np.zeros_like(pp), np.minimum(1, pp - 1), pp - 1)
         ]
         return np.asarray(np.max(peaks, axis=0))
@@ -193,12 +195,14 @@ def _runner_up(search: Search, found: Quickest) -> dict[str, object]:
 def label(grid: Grid, row: int) -> str:
     """A plan in a line."""
     recipe = grid.recipe(row, "")
-    degrees = [f"{name.upper()} {int(getattr(grid, name)[row])}" for name in ("tp", "pp", "vp", "dp")]
+    degrees = [f"{name.upper()} {int(getattr(grid, name)[row])}" for name in ("tp", "pp", "vp", "cp", "ep", "dp")]
     words = [name for name in degrees if not name.endswith(" 1")] or ["1 chip"]
     words += [f"micro-batch {recipe.micro_batch}"]
     words += [] if recipe.recompute == "none" else [f"{recipe.recompute} recompute"]
     words += [f"ZeRO-{recipe.zero}"] if recipe.zero else []
     words += [recipe.schedule] if int(grid.pp[row]) > 1 else []
+    words += [f"experts cut over {recipe.expert_tp}"] if recipe.expert_tp else []
+    words += [f"keys by {recipe.cp_comm}"] if int(grid.cp[row]) > 1 else []
     words += ["sequence parallel"] if int(grid.sequence_parallel[row]) else []
     return ", ".join(words)
 

@@ -15,7 +15,8 @@ from gnomon.api.training import TrainingStep
 from gnomon.cost import tapes
 from gnomon.cost.collective import crowding
 from gnomon.cost.machine import COLLECTIVES, priced_dtype
-from gnomon.engines.training.units import tapes_of, units
+from gnomon.engines.training.stages import kind_names
+from gnomon.engines.training.units import ENDS, tapes_of, units
 from gnomon.errors import GnomonError, InputError
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.graph.tape import Tape
@@ -57,7 +58,17 @@ def predict_training(
     cuts: dict[str, Any] = {name: whole(degree, f"--{name}") for name, degree in degrees.items() if degree is not None}
     if "micro_batch" not in given and cuts.get("pp", 1) == 1:
         given["micro_batch"] = _share(on, batch, cuts)
-    known = ("micro_batch", "zero", "schedule", "recompute", "optimizer", "sequence_parallel", "vp")
+    known = (
+        "micro_batch",
+        "zero",
+        "schedule",
+        "recompute",
+        "optimizer",
+        "sequence_parallel",
+        "vp",
+        "cp_comm",
+        "expert_tp",
+    )
     for name in given:
         if name not in known:
             raise InputError(f"unknown setting '{name}'", where="--set", hint=f"Known: {', '.join(known)}.")
@@ -108,17 +119,15 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
 def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
     """Operators of the busiest rank over all micro-batches, then what the step spends beside them."""
     job, found = step.job, step.figures
-    micros, chunks = int(found.micros[0]), int(found.grid.vp[0] * found.layers[0])
-    cut = bool(found.grid.sequence_parallel[0])
-    strategy = job.plan.strategy
-    parts = tapes_of(job.model, job.load.seq, job.plan.dtype, strategy.tp, cut, step.traits)
-    batch = Batch.prefill([job.recipe.micro_batch], job.load.seq)
-    runs = {"embedding": 1, "layer": chunks, "head": 1}
-    if strategy.pp > 1:
-        runs["embedding"] = 0
+    micros, strategy = int(found.micros[0]), job.plan.strategy
+    parts, batch = tapes_of(job.model, step.cut, step.traits), step.batch
+    busiest = int(np.argmax(step.timeline.busy_s))
+    counts = [int(layers[0]) for layers in found.chunks.on_rank(busiest)]
+    runs = dict(zip(kind_names(len(counts)), counts, strict=True))
+    runs |= {"embedding": int(busiest == 0), "head": int(busiest == strategy.pp - 1)}
     spent = 0.0
     for name, tape in parts.items():
-        mode = job.recipe.recompute if name == "layer" else "none"
+        mode = "none" if name in ENDS else job.recipe.recompute
         for line in _operators(step, parts, tape, mode, batch, runs[name] * micros):
             spent += line.time_s.value
             yield line
@@ -142,9 +151,11 @@ def _operators(
     """Both passes; of the collectives only what nothing hides."""
     machine = step.machine
     times = tapes.price([op for part in parts.values() for op in _all(part)], machine, batch)
-    stretch = float(units(parts, step.job.recipe.recompute, times, machine, batch, step.traits)["layer"].stretch[0])
+    weights = step.figures.chunks.stages.weights
+    made = units(parts, step.job.recipe.recompute, times, machine, batch, step.traits, weights)
+    stretch = float(made["layer"].stretch[0])
     passes = (
-        (tape.forward_ops(), tapes.forward(tape, times, batch)),
+        (tape.forward_ops(), tapes.forward(tape, times, batch, crowding(machine.chip.sm_count))),
         (tape.backward_ops(mode), tapes.backward(tape, mode, times, batch, crowding(machine.chip.sm_count))),
     )
     spent: dict[Op, tuple[float, int]] = {}

@@ -13,7 +13,7 @@ from gnomon.api.results import TrainingReport
 from gnomon.api.training import TrainingStep
 from gnomon.catalog import model_title
 from gnomon.engines import training_engine
-from gnomon.engines.training.job import Job, check_layers, job_of
+from gnomon.engines.training.job import Job, job_of
 from gnomon.errors import GnomonError, InputError
 from gnomon.export import TRAINING, target
 from gnomon.load import model as load_model
@@ -24,8 +24,8 @@ from gnomon.units import parse_count
 
 HOURS, DAYS = 3600.0, 86400.0
 MEMORY_SOURCE = "tensor by tensor"
-DTYPES = ("bf16", "fp16")
-"""Formats whose training is priced: activations and working weights of two bytes."""
+DTYPES = ("bf16", "fp16", "fp8")
+"""Formats whose training is priced: activations and working weights of two bytes; with fp8, products of one."""
 MOST_CHIPS = 1_000_000
 MOST_BATCH = 1_000_000
 MOST_TOKENS = 2**31
@@ -57,6 +57,8 @@ def simulate_training(
     recompute: str = "none",
     optimizer: str = "adamw",
     sequence_parallel: bool = True,
+    cp_comm: str = "p2p",
+    expert_tp: int = 0,
     dtype: str | None = None,
     engine: str = "megatron",
     tokens: float | None = None,
@@ -76,6 +78,8 @@ def simulate_training(
         "recompute": recompute,
         "optimizer": optimizer,
         "sequence_parallel": _flag(sequence_parallel) and degrees["tp"] > 1,
+        "cp_comm": cp_comm,
+        "expert_tp": whole(expert_tp, "--expert-tp"),
     }
     load = load_of(seq, global_batch, tokens)
     try:
@@ -133,17 +137,11 @@ def training_plan(
 def step_of(plan: Plan, pool: Pool) -> TrainingStep:
     """A plan's step, once the plan is known to be possible."""
     job, chosen = job_of(plan), training_engine(plan.engine.label)
-    check_layers(job.model)
     check_dtype(pool, plan.dtype)
     _check_size(job)
     chosen.check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)
     if plan.strategy.techniques:
         raise InputError(f"no technique is known yet, and '{plan.strategy.techniques[0]}' is asked for")
-    for name in ("cp", "ep"):
-        if getattr(plan.strategy, name) > 1:
-            raise InputError(
-                f"{getattr(plan.strategy, name)} is not priced yet", where=f"strategy.{name}", hint="Use 1."
-            )
     return TrainingStep(chosen, job, pool)
 
 
@@ -185,7 +183,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
     peak = ranks * chip.rate(plan.dtype)
     flops = step.flops
     cost = ranks * chip.price_usd_h * seconds.value / HOURS
-    each = plan.strategy.tp * plan.strategy.dp
+    each = plan.strategy.tp * plan.strategy.cp * plan.strategy.dp
     return TrainingReport(
         title=_title(step),
         step_time_s=seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from gnomon.cost.profile import profile_for
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Figures, Grid, RankMemory, Traits, figures, rank_memory
 from gnomon.engines.training.job import Job
+from gnomon.engines.training.units import cut_of
+from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
 from gnomon.sim.training import schedule
-from gnomon.sim.training.bounds import Pipelines, pipeline_bound_s
+from gnomon.sim.training.bounds import ROUNDING, Pipelines, pipeline_bound_s
 from gnomon.sim.training.timeline import Timeline, timeline
 from gnomon.sim.training.times import StepTimes, without_communication
-from gnomon.spec import Estimate, Pool, Provenance
+from gnomon.spec import Batch, Estimate, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.training import SCHEDULES
 from gnomon.spec.workload import Floats
@@ -34,12 +36,10 @@ def step_times(found: Figures, row: int, traits: Traits, *, quiet: bool = False)
     """Seconds of every chunk of one plan; `quiet` were all communication free."""
 
     def chunks(name: str) -> Floats:
-        middle = getattr(found, f"quiet_{name}" if quiet and name != "reduce_s" else name)[row]
-        filled = np.full((int(found.grid.pp[row]), int(found.grid.vp[row])), middle)
-        filled[0, 0] += getattr(found, f"first_{name}")[row]
-        filled[-1, -1] += getattr(found, f"last_{name}")[row]
-        return filled
+        return found.chunks.of_row(f"quiet_{name}" if quiet and name != "reduce_s" else name, row)
 
+    pp, vp = int(found.grid.pp[row]), int(found.grid.vp[row])
+    layers = found.chunks.stages.counts(pp, vp).sum(axis=2)
     times = StepTimes(
         forward_s=chunks("forward_s"),
         backward_s=chunks("backward_s"),
@@ -47,7 +47,7 @@ def step_times(found: Figures, row: int, traits: Traits, *, quiet: bool = False)
         backward_send_s=float(found.send_s[row]),
         blocking=traits.blocking_sends,
         reduce_s=chunks("reduce_s"),
-        reduce_parts=int(found.layers[row]),
+        reduce_parts=layers,
         overlap=bool(traits.overlaps(found.grid.pp[row])),
         optimizer_s=float(found.optimizer_s[row]),
         gather_s=float(found.gather_s[row]),
@@ -81,9 +81,74 @@ def step_bound_s(found: Figures, traits: Traits) -> Floats:
     )
     alone = found.last_reduce_s * (grid.pp * grid.vp == 1)
     first = found.reduce_s + found.first_reduce_s + alone
-    last = first / np.maximum(found.layers, 1)
+    last = first / np.maximum(found.first_layers, 1)
     after = np.where(traits.overlaps(grid.pp), last, first + (grid.vp - 1) * found.reduce_s)
-    return np.asarray(pipeline_bound_s(pipelines) + after + found.optimizer_s + found.gather_s)
+    least = pipeline_bound_s(pipelines)
+    if found.chunks.uneven:
+        least = np.maximum(least, busiest_s(found) * ROUNDING)
+    return np.asarray(least + after + found.optimizer_s + found.gather_s)
+
+
+def busiest_s(found: Figures) -> Floats:
+    """No pipeline is quicker than the way down to a rank, all its tasks, and the way back up."""
+    longest = np.zeros(found.grid.size)
+    for (pp, vp), rows in found.chunks.groups:
+        there, back = (found.chunks.bodies(name, pp, vp, rows) for name in ("forward_s", "backward_s"))
+        way = (there + back)[:, :, 0]
+        sends = np.arange(pp) * 2 * found.send_s[rows, None]
+        before = np.concatenate([np.zeros((rows.size, 1)), np.cumsum(way, axis=1)[:, :-1]], axis=1)
+        whole = before + sends + found.micros[rows, None] * (there + back).sum(axis=2)
+        longest[rows] = whole.max(axis=1)
+    return longest
+
+
+def held_bytes(found: Figures, rank: Any) -> Floats:
+    """What the passes through a rank's layers leave at its fullest moment, of every row."""
+    grid, chunks = found.grid, found.chunks
+    if not chunks.uneven:
+        return np.asarray(in_flight(grid, found.micros, rank) * found.layers * found.kept_bytes)
+    total, where = np.zeros(grid.size), np.broadcast_to(rank, grid.tp.shape)
+    for (pp, vp), rows in chunks.groups:
+        for place in np.unique(where[rows]).tolist():
+            mine = rows[where[rows] == place]
+            alike, kept = chunks.kept_bytes(pp, vp, mine, place)
+            total[mine] = _held(grid.pick(mine), found.micros[mine], place, alike, kept)
+    return total
+
+
+def _held(grid: Grid, micros: Any, rank: int, alike: tuple[int, ...], kept: Floats) -> Floats:
+    """The most that passes in flight keep, over all moments of a schedule. Of plans with the same pipeline; `alike`
+    says which chunks keep the same, and `kept` how much: [rows, kinds of chunks]."""
+    if kept.shape[1] == 1:
+        return np.asarray(in_flight(grid, micros, rank) * kept[:, 0])
+    total, key = np.zeros(grid.size), grid.schedule * (int(micros.max()) + 1) + micros
+    for one in np.unique(key).tolist():
+        same = np.flatnonzero(key == one)
+        row = same[0]
+        moments = flying(SCHEDULES[grid.schedule[row]], int(grid.pp[row]), int(micros[row]), rank, alike)
+        total[same] = (kept[same] @ moments.T).max(axis=1)
+    return total
+
+
+@lru_cache(maxsize=4096)
+def flying(name: str, pp: int, micros: int, rank: int, alike: tuple[int, ...]) -> Floats:
+    """Passes in flight of each kind of chunk of a rank at every moment, each mixture once. After a few rounds a
+    schedule repeats itself."""
+    tasks = schedule(name).tasks(pp, len(alike), min(micros, 4 * pp))[rank]
+    signs = np.zeros((len(tasks), max(alike) + 1))
+    for place, task in enumerate(tasks):
+        signs[place, alike[task.chunk]] = 1 if task.kind == "F" else -1
+    return np.unique(np.cumsum(signs, axis=0), axis=0)
+
+
+def rank_peaks(found: Figures, traits: Traits, optimizer: str) -> Floats:
+    """Bytes of the fullest of all ranks of a pipeline, of every row."""
+    peaks = np.zeros(found.grid.size)
+    for rank in range(int(found.grid.pp.max())):
+        rows = np.flatnonzero(found.grid.pp > rank)
+        some = found.pick(rows)
+        peaks[rows] = np.maximum(peaks[rows], rank_memory(some, traits, optimizer, rank, held_bytes(some, rank)).total)
+    return peaks
 
 
 def in_flight(grid: Grid, micros: Any, rank: Any) -> Floats:
@@ -127,6 +192,27 @@ class TrainingStep:
         optimizer, dtype = job.recipe.optimizer, job.plan.dtype
         return figures(job.model, job.load, grid, machine, self.traits, optimizer, dtype, drawn)
 
+    @property
+    def cut(self) -> Cut:
+        """One rank's part of a layer."""
+        plan, recipe = self.job.plan, self.job.recipe
+        strategy = plan.strategy
+        return cut_of(
+            self.job.load.seq,
+            plan.dtype,
+            tp=strategy.tp,
+            sequence_parallel=recipe.sequence_parallel and strategy.tp > 1,
+            cp=strategy.cp,
+            cp_comm=recipe.cp_comm,
+            ep=strategy.ep,
+            expert_tp=recipe.expert_tp or strategy.tp,
+        )
+
+    @property
+    def batch(self) -> Batch:
+        """A micro-batch, as one context-parallel rank has it."""
+        return Batch.prefill([self.job.recipe.micro_batch], self.job.load.seq // self.job.plan.strategy.cp)
+
     @cached_property
     def timeline(self) -> Timeline:
         return step_timeline(self.figures, 0, self.traits)
@@ -147,8 +233,7 @@ class TrainingStep:
     def memory(self, rank: int) -> RankMemory:
         """Parts of one pipeline rank, as arrays of one."""
         found = self.figures
-        held = in_flight(found.grid, found.micros, rank)
-        return rank_memory(found, self.traits, self.job.recipe.optimizer, rank, held)
+        return rank_memory(found, self.traits, self.job.recipe.optimizer, rank, held_bytes(found, rank))
 
     @cached_property
     def peaks(self) -> list[float]:

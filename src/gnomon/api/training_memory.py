@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from gnomon.api.training import TrainingStep
 from gnomon.cost.tapes import Times, price
-from gnomon.engines.training.units import ops_of, tapes_of
+from gnomon.engines.training.stages import kind_names
+from gnomon.engines.training.units import ENDS, ops_of, tapes_of
 from gnomon.graph import liveness
 from gnomon.graph.ops import Op
 from gnomon.graph.tape import Tape
 from gnomon.sim.training import Task
-from gnomon.spec import Batch
 
 MOST_ROWS = 1_000_000
 """Moments of all ranks together; of a longer step only some tasks are opened."""
@@ -70,19 +70,35 @@ class RankWalk:
     @cached_property
     def pieces(self) -> list[list[Piece]]:
         """Of each chunk, from its first piece to its last."""
-        found, layers = self.step.figures, int(self.step.figures.layers[0])
-        passes = _passes(self.step)
-        first = Piece("", *passes["embedding"], float(found.first_forward_s[0]), float(found.first_backward_s[0]))
-        last = Piece("", *passes["head"], float(found.last_forward_s[0]), float(found.last_backward_s[0]))
-        seconds = float(found.forward_s[0]) / layers, float(found.backward_s[0]) / layers
-        chunks = []
+        chunks, passes = self.step.figures.chunks, _passes(self.step)
+
+        def end(name: str, part: str) -> Piece:
+            seconds = (float(chunks.ends[name][key][0]) for key in ("forward_s", "backward_s"))
+            return Piece("", *passes[part], *seconds)
+
+        first, last = end("first", "embedding"), end("last", "head")
+        stages, names = chunks.stages, kind_names(len(chunks.kinds))
+        edges = [0, *accumulate(stages.sizes(self.pp * self.vp).tolist())]
+        found = []
         for stage in range(self.rank, self.pp * self.vp, self.pp):
-            numbers = range(stage * layers, (stage + 1) * layers)
-            chunk = [Piece(f"layer {number} ", *passes["layer"], *seconds) for number in numbers]
-            chunks.append(
+            kinds = stages.order[edges[stage] : edges[stage + 1]].tolist()
+            lead = chunks.kinds[kinds[0]]
+            # What the first layer of a chunk adds is spread over all of them.
+            leads = (lead.lead_forward_s, lead.lead_backward_s)
+            forward, backward = (float(each[0]) / len(kinds) for each in leads)
+            chunk = [
+                Piece(
+                    f"layer {edges[stage] + place} ",
+                    *passes[names[kind]],
+                    float(chunks.kinds[kind].forward_s[0]) + forward,
+                    float(chunks.kinds[kind].backward_s[0]) + backward,
+                )
+                for place, kind in enumerate(kinds)
+            ]
+            found.append(
                 [*([first] if stage == 0 else []), *chunk, *([last] if stage == self.pp * self.vp - 1 else [])]
             )
-        return chunks
+        return found
 
     @cached_property
     def kept(self) -> list[float]:
@@ -182,14 +198,13 @@ def _highest(moments: Iterator[Moment], count: int) -> Iterator[Moment]:
 
 def _passes(step: TrainingStep) -> dict[str, tuple[Pass, Pass]]:
     """Embedding, layer and head of one micro-batch, forward and backward."""
-    job, strategy = step.job, step.job.plan.strategy
-    cut = job.recipe.sequence_parallel and strategy.tp > 1
-    tapes = tapes_of(job.model, job.load.seq, job.plan.dtype, strategy.tp, cut, step.traits)
-    batch = Batch.prefill(job.recipe.micro_batch, job.load.seq)
+    job = step.job
+    tapes = tapes_of(job.model, step.cut, step.traits)
+    batch = step.batch
     times = price(ops_of([tapes]), step.machine, batch)
     tokens = float(batch.tokens[0])
     return {
-        name: _both(tape, job.recipe.recompute if name == "layer" else "none", times, tokens)
+        name: _both(tape, "none" if name in ENDS else job.recipe.recompute, times, tokens)
         for name, tape in tapes.items()
     }
 

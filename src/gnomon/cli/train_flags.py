@@ -11,7 +11,11 @@ from gnomon.cli.flags import count, degree, whole, word
 
 SCHEDULES_HELP = "Order of the pipeline's passes: gpipe, 1f1b or interleaved."
 RECOMPUTE_HELP = "What the backward pass runs again to save memory: none, selective or full."
-OPTIMIZER_HELP = "adamw (fp32 weights and moments beside the working weights) or adamw-bf16 (everything in bf16)."
+CP_COMM_HELP = "How context-parallel ranks exchange keys: p2p (a ring), a2a (tokens for heads) or allgather."
+OPTIMIZER_HELP = (
+    "adamw (fp32 weights and moments beside the working weights), adamw-bf16 (everything in bf16), adam8bit, sgd, "
+    "adafactor, lion or muon."
+)
 
 
 def _engine(text: Any) -> str:
@@ -50,6 +54,12 @@ def _recompute() -> Iterable[str]:
     return RECOMPUTE
 
 
+def _cp_comms() -> Iterable[str]:
+    from gnomon.spec.training import CP_COMMS
+
+    return CP_COMMS
+
+
 def _optimizers() -> Iterable[str]:
     from gnomon.load.recipe import OPTIMIZERS
 
@@ -77,6 +87,21 @@ Pp = Annotated[int, degree("--pp", "Pipeline", "")]
 Vp = Annotated[
     int,
     typer.Option("--vp", parser=whole("--vp"), metavar="N", help="Parts of the network a pipeline rank holds."),
+]
+CpComm = Annotated[
+    str,
+    typer.Option(
+        "--cp-comm", parser=_name("--cp-comm", "exchange of keys", _cp_comms), metavar="NAME", help=CP_COMM_HELP
+    ),
+]
+ExpertTp = Annotated[
+    int,
+    typer.Option(
+        "--expert-tp",
+        parser=whole("--expert-tp", least=0),
+        metavar="N",
+        help="Ranks each expert is cut over: 1, or 0 for as many as other matrices.",
+    ),
 ]
 Dp = Annotated[int | None, degree("--dp", "Data", " All chips the other degrees leave where it is not given.")]
 Zero = Annotated[

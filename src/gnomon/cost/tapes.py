@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnomon.cost.machine import COLLECTIVES, Machine, priced_dtype
+from gnomon.graph.dtypes import width
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.graph.tape import Node, Tape
 from gnomon.spec import Batch
@@ -45,6 +46,8 @@ class Pass:
     exposed_s: Floats
     flops: Floats
     attention_flops: Floats
+    narrow_flops: Floats
+    """Of operands narrower than two bytes."""
     compute_bytes: Floats
     stream_bytes: Floats
     kernels: int
@@ -54,19 +57,31 @@ class Pass:
         return self.compute_s * stretch + self.stream_s + self.exposed_s
 
 
-def forward(tape: Tape, times: Times, batch: Batch) -> Pass:
-    return _pass(tape.forward_ops(), times, batch, np.zeros(1))
+def forward(tape: Tape, times: Times, batch: Batch, crowding: float = 0.0) -> Pass:
+    hidden = _own_hidden((node.forward for node in tape.nodes if node.own_overlap), times)
+    return _pass(tape.forward_ops(), times, batch, hidden * (1 - crowding))
 
 
 def backward(tape: Tape, mode: str, times: Times, batch: Batch, crowding: float = 0.0) -> Pass:
     """The backward pass, with what is recomputed in it. Collectives hide behind the products they may run beside,
     but for the processors they take from them: `crowding` of their time shows."""
     nodes = {node.name: node for node in tape.nodes}
-    hidden: Floats = np.zeros(1)
+    own = [node.by_input for node in tape.nodes if node.own_overlap]
+    own += [node.forward for node in tape.rerun(mode) if node.own_overlap]
+    hidden = _own_hidden(own, times)
     for node in tape.nodes:
         if node.beside:
             hidden = hidden + _hidden(node, [nodes[name] for name in node.beside if name in nodes], times)
     return _pass(tape.backward_ops(mode), times, batch, hidden * (1 - crowding))
+
+
+def _own_hidden(parts: Iterable[Sequence[Op]], times: Times) -> Floats:
+    """What collectives hide behind the arithmetic of their own node."""
+    hidden: Floats = np.zeros(1)
+    for ops in parts:
+        networked = _sum(times, (op for op in ops if op.kind in COLLECTIVES))
+        hidden = hidden + np.minimum(networked, _sum(times, (op for op in ops if op.kind not in COLLECTIVES)))
+    return hidden
 
 
 def _hidden(node: Node, beside: Sequence[Node], times: Times) -> Floats:
@@ -96,6 +111,7 @@ def _pass(ops: Sequence[Op], times: Times, batch: Batch, hidden: Floats) -> Pass
         exposed_s=_sum(times, networked) - hidden,
         flops=total("flops", compute),
         attention_flops=total("flops", (op for op in compute if isinstance(op, Attention))),
+        narrow_flops=total("flops", (op for op in compute if width(op.dtype) < 2)),
         compute_bytes=total("bytes", compute),
         stream_bytes=total("bytes", stream),
         kernels=sum(op.count for op in ops),

@@ -1,6 +1,6 @@
 """What of a model has operators, and what no engine can price yet: the one place where models are refused for shape.
 
-Serving prices more than training does: `unpriced` is what neither prices, `unlearnt` what training does not.
+Training refuses by itself, in `graph/trained.py`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,7 @@ from collections.abc import Iterator
 from gnomon.errors import InputError
 from gnomon.graph.formats import known
 from gnomon.graph.lowering.plain import check_plain
-from gnomon.spec import Attention, Block, CrossAttention, LatentAttention, Model, MoeFfn
-
-_NAMES = {
-    "LatentAttention": "latent attention (MLA)",
-    "CrossAttention": "cross-attention",
-    "Mamba": "state spaces (Mamba)",
-    "Mamba2": "state spaces (Mamba-2)",
-    "GatedDelta": "linear attention (gated delta rule)",
-    "LightningAttention": "linear attention (lightning)",
-    "ShortConvolution": "short convolutions",
-}
+from gnomon.spec import Attention, CrossAttention, Model, MoeFfn
 
 
 def check_priced(model: Model, dtype: str | None = None) -> None:
@@ -36,22 +26,9 @@ def check_priced(model: Model, dtype: str | None = None) -> None:
         raise InputError(f"{model.name} cannot be priced yet: it has {why}", where="model", hint=hint)
 
 
-def check_learnt(model: Model) -> None:
-    """Raise InputError where the model has something whose gradients no operator stands for."""
-    why = unlearnt(model)
-    if why:
-        hint = "`gnomon models show` opens its shapes; dense and MoE decoders with softmax attention are priced."
-        raise InputError(f"training {model.name} cannot be priced yet: it has {why}", where="model", hint=hint)
-
-
 def unpriced(model: Model) -> str:
     """The first thing of a model that has no operators when it is served or trained; empty where everything has."""
     return next(_missing(model), "")
-
-
-def unlearnt(model: Model) -> str:
-    """The first thing of a model whose gradients have no operators; empty where everything has."""
-    return next(_missing_gradients(model), "")
 
 
 def unpriced_step(model: Model) -> str:
@@ -91,58 +68,3 @@ def _of_attention(mixer: Attention) -> Iterator[str]:
         yield "attention in both directions"
     if mixer.relative_buckets:
         yield "learned distances"
-
-
-def _missing_gradients(model: Model) -> Iterator[str]:
-    if model.towers:
-        yield f"a tower beside the decoder ({', '.join(tower.name for tower in model.towers)})"
-    if not model.has_head or not model.vocab:
-        yield "no head that predicts tokens"
-    if model.embedding_width:
-        yield "an embedding narrower than its layers"
-    for block in model.blocks:
-        yield from _gradients_of_block(block)
-
-
-def _gradients_of_block(block: Block) -> Iterator[str]:
-    if block.mixer is None or block.ffn is None:
-        yield "layers with one half only" if not _recurrent(block) else _named(block)
-    elif not isinstance(block.mixer, Attention):
-        yield _named(block)
-    else:
-        yield from _gradients_of_attention(block.mixer)
-    if block.cross is not None:
-        yield _NAMES["CrossAttention"]
-    if block.parallel:
-        yield "attention and feed-forward side by side"
-    if block.stream_norms != block.halves:
-        yield f"{block.stream_norms} norms in a layer"
-    if block.extras:
-        yield f"further parts in its layers ({block.extras[0].name})"
-    if isinstance(block.ffn, MoeFfn) and (not block.ffn.gated or block.ffn.latent):
-        yield "experts of another kind (ungated, or behind a fold)"
-
-
-def _recurrent(block: Block) -> bool:
-    return block.mixer is not None and not isinstance(block.mixer, Attention)
-
-
-def _named(block: Block) -> str:
-    name = _NAMES[type(block.mixer).__name__]
-    if isinstance(block.mixer, LatentAttention) and block.mixer.indexer:
-        return f"{name} over chosen tokens"
-    return name
-
-
-def _gradients_of_attention(mixer: Attention) -> Iterator[str]:
-    features = {
-        "attention in both directions": not mixer.causal,
-        "capped attention scores": mixer.logit_cap is not None,
-        "attention sinks": mixer.sinks,
-        "gated attention": mixer.output_gate,
-        "distances in the place of positions (ALiBi)": mixer.alibi,
-        "learned distances": mixer.relative_buckets > 0,
-        "keys and values of other layers": mixer.shared_kv,
-        "values that are its keys": mixer.tied_values,
-    }
-    yield from (name for name, there in features.items() if there)

@@ -28,12 +28,18 @@ class Node:
     keeps: tuple[str, ...] = ()
     """What the gradient needs, of what is read or written."""
     parameters: float = 0.0
+    experts: float = 0.0
+    """Of the parameters, those of experts, which fewer ranks hold copies of."""
+    narrow_parameters: float = 0.0
+    """Of the parameters, those that products read in a narrower format, from copies beside the weights."""
     passes_on: bool = False
     """The gradient of what it writes is handed on to what it reads, without a copy."""
     cheap: bool = False
     """Selective recomputation runs it again rather than hold what it wrote."""
     beside: tuple[str, ...] = ()
     """Nodes whose products may run while this one's collectives of the backward pass do."""
+    own_overlap: bool = False
+    """Its collectives run beside its own arithmetic, both ways."""
     scratch: float = 0.0
     """Bytes a token held only while it runs forward."""
     gradient_scratch: float = 0.0
@@ -52,6 +58,15 @@ class Tape:
     @property
     def parameters(self) -> float:
         return sum(node.parameters for node in self.nodes)
+
+    @property
+    def experts(self) -> float:
+        """Of the parameters, those of experts."""
+        return sum(node.experts for node in self.nodes)
+
+    @property
+    def narrow_parameters(self) -> float:
+        return sum(node.narrow_parameters for node in self.nodes)
 
     def stays(self, mode: str) -> frozenset[str]:
         return self.stored.get(mode, frozenset(name for node in self.nodes for name in node.keeps))

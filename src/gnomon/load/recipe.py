@@ -8,10 +8,14 @@ from typing import Any
 
 from gnomon.errors import unknown_name
 from gnomon.load.fields import Fields
-from gnomon.spec.training import RECOMPUTE, SCHEDULES, Recipe
+from gnomon.spec.training import CP_COMMS, RECOMPUTE, SCHEDULES, Recipe
 
-OPTIMIZERS = ("adamw", "adamw-bf16")
-"""AdamW with fp32 weights and moments beside the working weights, and AdamW with everything in bf16."""
+OPTIMIZERS = ("adamw", "adamw-bf16", "adam8bit", "sgd", "adafactor", "lion", "muon")
+"""AdamW with fp32 weights and moments beside the working weights, and AdamW with everything in bf16; moments of a byte
+each; one momentum (sgd, lion, muon); a row and a column of second moments a matrix (adafactor). All but adamw-bf16
+keep fp32 weights."""
+RUN = OPTIMIZERS[:2]
+"""Those the built-in runner has."""
 MAX_ZERO = 3
 
 
@@ -30,6 +34,8 @@ def read_recipe(fields: Fields) -> Recipe:
         zero=fields.whole("zero", default.zero, least=0, most=MAX_ZERO),
         optimizer=_one_of(OPTIMIZERS, fields, "optimizer", default.optimizer),
         sequence_parallel=fields.flag("sequence_parallel", default.sequence_parallel),
+        cp_comm=_one_of(CP_COMMS, fields, "cp_comm", default.cp_comm),
+        expert_tp=fields.whole("expert_tp", default.expert_tp, least=0),
     )
     fields.done()
     return recipe

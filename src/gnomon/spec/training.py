@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 RECOMPUTE = ("none", "selective", "full")
+CP_COMMS = ("p2p", "a2a", "allgather")
+"""How ranks that share a sequence meet each other's keys: keys go round in a ring, tokens are traded for heads, or
+every rank gathers all keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +43,7 @@ class Recipe:
     optimizer: str = "adamw"
     sequence_parallel: bool = True
     """Whether tensor-parallel ranks also cut the norms and residuals along the sequence."""
+    cp_comm: str = "p2p"
+    """One of `CP_COMMS`, with context parallelism."""
+    expert_tp: int = 0
+    """Ranks that the matrices of each expert are cut over: 1, or 0 for as many as other matrices are."""

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from gnomon.engines.megatron import launch
 from gnomon.engines.megatron.style import fused, optimizers, parted
+from gnomon.engines.training.job import check_equal_stages, check_experts
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError, unknown_name
-from gnomon.graph.support import check_learnt
-from gnomon.spec import Model, Plan, Recipe, Strategy, TrainingLoad
+from gnomon.graph.trained import check_trained, windows_of
+from gnomon.load.recipe import RUN
+from gnomon.spec import LatentAttention, Model, Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE
 
 VERSIONS = ("2.4", "3.0", "2026.08")
@@ -56,19 +58,48 @@ class Megatron:
         )
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
-        check_learnt(model)
-        if model.is_moe:
-            raise InputError(f"{model.name} is a mixture of experts, whose training is not priced yet", where="model")
-        windows = [block.attention.window for block in model.blocks if block.attention.window is not None]
-        if windows and load.seq > min(windows):
-            hint = f"Use at most {min(windows)}."
-            message = f"{model.name} looks back {min(windows)} tokens, which is not priced yet for longer sequences"
-            raise InputError(message, where="load.seq", hint=hint)
+        check_trained(model)
+        check_experts(model, strategy, recipe)
+        if self.version != VERSIONS[-1]:
+            self._check_early(model, strategy, load, dtype)
+            if recipe.optimizer not in RUN:
+                message = f"{recipe.optimizer} is not priced under Megatron-LM {self.version}"
+                raise InputError(message, where="engine.settings.optimizer", hint=f"Use {' or '.join(RUN)}.")
+        elif model.is_moe and strategy.tp > 1 and not recipe.sequence_parallel:
+            message = "false, but Megatron-LM trains experts in tensor parallel only with it"
+            raise InputError(message, where="engine.settings.sequence_parallel", hint="Set it to true.")
+        elif strategy.tp > 1 and not recipe.sequence_parallel and _folds(model):
+            message = "false, and latent attention in tensor parallel is priced only with it"
+            raise InputError(message, where="engine.settings.sequence_parallel", hint="Set it to true.")
+        windows = windows_of(model, load.seq)
+        if windows and strategy.cp > 1 and recipe.cp_comm == "p2p":
+            message = f"{model.name} looks back {min(windows)} tokens, and keys that go round know no windows"
+            raise InputError(message, where="engine.settings.cp_comm", hint="Use a2a or allgather.")
         if recipe.zero not in ZERO[self.version]:
             hint = f"Use {' or '.join(map(str, ZERO[self.version]))}, or a later version: {VERSIONS[-1]}."
             raise InputError(
                 f"Megatron-LM {self.version} has no ZeRO {recipe.zero}", where="engine.settings.zero", hint=hint
             )
 
+    def _check_early(self, model: Model, strategy: Strategy, load: TrainingLoad, dtype: str) -> None:
+        """What came after the versions whose measurements are published, or was never priced in them."""
+        check_equal_stages(model, strategy)
+        later = {
+            f"{model.name} is a mixture of experts": model.is_moe,
+            f"{model.name} has latent attention": _folds(model),
+            f"{model.name} has windows": bool(windows_of(model, load.seq)),
+            f"{model.name} has attention and feed-forward side by side": any(b.parallel for b in model.blocks),
+            f"cp is {strategy.cp}": strategy.cp > 1,
+            "products are in fp8": dtype == "fp8",
+        }
+        for what, there in later.items():
+            if there:
+                message = f"{what}, which is not priced under Megatron-LM {self.version}"
+                raise InputError(message, where="--engine", hint=f"Use megatron@{VERSIONS[-1]}.")
+
     def command(self, plan: Plan) -> list[str]:
         return launch.command(plan)
+
+
+def _folds(model: Model) -> bool:
+    return any(isinstance(block.mixer, LatentAttention) for block in model.blocks)

@@ -10,7 +10,8 @@ import math
 from gnomon.engines.megatron import network
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
 from gnomon.engines.torch.launch import common_not_expressed, script, torchrun
-from gnomon.engines.training.job import Job, cut, job_of
+from gnomon.engines.training.job import Job, check_experts, job_of
+from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.plan import plan_to_yaml
 from gnomon.spec import Plan
@@ -18,7 +19,8 @@ from gnomon.spec import Plan
 NAME = "megatron"
 STEPS = 20
 """Where the plan names no number of tokens: enough to see the time of a step."""
-_DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": ""}
+_DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "fp8": "--bf16"}
+_CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather"}
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _NOTE = "In a folder of Megatron-LM, or with MEGATRON_PATH naming one. Further options may follow."
 
@@ -47,7 +49,7 @@ def options(job: Job) -> dict[str, Value]:
     """Every option and its value, in the order they are written."""
     _check(job)
     values = network.options(job) | _parallel(job) | _batch(job) | _recompute(job)
-    return values | _sharding(job) | _precision(job) | _optimizer() | _data()
+    return values | _sharding(job) | _precision(job) | _optimizer(job) | _data()
 
 
 def not_expressed(plan: Plan) -> list[str]:
@@ -63,20 +65,17 @@ def not_expressed(plan: Plan) -> list[str]:
         kept = "a master copy of the weights in fp32"
         kept += "" if _shards_states(job) else ", moments and gradients too: they need zero 1 or more"
         said.append(f"optimizer states in {plan.dtype} alone: Megatron-LM keeps {kept}")
+    if job.recipe.optimizer in ("adam8bit", "adafactor"):
+        said.append(f"the optimizer {job.recipe.optimizer}: Megatron-LM has none such, and run.sh takes Adam")
     return said + common_not_expressed(plan, NAME)
 
 
 def _check(job: Job) -> None:
     if job.plan.dtype not in _DTYPES:
         raise unknown_name("training format", job.plan.dtype, _DTYPES, where="dtype")
-    strategy, experts = job.plan.strategy, network.experts(job.model)
-    if experts is None and strategy.ep > 1:
-        raise InputError(f"{strategy.ep} is not 1, and {job.model.name} has no experts", where="strategy.ep")
-    if experts is None:
-        return
-    cut(experts.experts, strategy.ep, "experts", "strategy.ep")
-    cut(_copies(job), strategy.ep, "ranks of data and context parallelism", "strategy.ep")
-    if strategy.tp > 1 and not job.recipe.sequence_parallel:
+    strategy = job.plan.strategy
+    check_experts(job.model, strategy, job.recipe)
+    if job.model.is_moe and strategy.tp > 1 and not job.recipe.sequence_parallel:
         message = "false, but Megatron-LM trains experts in tensor parallel only with it"
         raise InputError(message, where="engine.settings, field sequence_parallel", hint="Set it to true.")
 
@@ -96,9 +95,21 @@ def _parallel(job: Job) -> dict[str, Value]:
         "--sequence-parallel": strategy.tp > 1 and job.recipe.sequence_parallel,
         "--pipeline-model-parallel-size": strategy.pp,
         "--num-virtual-stages-per-pipeline-rank": strategy.vp if strategy.vp > 1 else False,
+        "--pipeline-model-parallel-layout": _layout(job) or False,
         "--context-parallel-size": strategy.cp if strategy.cp > 1 else False,
+        "--cp-comm-type": _CP_COMMS[job.recipe.cp_comm] if strategy.cp > 1 else False,
         "--expert-model-parallel-size": strategy.ep if strategy.ep > 1 else False,
+        "--expert-tensor-parallel-size": job.recipe.expert_tp if job.model.is_moe and job.recipe.expert_tp else False,
     }
+
+
+def _layout(job: Job) -> str:
+    """Parts of a pipeline where they are not equal: E the embedding, t a layer, L the loss."""
+    strategy = job.plan.strategy
+    sizes = Stages(job.model).sizes(strategy.pp * strategy.vp).tolist()
+    if len(set(sizes)) == 1:
+        return ""
+    return "E" + "|".join("t" * size for size in sizes) + "L"
 
 
 def _batch(job: Job) -> dict[str, Value]:
@@ -164,6 +175,9 @@ def _sharding(job: Job) -> dict[str, Value]:
 def _precision(job: Job) -> dict[str, Value]:
     dtype = job.plan.dtype
     values: dict[str, Value] = {_DTYPES[dtype]: True} if _DTYPES[dtype] else {}
+    narrow = dtype == "fp8"
+    values |= {"--fp8-format": "hybrid", "--fp8-recipe": "delayed"} if narrow else {}
+    dtype = "bf16" if narrow else dtype
     lower = _in_working_format(job) and _shards_states(job)
     return values | {
         "--accumulate-allreduce-grads-in-fp32": dtype != "fp32" and not lower,
@@ -176,10 +190,17 @@ def _precision(job: Job) -> dict[str, Value]:
     }
 
 
-def _optimizer() -> dict[str, Value]:
+def _named(job: Job) -> str:
+    """Megatron-LM's name of the optimizer; Adam where it has none for it."""
+    if job.recipe.optimizer == "muon":
+        return "dist_muon" if job.recipe.zero >= 1 else "muon"
+    return job.recipe.optimizer if job.recipe.optimizer in ("sgd", "lion") else "adam"
+
+
+def _optimizer(job: Job) -> dict[str, Value]:
     """What a plan does not say and time does not depend on, as large models are commonly trained."""
     return {
-        "--optimizer": "adam",
+        "--optimizer": _named(job),
         "--adam-beta1": 0.9,
         "--adam-beta2": 0.95,
         "--adam-eps": 1e-8,

@@ -10,7 +10,7 @@ from gnomon.engines.megatron.options import Value
 from gnomon.engines.training.job import Job
 from gnomon.load.fields import shown
 from gnomon.load.hf import config_of
-from gnomon.spec import DenseFfn, Model, MoeFfn
+from gnomon.spec import Attention, DenseFfn, LatentAttention, Model, MoeFfn
 
 VOCAB_MULTIPLE = 128
 """Megatron-LM's own default: the rows each tensor-parallel rank holds are a multiple of it."""
@@ -18,17 +18,12 @@ VOCAB_MULTIPLE = 128
 
 def options(job: Job) -> dict[str, Value]:
     """The options that make the model's shape."""
-    model, mixer = job.model, job.model.blocks[0].attention
-    dense, grouped = _dense(model), mixer.kv_heads != mixer.heads
+    model, dense = job.model, _dense(job.model)
     values: dict[str, Value] = {
         "--num-layers": model.layers,
         "--hidden-size": model.hidden,
         "--ffn-hidden-size": model.blocks[0].feed_forward.inner if dense is None else dense.inner,
-        "--num-attention-heads": mixer.heads,
-        "--group-query-attention": grouped,
-        "--num-query-groups": mixer.kv_heads if grouped else False,
-        "--kv-channels": mixer.head_dim,
-        "--qk-layernorm": mixer.qk_norm,
+        **_heads(model),
         "--swiglu": dense is None or dense.gated,
         "--untie-embeddings-and-output-weights": not model.tied_embeddings,
         "--attention-dropout": 0.0,
@@ -37,6 +32,30 @@ def options(job: Job) -> dict[str, Value]:
         "--make-vocab-size-divisible-by": VOCAB_MULTIPLE,
     }
     return values | _norm(job) | _biases(model) | _window(job) | _positions(job) | _mixture(model)
+
+
+def _heads(model: Model) -> dict[str, Value]:
+    mixer = model.blocks[0].mixer
+    if isinstance(mixer, LatentAttention):
+        return {
+            "--num-attention-heads": mixer.heads,
+            "--multi-latent-attention": True,
+            "--q-lora-rank": mixer.q_rank or False,
+            "--kv-lora-rank": mixer.kv_rank,
+            "--qk-head-dim": mixer.nope_dim,
+            "--qk-pos-emb-head-dim": mixer.rope_dim,
+            "--v-head-dim": mixer.value_dim,
+            "--qk-layernorm": True,
+        }
+    mixer = model.blocks[0].attention
+    grouped = mixer.kv_heads != mixer.heads
+    return {
+        "--num-attention-heads": mixer.heads,
+        "--group-query-attention": grouped,
+        "--num-query-groups": mixer.kv_heads if grouped else False,
+        "--kv-channels": mixer.head_dim,
+        "--qk-layernorm": mixer.qk_norm,
+    }
 
 
 def not_expressed(job: Job) -> list[str]:
@@ -49,6 +68,14 @@ def not_expressed(job: Job) -> list[str]:
         said.append("biases in some linear layers only: Megatron-LM has them in all, in query-key-value or in none")
     if len(_windows(job)) > 1:
         said.append("a sliding window in some layers only: all of them attend to everything")
+    if any(block.parallel for block in model.blocks):
+        said.append("attention and feed-forward side by side: Megatron-LM runs them in turn")
+    if any(block.norm_after for block in model.blocks):
+        said.append("norms behind the halves of a layer: Megatron-LM has them before")
+    if any(isinstance(block.mixer, Attention) and block.mixer.qk_norm_whole for block in model.blocks):
+        said.append("one norm over all heads' queries and keys: Megatron-LM norms each head")
+    if model.mtp:
+        said.append("the layers that draft tokens beyond the next: they are neither priced nor trained")
     return said + ([] if model.learned_positions else _rope(job.plan.model)[1])
 
 
@@ -63,14 +90,21 @@ def _dense(model: Model) -> DenseFfn | None:
 
 def _has_all_biases(model: Model) -> bool:
     return all(
-        block.attention.qkv_bias and block.attention.out_bias and isinstance(block.ffn, DenseFfn) and block.ffn.bias
+        isinstance(block.mixer, Attention)
+        and block.mixer.qkv_bias
+        and block.mixer.out_bias
+        and isinstance(block.ffn, DenseFfn)
+        and block.ffn.bias
         for block in model.blocks
     )
 
 
 def _has_bias_beyond_qkv(model: Model) -> bool:
     return any(
-        block.attention.out_bias or (isinstance(block.ffn, DenseFfn) and block.ffn.bias) for block in model.blocks
+        getattr(block.mixer, "out_bias", False)
+        or getattr(block.mixer, "bias", False)
+        or (isinstance(block.ffn, DenseFfn | MoeFfn) and block.ffn.bias)
+        for block in model.blocks
     )
 
 
@@ -78,13 +112,13 @@ def _biases(model: Model) -> dict[str, Value]:
     everywhere = _has_all_biases(model)
     return {
         "--disable-bias-linear": not everywhere,
-        "--add-qkv-bias": model.blocks[0].attention.qkv_bias and not everywhere,
+        "--add-qkv-bias": getattr(model.blocks[0].mixer, "qkv_bias", False) and not everywhere,
     }
 
 
 def _windows(job: Job) -> set[int | None]:
     """The windows of its layers, where they cut anything off."""
-    found = {block.attention.window for block in job.model.blocks}
+    found = {getattr(block.mixer, "window", None) for block in job.model.blocks}
     return {None if window is None or window >= job.load.seq else window for window in found}
 
 
@@ -149,6 +183,11 @@ def _mixture(model: Model) -> dict[str, Value]:
         "--moe-router-topk": mixture.topk,
         "--moe-ffn-hidden-size": mixture.inner,
         "--moe-shared-expert-intermediate-size": mixture.shared_inner or False,
+        "--moe-shared-expert-gate": mixture.shared_gate,
+        "--moe-router-score-function": mixture.router if mixture.router != "softmax" else False,
+        "--moe-router-enable-expert-bias": mixture.correction,
+        "--moe-router-num-groups": mixture.groups if mixture.groups > 1 else False,
+        "--moe-router-group-topk": mixture.topk_groups if mixture.groups > 1 else False,
         "--moe-layer-freq": f"({layers})" if _dense(model) else False,
         "--moe-token-dispatcher-type": "alltoall",
         "--moe-grouped-gemm": True,

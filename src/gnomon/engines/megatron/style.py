@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gnomon.engines.training.traits import Optimizer, Update
@@ -69,4 +70,32 @@ def optimizers(fp32_sum: bool) -> Mapping[str, Optimizer]:
         accumulate=Update("optimizer.accumulate", 4, 2),
         clear=Update("optimizer.zero", 0, 2),
     )
-    return {"adamw": adamw, "adamw-bf16": low}
+    kinds = {name: _with_fp32_weights(adamw, *figures) for name, figures in _KINDS.items()}
+    kinds["muon"] = replace(kinds["muon"], newton_steps=NEWTON_STEPS)
+    return {"adamw": adamw, "adamw-bf16": low, **kinds}
+
+
+NEWTON_STEPS = 5
+"""Jordan et al. 2024, and Megatron-LM's own default."""
+
+
+_KINDS = {
+    "adam8bit": (2.03, 10.03, 6.03),
+    "sgd": (4.0, 12.0, 8.0),
+    "adafactor": (0.0, 12.0, 4.0),
+    "lion": (4.0, 12.0, 8.0),
+    "muon": (4.0, 16.0, 10.0),
+}
+"""Bytes a parameter of moments beside the fp32 weights, and those an update reads and writes. A moment of eight bits
+has an fp32 scale for every 256 (Dettmers et al. 2022: blocks of 2,048, of 256 in bitsandbytes), two of them 2.03 bytes.
+Adafactor reads its gradient twice for the sums of rows and columns, which are next to nothing themselves. Muon's
+momentum is read and written, and the result of its products read."""
+
+
+def _with_fp32_weights(adamw: Optimizer, moments: float, reads: float, writes: float) -> Optimizer:
+    *before, _, copied = adamw.updates
+    return replace(
+        adamw,
+        state_bytes=4.0 + moments,
+        updates=(*before, Update("optimizer.update", reads, writes), copied),
+    )

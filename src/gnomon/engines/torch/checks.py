@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gnomon.engines.training.job import cut
 from gnomon.errors import InputError, unknown_name
-from gnomon.graph.support import check_learnt
-from gnomon.load.recipe import MAX_ZERO, OPTIMIZERS
-from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
+from gnomon.graph.trained import check_trained
+from gnomon.load.recipe import MAX_ZERO, RUN
+from gnomon.spec import Attention, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
 
 DTYPES = ("bf16", "fp32")
@@ -15,7 +17,7 @@ DTYPES = ("bf16", "fp32")
 
 def check(model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
     """Raise InputError where the runner cannot do what is asked, naming what it can."""
-    check_learnt(model)
+    check_trained(model)
     _check_words(recipe, dtype)
     _check_strategy(strategy)
     _check_model(model, strategy, load)
@@ -38,7 +40,7 @@ def _check_words(recipe: Recipe, dtype: str) -> None:
     words = (
         ("schedule", recipe.schedule, SCHEDULES),
         ("recompute", recipe.recompute, RECOMPUTE),
-        ("optimizer", recipe.optimizer, OPTIMIZERS),
+        ("optimizer", recipe.optimizer, RUN),
         ("dtype", dtype, DTYPES),
     )
     for name, word, known in words:
@@ -68,6 +70,14 @@ def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:
     if model.is_moe:
         message = f"the built-in runner does not run mixtures of experts, and {model.name} is one"
         raise InputError(message, where="model", hint="Take a dense model.")
+    for block in model.blocks:
+        if (
+            not isinstance(block.mixer, Attention)
+            or block.parallel
+            or block != replace(model.blocks[0], count=block.count)
+        ):
+            message = f"the built-in runner runs equal layers of softmax attention, and {model.name} has others"
+            raise InputError(message, where="model", hint="Take --engine megatron.")
     if model.tied_embeddings and strategy.pp > 1:
         message = f"the embedding and the head of {model.name} are one weight, which pipeline ranks cannot share"
         raise InputError(message, where="strategy.pp", hint="Use 1.")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.spec import Recipe, Strategy
-from gnomon.spec.training import RECOMPUTE, SCHEDULES
+from gnomon.spec.training import CP_COMMS, RECOMPUTE, SCHEDULES
 
 Ints = NDArray[np.int64]
+DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """Degrees, micro-batches in sequences, and codes: places in `SCHEDULES` and `RECOMPUTE`."""
+    """Degrees, micro-batches in sequences, and codes: places in `SCHEDULES`, `RECOMPUTE` and `CP_COMMS`."""
 
     tp: Ints
     pp: Ints
@@ -27,6 +29,11 @@ class Grid:
     recompute: Ints
     schedule: Ints
     sequence_parallel: Ints
+    cp: Ints
+    cp_comm: Ints
+    ep: Ints
+    expert_tp: Ints
+    """Ranks that each expert is cut over, as it is: never 0."""
 
     @property
     def size(self) -> int:
@@ -34,26 +41,38 @@ class Grid:
 
     @property
     def ranks(self) -> Ints:
-        return self.tp * self.pp * self.dp
+        return self.tp * self.pp * self.cp * self.dp
+
+    @property
+    def copies(self) -> Ints:
+        """Ranks that hold the same weights."""
+        return self.dp * self.cp
+
+    @property
+    def expert_copies(self) -> Ints:
+        """Ranks that hold the same experts."""
+        return self.copies * self.tp // (self.expert_tp * self.ep)
 
     @classmethod
     def of(cls, strategy: Strategy, recipe: Recipe) -> Grid:
-        values = {name: getattr(strategy, name) for name in ("tp", "pp", "vp", "dp")}
+        values = {name: getattr(strategy, name) for name in DEGREES}
         values |= {"micro_batch": recipe.micro_batch, "zero": recipe.zero}
         # Without a pipeline micro-batches go forward and back one by one, whatever the schedule.
         schedule = recipe.schedule if strategy.pp > 1 else "1f1b"
         values |= {"recompute": RECOMPUTE.index(recipe.recompute), "schedule": SCHEDULES.index(schedule)}
         values |= {"sequence_parallel": int(recipe.sequence_parallel and strategy.tp > 1)}
+        values |= {"cp_comm": CP_COMMS.index(recipe.cp_comm), "expert_tp": recipe.expert_tp or strategy.tp}
         return cls(**{name: np.array([value], np.int64) for name, value in values.items()})
 
     def pick(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Grid:
         return Grid(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def strategy(self, row: int) -> Strategy:
-        tp, pp, vp, dp = (int(column[row]) for column in (self.tp, self.pp, self.vp, self.dp))
-        return Strategy(tp=tp, pp=pp, vp=vp, dp=dp)
+        degrees: dict[str, Any] = {name: int(getattr(self, name)[row]) for name in DEGREES}
+        return Strategy(**degrees)
 
     def recipe(self, row: int, optimizer: str) -> Recipe:
+        expert_tp = int(self.expert_tp[row])
         return Recipe(
             micro_batch=int(self.micro_batch[row]),
             schedule=SCHEDULES[int(self.schedule[row])],
@@ -61,15 +80,25 @@ class Grid:
             zero=int(self.zero[row]),
             optimizer=optimizer,
             sequence_parallel=bool(self.sequence_parallel[row]),
+            cp_comm=CP_COMMS[int(self.cp_comm[row])],
+            expert_tp=0 if expert_tp == self.tp[row] else expert_tp,
         )
 
     def groups(self, names: Sequence[str]) -> list[tuple[tuple[int, ...], Ints]]:
         """Rows that agree in some choices, with what they agree on."""
         columns = [getattr(self, name) for name in names]
+        # A choice that all rows share decides nothing, and most searches have several.
+        same = [bool(column.size) and column.min() == column.max() for column in columns]
+        fixed = {place: int(columns[place][0]) for place, alike in enumerate(same) if alike}
+        if len(fixed) == len(columns):
+            return [(tuple(fixed.values()), np.arange(self.size))]
+        columns = [column for column, alike in zip(columns, same, strict=True) if not alike]
         spans = [int(column.max(initial=0)) + 1 for column in columns]
         key = np.ravel_multi_index(tuple(columns), tuple(spans))
         found, place = np.unique(key, return_inverse=True)
         order = np.argsort(place.ravel(), kind="stable")
         edges = np.searchsorted(place.ravel()[order], np.arange(found.size + 1))
         values = np.stack(np.unravel_index(found, tuple(spans)), axis=1).tolist()
+        for at, shared in fixed.items():
+            values = [[*one[:at], shared, *one[at:]] for one in values]
         return [(tuple(value), order[edges[i] : edges[i + 1]]) for i, value in enumerate(values)]

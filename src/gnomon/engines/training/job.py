@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
+from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError
-from gnomon.graph.support import check_learnt
+from gnomon.graph.trained import check_trained, heads_of
 from gnomon.load.hf import model as load_model
 from gnomon.load.recipe import recipe_of
-from gnomon.spec import Model, Plan, Recipe, TrainingLoad
+from gnomon.spec import Block, Model, MoeFfn, Plan, Recipe, Strategy, TrainingLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,35 +36,75 @@ def job_of(plan: Plan) -> Job:
         recipe=recipe_of(plan.engine.settings, "engine.settings"),
         model=load_model(plan.model),
     )
-    check_learnt(job.model)
+    check_trained(job.model)
     _check_positions(job)
     _check_schedule(job)
     _check_cuts(job)
     return job
 
 
-def check_layers(model: Model) -> None:
-    """Raise where layers differ: one of them is priced for all."""
-    if len({(block.mixer, block.ffn) for block in model.blocks}) > 1:
-        raise InputError(f"{model.name} has layers of several kinds, whose training is not priced yet", where="model")
+def equal_stages(model: Model) -> bool:
+    """Whether a search keeps to equal stages: dense networks of equal layers have enough of them."""
+    return not model.is_moe and len(Stages(model).kinds) == 1
+
+
+def check_equal_stages(model: Model, strategy: Strategy) -> None:
+    """Raise where layers cannot be shared out evenly, for engines that know no other stages."""
+    cut(model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
 
 
 def _check_cuts(job: Job) -> None:
-    strategy, mixer = job.plan.strategy, job.model.blocks[0].attention
-    cut(job.model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
-    inner = sorted({block.feed_forward.inner for block in job.model.blocks})
-    together = gcd(mixer.heads, mixer.kv_heads, *inner)
-    cut(mixer.heads, strategy.tp, "attention heads", "strategy.tp", together)
-    cut(mixer.kv_heads, strategy.tp, "key-value heads", "strategy.tp", together)
+    strategy, model = job.plan.strategy, job.model
+    if strategy.pp * strategy.vp > model.layers:
+        check_equal_stages(model, strategy)
+    heads = [heads_of(block) for block in model.blocks]
+    inner = sorted({width for block in model.blocks for width in _widths(block, job.recipe)})
+    together = gcd(*(number for pair in heads for number in pair), *inner)
+    for queries, keys in dict.fromkeys(heads):
+        cut(queries, strategy.tp, "attention heads", "strategy.tp", together)
+        cut(keys, strategy.tp, "key-value heads", "strategy.tp", together)
     for columns in inner:
         cut(columns, strategy.tp, "columns of the feed-forward part", "strategy.tp", together)
     each, ranks = strategy.dp * job.recipe.micro_batch, f"{strategy.dp} ranks x {job.recipe.micro_batch} sequences"
     if job.recipe.schedule == "interleaved" and strategy.pp > 1:
         each, ranks = each * strategy.pp, f"{ranks} x {strategy.pp} interleaved stages"
     _multiple(job.load.global_batch, each, ranks, "load.global_batch")
-    # Each context-parallel rank takes two pieces, one early and one late, so that causal work is even.
+    _check_context(job)
+
+
+def _check_context(job: Job) -> None:
+    """Each context-parallel rank takes two pieces, one early and one late, so that causal work is even."""
+    strategy = job.plan.strategy
     pieces = 2 * strategy.cp if strategy.cp > 1 else 1
     _multiple(job.load.seq, pieces * (strategy.tp if job.recipe.sequence_parallel else 1), "pieces", "load.seq")
+    if strategy.cp > 1 and job.recipe.cp_comm == "a2a":
+        for queries, keys in {heads_of(block) for block in job.model.blocks}:
+            common = gcd(queries, keys) // strategy.tp
+            cut(common, strategy.cp, "heads of a tensor-parallel rank", "strategy.cp")
+
+
+def check_experts(model: Model, strategy: Strategy, recipe: Recipe) -> None:
+    """Raise where experts cannot be shared out so; of a dense model, where there are none to share out."""
+    if strategy.ep > 1 and not model.is_moe:
+        message = f"{strategy.ep} is not 1, and {model.name} has no experts"
+        raise InputError(message, where="strategy.ep", hint="Use 1.")
+    if recipe.expert_tp not in (0, 1, strategy.tp):
+        hint = f"Use 1 or {strategy.tp}."
+        raise InputError(f"{recipe.expert_tp} is neither 1 nor tp", where="engine.settings.expert_tp", hint=hint)
+    for block in model.blocks:
+        if isinstance(block.ffn, MoeFfn):
+            cut(block.ffn.experts, strategy.ep, "experts", "strategy.ep")
+    alike = strategy.dp * strategy.cp * (strategy.tp // (recipe.expert_tp or strategy.tp))
+    if model.is_moe:
+        cut(alike, strategy.ep, "ranks of data and context parallelism", "strategy.ep")
+
+
+def _widths(block: Block, recipe: Recipe) -> tuple[int, ...]:
+    """Columns that tensor-parallel ranks share out; experts may stay whole."""
+    if not isinstance(block.ffn, MoeFfn):
+        return (block.feed_forward.inner,)
+    own = () if recipe.expert_tp == 1 else (block.ffn.inner,)
+    return own + ((block.ffn.shared_inner,) if block.ffn.shared_inner else ())
 
 
 def _check_positions(job: Job) -> None:

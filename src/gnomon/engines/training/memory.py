@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnomon.engines.training.figures import Figures
+from gnomon.engines.training.figures import NARROW_BYTES, Figures
 from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.traits import Traits
+from gnomon.engines.training.wire import Held
 from gnomon.spec.training import SCHEDULES
 from gnomon.spec.workload import Floats
 
@@ -34,37 +35,49 @@ class RankMemory:
         return states + self.activations + self.buffers + self.working
 
 
+def rank_held(found: Figures, rank: Ints | int) -> Held:
+    """Parameters of a rank, its part of the ends included."""
+    body = found.chunks.body(rank)
+    return Held(body.dense + _ends(found, rank), body.experts)
+
+
 def rank_parameters(found: Figures, rank: Ints | int) -> Floats:
-    grid = found.grid
-    first, last = np.equal(rank, 0), np.equal(rank, grid.pp - 1)
-    own = grid.vp * found.layers * found.parameters
-    return np.asarray(own + first * found.first_parameters + last * found.last_parameters)
+    return rank_held(found, rank).total
 
 
-def rank_memory(found: Figures, traits: Traits, optimizer: str, rank: Ints | int, in_flight: Floats) -> RankMemory:
-    """The parts of one rank. `in_flight` is how many chunk passes the rank holds at its fullest."""
+def _ends(found: Figures, rank: Ints | int) -> Floats:
+    first, last = np.equal(rank, 0), np.equal(rank, found.grid.pp - 1)
+    return np.asarray(first * found.first_parameters + last * found.last_parameters)
+
+
+def rank_memory(found: Figures, traits: Traits, optimizer: str, rank: Ints | int, stays: Floats) -> RankMemory:
+    """The parts of one rank. `stays` is what the passes through its layers leave at its fullest moment."""
     grid, states = found.grid, traits.optimizers[optimizer]
-    parameters = rank_parameters(found, rank)
+    held, ends = rank_held(found, rank), _ends(found, rank)
+    parameters, shared_out = held.total, held.shared(grid)
     last = np.equal(rank, grid.pp - 1)
-    ends = np.equal(rank, 0) * found.first_parameters + last * found.last_parameters
-    gathered = GATHERED_LAYERS * found.parameters + ends
-    at_rest = states.sharded_weight_bytes * parameters / grid.dp
+    largest = np.max([kind.held.total for kind in found.chunks.kinds], axis=0)
+    at_rest = states.sharded_weight_bytes * shared_out
     weights = np.select(
         [grid.zero == 3, grid.zero == 2],
-        [at_rest + states.weight_bytes * gathered, at_rest + states.weight_bytes * parameters],
+        [
+            at_rest + states.weight_bytes * (GATHERED_LAYERS * largest + ends),
+            at_rest + states.weight_bytes * parameters,
+        ],
         states.weight_bytes * parameters,
     )
-    one = states.gradient_bytes * np.maximum(found.parameters, ends)
+    one = states.gradient_bytes * np.maximum(largest, ends)
     shared = (grid.zero >= 2) & ~((grid.pp > 1) & traits.whole_sums)
-    gradients = states.gradient_bytes * np.where(shared, parameters / grid.dp, parameters)
+    gradients = states.gradient_bytes * np.where(shared, shared_out, parameters)
     # A head runs backward right after its forward, but for GPipe, which takes all micro-batches forward first.
     heads = np.where(grid.schedule == SCHEDULES.index("gpipe"), found.micros, 1)
     neighbours = 2 * grid.vp - np.equal(rank, 0) - last
+    layer = found.chunks.peak_bytes(rank)
     return RankMemory(
-        weights=weights,
+        weights=weights + NARROW_BYTES * found.chunks.narrow,
         gradients=gradients + np.where(shared, one, 0.0),
-        optimizer=states.state_bytes * np.where(grid.zero >= 1, parameters / grid.dp, parameters),
-        activations=in_flight * found.layers * found.kept_bytes + last * (heads - 1) * found.head_kept_bytes,
+        optimizer=states.state_bytes * np.where(grid.zero >= 1, shared_out, parameters),
+        activations=stays + last * (heads - 1) * found.head_kept_bytes,
         buffers=neighbours * found.buffer_bytes,
-        working=np.maximum(found.layer_peak_bytes, last * (found.head_kept_bytes + found.head_peak_bytes)),
+        working=np.maximum(layer, last * (found.head_kept_bytes + found.head_peak_bytes)),
     )

@@ -36,6 +36,8 @@ class Optimizer:
     """A micro-batch's gradient added to the sum, of all parameters of a rank."""
     clear: Update
     """Gradients set to zero, of all parameters of a rank."""
+    newton_steps: int = 0
+    """Steps of Newton and Schulz that make each matrix of momenta orthogonal, three products a step (Muon)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

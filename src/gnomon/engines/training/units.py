@@ -1,4 +1,4 @@
-"""The pieces a network is made of on one rank, priced: embedding, one layer, head.
+"""The pieces a network is made of on one rank, priced: embedding, one layer of each kind, head.
 
 Everything is an array over micro-batches (or over draws of one), so a plan search asks once for each way to cut a
 layer.
@@ -6,8 +6,9 @@ layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +17,21 @@ from gnomon.cost.clock import ATTENTION, BURST, slowdown
 from gnomon.cost.collective import crowding
 from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import Pass
+from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import layers, liveness
-from gnomon.graph.ops import Attention, Op
+from gnomon.graph.core import CoreAttention
+from gnomon.graph.ops import Op
 from gnomon.graph.tape import Tape
 from gnomon.spec import Batch, Model
 from gnomon.spec.workload import Floats
 
-PARTS = ("embedding", "layer", "head")
+ENDS = ("embedding", "head")
+WORKING = {"fp8": "bf16"}
+"""What activations and states are in, where only weight products are in the format of a plan."""
+NARROW_SAVES = 0.5
+"""Of the energy of a FLOP, what one of eight bits saves: half as many bits are moved and multiplied in as much time at
+twice the rate. An estimate; no narrow product is measured for long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +51,31 @@ class Unit:
     energy_j: Floats
     """Without the board's constant part."""
     parameters: Floats
+    experts: Floats
+    """Of the parameters, those of experts."""
+    narrow_parameters: Floats
+    """Those with copies in a narrower format."""
     kept_bytes: Floats
     forward_peak_bytes: Floats
     backward_peak_bytes: Floats
     """Beyond what stays of the piece: operands, gradients and what is recomputed, while it runs backward."""
 
 
-def tapes_of(model: Model, seq: int, dtype: str, tp: int, sequence_parallel: bool, traits: Traits) -> dict[str, Tape]:
-    cut = layers.Cut(seq=seq, tp=tp, sequence_parallel=sequence_parallel, dtype=dtype)
-    return {
-        "embedding": layers.embedding(model, cut, traits.style),
-        "layer": layers.layer(model, model.blocks[0], cut, traits.style),
-        "head": layers.head(model, cut, traits.style),
+def cut_of(seq: int, dtype: str, **degrees: Any) -> layers.Cut:
+    """A rank's part under a plan's format."""
+    working = WORKING.get(dtype, dtype)
+    return layers.Cut(seq=seq, dtype=working, matrix="" if working == dtype else dtype, **degrees)
+
+
+def tapes_of(model: Model, cut: layers.Cut, traits: Traits) -> dict[str, Tape]:
+    """Embedding, one layer of each kind (`layer`, `layer 2` and so on), and head."""
+    kinds = Stages(model).kinds
+    made = {
+        name: layers.layer(model, kind, cut, traits.style)
+        for name, kind in zip(kind_names(len(kinds)), kinds, strict=True)
     }
+    first, last = layers.embedding(model, cut, traits.style), layers.head(model, cut, traits.style)
+    return {"embedding": first, **made, "head": last}
 
 
 def ops_of(found: Iterable[Mapping[str, Tape]]) -> list[Op]:
@@ -69,15 +89,21 @@ def ops_of(found: Iterable[Mapping[str, Tape]]) -> list[Op]:
 
 
 def units(
-    parts: Mapping[str, Tape], recompute: str, times: tapes.Times, machine: Machine, batch: Batch, traits: Traits
-) -> dict[str, Unit]:
-    """Every piece, its arithmetic stretched by the clock that the layers' mixture of work allows."""
+    parts: Mapping[str, Tape], recompute: str, times: tapes.Times, machine: Machine, batch: Batch, traits: Traits,
+    weights: Sequence[int] = (1,),
+) -> dict[str, Unit]:  # fmt: skip
+    """Every piece, its arithmetic stretched by the clock that the layers' mixture of work allows; `weights` say how
+    often each kind of layer comes."""
     crowded = crowding(machine.chip.sm_count)
     passes = {
-        name: (tapes.forward(tape, times, batch), tapes.backward(tape, _mode(name, recompute), times, batch, crowded))
+        name: (
+            tapes.forward(tape, times, batch, crowded),
+            tapes.backward(tape, _mode(name, recompute), times, batch, crowded),
+        )
         for name, tape in parts.items()
     }
-    stretch = _stretch(machine, *passes["layer"])
+    kinds = [name for name in parts if name not in ENDS]
+    stretch = _stretch(machine, [(n, *passes[name]) for n, name in zip(weights, kinds, strict=True)])
     return {
         name: _unit(parts[name], _mode(name, recompute), passes[name], stretch, machine, batch, traits)
         for name in parts
@@ -85,18 +111,22 @@ def units(
 
 
 def _mode(part: str, recompute: str) -> str:
-    return recompute if part == "layer" else "none"
+    return "none" if part in ENDS else recompute
 
 
-def _stretch(machine: Machine, forward: Pass, backward: Pass) -> Floats:
+def _stretch(machine: Machine, kinds: Sequence[tuple[int, Pass, Pass]]) -> Floats:
     power = machine.profile.power
+
+    def total(figure: Callable[[Pass], Floats]) -> Floats:
+        return np.asarray(sum((n * (figure(there) + figure(back)) for n, there, back in kinds), np.zeros(1)))
+
     return slowdown(
         power,
         machine.chip,
-        compute_s=forward.compute_s + backward.compute_s,
-        compute_j=_compute_j(machine, forward) + _compute_j(machine, backward),
-        other_s=forward.stream_s + forward.exposed_s + backward.stream_s + backward.exposed_s,
-        other_j=power["j_per_byte"] * (forward.stream_bytes + backward.stream_bytes),
+        compute_s=total(lambda one: one.compute_s),
+        compute_j=total(lambda one: _compute_j(machine, one)),
+        other_s=total(lambda one: one.stream_s + one.exposed_s),
+        other_j=power["j_per_byte"] * total(lambda one: one.stream_bytes),
     )
 
 
@@ -104,7 +134,7 @@ def _compute_j(machine: Machine, one: Pass) -> Floats:
     """Joules of a pass's arithmetic at full clock."""
     power = machine.profile.power
     per_flop = power.get(BURST, power["j_per_flop"])
-    flops = one.flops + (power.get(ATTENTION, 1.0) - 1.0) * one.attention_flops
+    flops = one.flops + (power.get(ATTENTION, 1.0) - 1.0) * one.attention_flops - NARROW_SAVES * one.narrow_flops
     return per_flop * flops + power["j_per_byte"] * one.compute_bytes
 
 
@@ -115,8 +145,8 @@ def _unit(
     power, launch_s = machine.profile.power, traits.launch_s.get(mode, 0.0)
     again = sum((op.count * op.flops(batch) for node in tape.rerun(mode) for op in node.forward), np.zeros(1))
     # Of the five products of a fused attention's backward, one makes the scores again.
-    back = (op for node in tape.nodes for op in node.by_input if isinstance(op, Attention))
-    again = again + sum((op.count * op.flops(batch) / 5 for op in back), np.zeros(1))
+    back = (op for node in tape.nodes for op in node.by_input if isinstance(op, CoreAttention))
+    again = again + sum((op.count * op.flops(batch) * op.scores_share for op in back), np.zeros(1))
     # As in the law of the clock, a slower one saves of the constant part as well while arithmetic runs.
     saved = power["active_w"] * (1 / stretch - stretch)
     cooled = [
@@ -134,6 +164,8 @@ def _unit(
         again_flops=np.asarray(again),
         energy_j=cooled[0] + cooled[1],
         parameters=np.array([tape.parameters]),
+        experts=np.array([tape.experts]),
+        narrow_parameters=np.array([tape.narrow_parameters]),
         kept_bytes=kept * tokens,
         forward_peak_bytes=(_most(liveness.forward(tape, mode)) - kept) * tokens,
         backward_peak_bytes=(_most(liveness.backward(tape, mode)) - kept) * tokens,

@@ -27,7 +27,7 @@ class Pipelines:
     """One chunk that is neither the first nor the last."""
     backward_s: Floats | float
     first_forward_s: Floats | float = 0.0
-    """What the first chunk of the network takes beyond that; embeddings, say."""
+    """What the first chunk of the network takes beyond that; embeddings, say. Below zero where it takes less."""
     first_backward_s: Floats | float = 0.0
     last_forward_s: Floats | float = 0.0
     """What the last takes beyond it; head and loss, say."""
@@ -44,9 +44,17 @@ class Pipelines:
         columns = dict(zip(names, arrays, strict=True))
         _check_sizes(*(columns[name].ravel() for name in ("schedule", "pp", "vp", "micros")))
         for name in names:
-            if name.endswith("_s") and not (columns[name].size == 0 or 0 <= np.min(columns[name]) < np.inf):
-                raise InputError(f"{np.min(columns[name])} is not possible", where=name, hint="It is 0 or more.")
+            if name.endswith("_s"):
+                _check_seconds(name, columns)
         return columns
+
+
+def _check_seconds(name: str, columns: dict[str, NDArray[np.generic]]) -> None:
+    """No time is below zero, that of the first and the last chunk beside the common one included."""
+    common = columns[name.split("_", 1)[1]] if name.startswith(("first_", "last_")) else 0.0
+    whole = np.add(columns[name], common)
+    if whole.size and not (np.min(whole) >= 0 and np.max(whole) < np.inf):
+        raise InputError(f"{np.min(columns[name])} is not possible", where=name, hint="It is 0 or more.")
 
 
 def _check_sizes(schedule: Ints, pp: Ints, vp: Ints, micros: Ints) -> None:

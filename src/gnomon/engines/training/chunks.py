@@ -1,0 +1,164 @@
+"""Every chunk of every plan: the layers it holds, and what they take together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gnomon.engines.training.grid import Grid, Ints
+from gnomon.engines.training.stages import Stages
+from gnomon.engines.training.wire import Held
+from gnomon.spec.workload import Floats
+
+SECONDS = ("forward_s", "backward_s", "reduce_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Layer:
+    """A layer of one kind on one rank, one row a plan. Seconds and kept bytes are of a micro-batch."""
+
+    forward_s: Floats
+    backward_s: Floats
+    lead_forward_s: Floats
+    """What the first layer of a chunk adds to that."""
+    lead_backward_s: Floats
+    quiet_forward_s: Floats
+    """Were all collectives in it free."""
+    quiet_backward_s: Floats
+    reduce_s: Floats
+    held: Held
+    narrow: Floats
+    """Parameters with copies in a narrower format."""
+    kept_bytes: Floats
+    peak_bytes: Floats
+
+    def pick(self, rows: Ints) -> Layer:
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        held = Held(self.held.dense[rows], self.held.experts[rows])
+        return Layer(**{name: column[rows] for name, column in columns.items() if name != "held"}, held=held)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chunks:
+    """`kinds` are layers of each kind, `ends` what the embedding adds to the first chunk and the head to the last."""
+
+    stages: Stages
+    grid: Grid
+    kinds: tuple[Layer, ...]
+    ends: Mapping[str, Mapping[str, Floats]]
+
+    def pick(self, rows: Ints) -> Chunks:
+        """Some of the plans."""
+        ends = {end: {name: column[rows] for name, column in columns.items()} for end, columns in self.ends.items()}
+        kinds = tuple(kind.pick(rows) for kind in self.kinds)
+        return Chunks(stages=self.stages, grid=self.grid.pick(rows), kinds=kinds, ends=ends)
+
+    @cached_property
+    def uneven(self) -> bool:
+        return self.stages.uneven(self.grid)
+
+    @cached_property
+    def groups(self) -> list[tuple[tuple[int, int], Ints]]:
+        """Rows by the length of their pipelines and the chunks of a rank."""
+        return [((pp, vp), rows) for (pp, vp), rows in self.grid.groups(("pp", "vp"))]
+
+    def of_row(self, name: str, row: int) -> Floats:
+        """Seconds of every chunk of one plan, ends included: [pp, vp]. Quiet ones have their ends as they are."""
+        pp, vp = int(self.grid.pp[row]), int(self.grid.vp[row])
+        found: Floats = self.bodies(name, pp, vp, np.array([row]))[0]
+        plain = name.removeprefix("quiet_")
+        found[0, 0] += self.ends["first"][plain][row]
+        found[-1, -1] += self.ends["last"][plain][row]
+        return found
+
+    def bodies(self, name: str, pp: int, vp: int, rows: Ints) -> Floats:
+        """Without the ends, of plans with the same pipeline: [rows, pp, vp]."""
+        counts, leads = self.stages.counts(pp, vp), self.stages.leads(pp, vp)
+        found = np.zeros((rows.size, pp, vp))
+        for place, kind in enumerate(self.kinds):
+            found += counts[None, :, :, place] * getattr(kind, name)[rows, None, None]
+            if hasattr(kind, f"lead_{name}"):
+                found += (leads == place)[None] * getattr(kind, f"lead_{name}")[rows, None, None]
+        return found
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of the common chunk, and what the first and the last take beyond it."""
+        if not self.uneven:
+            return self._even_columns()
+        names = [*SECONDS, *(f"{end}_{name}" for end in ("first", "last") for name in SECONDS)]
+        found: dict[str, Any] = {name: np.empty(self.grid.size) for name in names}
+        found["first_layers"] = np.empty(self.grid.size, np.int64)
+        for (pp, vp), rows in self.groups:
+            found["first_layers"][rows] = self.stages.sizes(pp * vp)[0]
+            for name in SECONDS:
+                bodies = self.bodies(name, pp, vp, rows)
+                # In the network's order, so that the first and the last are at the ends.
+                line = bodies.swapaxes(1, 2).reshape(rows.size, pp * vp)
+                common = line[:, 1:-1].min(axis=1) if pp * vp > 2 else line.min(axis=1)
+                found[name][rows] = common
+                ends = {end: self.ends[end][name][rows] for end in ("first", "last")}
+                found[f"first_{name}"][rows] = ends["first"] + line[:, 0] - common
+                found[f"last_{name}"][rows] = ends["last"] + (line[:, -1] - common if pp * vp > 1 else 0.0)
+        return found
+
+    def _even_columns(self) -> dict[str, Any]:
+        count: Ints = self.stages.model.layers // (self.grid.pp * self.grid.vp)
+        (kind,) = self.kinds
+        found: dict[str, Any] = {
+            "forward_s": count * kind.forward_s + kind.lead_forward_s,
+            "backward_s": count * kind.backward_s + kind.lead_backward_s,
+            "reduce_s": count * kind.reduce_s,
+            "first_layers": count,
+        }
+        return found | {f"{end}_{name}": self.ends[end][name] for end in ("first", "last") for name in SECONDS}
+
+    def on_rank(self, rank: Ints | int) -> list[Ints]:
+        """Layers of each kind on a pipeline rank of every plan; `rank` may differ from row to row."""
+        if not self.uneven:
+            return [self.grid.vp * (self.stages.model.layers // (self.grid.pp * self.grid.vp))]
+        where = np.broadcast_to(rank, self.grid.tp.shape)
+        found = np.zeros((len(self.kinds), self.grid.size), np.int64)
+        for (pp, vp), rows in self.groups:
+            found[:, rows] = self.stages.counts(pp, vp).sum(axis=1)[where[rows]].T
+        return list(found)
+
+    def body(self, rank: Ints | int) -> Held:
+        """Parameters of a rank's layers."""
+        found = Held(np.zeros(self.grid.size), np.zeros(self.grid.size))
+        for count, kind in zip(self.on_rank(rank), self.kinds, strict=True):
+            found = found.plus(kind.held.times(count))
+        return found
+
+    @cached_property
+    def fullest(self) -> Held:
+        """Parameters of the layers of the rank that has most of them."""
+        if not self.uneven:
+            return self.body(0)
+        dense, experts = np.zeros(self.grid.size), np.zeros(self.grid.size)
+        for rank in range(int(self.grid.pp.max())):
+            held = self.body(np.minimum(rank, self.grid.pp - 1))
+            more = held.total > dense + experts
+            dense, experts = np.where(more, held.dense, dense), np.where(more, held.experts, experts)
+        return Held(dense, experts)
+
+    @cached_property
+    def narrow(self) -> Floats:
+        """Parameters with narrower copies on a rank, at most."""
+        most = self.stages.model.layers / self.grid.pp
+        return np.asarray(np.max([kind.narrow for kind in self.kinds], axis=0) * np.ceil(most))
+
+    def peak_bytes(self, rank: Ints | int) -> Floats:
+        """What the fullest layer of a rank needs beside what stays."""
+        counts = self.on_rank(rank)
+        most: Floats = np.max([kind.peak_bytes * (n > 0) for n, kind in zip(counts, self.kinds, strict=True)], axis=0)
+        return most
+
+    def kept_bytes(self, pp: int, vp: int, rows: Ints, rank: int) -> tuple[tuple[int, ...], Floats]:
+        """The kind of each chunk of a rank by the layers it holds, and what one pass leaves of each: [rows, kinds]."""
+        counts, alike = np.unique(self.stages.counts(pp, vp)[rank], axis=0, return_inverse=True)
+        kept = np.stack([kind.kept_bytes[rows] for kind in self.kinds], axis=1)
+        return tuple(alike.ravel().tolist()), np.asarray(kept @ counts.T)

@@ -1,0 +1,211 @@
+"""What of a training step goes over links, and what touches every parameter, for each row of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from gnomon.cost.collective import crowding
+from gnomon.cost.machine import Machine
+from gnomon.engines.training.grid import Grid, Ints
+from gnomon.engines.training.traits import Optimizer, Traits, Update
+from gnomon.graph.dtypes import width
+from gnomon.graph.ops import Collective, Elementwise, Op
+from gnomon.spec import Block, Model, TrainingLoad
+from gnomon.spec.workload import Floats
+
+Factor = Callable[[Op], Floats | float]
+
+
+class Held(NamedTuple):
+    """Parameters of a rank: those that all its copies hold, and those of experts, which fewer do."""
+
+    dense: Floats
+    experts: Floats
+
+    def times(self, count: Ints | int | Floats) -> Held:
+        return Held(self.dense * count, self.experts * count)
+
+    def plus(self, other: Held) -> Held:
+        return Held(self.dense + other.dense, self.experts + other.experts)
+
+    @property
+    def total(self) -> Floats:
+        return self.dense + self.experts
+
+    def shared(self, grid: Grid) -> Floats:
+        """What is left of them where every copy takes an equal part."""
+        return np.asarray(self.dense / grid.copies + self.experts / grid.expert_copies)
+
+
+class Wire:
+    """Seconds of reductions, gathers, sends and updates."""
+
+    def __init__(
+        self, model: Model, load: TrainingLoad, grid: Grid, machine: Machine, traits: Traits, states: Optimizer,
+        dtype: str, factor: Factor | None,
+    ) -> None:  # fmt: skip
+        self.model, self.load, self.grid, self.machine = model, load, grid, machine
+        self.traits, self.states, self.factor, self.value = traits, states, factor, width(dtype)
+        self.late = (grid.pp > 1) & traits.whole_sums
+        self.each = (grid.zero >= 2) & ~self.late
+        self.copies = _Group(grid, ("dp", "cp", "tp"))
+        self.by_tp = grid.groups(("tp",))
+
+    @cached_property
+    def expert_copies(self) -> _Group:
+        return _Group(self.grid, ("dp", "cp", "tp", "ep", "expert_tp"))
+
+    def passes(self, forward_s: Floats, backward_s: Floats, held: Held) -> tuple[Floats, Floats, Floats, Floats]:
+        """Seconds of a layer both ways, and what the first of a chunk adds both ways. With ZeRO 3 a layer's weights
+        are gathered while the one before it runs, and its gradients scattered while the one after it does."""
+        zero = self.grid.zero
+        first, scatter = self.gathered(held), self.scattered(held)
+        again = first * (zero == 3)
+        there, back = self._beside(forward_s, first), self._beside(backward_s, again + scatter)
+        plain = zero < 2
+        return (
+            np.where(plain, forward_s, there),
+            np.where(plain, backward_s, back),
+            np.where(plain, 0.0, first + forward_s - there),
+            np.where(plain, 0.0, again + backward_s + scatter - back),
+        )
+
+    def _beside(self, compute: Floats, network: Floats) -> Floats:
+        """Both at once: the longer of them, and what the collective takes from the computation."""
+        crowded = crowding(self.machine.chip.sm_count) * np.minimum(compute, network)
+        return np.maximum(compute + crowded, network)
+
+    def crowded(self, held: Held) -> Floats:
+        """What gradients reduced beside the last backward passes add to them."""
+        hidden = self.traits.overlaps(self.grid.pp) * self.reduce(held)
+        return np.asarray(crowding(self.machine.chip.sm_count) * hidden)
+
+    def gathered(self, held: Held) -> Floats:
+        """Weights that a forward pass has to gather first."""
+        wanted = (self.grid.zero == 3) | ((self.grid.zero == 2) & self.traits.gathers_forward)
+        return np.where(wanted, self._gather(held), 0.0)
+
+    def scattered(self, held: Held) -> Floats:
+        """Gradients that a backward pass scatters."""
+        return self._collective("reduce_scatter", held, self._wire_bytes) * self.each
+
+    def accumulate(self, held: Held) -> Floats:
+        """Sharded gradients are summed where they are scattered."""
+        return self.updates((self.states.accumulate,), np.where(self.each, held.shared(self.grid), held.total))
+
+    def update(self, held: Held) -> Floats:
+        """The optimizer's kernels, over the parameters whose states a rank holds."""
+        own = np.where(self.grid.zero >= 1, held.shared(self.grid), held.total)
+        return self.updates(self.states.updates, own) + self.updates((self.states.clear,), held.total)
+
+    def newton(self, block: Block) -> Floats:
+        """Products that make a layer's momenta orthogonal: of m x n matrices, m the less, X by X, that by itself, and
+        it by X. Whole matrices, as tensor-parallel ranks gather them; with ZeRO every copy takes a part of them."""
+        total: Floats = np.zeros(self.grid.size)
+        for tensor in block.tensors(self.model.hidden):
+            if tensor.columns > 1 and self.states.newton_steps:
+                m, n = sorted((tensor.rows, tensor.columns))
+                once = sum(self._product(*sizes) for sizes in ((m, m, n), (m, m, m), (m, n, m)))
+                held = tensor.copies / (self.grid.ep if tensor.role.startswith("expert") else 1)
+                total = total + self.states.newton_steps * held * once
+        return np.asarray(total / np.where(self.grid.zero >= 1, self.grid.copies, 1))
+
+    def _product(self, m: float, n: float, k: float) -> float:
+        shape = {"m": np.array([m]), "n": np.array([n]), "k": np.array([k]), "batch": np.ones(1)}
+        return float(self.machine.seconds("gemm", self.machine.chip.half, shape)[0])
+
+    def updates(self, kernels: tuple[Update, ...], parameters: Floats) -> Floats:
+        total: Floats = np.zeros(self.grid.size)
+        for one in kernels:
+            op = Elementwise(
+                name=one.name, rows=1, read_per_row=one.reads, written_per_row=one.writes, dtype="bf16", pace=one.pace
+            )
+            shape = {
+                "bytes_read": parameters * one.reads,
+                "bytes_written": parameters * one.writes,
+                "pace": np.full(parameters.shape, one.pace),
+            }
+            total = total + self.machine.seconds("elementwise", "bf16", shape) * (self.factor(op) if self.factor else 1)
+        return total
+
+    @property
+    def _wire_bytes(self) -> float:
+        """Bytes of a gradient on its way."""
+        return self.traits.wire_bytes or self.states.gradient_bytes
+
+    def reduce(self, held: Held) -> Floats:
+        """Gradients of a rank over its copies; sharded ones have been summed during the passes."""
+        summed = self._collective("all_reduce", held, self._wire_bytes)
+        scattered = self._collective("reduce_scatter", held, self._wire_bytes)
+        after = (self.grid.zero == 1) | ((self.grid.zero >= 2) & self.late)
+        found: Floats = np.select([self.grid.zero == 0, after], [summed, scattered], 0.0)
+        return found
+
+    def gather(self, held: Held) -> Floats:
+        """New weights, where each rank has updated a part of them."""
+        kept = (self.grid.zero == 1) | ((self.grid.zero == 2) & (not self.traits.gathers_forward))
+        return np.where(kept, self._gather(held), 0.0)
+
+    def _gather(self, held: Held) -> Floats:
+        return self._collective("all_gather", held, self.states.weight_bytes)
+
+    def _collective(self, op: str, held: Held, each: float) -> Floats:
+        """Over the copies of what a rank holds: first of what all hold, then of experts, where there are any."""
+        found = self.copies.priced(self, op, each * held.dense)
+        if np.any(held.experts):
+            found = found + self.expert_copies.priced(self, op, each * held.experts)
+        return found * self._drawn(op)
+
+    def sent_bytes(self) -> Floats:
+        """Activations of a micro-batch between two stages, on one rank."""
+        held = self.grid.cp * np.where(self.grid.sequence_parallel == 1, self.grid.tp, 1)
+        return np.asarray(self.value * self.grid.micro_batch * self.load.seq * self.model.hidden / held)
+
+    def send(self) -> Floats:
+        """Activations of a micro-batch to the next stage, `tp * cp * dp` chips away, each rank over its own adapter."""
+        grid = self.grid
+        part = np.where(self.traits.split_sends & (grid.sequence_parallel == 0), grid.tp, 1)
+        payload = self.sent_bytes() / part
+        within = self.machine.pool.per_node
+        # Some stage's neighbour is in another node once a pipeline spans nodes, and the slowest link sets the pace.
+        near, far = (self.priced("send_recv", payload, 2, stride) for stride in (1, within))
+        found = np.where(grid.ranks > within, far, near)
+        joined = self._collective_tp("all_gather", payload * part) if self.traits.split_sends else 0.0
+        found = found + np.where(grid.sequence_parallel == 1, 0.0, joined)
+        return np.where(grid.pp > 1, found, 0.0) * self._drawn("send_recv")
+
+    def _collective_tp(self, op: str, payload: Floats) -> Floats:
+        found: Floats = np.zeros(self.grid.size)
+        for (tp,), rows in self.by_tp:
+            found[rows] = self.priced(op, payload[rows], tp, 1)
+        return found
+
+    def priced(self, op: str, payload: Floats, ranks: int, stride: int) -> Floats:
+        shape = {"bytes": payload, "ranks": np.full(payload.shape, ranks), "stride": np.full(payload.shape, stride)}
+        return self.machine.seconds(op, "bf16", shape)
+
+    def _drawn(self, op: str) -> Floats | float:
+        if self.factor is None:
+            return 1.0
+        return self.factor(Collective(name=f"step.{op}", op=op, rows=1, bytes_per_row=1.0, ranks=2))  # type: ignore[arg-type]
+
+
+class _Group:
+    """Ranks that hold the same, which stand as far apart as a rank's own part is wide."""
+
+    def __init__(self, grid: Grid, names: tuple[str, ...]) -> None:
+        self.groups = []
+        for degrees, rows in grid.groups(names):
+            dp, cp, tp, *experts = degrees
+            ep, expert_tp = experts or (1, tp)
+            self.groups.append((dp * cp * tp // (expert_tp * ep), expert_tp * ep, rows))
+
+    def priced(self, wire: Wire, op: str, payload: Floats) -> Floats:
+        found: Floats = np.zeros(wire.grid.size)
+        for ranks, stride, rows in self.groups:
+            found[rows] = wire.priced(op, np.broadcast_to(payload, found.shape)[rows], ranks, stride)
+        return found

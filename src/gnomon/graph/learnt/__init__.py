@@ -1,0 +1,1 @@
+"""Parts of a network with their gradients, on one rank: a file for each kind of part."""

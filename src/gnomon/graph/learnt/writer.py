@@ -1,0 +1,203 @@
+"""Writes nodes of a tape, and the sizes of the tensors they name: what all parts of a network are made of.
+
+Tensor-parallel ranks hold a part of every matrix. With sequence parallelism they also hold a part of the tokens
+between the matrices: an all-gather and a reduce-scatter then stand where an all-reduce stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
+
+from gnomon.graph.dtypes import width
+from gnomon.graph.learnt.cut import Cut
+from gnomon.graph.ops import TOKENS, Collective, Elementwise, Gemm, Op, Rows, Size
+from gnomon.graph.style import Stream, Style
+from gnomon.graph.tape import RESULT, SOURCE, Node
+from gnomon.spec import Model
+
+NARROW = ".narrow"
+"""Names the copy of a tensor that weight products read, where they multiply in a narrower format."""
+
+
+class Writer:
+    """`value` is bytes of an activation, `stream` bytes a token of the residual stream on this rank."""
+
+    def __init__(self, model: Model, cut: Cut, style: Style) -> None:
+        self.model, self.cut, self.style = model, cut, style
+        self.value = width(cut.dtype)
+        self.matrix = cut.matrix or cut.dtype
+        self.stream = model.hidden * self.value * cut.share
+        self.sizes: dict[str, float] = {SOURCE: self.stream, RESULT: self.stream}
+
+    def norm(self, name: str, read: str, written: str, shared: bool = True) -> Node:
+        """Over the stream. What it reads is shared with the residual stream, whose gradient is added."""
+        hidden, sizes = self.model.hidden, {written: self.model.hidden * self.cut.share}
+        node = self.elementwise(name, self.style.norm, hidden, (read,), sizes, True, self.cut.rows)
+        if shared:
+            node = replace(node, by_input=node.by_input + self.total(name, hidden, self.cut.rows))
+        return replace(node, parameters=hidden * (self.model.norm_weight + self.model.norm_bias))
+
+    def enter(self, part: str, read: str, values: int = 0) -> Generator[Node, None, str]:
+        """Into the matrices: with sequence parallelism the ranks' tokens are gathered, else copied; the gradient is
+        scattered or summed. `values` where it is not the stream."""
+        values = values or self.model.hidden
+        if self.cut.tp == 1:
+            return read
+        if not self.cut.sequence_parallel:
+            back = self.exchange(f"{part}.enter.by_input", "all_reduce", values * self.value)
+            yield Node(name=f"{part}.enter", by_input=(back,), beside=self._beside(part))
+            return read
+        whole = f"{read}.whole"
+        self.sizes[whole] = values * self.value
+        again = "" if self.style.keeps_gathered else "all_gather"
+        node = self.collective(f"{part}.enter", "all_gather", "reduce_scatter", (read,), (whole,), again, values)
+        yield replace(node, beside=self._beside(part))
+        return whole
+
+    def _beside(self, part: str) -> tuple[str, ...]:
+        if not self.style.overlap_by_weight:
+            return ()
+        products = {"attention": ("qkv", "q", "k", "v"), "ffn": ("up", "gate"), "head": ("logits",)}
+        return tuple(f"{part}.{name}" for name in products.get(part, ("up", "gate")))
+
+    def leave(self, part: str, read: str, beside: str, written: str) -> Iterator[Node]:
+        """Out of the matrices and onto the residual stream."""
+        summed = yield from self.summed(part, read)
+        yield self.residual(part, summed, beside, written)
+
+    def summed(self, part: str, read: str) -> Generator[Node, None, str]:
+        """Partial sums of the tensor-parallel ranks made whole."""
+        if self.cut.tp == 1:
+            return read
+        self.sizes[f"{part}.summed"] = self.stream
+        there, back = ("reduce_scatter", "all_gather") if self.cut.sequence_parallel else ("all_reduce", "")
+        yield self.collective(f"{part}.leave", there, back, (read,), (f"{part}.summed",))
+        return f"{part}.summed"
+
+    def residual(self, part: str, read: str, beside: str, written: str) -> Node:
+        hidden, rows, style = self.model.hidden, self.cut.rows, self.style
+        if style.dropout:
+            self.sizes[f"{part}.mask"] = hidden * self.cut.share
+        sizes = {written: hidden * self.cut.share}
+        node = self.elementwise(f"{part}.residual", style.residual, hidden, (beside, read), sizes, False, rows)
+        mask = (f"{part}.mask",) if style.dropout else ()
+        return replace(node, passes_on=True, writes=node.writes + mask, keeps=mask)
+
+    def products(self, part: str, read: str, widths: dict[str, int], k: int, bias: bool) -> Iterator[Node]:
+        """Several matrices that read the same: one product, or one each, whose gradients are added."""
+        if self.style.joined:
+            name = "qkv" if part == "attention" else "up"
+            yield self.linear(f"{part}.{name}", (read,), widths, k, bias)
+            return
+        for place, (written, n) in enumerate(widths.items()):
+            node = self.linear(f"{part}.{written}", (read,), {written: n}, k, bias)
+            yield replace(node, by_input=node.by_input + self.total(f"{part}.{written}", k)) if place else node
+
+    def linear(
+        self, name: str, reads: tuple[str, ...], widths: dict[str, int], k: int, bias: bool, rows: Rows = TOKENS,
+        dtype: str = "",
+    ) -> Node:  # fmt: skip
+        """A weight matrix. `dtype` where it is not the one of the other products."""
+        dtype, n = dtype or self.matrix, sum(widths.values())
+        self.sizes |= {written: size * self.value * rows.factor for written, size in widths.items()}
+        kept = reads if self.style.keeps_gathered else tuple(read.removesuffix(".whole") for read in reads)
+        back = self.style.gradient_dtype
+        node = Node(
+            name=name,
+            forward=(Gemm(name=name, m=rows, n=n, k=k, dtype=dtype),),
+            by_input=(Gemm(name=f"{name}.by_input", m=rows, n=k, k=n, dtype=dtype),),
+            by_weight=(Gemm(name=f"{name}.by_weight", m=n, n=k, k=rows, dtype=dtype, out_dtype=back),),
+            reads=reads,
+            writes=tuple(widths),
+            keeps=kept,
+            parameters=n * k + n * bias,
+        )
+        return self.narrowed(node, n, k, rows) if width(dtype) < self.value else node
+
+    def narrowed(self, node: Node, n: float, k: float, rows: Rows) -> Node:
+        """Operands in a narrower format: what is read and its gradient are each converted and turned over in one
+        kernel, which writes both; the turned one stays for the gradient of the weight."""
+        (kept,) = node.keeps
+        narrow = width(self.matrix)
+        self.sizes[kept + NARROW] = self.sizes[kept] / self.value * narrow
+
+        def cast(name: str, values: float) -> Elementwise:
+            read, written = values * self.value, 2 * values * narrow
+            return Elementwise(name=name, rows=rows, read_per_row=read, written_per_row=written)
+
+        return replace(
+            node,
+            forward=(cast(f"{node.name}.cast", k), *node.forward),
+            by_input=(cast(f"{node.name}.cast.by_input", n), *node.by_input),
+            writes=(*node.writes, kept + NARROW),
+            keeps=(kept + NARROW,),
+            narrow_parameters=node.parameters,
+        )
+
+    def total(self, name: str, values: float, rows: Size = TOKENS) -> tuple[Op, ...]:
+        """The second gradient of a tensor is added to the first."""
+        total = self.style.total
+        return (self._stream(f"{name}.total", values, total.reads, total.writes, rows, total.kernels, total.pace),)
+
+    def gate(self, part: str, inner: float, read: tuple[str, str], written: str, rows: Rows = TOKENS) -> Iterator[Node]:
+        """A gate and what it lets through. Sizes are a row's."""
+        if self.style.fused_activation:
+            yield self.rowed(f"{part}.activation", self.style.gated, inner, read, written, True, rows)
+            return
+        bent = "bent" if part == "ffn" else f"{part}.bent"
+        yield self.rowed(f"{part}.activation", self.style.gated, inner, read[:1], bent, True, rows)
+        yield self.rowed(f"{part}.product", self.style.product, inner, (bent, read[1]), written, True, rows)
+
+    def rowed(
+        self, name: str, stream: Stream, values: float, reads: tuple[str, ...], written: str, keeps: bool, rows: Rows
+    ) -> Node:
+        """An elementwise operator over rows that are not one a token, as wide as what it writes."""
+        return self.elementwise(name, stream, values, reads, {written: values * rows.factor}, keeps, rows)
+
+    def elementwise(
+        self, name: str, stream: Stream, values: float, reads: tuple[str, ...], writes: Mapping[str, float],
+        keeps: bool, rows: Size = TOKENS,
+    ) -> Node:  # fmt: skip
+        self.sizes |= {written: size * self.value for written, size in writes.items()}
+        there = (stream.reads, stream.writes, rows, stream.kernels, stream.pace)
+        back = (stream.gradient_reads, stream.gradient_writes, rows, stream.gradient_kernels, stream.gradient_pace)
+        return Node(
+            name=name,
+            forward=(self._stream(name, values, *there),),
+            by_input=(self._stream(f"{name}.by_input", values, *back),),
+            reads=reads,
+            writes=tuple(writes),
+            keeps=reads if keeps else (),
+            cheap=self.style.stop_early,
+        )
+
+    def _stream(
+        self, name: str, values: float, reads: float, writes: float, rows: Size, kernels: int, pace: float
+    ) -> Elementwise:
+        size = values * self.value / kernels
+        return Elementwise(
+            name=name, rows=rows, read_per_row=reads * size, written_per_row=writes * size, count=kernels, pace=pace
+        )
+
+    def exchange(self, name: str, op: str, bytes_per_row: float, ranks: int = 0, stride: int = 1) -> Collective:
+        """Among tensor-parallel ranks, unless others are named."""
+        ranks = ranks or self.cut.tp
+        return Collective(name=name, op=op, rows=TOKENS, bytes_per_row=bytes_per_row, ranks=ranks, stride=stride)  # type: ignore[arg-type]
+
+    def collective(
+        self, name: str, there: str, back: str, reads: tuple[str, ...], writes: tuple[str, ...], again: str = "",
+        values: int = 0,
+    ) -> Node:  # fmt: skip
+        size = (values or self.model.hidden) * self.value
+        gradient = (self.exchange(f"{name}.by_input", back, size),) if back else ()
+        regather = (self.exchange(f"{name}.again", again, size),) if again else ()
+        return Node(
+            name=name,
+            forward=(self.exchange(name, there, size),),
+            by_input=regather + gradient,
+            reads=reads,
+            writes=writes,
+            passes_on=not back,
+            cheap=self.style.stop_early,
+        )

@@ -1,0 +1,63 @@
+"""What training refuses of a model, and who says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.graph.shapes import dense
+
+from gnomon.engines import training_engine
+from gnomon.errors import InputError
+from gnomon.graph.trained import check_trained
+from gnomon.load import model as load_model
+from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
+
+LOAD = TrainingLoad(seq=128, global_batch=8)
+WHY = {
+    "deepseek-v3.2-exp": "latent attention over chosen tokens",
+    "jamba-52b": "layers of the kind Mamba",
+    "gpt-oss-20b": "attention sinks",
+    "gemma-2-9b": "capped attention scores",
+    "gemma-3-1b": "4 norms in a layer",
+    "bert-base": "attention in both directions",
+    "whisper-small": "a tower beside the decoder",
+    "bloom-7.1b": "ALiBi",
+    "opt-350m": "an embedding narrower than its layers",
+    "dit-xl-2-256": "no head that predicts tokens",
+}
+
+
+def check(engine: str, model: Model, load: TrainingLoad = LOAD, strategy: Strategy | None = None) -> None:
+    training_engine(engine).check(model, strategy or Strategy(), Recipe(), load, "bf16")
+
+
+@pytest.mark.parametrize("engine", ["megatron", "torch"])
+@pytest.mark.parametrize("name", WHY)
+def test_every_engine_refuses(name: str, engine: str) -> None:
+    with pytest.raises(InputError, match=f"cannot be priced in training yet: it has .*{WHY[name]}"):
+        check(engine, load_model(name))
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "mixtral-8x7b", "falcon-7b", "gpt-neox-20b", "glm-4.5"])
+def test_what_is_priced(name: str) -> None:
+    check_trained(load_model(name))
+    check("megatron", load_model(name))
+    with pytest.raises(InputError, match="the built-in runner"):
+        check("torch", load_model(name))
+    with pytest.raises(InputError, match=r"not priced under Megatron-LM 3\.0.*megatron@2026\.08"):
+        check("megatron@3.0", load_model(name))
+
+
+def test_windows_are_refused_where_they_cut() -> None:
+    """By engines that have none, since it depends on how long sequences are, and where keys go round a ring."""
+    model = dense()
+    mixer = replace(model.blocks[0].attention, window=64)
+    windowed = replace(model, blocks=(replace(model.blocks[0], mixer=mixer),))
+    check("megatron", windowed)
+    for engine in ("torch", "megatron@3.0"):
+        with pytest.raises(InputError, match=r"64|windows"):
+            check(engine, windowed)
+        check(engine, windowed, TrainingLoad(seq=64, global_batch=8))
+    with pytest.raises(InputError, match=r"go round.*Use a2a or allgather"):
+        check("megatron", windowed, strategy=Strategy(cp=2))
