@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from gnomon.graph.dtypes import width
-from gnomon.graph.mixer_ops import IndexScores, LatentDecode, Scan
+from gnomon.graph.mixer_ops import IndexScores, LatentDecode, MixerOp, Scan
 from gnomon.graph.sizes import LOGITS, PROMPT, TOKENS, Rows, Shape, Size, constants, size_of
 from gnomon.graph.windows import Window
 from gnomon.spec.workload import Batch, Floats
@@ -295,15 +295,4 @@ class Collective:
         return size_of(self.rows, batch) * self.bytes_per_row
 
 
-Op = (
-    Gemm
-    | Experts
-    | Attention
-    | SequenceAttention
-    | LatentDecode
-    | IndexScores
-    | Scan
-    | Convolution
-    | Elementwise
-    | Collective
-)
+Op = Gemm | Experts | Attention | SequenceAttention | MixerOp | Convolution | Elementwise | Collective
