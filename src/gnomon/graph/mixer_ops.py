@@ -193,3 +193,6 @@ def scan_bytes(phase: str, mixer: Mixing, shape: Shape) -> Floats:
     each = (2.0 * heads * values + 2.0 * shape["groups"] * keys + heads) * width("bf16")
     between = 4.0 * chunks_of(shape)[1] * state * width("fp32") if (phase, mixer) == ("prefill", "mamba2") else 0.0
     return np.asarray(shape["tokens"] * each + once + between)
+
+
+MixerOp = LatentDecode | IndexScores | Scan

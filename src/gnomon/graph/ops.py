@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Union
 import numpy as np
 
 from gnomon.graph.dtypes import product, width
-from gnomon.graph.mixer_ops import IndexScores, LatentDecode, Scan
+from gnomon.graph.mixer_ops import IndexScores, LatentDecode, MixerOp, Scan
 from gnomon.graph.routing import busiest, most_held, most_visited
 from gnomon.graph.sizes import LOGITS, PREFILLS, PROMPT, TOKENS, Rows, Shape, Size, constants, size_of
 from gnomon.graph.windows import Window
@@ -373,6 +373,5 @@ class Hidden:
 
 
 Op = Union[
-    Gemm, Experts, Attention, SequenceAttention, LatentDecode, IndexScores, Scan, Convolution, Elementwise, Collective,
-    Hidden, "Look",
+    Gemm, Experts, Attention, SequenceAttention, MixerOp, Convolution, Elementwise, Collective, Hidden, "Look"
 ]  # fmt: skip

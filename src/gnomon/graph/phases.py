@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gnomon.graph.mixer_ops import IndexScores, LatentDecode, Scan
+from gnomon.graph.mixer_ops import MixerOp
 from gnomon.graph.ops import Attention, Op
 from gnomon.graph.sizes import Figure, Rows
 
@@ -23,7 +23,7 @@ def rows_of(op: Op) -> Rows | None:
 
 def part_of(op: Op) -> Part | None:
     """None for what is the same in every step."""
-    if isinstance(op, (Attention, LatentDecode, IndexScores, Scan)):
+    if isinstance(op, Attention | MixerOp):
         return "decode" if op.phase == "decode" else "prefill"
     if op.kind.startswith("attention"):
         return "prefill"

@@ -87,7 +87,9 @@ def _index(indexer: Indexer, shape: LatentAttention, site: Site) -> Iterator[Op]
     """Every rank scores with all of its heads."""
     count, wide = site.count, indexer.heads * indexer.head_dim
     yield from linear("attention.index_q", "index_q", wide, shape.q_rank or site.hidden, site)
-    yield from linear("attention.index_k", "index_k", indexer.head_dim + indexer.heads, site.hidden, site)
+    # Keys and weights in one product, widened to 16 bits where they are stored in fewer.
+    n = indexer.head_dim + indexer.heads
+    yield Gemm(name="attention.index_k", m=TOKENS, n=n, k=site.hidden, dtype=STATE, count=count)
     # Normed, turned and narrowed to eight bits.
     yield stream("attention.index_prepare", wide + indexer.head_dim, 1, 0.5, count)
     for phase in ("prefill", "decode"):
