@@ -110,7 +110,7 @@ def _normed(torch: Any, x: Any, y: Any) -> Iterator[_Kernel]:
         "batch_norm.backward",
         4,
         1,
-        lambda _i: aten.native_batch_norm_backward(image, other, scale, mean, rest, mean, rest, True, 1e-5, [True] * 3),
+        lambda _i: aten.native_batch_norm_backward(image, other, scale, scale, scale, mean, rest, True, 1e-5, [True] * 3),
     )
     yield "group_norm", 2, 1, lambda _i: aten.native_group_norm(image, scale, scale, *group, 1e-5)
     yield (
@@ -145,10 +145,10 @@ def _scattered(bench: Bench, format: str, edges: int, nodes: int, width: int) ->
     table, values = bench.random(nodes, width, dtype=format), bench.random(edges, width, dtype=format)
     index = torch.randint(0, nodes, (edges,), device=table.device)
     each, all_ = FORMATS[format] * edges * width, FORMATS[format] * nodes * width
-    read = min(all_, each) + 8.0 * edges
-    yield _row("gather", format, read, each), lambda _i: table[index]
-    yield _row("gather.rows", format, read, each), lambda _i: table.index_select(0, index)
-    yield _row("scatter", format, 2 * each + 8.0 * edges, each), lambda _i: table.index_add_(0, index, values)
+    read, count = min(all_, each) + 8.0 * edges, {"batch": edges}
+    yield _row("gather", format, read, each) | count, lambda _i: table[index]
+    yield _row("gather.rows", format, read, each) | count, lambda _i: table.index_select(0, index)
+    yield _row("scatter", format, 2 * each + 8.0 * edges, each) | count, lambda _i: table.index_add_(0, index, values)
 
 
 def _words(bench: Bench, format: str) -> Iterator[tuple[Row, Call]]:

@@ -11,7 +11,10 @@ from gnomon.spec.workload import Floats
 
 COLUMNS = {
     "gemm": ("m", "n", "k"),
+    "gemm_unaligned": ("m", "n", "k", "aligned"),
     "conv": ("m", "n", "k", "batch", "bytes"),
+    "conv_few": ("m", "n", "k", "batch", "bytes"),
+    "conv_depthwise": ("m", "n", "k", "batch", "bytes"),
     "moe": ("tokens", "hidden", "inter", "experts", "topk"),
     "attention_decode": ("batch", "heads", "kv_heads", "kv_len", "head_dim"),
     "attention_prefill": ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim"),
@@ -25,14 +28,16 @@ COLUMNS = {
     "send_recv": ("bytes", "ranks"),
 }
 """The columns each operator needs."""
+BESIDE = ("turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across")
+"""What may be said beside: bytes of a convolution that lie channels first, which gradient it is; of a product, how its
+rows are aligned and how many operands do not lie along k."""
 
 
 def shape_of(kind: str, columns: Mapping[str, Floats]) -> Shape:
     """Rows of one kind as arrays of sizes; attention becomes sums over its equal sequences."""
-    if kind == "gemm":
-        return {name: columns[name] for name in ("m", "n", "k")} | {"batch": columns.get("batch", np.ones(1))}
     if not kind.startswith("attention"):
-        return {name: columns[name] for name in COLUMNS[kind]}
+        sizes = {name: columns[name] for name in (*COLUMNS[kind], *BESIDE) if name in columns}
+        return sizes | ({"batch": columns.get("batch", np.ones(1))} if kind == "gemm" else {})
     heads = {name: columns[name] for name in ("heads", "kv_heads", "head_dim")}
     batch, keys = columns["batch"], columns["kv_len"]
     if kind == "attention_decode":

@@ -29,6 +29,12 @@ LOGITS = Rows("logit_rows")
 PROMPT = Rows("prompt")
 
 
+ROW_BYTES = 16
+"""Rows of matrices that begin at multiples of this suit every kernel; others go to kernels that copy value by value."""
+
+FEW_CHANNELS = 8
+"""Convolutions of fewer channels than this have kernels of their own."""
+
 Shape = dict[str, Floats]
 """Sizes of one operator for many steps, under the column names of an operator table."""
 
@@ -57,18 +63,34 @@ class Gemm:
     batch: Size = 1
     out_dtype: str = "bf16"
     count: int = 1
-    kind: Literal["gemm"] = "gemm"
+    aligned: int = ROW_BYTES
+    """Bytes of which the distance between two rows is a multiple, in the operands."""
+    out_aligned: int = ROW_BYTES
+    """The same of the result."""
+    across: int = 0
+    """Operands that do not lie along k, as of gradients by input (one) and by weight (two)."""
+
+    @property
+    def kind(self) -> Literal["gemm", "gemm_unaligned"]:
+        return "gemm" if min(self.aligned, self.out_aligned) >= ROW_BYTES else "gemm_unaligned"
 
     def shape(self, batch: Batch) -> Shape:
+        """With its layout only where that counts, so that the many others stay small."""
+        beside = {"across": self.across} if width(self.dtype) > 2 else {}
+        if self.kind == "gemm_unaligned":
+            beside |= {"aligned": self.aligned, "out_aligned": self.out_aligned}
+        return self._sizes(batch) | _constants(batch, **beside)
+
+    def _sizes(self, batch: Batch) -> Shape:
         sizes = {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch}
         return {name: size_of(size, batch) for name, size in sizes.items()}
 
     def flops(self, batch: Batch) -> Floats:
-        m, n, k, products = self.shape(batch).values()
+        m, n, k, products = self._sizes(batch).values()
         return 2.0 * products * m * n * k
 
     def bytes(self, batch: Batch) -> Floats:
-        m, n, k, products = self.shape(batch).values()
+        m, n, k, products = self._sizes(batch).values()
         return products * ((m * k + n * k) * width(self.dtype) + m * n * width(self.out_dtype))
 
 
@@ -218,10 +240,24 @@ class Convolution:
     """Bytes read and written."""
     dtype: str
     count: int = 1
-    kind: Literal["conv"] = "conv"
+    way: Literal["forward", "by_input", "by_weight"] = "forward"
+    channels: int = ROW_BYTES
+    """The fewest channels of a group, on either side: kernels want whole vectors of them."""
+    turned: float = 0.0
+    """Bytes that lie channels first, and that kernels for channels last turn before or after."""
+    turned_weights: float = 0.0
+    """The same of its weights, or of their gradient."""
+
+    @property
+    def kind(self) -> Literal["conv", "conv_few", "conv_depthwise"]:
+        if self.groups > 1 and self.channels < FEW_CHANNELS:
+            return "conv_depthwise"
+        return "conv_few" if self.channels < FEW_CHANNELS else "conv"
 
     def shape(self, batch: Batch) -> Shape:
-        return _constants(batch, m=self.m, n=self.n, k=self.k, batch=self.groups, bytes=self.moved)
+        ways = {way: float(self.way == way) for way in ("by_input", "by_weight")}
+        sizes = {"m": self.m, "n": self.n, "k": self.k, "batch": self.groups, "bytes": self.moved}
+        return _constants(batch, **sizes, **ways, turned=self.turned, turned_weights=self.turned_weights)
 
     def flops(self, batch: Batch) -> Floats:
         return np.full(batch.size, 2.0 * self.m * self.n * self.k * self.groups)

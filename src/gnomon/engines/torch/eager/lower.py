@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gnomon.engines.torch.eager.products import PRODUCTS, Lowering, Precision
+from gnomon.engines.torch.eager.lowering import Lowering, Precision
+from gnomon.engines.torch.eager.products import PRODUCTS
 from gnomon.engines.torch.eager.streams import base_name, stream
 from gnomon.engines.torch.engine import LAUNCH_S
 from gnomon.engines.torch.paces import paces
