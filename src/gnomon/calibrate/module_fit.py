@@ -22,6 +22,8 @@ ELSEWHERE = ("gemm.bf16",)
 """Families that the table of `gnomon.calibrate.training` has more of."""
 FIRST, STEP = ".first", "step."
 """How names of kernels end that found channels first, and begin that are one step of a recurrent net."""
+LARGE_US = 150.0
+"""Shorter calls of attention say more of its launch, which the profile has from calls that waited for the host."""
 GATHER, ROW = "gather", "gather.row_bytes"
 SIDES = {"forward": "kkn", "by_input": "knn", "by_weight": "mnn"}
 """What the rows of both operands and of the result are long, by direction."""
@@ -96,7 +98,7 @@ def paces(path: Path, chip: Chip, families: Mapping[str, Any]) -> dict[str, floa
     """Of kernels that stream, beside a plain one; of attention, beside what the profile says of FlashAttention."""
     found: dict[str, list[float]] = defaultdict(list)
     for row in read_rows(path):
-        if row["op"].startswith("attention") and float(row["time_us"]) >= LEAST_US:
+        if row["op"].startswith("attention") and float(row["time_us"]) >= LARGE_US:
             name = row["kernel"] + (".backward" if row["op"].endswith("backward") else "")
             found[name].append(_attention_pace(row, chip, families))
     attention = {name: round(float(np.median(values)), 3) for name, values in sorted(found.items())}

@@ -110,7 +110,9 @@ def _normed(torch: Any, x: Any, y: Any) -> Iterator[_Kernel]:
         "batch_norm.backward",
         4,
         1,
-        lambda _i: aten.native_batch_norm_backward(image, other, scale, scale, scale, mean, rest, True, 1e-5, [True] * 3),
+        lambda _i: aten.native_batch_norm_backward(
+            image, other, scale, scale, scale, mean, rest, True, 1e-5, [True] * 3
+        ),
     )
     yield "group_norm", 2, 1, lambda _i: aten.native_group_norm(image, scale, scale, *group, 1e-5)
     yield (

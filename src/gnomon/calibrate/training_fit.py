@@ -57,9 +57,7 @@ def clock(path: Path, chip: Chip, power: Mapping[str, float]) -> dict[str, float
     }
 
 
-def paces(
-    path: Path, chip: Chip, elementwise: Mapping[str, float], least_us: float = 3 * LEAST_US
-) -> dict[str, float]:
+def paces(path: Path, chip: Chip, elementwise: Mapping[str, float], least_us: float = 3 * LEAST_US) -> dict[str, float]:
     """How fast each kernel streams beside what the chip's profile says of a plain one, where it takes `least_us`."""
     plain = kernel_model("elementwise").seconds
     found: dict[str, list[float]] = defaultdict(list)

@@ -278,12 +278,14 @@ class Elementwise:
     count: int = 1
     pace: float = 1.0
     """How fast its kernel streams beside a plain one; strided and mixed-format ones are slower."""
+    cached: bool = True
+    """Whether it is quicker on what lies in a cache: a kernel held up by its own instructions is not."""
     kind: Literal["elementwise"] = "elementwise"
 
     def shape(self, batch: Batch) -> Shape:
         rows = size_of(self.rows, batch)
         moved = {"bytes_read": rows * self.read_per_row, "bytes_written": rows * self.written_per_row}
-        return moved | _constants(batch, pace=self.pace)
+        return moved | _constants(batch, pace=self.pace, cached=self.cached)
 
     def flops(self, batch: Batch) -> Floats:
         return np.zeros(batch.size)

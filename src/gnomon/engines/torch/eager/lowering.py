@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gnomon.engines.torch.eager.forms import find_pace
+from gnomon.engines.torch.eager.forms import QUICK, find_pace
 from gnomon.graph.ops import Elementwise
 from gnomon.spec.traced import TensorSpec
 
@@ -26,11 +26,17 @@ class Lowering:
     def product_dtype(self, spec: TensorSpec) -> str:
         return format_of(spec, self.precision.products)
 
-    def stream(
-        self, name: str, read: float, written: float, like: str, *, wide: bool, count: int = 1
-    ) -> Elementwise:
+    def stream(self, name: str, read: float, written: float, like: str, *, wide: bool, count: int = 1) -> Elementwise:
         pace = find_pace(self.paces, wide, name, like)
-        return Elementwise(name=name, rows=1, read_per_row=read, written_per_row=written, count=count, pace=pace)
+        return Elementwise(
+            name=name,
+            rows=1,
+            read_per_row=read,
+            written_per_row=written,
+            count=count,
+            pace=pace,
+            cached=pace >= QUICK,
+        )
 
 
 def format_of(spec: TensorSpec, wide: str) -> str:

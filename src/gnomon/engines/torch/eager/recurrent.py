@@ -40,16 +40,18 @@ class _Layer:
     item_bytes: float
     sides: int
 
-    def _gemm(self, m: int, n: int, k: int, count: int = 1) -> Gemm:
+    def _gemm(self, m: int, n: int, k: int, count: int = 1, across: int = 0) -> Gemm:
         """Rows of activations by a matrix of weights."""
-        return self._product(m, n, k, (n, k), 0, count)
+        return self._product(m, n, k, (n, k), across, count)
 
     def _by_weight(self, m: int, n: int) -> Gemm:
         return self._product(m, n, self.rows, (m, n), 2)
 
     def _product(self, m: int, n: int, k: int, sides: tuple[int, int], across: int, count: int = 1) -> Gemm:
         out = "fp32" if self.item_bytes == 4 else "bf16"
-        aligned = gcd(ROW_BYTES, *(int(self.item_bytes) * side for side in sides)) if self.dtype != "fp32" else ROW_BYTES
+        aligned = (
+            gcd(ROW_BYTES, *(int(self.item_bytes) * side for side in sides)) if self.dtype != "fp32" else ROW_BYTES
+        )
         return Gemm(
             name="gemm", m=m, n=n, k=k, dtype=self.dtype, out_dtype=out, count=count, aligned=aligned, across=across
         )
@@ -65,19 +67,21 @@ class _Layer:
         if self.output != self.hidden:
             yield self._gemm(self._each, self.output, self.hidden, self.steps)
         values, wide = self._each * self.hidden * self.item_bytes, self.item_bytes == 4
-        yield how.stream("cell", (2 * self.gates + 1) * values, (self.gates + 2) * values, "gelu", wide=wide, count=self.steps)
+        yield how.stream(
+            "cell", (2 * self.gates + 1) * values, (self.gates + 2) * values, "gelu", wide=wide, count=self.steps
+        )
 
     def backward(self, how: Lowering, by_input: bool, by_state: bool) -> Iterator[Op]:
         """The state before the first step gets a gradient only where it is asked for."""
         all_gates, taken = self.gates * self.hidden, self.steps - (not by_state)
         if taken:
-            yield self._gemm(self._each, self.output, all_gates, taken)
+            yield self._gemm(self._each, self.output, all_gates, taken, across=1)
         yield self._by_weight(all_gates, self.output)
         yield self._by_weight(all_gates, self.wide)
         if by_input:
-            yield self._gemm(self.rows, self.wide, all_gates)
+            yield self._gemm(self.rows, self.wide, all_gates, across=1)
         if self.output != self.hidden:
-            yield self._gemm(self._each, self.hidden, self.output, self.steps)
+            yield self._gemm(self._each, self.hidden, self.output, self.steps, across=1)
             yield self._by_weight(self.output, self.hidden)
         values, wide = self._each * self.hidden * self.item_bytes, self.item_bytes == 4
         read, written = (self.gates + 4) * values, (self.gates + 1) * values

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnomon.engines.torch.eager.forms import find_pace, form_of, gather_pace
+from gnomon.engines.torch.eager.forms import QUICK, find_pace, form_of, gather_pace
 from gnomon.graph.ops import Elementwise
 from gnomon.spec.traced import Call
 
@@ -101,6 +101,7 @@ def stream(call: Call, paces: Mapping[str, float]) -> tuple[Elementwise | None, 
             dtype="bf16",
             count=launches,
             pace=pace,
+            cached=pace >= QUICK,
         ),
         known,
     )
