@@ -11,7 +11,7 @@ DEV_STAMP := $(VENV)/.done-dev
 ORACLES_STAMP := $(ORACLES)/.done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench test-oracles profiles golden accuracy hardware clean
+.PHONY: help setup demo test check format bench test-oracles profiles golden accuracy modules hardware clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ golden: $(DEV_STAMP) ## store today's predictions and README output, after a cha
 
 accuracy: $(STAMP) ## write docs/accuracy.md again, without the user's own profiles
 	@home=$$(mktemp -d) && GNOMON_HOME=$$home $(BIN)/gnomon accuracy --out docs/accuracy.md; code=$$?; rm -rf "$$home"; exit $$code
+
+modules: $(ORACLES_STAMP) ## write the table of measured modules in docs/tracing.md again
+	$(ORACLES)/bin/python bench/trace_accuracy.py
 
 hardware: $(STAMP) ## write docs/hardware.md again from the catalog
 	$(BIN)/python -m tests.golden.hardware

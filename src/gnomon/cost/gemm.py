@@ -18,7 +18,8 @@ from gnomon.spec.workload import Floats
 TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 192), (128, 256), (256, 128))
 SPLITS = (1, 2, 4, 8)
 MORE_SPLITS, LEAST_PART = (16, 32, 64, 128), 2048
-"""Sums over very many rows, as of gradients by weight, are split further, down to so many in a part."""
+"""Sums over very many rows, as of gradients by weight, are split further, down to so many in a part, where so few tiles
+as they have would leave most of the chip idle."""
 FLAT_ROWS, FLAT_STEP, FLAT_SHARE = 64, 16, 0.66
 """On a chip whose arithmetic is slow for its memory (RTX 3090, P100, H20, Apple's GPUs) a tile of 64 rows would keep a
 few rows from streaming the weights, and libraries have flatter tiles, in steps of 16 rows. How well those overlap is
@@ -108,11 +109,15 @@ def _any_tile(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, f
         least = np.full(m.shape, np.inf)
         for tile_m, tile_n in TILES:
             flop_s, byte_s = _paces(tile_m, tile_n, chip, dtype, c)
-            on_a_tile, waves = k * (flop_s / split), _waves(rows[tile_m] * columns[tile_n] * split, chip, c)
+            tiles = rows[tile_m] * columns[tile_n]
+            on_a_tile, waves = k * (flop_s / split), _waves(tiles * split, chip, c)
             if few_rows and tile_m == FLAT_ROWS:
                 on_a_tile = _flat(on_a_tile, waves, m, streamed) / waves
             multiplied = (on_a_tile + c["epilogue_us"] * 1e-6) ** p
-            np.fmin(least, waves**p * (multiplied + k_p * (byte_s / split) ** p), out=least)
+            timed = waves**p * (multiplied + k_p * (byte_s / split) ** p)
+            if split > SPLITS[-1]:
+                timed = np.where((k >= split * LEAST_PART) & (tiles * SPLITS[-1] < chip.sm_count), timed, np.inf)
+            np.fmin(least, timed, out=least)
         beside = c["split_us"] * 1e-6 + split * partials if split > 1 else 0.0
         np.fmin(best, (least + streamed_p) ** (1 / p) + beside, out=best)
     return best

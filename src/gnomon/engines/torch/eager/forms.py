@@ -85,7 +85,7 @@ def _overlaps(call: Call) -> bool:
     kernel, stride = call.options.get("kernel_size"), call.options.get("stride")
     if not isinstance(kernel, (list, tuple)) or not isinstance(stride, (list, tuple)) or not stride:
         return False
-    return kernel[0] > stride[0]
+    return bool(kernel[0] > stride[0])
 
 
 def gather_pace(paces: Mapping[str, float], made: TensorSpec, moved: float) -> float | None:
