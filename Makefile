@@ -75,7 +75,7 @@ accuracy: $(STAMP) ## write docs/accuracy.md again, without the user's own profi
 	@home=$$(mktemp -d) && GNOMON_HOME=$$home $(BIN)/gnomon accuracy --out docs/accuracy.md; code=$$?; rm -rf "$$home"; exit $$code
 
 modules: $(ORACLES_STAMP) ## write the table of measured modules in docs/tracing.md again
-	$(ORACLES)/bin/python bench/trace_accuracy.py
+	$(ORACLES)/bin/python -m bench.trace_accuracy
 
 hardware: $(STAMP) ## write docs/hardware.md again from the catalog
 	$(BIN)/python -m tests.golden.hardware

@@ -1,6 +1,6 @@
 """Predictions of the modules of zoo.py beside what `trace_modules.py` measured, as the table of docs/tracing.md.
 
-python bench/trace_accuracy.py
+python -m bench.trace_accuracy
 
 Writes the table again; needs PyTorch, no GPU.
 """
@@ -8,16 +8,11 @@ Writes the table again; needs PyTorch, no GPU.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).resolve().parents[1]
-if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
 
 import torch
 from bench.zoo import MODULES
@@ -25,8 +20,9 @@ from bench.zoo import MODULES
 import gnomon
 from gnomon.api.trace import ModulePrediction
 
+ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "tracing.md"
-BEGIN, END = "<!-- measured: python bench/trace_accuracy.py -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- measured: make modules -->\n", "<!-- end -->\n"
 HOST_SHARE = 0.75
 """A step whose launches alone took this share of it waits for the host here and there."""
 CASES = (

@@ -15,9 +15,11 @@ from gnomon.engines.torch.engine import RUNTIME_BYTES
 pytestmark = pytest.mark.oracle
 
 CASES = tuple(cases())
-MEMORY, MEDIAN, WORST, WORST_BY_HOST, COVERED = 0.08, 0.08, 0.27, 0.7, 0.9
-"""Errors of peak memory, and of step times: the median, the worst, and the worst of steps that waited for the host; and
+MEDIAN, WORST, WORST_BY_HOST, COVERED = 0.08, 0.27, 0.7, 0.9
+"""Errors of step times: the median, the worst, and the worst of steps that waited for the host; and
 the share that 90% bands must hold."""
+MEMORY, WORKSPACES = 0.02, 0.55e9
+"""Of peak memory, the share and the bytes that may be beside the tensors."""
 WELL, WELL_ERROR = 4, 0.15
 """So many modules are within this in every case that the device decides."""
 
@@ -43,13 +45,16 @@ def test_bands_hold_what_was_measured() -> None:
 
 
 def test_peak_memory() -> None:
-    """Of tensors, as PyTorch's allocator counts them; a captured graph keeps a pool of its own."""
+    """What was allocated is the tensors, and beside them workspaces of cuBLAS and cuDNN, which the runtime's share of
+    the prediction holds: one for every stream that the process ever captured on. A captured graph keeps a pool too."""
     off = {}
     for case in CASES:
         if case.row["launch"] == "eager":
             tensors = case.predicted.memory_bytes.value - RUNTIME_BYTES
-            off[case.name] = tensors / case.row["peak_bytes"] - 1
-    assert {name: f"{error:+.0%}" for name, error in off.items() if abs(error) > MEMORY} == {}
+            beside = case.row["peak_bytes"] - tensors
+            if not 0 <= beside <= MEMORY * tensors + WORKSPACES:
+                off[case.name] = f"{beside / 1e6:.0f} MB"
+    assert off == {}
 
 
 def test_the_page_shows_it() -> None:
