@@ -11,7 +11,7 @@ DEV_STAMP := $(VENV)/.done-dev
 ORACLES_STAMP := $(ORACLES)/.done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench test-oracles profiles golden accuracy hardware fit-page clean
+.PHONY: help setup demo test check format bench test-oracles profiles golden accuracy modules hardware fit-page clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ accuracy: $(STAMP) ## write docs/accuracy.md again, without the user's own profi
 
 fit-page: $(STAMP) ## write docs/fit.md again from its steps
 	$(BIN)/python -m tests.golden.fit_page
+
+modules: $(ORACLES_STAMP) ## write the table of measured modules in docs/tracing.md again
+	$(ORACLES)/bin/python -m bench.trace_accuracy
 
 hardware: $(STAMP) ## write docs/hardware.md again from the catalog
 	$(BIN)/python -m tests.golden.hardware

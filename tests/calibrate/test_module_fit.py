@@ -17,27 +17,30 @@ from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile import profile_for
 
 CHIP = catalog.chip("H200")
-TRUE = {name: start for name, (start, _, _) in kernel_model("conv").ranges.items()} | {"rate": 0.5, "vector": 0.08}
-
-
-ENDS = {"m": (2000, 200_000), "n": (32, 1024), "k": (64, 4096)}
+TRUE = {name: start for name, (start, _, _) in kernel_model("conv").ranges.items()} | {"rate": 0.5, "turn": 0.25}
 
 
 def conv_rows() -> list[dict[str, Any]]:
+    """Whole convolutions, in three directions, with channels last and first."""
     rng = np.random.default_rng(0)
     rows = []
-    for _ in range(60):
-        groups = int(rng.choice([1, 1, 1, 96]))
-        sizes = {
-            "m": int(rng.integers(2000, 200_000)),
-            "n": int(rng.integers(32, 1024)),
-            "k": int(rng.integers(64, 4096)),
+    for _ in range(30):
+        places, inner, outer = (int(rng.integers(least, most)) for least, most in ((4e3, 2e5), (32, 512), (32, 512)))
+        moved = 2.0 * (places * (inner + outer) + inner * outer * 9)
+        ways = {
+            "forward": (places, inner, outer * 9),
+            "by_input": (places, outer, inner * 9),
+            "by_weight": (inner, outer * 9, places),
         }
-        sizes |= {"n": 1, "k": 49} if groups > 1 else {}
-        shape = sizes | {"batch": groups, "bytes": 2.0 * groups * (sizes["m"] * sizes["n"] * 2)}
-        arrays = {name: np.array([float(value)]) for name, value in shape.items()}
-        took = float(kernel_model("conv").seconds(arrays, "bf16", CHIP, TRUE)[0])
-        rows.append(shape | {"op": "conv", "dtype": "bf16", "time_us": took * 1e6})
+        for way, (m, n, k) in ways.items():
+            for first in (False, True):
+                weights = 2.0 * inner * outer * 9
+                shape = {"m": m, "n": n, "k": k, "batch": 1, "bytes": moved}
+                turned = {"turned": first * (moved - weights), "turned_weights": first * weights, way: 1.0}
+                arrays = {name: np.array([float(value)]) for name, value in (shape | turned).items()}
+                took = float(kernel_model("conv").seconds(arrays, "bf16", CHIP, TRUE)[0])
+                name = f"{way}.first" if first else way
+                rows.append(shape | {"op": "conv", "dtype": "bf16", "kernel": name, "time_us": took * 1e6})
     return rows
 
 
@@ -55,7 +58,25 @@ def test_convolutions_are_fitted(tmp_path: Path) -> None:
     fitted = found["conv.bf16.torch"]
     assert fitted["held_out"]["median"] < 0.01
     assert fitted["coefficients"]["rate"] == pytest.approx(0.5, rel=0.1)
-    assert fitted["coefficients"]["vector"] == pytest.approx(0.08, rel=0.1)
+    assert fitted["coefficients"]["turn"] == pytest.approx(0.25, rel=0.1)
+    assert fitted["coefficients"]["by_weight"] == pytest.approx(TRUE["by_weight"], rel=0.1)
+
+
+def test_products_are_told_apart_by_their_rows(tmp_path: Path) -> None:
+    ways = {"forward": (64, 33, 48), "by_input": (64, 48, 33), "by_weight": (33, 48, 64), "step.forward": (8, 8, 8)}
+    rows = [
+        {"op": "gemm", "dtype": dtype, "kernel": way, "time_us": 10.0} | dict(zip("mnk", sizes, strict=True))
+        for way, sizes in ways.items()
+        for dtype in ("bf16", "tf32", "fp32")
+    ]
+    found = module_fit.grouped(write(tmp_path / MODULES, rows))
+    assert {key: len(rows) for key, rows in found.items()} == {
+        ("gemm_unaligned", "bf16"): 3,
+        ("gemm_unaligned", "tf32"): 3,
+        ("gemm", "fp32"): 3,
+    }
+    assert [row["out_aligned"] for row in found["gemm_unaligned", "bf16"]] == [2.0, 16.0, 16.0]
+    assert [row["across"] for row in found["gemm", "fp32"]] == [0.0, 1.0, 2.0]
 
 
 def test_paces_of_attention_are_beside_what_the_profile_says(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 from gnomon import catalog
-from gnomon.calibrate import ship, training_fit
+from gnomon.calibrate import module_fit, ship, training_fit
 from gnomon.calibrate.collect import COLUMNS
 from gnomon.cost.clock import ATTENTION, BURST, LIMIT, slowdown
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.rows import shape_of
+from gnomon.engines.torch.eager.forms import ROW
 from gnomon.engines.torch.paces import FILE as PACES
 from gnomon.engines.torch.paces import paces
 from gnomon.errors import CalibrationError
@@ -158,7 +159,8 @@ def shipped() -> dict[str, Any]:
 
 def test_measured_families_are_those_that_are_shipped(shipped: dict[str, Any]) -> None:
     made = training_fit.families(MEASURED / "torch.csv", H200)
-    assert set(made) == {key for key in shipped["families"] if key.endswith(".torch")}
+    others = {f"{kind}.{dtype}.torch" for kind, dtype in module_fit.grouped(MEASURED / "modules.csv")}
+    assert set(made) == {key for key in shipped["families"] if key.endswith(".torch")} - others | {"gemm.bf16.torch"}
     assert {key.partition(".")[0] for key in made} == {"gemm", "attention_forward", "attention_backward"}
     for key, family in made.items():
         kept = shipped["families"][key]
@@ -181,4 +183,5 @@ def test_the_measured_paces_are_those_that_are_shipped(shipped: dict[str, Any]) 
     }
     assert made["paces"] == pytest.approx(kept["paces"], abs=2e-3)
     assert paces() == kept["paces"]
-    assert all(0.2 < pace < 1.3 for pace in made["paces"].values())
+    assert made["paces"].pop(ROW) > 1000
+    assert all(0.05 < pace < 1.4 for pace in made["paces"].values())

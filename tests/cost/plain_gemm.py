@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, inf
 
-from gnomon.cost.gemm import BY_ROWS, SPLITS, TILES
+from gnomon.cost.gemm import BY_ROWS, LEAST_PART, MORE_SPLITS, SPLITS, TILES
 from gnomon.graph.dtypes import width
 from gnomon.spec import Chip
 
@@ -14,9 +14,12 @@ def seconds(m: float, n: float, k: float, batch: float, dtype: str, chip: Chip, 
     if m == 0:
         return 0.0
     value = width(dtype)
-    streamed = batch * ((m * k + n * k) * value + m * n * 2) / (chip.memory_bandwidth_bytes_s * c["memory"])
+    streamed = batch * ((m * k + n * k) * value + m * n * max(value, 2)) / (chip.memory_bandwidth_bytes_s * c["memory"])
     if value >= 2:
         menu = [(tile, split) for tile in TILES for split in SPLITS]
+        for tile in TILES:
+            if ceil(m / tile[0]) * ceil(n / tile[1]) * batch * SPLITS[-1] < chip.sm_count:
+                menu += [(tile, split) for split in MORE_SPLITS if k >= split * LEAST_PART]
     else:
         menu = [(next((tile_m, tile_n) for rows, tile_m, tile_n in BY_ROWS if m <= rows), 1)]
     best = min((_priced(m, n, k, batch, tile, split, streamed, dtype, chip, c) for tile, split in menu), default=inf)

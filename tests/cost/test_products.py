@@ -72,7 +72,46 @@ def test_thin_groups_leave_the_tensor_cores() -> None:
     """A 7x7 convolution a channel: tiles of it would hold one column in 64."""
     images, channels = 8 * 56 * 56, 96
     moved = 2.0 * 2 * images * channels
-    took = conv(images, 1, 49, channels, moved)
+    sizes = {"m": images, "n": 1, "k": 49, "batch": channels, "bytes": moved}
+    shape = {name: np.array([float(value)]) for name, value in sizes.items()}
+    model = kernel_model("conv_depthwise")
+    start = {name: first for name, (first, _, _) in model.ranges.items()}
+    took = float(model.seconds(shape, "bf16", CHIP, start)[0])
     flops = 2.0 * images * 49 * channels
-    assert flops / took < CHIP.rate("fp32") and took < conv(images, 64, 49, channels, moved)
+    assert flops / took < CHIP.rate("fp32") and took < conv(images, 1, 49, channels, moved)
+    first = float(model.seconds(shape | {"turned": shape["bytes"]}, "bf16", CHIP, start)[0])
+    assert took < first
     assert conv(0, 1, 1, 1, 0.0) == 0.0
+
+
+def product(kind: str = "gemm_unaligned", dtype: str = "bf16", **layout: float) -> float:
+    sizes = {"m": 4096.0, "n": 2560.0, "k": 1024.0, "batch": 1.0} | layout
+    shape = {name: np.array([float(value)]) for name, value in sizes.items()}
+    c = profile_for(CHIP).family(kind, dtype, "torch").coefficients
+    return float(kernel_model(kind).seconds(shape, dtype, CHIP, c)[0])
+
+
+def test_rows_that_begin_at_odder_bytes_are_slower() -> None:
+    """As measured on the H200: three times for pairs of values, five for single ones, seven where the result alone has
+    rows that begin at any value."""
+    plain = product("gemm")
+    pairs = product(aligned=8, out_aligned=16)
+    assert product(aligned=4, out_aligned=4) == pairs
+    assert 2.5 < pairs / plain < 4
+    single, result = product(aligned=2, out_aligned=2), product(aligned=16, out_aligned=2)
+    assert 4 < single / plain < 6.5 and 6 < result / plain < 9
+
+
+def test_tensor_cores_of_wide_values_want_operands_along_k() -> None:
+    along, one, both = (product("gemm", "tf32", across=n) for n in (0, 1, 2))
+    assert along < one < both < 2.2 * along
+    assert product("gemm", across=2) == product("gemm")
+
+
+def test_sums_over_many_rows_are_split_until_the_chip_is_full() -> None:
+    c = profile_for(CHIP).family("gemm", "bf16", "torch").coefficients
+    shape = {"m": np.array([256.0]), "n": np.array([256.0]), "k": np.array([262144.0])}
+    took = float(gemm.seconds(shape, "bf16", CHIP, c)[0])
+    assert took < 2.2 * 2 * 2 * 256 * 262144 / CHIP.memory_bandwidth_bytes_s
+    beside = {name: np.append(values, 64.0) for name, values in shape.items()}
+    assert gemm.seconds(beside, "bf16", CHIP, c)[0] == took

@@ -66,7 +66,7 @@ def test_a_convolution_and_its_gradients_do_the_same_work() -> None:
         assert flops((op,)) == expected
         assert op.moved == 2.0 * (4 * 16 * 32 * 32 + 24 * 16 * 9 + 4 * 24 * 16 * 16)
     only = kernels(call("convolution_backward", (x, w), CONV | {"output_mask": [False, True, True]}, **by))
-    assert [op.name for op in only] == ["conv.by_weight", "reduce"]
+    assert [op.name for op in only] == ["conv.by_weight", "reduce.channels"]
 
 
 def test_grouped_and_transposed_convolutions() -> None:
@@ -80,14 +80,54 @@ def test_grouped_and_transposed_convolutions() -> None:
     assert isinstance(up, Convolution) and up.m == 4 * 16 * 16 and up.n == 8
 
 
-def test_channels_that_do_not_lie_last_are_turned_for_16_bits_only() -> None:
-    def names(make: Any, dtype: str) -> list[str]:
-        x, w, y = (make(*shape, dtype=dtype) for shape in ((4, 16, 8, 8), (16, 16, 3, 3), (4, 16, 8, 8)))
-        return [op.name for op in kernels(call("convolution", (y,), CONV, input=x, weight=w, bias=tensor(16)))]
+def test_channels_that_do_not_lie_last_are_turned_but_for_points() -> None:
+    def found(make: Any, size: int, stride: int = 1) -> Convolution:
+        x, w, y = (make(*shape) for shape in ((4, 16, 8, 8), (32, 16, size, size), (4, 32, 8 // stride, 8 // stride)))
+        conv, bias = kernels(call("convolution", (y,), CONV, input=x, weight=w, bias=tensor(32)))
+        assert isinstance(conv, Convolution) and bias.name == "broadcast"
+        return conv
 
-    assert names(last, "bf16") == ["conv", "pointwise"]
-    assert names(tensor, "bf16") == ["conv", "conv.layout", "conv.layout", "pointwise"]
-    assert names(tensor, "fp32") == ["conv", "pointwise"]
+    assert (found(last, 3).turned, found(last, 3).turned_weights) == (0.0, 0.0)
+    assert (found(tensor, 3).turned, found(tensor, 3).turned_weights) == (2.0 * 4 * 48 * 64, 2.0 * 32 * 16 * 9)
+    assert found(tensor, 1).turned == 0.0
+    assert (found(tensor, 1, 2).turned, found(tensor, 1, 2).turned_weights) == (2.0 * 4 * (16 * 64 + 32 * 16), 0.0)
+
+
+def test_products_know_how_their_rows_lie() -> None:
+    def found(n: int, k: int, dtype: str = "bf16") -> list[tuple[int, int, int]]:
+        x, w, y = (tensor(*shape, dtype=dtype) for shape in ((64, k), (n, k), (64, n)))
+        turned = {"w": tensor(k, n, dtype=dtype, stride=(1, k)), "y": tensor(n, 64, dtype=dtype, stride=(1, n))}
+        made = (
+            kernels(call("mm", (y,), self=x, mat2=turned["w"])),
+            kernels(call("mm", (x,), self=y, mat2=w)),
+            kernels(call("mm", (w,), self=turned["y"], mat2=x)),
+        )
+        return [(op.across, op.aligned, op.out_aligned) for (op,) in made if isinstance(op, Gemm)]
+
+    assert found(32, 48) == [(0, 16, 16), (1, 16, 16), (2, 16, 16)]
+    assert found(33, 48) == [(0, 16, 2), (1, 2, 16), (2, 2, 16)]
+    assert found(32, 50) == [(0, 4, 16), (1, 4, 4), (2, 4, 4)]
+    assert found(33, 48, "fp32")[0] == (0, 16, 16)
+
+
+@pytest.mark.parametrize(
+    ("dim", "form"), [([0], "reduce"), ([-1], "reduce.rows"), ([0, 2, 3], "reduce.channels"), ([2, 3], "reduce.rows")]
+)
+def test_sums_by_what_they_leave(dim: list[int], form: str) -> None:
+    x = tensor(64, 2048) if max(dim) < 1 or dim == [-1] else tensor(8, 32, 32, 32)
+    (op,) = kernels(call("sum", (tensor(64),), {"dim": dim}, self=x))
+    assert op.name == form
+
+
+def test_rows_of_whole_vectors_are_looked_up_one_by_one() -> None:
+    def seconds_like(width: int) -> float:
+        index = tensor(100_000, dtype="int64")
+        (op,) = kernels(call("index_select", (tensor(100_000, width),), self=tensor(10_000, width), index=index))
+        assert isinstance(op, Elementwise)
+        return sum(moved(op)) / op.pace
+
+    assert seconds_like(64) == pytest.approx(seconds_like(256), rel=1e-9)
+    assert seconds_like(4) < seconds_like(64)
 
 
 def test_attention() -> None:
@@ -123,9 +163,9 @@ STREAMS: dict[str, tuple[Call, str, float, float]] = {
     "add": (call("add", (tensor(64, 64),), pointwise=True, self=tensor(64, 64), other=tensor(64, 64)),
             "pointwise", 16384, 8192),
     "in place": (call("add_", (), changed=("self",), pointwise=True, self=tensor(64, 64), other=tensor(64)),
-                 "pointwise", 8320, 8192),
+                 "broadcast", 8320, 8192),
     "expanded": (call("mul", (tensor(64, 64),), pointwise=True, self=tensor(64, 64),
-                      other=tensor(64, 64, stride=(0, 1))), "pointwise", 8320, 8192),
+                      other=tensor(64, 64, stride=(0, 1))), "broadcast", 8320, 8192),
     "transposed": (call("clone", (tensor(64, 32),), self=tensor(64, 32, stride=(1, 64))), "copy.strided", 4096, 4096),
     "widen": (call("_to_copy", (tensor(64, dtype="fp32"),), self=tensor(64)), "widen", 128, 256),
     "fill": (call("fill_", (), changed=("self",), self=tensor(64)), "zero", 0, 128),

@@ -26,7 +26,10 @@ from gnomon.spec.workload import Floats
 
 HELD_OUT = {
     "gemm": ("n", "k"),
+    "gemm_unaligned": ("n", "k"),
     "conv": ("n", "k"),
+    "conv_few": ("n", "k"),
+    "conv_depthwise": ("n", "k"),
     "moe": ("hidden", "inter", "tokens"),
     "attention_decode": ("heads", "kv_heads", "batch"),
     "attention_prefill": ("q_len", "kv_len"),
@@ -137,7 +140,8 @@ def _fold(kind: str, columns: Mapping[str, Floats]) -> np.ndarray[Any, Any]:
 def _fit_rows(
     model: KernelModel, shape: Shape, dtype: str, chip: Chip, seconds: Floats, start: Mapping[str, float]
 ) -> dict[str, float]:
-    ranges = {name: (start.get(name, first), least, most) for name, (first, least, most) in model.ranges.items()}
+    known = {**model.ranges, **(model.some if any(name in shape for name in model.some) else {})}
+    ranges = {name: (start.get(name, first), least, most) for name, (first, least, most) in known.items()}
     return fit(lambda c: np.log(model.seconds(shape, dtype, chip, c) / seconds), ranges)
 
 

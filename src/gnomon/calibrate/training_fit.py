@@ -57,12 +57,12 @@ def clock(path: Path, chip: Chip, power: Mapping[str, float]) -> dict[str, float
     }
 
 
-def paces(path: Path, chip: Chip, elementwise: Mapping[str, float]) -> dict[str, float]:
-    """How fast each kernel streams beside what the chip's profile says of a plain one."""
+def paces(path: Path, chip: Chip, elementwise: Mapping[str, float], least_us: float = 3 * LEAST_US) -> dict[str, float]:
+    """How fast each kernel streams beside what the chip's profile says of a plain one, where it takes `least_us`."""
     plain = kernel_model("elementwise").seconds
     found: dict[str, list[float]] = defaultdict(list)
     for row in read_rows(path):
-        if row["op"] == "elementwise" and float(row["time_us"]) >= 3 * LEAST_US:
+        if row["op"] == "elementwise" and float(row["time_us"]) >= least_us:
             moved = {name: np.array([float(row[name])]) for name in ("bytes_read", "bytes_written")}
             expected = float(plain(moved, "bf16", chip, elementwise)[0]) - elementwise["launch_us"] * 1e-6
             took = float(row["time_us"]) * 1e-6 - elementwise["launch_us"] * 1e-6

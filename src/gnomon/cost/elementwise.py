@@ -22,6 +22,6 @@ def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Flo
     """What fits in half of L2 was just written there and streams at a multiple of memory bandwidth."""
     moved = shape["bytes_read"] + shape["bytes_written"]
     bandwidth = chip.memory_bandwidth_bytes_s
-    share = 1 / (1 + (moved / (0.5 * chip.l2_bytes)) ** 2)
+    share = shape.get("cached", 1.0) / (1 + (moved / (0.5 * chip.l2_bytes)) ** 2)
     rate = bandwidth * (share * c["cached"] + (1 - share) * c["memory"])
     return np.where(moved > 0, moved / (rate * shape.get("pace", 1.0)) + c["launch_us"] * 1e-6, 0.0)

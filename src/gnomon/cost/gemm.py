@@ -17,6 +17,9 @@ from gnomon.spec.workload import Floats
 
 TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 192), (128, 256), (256, 128))
 SPLITS = (1, 2, 4, 8)
+MORE_SPLITS, LEAST_PART = (16, 32, 64, 128), 2048
+"""Sums over very many rows, as of gradients by weight, are split further, down to so many in a part, where so few tiles
+as they have would leave most of the chip idle."""
 FLAT_ROWS, FLAT_STEP, FLAT_SHARE = 64, 16, 0.66
 """On a chip whose arithmetic is slow for its memory (RTX 3090, P100, H20, Apple's GPUs) a tile of 64 rows would keep a
 few rows from streaming the weights, and libraries have flatter tiles, in steps of 16 rows. How well those overlap is
@@ -39,17 +42,45 @@ COEFFICIENTS = {
 """Where a fit starts, and the range in which each coefficient means what it says."""
 
 
+ACROSS = {"across": (0.9, 0.3, 1.2), "across_twice": (0.6, 0.3, 1.2)}
+"""What operands that do not lie along k make of rates, of formats whose tensor cores or loads want them so."""
+UNALIGNED = (
+    COEFFICIENTS
+    | {"rate": (0.3, 0.02, 1.1), "tile": (0.1, 0.0, 0.9), "launch_us": (2.0, 0.1, 15.0)}
+    | {"odd": (0.6, 0.2, 1.2), "odd_result": (0.4, 0.1, 1.2)}
+)
+"""As of others, and what rows that begin at any value, of operands or of the result alone, make of rates."""
+PAIR = 4
+"""Bytes that the older kernels copy at least at once."""
+
 CHUNK = 8192
 """Rows priced at once: few enough for what lies between to stay in a processor's cache."""
 
 
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Device seconds of m x k by k x n products."""
+    return _priced(shape, _across(shape, c), dtype, chip, c)
+
+
+def unaligned_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """Device seconds where rows do not begin at 16 bytes: older kernels, which copy a few values at a time."""
+    inside, out = shape["aligned"], shape.get("out_aligned", shape["aligned"])
+    pace = np.where(inside < PAIR, c["odd"], np.where(out < PAIR, c["odd_result"], 1.0))
+    return _priced(shape, pace * _across(shape, c), dtype, chip, c)
+
+
+def _across(shape: Shape, c: Mapping[str, float]) -> Floats:
+    if "across" not in c or "across" not in shape:
+        return np.ones(1)
+    return np.asarray(np.choose(shape["across"].astype(int), [1.0, c["across"], c["across_twice"]]))
+
+
+def _priced(shape: Shape, pace: Floats, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     m, n, k, batch = shape["m"], shape["n"], shape["k"], shape.get("batch", np.ones(1))
     sides = product(dtype)
-    moved = batch * (m * k * sides.inputs + n * k * sides.weights + m * n * 2.0)
+    moved = batch * (m * k * sides.inputs + n * k * sides.weights + m * n * max(sides.inputs, 2.0))
     streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
-    best = tiled(m, n, k, batch, streamed, chip, dtype, c)
+    best = tiled(m, n, k / pace, batch, streamed, chip, dtype, c)
     return np.where(m > 0, best + c["launch_us"] * 1e-6, 0.0)
 
 
@@ -74,15 +105,19 @@ def _any_tile(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, f
     streamed_p, k_p, partials = streamed**p, k**p, batch * m * n * 8.0 / (2 * chip.memory_bandwidth_bytes_s)
     best = np.full(m.shape, np.inf)
     few_rows = product(dtype).inputs == 2 and m.min(initial=FLAT_ROWS) <= FLAT_ROWS - FLAT_STEP
-    for split in SPLITS:
+    for split in (*SPLITS, *(split for split in MORE_SPLITS if k.max(initial=0.0) >= split * LEAST_PART)):
         least = np.full(m.shape, np.inf)
         for tile_m, tile_n in TILES:
             flop_s, byte_s = _paces(tile_m, tile_n, chip, dtype, c)
-            on_a_tile, waves = k * (flop_s / split), _waves(rows[tile_m] * columns[tile_n] * split, chip, c)
+            tiles = rows[tile_m] * columns[tile_n]
+            on_a_tile, waves = k * (flop_s / split), _waves(tiles * split, chip, c)
             if few_rows and tile_m == FLAT_ROWS:
                 on_a_tile = _flat(on_a_tile, waves, m, streamed) / waves
             multiplied = (on_a_tile + c["epilogue_us"] * 1e-6) ** p
-            np.fmin(least, waves**p * (multiplied + k_p * (byte_s / split) ** p), out=least)
+            timed = waves**p * (multiplied + k_p * (byte_s / split) ** p)
+            if split > SPLITS[-1]:
+                timed = np.where((k >= split * LEAST_PART) & (tiles * SPLITS[-1] < chip.sm_count), timed, np.inf)
+            np.fmin(least, timed, out=least)
         beside = c["split_us"] * 1e-6 + split * partials if split > 1 else 0.0
         np.fmin(best, (least + streamed_p) ** (1 / p) + beside, out=best)
     return best

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gnomon.cost import attention, conv, elementwise, gemm, latent, moe, scan
 from gnomon.errors import unknown_name
@@ -23,6 +23,8 @@ class KernelModel:
     columns: tuple[str, ...]
     seconds: Callable[[Shape, str, Chip, Coefficients], Floats]
     ranges: Mapping[str, tuple[float, float, float]]
+    some: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    """The same of coefficients that only some formats have."""
 
 
 SCAN = ("sequences", "tokens", "heads", "head_dim", "state_dim", "groups", "chunk", "state_bytes")
@@ -34,12 +36,32 @@ MODELS = {
             columns=("m", "n", "k"),
             seconds=gemm.seconds,
             ranges=gemm.COEFFICIENTS,
+            some=gemm.ACROSS,
+        ),
+        KernelModel(
+            kind="gemm_unaligned",
+            columns=("m", "n", "k", "aligned"),
+            seconds=gemm.unaligned_seconds,
+            ranges=gemm.UNALIGNED,
+            some=gemm.ACROSS,
         ),
         KernelModel(
             kind="conv",
             columns=("m", "n", "k", "batch", "bytes"),
             seconds=conv.seconds,
             ranges=conv.COEFFICIENTS,
+        ),
+        KernelModel(
+            kind="conv_few",
+            columns=("m", "n", "k", "batch", "bytes"),
+            seconds=conv.few_seconds,
+            ranges=conv.FEW,
+        ),
+        KernelModel(
+            kind="conv_depthwise",
+            columns=("m", "n", "k", "batch", "bytes"),
+            seconds=conv.depthwise_seconds,
+            ranges=conv.DEPTHWISE,
         ),
         KernelModel(
             kind="moe",

@@ -145,8 +145,8 @@ def _power(data: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _family(key: str, data: Mapping[str, Any], source: str) -> Family:
-    ranges = kernel_model(key.partition(".")[0]).ranges
-    given = data["coefficients"]
+    model, given = kernel_model(key.partition(".")[0]), data["coefficients"]
+    ranges = {**model.ranges, **{name: ends for name, ends in model.some.items() if name in given}}
     return Family(
         coefficients={
             name: _number(given[name], f"{key} {name}", low, high) for name, (_, low, high) in ranges.items()

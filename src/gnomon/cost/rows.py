@@ -15,7 +15,10 @@ _GROUP = ("bytes", "ranks")
 _SCAN = ("sequences", "tokens", "heads", "head_dim", "state_dim", "groups", "chunk")
 COLUMNS = {
     "gemm": ("m", "n", "k"),
+    "gemm_unaligned": ("m", "n", "k", "aligned"),
     "conv": ("m", "n", "k", "batch", "bytes"),
+    "conv_few": ("m", "n", "k", "batch", "bytes"),
+    "conv_depthwise": ("m", "n", "k", "batch", "bytes"),
     "moe": ("tokens", "hidden", "inter", "experts", "topk"),
     "attention_decode": ("batch", "heads", "kv_heads", "kv_len", "head_dim"),
     "attention_prefill": _HEADS,
@@ -46,6 +49,10 @@ OPTIONAL: Mapping[str, Mapping[str, float]] = {
 """The columns each operator may have, and what stands for them where they are empty: no window, as few nodes as hold
 the ranks, states in 16 bits."""
 
+BESIDE = ("turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across")
+"""What may be said beside: bytes of a convolution that lie channels first, which gradient it is; of a product, how its
+rows are aligned and how many operands do not lie along k."""
+
 
 def kind_of(row: Mapping[str, str]) -> str:
     """The operator of a row: scans say in a column of their own which they are."""
@@ -67,7 +74,7 @@ def shape_of(kind: str, columns: Mapping[str, Floats]) -> Shape:
         sums = {"tokens": new, "pairs": new * (keys - new) + new * (new + 1) / 2, "context": keys}
         heads = {name: given[name] for name in ("heads", "head_dim")}
         return {name: given["batch"] * each for name, each in sums.items()} | heads
-    return {name: given[name] for name in (*COLUMNS[kind], *OPTIONAL.get(kind, ()))}
+    return {name: given[name] for name in (*COLUMNS[kind], *OPTIONAL.get(kind, ()), *BESIDE) if name in given}
 
 
 def _decode(given: Mapping[str, Floats]) -> Shape:

@@ -42,7 +42,7 @@ of 64; of the first Mamba, the vector units' share beside their exponentials."""
 
 def prefill(mixer: Mixing) -> Seconds:
     def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-        rate = _vector_rate(chip) if mixer == "mamba" else chip.half_rate("bf16")
+        rate = chip.vector_rate if mixer == "mamba" else chip.half_rate("bf16")
         multiplied = scan_flops("prefill", mixer, shape) / (rate * c["rate"])
         streamed = scan_bytes("prefill", mixer, shape) / (chip.memory_bandwidth_bytes_s * c["memory"])
         # A head of a sequence has a processor to itself as far as they go round.
@@ -58,12 +58,7 @@ def prefill(mixer: Mixing) -> Seconds:
 def decode(mixer: Mixing) -> Seconds:
     def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
         streamed = scan_bytes("decode", mixer, shape) / (chip.memory_bandwidth_bytes_s * c["memory"])
-        multiplied = scan_flops("decode", mixer, shape) / _vector_rate(chip)
+        multiplied = scan_flops("decode", mixer, shape) / chip.vector_rate
         return np.where(shape["tokens"] > 0, np.maximum(streamed, multiplied) + c["launch_us"] * 1e-6, 0.0)
 
     return seconds
-
-
-def _vector_rate(chip: Chip) -> float:
-    """Plain fp32; chips that name no such rate have it at an eighth of their 16-bit products."""
-    return chip.rates_flops.get("fp32", chip.rate(chip.half) / 8)

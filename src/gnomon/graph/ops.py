@@ -27,6 +27,11 @@ __all__ = [
 if TYPE_CHECKING:
     from gnomon.graph.looks import Look
 
+ROW_BYTES = 16
+"""Rows of matrices that begin at multiples of this suit every kernel; others go to kernels that copy value by value."""
+FEW_CHANNELS = 8
+"""Convolutions of fewer channels than this have kernels of their own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
@@ -40,19 +45,35 @@ class Gemm:
     batch: Size = 1
     out_dtype: str = "bf16"
     count: int = 1
-    kind: Literal["gemm"] = "gemm"
+    aligned: int = ROW_BYTES
+    """Bytes of which the distance between two rows is a multiple, in the operands."""
+    out_aligned: int = ROW_BYTES
+    """The same of the result."""
+    across: int = 0
+    """Operands that do not lie along k, as of gradients by input (one) and by weight (two)."""
+
+    @property
+    def kind(self) -> Literal["gemm", "gemm_unaligned"]:
+        return "gemm" if min(self.aligned, self.out_aligned) >= ROW_BYTES else "gemm_unaligned"
 
     def shape(self, batch: Batch) -> Shape:
+        """With its layout only where that counts, so that the many others stay small."""
+        beside = {"across": self.across} if product(self.dtype).inputs > 2 else {}
+        if self.kind == "gemm_unaligned":
+            beside |= {"aligned": self.aligned, "out_aligned": self.out_aligned}
+        return self._sizes(batch) | constants(batch, **beside)
+
+    def _sizes(self, batch: Batch) -> Shape:
         sizes = {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch}
         return {name: size_of(size, batch) for name, size in sizes.items()}
 
     def flops(self, batch: Batch) -> Floats:
-        m, n, k, products = self.shape(batch).values()
+        m, n, k, products = self._sizes(batch).values()
         return 2.0 * products * m * n * k
 
     def bytes(self, batch: Batch) -> Floats:
         """None where it has no rows: then it does not run."""
-        m, n, k, products = self.shape(batch).values()
+        m, n, k, products = self._sizes(batch).values()
         sides = product(self.dtype)
         moved = m * k * sides.inputs + n * k * sides.weights + m * n * width(self.out_dtype)
         return (m > 0) * products * moved
@@ -270,10 +291,24 @@ class Convolution:
     """Bytes read and written."""
     dtype: str
     count: int = 1
-    kind: Literal["conv"] = "conv"
+    way: Literal["forward", "by_input", "by_weight"] = "forward"
+    channels: int = ROW_BYTES
+    """The fewest channels of a group, on either side: kernels want whole vectors of them."""
+    turned: float = 0.0
+    """Bytes that lie channels first, and that kernels for channels last turn before or after."""
+    turned_weights: float = 0.0
+    """The same of its weights, or of their gradient."""
+
+    @property
+    def kind(self) -> Literal["conv", "conv_few", "conv_depthwise"]:
+        if self.groups > 1 and self.channels < FEW_CHANNELS:
+            return "conv_depthwise"
+        return "conv_few" if self.channels < FEW_CHANNELS else "conv"
 
     def shape(self, batch: Batch) -> Shape:
-        return constants(batch, m=self.m, n=self.n, k=self.k, batch=self.groups, bytes=self.moved)
+        ways = {way: float(self.way == way) for way in ("by_input", "by_weight")}
+        sizes = {"m": self.m, "n": self.n, "k": self.k, "batch": self.groups, "bytes": self.moved}
+        return constants(batch, **sizes, **ways, turned=self.turned, turned_weights=self.turned_weights)
 
     def flops(self, batch: Batch) -> Floats:
         return np.full(batch.size, 2.0 * self.m * self.n * self.k * self.groups)
@@ -294,12 +329,14 @@ class Elementwise:
     count: int = 1
     pace: float = 1.0
     """How fast its kernel streams beside a plain one; strided and mixed-format ones are slower."""
+    cached: bool = True
+    """Whether it is quicker on what lies in a cache: a kernel held up by its own instructions is not."""
     kind: Literal["elementwise"] = "elementwise"
 
     def shape(self, batch: Batch) -> Shape:
         rows = size_of(self.rows, batch)
         moved = {"bytes_read": rows * self.read_per_row, "bytes_written": rows * self.written_per_row}
-        return moved | constants(batch, pace=self.pace)
+        return moved | constants(batch, pace=self.pace, cached=self.cached)
 
     def flops(self, batch: Batch) -> Floats:
         return np.zeros(batch.size)

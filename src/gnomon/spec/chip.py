@@ -82,6 +82,11 @@ class Chip:
         """`rate` of a product inside a step, whose 16-bit values are in the one such format that the chip has."""
         return self.half_rate(dtype) if dtype in HALVES[:2] else self.rate(dtype)
 
+    @property
+    def vector_rate(self) -> float:
+        """Plain fp32 operations a second; chips that name no such rate have an eighth of their 16-bit products."""
+        return self.rates_flops.get("fp32", self.rates_flops[self.half] / 8)
+
     def instead_of(self, dtype: str) -> str | None:
         """The format a model of some format is run in: that one, fp16 on a chip without bf16, else none."""
         return next((own for own in (dtype, *(["fp16"] if dtype == "bf16" else [])) if own in self.rates_flops), None)

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gnomon.engines.torch.eager.products import PRODUCTS, Lowering, Precision
+from gnomon.engines.torch.eager.lowering import Lowering, Precision
+from gnomon.engines.torch.eager.products import PRODUCTS
 from gnomon.engines.torch.eager.streams import base_name, stream
 from gnomon.engines.torch.engine import LAUNCH_S
 from gnomon.engines.torch.paces import paces
@@ -19,8 +20,10 @@ CALL_S = LAUNCH_S["none"]
 """Host seconds of a call with its share of Python, autograd and views, as measured on the built-in training runner."""
 INNER_S = 5e-6
 """Host seconds of each further kernel that one call launches: the driver's part alone. An estimate."""
-HOST_SPREAD = 0.35
-"""Hosts differ: what a launch takes on one machine is off by this much (log) on another."""
+HOST_SPREAD = 0.7
+"""What a launch takes is off by this much (log): on one virtual machine, steps that wait for the host took from 1.0 to
+3.0 times what its launches of training steps say, and the same policy network 0.7 and 1.65 ms from run to run
+(measurements/h200-2026-11-15/modules.json)."""
 GRAPH_S = 10e-6
 """Host seconds to start a captured graph. An estimate."""
 

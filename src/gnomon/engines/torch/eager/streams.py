@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gnomon.engines.torch.eager.forms import QUICK, find_pace, form_of, gather_pace
 from gnomon.graph.ops import Elementwise
-from gnomon.spec.traced import Call, TensorSpec
+from gnomon.spec.traced import Call
 
 FILE = Path(__file__).with_name("streams.yaml")
 STRIDED = "rope"
@@ -89,7 +90,7 @@ def stream(call: Call, paces: Mapping[str, float]) -> tuple[Elementwise | None, 
     read, written = _traffic(call, rule)
     if not read and not written:
         return None, True
-    name, pace = _pace(call, rule, paces)
+    name, pace = _pace(call, rule, paces, read + written)
     launches = rule.launches
     return (
         Elementwise(
@@ -100,6 +101,7 @@ def stream(call: Call, paces: Mapping[str, float]) -> tuple[Elementwise | None, 
             dtype="bf16",
             count=launches,
             pace=pace,
+            cached=pace >= QUICK,
         ),
         known,
     )
@@ -121,32 +123,13 @@ def _traffic(call: Call, rule: Rule) -> tuple[float, float]:
     return read * rule.reads + placed, written * rule.writes + placed + again
 
 
-def _pace(call: Call, rule: Rule, paces: Mapping[str, float]) -> tuple[str, float]:
-    """The kernel's name and pace: its own where it was measured, else that of its like."""
+def _pace(call: Call, rule: Rule, paces: Mapping[str, float], moved: float) -> tuple[str, float]:
+    """The kernel's name and pace: that of its form where it was measured, else its own, else that of its like."""
     made = call.results[0] if call.results else (call.inputs[0] if call.inputs else None)
-    name, like = rule.kernel, rule.like
-    if made is not None and rule.kernel in ("copy", "pointwise") and _strided(call, made):
-        name, like = f"{rule.kernel}.strided", STRIDED
-    elif rule.kernel == "copy" and made is not None and len(call.inputs) == 1:
-        name, like = _converted(call.inputs[0], made, like)
-    wide = made is not None and any(spec.item_bytes == 4 for spec in (made, *call.inputs) if spec.values)
-    format = "float32" if wide else "bfloat16"
-    for key in (name, f"{name}.{format}", like, f"{like}.{format}"):
-        if key in paces:
-            return name, paces[key]
-    return name, 1.0
-
-
-def _strided(call: Call, made: TensorSpec) -> bool:
-    """Whether an operand as large as the result lies in another order."""
-    return any(spec.bytes == spec.stored_bytes and _turned(spec, made) for spec in call.inputs)
-
-
-def _turned(spec: TensorSpec, made: TensorSpec) -> bool:
-    return spec.shape == made.shape and spec.order != made.order
-
-
-def _converted(source: TensorSpec, made: TensorSpec, like: str) -> tuple[str, str]:
-    if made.item_bytes == source.item_bytes:
-        return "copy", like
-    return ("widen", "widen") if made.item_bytes > source.item_bytes else ("narrow", "narrow")
+    if made is None:
+        return rule.kernel, find_pace(paces, False, rule.kernel, rule.like)
+    name = form_of(call, rule.kernel, made)
+    wide = any(spec.item_bytes == 4 for spec in (made, *call.inputs) if spec.values)
+    like = STRIDED if name.endswith(".strided") else rule.like
+    pace = gather_pace(paces, made, moved) if rule.kernel == "gather" else None
+    return name, pace or find_pace(paces, wide, name, rule.kernel, like)
