@@ -19,7 +19,7 @@ from gnomon.calibrate.timer import copies_for, time_call
 COLUMNS = (
     "op", "dtype", "mixer", "m", "n", "k", "batch", "tokens", "hidden", "inter", "experts", "topk", "heads", "kv_heads",
     "q_len", "kv_len", "head_dim", "value_dim", "window", "kv_rank", "rope_dim", "sequences", "state_dim", "groups",
-    "chunk", "kernel", "time_us", "spread",
+    "chunk", "state_bytes", "kernel", "time_us", "spread",
 )  # fmt: skip
 BLOCK = 16
 KV_RANK, ROPE = 512, 64
@@ -141,7 +141,12 @@ def states_prefill(torch: Any) -> Iterator[tuple[Row, Call, int]]:
             scan(*t, D=d, dt_bias=bias, dt_softplus=True, state_dtype=torch.float32)
 
         row = {"op": "scan_prefill", "mixer": "mamba2", "dtype": "bf16", "sequences": sequences, "tokens": tokens}
-        yield row | {"heads": heads, "head_dim": dim, "state_dim": state, "groups": groups, "chunk": chunk}, call, 1
+        yield (
+            row
+            | {"heads": heads, "head_dim": dim, "state_dim": state, "groups": groups, "chunk": chunk, "state_bytes": 4},
+            call,
+            1,
+        )
 
 
 def states_decode(torch: Any) -> Iterator[tuple[Row, Call, int]]:
@@ -162,8 +167,12 @@ def states_decode(torch: Any) -> Iterator[tuple[Row, Call, int]]:
         ) -> None:
             update(states[i], *t, dt_softplus=True, state_batch_indices=at, out=out)
 
-        row = {"op": "scan_decode", "mixer": "mamba2", "dtype": "fp32", "sequences": batch, "tokens": batch}
-        yield row | {"heads": heads, "head_dim": dim, "state_dim": state, "groups": groups}, call, copies
+        row = {"op": "scan_decode", "mixer": "mamba2", "dtype": "bf16", "sequences": batch, "tokens": batch}
+        yield (
+            row | {"heads": heads, "head_dim": dim, "state_dim": state, "groups": groups, "chunk": 1, "state_bytes": 4},
+            call,
+            copies,
+        )
 
 
 DELTAS = ((32, 16, 128), (16, 8, 128))
@@ -200,7 +209,11 @@ def deltas_prefill(torch: Any) -> Iterator[tuple[Row, Call, int]]:
             )
 
         row = {"op": "scan_prefill", "mixer": "gated_delta", "dtype": "bf16", "sequences": sequences, "tokens": tokens}
-        yield row | {"heads": heads, "head_dim": dim, "state_dim": dim, "groups": groups, "chunk": 64}, call, 1
+        yield (
+            row | {"heads": heads, "head_dim": dim, "state_dim": dim, "groups": groups, "chunk": 64, "state_bytes": 4},
+            call,
+            1,
+        )
 
 
 def deltas_decode(torch: Any) -> Iterator[tuple[Row, Call, int]]:
@@ -220,8 +233,12 @@ def deltas_decode(torch: Any) -> Iterator[tuple[Row, Call, int]]:
             rule(*t, initial_state=states[i], inplace_final_state=True, cu_seqlens=starts, ssm_state_indices=at,
                  use_qk_l2norm_in_kernel=True)  # fmt: skip
 
-        row = {"op": "scan_decode", "mixer": "gated_delta", "dtype": "fp32", "sequences": batch, "tokens": batch}
-        yield row | {"heads": heads, "head_dim": dim, "state_dim": dim, "groups": groups}, call, copies
+        row = {"op": "scan_decode", "mixer": "gated_delta", "dtype": "bf16", "sequences": batch, "tokens": batch}
+        yield (
+            row | {"heads": heads, "head_dim": dim, "state_dim": dim, "groups": groups, "chunk": 1, "state_bytes": 4},
+            call,
+            copies,
+        )
 
 
 def four_bits(torch: Any) -> Iterator[tuple[Row, Call, int]]:
@@ -252,7 +269,7 @@ def four_bits(torch: Any) -> Iterator[tuple[Row, Call, int]]:
                     is_k_full=True, use_atomic_add=atomic, use_fp32_reduce=True,
                 )  # fmt: skip
 
-            yield {"op": "gemm", "dtype": "int4", "kernel": "marlin", "m": m, "n": n, "k": k}, call, copies
+            yield {"op": "gemm", "dtype": "int4-weights", "kernel": "marlin", "m": m, "n": n, "k": k}, call, copies
 
 
 def four_bit_experts(torch: Any) -> Iterator[tuple[Row, Call, int]]:
@@ -277,7 +294,14 @@ def four_bit_experts(torch: Any) -> Iterator[tuple[Row, Call, int]]:
             def call(i: int, t: Any = (x, up, down, None, None, ups, downs, shares), chosen: Any = chosen) -> None:
                 fused_marlin_moe(*t, chosen[i], scalar_types.uint4b8.id)
 
-            row = {"op": "moe", "dtype": "int4", "kernel": "marlin", "tokens": tokens, "hidden": hidden, "inter": inner}
+            row = {
+                "op": "moe",
+                "dtype": "int4-weights",
+                "kernel": "marlin",
+                "tokens": tokens,
+                "hidden": hidden,
+                "inter": inner,
+            }
             yield row | {"experts": experts, "topk": topk}, call, len(chosen)
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from gnomon import catalog
 from gnomon.calibrate import module_fit, training_fit
-from gnomon.calibrate.fit import fit_profile
+from gnomon.calibrate.fit import fit_family, fit_profile, read_table
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
 from gnomon.cost.profile import forget_profiles
 from gnomon.engines import Deployment
@@ -26,8 +26,8 @@ from gnomon.spec import Chip, Model, Strategy
 
 PROFILES = Path(catalog.__file__).parent / "data" / "profiles"
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
-MODULES = "modules.csv"
-"""Of `gnomon.calibrate.module_kernels`, where it was measured."""
+MODULES, MIXERS = "modules.csv", "mixers.csv"
+"""Of `gnomon.calibrate.module_kernels` and `gnomon.calibrate.mixer_kernels`, where they were measured."""
 
 
 def profile(folder: Path) -> dict[str, Any]:
@@ -41,7 +41,20 @@ def profile(folder: Path) -> dict[str, Any]:
     if (folder / MODULES).exists():
         made["table"] += f", {MODULES}"
         made["families"] |= module_fit.families(folder / MODULES, chip)
+    if (folder / MIXERS).exists():
+        made["table"] += f", {MIXERS}"
+        made["families"] |= mixers(folder / MIXERS, chip)
     return made
+
+
+def mixers(path: Path, chip: Chip) -> dict[str, Any]:
+    """Scans, and products with weights in four bits. Attention under a window and over latents is only checked: with
+    so few rows a fit does no better on unseen ones than what fits the published tables."""
+    found = {}
+    for (kind, dtype), columns in sorted(read_table(path).items()):
+        if kind.startswith("scan") or kind == "gemm":
+            found[f"{kind}.{dtype}"] = fit_family(kind, dtype, columns, chip).to_dict()
+    return found
 
 
 def torch_kernels(folder: Path, profile: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from gnomon.cost.clock import ATTENTION, BURST, KEYS, LIMIT
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.paces import Pace, pace
 from gnomon.errors import CalibrationError, UnknownNameError
+from gnomon.graph.dtypes import PRODUCTS
 from gnomon.graph.ops import Shape
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.files import read_yaml
@@ -264,6 +265,8 @@ def _lent(kind: str, chip: Chip, lenders: Iterable[Profile]) -> dict[str, Family
     """A kind of operator from the first who has it, else from the formula's own figures."""
     for lender in lenders:
         found = _of_kind(lender, kind)
+        if find_chip(lender.chip).architecture != chip.architecture:  # `paces` knows more of these formats' kernels
+            found = {key: family for key, family in found.items() if key.partition(".")[2] not in PRODUCTS}
         if found:
             return {key: _widen(family, chip, lender) for key, family in found.items()}
     return {f"{kind}.bf16": _formula(kind)}
