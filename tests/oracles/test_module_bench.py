@@ -52,15 +52,10 @@ class Slow:
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-    """Every row with the operators that a trace of its call has; formats are those of a GPU, so that nothing runs."""
-    seen: list[Any] = []
+    """Every row; what streams is traced, since a CPU lacks some of its formats, and the rest is run."""
 
     def run_once(_bench: Any, call: Any, copies: int = 1) -> float:
-        class Once(nn.Module):
-            def forward(self, _: torch.Tensor) -> None:
-                call(0)
-
-        seen[:] = [op for one in lower(trace_module(Once(), torch.zeros(1))).launched for op in one.ops]
+        call(copies - 1)
         return 50.0
 
     for module, values in ((module_kernels, SMALL), (module_streams, STREAMS)):
@@ -71,13 +66,20 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dict[str, Any], list
     def measured() -> Iterator[tuple[dict[str, Any], list[Any]]]:
         bench: Any = Slow()
         for row, call in module_streams.stream_calls(bench):
-            run_once(bench, call)
-            yield row, list(seen)
+            yield row, traced(call)
         for name in ("products", "attention", "convolutions"):
             for row in module_kernels.PARTS[name](bench):
-                yield row, list(seen)
+                yield row, []
 
     return measured()
+
+
+def traced(call: Any) -> list[Any]:
+    class Once(nn.Module):
+        def forward(self, _: torch.Tensor) -> None:
+            call(0)
+
+    return [op for one in lower(trace_module(Once(), torch.zeros(1))).launched for op in one.ops]
 
 
 def test_every_kernel_of_the_table(rows: Any) -> None:
@@ -106,13 +108,7 @@ def is_stream(op: Any, name: str) -> bool:
 def test_convolutions_are_counted_as_a_trace_counts_them(size: tuple[int, ...]) -> None:
     bench: Any = Slow()
     for row, call in module_kernels._convolution(bench, size, "bf16", torch.channels_last):
-
-        class Once(nn.Module):
-            def forward(self, _: torch.Tensor, call: Any = call) -> None:
-                call(0)
-
-        lowered = lower(trace_module(Once(), torch.zeros(1)))
-        (conv,) = (op for one in lowered.launched for op in one.ops if isinstance(op, Convolution))
+        (conv,) = (op for op in traced(call) if isinstance(op, Convolution))
         assert (conv.m, conv.n, conv.k, conv.groups, conv.moved) == tuple(
             row[name] for name in ("m", "n", "k", "batch", "bytes")
         )
