@@ -313,7 +313,8 @@ def test_masks_decide_what_attention_takes(op: str) -> None:
 
 def test_a_window_spares_a_decode_its_cache() -> None:
     decode = ROWS[1] | {"kv_len": 8192}
-    assert micros(decode | {"window": 1024}) == micros(decode | {"kv_len": 1024})
+    # A window begins inside a tile of keys, whose others are read too.
+    assert micros(decode | {"kv_len": 1024}) < micros(decode | {"window": 1024}) <= micros(decode | {"kv_len": 1152})
     assert micros(decode | {"window": 8192}) == micros(decode)
     several = decode | {"q_len": 4}
     assert micros(decode) < micros(several) < 1.1 * micros(decode)

@@ -12,7 +12,7 @@ from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
 Columns = dict[str, Floats]
-MULTIPLY = ("gemm", "conv", "moe")
+MULTIPLY = ("gemm", "gemm_unaligned", "conv", "conv_few", "conv_depthwise", "moe")
 HEAD_DIMS = (32.0, 64.0, 80.0, 96.0, 128.0, 192.0, 256.0)
 GROUPS = (2.0, 3.0, 4.0, 8.0, 16.0, 24.0, 64.0, 512.0)
 
@@ -51,7 +51,9 @@ def columns(kind: str, draw: Draw) -> Columns:
         sizes = {"tokens": draw(1, 50_000), "hidden": draw(64, 20_000), "inter": draw(64, 20_000)}
         return sizes | {"experts": experts, "topk": np.minimum(draw(1, 16), experts)}
     sizes = {"m": draw(1, 50_000), "n": draw(1, 60_000), "k": draw(1, 60_000), "batch": draw(1, 64)}
-    if kind == "conv":
+    if kind == "gemm_unaligned":
+        sizes["aligned"] = draw.of((2.0, 4.0, 8.0))
+    if kind.startswith("conv"):
         m, n, k, groups = sizes.values()
         sizes["bytes"] = 2 * groups * (m + n * k + m * n)
     return sizes

@@ -59,7 +59,7 @@ def least_seconds(machine: Machine, kind: str, dtype: str, drawn: Columns) -> Fl
     rate = chip.matrix_rate(dtype) if kind in MULTIPLY else chip.half_rate(dtype)
     if kind == "index_scores":
         rate = chip.rates_flops.get(dtype, rate)
-    if kind == "conv":
+    if kind.startswith("conv"):
         rate = max(rate, chip.rates_flops.get("fp32", 0.0))
     if kind == "elementwise":
         # What was just written is still in L2; tables far beyond it are not.
@@ -107,7 +107,13 @@ def growths(kind: str, drawn: Columns, draw: Draw) -> Iterator[tuple[str, Column
     elif kind.startswith("scan"):
         names = ("sequences",) if "decode" in kind else ("tokens",)
     else:
-        names = {"moe": ("tokens", "hidden", "inter"), "conv": ("m",)}.get(kind, COLUMNS[kind])
+        names = {
+            "moe": ("tokens", "hidden", "inter"),
+            "conv": ("m",),
+            "conv_few": ("m",),
+            "conv_depthwise": ("m",),
+            "gemm_unaligned": ("m", "n", "k", "batch"),
+        }.get(kind, COLUMNS[kind])
     for name in names:
         for more in (np.ones(draw.rows), draw(1, 300), drawn[name]):
             longer = {"kv_len": drawn["kv_len"] + more} if name == "q_len" else {}
@@ -121,7 +127,7 @@ def spared(machine: Machine, kind: str, dtype: str, name: str, drawn: Columns) -
 
     Attention of few sequences is split along its keys and summed up by a kernel of its own, which more work does
     without. And the idle rows of a prompt's last tile are computed along all keys, those that fill it up only as far
-    as they see: half a tile at most.
+    as they see: half a tile at most, or all of it under a window that is narrower than a tile.
     """
     if not kind.startswith("attention"):
         return 0.0
@@ -134,7 +140,8 @@ def spared(machine: Machine, kind: str, dtype: str, name: str, drawn: Columns) -
     if kind == "attention_forward":
         depth = np.ceil(depth / HEAD_STEP) * HEAD_STEP
     tile = QUERY_TILE * KEY_TILE * (4.0 * depth / rate + c["exp_ps"] * 1e-12 / machine.chip.sm_count)
-    return summed + 0.5 * drawn["batch"] * drawn["heads"] * tile
+    thin = (drawn["window"] > 0) & (drawn["window"] < QUERY_TILE)
+    return summed + np.where(thin, 1.0, 0.5) * drawn["batch"] * drawn["heads"] * tile
 
 
 @KINDS

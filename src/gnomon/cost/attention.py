@@ -101,10 +101,11 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     per_tile = QUERY_TILE * KEY_TILE * (2.0 * channels / on_one_sm + bent)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
     idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
+    idle = idle_rows * np.maximum(np.ceil(np.minimum(mean, shape.get("window", np.inf)) / KEY_TILE), 1.0)
     hidden = shape.get("beyond", np.zeros(1)) / n / (QUERY_TILE * KEY_TILE)
     edge = np.minimum(c["diagonal"] * tiles, hidden)
-    seen = np.where(hidden > 0, np.minimum(seen + edge, tiles * key_tiles), seen)
-    work = n * heads * (seen + c["diagonal"] * tiles + idle_rows * key_tiles) * per_tile
+    met = np.where(hidden > 0, np.minimum(seen + edge + idle, tiles * key_tiles), seen + idle)
+    work = n * heads * (met + c["diagonal"] * tiles) * per_tile
     splits = np.clip(np.floor(chip.sm_count / blocks), 1, key_tiles)
     longest = np.ceil(key_tiles / splits) * per_tile
     waves = np.maximum(blocks / chip.sm_count, 1.0)
@@ -169,7 +170,8 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
     per_tile = QUERY_TILE * KEY_TILE * (2.0 * channels / on_one_sm + bent)
     per_context = op.kv_heads * channels * width(op.kv_dtype) / (chip.memory_bandwidth_bytes_s * c["memory"])
     per_token = 2.0 * heads * channels / (chip.memory_bandwidth_bytes_s * c["memory"])
-    most = float("inf") if op.window is None else op.window.length + QUERY_TILE - 1
+    looks = float("inf") if op.window is None else op.window.length
+    most = looks + QUERY_TILE - 1
     launch, block, combine = c["launch_us"] * 1e-6, c["block_us"] * 1e-6, c["combine_us"] * 1e-6
     diagonal, inverse = c["diagonal"], 1 / p
 
@@ -180,9 +182,10 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
         key_tiles = ceil(min(mean, most) / KEY_TILE)
         seen = pairs / n / (QUERY_TILE * KEY_TILE)
         idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
+        met = seen + idle_rows * ceil(min(mean, looks) / KEY_TILE)
         if beyond > 0:
-            seen = min(seen + min(diagonal * tiles, beyond / n / (QUERY_TILE * KEY_TILE)), tiles * key_tiles)
-        work = n * heads * (seen + diagonal * tiles + idle_rows * key_tiles) * per_tile / sms
+            met = min(met + min(diagonal * tiles, beyond / n / (QUERY_TILE * KEY_TILE)), tiles * key_tiles)
+        work = n * heads * (met + diagonal * tiles) * per_tile / sms
         splits = min(max(sms // blocks, 1), key_tiles)
         longest = ceil(key_tiles / splits) * per_tile
         streamed = context * per_context + tokens * per_token

@@ -17,9 +17,9 @@ from gnomon.spec.workload import Floats
 
 TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 192), (128, 256), (256, 128))
 SPLITS = (1, 2, 4, 8)
-MORE_SPLITS, LEAST_PART = (16, 32, 64, 128), 2048
-"""Sums over very many rows, as of gradients by weight, are split further, down to so many in a part, where so few tiles
-as they have would leave most of the chip idle."""
+MORE_SPLITS, LEAST_PART = (16, 32, 64, 128), 4096
+"""Sums over very many rows, as of gradients by weight, are split further where so few tiles as they have would leave
+most of the chip idle; a part has no less than so many."""
 FLAT_ROWS, FLAT_STEP, FLAT_SHARE = 64, 16, 0.66
 """On a chip whose arithmetic is slow for its memory (RTX 3090, P100, H20, Apple's GPUs) a tile of 64 rows would keep a
 few rows from streaming the weights, and libraries have flatter tiles, in steps of 16 rows. How well those overlap is
@@ -102,21 +102,22 @@ def _any_tile(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, f
     p = c["overlap"]
     rows = {tile: np.ceil(m / tile) for tile in {tile_m for tile_m, _ in TILES}}
     columns = {tile: np.ceil(n / tile) * batch for tile in {tile_n for _, tile_n in TILES}}
-    streamed_p, k_p, partials = streamed**p, k**p, batch * m * n * 8.0 / (2 * chip.memory_bandwidth_bytes_s)
+    streamed_p, partials = streamed**p, batch * m * n * 8.0 / (2 * chip.memory_bandwidth_bytes_s)
     best = np.full(m.shape, np.inf)
     few_rows = product(dtype).inputs == 2 and m.min(initial=FLAT_ROWS) <= FLAT_ROWS - FLAT_STEP
-    for split in (*SPLITS, *(split for split in MORE_SPLITS if k.max(initial=0.0) >= split * LEAST_PART)):
+    for split in (*SPLITS, *(MORE_SPLITS if k.max(initial=0.0) > SPLITS[-1] * LEAST_PART else ())):
         least = np.full(m.shape, np.inf)
         for tile_m, tile_n in TILES:
             flop_s, byte_s = _paces(tile_m, tile_n, chip, dtype, c)
             tiles = rows[tile_m] * columns[tile_n]
-            on_a_tile, waves = k * (flop_s / split), _waves(tiles * split, chip, c)
+            part = k / split if split <= SPLITS[-1] else np.maximum(k / split, LEAST_PART)
+            on_a_tile, waves = part * flop_s, _waves(tiles * split, chip, c)
             if few_rows and tile_m == FLAT_ROWS:
                 on_a_tile = _flat(on_a_tile, waves, m, streamed) / waves
             multiplied = (on_a_tile + c["epilogue_us"] * 1e-6) ** p
-            timed = waves**p * (multiplied + k_p * (byte_s / split) ** p)
+            timed = waves**p * (multiplied + (part * byte_s) ** p)
             if split > SPLITS[-1]:
-                timed = np.where((k >= split * LEAST_PART) & (tiles * SPLITS[-1] < chip.sm_count), timed, np.inf)
+                timed = np.where(tiles * SPLITS[-1] < chip.sm_count, timed, np.inf)
             np.fmin(least, timed, out=least)
         beside = c["split_us"] * 1e-6 + split * partials if split > 1 else 0.0
         np.fmin(best, (least + streamed_p) ** (1 / p) + beside, out=best)

@@ -39,6 +39,7 @@ COLUMNS = {
 _MASK = {"causal": 1.0, "window": 0.0}
 OPTIONAL: Mapping[str, Mapping[str, float]] = {
     "gemm": {"batch": 1.0},
+    "gemm_unaligned": {"batch": 1.0},
     "attention_decode": {"q_len": 1.0} | _MASK,
     "attention_prefill": _MASK,
     "attention_forward": _MASK,

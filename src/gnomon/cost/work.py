@@ -11,16 +11,26 @@ from gnomon.graph.mixer_ops import Mixing, index_bytes, scan_bytes, scan_flops
 from gnomon.graph.ops import Shape, visited_experts
 from gnomon.spec.workload import Floats
 
-ARITHMETIC = ("gemm", "conv", "moe", "attention_prefill", "attention_forward", "attention_backward")
+ARITHMETIC = (
+    "gemm",
+    "gemm_unaligned",
+    "conv",
+    "conv_few",
+    "conv_depthwise",
+    "moe",
+    "attention_prefill",
+    "attention_forward",
+    "attention_backward",
+)
 """Kinds whose pace follows the clock; the others stream memory or cross links."""
 
 
 def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
     """FLOPs, and bytes read and written. Attention's `dtype` is that of its cache."""
-    if kind == "gemm":
+    if kind.startswith("gemm"):
         m, n, k, batch = (shape[name] for name in ("m", "n", "k", "batch"))
         return 2.0 * batch * m * n * k, batch * ((m * k + n * k) * width(dtype) + m * n * 2.0)
-    if kind == "conv":
+    if kind.startswith("conv"):
         return 2.0 * shape["m"] * shape["n"] * shape["k"] * shape["batch"], shape["bytes"]
     if kind == "moe":
         return _experts(dtype, shape)
