@@ -164,8 +164,8 @@ def ask(model: str = "llama-3.1-8b", **words: Any) -> GnomonError | None:
 NEAREST: dict[str, tuple[dict[str, Any], str, str]] = {
     "heads": ({"on": "H100:3", "tp": 3}, "--tp", "Use 2 or 4."),
     "key-value heads": ({"on": "H100:16", "tp": 16}, "--tp", "Use 8."),
-    "layers": ({"on": "H100:5", "pp": 5}, "--pp x --vp", "Use 4 or 8."),
-    "layers of parts": ({"on": "H100:4", "pp": 4, "vp": 3}, "--pp x --vp", "Use 8 or 16."),
+    "layers": ({"on": "H100:5", "pp": 5, "engine": "megatron@3.0"}, "--pp x --vp", "Use 4 or 8."),
+    "layers of parts": ({"on": "H100:4", "pp": 4, "vp": 3, "engine": "megatron@3.0"}, "--pp x --vp", "Use 8 or 16."),
     "more stages than layers": ({"on": "H100:64", "pp": 64}, "--pp x --vp", "Use 32."),
     "batch": ({"on": "H100:3"}, "--global-batch", "Use 15 or 18."),
     "micro-batches": ({"on": "H100:4", "micro_batch": 3}, "--global-batch", "Use 12 or 24."),

@@ -81,7 +81,7 @@ USAGE = [
     (f"{STEP} --zero -1", "--zero: '-1'"),
     (f"{STEP} --schedule 1fib", "--schedule: unknown schedule '1fib'. Near: 1f1b."),
     (f"{STEP} --recompute some", "--recompute: unknown recomputation 'some'. Near: none."),
-    (f"{STEP} --optimizer sgd", "--optimizer: unknown optimizer 'sgd'. Known: adamw, adamw-bf16."),
+    (f"{STEP} --optimizer sgdm", "--optimizer: unknown optimizer 'sgdm'. Near: sgd"),
     (f"{STEP} --engine vllm", "--engine: vllm does not train. Engines that do: megatron, torch."),
     (f"{STEP} --engine megatorn", "--engine: unknown engine 'megatorn'. Near: megatron"),
     (f"{STEP} --engine megatron@1", "--engine: unknown version of megatron '1'"),

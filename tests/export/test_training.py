@@ -107,8 +107,8 @@ REFUSED: dict[str, tuple[Plan, str]] = {
     ),
     "small-batch": (a_training_plan(Recipe(micro_batch=32)), "Use 128."),
     "layers": (
-        a_training_plan(strategy=Strategy(pp=3, dp=4), load=TrainingLoad(seq=4096, global_batch=48)),
-        "strategy, pp x vp: 32 layers cannot be cut into 3 equal parts. Use 2 or 4.",
+        a_training_plan(strategy=Strategy(pp=48, dp=4), load=TrainingLoad(seq=4096, global_batch=48)),
+        "strategy, pp x vp: 32 layers cannot be cut into 48 equal parts. Use 32.",
     ),
     "heads": (a_training_plan(strategy=Strategy(tp=5)), "strategy.tp: 32 attention heads cannot be cut into 5"),
     "kv-heads": (
