@@ -104,7 +104,8 @@ def test_entries_found_in_the_text_are_those_that_yaml_finds() -> None:
 
 
 def test_formats_are_those_the_graph_knows() -> None:
-    assert set(FORMATS) == set(WIDTH)
+    """But for four-bit numbers with shared scales, whose products have the rate of fp4."""
+    assert set(FORMATS) == set(WIDTH) - {"mxfp4", "nvfp4"}
 
 
 def test_the_measured_chips_kept_their_figures() -> None:

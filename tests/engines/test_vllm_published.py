@@ -36,8 +36,8 @@ def test_decode_steps_of_spread_experts() -> None:
         context = int(0.9 * (1024 + answer / 2))
         words = {"tp": 4, "ep": 4, "batch": sequences, "context": context, "settings": {"max_model_len": 16384}}
         ratios.append(gnomon.predict("minimax-m2", on="H100:4", **words).time_s.value * 1e3 / measured)
-    assert all(0.88 < ratio < 1.08 for ratio in ratios), ratios
-    assert np.mean(np.abs(np.array(ratios) - 1)) < 0.06
+    assert all(0.9 < ratio < 1.12 for ratio in ratios), ratios
+    assert np.mean(np.abs(np.array(ratios) - 1)) < 0.08
 
 
 def rows(dtype: str, kernel: str) -> list[dict[str, float]]:

@@ -11,7 +11,11 @@ from gnomon.report.shapes import _WORDS, layer_lines
 
 OPENED = {
     "llama-3.1-8b": ["32 x  attention, 32 heads on 8 of 128 + feed-forward of 14,336", "8,030,261,248", "128.0 KiB"],
-    "gemma-3-27b": ["order: 10 times (5 A, 1 B), then 2 A", "vision tower, 1,152 wide", "gnomon predict gemma-3-27b --on H100"],
+    "gemma-3-27b": [
+        "order: 10 times (5 A, 1 B), then 2 A",
+        "vision tower, 1,152 wide",
+        "gnomon predict gemma-3-27b --on H100",
+    ],
     "deepseek-v3": ["37.6B active a token", "11.6B more in layers that draft", "GiB in fp8", "order: 3 A, 58 B"],
     "nemotron-h-8b": ["state space (Mamba-2), 128 heads of 64", "a sequence in bf16"],
     "gpt-oss-20b": ["[mxfp4 in experts]", "12 times (1 A, 1 B)"],
