@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from gnomon import catalog
 from gnomon.calibrate import module_fit, training_fit
-from gnomon.calibrate.fit import fit_family, fit_profile, read_table
+from gnomon.calibrate.fit import FamilyFit, fit_family, fit_profile, read_table
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
+from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile import forget_profiles
+from gnomon.cost.rows import shape_of
 from gnomon.engines import Deployment
 from gnomon.engines.torch.paces import FILE as PACES
 from gnomon.engines.vllm.engine import Vllm
@@ -23,6 +26,7 @@ from gnomon.engines.vllm.overheads import FILE
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import Chip, Model, Strategy
+from gnomon.spec.workload import Floats
 
 PROFILES = Path(catalog.__file__).parent / "data" / "profiles"
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
@@ -48,13 +52,24 @@ def profile(folder: Path) -> dict[str, Any]:
 
 
 def mixers(path: Path, chip: Chip) -> dict[str, Any]:
-    """Scans, and products with weights in four bits. Attention under a window and over latents is only checked: with
-    so few rows a fit does no better on unseen ones than what fits the published tables."""
+    """Scans, and products with weights in four bits. Attention over latents is only checked: with so few rows a fit
+    does no better on unseen ones than the figures it starts from, which fit a published table of an H100."""
     found = {}
     for (kind, dtype), columns in sorted(read_table(path).items()):
         if kind.startswith("scan") or kind == "gemm":
             found[f"{kind}.{dtype}"] = fit_family(kind, dtype, columns, chip).to_dict()
+        elif kind == "mla_decode":
+            found[f"{kind}.{dtype}"] = _checked(kind, dtype, columns, chip)
     return found
+
+
+def _checked(kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip) -> dict[str, Any]:
+    model = kernel_model(kind)
+    start = {name: first for name, (first, _, _) in model.ranges.items()}
+    sizes = shape_of(kind, {name: values for name, values in columns.items() if name != "time_us"})
+    errors = np.log(model.seconds(sizes, dtype, chip, start) * 1e6 / columns["time_us"])
+    fitted = FamilyFit(kind=kind, dtype=dtype, rows=errors.size, coefficients=start, errors=errors)
+    return fitted.to_dict() | {"source": "where figures that fit a published table of an H100 were checked"}
 
 
 def torch_kernels(folder: Path, profile: Mapping[str, Any]) -> dict[str, Any]:
