@@ -127,7 +127,7 @@ def spared(machine: Machine, kind: str, dtype: str, name: str, drawn: Columns) -
 
     Attention of few sequences is split along its keys and summed up by a kernel of its own, which more work does
     without. And the idle rows of a prompt's last tile are computed along all keys, those that fill it up only as far
-    as they see: half a tile at most, or all of it under a window that is narrower than a tile.
+    as they see: half a tile at most, or all of it under a window.
     """
     if not kind.startswith("attention"):
         return 0.0
@@ -140,8 +140,7 @@ def spared(machine: Machine, kind: str, dtype: str, name: str, drawn: Columns) -
     if kind == "attention_forward":
         depth = np.ceil(depth / HEAD_STEP) * HEAD_STEP
     tile = QUERY_TILE * KEY_TILE * (4.0 * depth / rate + c["exp_ps"] * 1e-12 / machine.chip.sm_count)
-    thin = (drawn["window"] > 0) & (drawn["window"] < QUERY_TILE)
-    return summed + np.where(thin, 1.0, 0.5) * drawn["batch"] * drawn["heads"] * tile
+    return summed + np.where(drawn["window"] > 0, 1.0, 0.5) * drawn["batch"] * drawn["heads"] * tile
 
 
 @KINDS
