@@ -87,8 +87,9 @@ def seconds(
 
 
 def _straddles(pool: Pool, span: int) -> bool:
-    """Whether some group of so many neighbours lies across two nodes, though one would hold it."""
-    return pool.count > pool.per_node > span and pool.per_node % span != 0
+    """Whether some group of so many neighbours lies across two nodes, though one would hold it. Chips that are no whole
+    number of nodes (256 in NVL72 racks) are taken to be rented so that groups stay whole."""
+    return pool.count > pool.per_node > span and pool.per_node % span != 0 and pool.count % pool.per_node == 0
 
 
 def _two_levels(op: str, payload: Floats, inner: tuple[int, Link], outer: tuple[int, Link]) -> Floats:
