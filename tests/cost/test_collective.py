@@ -10,8 +10,10 @@ from tests.cost.machines import machine
 
 from gnomon.cost import nccl
 from gnomon.cost.collective import one_node as seconds
+from gnomon.cost.collective import seconds as over
 from gnomon.cost.nccl import NCCL, PASSES
 from gnomon.cost.nccl import level as nccl_level
+from gnomon.load import parse_pool
 from gnomon.spec import Link
 
 LINK = Link(name="test", bandwidth_bytes_s=4e11, latency_s=1e-6)
@@ -227,3 +229,12 @@ def test_a_pair_of_a_mesh_has_its_own_wires_and_no_others() -> None:
         assert time == pytest.approx((ranks - 1) / ranks * size / wire / (ranks - 1), rel=0.01)
     assert price(size, 8, count=8, op="send_recv", chip="MI300X") == pytest.approx(size / wire, rel=0.01)
     assert price(size, 2, count=8, op="all_gather") < price(size, 8, count=8, op="all_gather")
+
+
+def test_groups_stay_whole_in_racks_that_are_not_filled() -> None:
+    """256 chips in racks of 72 are rented as four times 64."""
+    rack = parse_pool("GB200:256")
+    assert rack.per_node == 72
+    for ranks in (16, 32, 64):
+        near, far = (over("all_to_all", np.array([2.0**24]), ranks, pool) for pool in (rack, rack.resized(288)))
+        assert near[0] < 0.5 * far[0]

@@ -3,8 +3,9 @@
 A pace scales the coefficients of a family that was fitted (16-bit products, or eight-bit ones) by what published tables
 show for the same kernels: shares of its arithmetic rate and of its memory rate, and microseconds beside its launch.
 All are from AIConfigurator 0.12's operator tables, fitted to whole tables and checked with a quarter of the shapes
-held out; `spread` is the error that was left. Rows are short bursts. What is said of an architecture without a table
-of its own is an estimate with the widest spread.
+held out, or on the GB200 for those of Blackwell's experts, which are of the engine's own version alone: releases
+before it ran other kernels. `spread` is the error that was left. Rows are short bursts. What is said of an
+architecture without a table of its own is an estimate with the widest spread.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def _of(base: str, rate: float, memory: float, launch_us: float, spread: float, 
 _WIDE = f"{TABLES}, TensorRT-LLM's weight-only products on an A100: off by 11% at the median"
 _MARLIN = "Marlin multiplies with Ampere's instructions, at 0.5 to 0.66 of Hopper's in vLLM's experts; estimated"
 _TURNED = f"{TABLES}, vLLM's Marlin experts on an H100: off by 12%, by 29% on shapes it had not seen"
-_SLOW = f"{TABLES}, vLLM's Marlin experts on a B200: off by 15%"
+_SLOW = f"{TABLES}, vLLM 0.24's Marlin experts on a B200: off by 10%, by 16% on a GB200"
 _AMPERE = f"{TABLES}, SGLang's Marlin experts on an A100: off by 11%"
 
 ANY = ""
@@ -47,15 +48,15 @@ _PRODUCTS = {
 _EXPERTS = {
     "Ampere": _of("bf16", 1.12, 1.2, 0.0, 0.16, _AMPERE),
     "Hopper": _of("bf16", 0.48, 1.0, 27.0, 0.27, _TURNED),
-    "Blackwell": _of("bf16", 0.13, 0.14, 25.0, 0.41, _SLOW),
+    "Blackwell": _of("bf16", 0.31, 0.43, 21.0, 0.25, _SLOW),
     ANY: _of("bf16", 1.0, 1.0, 10.0, 0.4, _AMPERE),
 }
 _DEEP = f"{TABLES}, SGLang's block-scaled products on an H100 and a B200: off by 13%"
 _FOUR = f"{TABLES}, vLLM's nvfp4 products on a B200: off by 9%"
 _SMOOTH = f"{TABLES}, TensorRT-LLM's int8 products on an A100: off by 12%"
-_GROUPED = f"{TABLES}, vLLM's block-scaled experts: off by 9% on an H100, by 19% on a B200"
-_OPEN = f"{TABLES}, vLLM's mxfp4 experts: off by 14% on an H100, by 27% on a B200"
-_FOUR_EXPERTS = f"{TABLES}, vLLM's nvfp4 experts on a B200: off by 13%"
+_GROUPED = f"{TABLES}, vLLM's block-scaled experts: off by 9% on an H100; 0.24's by 11% on a B200 and on a GB200"
+_OPEN = f"{TABLES}, vLLM's mxfp4 experts: off by 14% on an H100; 0.24's by 14% on a B200 and on a GB200"
+_FOUR_EXPERTS = f"{TABLES}, vLLM 0.24's nvfp4 experts: off by 13% on a B200, by 12% on a GB200"
 
 PACES: dict[tuple[str, str], dict[str, Pace]] = {
     **{("gemm", f"{name}-weights"): _PRODUCTS for name in ("int4", "int8", "fp8", "mxfp4", "nvfp4")},
@@ -68,16 +69,16 @@ PACES: dict[tuple[str, str], dict[str, Pace]] = {
     },
     ("moe", "fp8-blocks"): {
         "Hopper": _of("bf16", 0.52, 1.07, 27.0, 0.17, _GROUPED),
-        "Blackwell": _of("bf16", 0.22, 0.81, 16.0, 0.29, _GROUPED),
+        "Blackwell": _of("bf16", 0.4, 0.88, 14.3, 0.2, _GROUPED),
         ANY: _of("bf16", 0.5, 1.0, 27.0, 0.4, _GROUPED),
     },
     ("moe", "mxfp4-weights"): {
         "Hopper": _of("bf16", 0.66, 0.84, 21.0, 0.26, _OPEN),
-        "Blackwell": _of("bf16", 0.38, 0.41, 3.0, 0.45, _OPEN),
+        "Blackwell": _of("bf16", 0.53, 0.5, 6.6, 0.25, _OPEN),
         "Ampere": _EXPERTS["Ampere"],
         ANY: _EXPERTS[ANY],
     },
-    ("moe", "nvfp4"): {ANY: _of("bf16", 0.84, 1.09, 4.5, 0.26, _FOUR_EXPERTS)},
+    ("moe", "nvfp4"): {ANY: _of("bf16", 0.97, 0.96, 1.2, 0.26, _FOUR_EXPERTS)},
 }
 
 
