@@ -131,7 +131,8 @@ def test_draws_of_a_step_spread_around_it(kv_dtype: str) -> None:
     drawn = [chosen.step_cost(deployment, draw).decode_curve(128).seconds[-1] for draw in range(DRAWS)]
     assert drawn[3] == chosen.step_cost(deployment, 3).decode_curve(128).seconds[-1]
     assert len(set(drawn)) == DRAWS
-    assert np.median(drawn) == pytest.approx(central, rel=0.05)
+    # 32 draws of a wide spread: none of the cache's format is fitted, so its operator may be off by a third.
+    assert np.median(drawn) == pytest.approx(central, rel=0.05 if kv_dtype == "bf16" else 0.08)
     assert min(drawn) < central < max(drawn)
 
 

@@ -86,6 +86,7 @@ def test_what_ranks_exchange(tp: int) -> None:
     assert {name: (op.op, op.count, op.bytes_per_row, op.ranks) for name, op in found.items()} == {
         "attention.all_reduce": ("all_reduce", 80, 8192 * 2.0, tp),
         "ffn.all_reduce": ("all_reduce", 80, 8192 * 2.0, tp),
+        "embedding.all_reduce": ("all_reduce", 1, 8192 * 2.0, tp),
         "head.all_gather": ("all_gather", 1, 128256 * 2.0, tp),
     }
 

@@ -92,7 +92,7 @@ def lower(
         parts_tokens=parts_tokens,
         gathered=strategy.dp * fill,
     )
-    ops: list[Op] = [*embedding(model), *parts(model.stem, ends, "stem")] if first else []
+    ops: list[Op] = [*embedding(model, strategy.tp), *parts(model.stem, ends, "stem")] if first else []
     for block in distinct(model.blocks):
         ops += layer(replace(ends, block=block))
     if last:

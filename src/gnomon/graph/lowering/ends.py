@@ -7,12 +7,18 @@ from collections.abc import Iterator
 from gnomon.graph.dtypes import width
 from gnomon.graph.formats import product_of
 from gnomon.graph.lowering.site import STATE, stream
-from gnomon.graph.ops import LOGITS, Collective, Elementwise, Gemm, Op
+from gnomon.graph.ops import LOGITS, TOKENS, Collective, Elementwise, Gemm, Op
 from gnomon.spec import Model
 
 
-def embedding(model: Model) -> Iterator[Op]:
-    yield stream("embedding", model.embedding_width or model.hidden, 1, 1)
+def embedding(model: Model, tp: int) -> Iterator[Op]:
+    """Ranks hold rows of the table; each fills in what it has, and the sum makes it whole."""
+    channels = model.embedding_width or model.hidden
+    yield stream("embedding", channels, 1, 1)
+    if tp > 1:
+        yield Collective(
+            name="embedding.all_reduce", op="all_reduce", rows=TOKENS, bytes_per_row=channels * width(STATE), ranks=tp
+        )
 
 
 def head(model: Model, tp: int) -> Iterator[Op]:
