@@ -129,8 +129,11 @@ def test_degrees() -> None:
     assert dealt.fits
     assert dealt.parts["weights"] < 0.2 * gnomon.fit("qwen3-235b-a22b", on="H200").parts["weights"]
     assert {name: dealt.inputs[name] for name in ("tp", "ep", "dp")} == {"tp": 1, "ep": 8, "dp": 8}
-    split = gnomon.fit("llama-3.1-8b", on="H200:2", tp=1, cp=2)
-    assert split.kv_tokens > 1.9 * one.kv_tokens
+    copied, split = (gnomon.fit("llama-3.1-8b", on="H200:16", tp=16, cp=cp) for cp in (1, 2))
+    assert split.kv_tokens > 1.9 * copied.kv_tokens
+    for words in ({"on": "H100", "tp": 1, "cp": 8}, {"on": "H100:4", "tp": 4, "ep": 2}):
+        with pytest.raises(InputError):
+            gnomon.fit("llama-3.1-8b" if "cp" in words else "mixtral-8x7b", **words)
 
 
 def test_too_close_to_call() -> None:

@@ -208,7 +208,7 @@ def test_what_does_not_fit() -> None:
         ({"input": 0}, "'0' is not a positive whole number"),
         ({"input": None}, "no lengths"),
         ({"requests": 0}, "'0' is not a positive whole number"),
-        ({"dtypes": ("fp3",)}, "no chip of the fleet has a rate for fp3"),
+        ({"dtypes": ("fp3",)}, "unknown number format 'fp3'"),
         ({"dtypes": ()}, "no number format"),
         ({"trace": "nowhere.csv", "input": None, "output": None}, "no such file"),
         ({"trace": "azure-conv"}, "already gives the lengths"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from gnomon.api.plan_replicas import Replicas, Setup
 from gnomon.api.plan_report import Question, report
 from gnomon.api.results import PlanReport
 from gnomon.errors import InputError
+from gnomon.graph.dtypes import width
 from gnomon.load import model as load_model
 from gnomon.load import parse_fleet, parse_goals
 from gnomon.load.goals import goal as make_goal
@@ -47,7 +48,7 @@ def plan_serving(
     slo: Goals | None = "",
     objective: str | None = None,
     engine: str | EngineChoice = "vllm",
-    dtypes: Sequence[str] = ("bf16", "fp8"),
+    dtypes: Sequence[str] | None = None,
     kv_dtype: str = "bf16",
     settings: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -90,7 +91,7 @@ def plan_serving(
     setup = Setup(
         model=network, pools={pool.chip.name: pool for pool in cluster.pools}, engine=chosen, kv_dtype=kv_dtype
     )
-    space = _space(setup, cluster, _checked(dtypes))
+    space = _space(setup, cluster, _formats(setup.model) if dtypes is None else _checked(dtypes))
     counts = _counts(shares.load)
     evaluator = ServingEvaluator(Replicas(setup, space, shares.longest), shares, goals, counts)
     found = search(space, evaluator, question.objective, question.job, progress=progress)
@@ -152,7 +153,14 @@ def _engine(engine: str | EngineChoice, settings: Mapping[str, Any] | None) -> E
     return EngineChoice(name=name, version=version, settings=dict(settings or {}))
 
 
+def _formats(model: Model) -> tuple[str, ...]:
+    """A narrow checkpoint runs as it is stored; of a wide one eight bits are tried too."""
+    return (model.dtype,) if width(model.dtype) < width("bf16") else ("bf16", "fp8")
+
+
 def _checked(dtypes: Sequence[str]) -> tuple[str, ...]:
+    for dtype in [dtypes] if isinstance(dtypes, str) else dtypes:
+        width(dtype)
     named = (dtypes,) if isinstance(dtypes, str) else tuple(dict.fromkeys(dtypes))
     if not named:
         raise InputError("there is no number format to plan with", where="dtypes", hint="Name one, such as bf16.")
@@ -171,17 +179,35 @@ def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Family
     def allowed(settings: Mapping[str, int]) -> bool:
         return settings.get(SEQUENCES, 1) <= settings.get(TOKENS, FULL_REQUESTS)
 
-    space = families(setup.model, fleet, dtypes, lambda pool: _budgets(setup, pool, dtypes), allowed)
+    def runs_in(pool: Pool, dtype: str) -> str | None:
+        return formats.setdefault((pool.chip.name, dtype), _run_in(setup, pool, dtype))
+
+    formats: dict[tuple[str, str], str | None] = {}
+    space = families(setup.model, fleet, dtypes, lambda pool: _budgets(setup, pool, runs_in, dtypes), allowed, runs_in)
     if not space:
         known = sorted({dtype for pool in fleet.pools for dtype in pool.chip.rates_flops})
         hint = f"They have {', '.join(known)}."
-        raise InputError(f"no chip of the fleet has a rate for {' or '.join(dtypes)}", where="dtypes", hint=hint)
+        raise InputError(f"no chip of the fleet runs weights in {' or '.join(dtypes)}", where="--dtype", hint=hint)
     return space
 
 
-def _budgets(setup: Setup, pool: Pool, dtypes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+def _run_in(setup: Setup, pool: Pool, dtype: str) -> str | None:
+    """The format a chip runs a model of some format in: one it has a rate for, or narrow weights that it widens."""
+    own = pool.chip.instead_of(dtype)
+    if own is not None:
+        return own
+    try:
+        setup.deploy(pool.chip.name, 1, dtype, setup.engine.settings)
+    except InputError:
+        return None
+    return dtype
+
+
+def _budgets(
+    setup: Setup, pool: Pool, runs_in: Callable[[Pool, str], str | None], dtypes: tuple[str, ...]
+) -> dict[str, tuple[int, ...]]:
     """The values to try of each budget, the engine's default first, then from large to small."""
-    usable = [own for own in map(pool.chip.instead_of, dtypes) if own]
+    usable = [own for own in (runs_in(pool, dtype) for dtype in dtypes) if own]
     if not usable:
         return {}
     _, deployment = setup.deploy(pool.chip.name, 1, usable[0], setup.engine.settings)

@@ -84,7 +84,7 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator, reques
         plans_considered=found.considered,
         plans_fit=found.fit,
         plans_simulated=found.simulated,
-        requests_simulated=requests,
+        requests_simulated=max(requests, best.detail.requests),
         best=chosen,
         pareto=tuple(_front(question, found, best, chosen, evaluator)),
         binding=goal.name if goal else "load",
@@ -197,7 +197,7 @@ def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predict
         rate_per_s=load.rate_per_s if question.objective.name != "throughput" else score.rate_per_s,
         input_tokens=load.input_tokens,
         output_tokens=load.output_tokens,
-        requests=load.requests,
+        requests=load.requests if load.trace else max(load.requests, score.detail.requests),
         seed=load.seed,
     )
     return Plan(

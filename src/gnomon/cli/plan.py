@@ -56,14 +56,14 @@ def serve(
         ),
     ] = None,
     dtype: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--dtype",
             parser=flags.word("--dtype"),
             metavar="D[,D]",
-            help="Number formats to choose from, the preferred one first.",
+            help="Number formats to choose from, the preferred one first: the checkpoint's, or bf16,fp8 of a wide one.",
         ),
-    ] = "bf16,fp8",
+    ] = None,
     kv_dtype: Annotated[
         str,
         typer.Option("--kv-dtype", parser=flags.word("--kv-dtype"), metavar="D", help="Number format of the KV cache."),
@@ -82,7 +82,7 @@ def serve(
     if objective is not None:
         with named_by("--objective"):
             named_objective(objective)
-    settings, dtypes = flags.settings(set_), flags.formats(dtype, "--dtype")
+    settings, dtypes = flags.settings(set_), flags.formats(dtype, "--dtype") if dtype else None
     with Progress("searching plans") as tick:
         report = plan_serving(
             model,

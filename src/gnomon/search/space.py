@@ -20,16 +20,17 @@ def families(
     dtypes: Sequence[str],
     budgets_of: Callable[[Pool], Budgets],
     allowed: Callable[[Mapping[str, int]], bool] = lambda settings: True,
+    runs_in: Callable[[Pool, str], str | None] = lambda pool, dtype: pool.chip.instead_of(dtype),
 ) -> list[Family]:
     """Every family of the fleet, in a fixed order: pools as written, formats as preferred, budgets as given.
 
-    A chip takes part in a number format only where it has a rate for it, or stands in for it with fp16.
+    A chip takes part in a number format only where `runs_in` names the one it runs it in: itself, or fp16 in its place.
     """
     found: list[Family] = []
     for pool in fleet.pools:
         for settings in filter(allowed, _combinations(budgets_of(pool))):
             for rank, wanted in enumerate(dtypes):
-                dtype = pool.chip.instead_of(wanted)
+                dtype = runs_in(pool, wanted)
                 if dtype is None or dtype in dtypes[:rank]:
                     continue
                 for tp in degrees(model, pool):

@@ -59,6 +59,7 @@ class Vllm:
         check_formats(deployment)
 
     def check_memory(self, deployment: Deployment) -> None:
+        degrees.check(deployment)
         check_formats(deployment)
         check_cuts(deployment.model, deployment.strategy)
 
