@@ -150,11 +150,12 @@ def _memory(payload: Mapping[str, Any]) -> list[str]:
     used, parts = float(payload["memory_bytes"]["value"]), payload["memory_parts"]
     names = {"kv": "KV"}
     listed = ", ".join(f"{names.get(name, name)} {gib(size)}" for name, size in parts.items())
-    total = float(payload["memory_total_bytes"])
-    warning = (
-        "  it does not fit: the time is what it would take if it did" if not payload.get("fits", used <= total) else ""
-    )
-    return [f"  memory {gib(used)} of {gib(total)} GiB: {listed}", *filter(None, [warning])]
+    if payload["fits"]:
+        return [f"  memory {gib(used)} of {gib(payload['memory_total_bytes'])} GiB: {listed}"]
+    return [
+        f"  memory {gib(used)} of {gib(payload['memory_usable_bytes'])} GiB usable: {listed}",
+        "  it does not fit: the time is what it would take if it did",
+    ]
 
 
 def _next(payload: Mapping[str, Any]) -> list[str]:
