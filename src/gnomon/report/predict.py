@@ -150,10 +150,15 @@ def _memory(payload: Mapping[str, Any]) -> list[str]:
     used, parts = float(payload["memory_bytes"]["value"]), payload["memory_parts"]
     names = {"kv": "KV"}
     listed = ", ".join(f"{names.get(name, name)} {gib(size)}" for name, size in parts.items())
-    if payload["fits"]:
-        return [f"  memory {gib(used)} of {gib(payload['memory_total_bytes'])} GiB: {listed}"]
+    total = float(payload["memory_total_bytes"])
+    if payload.get("fits", used <= total):
+        return [f"  memory {gib(used)} of {gib(total)} GiB: {listed}"]
+    # Answers that older versions stored do not say what was usable.
+    limit = (
+        f"{gib(payload['memory_usable_bytes'])} GiB usable" if "memory_usable_bytes" in payload else f"{gib(total)} GiB"
+    )
     return [
-        f"  memory {gib(used)} of {gib(payload['memory_usable_bytes'])} GiB usable: {listed}",
+        f"  memory {gib(used)} of {limit}: {listed}",
         "  it does not fit: the time is what it would take if it did",
     ]
 
