@@ -43,7 +43,7 @@ def deploy(
     dtype = dtype or dtype_of(model, pool)
     if priced:
         check_priced(model, dtype)
-    model = in_format(model, dtype)
+    model = running_in(model, dtype, pool)
     kv_dtype = kv_dtype or (pool.chip.half if width(dtype) < 2 else dtype)
     width(kv_dtype)
     if priced:
@@ -76,6 +76,12 @@ def dtype_of(model: Model, pool: Pool) -> str:
     if model.dtype == "fp32":
         return pool.chip.half
     return pool.chip.instead_of(model.dtype) or (pool.chip.half if model.dtype == "fp16" else model.dtype)
+
+
+def running_in(model: Model, dtype: str, pool: Pool) -> Model:
+    """The network with its matrices in a format; what stays wide of one that is stored in fp32 is in 16 bits too."""
+    wide = model.dtype == "fp32" and width(dtype) < width(pool.chip.half)
+    return in_format(in_format(model, pool.chip.half) if wide else model, dtype)
 
 
 def whole(value: Any, where: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gnomon.api.deploy import deploy, dtype_of, said_degrees, spanning, title_of, title_words
+from gnomon.api.deploy import deploy, dtype_of, running_in, said_degrees, spanning, title_of, title_words
 from gnomon.api.network_words import PHASES, Asked, Words, asked
 from gnomon.api.parallel import parallel
 from gnomon.api.results import OperatorTime, Prediction
@@ -20,7 +20,6 @@ from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
 from gnomon.spec import Batch, Estimate, Model, NetworkStep, Pool, Strategy
-from gnomon.spec.narrowed import in_format
 
 KINDS = tuple(PHASES)
 
@@ -155,7 +154,7 @@ def deployed(
         engine, own = deploy(
             model.alone, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=label, settings=settings
         )
-        return engine, replace(own, model=in_format(model, own.dtype))
+        return engine, replace(own, model=running_in(model, own.dtype, pool))
     pool.chip.rate(dtype)
     found = Deployment(
         model=model,
