@@ -40,6 +40,28 @@ def test_formats(dtype: str | None, kv_dtype: str | None, expected: tuple[str, s
     assert (deployment.dtype, deployment.kv_dtype) == expected
 
 
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-xl", "olmo-2-7b", "starcoder2-7b", "starcoder-15b", "mamba-2.8b"])
+@pytest.mark.parametrize(("on", "half"), [("H100", "bf16"), ("V100", "fp16")])
+def test_what_is_stored_in_fp32_runs_in_16_bits(name: str, on: str, half: str) -> None:
+    """As vLLM's `auto` has it; the answer's title and inputs say so."""
+    engine, deployment, words = named(name, on)
+    assert (deployment.dtype, deployment.kv_dtype, words["dtype"], words["kv_dtype"]) == (half,) * 4
+    assert f", {half}, " in title_of(engine, deployment)
+    weights = engine.memory(deployment).parts["weights"]
+    assert weights == pytest.approx(2.0 * load_model(name).parameters, rel=2e-3)
+
+
+def test_what_stays_wide_of_fp32_is_in_16_bits() -> None:
+    """Embeddings beside narrow matrices are in the 16 bits that the rest would have."""
+    narrow, model = named("starcoder2-7b", "H100", dtype="fp8")[1].model, load_model("starcoder2-7b")
+    assert (model.dtype, narrow.working_dtype, narrow.dtype) == ("fp32", "bf16", "fp8")
+
+
+def test_fp32_is_not_priced_where_it_is_asked_for() -> None:
+    with pytest.raises(InputError, match="'fp32' is not priced"):
+        named("gpt2", "H100", dtype="fp32")
+
+
 def test_settings_are_filled_and_given_ones_kept() -> None:
     _, deployment, words = named(settings={"max_num_seqs": "64"})
     assert deployment.settings["max_num_seqs"] == 64

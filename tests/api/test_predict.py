@@ -222,3 +222,20 @@ def test_unknown_names_get_the_nearest(words: dict[str, Any], message: str) -> N
 def test_without_a_phase_it_is_a_decode_of_one_sequence() -> None:
     told = gnomon.predict("llama-3.1-8b", on="H100", phase="decode", batch=1, context=64)
     assert gnomon.predict("llama-3.1-8b", on="H100", context=64).to_dict() == told.to_dict()
+
+
+def test_a_decode_holds_what_windows_leave() -> None:
+    """gpt-oss-20b: 12 layers see everything and 12 see 128 tokens; a block has 16 tokens of 2 KiB in each of 12 layers.
+    A running sequence keeps 8 blocks of a window and the one that it writes into, a prompt all of its step."""
+    block = 12 * 16 * 2048
+    decode = gnomon.predict("gpt-oss-20b", on="H100", phase="decode", batch=8, context=8000)
+    assert decode.memory_parts["kv"] == 8 * (501 + 9) * block
+    prompt = gnomon.predict("gpt-oss-20b", on="H100", phase="prefill", tokens=4000, batch=2, context=4000)
+    assert prompt.memory_parts["kv"] == 2 * (500 + -(-(127 + 4000) // 16) + 1) * block
+
+
+def test_what_does_not_fit_is_set_beside_what_is_usable() -> None:
+    answer = gnomon.predict("llama-3.1-70b", on="H100", context=1000)
+    usable = gnomon.fit("llama-3.1-70b", on="H100").usable_bytes
+    assert answer.memory_usable_bytes == usable < answer.memory_total_bytes and not answer.fits
+    assert answer.to_dict()["memory_usable_bytes"] == usable

@@ -269,3 +269,32 @@ def test_default_engines() -> None:
     assert default_engine(load_model("t5-large")) == "torch"
     assert default_engine(load_model("llama-3.2-11b-vision")) == "torch"
     assert default_engine(replace(load_model("dit-xl-2-256"), name="mine")) == "torch"
+
+
+def test_windows_charge_what_a_running_sequence_holds() -> None:
+    """Gemma 3 27B at 8,000 tokens: 501 blocks of the 10 layers that see all, and of each of six groups of windows one
+    more than the 64 of 1,024 tokens; 10 layers of 16 tokens of 8 KiB a block."""
+    answer = predict("gemma-3-27b", on="H100", batch=8, context=8000)
+    assert answer.memory_parts["kv"] == 8 * (501 + 6 * 65) * 10 * 16 * 8192
+    assert answer.fits
+    plain = 8 * (10 * 8000 + 52 * 1024) * 8192
+    assert plain < answer.memory_parts["kv"] < 1.1 * plain
+    prompt = predict("gemma-3-27b", on="H100", phase="prefill", tokens=8001, images=0)
+    assert prompt.memory_parts["kv"] == (501 + 6 * (501 + 1)) * 10 * 16 * 8192
+
+
+def test_degrees_that_are_not_said_take_the_chips_that_others_leave() -> None:
+    spread = predict("llama-4-scout", on="H100:8", ep=8)
+    assert (spread.inputs["tp"], spread.inputs["ep"]) == (8, 8) and spread.parallel["experts"]["ranks"] == 8
+    piped = predict("llama-4-scout", on="H100:8", pp=2, batch=8, context=1000)
+    assert piped.inputs["tp"] == 4 and piped.parallel["pipeline"]["layers"] == [24, 24]
+
+
+def test_data_parallel_ranks_share_a_batch() -> None:
+    """As many chips, each with half of the sequences and half of the experts' ranks."""
+    whole = predict("llama-4-scout", on="H100:8", dp=2, ep=8, batch=64, context=4000)
+    half = predict("llama-4-scout", on="H100:4", tp=4, batch=32, context=4000)
+    assert whole.memory_parts["kv"] == half.memory_parts["kv"]
+    looked = {one.op: one.time_s.value for one in half.breakdown}
+    assert {one.op: one.time_s.value for one in whole.breakdown}["attention.decode"] == looked["attention.decode"]
+    assert whole.tokens_per_s == pytest.approx(64 / whole.time_s.value)

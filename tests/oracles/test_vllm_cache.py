@@ -234,7 +234,8 @@ def test_the_longest_sequence_is_that_of_vllm(name: str) -> None:
         kv_blocks=room // plan.block_bytes(),
         kv_bytes_per_token=1.0,
         block_tokens=plan.block_tokens,
-        sequence_blocks=lambda tokens: plan.sequence_blocks(tokens, STEP),
+        step_tokens=STEP,
+        sequence_blocks=plan.sequence_blocks,
     )
     assert longest > 0
     assert use.longest(131072) == longest

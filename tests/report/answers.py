@@ -44,6 +44,7 @@ def prediction(**changes: Any) -> Prediction:
         "bound_share": 0.81,
         "memory_parts": {"weights": 15.0 * GIB, "kv": 4.0 * GIB, "activations": 0.6 * GIB, "runtime": 4.5 * GIB},
         "memory_total_bytes": 140.4 * GIB,
+        "memory_usable_bytes": 128.6 * GIB,
         "breakdown": (
             operator("qkv", 0.0006),
             operator("mlp gate and up", 0.00302),

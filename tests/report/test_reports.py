@@ -90,7 +90,8 @@ def test_memory_is_one_line() -> None:
 
 def test_a_step_that_does_not_fit_says_so() -> None:
     assert "does not fit" not in render(payload("predict"))
-    assert "it does not fit" in render(answers.prediction(fits=False).to_dict())
+    text = render(answers.prediction(fits=False, memory_usable_bytes=20.0 * answers.GIB).to_dict())
+    assert "memory 24.1 of 20.0 GiB usable: weights" in text and "it does not fit" in text
 
 
 def test_what_does_not_fit_comes_with_changes() -> None:

@@ -17,7 +17,10 @@ OPENED = {
         "gnomon predict gemma-3-27b --on H100",
     ],
     "deepseek-v3": ["37.6B active a token", "11.6B more in layers that draft", "GiB in fp8", "order: 3 A, 58 B"],
-    "nemotron-h-8b": ["state space (Mamba-2), 128 heads of 64", "a sequence in bf16"],
+    "nemotron-h-8b": [
+        "state space (Mamba-2), 128 heads of 64",
+        "97.4 MiB a sequence under vLLM, in fp32 but for convolutions",
+    ],
     "gpt-oss-20b": ["[mxfp4 in experts]", "12 times (1 A, 1 B)"],
     "qwen3-next-80b-a3b": ["linear attention (gated delta)", "10 of 512 experts of 512 and 512 shared"],
     "t5-large": ["cross-attention, 16 heads on 16 of 64", "encoder tower", "gnomon predict t5-large --on H100"],

@@ -40,10 +40,10 @@ def deploy(
         raise InputError(
             f"no technique is known yet, and '{strategy.techniques[0]}' is asked for", where="strategy.techniques"
         )
-    dtype = dtype or pool.chip.instead_of(model.dtype) or model.dtype
+    dtype = dtype or dtype_of(model, pool)
     if priced:
         check_priced(model, dtype)
-    model = in_format(model, dtype)
+    model = running_in(model, dtype, pool)
     kv_dtype = kv_dtype or (pool.chip.half if width(dtype) < 2 else dtype)
     width(kv_dtype)
     if priced:
@@ -69,6 +69,19 @@ def deploy(
             hint=f"Use --on {pool.chip.name}:{strategy.ranks}, or lower the parallel degrees.",
         )
     return chosen, deployment
+
+
+def dtype_of(model: Model, pool: Pool) -> str:
+    """As stored; what is stored in fp32 runs in 16 bits, as vLLM has it, and 16 bits are those that the chip has."""
+    if model.dtype == "fp32":
+        return pool.chip.half
+    return pool.chip.instead_of(model.dtype) or (pool.chip.half if model.dtype == "fp16" else model.dtype)
+
+
+def running_in(model: Model, dtype: str, pool: Pool) -> Model:
+    """The network with its matrices in a format; what stays wide of one that is stored in fp32 is in 16 bits too."""
+    wide = model.dtype == "fp32" and width(dtype) < width(pool.chip.half)
+    return in_format(in_format(model, pool.chip.half) if wide else model, dtype)
 
 
 def whole(value: Any, where: str) -> int:
@@ -105,15 +118,14 @@ def deploy_named(
     """
     found = model if isinstance(model, Model) else load_model(model)
     pool = parse_pool(on)
-    strategy = strategy or _spanning(pool, engine, tp, pp=pp, ep=ep, cp=cp, dp=dp)
+    strategy = strategy or spanning(pool, engine, tp, pp=pp, ep=ep, cp=cp, dp=dp)
     chosen, deployment = deploy(
         found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings, priced=priced
     )
     words = {
         "model": model.name if isinstance(model, Model) else str(model),
         "on": on,
-        "tp": strategy.tp,
-        **{name: getattr(strategy, name) for name in ("pp", "ep", "cp", "dp") if getattr(strategy, name) > 1},
+        **said_degrees(strategy),
         "dtype": deployment.dtype,
         "kv_dtype": deployment.kv_dtype,
         "engine": f"{chosen.name}@{chosen.version}",
@@ -122,7 +134,13 @@ def deploy_named(
     return chosen, deployment, words
 
 
-def _spanning(pool: Pool, engine: str, tp: int | None, *, pp: int, ep: int, cp: int, dp: int) -> Strategy:
+def said_degrees(strategy: Strategy) -> dict[str, int]:
+    """Degrees as an answer's inputs have them."""
+    others = {name: getattr(strategy, name) for name in ("pp", "ep", "cp", "dp")}
+    return {"tp": strategy.tp} | {name: degree for name, degree in others.items() if degree > 1}
+
+
+def spanning(pool: Pool, engine: str, tp: int | None, *, pp: int, ep: int, cp: int, dp: int) -> Strategy:
     """Degrees as given; without a tensor-parallel one, that with which they take all the chips."""
     asked = Strategy(
         tp=1 if tp is None else whole(tp, "--tp"),

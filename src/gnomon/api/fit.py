@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.api.deploy import deploy, deploy_named, title_of, whole
-from gnomon.api.fit_network import fit_network
-from gnomon.api.predict_network import KINDS
+from gnomon.api.fit_network import fit_network, memory_beside
+from gnomon.api.predict_network import KINDS, check_served, default_engine
 from gnomon.api.results import Change, Fit
 from gnomon.engines import Deployment, Engine, MemoryUse
 from gnomon.errors import InputError
@@ -54,23 +54,30 @@ def fit(
         if not 1 <= context <= found.max_context:
             raise InputError(f"{context:,} is not between 1 and {found.max_context:,}", where="--context")
         given.setdefault("max_model_len", context)
-    if found.kind in KINDS:
+    label = engine or default_engine(found)
+    if found.kind in KINDS and (found.kind == "encoder" or label.partition("@")[0] == "torch"):
         return fit_network(
             found, found.name if isinstance(model, Model) else str(model), on=on, dtype=dtype, kv_dtype=kv_dtype,
-            engine=engine, tp=None if tp is None else whole(tp, "--tp"), context=context, settings=dict(settings or {}),
+            label=label, degrees={"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}, context=context,
+            settings=dict(settings or {}),
         )  # fmt: skip
+    check_served(found)
     chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
+        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=label, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
         settings=given, priced=False,
     )  # fmt: skip
     wanted = int(deployment.settings["max_model_len"])
     if context is not None and context > wanted:
         raise InputError(f"{context:,} is more than max_model_len {wanted:,}", where="--context")
-    return _answer(chosen, deployment, words, wanted)
+    return _answer(chosen, deployment, words | ({"kind": found.kind} if found.kind in KINDS else {}), wanted)
+
+
+def _memory(engine: Engine, deployment: Deployment) -> MemoryUse:
+    return memory_beside(engine, deployment) if deployment.model.kind in KINDS else engine.memory(deployment)
 
 
 def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any], wanted: int) -> Fit:
-    use, most = engine.memory(deployment), deployment.model.max_context
+    use, most = _memory(engine, deployment), deployment.model.max_context
     longest = use.longest(most)
     fits = longest >= wanted
     margin = _margin(use, wanted)
@@ -175,7 +182,7 @@ def _smallest(engine: Engine, deployment: Deployment, dtype: str, wanted: int, l
             )  # fmt: skip
         except InputError:
             continue
-        use = engine.memory(other)
+        use = _memory(engine, other)
         longest = use.longest(wanted)
         context = wanted if longest >= wanted else longest // CONTEXT_STEP * CONTEXT_STEP
         if context >= least:

@@ -9,6 +9,8 @@ from typing import Any
 
 from gnomon import catalog
 from gnomon.api.results import Result
+from gnomon.engines.vllm.cache import sequence_state_bytes
+from gnomon.engines.vllm.states import state_dtype
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.support import unpriced, unpriced_step
 from gnomon.load import chip as load_chip
@@ -200,6 +202,8 @@ def _model(model: Model) -> dict[str, Any]:
         "moe": model.is_moe,
         "kv_bytes_per_token_bf16": model.kv_bytes_per_token(2.0),
         "state_bytes_per_sequence_bf16": model.state_bytes_per_sequence(2.0),
+        "state_bytes_per_sequence": sequence_state_bytes(model),
+        "state_dtype": state_dtype(model),
         "source_bytes_per_token_bf16": model.source_bytes_per_token(2.0),
         "weights_bytes": weights,
         "priced": not unpriced_step(model),

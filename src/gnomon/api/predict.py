@@ -21,7 +21,7 @@ from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError, unknown_name
 from gnomon.load import model as load_model
 from gnomon.load.modules import is_script
-from gnomon.spec import Batch, Estimate, Model, Provenance, Strategy
+from gnomon.spec import Batch, Estimate, Model, Provenance
 
 PHASES = ("decode", "prefill", "train")
 HALF_BAND = 1.645
@@ -88,11 +88,9 @@ def predict(
     found = model if isinstance(model, Model) else load_model(model)
     name = found.name if isinstance(model, Model) else str(model)
     if found.kind in KINDS:
-        given = tp is not None or (pp, ep, cp, dp) != (1, 1, 1, 1)
-        strategy = Strategy(tp=1 if tp is None else whole(tp, "--tp"), pp=pp, ep=ep, cp=cp, dp=dp) if given else None
         return predict_network(
-            found, words, name=name, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, strategy=strategy,
-            settings=settings,
+            found, words, name=name, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings,
+            degrees={"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp},
         )  # fmt: skip
     refuse_extra(f"{found.name}, a plain decoder", words)
     phase = phase or "decode"
@@ -142,7 +140,7 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     use = engine.memory(deployment)
     tokens = float(inputs["batch"] * inputs["tokens"])
     share = -(-inputs["batch"] // deployment.strategy.dp)
-    cached = share * use.sequence_bytes(inputs["context"] + inputs["tokens"])
+    cached = share * use.sequence_bytes(inputs["context"] + inputs["tokens"], inputs["tokens"])
     taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached}
     flops, moved = sum(one.flops for one in lines), sum(one.bytes for one in lines)
     power, pp = machine.profile.power, deployment.strategy.pp
@@ -161,6 +159,7 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
         fits=sum(taken.values()) <= use.usable_bytes,
         memory_parts=taken,
         memory_total_bytes=use.total_bytes,
+        memory_usable_bytes=use.usable_bytes,
         breakdown=tuple(lines),
         parallel=parallel(engine, deployment, steps, tokens),
         inputs=inputs,

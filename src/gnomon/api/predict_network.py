@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gnomon.api.deploy import deploy, title_of, title_words
+from gnomon.api.deploy import deploy, dtype_of, running_in, said_degrees, spanning, title_of, title_words
 from gnomon.api.network_words import PHASES, Asked, Words, asked
+from gnomon.api.parallel import parallel
 from gnomon.api.results import OperatorTime, Prediction
 from gnomon.api.steps import MOST_STEPS, bound_of, check_size, engines_line, joules, piece_lines, prefill_steps
 from gnomon.cost.profile import profile_for
@@ -25,14 +26,16 @@ KINDS = tuple(PHASES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A step under an engine."""
+    """A step under an engine, in the degrees that it has it in."""
 
     title: str
+    strategy: Strategy
     label: str
     dtype: str
     kv_dtype: str
     pieces: tuple[Piece, ...]
     memory: MemoryUse
+    parallel: Mapping[str, Any] = field(default_factory=dict)
 
 
 def default_engine(model: Model) -> str:
@@ -49,30 +52,27 @@ def predict_network(
     dtype: str | None,
     kv_dtype: str | None,
     engine: str | None,
-    strategy: Strategy | None,
+    degrees: Mapping[str, Any],
     settings: Mapping[str, Any] | None,
 ) -> Prediction:
-    """Seconds, memory, energy and dollars of what `words` ask for."""
-    pool = parse_pool(on)
-    strategy = strategy or Strategy(tp=pool.count)
-    wanted = asked(model, words)
+    """Seconds, memory, energy and dollars of what `words` ask for. Data-parallel ranks have equal shares of a batch."""
+    pool, wanted = parse_pool(on), asked(model, words)
     label = engine or default_engine(model)
+    strategy = strategy_of(pool, label, degrees)
     run = _under_torch if label.partition("@")[0] == "torch" else _under_vllm
     found = run(model, pool, strategy, wanted, label, dtype or dtype_of(model, pool), kv_dtype, dict(settings or {}))
     said = {
-        "model": name, "on": on, "tp": strategy.tp, "dtype": found.dtype, "kv_dtype": found.kv_dtype,
+        "model": name, "on": on, **said_degrees(strategy), "dtype": found.dtype, "kv_dtype": found.kv_dtype,
         "engine": found.label, "settings": dict(settings or {}), "kind": model.kind, "phase": wanted.phase,
         "batch": words.batch, "context": words.context,
     }  # fmt: skip
     unit = {"unit": "sample"} if model.kind == "diffusion" else {}
-    return _prediction(found, pool, strategy, wanted, said | wanted.filled | unit)
+    return _prediction(found, pool, wanted, said | wanted.filled | unit)
 
 
-def dtype_of(model: Model, pool: Pool) -> str:
-    """As stored; what is stored in fp32 runs in 16 bits, as vLLM has it, and 16 bits are those that the chip has."""
-    if model.dtype == "fp32":
-        return pool.chip.half
-    return pool.chip.instead_of(model.dtype) or (pool.chip.half if model.dtype == "fp16" else model.dtype)
+def strategy_of(pool: Pool, label: str, degrees: Mapping[str, Any]) -> Strategy:
+    """As under vLLM, which is asked for every degree; what PyTorch's one chip cannot have, it refuses by the same."""
+    return spanning(pool, "vllm" if label.partition("@")[0] == "torch" else label, **degrees)
 
 
 def _under_torch(
@@ -93,6 +93,7 @@ def _under_torch(
     title = title_words(model, dtype, pool, strategy, f"PyTorch {runs.version}, {how}")
     return Run(
         title=f"{title}: {wanted.what}",
+        strategy=strategy,
         label=f"torch@{runs.version}",
         dtype=dtype,
         kv_dtype=dtype,
@@ -113,21 +114,34 @@ def _under_vllm(
     settings: dict[str, Any],
 ) -> Run:  # fmt: skip
     engine, deployment = deployed(model, pool, strategy, label, dtype, kv_dtype, settings)
-    step = wanted.step
+    step = replace(wanted.step, sequences=-(-wanted.step.sequences // strategy.dp))
     check_size(engine, deployment, step.sequences, step.tokens, step.context)
     steps = _steps(model, step, int(deployment.settings["max_num_batched_tokens"]))
+    if not engine.step_parts(deployment, steps).evened:
+        deployment = replace(deployment, fill=wanted.step.sequences / (step.sequences * strategy.dp))
+    own = replace(deployment, model=deployment.model.alone)
+    tokens = float(wanted.step.sequences * step.tokens)
     cut = f", in {steps.size:,} steps" if steps.size > 1 else ""
     use = vllm_networks.memory(engine, deployment, step)
-    kept = step.sequences * (step.context + step.tokens) * use.kv_bytes_per_token
+    kept = step.sequences * use.sequence_bytes(step.context + step.tokens, step.tokens)
     parts = {part: size for part, size in use.parts.items() if part != "kv"}
     return Run(
         title=f"{title_of(engine, deployment)}: {wanted.what}{cut}",
+        strategy=deployment.strategy,
         label=f"{engine.name}@{engine.version}",
         dtype=deployment.dtype,
         kv_dtype=deployment.kv_dtype,
         pieces=vllm_networks.pieces(engine, deployment, step, steps),
         memory=replace(use, parts=parts | ({"kv": kept} if kept else {})),
+        parallel={} if model.kind == "encoder" else parallel(engine, own, steps, tokens),
     )
+
+
+def check_served(model: Model) -> None:
+    """Raise for a network that vLLM does not run."""
+    why = vllm_networks.not_served(model) if model.kind in KINDS else ""
+    if why:
+        raise InputError(f"{model.name} does not run on vllm: {why}", where="--engine", hint="Use --engine torch.")
 
 
 def deployed(
@@ -135,14 +149,12 @@ def deployed(
 ) -> tuple[Engine, Deployment]:
     """A replica of the whole network; what is not its tower is checked as any decoder is."""
     engine = engine_of(label)
-    why = vllm_networks.not_served(model)
-    if why:
-        raise InputError(f"{model.name} does not run on vllm: {why}", where="--engine", hint="Use --engine torch.")
+    check_served(model)
     if model.kind != "encoder":
         engine, own = deploy(
             model.alone, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=label, settings=settings
         )
-        return engine, replace(own, model=model)
+        return engine, replace(own, model=running_in(model, own.dtype, pool))
     pool.chip.rate(dtype)
     found = Deployment(
         model=model,
@@ -170,8 +182,8 @@ def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:
     return Batch.prefill(sizes, step.tokens)
 
 
-def _prediction(run: Run, pool: Pool, strategy: Strategy, wanted: Asked, inputs: Mapping[str, Any]) -> Prediction:
-    chip, profile, ranks = pool.chip, profile_for(pool.chip), strategy.ranks
+def _prediction(run: Run, pool: Pool, wanted: Asked, inputs: Mapping[str, Any]) -> Prediction:
+    chip, profile, ranks = pool.chip, profile_for(pool.chip), run.strategy.ranks
     lines = [one for piece in run.pieces for one in piece_lines(piece, pool, profile)]
     lines.append(engines_line(Estimate.total([one.time_s for one in lines]), run.pieces))
     lines = [_repeated(one, wanted.repeats) for one in lines]
@@ -179,12 +191,13 @@ def _prediction(run: Run, pool: Pool, strategy: Strategy, wanted: Asked, inputs:
     flops, moved = sum(one.flops for one in lines), sum(one.bytes for one in lines)
     lines.sort(key=lambda one: -one.time_s.value)
     bound, share = bound_of(lines, total.value)
-    used = sum(run.memory.parts.values())
+    used, pp = sum(run.memory.parts.values()), run.strategy.pp
+    waiting_w = (pp - 1) * profile.power["idle_w"]
     return Prediction(
         title=run.title,
         time_s=total,
         memory_bytes=Estimate.exact(used, "weights, what is kept of tokens, and the largest working set"),
-        energy_j=total.map(lambda s: ranks * joules(profile.power, chip, s, flops, moved)),
+        energy_j=total.map(lambda s: ranks / pp * (joules(profile.power, chip, s, flops, moved) + waiting_w * s)),
         cost_usd=total * (ranks * chip.price_usd_h / 3600),
         tokens_per_s=_made(wanted, inputs) / total.value,
         bound=bound,
@@ -192,7 +205,9 @@ def _prediction(run: Run, pool: Pool, strategy: Strategy, wanted: Asked, inputs:
         fits=used <= run.memory.usable_bytes,
         memory_parts=run.memory.parts,
         memory_total_bytes=run.memory.total_bytes,
+        memory_usable_bytes=run.memory.usable_bytes,
         breakdown=tuple(_shown(lines)),
+        parallel=run.parallel,
         inputs=inputs,
     )
 

@@ -111,6 +111,7 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
         fits=answer.fits,
         memory_parts=answer.memory_parts[fullest],
         memory_total_bytes=step.pool.chip.memory_bytes,
+        memory_usable_bytes=step.usable_bytes,
         breakdown=tuple(lines),
         inputs=dict(answer.inputs) | dict(asked),
     )

@@ -64,6 +64,8 @@ class Prediction(Result):
     """Whether the sequences asked for have room in memory; the time is that of the step if they had."""
     memory_parts: Mapping[str, float]
     memory_total_bytes: float
+    memory_usable_bytes: float
+    """What the engine may take of it: the step fits where it needs no more."""
     breakdown: tuple[OperatorTime, ...]
     parallel: Mapping[str, Any] = field(default_factory=dict)
     """What several ranks make of the step: the stages of a pipeline with the most it can hold, and how unevenly

@@ -114,7 +114,7 @@ def _prediction(
         lines.append(_host_line(waiting, lowered))
     bound, share = bound_of(lines, total.value)
     parts = dict(peak(traced).parts) | {"runtime": RUNTIME_BYTES}
-    needed = sum(parts.values())
+    needed, usable = sum(parts.values()), chip.memory_bytes * (1 - SPARE)
     return ModulePrediction(
         title=_title(traced, chip, inputs),
         time_s=total,
@@ -124,9 +124,10 @@ def _prediction(
         tokens_per_s=traced.samples / total.value,
         bound=bound,
         bound_share=share,
-        fits=needed <= chip.memory_bytes * (1 - SPARE),
+        fits=needed <= usable,
         memory_parts=parts,
         memory_total_bytes=chip.memory_bytes,
+        memory_usable_bytes=usable,
         breakdown=tuple(sorted(lines, key=lambda line: -line.time_s.value)),
         inputs=inputs,
         operators=tuple(_line(name, cost) for name, cost in step.groups(lambda _, op: op.name).items()),

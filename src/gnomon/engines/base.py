@@ -44,18 +44,24 @@ class MemoryUse:
     """Of the whole network's layers that one tensor-parallel rank would hold."""
     slack_bytes: float = 0.0
     """By how much `kv` may differ from what the engine finds, 90% of the time."""
-    sequence_blocks: Callable[[int], int] | None = None
-    """Blocks of a sequence of so many tokens, where they are not just its tokens over those of a block."""
+    step_tokens: int = 1
+    """The most tokens of one step: a sequence is only let in where there is room for as many of its own at once."""
+    sequence_blocks: Callable[[int, int], int] | None = None
+    """Blocks of a sequence of so many tokens, up to so many of them of one step, where they are not just its tokens
+    over those of a block: what has left a window is only given up between steps."""
 
     def blocks_of(self, tokens: int) -> int:
-        """Blocks that one sequence of so many tokens takes."""
-        return self.sequence_blocks(tokens) if self.sequence_blocks else -(-tokens // self.block_tokens)
+        """Blocks that there must be for one sequence of so many tokens to be let in."""
+        if self.sequence_blocks is None:
+            return -(-tokens // self.block_tokens)
+        return self.sequence_blocks(tokens, self.step_tokens)
 
-    def sequence_bytes(self, tokens: int) -> float:
-        """Cache bytes of one sequence of so many tokens, with whole blocks where layers keep different things."""
+    def sequence_bytes(self, tokens: int, new: int) -> float:
+        """Cache bytes that one sequence of so many tokens holds after a step that made `new` of them, with whole blocks
+        where layers keep different things."""
         if self.sequence_blocks is None:
             return tokens * self.kv_bytes_per_token
-        return self.sequence_blocks(tokens) * self.block_bytes
+        return self.sequence_blocks(tokens, min(new, self.step_tokens)) * self.block_bytes
 
     def longest(self, most: int) -> int:
         """Tokens of the longest sequence that has room, up to `most`."""

@@ -77,8 +77,10 @@ def _facts(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts += [("weights", weights), ("width", f"{model['hidden']:,}, vocabulary of {model['vocab']:,}")]
     facts.append(("context", f"{format_count(model['max_context'])} tokens"))
     facts.append(("KV a token", f"{format_bytes(model['kv_bytes_per_token_bf16'])} in bf16"))
-    if model["state_bytes_per_sequence_bf16"]:
-        facts.append(("state", f"{format_bytes(model['state_bytes_per_sequence_bf16'])} a sequence in bf16"))
+    if model["state_bytes_per_sequence"]:
+        kept, wide = format_bytes(model["state_bytes_per_sequence"]), model["state_dtype"] == "fp32"
+        format = "fp32 but for convolutions" if wide else model["state_dtype"]
+        facts.append(("state", f"{kept} a sequence under vLLM, in {format}"))
     source = model["source_bytes_per_token_bf16"]
     if source:
         facts.append(("KV of a source", f"{format_bytes(source)} a token of a tower in bf16"))

@@ -151,10 +151,16 @@ def _memory(payload: Mapping[str, Any]) -> list[str]:
     names = {"kv": "KV"}
     listed = ", ".join(f"{names.get(name, name)} {gib(size)}" for name, size in parts.items())
     total = float(payload["memory_total_bytes"])
-    warning = (
-        "  it does not fit: the time is what it would take if it did" if not payload.get("fits", used <= total) else ""
+    if payload.get("fits", used <= total):
+        return [f"  memory {gib(used)} of {gib(total)} GiB: {listed}"]
+    # Answers that older versions stored do not say what was usable.
+    limit = (
+        f"{gib(payload['memory_usable_bytes'])} GiB usable" if "memory_usable_bytes" in payload else f"{gib(total)} GiB"
     )
-    return [f"  memory {gib(used)} of {gib(total)} GiB: {listed}", *filter(None, [warning])]
+    return [
+        f"  memory {gib(used)} of {limit}: {listed}",
+        "  it does not fit: the time is what it would take if it did",
+    ]
 
 
 def _next(payload: Mapping[str, Any]) -> list[str]:

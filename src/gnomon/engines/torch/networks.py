@@ -30,6 +30,9 @@ SEED = 2
 def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, Any]) -> None:
     """Raise for what is not run so, or not priced."""
     check_network(model)
+    if strategy.ep > 1:
+        message = f"experts over {strategy.ep} ranks are not priced for torch"
+        raise InputError(message, where="--ep", hint="Leave it out.")
     if strategy.ranks > 1:
         hint = "Use one chip, and --batch for more work."
         raise InputError(f"{strategy.ranks} chips for one network are not priced for torch", where="--tp", hint=hint)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gnomon.engines.vllm.states import state_dtype
 from gnomon.graph.dtypes import width
 from gnomon.spec import (
     Attention,
@@ -29,8 +30,6 @@ from gnomon.spec import (
 
 SPLIT_EVENLY = 1.5
 """Where the largest kind has less than this many times the layers of the smallest, groups are as large as it."""
-STATE_FP32 = ("nemotron_h", "qwen3_5_moe", "qwen3_5")
-"""Families whose recurrent state vLLM or their config keeps in fp32; others keep it in the model's format."""
 INDEX_SCALE_BYTES = 4
 """Sparse latent attention keeps its index keys in fp8, with an fp32 scale for every 128 of them."""
 SPARSE_FP8_BYTES = 656
@@ -148,7 +147,7 @@ def state_bytes(
     """A sequence's state in one layer, as `MambaStateShapeCalculator` shapes it: a convolution keeps one token less
     than it looks at, and groups of state vectors are copied where they do not divide."""
     value = int(width(model.working_dtype if model.working_dtype in ("bf16", "fp16") else "bf16"))
-    deep = 4 if model.family in STATE_FP32 else value
+    deep = int(width(state_dtype(model)))
     match mixer:
         case Mamba():
             return mixer.inner // tp * ((mixer.conv - 1) * value + mixer.state * deep)
@@ -163,6 +162,12 @@ def state_bytes(
             return mixer.heads // tp * mixer.head_dim**2 * value
         case _:
             return mixer.width // tp * (mixer.conv - 1) * value
+
+
+def sequence_state_bytes(model: Model) -> int:
+    """A sequence's states in all layers, before pages are made of them."""
+    kept = [(block.count, keeps) for block in model.blocks for keeps in _of_layer(block, model, "bf16", 1)]
+    return sum(count * keeps.state_bytes for count, keeps in kept)
 
 
 def source_tokens(model: Model) -> int:

@@ -32,10 +32,9 @@ def memory(deployment: Deployment) -> MemoryUse:
     plan = layout(model, deployment.kv_dtype, strategy.tp, deployment.settings["block_size"])
     ranks = [_rank(deployment, usable, plan, stage) for stage in stages(model, strategy.pp)]
     fullest = min(ranks, key=lambda rank: (rank.blocks, rank.parts["kv"]))
-    steps = int(deployment.settings["max_num_batched_tokens"])
 
-    def sequence_blocks(tokens: int) -> int:
-        return plan.sequence_blocks(tokens, steps, shared)
+    def sequence_blocks(tokens: int, new: int) -> int:
+        return plan.sequence_blocks(tokens, new, shared)
 
     plain = len(plan.groups) == 1 and plan.groups[0].keeps.kind == "full" and shared == 1
     return MemoryUse(
@@ -47,6 +46,7 @@ def memory(deployment: Deployment) -> MemoryUse:
         block_tokens=plan.block_tokens,
         block_bytes=float(plan.block_bytes()),
         slack_bytes=reserve.slack_bytes(model, deployment.pool.chip, strategy),
+        step_tokens=int(deployment.settings["max_num_batched_tokens"]),
         sequence_blocks=None if plain else sequence_blocks,
     )
 

@@ -25,7 +25,7 @@ from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.lowering.towers import check_tower
 from gnomon.graph.ops import Op
 from gnomon.graph.style import Stream, Style
-from gnomon.spec import Batch, Model, NetworkStep, Tower
+from gnomon.spec import Batch, Model, NetworkStep, Strategy, Tower
 
 FORMATS = ("bf16", "fp16")
 NOT_SERVED = {
@@ -57,7 +57,7 @@ def check(deployment: Deployment) -> None:
     """Raise for an encoder that Gnomon cannot price under vLLM."""
     model, tp = deployment.model, deployment.strategy.tp
     check_network(model)
-    if deployment.strategy.ranks != tp:
+    if deployment.strategy != Strategy(tp=tp):
         raise InputError("encoders are cut by --tp alone", where="--pp, --ep, --cp, --dp", hint="Leave them at 1.")
     if deployment.dtype not in FORMATS:
         message = f"'{deployment.dtype}' is not priced for encoders on vllm"
@@ -87,7 +87,7 @@ def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Bat
 
 
 def memory(engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryUse:
-    """As of the decoder, with the tower's weights and working set beside it; an encoder has no cache."""
+    """As of a decoder, whose weights and cache have the tower's among them; an encoder has no cache."""
     model, tp = deployment.model, deployment.strategy.tp
     total = deployment.pool.chip.memory_bytes
     usable = reserve.visible_bytes(deployment.pool.chip) * deployment.settings["gpu_memory_utilization"]
@@ -99,29 +99,25 @@ def memory(engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryU
             "runtime": reserve.runtime_bytes(model, deployment.settings, deployment.strategy),
         }
         return MemoryUse(total_bytes=total, usable_bytes=usable, parts=parts, kv_blocks=0, kv_bytes_per_token=0.0)
-    return _beside(engine.memory(replace(deployment, model=model.alone)), deployment, step)
+    return _beside(engine.memory(deployment), deployment, step)
 
 
 def _beside(use: MemoryUse, deployment: Deployment, step: NetworkStep) -> MemoryUse:
-    """A decoder's memory with its tower and what looks at it, which the cache makes room for."""
-    model, tp, value = deployment.model, deployment.strategy.tp, width(STATE)
-    looked = sum(b.count * b.cross.parameters(model.hidden) for b in model.blocks if b.cross is not None)
-    weights = (sum(tower.parameters for tower in model.towers) + looked) * value / tp
-    working = 0.0
-    if step.towered and step.taken is not None:
-        tower = model.towers[0]
-        working = working_bytes(tower.blocks, tower.hidden, step.towered * step.taken.positions, STATE, tp)
-    kept = step.sequences * step.source * model.source_bytes_per_token(value, tp)
+    """A decoder's memory where its tower may need more to work in than it does, which the cache makes room for."""
+    if not step.towered or step.taken is None:
+        return use
+    tower, tp = deployment.model.towers[0], deployment.strategy.tp
+    working = working_bytes(tower.blocks, tower.hidden, step.towered * step.taken.positions, STATE, tp)
     more = max(working - use.parts["activations"], 0.0)
-    left = max(use.parts["kv"] - weights - more - kept, 0.0)
-    share = left / use.parts["kv"] if use.parts["kv"] else 0.0
-    parts = dict(use.parts) | {
-        "weights": use.parts["weights"] + weights,
-        "activations": use.parts["activations"] + more,
-        "kv": left,
-    }
-    blocks = int(use.kv_blocks * share) if use.kv_blocks > 0 else use.kv_blocks
-    return replace(use, parts=parts | ({"source": kept} if kept else {}), kv_blocks=blocks)
+    if not more:
+        return use
+    left = max(use.parts["kv"] - more, 0.0)
+    parts = dict(use.parts) | {"activations": use.parts["activations"] + more, "kv": left}
+    if use.kv_blocks <= 0:
+        return replace(use, parts=parts)
+    # One block beside those that sequences use is vLLM's own.
+    block = use.parts["kv"] / (use.kv_blocks + 1)
+    return replace(use, parts=parts, kv_blocks=max(int(left / block) - 1, 0))
 
 
 def tower_dtype(deployment: Deployment) -> str:

@@ -84,7 +84,7 @@ def check_cuts(model: Model, strategy: Strategy) -> None:
 
 def uncut(model: Model, tp: int) -> str:
     """What keeps a model's layers from being cut into `tp` equal parts; empty where nothing does."""
-    for block in model.blocks:
+    for block in (*model.blocks, *(block for tower in model.towers for block in tower.blocks)):
         for name, count in _counted(block):
             if count % tp:
                 return f"{model.name} has {count} {name}, which {tp} does not divide"
