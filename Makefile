@@ -34,7 +34,7 @@ $(ORACLES_STAMP): pyproject.toml tests/oracles/requirements.txt
 	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check -r tests/oracles/requirements.txt
 	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check --no-deps vllm==0.24.0
-	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check pytest --editable .
+	$(ORACLES)/bin/pip install --quiet --disable-pip-version-check pytest pytest-xdist --editable .
 	@touch $@
 
 setup: $(DEV_STAMP) ## make .venv with Gnomon and its developer tools
@@ -61,7 +61,7 @@ bench: $(DEV_STAMP) ## measure Gnomon's own speed
 	@for file in bench/*_speed.py bench/startup.py; do echo "$$file"; $(BIN)/python $$file || exit 1; done
 
 test-oracles: $(ORACLES_STAMP) ## compare with vLLM's and PyTorch's own code, on a CPU
-	$(ORACLES)/bin/python -m pytest -q -m '' tests/oracles
+	$(ORACLES)/bin/python -m pytest -q -m '' -n $(JOBS) --dist loadfile tests/oracles
 
 profiles: $(STAMP) ## fit the shipped profiles and overheads again from the measurements
 	$(BIN)/python -m gnomon.calibrate.ship measurements/h200-2026-11-15

@@ -11,7 +11,7 @@ from tests.cost.machines import CHIPS, machine
 
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS, kernel_model
-from gnomon.cost.machine import known_kinds
+from gnomon.cost.machine import even_normals, known_kinds
 from gnomon.cost.profile import BORROWED, OF_A_PROCESSOR, SCHEMA, profile_for, profile_from_dict, profiles
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError, UnknownNameError
@@ -24,6 +24,13 @@ def test_draws_repeat() -> None:
     assert first.tolist() == again.tolist()
     assert first.tolist() != machine().factors("ffn.down", "gemm", "bf16").tolist()
     assert first.tolist() != machine("H100").factors("ffn.up", "gemm", "bf16").tolist()
+
+
+@pytest.mark.parametrize("name", ["module", "networks", "host"])
+def test_even_draws_have_the_quantiles_of_a_normal_distribution(name: str) -> None:
+    draws = even_normals(name)
+    assert np.quantile(draws, [0.05, 0.5, 0.95]) == pytest.approx([-1.645, 0.0, 1.645], abs=0.04)
+    assert draws.tolist() == even_normals(name).tolist() != even_normals(f"{name} of another").tolist()
 
 
 @pytest.mark.parametrize("kind", known_kinds())

@@ -17,6 +17,7 @@ from gnomon.graph.looks import SourceAttention, WholeAttention
 from gnomon.graph.lowering.networks import decoder_graph, diffusion_graph, encoder_graph
 from gnomon.graph.lowering.plain import Kernels, Pass, check_plain, sight
 from gnomon.graph.lowering.towers import tower_graph
+from gnomon.graph.style import Stream
 from gnomon.load import model as load_model
 from gnomon.spec import Attention, Batch, Block, Convolution, Linear, Model, Strategy, Taken, Tower
 
@@ -200,6 +201,28 @@ def test_plain_kernels_are_refused_where_there_are_none(feature: dict[str, objec
     assert check_plain((replace(plain[0], parallel=True),))
     assert check_plain(load_model("mixtral-8x7b").blocks)
     assert check_plain(load_model("mamba-2.8b").blocks)
+
+
+PIECES = st.tuples(st.floats(0.1, 4), st.floats(0.1, 4), st.floats(0.1, 1.2))
+
+
+@given(st.lists(PIECES, min_size=1, max_size=8), st.integers(0, 3))
+def test_a_chain_takes_as_long_as_its_kernels(kernels: list[tuple[float, float, float]], small: int) -> None:
+    found = Stream.chain(*kernels, small=small)
+    assert found.kernels == len(kernels) + small
+    seconds = sum((reads + writes) / pace for reads, writes, pace in kernels)
+    assert (found.reads + found.writes) / found.pace == pytest.approx(seconds)
+
+
+def test_logits_of_an_odd_vocabulary_take_the_kernel_for_odd_rows() -> None:
+    """BERT's 30,522 do not fill rows of 16 bytes, ModernBERT's 50,368 do; plain fp32 does not mind."""
+    for name, dtype, kind in (
+        ("bert-large", "bf16", "gemm_unaligned"),
+        ("bert-large", "fp32", "gemm"),
+        ("modernbert-large", "bf16", "gemm"),
+    ):
+        graph = encoder_graph(load_model(name), FUSED, 64, dtype, head=True)
+        assert [op.kind for op in graph.ops if op.name == "head"] == [kind]
 
 
 def test_each_kind_is_there() -> None:

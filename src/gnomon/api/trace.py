@@ -11,18 +11,16 @@ import numpy as np
 
 from gnomon.api.results import OperatorTime, Prediction
 from gnomon.api.steps import bound_of, joules
-from gnomon.cost.machine import Machine
+from gnomon.cost.machine import Machine, even_normals
 from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
-from gnomon.engines.torch.eager.lower import HOST_SPREAD
+from gnomon.engines.torch.eager.lower import HOST_SOURCE, HOST_SPREAD
 from gnomon.engines.torch.eager.price import SPREAD, Cost, PricedStep, priced
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.errors import InputError, MissingExtraError, unknown_name
 from gnomon.load import parse_pool
 from gnomon.spec import Chip, Estimate, Provenance
-from gnomon.spec.estimate import DRAWS
 from gnomon.spec.traced import Traced
-from gnomon.spec.workload import Floats
 
 PHASES = ("forward", "train")
 
@@ -169,21 +167,16 @@ def _host_line(waiting: Estimate, lowered: Lowered) -> OperatorTime:
     )
 
 
-def _normals(seed: int) -> Floats:
-    return np.random.default_rng(seed).standard_normal(DRAWS)
-
-
 def _blurred(device: Estimate) -> Estimate:
     """With what all kernels of a module may be off by together."""
-    draws = device.draws * np.exp(SPREAD * _normals(1))
+    draws = device.draws * np.exp(SPREAD * even_normals("module"))
     return Estimate(device.value, draws, device.provenance, device.source)
 
 
 def _waiting(device: Estimate, host_s: float) -> Estimate:
     """The chip's seconds without work, where the host launches more slowly than it runs."""
-    draws = np.maximum(host_s * np.exp(HOST_SPREAD * _normals(2)) - device.draws, 0.0)
-    source = "launches on the host of the H200 that was measured"
-    return Estimate(max(host_s - device.value, 0.0), draws, Provenance.FITTED, source)
+    draws = np.maximum(host_s * np.exp(HOST_SPREAD * even_normals(HOST_SOURCE)) - device.draws, 0.0)
+    return Estimate(max(host_s - device.value, 0.0), draws, Provenance.FITTED, HOST_SOURCE)
 
 
 def _title(traced: Traced, chip: Chip, inputs: dict[str, Any]) -> str:

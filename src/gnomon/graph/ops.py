@@ -167,6 +167,8 @@ class Attention:
     window: Window | None = None
     capped: bool = False
     """Scores are bent by a second function beside the softmax's."""
+    pace: float = 1.0
+    """Forward, how fast its kernel is beside the profile's."""
 
     @property
     def kind(self) -> str:
@@ -186,7 +188,7 @@ class Attention:
         sums = {"sequences": batch.prefills, "tokens": batch.prefill_tokens, "pairs": self._pairs(batch)}
         sums |= {"context": self._context(batch)} | heads
         if self.phase != "prefill":
-            return sums
+            return sums | (constants(batch, pace=self.pace) if self.pace != 1 else {})
         sums["beyond"] = batch.prefill_pairs - sums["pairs"]
         reach = self.window.length if self.window else np.inf
         return sums | constants(batch, value_dim=self.values, window=reach, bends=1 + self.capped)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+QUICK = 0.8
+"""Kernels below this pace wait for their own instructions, not for memory, and gain nothing from a cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -21,6 +24,17 @@ class Stream:
     gradient_kernels: int = 1
     pace: float = 1.0
     gradient_pace: float = 1.0
+
+    @classmethod
+    def chain(cls, *kernels: tuple[float, float, float], small: int = 0) -> Stream:
+        """Kernels one after the other, forward only, by values read, values written and pace: as many bytes in as many
+        seconds. `small` more move next to nothing."""
+        reads, writes = (sum(kernel[side] for kernel in kernels) for side in (0, 1))
+        seconds = sum((read + written) / pace for read, written, pace in kernels)
+        return cls(reads, writes, 0, 0, len(kernels) + small, pace=(reads + writes) / seconds)
+
+
+NOTHING, POINTWISE = Stream(0, 0, 0, 0), Stream(1, 1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

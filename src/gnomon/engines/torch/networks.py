@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.cost.machine import even_normals
 from gnomon.engines.base import MemoryUse, Piece, StepParts
-from gnomon.engines.torch.eager.lower import CALL_S, GRAPH_S, HOST_SPREAD, LAUNCHES
+from gnomon.engines.torch.eager.lower import CALL_S, GRAPH_S, HOST_SOURCE, HOST_SPREAD, LAUNCHES
 from gnomon.engines.torch.eager.price import SPREAD
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.engines.torch.published import published
@@ -20,11 +21,8 @@ from gnomon.graph.lowering.networks import check_network, decoder_graph, diffusi
 from gnomon.graph.lowering.plain import Kernels
 from gnomon.graph.lowering.towers import tower_graph
 from gnomon.spec import Batch, Chip, Model, NetworkStep, Strategy, Tower
-from gnomon.spec.estimate import DRAWS
 
 FORMATS = ("bf16", "fp16", "fp32")
-SOURCE = "launches on the host of the H200 that was measured"
-SEED = 2
 
 
 def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, Any]) -> None:
@@ -68,13 +66,12 @@ def tower_piece(
 def eager_piece(name: str, graph: Graph, batch: Batch, launch: str) -> Piece:
     """A graph whose kernels the host launches one by one, or all at once."""
     calls = sum(op.count for op in graph.ops if op.bytes(batch)[0] > 0)
-    draws = np.random.default_rng(SEED).standard_normal(DRAWS)
     parts = StepParts(
         padded=batch,
         gap_s=0.0,
         host_s=GRAPH_S if launch == "graph" else calls * CALL_S,
-        factors=np.exp(HOST_SPREAD * draws),
-        source=SOURCE,
+        factors=np.exp(HOST_SPREAD * even_normals(HOST_SOURCE)),
+        source=HOST_SOURCE,
     )
     return Piece(name=name, graph=graph, steps=batch, parts=parts, framework="torch", spread=SPREAD)
 

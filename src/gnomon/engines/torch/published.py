@@ -7,35 +7,96 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gnomon.engines.torch.eager.products import ATTENTION
+from gnomon.engines.torch.eager.forms import find_pace
+from gnomon.engines.torch.eager.streams import STRIDED
 from gnomon.engines.torch.paces import paces
 from gnomon.engines.torch.style import style
-from gnomon.graph.lowering.plain import NOTHING, Kernels
-from gnomon.graph.style import Stream
+from gnomon.graph.lowering.plain import Kernels
+from gnomon.graph.style import NOTHING, Stream, Style
 from gnomon.spec import Model, Tower
-
-MASKED = ATTENTION["attention.efficient"]
 
 
 def published(model: Model, part: Model | Tower) -> Kernels:
     """The kernels of one part of a network."""
-    pace = paces()
-    centred = part.norm_bias or model.centred_norms
-    own = style(replace(model, norm_bias=centred))
-    beside = NOTHING
+    centred, tower = part.norm_bias or model.centred_norms, isinstance(part, Tower)
+    own = half_style(replace(model, norm_bias=centred))
     if not centred:
-        # A norm by its root mean square is written out: widened, squared, averaged, scaled, narrowed and weighed.
-        own = replace(own, norm=Stream(10, 8, 0, 0, 8, pace=pace["scale.float32"]))
+        own = replace(own, norm=_root_mean_square())
+    broadcast, heads, copy = _pace("broadcast"), _pace("copy.heads"), _pace("copy")
+    # Keys and values of a source are each put beside what is kept, of which there is nothing yet.
+    beside, kept = NOTHING, Stream.chain(*2 * [(0.5, 0.5, heads)])
     if model.family == "t5":
-        # Its GELU is a formula of eight steps, where it has one.
-        own = replace(own, gated=Stream(10, 8, 0, 0, 8, pace=pace["add"]))
+        # Its GELU is a formula of eight steps where it gates, and a ReLU where it does not.
+        plain, gated = Stream(1, 1, 0, 0, pace=_pace("add")), Stream(10, 8, 0, 0, 8, pace=_pace("add"))
+        own = replace(own, plain=plain, gated=gated)
     if model.family == "modernbert":
-        # Queries and keys are turned in fp32: widened, turned, joined and narrowed.
-        own = replace(own, rope=Stream(11, 10, 0, 0, 16, pace=pace["scale.bfloat16"]))
+        # Products are joined, and the halves of one that is gated lie beside each other.
+        product = replace(own.product, pace=broadcast)
+        own = replace(own, joined=True, rope=_turned_in_fp32(), product=product)
     if model.family == "whisper":
-        # Heads are put in order for each of queries, keys and values and back, and the residual is added across.
-        own = replace(own, residual=replace(own.residual, pace=pace["rope"]))
-        beside = Stream(7, 7, 0, 0, 7, pace=pace["rope"])
-    # Llama's tower masks the tiles that a picture does not fill.
-    masked = model.family == "mllama" and isinstance(part, Tower)
-    return Kernels(style=own, beside=beside, masked=masked, masked_pace=MASKED, skips=False)
+        # Queries are scaled, and heads put in order for each of queries, keys and values and back.
+        beside = Stream.chain((1, 1, _pace("add")), *4 * [(1, 1, heads)])
+        kept = Stream.chain(*2 * [(0.5, 0.5, heads), (0.5, 0.5, copy)])
+        if tower:
+            # Its convolutions leave channels first, and every residual after them is added across.
+            own = replace(own, residual=replace(own.residual, pace=_pace("pointwise.strided", STRIDED)))
+    return Kernels(
+        style=own,
+        beside=beside,
+        kept=kept,
+        scaled=Stream(1, 1, 0, 0, pace=broadcast),
+        # Llama's tower masks the tiles that a picture does not fill.
+        masked=model.family == "mllama" and tower,
+        pace=_pace("attention"),
+        masked_pace=_pace("attention.efficient"),
+        skips=False,
+        # What is hidden is spread over sequences, and numbers are made of it: cleared, then filled.
+        window_mask=Stream.chain((0.1, 0.5, broadcast), (0, 1, _pace("zero")), (1.5, 1, _pace("add"))),
+    )
+
+
+def half_style(model: Model) -> Style:
+    """PyTorch's own kernels in 16 bits, with the paces they have inside a captured step."""
+    own = style(model)
+    return replace(
+        own,
+        norm=replace(own.norm, pace=_pace("layer_norm" if model.norm_bias else "rms_norm")),
+        residual=replace(own.residual, pace=_pace("add")),
+        gated=replace(own.gated, pace=_pace("silu")),
+        plain=replace(own.plain, pace=_pace("gelu")),
+        product=replace(own.product, pace=_pace("mul")),
+    )
+
+
+def _root_mean_square() -> Stream:
+    """Such a norm is written out: widened, squared, averaged, scaled, narrowed and weighed, with two kernels over one
+    number a token between them."""
+    return Stream.chain(
+        (1, 2, _pace("widen")),
+        (2, 2, _pace("mul", wide=True)),
+        (2, 0, _pace("reduce.rows", wide=True)),
+        (1, 2, _pace("broadcast", wide=True)),
+        (2, 1, _pace("narrow")),
+        (1, 1, _pace("broadcast")),
+        small=2,
+    )
+
+
+def _turned_in_fp32() -> Stream:
+    """Queries and keys are each widened twice, weighed by two tables and one of them turned about, added, narrowed."""
+    across = _pace("broadcast", wide=True)
+    each = (
+        (0.5, 1, _pace("widen")),
+        (0.5, 1, _pace("widen")),
+        (0.5, 0.5, across),
+        (1, 1, _pace("copy", wide=True)),
+        (1, 1, across),
+        (1, 1, across),
+        (2, 1, _pace("pointwise.strided", STRIDED, wide=True)),
+        (1, 0.5, _pace("narrow")),
+    )
+    return Stream.chain(*each, *each)
+
+
+def _pace(*names: str, wide: bool = False) -> float:
+    return find_pace(paces(), wide, *names)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gnomon.engines.base import Deployment, Engine, MemoryUse, Piece
 from gnomon.engines.torch.networks import tower_piece
-from gnomon.engines.torch.style import style as torch_style
+from gnomon.engines.torch.published import half_style
 from gnomon.engines.vllm import reserve
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError
@@ -24,7 +24,7 @@ from gnomon.graph.lowering.site import STATE, Site, distinct
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.lowering.towers import check_tower
 from gnomon.graph.ops import Op
-from gnomon.graph.style import Stream, Style
+from gnomon.graph.style import NOTHING, Stream, Style
 from gnomon.spec import Batch, Model, NetworkStep, Strategy, Tower
 
 FORMATS = ("bf16", "fp16")
@@ -33,7 +33,7 @@ NOT_SERVED = {
     "bart": "vLLM 0.24 leaves BART to a plugin",
     "mllama": "vLLM has left out Llama 3.2 Vision since 0.11",
 }
-FUSED, NOTHING = Stream(2, 2, 0, 0), Stream(0, 0, 0, 0)
+FUSED = Stream(2, 2, 0, 0)
 COMPILED = Style(
     norm=FUSED,
     rope=Stream(1, 1, 0, 0),
@@ -127,7 +127,7 @@ def tower_dtype(deployment: Deployment) -> str:
 
 def _kernels(tower: Tower, model: Model) -> Kernels:
     """PyTorch's own, but for products that vLLM joins, and kernels of its own that turn heads and gate channels."""
-    own = torch_style(replace(model, norm_bias=tower.norm_bias))
+    own = half_style(replace(model, norm_bias=tower.norm_bias))
     return Kernels(style=replace(own, joined=True, fused_activation=True, rope=COMPILED.rope, gated=COMPILED.gated))
 
 

@@ -10,7 +10,7 @@ from gnomon.graph.lowering.linear import linear
 from gnomon.graph.lowering.site import Site, all_reduce
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.ops import Op, Rows
-from gnomon.graph.style import Style
+from gnomon.graph.style import NOTHING, Stream, Style
 from gnomon.spec import Attention, CrossAttention
 
 
@@ -20,9 +20,17 @@ def heads_of(shape: Attention | CrossAttention, site: Site) -> tuple[int, int]:
 
 
 def cross(
-    site: Site, shape: CrossAttention, style: Style, source: int, phase: Literal["prefill", "forward"]
+    site: Site,
+    shape: CrossAttention,
+    style: Style,
+    source: int,
+    phase: Literal["prefill", "forward"],
+    *,
+    pace: float = 1.0,
+    kept: Stream = NOTHING,
 ) -> Iterator[Op]:
-    """One half of a layer. Prompts make keys and values of `source` tokens a sequence; decodes find them there."""
+    """One half of a layer. Prompts make keys and values of `source` tokens a sequence; decodes find them there.
+    `pace` is that of attention over prompts, `kept` what keys and values are moved by to be kept."""
     heads, kv_heads = heads_of(shape, site)
     q, kv, rows = heads * shape.head_dim, kv_heads * shape.head_dim, Rows("prefills", float(source))
     yield from linear("cross.q", "cross_q", q, site.hidden, site)
@@ -34,6 +42,7 @@ def cross(
     if shape.qk_norm:
         yield from streamed("cross.q_norm", style.norm, q, site.count)
         yield from streamed("cross.k_norm", style.norm, kv, site.count, rows)
+    yield from streamed("cross.copies", kept, 2 * kv, site.count, rows)
     for way in (phase, "decode"):
         name = "cross.attention" if way == phase else "cross.decode"
         yield SourceAttention(
@@ -43,6 +52,7 @@ def cross(
             kv_heads=kv_heads,
             head_dim=shape.head_dim,
             keys=source,
+            pace=pace if way == phase else 1.0,
             count=site.count,
         )
     yield from linear("cross.out", "cross_out", site.hidden, q, site)

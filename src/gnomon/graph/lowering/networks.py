@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
-from gnomon.graph.lowering.plain import POINTWISE, Kernels, check_plain, layers, matrix
+from gnomon.graph.lowering.plain import Kernels, check_plain, layers, matrix, product
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.lowering.towers import stem_ops
-from gnomon.graph.ops import LOGITS, TOKENS, Gemm, Op, Rows
-from gnomon.graph.style import Style
+from gnomon.graph.ops import LOGITS, TOKENS, Op, Rows
+from gnomon.graph.style import POINTWISE, Style
 from gnomon.spec import Linear, Model, Norm, Strategy
 
 ALONE = Strategy()
@@ -79,4 +79,4 @@ def _ends(model: Model, style: Style, dtype: str, rows: Rows) -> Iterator[Op]:
         elif isinstance(part, Norm):
             yield from streamed(part.name, style.norm, part.width, 1)
     if model.has_head and model.vocab:
-        yield Gemm(name="head", m=rows, n=model.vocab, k=model.hidden, dtype=dtype)
+        yield product("head", rows, model.vocab, model.hidden, dtype)

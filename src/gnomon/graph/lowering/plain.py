@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isqrt
+from math import gcd, isqrt
 from typing import Literal
 
 from gnomon.graph.dtypes import width
@@ -17,12 +17,11 @@ from gnomon.graph.lowering.cross import cross, heads_of
 from gnomon.graph.lowering.linear import linear
 from gnomon.graph.lowering.site import STATE, Site, all_reduce, distinct
 from gnomon.graph.lowering.streams import streamed
-from gnomon.graph.ops import PREFILLS, TOKENS, Attention, Elementwise, Gemm, Op, Rows
-from gnomon.graph.style import Stream, Style
+from gnomon.graph.ops import PREFILLS, ROW_BYTES, TOKENS, Attention, Elementwise, Gemm, Op, Rows
+from gnomon.graph.style import NOTHING, POINTWISE, Stream, Style
 from gnomon.spec import Attention as Softmax
 from gnomon.spec import Block, CrossAttention, DenseFfn, Linear, Strategy, Table
 
-NOTHING, POINTWISE = Stream(0, 0, 0, 0), Stream(1, 1, 0, 0)
 SMALL_KERNELS = 17
 """Of a few numbers a sample, which make a layer's modulation from the time and the class: those of DiT in diffusers
 0.42, counted by tracing it. They take no time of their own, but have to be launched."""
@@ -35,12 +34,19 @@ class Kernels:
     style: Style
     beside: Stream = NOTHING
     """What the code around attention moves besides, in values a value of its queries."""
+    kept: Stream = NOTHING
+    """What keys and values of a source are moved by to be kept, in values a value of theirs."""
+    scaled: Stream = POINTWISE
+    """A shift, a scale or a gate, one for all tokens of a sample."""
     masked: bool = False
     """Scores get a mask added, which takes a kernel that reads it."""
+    pace: float = 1.0
     masked_pace: float = 1.0
-    """How fast that is beside FlashAttention's."""
+    """How fast attention is beside the profile's, without and with a mask."""
     skips: bool = True
     """Kernels skip what a sliding window hides; else it is a mask."""
+    window_mask: Stream = NOTHING
+    """What makes that mask for each layer, in values a pair of tokens."""
 
     def over(self, blocks: tuple[Block, ...], *, length: int, grid: tuple[int, int] = (0, 0), source: int = 0) -> Pass:
         """Some layers over sequences of a length; learned distances are added as a mask is."""
@@ -65,6 +71,9 @@ class Pass:
     def style(self) -> Style:
         return self.kernels.style
 
+    def pace(self, masked: bool) -> float:
+        return self.kernels.masked_pace if masked else self.kernels.pace
+
 
 def distances(blocks: tuple[Block, ...]) -> bool:
     """Whether layers add learned distances: the first holds the table for all of them."""
@@ -83,15 +92,19 @@ def layer(site: Site, how: Pass) -> Iterator[Op]:
     block = site.block
     yield from streamed("norm", how.style.norm, site.hidden, site.count * block.stream_norms)
     if isinstance(block.mixer, CrossAttention):
-        yield from cross(site, block.mixer, how.style, how.source, "forward")
+        yield from _crossed(site, block.mixer, how)
     elif block.mixer is not None:
         yield from _attention(site, how)
     if block.cross is not None:
-        yield from cross(site, block.cross, how.style, how.source, "forward")
+        yield from _crossed(site, block.cross, how)
     if block.ffn is not None:
         yield from _feed_forward(site, how)
     yield from streamed("residual", how.style.residual, site.hidden, site.count * block.halves)
-    yield from _extras(site)
+    yield from _extras(site, how)
+
+
+def _crossed(site: Site, shape: CrossAttention, how: Pass) -> Iterator[Op]:
+    return cross(site, shape, how.style, how.source, "forward", pace=how.pace(how.masked), kept=how.kernels.kept)
 
 
 def _attention(site: Site, how: Pass) -> Iterator[Op]:
@@ -120,7 +133,10 @@ def _looks(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op]:
         yield from _looks_back(site, how, heads, kv_heads)
     if how.masked or not shape.causal:
         keys, pieces = sight(shape, how)
-        masked = how.masked or (shape.window is not None and not shape.chunked and not how.kernels.skips)
+        windowed = shape.window is not None and not shape.chunked and not how.kernels.skips
+        masked = how.masked or windowed
+        if windowed:
+            yield from streamed("attention.mask", how.kernels.window_mask, how.length, count)
         yield WholeAttention(
             name="attention",
             heads=heads,
@@ -129,7 +145,7 @@ def _looks(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op]:
             keys=keys,
             pieces=pieces,
             masked=masked,
-            pace=how.kernels.masked_pace if masked else 1.0,
+            pace=how.pace(masked),
             count=count,
         )
 
@@ -150,6 +166,7 @@ def _looks_back(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op
             kv_heads=kv_heads,
             head_dim=head_dim,
             kv_dtype=STATE,
+            pace=how.kernels.pace if phase == "forward" else 1.0,
             count=site.count,
         )
 
@@ -189,24 +206,30 @@ def _feed_forward(site: Site, how: Pass) -> Iterator[Op]:
     yield from all_reduce("ffn.all_reduce", site)
 
 
-def _extras(site: Site) -> Iterator[Op]:
+def _extras(site: Site, how: Pass) -> Iterator[Op]:
     """Shifts, scales and gates of both halves, and the matrices that make them once a sequence."""
     found = site.block.extras
     for part in found:
         if isinstance(part, Linear):
             yield matrix(part, site.dtype, site.count)
     made = any(isinstance(part, Linear) and part.once for part in found)
-    scaled = 3 * site.block.halves + 1 if made else 0
     if made:
+        yield from streamed("modulate", how.kernels.scaled, site.hidden, site.count * 3 * site.block.halves)
         yield from streamed("modulation.small", POINTWISE, site.hidden, site.count * SMALL_KERNELS, PREFILLS)
     gates = sum(isinstance(part, Table) and part.width == 1 for part in found)
-    yield from streamed("modulate", POINTWISE, site.hidden, site.count * (scaled + gates))
+    yield from streamed("scale", POINTWISE, site.hidden, site.count * (gates + made))
 
 
 def matrix(part: Linear, dtype: str, count: int = 1, rows: Rows = TOKENS) -> Gemm:
     """One that stands outside the halves."""
     rows = PREFILLS if part.once else rows
-    return Gemm(name=part.name, m=rows, n=part.outputs, k=part.inputs, dtype=dtype, count=count)
+    return product(part.name, rows, part.outputs, part.inputs, dtype, count)
+
+
+def product(name: str, rows: Rows, n: int, k: int, dtype: str, count: int = 1) -> Gemm:
+    """One whose rows may begin anywhere, as logits of an odd vocabulary do; kernels of plain fp32 do not mind."""
+    aligned, out = (ROW_BYTES if dtype == "fp32" else gcd(ROW_BYTES, int(size * width(STATE))) for size in (k, n))
+    return Gemm(name=name, m=rows, n=n, k=k, dtype=dtype, count=count, aligned=aligned, out_aligned=out)
 
 
 def check_plain(blocks: tuple[Block, ...]) -> str:

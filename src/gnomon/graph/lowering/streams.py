@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gnomon.graph.dtypes import width
 from gnomon.graph.lowering.site import STATE
 from gnomon.graph.ops import TOKENS, Elementwise, Op, Rows
-from gnomon.graph.style import Stream
+from gnomon.graph.style import QUICK, Stream
 
 
 def streamed(name: str, how: Stream, values: float, count: int, rows: Rows = TOKENS) -> Iterator[Op]:
@@ -22,4 +22,5 @@ def streamed(name: str, how: Stream, values: float, count: int, rows: Rows = TOK
         written_per_row=how.writes * size,
         count=count * how.kernels,
         pace=how.pace,
+        cached=how.pace >= QUICK,
     )

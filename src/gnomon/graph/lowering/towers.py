@@ -8,11 +8,11 @@ from dataclasses import replace
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
 from gnomon.graph.dtypes import width
-from gnomon.graph.lowering.plain import POINTWISE, Kernels, check_plain, layers, matrix
+from gnomon.graph.lowering.plain import Kernels, check_plain, layers, matrix
 from gnomon.graph.lowering.site import STATE
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.ops import TOKENS, Elementwise, Gemm, Hidden, Op, Rows
-from gnomon.graph.style import Style
+from gnomon.graph.style import POINTWISE, Style
 from gnomon.spec import Attention, Convolution, DenseFfn, Linear, Norm, Part, Strategy, Table, Taken, Tower
 
 

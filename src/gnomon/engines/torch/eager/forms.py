@@ -11,8 +11,6 @@ from gnomon.spec.traced import Call, TensorSpec
 
 NARROW, SHORT = 1024, 512
 """Values of a row: sums down columns narrower than this, and along rows shorter than this, were measured as slow."""
-QUICK = 0.8
-"""Kernels below this pace wait for their own instructions, not for memory, and gain nothing from a cache."""
 ROW = "gather.row_bytes"
 
 

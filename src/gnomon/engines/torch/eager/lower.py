@@ -24,6 +24,7 @@ HOST_SPREAD = 0.7
 """What a launch takes is off by this much (log): on one virtual machine, steps that wait for the host took from 1.0 to
 3.0 times what its launches of training steps say, and the same policy network 0.7 and 1.65 ms from run to run
 (measurements/h200-2026-11-15/modules.json)."""
+HOST_SOURCE = "launches on the host of the H200 that was measured"
 GRAPH_S = 10e-6
 """Host seconds to start a captured graph. An estimate."""
 

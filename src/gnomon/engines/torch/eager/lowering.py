@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gnomon.engines.torch.eager.forms import QUICK, find_pace
+from gnomon.engines.torch.eager.forms import find_pace
 from gnomon.graph.ops import Elementwise
+from gnomon.graph.style import QUICK
 from gnomon.spec.traced import TensorSpec
 
 

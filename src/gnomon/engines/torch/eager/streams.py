@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnomon.engines.torch.eager.forms import QUICK, find_pace, form_of, gather_pace
+from gnomon.engines.torch.eager.forms import find_pace, form_of, gather_pace
 from gnomon.graph.ops import Elementwise
+from gnomon.graph.style import QUICK
 from gnomon.spec.traced import Call
 
 FILE = Path(__file__).with_name("streams.yaml")
