@@ -47,12 +47,38 @@ def test_a_family_shares_a_part_of_its_draws() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flops", "moved", "bound"), [(1e15, 1e9, "compute"), (1e9, 4.8e12, "memory"), (1e9, 1e9, "latency")]
+    ("flops", "moved", "bound"), [(1e15, 1e9, "compute"), (1e9, 4.8e12, "memory"), (1e9, 1e9, "efficiency")]
 )
 def test_bounds(flops: float, moved: float, bound: str) -> None:
     one = np.ones(1)
     assert machine().bound(flops * one, moved * one, one, "gemm", "bf16")[0] == bound
+    small = machine().bound(flops * one, moved * one, one, "gemm", "bf16", runs=1_000_000)[0]
+    assert small == ("latency" if bound == "efficiency" else bound)
     assert machine().bound(flops * one, moved * one, one, "all_reduce", "bf16")[0] == "network"
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "arithmetic"),
+    [
+        ("gemm", "fp8", "fp8"),
+        ("gemm", "int4-weights", "bf16"),
+        ("moe", "mxfp4-weights", "bf16"),
+        ("moe", "fp8-blocks", "fp8"),
+        ("attention_decode", "fp8", "bf16"),
+        ("attention_prefill", "fp16", "fp16"),
+        ("attention_forward", "fp32", "fp32"),
+        ("mla_decode", "fp8", "bf16"),
+        ("index_scores", "fp8", "fp8"),
+        ("scan_prefill_mamba2", "fp8", "bf16"),
+        ("scan_decode_mamba2", "bf16", "fp32"),
+    ],
+)
+def test_an_operator_is_set_against_the_rate_its_kernel_has(kind: str, dtype: str, arithmetic: str) -> None:
+    on, one = machine(), np.ones(1)
+    assert on.arithmetic(kind, dtype) == arithmetic
+    rate = on.chip.rate(arithmetic)
+    assert on.bound(0.41 * rate * one, one, one, kind, dtype)[0] == "compute"
+    assert on.bound(0.39 * rate * one, one, one, kind, dtype)[0] == "efficiency"
 
 
 def test_kinds_and_their_columns_agree() -> None:

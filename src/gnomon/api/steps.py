@@ -76,10 +76,11 @@ def line(machine: Machine, op: Op, padded: Batch, steps: Batch) -> OperatorTime:
         op=op.name,
         kind=op.kind,
         time_s=Estimate(value, value * machine.factors(op.name, op.kind, dtype), family.provenance, family.source),
-        bound=str(machine.bound(flops, moved, seconds, op.kind, op.dtype)[0]),
+        bound=str(machine.bound(flops, moved, seconds, op.kind, dtype, op.count * steps.size)[0]),
         count=op.count * steps.size,
         flops=float(flops[0]),
         bytes=float(moved[0]),
+        arithmetic=machine.arithmetic(op.kind, dtype),
     )
 
 

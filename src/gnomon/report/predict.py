@@ -30,6 +30,8 @@ LIMITS = {
     "host": "the host's scheduling and launches",
     "network": "the links between chips",
     "latency": "the latency of small kernels",
+    "efficiency": "the efficiency of kernels that come near neither rate",
+    "waiting": "waiting for other stages and for sums of gradients",
 }
 
 
