@@ -31,6 +31,7 @@ from gnomon.errors import DoesNotFitError, GnomonError, InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import OPTIMIZERS
+from gnomon.report.train import expert_words
 from gnomon.search.quickest import Quickest, quickest
 from gnomon.spec import Model, Plan, Pool, TrainingLoad
 from gnomon.spec.workload import Floats
@@ -201,7 +202,7 @@ def label(grid: Grid, row: int) -> str:
     words += [] if recipe.recompute == "none" else [f"{recipe.recompute} recompute"]
     words += [f"ZeRO-{recipe.zero}"] if recipe.zero else []
     words += [recipe.schedule] if int(grid.pp[row]) > 1 else []
-    words += [f"experts cut over {recipe.expert_tp}"] if recipe.expert_tp else []
+    words += [expert_words(recipe.expert_tp)] if recipe.expert_tp else []
     words += [f"keys by {recipe.cp_comm}"] if int(grid.cp[row]) > 1 else []
     words += ["sequence parallel"] if int(grid.sequence_parallel[row]) else []
     return ", ".join(words)

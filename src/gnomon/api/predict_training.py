@@ -189,7 +189,7 @@ def _op_line(step: TrainingStep, op: Op, seconds: float, count: int, runs: int, 
     return OperatorTime(
         op=op.name,
         kind=op.kind,
-        time_s=Estimate(value, draws, family.provenance, family.source),
+        time_s=Estimate(value, draws, family.provenance, machine.source(op)),
         bound=str(machine.bound(flops, moved, np.array([seconds]), op.kind, priced_dtype(op), op.count * count)[0]),
         count=op.count * count * runs,
         flops=float(flops[0]) * runs,

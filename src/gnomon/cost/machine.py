@@ -14,7 +14,7 @@ from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
 from gnomon.graph.dtypes import PRODUCTS, WIDTH
-from gnomon.graph.ops import Attention, Hidden, LatentDecode, Op, Shape
+from gnomon.graph.ops import Attention, Collective, Hidden, LatentDecode, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.chip import HALVES
 from gnomon.spec.estimate import DRAWS
@@ -60,6 +60,16 @@ class Machine:
             provenance=Provenance.FORMULA,
             source=f"{self.pool.scaleup.name}, and {self.pool.scaleout.name} beyond a node",
         )
+
+    def source(self, op: Op) -> str:
+        """What an operator's time is known from; of a collective, the links it crosses."""
+        op = op.hidden if isinstance(op, Hidden) else op
+        if not isinstance(op, Collective):
+            return self.evidence(op.kind, priced_dtype(op)).source
+        pool, span = self.pool, op.ranks * op.stride
+        inside, beyond = op.stride < pool.per_node, span > pool.per_node
+        links = [pool.inside(span).name] * inside + [pool.scaleout.name] * beyond
+        return ", and ".join(links) + (" beyond a node" if inside and beyond else "")
 
     def seconds(self, kind: str, dtype: str, shape: Shape) -> Floats:
         """Device seconds of one run of an operator, for arrays of sizes."""

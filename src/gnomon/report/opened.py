@@ -111,12 +111,13 @@ def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: 
         if work > 0 and peak > 0:
             least = work / peak
             reached = f"; {least / seconds:.0%} of that rate is reached" if seconds > 0 else ""
+            sheet = f"the data sheet's {scaled(peak, unit)}/s{named[name]}"
             parts.append(
                 Node(
                     name=name,
                     level="part",
                     shown=scaled(work, unit),
-                    formula=f"{format_duration(least)} at the data sheet's {scaled(peak, unit)}/s{named[name]}{reached}",
+                    formula=f"{format_duration(least)} at {sheet}{reached}",
                     provenance="formula",
                     source=chip.sources.get(key, ""),
                 )

@@ -83,8 +83,8 @@ class PricedStep:
             draws = draws + seconds * self._factors(op)
             work, size = (runs * op.count * float(figure(ONE)[0]) for figure in (op.flops, op.bytes))
             flops, moved, kernels = flops + work, moved + size, kernels + runs * op.count
-            figures = (np.array([figure]) for figure in (work, size, seconds))
-            bound = str(self.machine.bound(*figures, op.kind, dtype, runs * op.count)[0])
+            spent = (np.array([work]), np.array([size]), np.array([seconds]))
+            bound = str(self.machine.bound(*spent, op.kind, dtype, runs * op.count)[0])
             shares[bound] = shares.get(bound, 0.0) + seconds
             kinds[op.kind] = kinds.get(op.kind, 0.0) + seconds
             family = self.machine.evidence(op.kind, dtype)
