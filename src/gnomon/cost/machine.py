@@ -13,7 +13,7 @@ from gnomon.cost import clock, collective, nccl
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
-from gnomon.graph.dtypes import PRODUCTS, WIDTH
+from gnomon.graph.dtypes import PRODUCTS, WIDTH, product
 from gnomon.graph.ops import Attention, Collective, Hidden, LatentDecode, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.chip import HALVES
@@ -110,7 +110,7 @@ class Machine:
     def _heavier(self, dtype: str) -> float:
         """Joules of a FLOP beside those of one of 16 bits. Only these are measured; others are taken to draw as much
         at their own full rate."""
-        return self.chip.half_rate(self.chip.half) / self.chip.matrix_rate(dtype)
+        return self.chip.half_rate(self.chip.half) / self.chip.matrix_rate(product(dtype).multiplied)
 
     @property
     def clock_words(self) -> str:

@@ -169,7 +169,9 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
     if "operators" in payload:
         return next_steps(*steps, *_other_ways(inputs))
     if inputs["phase"] == "train":
-        shared = [_as_simulated({**inputs, "zero": 3, "micro_batch": 1})] if not payload["fits"] and inputs["dp"] > 1 else []
+        shared = (
+            [_as_simulated({**inputs, "zero": 3, "micro_batch": 1})] if not payload["fits"] and inputs["dp"] > 1 else []
+        )
         return next_steps(*steps, *(shared if inputs["zero"] < 3 else []), _as_simulated(inputs))
     if "kind" in inputs:
         return next_steps(*steps, words("gnomon", "fit", *deployed(inputs)))
