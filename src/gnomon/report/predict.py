@@ -169,10 +169,9 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
     if "operators" in payload:
         return next_steps(*steps, *_other_ways(inputs))
     if inputs["phase"] == "train":
-        shared = (
-            [_as_simulated({**inputs, "zero": 3, "micro_batch": 1})] if not payload["fits"] and inputs["dp"] > 1 else []
-        )
-        return next_steps(*steps, *(shared if inputs["zero"] < 3 else []), _as_simulated(inputs))
+        if not payload["fits"] and inputs["dp"] > 1 and inputs["zero"] < 3:
+            steps.append(_as_simulated({**inputs, "zero": 3, "micro_batch": 1}))
+        return next_steps(*steps, _as_simulated(inputs))
     if "kind" in inputs:
         return next_steps(*steps, words("gnomon", "fit", *deployed(inputs)))
     plan = ("--rate", 4, "--input", 1024, "--output", 256, "--slo", "ttft_p90=1s,tpot_p90=50ms")
