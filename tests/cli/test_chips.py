@@ -49,6 +49,7 @@ def test_cut_and_sorted(capsys: Out) -> None:
     prices = [chip["price_usd_h"] for chip in answer(capsys, "--sort", "price")["chips"]]
     assert prices == sorted(prices)
     assert len(answer(capsys, "--memory", "80GiB")["chips"]) > 20
+    assert answer(capsys, "--memory", "80") == answer(capsys, "--memory", "80GB")
 
 
 @pytest.mark.parametrize(

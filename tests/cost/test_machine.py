@@ -15,6 +15,7 @@ from gnomon.cost.machine import known_kinds
 from gnomon.cost.profile import BORROWED, OF_A_PROCESSOR, SCHEMA, profile_for, profile_from_dict, profiles
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError, UnknownNameError
+from gnomon.graph.ops import TOKENS, Collective
 from gnomon.spec.estimate import DRAWS
 
 
@@ -79,6 +80,15 @@ def test_an_operator_is_set_against_the_rate_its_kernel_has(kind: str, dtype: st
     rate = on.chip.rate(arithmetic)
     assert on.bound(0.41 * rate * one, one, one, kind, dtype)[0] == "compute"
     assert on.bound(0.39 * rate * one, one, one, kind, dtype)[0] == "efficiency"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stride", "said"),
+    [(8, 1, "NVLink4"), (16, 1, "NVLink4, and InfiniBand NDR beyond a node"), (2, 8, "InfiniBand NDR")],
+)
+def test_a_collective_names_the_links_it_crosses(ranks: int, stride: int, said: str) -> None:
+    op = Collective(name="sum", op="all_reduce", rows=TOKENS, bytes_per_row=2.0, ranks=ranks, stride=stride)
+    assert machine(count=16).source(op) == said
 
 
 def test_kinds_and_their_columns_agree() -> None:
