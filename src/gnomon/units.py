@@ -109,9 +109,13 @@ def format_duration(seconds: float) -> str:
 
 
 def format_bytes(size: float) -> str:
-    """GiB with one decimal, as memory is talked about: `24.1 GiB`; below 0.1 GiB in MiB, KiB or B."""
+    """GiB with one decimal, as memory is talked about: `24.1 GiB`; below 0.1 GiB in MiB, KiB or B, and from ten
+    thousand on in TiB or PiB."""
     if not math.isfinite(size):
         return str(size)
+    for unit, scale in (("PiB", 1024.0**5), ("TiB", 1024.0**4)):
+        if abs(size) >= 10 * scale:
+            return f"{size / scale:,.1f} {unit}"
     if size == 0 or abs(size) >= 0.1 * 1024.0**3:
         return f"{size / 1024.0**3:,.1f} GiB"
     for unit, scale in (("MiB", 1024.0**2), ("KiB", 1024.0)):

@@ -78,6 +78,25 @@ def test_one_value_stands_for_a_whole_column() -> None:
     assert (many["time_us"] > found["time_us"]).all()
 
 
+@pytest.mark.parametrize("sustained", [0, 1])
+@pytest.mark.parametrize("name", ["int4-weights", "mxfp4-weights", "nvfp4-weights", "fp8-weights", "fp8-blocks"])
+def test_formats_of_weights_are_taken(name: str, sustained: int) -> None:
+    few = {"op": "gemm", "m": 1, "n": 28672, "k": 8192, "sustained": sustained}
+    wide, narrow = (gnomon.ops([few | {"dtype": dtype}], on="H200")[0] for dtype in ("bf16", name))
+    assert 0.2 < narrow["time_us"] / wide["time_us"] < 0.8
+
+
+def test_four_bits_are_widened_where_the_chip_has_no_rate_for_them() -> None:
+    row = {"op": "moe", "tokens": 64, "hidden": 2048, "inter": 768, "experts": 128, "topk": 8}
+    plain, said = (gnomon.ops([row | {"dtype": dtype}], on="H100")[0] for dtype in ("mxfp4", "mxfp4-weights"))
+    assert plain["time_us"] == said["time_us"]
+    assert plain["provenance"] == f"{said['provenance']}, as mxfp4-weights"
+    with pytest.raises(InputError, match=r"column dtype: int4-weights do not run on MI300X: .*NVIDIA"):
+        gnomon.ops([row | {"dtype": "int4-weights"}], on="MI300X")
+    with pytest.raises(InputError, match=r"Or fp8-weights"):
+        gnomon.ops([row | {"dtype": "fp8"}], on="A100")
+
+
 GEMM_COLUMNS: dict[str, Any] = {"op": "gemm", "dtype": "bf16", "m": [4, 8], "n": 64, "k": 64}
 BAD_COLUMNS: dict[str, tuple[dict[str, Any], str]] = {
     "operator": ({"op": ["gemm", "gem"]}, r"row 1, column op: unknown operator 'gem'"),
@@ -181,8 +200,12 @@ FILES = {
     "unknown op": ("op,dtype,m,n,k\ngem,bf16,1,2,3\n", "line 2, column op: unknown operator 'gem'.*gemm"),
     "no name": ("op,dtype,m,n,k\n,bf16,1,2,3\n", "line 2, column op"),
     "unknown dtype": ("op,dtype,m,n,k\ngemm,bf61,1,2,3\n", "line 2, column dtype: .*bf61"),
-    "dtype without a rate": ("op,dtype,m,n,k\ngemm,int4,1,2,3\n", "line 2, column dtype: .*int4"),
-    "the same after a space": ("op,dtype,m,n,k\n gemm,int4,1,2,3\n", "line 2, column dtype: .*int4"),
+    "dtype without a rate": ("op,dtype,m,n,k\ngemm,fp4,1,2,3\n", "line 2, column dtype: .*fp4"),
+    "the same after a space": ("op,dtype,m,n,k\n gemm,fp4,1,2,3\n", "line 2, column dtype: .*fp4"),
+    "of products alone": (
+        "op,dtype,batch,heads,kv_heads,kv_len,head_dim\nattention_decode,int4-weights,8,32,8,900,128\n",
+        "line 2, column dtype: 'int4-weights' is a format of products.*Use one of .*fp8",
+    ),
     "binary": ("op,dtype\n\x00\n", "in.csv"),
     "after empty lines": ("op,dtype,m,n,k\n\n\ngemm,bf16,1,2,3\n\ngemm,bf16,1,2,x\n", "line 6, column k: 'x'"),
     "after a long cell": ('op,dtype,m,n,k,note\ngemm,bf16,1,2,3,"a\nb"\ngemm,bf16,1,2,x,\n', "line 4, column k: 'x'"),

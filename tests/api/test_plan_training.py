@@ -53,6 +53,13 @@ def drawn(folder: Path, seed: int) -> Search:
     return replace(found, pool=pool)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_no_plan_needs_less_memory_than_one_sequence_at_a_time(tmp_path: Path, seed: int) -> None:
+    found = drawn(tmp_path, seed)
+    assert found.lean.grid.size < found.grid.size
+    assert found.lean.peak_bytes.min() == found.peak_bytes.min()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_quickest_of_all_that_fit(tmp_path: Path, seed: int) -> None:
     """Every plan timed in full, and held against the memory of every rank of its pipeline."""

@@ -49,6 +49,7 @@ def test_cut_and_sorted(capsys: Out) -> None:
     prices = [chip["price_usd_h"] for chip in answer(capsys, "--sort", "price")["chips"]]
     assert prices == sorted(prices)
     assert len(answer(capsys, "--memory", "80GiB")["chips"]) > 20
+    assert answer(capsys, "--memory", "80") == answer(capsys, "--memory", "80GB")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,8 @@ def test_a_new_one(capsys: Out, own_history: Path) -> None:
     assert "My Chip 48GB" in text(capsys, "show", "my-chip-48gb")
     assert "My Chip 48GB" in text(capsys, "--architecture", "Ada")
     assert run(["chips", "new", "my-chip-48gb"]) == 2
-    assert "is already the name of My Chip 48GB" in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert "'my-chip-48gb' is already a chip of your own" in refused and str(file.parent) in refused
     assert run(["predict", "llama-3.2-1b", "--on", "my-chip-48gb:2"]) == 0
 
 

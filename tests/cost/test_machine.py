@@ -15,6 +15,7 @@ from gnomon.cost.machine import even_normals, known_kinds
 from gnomon.cost.profile import BORROWED, OF_A_PROCESSOR, SCHEMA, profile_for, profile_from_dict, profiles
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError, UnknownNameError
+from gnomon.graph.ops import TOKENS, Collective
 from gnomon.spec.estimate import DRAWS
 
 
@@ -54,12 +55,47 @@ def test_a_family_shares_a_part_of_its_draws() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flops", "moved", "bound"), [(1e15, 1e9, "compute"), (1e9, 4.8e12, "memory"), (1e9, 1e9, "latency")]
+    ("flops", "moved", "bound"), [(1e15, 1e9, "compute"), (1e9, 4.8e12, "memory"), (1e9, 1e9, "efficiency")]
 )
 def test_bounds(flops: float, moved: float, bound: str) -> None:
     one = np.ones(1)
     assert machine().bound(flops * one, moved * one, one, "gemm", "bf16")[0] == bound
+    small = machine().bound(flops * one, moved * one, one, "gemm", "bf16", runs=1_000_000)[0]
+    assert small == ("latency" if bound == "efficiency" else bound)
     assert machine().bound(flops * one, moved * one, one, "all_reduce", "bf16")[0] == "network"
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "arithmetic"),
+    [
+        ("gemm", "fp8", "fp8"),
+        ("gemm", "int4-weights", "bf16"),
+        ("moe", "mxfp4-weights", "bf16"),
+        ("moe", "fp8-blocks", "fp8"),
+        ("attention_decode", "fp8", "bf16"),
+        ("attention_prefill", "fp16", "fp16"),
+        ("attention_forward", "fp32", "fp32"),
+        ("mla_decode", "fp8", "bf16"),
+        ("index_scores", "fp8", "fp8"),
+        ("scan_prefill_mamba2", "fp8", "bf16"),
+        ("scan_decode_mamba2", "bf16", "fp32"),
+    ],
+)
+def test_an_operator_is_set_against_the_rate_its_kernel_has(kind: str, dtype: str, arithmetic: str) -> None:
+    on, one = machine(), np.ones(1)
+    assert on.arithmetic(kind, dtype) == arithmetic
+    rate = on.chip.rate(arithmetic)
+    assert on.bound(0.41 * rate * one, one, one, kind, dtype)[0] == "compute"
+    assert on.bound(0.39 * rate * one, one, one, kind, dtype)[0] == "efficiency"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stride", "said"),
+    [(8, 1, "NVLink4"), (16, 1, "NVLink4, and InfiniBand NDR beyond a node"), (2, 8, "InfiniBand NDR")],
+)
+def test_a_collective_names_the_links_it_crosses(ranks: int, stride: int, said: str) -> None:
+    op = Collective(name="sum", op="all_reduce", rows=TOKENS, bytes_per_row=2.0, ranks=ranks, stride=stride)
+    assert machine(count=16).source(op) == said
 
 
 def test_kinds_and_their_columns_agree() -> None:

@@ -129,7 +129,7 @@ def test_choices_of_experts_elsewhere_take_rows_too() -> None:
 def test_shared_experts_are_cut_or_run_whole_on_parted_tokens() -> None:
     model, batch = sparse(shared=64), Batch.decode(40, 10)
     together, parted = (spread(model, 2, 4, 8, parts) for parts in (False, True))
-    widths = [next(op.n for op in graph.ops if op.name == "ffn.up") for graph in (together, parted)]  # type: ignore[union-attr]
+    widths = [next(op.n for op in graph.ops if op.name == "ffn.shared_up") for graph in (together, parted)]  # type: ignore[union-attr]
     assert widths == [64, 128]
-    flops = [next(op for op in graph.ops if op.name == "ffn.up").flops(batch)[0] for graph in (together, parted)]
+    flops = [next(op for op in graph.ops if op.name == "ffn.shared_up").flops(batch)[0] for graph in (together, parted)]
     assert flops[0] == flops[1]

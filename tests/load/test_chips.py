@@ -102,6 +102,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "schema": ({"schema": "gnomon.plan/1"}, "field schema: 'gnomon.plan/1' is not gnomon.chip/1"),
     "no schema": ({"schema": None}, "field schema: is missing"),
     "missing": ({"memory_gb_s": None}, "field memory_gb_s: is missing"),
+    "misspelt": (
+        {"memory_gb_s": None, "memory_gbs": 864},
+        "field memory_gb_s: is missing. There is 'memory_gbs': did you mean 'memory_gb_s'?",
+    ),
+    "exponent": ({"memory_gb_s": "8.64e11"}, "field memory_gb_s: 864000000000.0 is not between 10 and 1e+06"),
     "no source": ({"source": None}, "field source: is missing"),
     "no date": ({"date": None}, "field date: is missing"),
     "unit": ({"memory_gb_s": 8.64e11}, "field memory_gb_s: 864000000000.0 is not between 10 and 1e+06"),
@@ -142,6 +147,12 @@ def test_what_is_wrong_is_told_with_its_place(case: str, tmp_path: Path) -> None
     assert message in str(caught.value)
     if case not in ("replaces",):
         assert str(path) in str(caught.value)
+
+
+def test_numbers_that_yaml_takes_for_texts(tmp_path: Path) -> None:
+    path = write(tmp_path, memory_gb_s="1e3", processors="1.2e2", rates_tflops={"bf16": "3.6e2"})
+    found = load.chip(str(path))
+    assert (found.memory_bandwidth_bytes_s, found.sm_count, found.rate("bf16")) == (1e12, 120, 3.6e14)
 
 
 def test_sources_of_single_figures(tmp_path: Path) -> None:

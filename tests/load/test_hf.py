@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon import load
+from gnomon.errors import InputError
 from gnomon.load.families import read_family
 from gnomon.load.fields import Fields
 from gnomon.spec import DenseFfn, MoeFfn
@@ -177,6 +178,13 @@ def test_a_folder_a_file_and_a_hub_cache(tmp_path: Path) -> None:
     assert load.model(tmp_path / "other.json").name == "other"
     assert load.model(cached).name == "Tiny"
     assert load.config_of(folder) == SMALL
+
+
+def test_a_script_without_its_function(tmp_path: Path) -> None:
+    script = tmp_path / "net.py"
+    script.write_text("def build(): ...")
+    with pytest.raises(InputError, match=r"net.py: is Python.*net.py:FUNCTION"):
+        load.model(str(script))
 
 
 def test_a_catalog_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,10 @@ BROKEN = {
     "no-hidden": (SMALL | {"hidden": None}, "field hidden: is missing"),
     "hidden-text": (SMALL | {"hidden": "64"}, "field hidden: '64'"),
     "unknown": (SMALL | {"hiden": 64}, "field hiden: unknown field. Did you mean 'hidden'?"),
+    "misspelt": (
+        _block(mixer={"kind": "attention", "heads": 8, "kv_head": 8, "head_dim": 8}),
+        "field blocks[0].mixer.kv_head: unknown field. Did you mean 'kv_heads'?",
+    ),
     "no-blocks": (SMALL | {"blocks": []}, "field blocks: holds no layers"),
     "blocks-text": (SMALL | {"blocks": "many"}, "field blocks: 'many' is not a list"),
     "block-number": (SMALL | {"blocks": [3]}, "field blocks[0]: 3 is not a mapping"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.report import answers
 
 from gnomon.cli.output import finite
 from gnomon.report import REPORTS, render
-from gnomon.report.text import band, digits, scaled, table, words
+from gnomon.report.text import band, chip_count, chip_word, deployed, digits, fleet, part, scaled, table, words
 
 ANSWERS = {
     "predict": answers.prediction(),
@@ -256,3 +257,50 @@ def test_models_without_a_hub_id_show_their_title() -> None:
     text = render(gnomon.models("gpt3-175b").to_dict())
     assert text.startswith("GPT-3-175B: ") and "published as" not in text
     assert "meta-llama/Llama-3.1-8B-Instruct" in render(gnomon.models("llama-3.1-8b").to_dict())
+
+
+def test_what_comes_next_keeps_what_was_asked(tmp_path: Path) -> None:
+    cluster = tmp_path / "ours.yaml"
+    cluster.write_text("schema: gnomon.cluster/1\nchip: H100\ncount: 16\n")
+    assert fleet(str(cluster)) == str(cluster) and fleet(f"{cluster}:4") == f"{cluster}:4"
+    assert (chip_count(str(cluster)), chip_count(f"{cluster}:4")) == (16, 4)
+    assert chip_word(str(cluster)) == "H100-SXM-80GB"
+    assert (fleet("H100"), fleet("H100:16")) == ("H100:8", "H100:16")
+    whole = {"model": "llama-3.1-8b", "on": str(cluster), "tp": 16, "dtype": "bf16", "kv_dtype": "bf16"}
+    assert deployed(whole) == ["llama-3.1-8b", "--on", str(cluster)]
+
+
+def test_a_format_is_named_where_the_model_comes_in_another() -> None:
+    words = {"model": "deepseek-v3", "on": "H200:8", "tp": 8, "dtype": "bf16", "kv_dtype": "bf16"}
+    assert deployed(words)[3:] == ["--dtype", "bf16"]
+    assert deployed(words | {"dtype": "fp8"})[3:] == []
+    assert deployed(words | {"kind": "diffusion", "kv_dtype": "fp16"})[3:] == ["--dtype", "bf16"]
+
+
+def test_small_parts_have_a_small_unit() -> None:
+    assert (part(15.0 * answers.GIB), part(0.01 * answers.GIB)) == ("15.0", "10.2 MiB")
+
+
+def test_weights_in_two_formats_are_a_sum() -> None:
+    from gnomon.api.known import models
+
+    text = render(models("deepseek-v3").to_dict())
+    assert "626.9 GiB: 623.3 GiB in fp8, 3.7 GiB in bf16" in text
+    assert "KV a token" not in render(models("dit-xl-2-256").to_dict())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dp": 8, "zero": 0}, "ZeRO-0"),
+        ({"expert_tp": 1}, "whole experts"),
+        ({"expert_tp": 4}, "experts cut over 4"),
+        ({"cp": 2, "cp_comm": "a2a"}, "keys by a2a"),
+        ({"dtype": "fp8"}, "MFU of the fp8 peak"),
+    ],
+)
+def test_a_training_step_says_how_it_is_carried_out(changes: dict[str, Any], said: str) -> None:
+    answer = payload("train")
+    plain = render(answer)
+    answer["inputs"] |= changes
+    assert said in render(answer) and said not in plain

@@ -27,6 +27,8 @@ from gnomon.units import parse_bytes
 SMALLER = 0.99
 """A chip of 80 GiB by its data sheet is one, though the driver reports a little less."""
 
+MOST_GB = 1e6
+
 
 @dataclass(frozen=True, kw_only=True)
 class Chips(Result):
@@ -84,10 +86,17 @@ def chips(
     found = list(load_chips())
     found = _of(found, "vendor", vendor)
     found = _of(found, "architecture", architecture)
-    least = 0.0 if memory is None else parse_bytes(memory, "--memory") * SMALLER
+    least = 0.0 if memory is None else _size(memory) * SMALLER
     found = [chip for chip in found if chip.memory_bytes >= least]
     found.sort(key=ORDERS[sort])
     return Chips(chips=tuple(map(_chip, _by_family(found) if sort == FAMILY else found)))
+
+
+def _size(memory: str | float) -> float:
+    """A size; no chip has so few bytes as a small number without a unit says, so that is gigabytes."""
+    found = parse_bytes(memory, "--memory")
+    bare = not isinstance(memory, str) or memory.strip()[-1:].isdigit()
+    return found * 1e9 if bare and found < MOST_GB else found
 
 
 def _by_family(chips: list[Chip]) -> list[Chip]:

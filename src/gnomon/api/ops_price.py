@@ -15,8 +15,9 @@ from gnomon.cost.machine import COLLECTIVES, Machine, known_kinds
 from gnomon.cost.profile import profile_for
 from gnomon.cost.rows import COLUMNS, OPTIONAL, shape_of
 from gnomon.engines import kernels_of
+from gnomon.engines.vllm.formats import not_widened
 from gnomon.errors import InputError, UnknownNameError, unknown_name
-from gnomon.graph.dtypes import width
+from gnomon.graph.dtypes import PRODUCTS, WIDTH, product
 from gnomon.spec import Pool
 from gnomon.spec.workload import Floats
 
@@ -25,6 +26,11 @@ ADDED = ("time_us", "low_us", "high_us", "provenance")
 DECIMALS = 4
 MOST_RANKS = 10_000_000
 TRUTH = {"true": 1.0, "false": 0.0}
+FORMATS = tuple(dict.fromkeys((*WIDTH, *PRODUCTS)))
+PRODUCT_KINDS = ("gemm", "moe")
+"""Operators whose two sides may be in different formats."""
+WIDENED = ("int4", "mxfp4", "nvfp4")
+"""Formats of weights alone on most chips."""
 _FROM_ZERO = frozenset({"bytes_read", "bytes_written", "bytes", "window"})
 _BROKEN = frozenset({"bytes_read", "bytes_written", "bytes"})
 _SPELLED = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
@@ -73,7 +79,8 @@ def _kind(text: str) -> str:
 def _dtype(text: str) -> str:
     lowered = text.lower()
     dtype = _SPELLED.get(lowered, lowered)
-    width(dtype)
+    if dtype not in FORMATS:
+        raise unknown_name("number format", dtype, FORMATS, hint=f"Known: {', '.join(FORMATS)}.")
     return dtype
 
 
@@ -100,33 +107,49 @@ class Pricer:
         self._machine = cache(lambda framework: Machine(self.pool, profile_for(pool.chip), framework))
 
     def check(self, group: Group, place: str) -> None:
-        """Refuse a number format that the chip does not multiply in."""
-        if group.kind in ("gemm", "conv", "moe"):
+        """Refuse a number format that the operator has no kernels for, or that the chip does not multiply in."""
+        where, dtype = f"{place}, column dtype", self._run_in(group)
+        if dtype not in WIDTH and group.kind not in PRODUCT_KINDS:
+            hint = f"Use one of {', '.join(WIDTH)}."
+            raise InputError(f"'{dtype}' is a format of products, which {group.kind} is not", where=where, hint=hint)
+        if group.kind in (*PRODUCT_KINDS, "conv"):
+            chip, why = self.pool.chip, not_widened(self.pool.chip) if dtype.endswith("-weights") else ""
+            if why:
+                hint = f"Use one of {', '.join(chip.rates_flops)}."
+                raise InputError(f"{dtype} do not run on {chip.name}: {why}", where=where, hint=hint)
             try:
-                self.pool.chip.rate(group.dtype)
+                (chip.matrix_rate if dtype in PRODUCTS else chip.rate)(product(dtype).multiplied)
             except InputError as problem:
-                where = f"{place}, column dtype"
-                raise InputError(problem.message, where=where, hint=problem.hint) from None
+                narrow = f" Or {dtype}-weights, which are widened." if f"{dtype}-weights" in PRODUCTS else ""
+                raise InputError(problem.message, where=where, hint=problem.hint + narrow) from None
+
+    def _run_in(self, group: Group) -> str:
+        """The format a group's products run in: four-bit weights are widened where the chip has no rate for them."""
+        widened, chip = f"{group.dtype}-weights", self.pool.chip
+        if group.kind not in PRODUCT_KINDS or group.dtype not in WIDENED:
+            return group.dtype
+        return group.dtype if product(group.dtype).multiplied in chip.rates_flops else widened
 
     def priced(self, group: Group, columns: Mapping[str, Floats], places: Places) -> dict[str, Any]:
         """The columns that are added; the provenance is one for all rows."""
         for name, values in columns.items():
             _in_range(group.kind, name, values, places)
         _check(group.kind, columns, places)
-        machine = self._machine(group.framework)
+        machine, dtype = self._machine(group.framework), self._run_in(group)
         with np.errstate(over="ignore", invalid="ignore"):
             shape = shape_of(group.kind, self._on_nodes(group.kind, columns, places))
-            seconds = machine.seconds(group.kind, group.dtype, shape)
-            stretch = machine.stretch(group.kind, group.dtype, shape, seconds) if group.sustained else 1.0
+            seconds = machine.seconds(group.kind, dtype, shape)
+            stretch = machine.stretch(group.kind, dtype, shape, seconds) if group.sustained else 1.0
         bad = np.flatnonzero(~np.isfinite(seconds))
         if bad.size:
             raise InputError("is too large to price", where=places[int(bad[0])])
-        family = machine.evidence(group.kind, group.dtype)
+        family = machine.evidence(group.kind, dtype)
         spread = 1.645 * (math.hypot(family.spread, clock.SPREAD) if group.sustained else family.spread)
         micros = seconds * stretch * 1e6
         times = zip(ADDED, (1.0, math.exp(-spread), math.exp(spread)), strict=False)
         added: dict[str, Any] = {name: np.round(micros * factor, DECIMALS) for name, factor in times}
         told = f", {machine.clock_words}" if group.sustained else ""
+        told += f", as {dtype}" if dtype != group.dtype else ""
         return added | {"provenance": f"{family.provenance}: {family.source}{told}"}
 
     def _on_nodes(self, kind: str, columns: Mapping[str, Floats], places: Places) -> Mapping[str, Floats]:

@@ -31,12 +31,13 @@ from gnomon.errors import DoesNotFitError, GnomonError, InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import OPTIMIZERS
+from gnomon.report.train import expert_words
 from gnomon.search.quickest import Quickest, quickest
 from gnomon.spec import Model, Plan, Pool, TrainingLoad
 from gnomon.spec.workload import Floats
 from gnomon.units import format_bytes
 
-LARGER = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+LARGER = (2, 4, 8, 16, 32, 64, 128, 256)
 """A model that does not fit is tried on so many times the nodes, to say how many it needs."""
 
 
@@ -83,6 +84,12 @@ class Search:
         """Lower bounds of those that fit; the others are out of the question."""
         return np.where(self.fits, step_bound_s(self.figures, self.traits), np.inf)
 
+    @property
+    def lean(self) -> Search:
+        """The plans that take one sequence at a time: none needs less memory than the same plan with one, so where
+        none of these fits, none does."""
+        return replace(self, grid=self.grid.pick(self.grid.micro_batch == 1))
+
     def step_s(self, row: int) -> float:
         stages = int(self.grid.pp[row] * self.grid.vp[row])
         check_tasks(self.load.global_batch, int(self.figures.micros[row]), stages)
@@ -117,7 +124,7 @@ def plan_training(
     try:
         search = _search(load_model(model), pool, load, training_engine(engine), optimizer, dtype)
         if not search.fits.any():
-            raise _nowhere(search)
+            raise _nowhere(search.lean)
         found = quickest(search.bounds_s, search.step_s, progress)
         return _report(str(model), search, found, time.perf_counter() - started)
     except GnomonError as error:
@@ -157,7 +164,7 @@ def _report(model: str, search: Search, found: Quickest, seconds: float) -> Trai
         command=_command(search.engine, best.plan),
         inputs={
             "model": model,
-            "cluster": f"{search.pool.chip.name}:{search.pool.count}",
+            "cluster": search.pool.words,
             "seq": search.load.seq,
             "global_batch": search.load.global_batch,
             "tokens": search.load.tokens,
@@ -201,7 +208,7 @@ def label(grid: Grid, row: int) -> str:
     words += [] if recipe.recompute == "none" else [f"{recipe.recompute} recompute"]
     words += [f"ZeRO-{recipe.zero}"] if recipe.zero else []
     words += [recipe.schedule] if int(grid.pp[row]) > 1 else []
-    words += [f"experts cut over {recipe.expert_tp}"] if recipe.expert_tp else []
+    words += [expert_words(recipe.expert_tp)] if recipe.expert_tp else []
     words += [f"keys by {recipe.cp_comm}"] if int(grid.cp[row]) > 1 else []
     words += ["sequence parallel"] if int(grid.sequence_parallel[row]) else []
     return ", ".join(words)
@@ -231,7 +238,7 @@ def _enough(search: Search) -> int:
     def fits(nodes: int) -> bool:
         pool = replace(search.pool, count=nodes * node, per_node=node)
         wider = _search(search.model, pool, search.load, search.engine, search.optimizer, search.dtype)
-        return bool(wider.fits.any())
+        return bool(wider.lean.fits.any())
 
     low = search.pool.count // node
     high = next((max(low, 1) * times for times in LARGER if fits(max(low, 1) * times)), 0)

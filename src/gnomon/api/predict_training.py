@@ -143,7 +143,7 @@ def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
             yield _line(step, name, "step", seconds, bound, 1, 0.0, 0.0)
     left = total - spent - sum(seconds for seconds, _ in beside.values())
     if left > 1e-9 * total:
-        yield _line(step, "waiting and gradient sums", "step", left, "latency", 1, 0.0, 0.0)
+        yield _line(step, "waiting and gradient sums", "step", left, "waiting", 1, 0.0, 0.0)
 
 
 def _operators(
@@ -190,11 +190,12 @@ def _op_line(step: TrainingStep, op: Op, seconds: float, count: int, runs: int, 
     return OperatorTime(
         op=op.name,
         kind=op.kind,
-        time_s=Estimate(value, draws, family.provenance, family.source),
-        bound=str(machine.bound(flops, moved, np.array([seconds]), op.kind, priced_dtype(op))[0]),
+        time_s=Estimate(value, draws, family.provenance, machine.source(op)),
+        bound=str(machine.bound(flops, moved, np.array([seconds]), op.kind, priced_dtype(op), op.count * count)[0]),
         count=op.count * count * runs,
         flops=float(flops[0]) * runs,
         bytes=float(moved[0]) * runs,
+        arithmetic=machine.arithmetic(op.kind, priced_dtype(op)),
     )
 
 

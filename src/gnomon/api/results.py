@@ -47,6 +47,8 @@ class OperatorTime(Result):
     count: int
     flops: float
     bytes: float
+    arithmetic: str = ""
+    """The number format whose rate its kernel has; empty where several kernels or none are behind it."""
 
 
 @dataclass(frozen=True, kw_only=True)

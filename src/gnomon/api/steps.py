@@ -75,11 +75,12 @@ def line(machine: Machine, op: Op, padded: Batch, steps: Batch) -> OperatorTime:
     return OperatorTime(
         op=op.name,
         kind=op.kind,
-        time_s=Estimate(value, value * machine.factors(op.name, op.kind, dtype), family.provenance, family.source),
-        bound=str(machine.bound(flops, moved, seconds, op.kind, op.dtype)[0]),
+        time_s=Estimate(value, value * machine.factors(op.name, op.kind, dtype), family.provenance, machine.source(op)),
+        bound=str(machine.bound(flops, moved, seconds, op.kind, dtype, op.count * steps.size)[0]),
         count=op.count * steps.size,
         flops=float(flops[0]),
         bytes=float(moved[0]),
+        arithmetic=machine.arithmetic(op.kind, dtype),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -50,13 +51,8 @@ def predict_script(
         batch=batch,
         **(given | options),
     )
-    return _named(answer, words)
-
-
-def _named(answer: ModulePrediction, words: str) -> ModulePrediction:
-    from dataclasses import replace
-
-    return replace(answer, inputs=dict(answer.inputs) | {"model": words})
+    asked = {"dtype": dtype, "batch": batch, "settings": dict(settings or {})}
+    return replace(answer, inputs=dict(answer.inputs) | {"model": words, "asked": asked})
 
 
 def _options(settings: Mapping[str, Any]) -> dict[str, Any]:

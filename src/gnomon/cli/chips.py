@@ -39,7 +39,14 @@ def chips(
         typer.Option("--memory", parser=flags.word("--memory"), metavar="SIZE", help="This much at least: 80GB."),
     ] = None,
     sort: Annotated[
-        str, typer.Option("--sort", parser=flags.word("--sort"), metavar="ORDER", help=f"By {SORTS}.")
+        str,
+        typer.Option(
+            "--sort",
+            parser=flags.word("--sort"),
+            autocompletion=names.words(names.orders),
+            metavar="ORDER",
+            help=f"By {SORTS}.",
+        ),
     ] = "family",
     as_json: flags.Json = False,
 ) -> None:

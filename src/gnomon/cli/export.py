@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import flags
+from gnomon.cli import flags, names
 
 TO = "vllm or kubernetes for serving, megatron or torchrun for training; by default what the plan's engine needs."
 
@@ -17,7 +17,10 @@ def add(app: typer.Typer) -> None:
 
 def export(
     plan: flags.PlanRef,
-    to: Annotated[str | None, typer.Option("--to", metavar="TARGET", help=TO)] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", autocompletion=names.words(names.targets), metavar="TARGET", help=TO),
+    ] = None,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="Write the files into this folder.")] = None,
     as_json: flags.Json = False,
 ) -> None:

@@ -124,11 +124,23 @@ On = Annotated[
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option("--dtype", parser=_format, metavar="D", help="Number format of the weights, such as fp8."),
+    typer.Option(
+        "--dtype",
+        parser=_format,
+        autocompletion=names.words(names.formats),
+        metavar="D",
+        help="Number format of the weights, such as fp8.",
+    ),
 ]
 KvDtype = Annotated[
     str | None,
-    typer.Option("--kv-dtype", parser=word("--kv-dtype"), metavar="D", help="Number format of the KV cache."),
+    typer.Option(
+        "--kv-dtype",
+        parser=word("--kv-dtype"),
+        autocompletion=names.words(names.formats),
+        metavar="D",
+        help="Number format of the KV cache.",
+    ),
 ]
 Engine = Annotated[
     str, typer.Option("--engine", parser=_engine, metavar="NAME[@VERSION]", help="The engine that runs it.")

@@ -24,7 +24,13 @@ Find = Annotated[
 ]
 Kind = Annotated[
     str | None,
-    typer.Option("--kind", parser=flags.word("--kind"), metavar="KIND", help="Only dense, moe, hybrid, encoder, …"),
+    typer.Option(
+        "--kind",
+        parser=flags.word("--kind"),
+        autocompletion=names.words(names.kinds),
+        metavar="KIND",
+        help="Only dense, moe, hybrid, encoder, …",
+    ),
 ]
 
 

@@ -1,12 +1,14 @@
-"""Names a shell offers while a command is typed."""
+"""Names a shell offers while a command is typed, in whatever case it is typed."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 
 
 def models(incomplete: str) -> list[str]:
     from gnomon.catalog import model_names
 
-    return [name for name in model_names() if name.startswith(incomplete.lower())]
+    return _completed(incomplete, model_names())
 
 
 def chips(incomplete: str) -> list[str]:
@@ -14,5 +16,47 @@ def chips(incomplete: str) -> list[str]:
     from gnomon.load.chips import try_names
 
     head, comma, last = incomplete.rpartition(",")
-    found = [name for name in try_names() if name.lower().startswith(last.lower()) and " " not in name]
+    found = _completed(last, (name for name in try_names() if " " not in name))
     return [f"{head}{comma}{name}" for name in sorted(found, key=lambda name: (len(name), name.lower()))]
+
+
+def words(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """One of a few words, which are looked up when they are asked for."""
+
+    def offered(incomplete: str) -> list[str]:
+        return _completed(incomplete, known())
+
+    return offered
+
+
+def formats() -> Iterable[str]:
+    from gnomon.graph.dtypes import WIDTH
+
+    return WIDTH
+
+
+def orders() -> Iterable[str]:
+    from gnomon.api.known import ORDERS
+
+    return ORDERS
+
+
+def kinds() -> Iterable[str]:
+    from gnomon.spec.model import KINDS
+
+    return KINDS
+
+
+def targets() -> Iterable[str]:
+    from gnomon.export import TARGETS
+
+    return TARGETS
+
+
+def phases() -> Iterable[str]:
+    return ("prefill", "decode", "train", "forward")
+
+
+def _completed(typed: str, names: Iterable[str]) -> list[str]:
+    """Names that begin so, with their beginning as it was typed: shells drop those that differ from it."""
+    return [typed + name[len(typed) :] for name in names if name.lower().startswith(typed.lower())]

@@ -26,6 +26,7 @@ Phase = Annotated[
     str | None,
     typer.Option(
         "--phase",
+        autocompletion=names.words(names.phases),
         metavar="PHASE",
         help="prefill, decode (where not given) or train; of an encoder prefill, one pass in both directions; of a "
         "diffusion transformer forward, one step; of a module, forward or train.",

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gnomon.cli import names
 from gnomon.cli.flags import count, degree, whole, word
 
 SCHEDULES_HELP = "Order of the pipeline's passes: gpipe, 1f1b or interleaved."
@@ -34,9 +35,9 @@ def _name(flag: str, kind: str, known: Callable[[], Iterable[str]]) -> Callable[
     def read(text: Any) -> str:
         from gnomon.errors import unknown_name
 
-        name, names = word(flag)(text), list(known())
-        if name not in names:
-            raise unknown_name(kind, name, names, where=flag)
+        name, listed = word(flag)(text), list(known())
+        if name not in listed:
+            raise unknown_name(kind, name, listed, where=flag)
         return name
 
     return read
@@ -91,7 +92,11 @@ Vp = Annotated[
 CpComm = Annotated[
     str,
     typer.Option(
-        "--cp-comm", parser=_name("--cp-comm", "exchange of keys", _cp_comms), metavar="NAME", help=CP_COMM_HELP
+        "--cp-comm",
+        parser=_name("--cp-comm", "exchange of keys", _cp_comms),
+        autocompletion=names.words(_cp_comms),
+        metavar="NAME",
+        help=CP_COMM_HELP,
     ),
 ]
 ExpertTp = Annotated[
@@ -115,18 +120,32 @@ Zero = Annotated[
 ]
 Schedule = Annotated[
     str | None,
-    typer.Option("--schedule", parser=_name("--schedule", "schedule", _schedules), metavar="NAME", help=SCHEDULES_HELP),
+    typer.Option(
+        "--schedule",
+        parser=_name("--schedule", "schedule", _schedules),
+        autocompletion=names.words(_schedules),
+        metavar="NAME",
+        help=SCHEDULES_HELP,
+    ),
 ]
 Recompute = Annotated[
     str,
     typer.Option(
-        "--recompute", parser=_name("--recompute", "recomputation", _recompute), metavar="MODE", help=RECOMPUTE_HELP
+        "--recompute",
+        parser=_name("--recompute", "recomputation", _recompute),
+        autocompletion=names.words(_recompute),
+        metavar="MODE",
+        help=RECOMPUTE_HELP,
     ),
 ]
 Optimizer = Annotated[
     str,
     typer.Option(
-        "--optimizer", parser=_name("--optimizer", "optimizer", _optimizers), metavar="NAME", help=OPTIMIZER_HELP
+        "--optimizer",
+        parser=_name("--optimizer", "optimizer", _optimizers),
+        autocompletion=names.words(_optimizers),
+        metavar="NAME",
+        help=OPTIMIZER_HELP,
     ),
 ]
 Engine = Annotated[str, typer.Option("--engine", parser=_engine, metavar="NAME[@VERSION]", help="megatron or torch.")]

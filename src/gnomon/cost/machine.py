@@ -13,9 +13,10 @@ from gnomon.cost import clock, collective, nccl
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
-from gnomon.graph.dtypes import PRODUCTS
-from gnomon.graph.ops import Attention, Hidden, LatentDecode, Op, Shape
+from gnomon.graph.dtypes import PRODUCTS, WIDTH, product
+from gnomon.graph.ops import Attention, Collective, Hidden, LatentDecode, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
+from gnomon.spec.chip import HALVES
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.workload import Floats
 
@@ -26,7 +27,9 @@ so much where the link is known by its data sheet alone (B200 and MI300X, priced
 WIDEST = 2**24
 """More ranks than any group has."""
 LATENCY_SHARE = 0.4
-"""An operator that spends less than this share of its time on arithmetic or memory is bound by latency."""
+"""An operator that spends less than this share of its time on arithmetic or memory is bound by neither."""
+SMALL_S = 50e-6
+"""A kernel that takes longer is not slow for its latency, but because it runs far from both rates."""
 END = 0.1
 """Of a step between even draws, how far the first and the last stand from the ends."""
 
@@ -59,6 +62,16 @@ class Machine:
             provenance=Provenance.FORMULA,
             source=f"{self.pool.scaleup.name}, and {self.pool.scaleout.name} beyond a node",
         )
+
+    def source(self, op: Op) -> str:
+        """What an operator's time is known from; of a collective, the links it crosses."""
+        op = op.hidden if isinstance(op, Hidden) else op
+        if not isinstance(op, Collective):
+            return self.evidence(op.kind, priced_dtype(op)).source
+        pool, span = self.pool, op.ranks * op.stride
+        inside, beyond = op.stride < pool.per_node, span > pool.per_node
+        links = [pool.inside(span).name] * inside + [pool.scaleout.name] * beyond
+        return ", and ".join(links) + (" beyond a node" if inside and beyond else "")
 
     def seconds(self, kind: str, dtype: str, shape: Shape) -> Floats:
         """Device seconds of one run of an operator, for arrays of sizes."""
@@ -99,7 +112,7 @@ class Machine:
     def _heavier(self, dtype: str) -> float:
         """Joules of a FLOP beside those of one of 16 bits. Only these are measured; others are taken to draw as much
         at their own full rate."""
-        return self.chip.half_rate(self.chip.half) / self.chip.matrix_rate(dtype)
+        return self.chip.half_rate(self.chip.half) / self.chip.matrix_rate(product(dtype).multiplied)
 
     @property
     def clock_words(self) -> str:
@@ -125,16 +138,30 @@ class Machine:
         alone = normals(f"{self.profile.chip}/{kind}/{dtype}/{op_name}")
         return np.asarray(np.exp(family.shared * shared + own * alone))
 
-    def bound(self, flops: Floats, moved: Floats, seconds: Floats, kind: str, dtype: str) -> NDArray[np.str_]:
-        """What limits an operator: compute, memory, network or latency."""
+    def arithmetic(self, kind: str, dtype: str) -> str:
+        """The number format whose rate an operator's kernel has: attention widens what it reads to 16 bits, scans on
+        vector units compute in fp32, weight-only products in the format of their activations."""
+        if kind.startswith("scan_decode") or kind == "scan_prefill_mamba":
+            multiplied = "fp32"
+        elif kind.startswith(("scan", "mla", "attention")) and WIDTH.get(dtype, 0.0) <= WIDTH["bf16"]:
+            multiplied = dtype if dtype in HALVES else self.chip.half
+        else:
+            multiplied = PRODUCTS[dtype].multiplied if dtype in PRODUCTS else dtype
+        return multiplied if multiplied in self.chip.rates_flops else self.chip.half
+
+    def bound(
+        self, flops: Floats, moved: Floats, seconds: Floats, kind: str, dtype: str, runs: int = 1
+    ) -> NDArray[np.str_]:
+        """What limits an operator that took `seconds` in so many runs: compute, memory or network; where it is near no
+        limit, the latency of a small kernel or the efficiency of a large one."""
         if kind in COLLECTIVES:
             return np.full(seconds.shape, "network")
-        multiplied = PRODUCTS[dtype].multiplied if dtype in PRODUCTS else dtype
-        compute = flops / self.chip.rate(multiplied if multiplied in self.chip.rates_flops else self.chip.half)
+        compute = flops / self.chip.rate(self.arithmetic(kind, dtype))
         memory = moved / self.chip.memory_bandwidth_bytes_s
         busiest = np.maximum(compute, memory)
         named = np.where(compute >= memory, "compute", "memory")
-        return np.asarray(np.where(busiest < LATENCY_SHARE * seconds, "latency", named))
+        slow = np.where(seconds > SMALL_S * max(runs, 1), "efficiency", "latency")
+        return np.asarray(np.where(busiest < LATENCY_SHARE * seconds, slow, named))
 
 
 def priced_dtype(op: Op) -> str:

@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 
-from gnomon.graph.dtypes import width
+from gnomon.graph.dtypes import product, width
 from gnomon.graph.mixer_ops import Mixing, index_bytes, scan_bytes, scan_flops
 from gnomon.graph.ops import Shape, visited_experts
 from gnomon.spec.workload import Floats
@@ -29,7 +29,8 @@ def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
     """FLOPs, and bytes read and written. Attention's `dtype` is that of its cache."""
     if kind.startswith("gemm"):
         m, n, k, batch = (shape[name] for name in ("m", "n", "k", "batch"))
-        return 2.0 * batch * m * n * k, batch * ((m * k + n * k) * width(dtype) + m * n * 2.0)
+        sides = product(dtype)
+        return 2.0 * batch * m * n * k, batch * (m * k * sides.inputs + n * k * sides.weights + m * n * 2.0)
     if kind.startswith("conv"):
         return 2.0 * shape["m"] * shape["n"] * shape["k"] * shape["batch"], shape["bytes"]
     if kind == "moe":
@@ -49,7 +50,7 @@ def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
 
 def _experts(dtype: str, shape: Shape) -> tuple[Floats, Floats]:
     tokens, hidden, inner, experts, topk = (shape[name] for name in ("tokens", "hidden", "inter", "experts", "topk"))
-    weights = visited_experts(tokens, experts, topk) * 3.0 * hidden * inner * width(dtype)
+    weights = visited_experts(tokens, experts, topk) * 3.0 * hidden * inner * product(dtype).weights
     rows = tokens * topk
     return 6.0 * rows * hidden * inner, weights + rows * (2.0 * hidden + 3.0 * inner) * 2.0
 

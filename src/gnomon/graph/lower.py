@@ -35,7 +35,7 @@ def check_degrees(model: Model, strategy: Strategy) -> None:
     if why:
         most = max(widest(block.mixer) for block in model.blocks)
         possible = [tp for tp in range(1, most + 1) if not obstacle(model, tp, strategy)] or [1]
-        near = min(possible, key=lambda tp: (abs(tp - strategy.tp), tp))
+        near = max((tp for tp in possible if tp <= strategy.tp), default=possible[0])  # more chips may not be there
         raise InputError(why, where="tp", hint=f"The nearest degree that works is {near}.")
 
 

@@ -29,7 +29,8 @@ def check_name(name: str, replaces: bool, where: str = "NAME") -> str:
         raise InputError(f"'{name}' is already the name of {found}", where=where, hint=hint)
     taken = {squash(spelling): known for spelling, known in chip_spellings().items()}.get(squash(name))
     if taken and taken != found:
-        raise InputError(f"'{name}' is already the name of {taken}", where=where, hint=f"See {own_folder()}.")
+        hint = f"Edit its file in {own_folder()}, or choose another name."
+        raise InputError(f"'{name}' is already a chip of your own", where=where, hint=hint)
     return found or ""
 
 

@@ -11,7 +11,7 @@ from gnomon import catalog
 from gnomon.catalog.book import squash
 from gnomon.catalog.figures import CONFIDENCES
 from gnomon.errors import GnomonError, InputError, named_by
-from gnomon.load.fields import Fields, shown
+from gnomon.load.fields import Fields, as_number, shown
 from gnomon.load.files import as_path, read_yaml
 from gnomon.paths import home
 from gnomon.spec import Chip
@@ -168,6 +168,7 @@ def _rates(fields: Fields, name: str, needed: bool = True) -> dict[str, float]:
     inner = fields.inner(name)
     given = inner.items()
     for dtype, value in given.items():
+        value = as_number(value)
         if dtype not in FORMATS:
             known = f"Known: {', '.join(FORMATS)}."
             raise InputError(f"'{dtype}' is no number format", where=fields.spot(name), hint=known)
@@ -176,7 +177,7 @@ def _rates(fields: Fields, name: str, needed: bool = True) -> dict[str, float]:
             raise InputError(f"{shown(value)} is not between {low:g} and {high:g}", where=inner.spot(dtype))
     if needed and not given:
         raise InputError("names no rate", where=fields.spot(name), hint="As in {fp32: 67, bf16: 989}.")
-    return {dtype: float(value) for dtype, value in given.items()}
+    return {dtype: float(as_number(value)) for dtype, value in given.items()}
 
 
 def _names(fields: Fields, name: str) -> list[str]:

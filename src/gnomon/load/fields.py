@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from gnomon.errors import InputError
 
 _MISSING: Any = object()
+_EXPONENT = re.compile(r"[+-]?\d{1,20}(\.\d{0,20})?[eE][+-]?\d{1,3}", re.ASCII)
 
 
 class Fields:
@@ -38,9 +40,16 @@ class Fields:
         value = self._data.get(key)
         if value is None:
             if default is _MISSING:
-                raise InputError("is missing", where=self.spot(key))
+                raise InputError("is missing", where=self.spot(key), hint=self._misspelt(key))
             return default
         return value
+
+    def _misspelt(self, key: str) -> str:
+        """What stands there instead, where it looks like a slip."""
+        others = [other for other in self._data if other not in self._taken]
+        near = [other for other in others if other.startswith(key)]
+        near += difflib.get_close_matches(key, others, n=1, cutoff=0.85)
+        return f"There is '{near[0]}': did you mean '{key}'?" if near else ""
 
     def has(self, key: str) -> bool:
         return self._data.get(key) is not None
@@ -60,6 +69,9 @@ class Fields:
         value = self.raw(key, default)
         if value is default:
             return int(value)
+        value = as_number(value)
+        if isinstance(value, float) and value.is_integer() and isinstance(self._data[key], str):
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             kind = "a positive whole number" if least == 1 else f"a whole number of at least {least}"
             raise InputError(f"{shown(value)} is not {kind}", where=self.spot(key))
@@ -72,6 +84,7 @@ class Fields:
         value = self.raw(key, default)
         if value is default:
             return float(value)
+        value = as_number(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             raise InputError(f"{shown(value)} is not a number above zero", where=self.spot(key))
         return float(value)
@@ -115,6 +128,11 @@ class Fields:
             near += difflib.get_close_matches(unknown[0], self._taken, n=1, cutoff=0.5)
             hint = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(self._taken)}."
             raise InputError("unknown field", where=self.spot(shown(unknown[0]).strip("'")), hint=hint)
+
+
+def as_number(value: Any) -> Any:
+    """A number that YAML takes for a text, because its exponent has no sign or its digits no dot: `6.7e12`, `1e3`."""
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
 def shown(value: Any) -> str:

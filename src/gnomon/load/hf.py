@@ -72,11 +72,14 @@ def _path(ref: str | Path) -> Path:
     try:
         if str(ref) and path.is_dir():
             return _config_in(path)
-        if str(ref) and path.exists():
+        if str(ref) and path.exists() and path.suffix != ".py":
             return path
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"'{str(ref)[:60]}' cannot be read: {reason}") from None
+    if path.suffix == ".py":
+        hint = f"To predict a module of your own, name the function that gives it: {ref}:FUNCTION."
+        raise InputError("is Python, not a model's config", where=str(path), hint=hint)
     if isinstance(ref, Path) or path.suffix in (".json", *YAML) or ref.startswith((".", "/", "~")):
         raise InputError("no such file or folder", where=str(path))
     if hub.is_address(ref) and hub.installed():

@@ -102,19 +102,17 @@ def _hints(noun: type) -> dict[str, Any]:
 
 def _noun(noun: type, config: Fields, taken: tuple[str, ...] = ()) -> Any:
     """One noun, each field read as its type asks."""
-    for key in taken:
-        config.raw(key, "")
-    values = {}
-    for field in dataclasses.fields(noun):
-        there = config.has(field.name)
-        config.raw(field.name, None)
-        if there:
+    fields, values = dataclasses.fields(noun), {}
+    for key in (*taken, *(field.name for field in fields)):
+        config.raw(key, None)
+    config.done()  # a slip in a field's name is told before the field it leaves out
+    for field in fields:
+        if config.has(field.name):
             values[field.name] = _value(_hints(noun)[field.name], config, field.name, field.default)
         elif type(None) in get_args(_hints(noun)[field.name]):
             values[field.name] = None
         elif field.default is dataclasses.MISSING:
             raise InputError("is missing", where=config.spot(field.name))
-    config.done()
     return noun(**values)
 
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from gnomon.report.networks import network_step
-from gnomon.report.text import Style, chip_count, chip_word, deployed, flag, gib, next_steps, plural, table, words
+from gnomon.report.text import Style, chip_count, chip_word, deployed, flag, gib, next_steps, part, plural, table, words
 from gnomon.units import format_bytes, format_count
 
 LOAD = ("--rate", 4, "--input", 1024, "--output", 256)
@@ -28,7 +28,7 @@ def _head(payload: Mapping[str, Any]) -> str:
 
 
 def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
-    parts = ", ".join(f"{name} {gib(size)}" for name, size in payload["parts"].items() if name != "kv")
+    parts = ", ".join(f"{name} {part(size)}" for name, size in payload["parts"].items() if size and name != "kv")
     if not payload["kv_tokens"]:
         return _passes(payload, style, parts)
     cache, context = float(payload["parts"]["kv"]), int(payload["inputs"]["context"])

@@ -35,7 +35,7 @@ def _row(model: Mapping[str, Any]) -> tuple[str, ...]:
         format_short_count(model["active_parameters"]),
         str(model["layers"]),
         format_count(model["max_context"]),
-        format_bytes(model["kv_bytes_per_token_bf16"]),
+        format_bytes(model["kv_bytes_per_token_bf16"]) if model["kv_bytes_per_token_bf16"] else "-",
         model["hub_id"] if "/" in model["hub_id"] else model["title"],
     )
 
@@ -73,10 +73,13 @@ def _facts(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [("parameters", ", ".join([total, *towers]))]
     if model["mtp_parameters"]:
         facts.append(("drafting", f"{format_short_count(model['mtp_parameters'])} more in layers that draft tokens"))
-    weights = ", ".join(f"{format_bytes(size)} in {name}" for name, size in model["weights_bytes"].items())
-    facts += [("weights", weights), ("width", f"{model['hidden']:,}, vocabulary of {model['vocab']:,}")]
+    facts += [
+        ("weights", _weights(model["weights_bytes"])),
+        ("width", f"{model['hidden']:,}, vocabulary of {model['vocab']:,}"),
+    ]
     facts.append(("context", f"{format_count(model['max_context'])} tokens"))
-    facts.append(("KV a token", f"{format_bytes(model['kv_bytes_per_token_bf16'])} in bf16"))
+    if model["kv_bytes_per_token_bf16"]:
+        facts.append(("KV a token", f"{format_bytes(model['kv_bytes_per_token_bf16'])} in bf16"))
     if model["state_bytes_per_sequence"]:
         kept, wide = format_bytes(model["state_bytes_per_sequence"]), model["state_dtype"] == "fp32"
         format = "fp32 but for convolutions" if wide else model["state_dtype"]
@@ -87,3 +90,11 @@ def _facts(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "/" in model["hub_id"]:
         facts.append(("published as", model["hub_id"]))
     return facts
+
+
+def _weights(sizes: Mapping[str, float]) -> str:
+    """All bytes, and those of each format, most first, where there are several."""
+    if len(sizes) == 1:
+        return "".join(f"{format_bytes(size)} in {name}" for name, size in sizes.items())
+    parts = [f"{format_bytes(size)} in {name}" for name, size in sorted(sizes.items(), key=lambda item: -item[1])]
+    return f"{format_bytes(sum(sizes.values()))}: {', '.join(parts)}"

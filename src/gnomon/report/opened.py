@@ -95,25 +95,29 @@ def _operator(row: Payload, total: float, chip: Chip | None, dtype: str) -> Node
 
 
 def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: str) -> list[Node]:
-    """Bytes and operations with the time the data sheet would give them: how far from the roof."""
+    """Bytes and operations with the time the data sheet would give them, at the rate of the format that the operator's
+    kernel multiplies in: how far from the roof."""
     if chip is None:
         return []
+    dtype = str(row.get("arithmetic") or dtype)
     rate = chip.rates_flops.get(dtype, 0.0)
     roofs = (
         ("memory", "B", float(row["bytes"]), chip.memory_bandwidth_bytes_s, "memory_bandwidth_bytes_s"),
         ("arithmetic", "FLOP", float(row["flops"]), rate, f"rates_flops.{dtype}"),
     )
+    named = {"memory": "", "arithmetic": f" in {dtype}"}
     parts = []
     for name, unit, work, peak, key in sorted(roofs, key=lambda roof: -roof[2] / max(roof[3], 1.0)):
         if work > 0 and peak > 0:
             least = work / peak
             reached = f"; {least / seconds:.0%} of that rate is reached" if seconds > 0 else ""
+            sheet = f"the data sheet's {scaled(peak, unit)}/s{named[name]}"
             parts.append(
                 Node(
                     name=name,
                     level="part",
                     shown=scaled(work, unit),
-                    formula=f"{format_duration(least)} at the data sheet's {scaled(peak, unit)}/s{reached}",
+                    formula=f"{format_duration(least)} at {sheet}{reached}",
                     provenance="formula",
                     source=chip.sources.get(key, ""),
                 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gnomon.report.text import Style, band, chip_count, next_steps, plural
-from gnomon.report.train import exports, memory_range, run_figures
+from gnomon.report.train import exports, memory_range, mfu_words, run_figures
 from gnomon.units import format_bytes, format_count, format_duration
 
 Payload = Mapping[str, Any]
@@ -37,7 +37,7 @@ def _searched(payload: Payload) -> str:
 
 def _figures(best: Payload) -> Iterator[str]:
     time = best["step_time_s"]
-    figures = [f"{format_duration(time['value'])} a step {band(time)}".rstrip(), f"{float(best['mfu']):.1%} MFU"]
+    figures = [f"{format_duration(time['value'])} a step {band(time)}".rstrip(), mfu_words(best)]
     figures += list(run_figures(best))[1:] if best["run"] else []
     yield ", ".join(figures)
     yield memory_range(best)

@@ -9,17 +9,19 @@ from gnomon.report.text import (
     Notes,
     Style,
     band,
-    chip_word,
     deployed,
     digits,
     flag,
+    fleet,
     gib,
     known_chip,
     next_steps,
+    part,
     scaled,
     table,
     words,
 )
+from gnomon.report.train import in_words
 from gnomon.units import format_count, format_duration, format_money
 
 MOST_LINES = 12
@@ -30,11 +32,14 @@ LIMITS = {
     "host": "the host's scheduling and launches",
     "network": "the links between chips",
     "latency": "the latency of small kernels",
+    "efficiency": "the efficiency of kernels that come near neither rate",
+    "waiting": "waiting for other stages and for sums of gradients",
 }
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
-    lines = [style.strong(payload["title"]), "", *_answer(payload, style), ""]
+    how = [in_words(payload["inputs"])] if "zero" in payload["inputs"] else []
+    lines = [style.strong(payload["title"]), *how, "", *_answer(payload, style), ""]
     for title, operators in _tables(payload):
         lines += [*_breakdown(operators, float(payload["time_s"]["value"]), style, title), ""]
     return "\n".join([*lines, *_memory(payload), "", *_next(payload)])
@@ -45,7 +50,7 @@ def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
     seconds, rate = float(time["value"]), float(payload["tokens_per_s"])
     tokens = rate * seconds
     unit, short = ("sample", "M samples") if payload["inputs"].get("unit") == "sample" else ("token", "Mtok")
-    figures = [style.strong(format_duration(seconds)), band(time), f"{format_count(rate)} {unit}s/s"]
+    figures = [style.strong(format_duration(seconds)), band(time), f"{digits(rate)} {unit}s/s"]
     if tokens > 0:
         usd = float(payload["cost_usd"]["value"])
         figures.append(f"{digits(float(payload['energy_j']['value']) / tokens, 2)} J/{unit}")
@@ -149,7 +154,7 @@ def _percent(part: float, total: float) -> str:
 def _memory(payload: Mapping[str, Any]) -> list[str]:
     used, parts = float(payload["memory_bytes"]["value"]), payload["memory_parts"]
     names = {"kv": "KV"}
-    listed = ", ".join(f"{names.get(name, name)} {gib(size)}" for name, size in parts.items())
+    listed = ", ".join(f"{names.get(name, name)} {part(size)}" for name, size in parts.items() if size)
     total = float(payload["memory_total_bytes"])
     if payload.get("fits", used <= total):
         return [f"  memory {gib(used)} of {gib(total)} GiB: {listed}"]
@@ -170,29 +175,40 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
     if "operators" in payload:
         return next_steps(*steps, *_other_ways(inputs))
     if inputs["phase"] == "train":
+        if not payload["fits"] and inputs["dp"] > 1 and inputs["zero"] < 3:
+            steps.append(_as_simulated({**inputs, "zero": 3, "micro_batch": 1}))
         return next_steps(*steps, _as_simulated(inputs))
     if "kind" in inputs:
         return next_steps(*steps, words("gnomon", "fit", *deployed(inputs)))
     plan = ("--rate", 4, "--input", 1024, "--output", 256, "--slo", "ttft_p90=1s,tpot_p90=50ms")
     steps.append(words("gnomon", "fit", *deployed(inputs)))
-    steps.append(words("gnomon", "plan", "serve", inputs["model"], "--fleet", f"{chip_word(inputs['on'])}:8", *plan))
+    steps.append(words("gnomon", "plan", "serve", inputs["model"], "--fleet", fleet(inputs["on"]), *plan))
     return next_steps(*steps)
 
 
 def _as_simulated(inputs: Mapping[str, Any]) -> str:
     """The same step as `gnomon simulate train` takes it."""
     said = ["--on", inputs["on"], "--seq", inputs["tokens"], "--global-batch", inputs["batch"]]
-    defaults = {"tp": 1, "pp": 1, "vp": 1, "micro_batch": 1, "zero": 0, "recompute": "none", "optimizer": "adamw"}
+    defaults = {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "ep": 1, "micro_batch": 1, "zero": 0, "recompute": "none"}
+    defaults |= {"schedule": "interleaved" if inputs["vp"] > 1 else "1f1b", "optimizer": "adamw"}
+    defaults |= {"cp_comm": "p2p", "expert_tp": 0}
     for name, default in defaults.items():
-        said += flag(f"--{name.replace('_', '-')}", inputs[name], default)
-    return words("gnomon", "simulate", "train", inputs["model"], *said, "--engine", inputs["engine"])
+        said += flag(f"--{name.replace('_', '-')}", inputs.get(name), default)
+    said += ["--no-sequence-parallel"] if inputs["tp"] > 1 and not inputs["sequence_parallel"] else []
+    return words(
+        "gnomon", "simulate", "train", inputs["model"], *said, "--dtype", inputs["dtype"], "--engine", inputs["engine"]
+    )
 
 
 def _other_ways(inputs: Mapping[str, Any]) -> list[str]:
     """The same module trained, or launched as one graph: only where a script can be asked again."""
     if ".py:" not in str(inputs["model"]):
         return []
-    again = ("gnomon", "predict", inputs["model"], "--on", inputs["on"])
+    asked = inputs.get("asked") or {}
+    again = ["gnomon", "predict", inputs["model"], "--on", inputs["on"]]
+    again += [*flag("--dtype", asked.get("dtype")), *flag("--batch", asked.get("batch"))]
+    for name, value in (asked.get("settings") or {}).items():
+        again += ["--set", f"{name}={value}"] if name != "launch" else []
     trained = words(*again, "--phase", "train") if inputs["phase"] == "forward" else ""
     captured = words(*again, "--phase", inputs["phase"], "--set", "launch=graph") if inputs["launch"] == "eager" else ""
     return [line for line in (trained, captured) if line]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.text import Style, chip_word, digits, flag, next_steps, plural, table, words
+from gnomon.report.text import Style, digits, flag, fleet, next_steps, plural, table, words
 from gnomon.units import format_count, format_duration, format_money
 
 METRICS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end", "queue_s": "waiting"}
@@ -65,8 +65,6 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
     inputs = payload["inputs"]
     load: list[Any] = [*flag("--trace", inputs.get("trace")), *flag("--rate", inputs.get("rate"))]
     load += [*flag("--input", inputs.get("input")), *flag("--output", inputs.get("output"))]
-    fleet = f"{chip_word(inputs['on'])}:8"
     goals = ("--slo", "ttft_p90=1s,tpot_p90=50ms")
-    return next_steps(
-        "gnomon explain last", words("gnomon", "plan", "serve", inputs["model"], "--fleet", fleet, *load, *goals)
-    )
+    on = ("--fleet", fleet(inputs["on"]))
+    return next_steps("gnomon explain last", words("gnomon", "plan", "serve", inputs["model"], *on, *load, *goals))

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.errors import GnomonError
-from gnomon.spec import Chip
-from gnomon.units import format_duration
+from gnomon.spec import Chip, Pool
+from gnomon.units import format_bytes, format_duration
 
 INDENT = "  "
 GAP = "   "
+CACHELESS = ("diffusion", "encoder")
+"""Kinds of networks that keep nothing of their tokens."""
 _SCALES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
 
 
@@ -90,6 +92,11 @@ def gib(size: float) -> str:
     return f"{size / 1024**3:,.1f}"
 
 
+def part(size: float) -> str:
+    """The same of one part; what would be 0.0 has a smaller unit."""
+    return gib(size) if size >= 0.05 * 1024**3 else format_bytes(size)
+
+
 def scaled(value: float, unit: str) -> str:
     """Powers of 1000: `4.8 TB/s`, `989 TFLOP/s`, `1.88 GB`."""
     for prefix, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -116,8 +123,10 @@ def flag(name: str, value: Any, default: Any = None) -> Iterable[Any]:
 
 def deployed(inputs: Mapping[str, Any]) -> list[Any]:
     """The words that name a deployment again: model, chips, and the flags that differ from their defaults."""
-    said = [inputs["model"], "--on", inputs["on"], *flag("--dtype", inputs.get("dtype"), "bf16")]
-    said += flag("--kv-dtype", inputs.get("kv_dtype"), "bf16")
+    said = [inputs["model"], "--on", inputs["on"]]
+    said += flag("--dtype", inputs.get("dtype"), _own_dtype(inputs["model"]))
+    if inputs.get("kind") not in CACHELESS:
+        said += flag("--kv-dtype", inputs.get("kv_dtype"), "bf16")
     said += flag("--tp", inputs.get("tp"), chip_count(inputs["on"]))
     for name in ("pp", "ep", "cp", "dp"):
         said += flag(f"--{name}", inputs.get(name), 1)
@@ -126,33 +135,64 @@ def deployed(inputs: Mapping[str, Any]) -> list[Any]:
     return said
 
 
+def _own_dtype(model: str) -> str:
+    """The format that a model comes in, and runs in where none is asked for."""
+    from gnomon.load import model as load_model
+
+    try:
+        return load_model(model).dtype
+    except GnomonError:
+        return ""
+
+
 def chip_name(on: str) -> str:
     """`H100` of `H100:4`."""
     return on.partition(":")[0].strip()
 
 
-def known_chip(on: str) -> Chip | None:
-    """The chip that `--on` named, by a name or a file, where it is still to be found."""
+def known_pool(on: str) -> Pool | None:
+    """The chips that `--on` named, by a name or a file, where they are still to be found."""
     from gnomon.load import parse_pool
 
     try:
-        return parse_pool(on).chip
+        return parse_pool(on)
     except GnomonError:
         return None
 
 
+def known_chip(on: str) -> Chip | None:
+    pool = known_pool(on)
+    return pool.chip if pool else None
+
+
 def chip_word(on: str) -> str:
-    """The chip as it was typed; of a cluster's file, the chip's own name."""
+    """The chip as it was typed; of a file, the chip's own name."""
     name = chip_name(on)
-    if not name.lower().endswith((".yaml", ".yml")):
+    if not _is_file(name):
         return name
     found = known_chip(on)
-    return found.reference if found else name
+    return found.name if found else name
 
 
 def chip_count(on: str) -> int:
-    count = on.partition(":")[2].strip()
-    return int(count) if count.isdigit() else 1
+    """How many were named; of a cluster's file all it has, where no part of it is asked for."""
+    name, _, count = on.partition(":")
+    if count.strip().isdigit():
+        return int(count)
+    pool = known_pool(on) if _is_file(name.strip()) else None
+    return pool.count if pool else 1
+
+
+def fleet(on: str, least: int = 8) -> str:
+    """A fleet to plan on: a cluster's file as it was named, of other chips so many at least."""
+    pool = known_pool(on) if _is_file(chip_name(on)) else None
+    if pool and pool.file:
+        return on
+    return f"{pool.chip.reference if pool else chip_name(on)}:{max(least, chip_count(on))}"
+
+
+def _is_file(name: str) -> bool:
+    return name.lower().endswith((".yaml", ".yml"))
 
 
 def plural(count: int, noun: str) -> str:

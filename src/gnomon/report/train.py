@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gnomon.report.text import Style, band, digits, flag, gib, next_steps, scaled, table, words
+from gnomon.spec.chip import HALVES
 from gnomon.units import format_count, format_duration, format_money, format_short_count, parse_count
 
 Payload = Mapping[str, Any]
@@ -29,16 +30,29 @@ def in_words(inputs: Payload) -> str:
     degrees = [f"{name.upper()} {inputs[name]}" for name in DEGREES if inputs[name] > 1]
     said = [*(degrees or ["1 chip"]), f"micro-batch {inputs['micro_batch']}"]
     said += [f"{inputs['recompute']} recompute"] if inputs["recompute"] != "none" else []
-    said += [f"ZeRO-{inputs['zero']}"] if inputs["zero"] else []
+    said += [f"ZeRO-{inputs['zero']}"] if inputs["zero"] or inputs["dp"] > 1 else []
     said += [inputs["schedule"]] if inputs["pp"] > 1 else []
+    said += [expert_words(int(inputs.get("expert_tp") or 0))] if inputs.get("expert_tp") else []
+    said += [f"keys by {inputs['cp_comm']}"] if inputs["cp"] > 1 and "cp_comm" in inputs else []
     said += ["sequence parallel"] if inputs["sequence_parallel"] and inputs["tp"] > 1 else []
     return ", ".join([*said, inputs["optimizer"]])
+
+
+def expert_words(ranks: int) -> str:
+    """How each expert's matrices lie, where that differs from other matrices."""
+    return "whole experts" if ranks == 1 else f"experts cut over {ranks}"
+
+
+def mfu_words(payload: Payload) -> str:
+    """The peak is that of the format trained in; it is named where it is not the usual one."""
+    dtype = payload["inputs"]["dtype"]
+    return f"{float(payload['mfu']):.1%} MFU" + (f" of the {dtype} peak" if dtype not in HALVES else "")
 
 
 def _answer(payload: Payload, style: Style) -> list[str]:
     time = payload["step_time_s"]
     figures = [style.strong(f"{format_duration(time['value'])} a step"), band(time)]
-    figures += [f"{float(payload['mfu']):.1%} MFU", f"{float(payload['hfu']):.1%} HFU"]
+    figures += [mfu_words(payload), f"{float(payload['hfu']):.1%} HFU"]
     figures += [f"{digits(float(payload['tokens_per_s_per_gpu']))} tokens/s/GPU"]
     return [f"  {'      '.join(filter(None, figures))}", f"  {_fits(payload, style)}"]
 

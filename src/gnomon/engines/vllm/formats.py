@@ -62,6 +62,11 @@ def obstacle(format: Format, chip: Chip) -> str:
         return "vLLM multiplies int8 from Turing to Hopper only"
     if not known(replace(format, activations="")):
         return "no product stands for it"
+    return not_widened(chip)
+
+
+def not_widened(chip: Chip) -> str:
+    """What keeps a chip from running narrow weights beside 16-bit inputs; empty where nothing does."""
     if chip.vendor != "NVIDIA":
         return "weight-only products (Marlin) are NVIDIA's alone"
     if chip.architecture in BEFORE_MARLIN:

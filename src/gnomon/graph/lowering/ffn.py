@@ -28,13 +28,13 @@ def feed_forward(site: Site) -> Iterator[Op]:
         yield from all_reduce("ffn.all_reduce", site)
 
 
-def dense(ffn: DenseFfn, site: Site, parts: int, rows: Size = TOKENS) -> Iterator[Op]:
-    """Cut into so many parts along its inner width."""
+def dense(ffn: DenseFfn, site: Site, parts: int, rows: Size = TOKENS, name: str = "ffn.") -> Iterator[Op]:
+    """Cut into so many parts along its inner width; `name` is how its operators' names begin."""
     inner = ffn.inner // parts
     up = 2 if ffn.gated else 1
-    yield from linear("ffn.up", "up", up * inner, site.hidden, site, rows)
-    yield stream("ffn.activation", inner, up, 1, site.count, rows)
-    yield from linear("ffn.down", "down", site.hidden, inner, site, rows)
+    yield from linear(f"{name}up", "up", up * inner, site.hidden, site, rows)
+    yield stream(f"{name}activation", inner, up, 1, site.count, rows)
+    yield from linear(f"{name}down", "down", site.hidden, inner, site, rows)
 
 
 def mixture(ffn: MoeFfn, site: Site) -> Iterator[Op]:
@@ -52,7 +52,7 @@ def mixture(ffn: MoeFfn, site: Site) -> Iterator[Op]:
     yield from _exchange("ffn.combine", "reduce_scatter", site.hidden * width(STATE), site)
     if ffn.shared_inner:
         shared = DenseFfn(inner=ffn.shared_inner)
-        yield from dense(shared, site, 1 if site.parts_tokens else site.tp, own)
+        yield from dense(shared, site, 1 if site.parts_tokens else site.tp, own, "ffn.shared_")
     if not site.parts_tokens:
         yield from all_reduce("ffn.all_reduce", site)
     else:

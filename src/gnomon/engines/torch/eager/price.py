@@ -83,8 +83,9 @@ class PricedStep:
             draws = draws + seconds * self._factors(op)
             work, size = (runs * op.count * float(figure(ONE)[0]) for figure in (op.flops, op.bytes))
             flops, moved, kernels = flops + work, moved + size, kernels + runs * op.count
-            bound = self.machine.bound(np.array([work]), np.array([size]), np.array([seconds]), op.kind, dtype)
-            shares[str(bound[0])] = shares.get(str(bound[0]), 0.0) + seconds
+            spent = (np.array([work]), np.array([size]), np.array([seconds]))
+            bound = str(self.machine.bound(*spent, op.kind, dtype, runs * op.count)[0])
+            shares[bound] = shares.get(bound, 0.0) + seconds
             kinds[op.kind] = kinds.get(op.kind, 0.0) + seconds
             family = self.machine.evidence(op.kind, dtype)
             sources[family.source] = family.provenance
