@@ -45,7 +45,9 @@ def test_a_wrong_form_runs_nothing_and_says_the_right_one(script: Path, tail: st
     script.write_text("raise ValueError('it ran')\n")
     words = f"{script}{tail}"
     assert is_script(words)
-    with pytest.raises(GnomonError, match=r"MODEL: '.*' is not SCRIPT\.py:FUNCTION\. Name one function .* net\.py:build"):
+    with pytest.raises(
+        GnomonError, match=r"MODEL: '.*' is not SCRIPT\.py:FUNCTION\. Name one function .* net\.py:build"
+    ):
         built(words)
 
 
