@@ -158,6 +158,27 @@ def test_a_script_needs_pytorch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         gnomon.predict(f"{tmp_path / 'net.py'}:build", on="H200")
 
 
+@pytest.mark.parametrize("phase", [None, "forward", "train", "decode"])
+def test_a_wrong_form_of_a_script_says_the_right_one(phase: str | None) -> None:
+    for words in ("s.py", "s.py:", "s.py:ok:ok", "s.py:torch.nn.Linear"):
+        with pytest.raises(GnomonError, match=rf"MODEL: '{words}' is not SCRIPT.py:FUNCTION"):
+            gnomon.predict(words, on="H200", phase=phase)
+
+
+def test_what_a_script_prints_is_talk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def seen(*_: Any, **__: Any) -> Traced:
+        print("traced")
+        return STEP
+
+    monkeypatch.setattr("gnomon.api.trace._traced", seen)
+    monkeypatch.setattr("gnomon.api.trace_script.find_spec", lambda _: True)
+    (tmp_path / "net.py").write_text("print('imported')\ndef build():\n    print('built')\n    return 1, 2\n")
+    gnomon.predict(f"{tmp_path / 'net.py'}:build", on="H200")
+    assert capsys.readouterr() == ("", "imported\nbuilt\ntraced\n")
+
+
 def test_a_script_in_the_words_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: dict[str, Any] = {}
 

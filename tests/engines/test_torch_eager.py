@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 from tests.engines.calls import call, last, tensor, traced
 
+from gnomon import catalog
+from gnomon.cost.machine import Machine
+from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Precision, lower, peak
+from gnomon.engines.torch.eager.algebra import ALGEBRA
 from gnomon.engines.torch.eager.lower import CALL_S, GRAPH_S, INNER_S
 from gnomon.engines.torch.eager.price import ONE
 from gnomon.engines.torch.eager.products import ATTENTION, PRODUCTS
@@ -15,6 +19,7 @@ from gnomon.engines.torch.eager.streams import rules
 from gnomon.engines.torch.paces import paces
 from gnomon.errors import InputError
 from gnomon.graph.ops import Convolution, Elementwise, Gemm, Op, SequenceAttention
+from gnomon.load import parse_pool
 from gnomon.spec.traced import Call, Storage, TensorSpec
 
 
@@ -206,10 +211,53 @@ def test_views_and_empty_tensors_launch_nothing() -> None:
 
 
 def test_an_operator_nobody_described_is_named() -> None:
-    odd = call("linalg_eigh", (tensor(64, 64, dtype="fp32"),), self=tensor(64, 64, dtype="fp32"))
+    odd = call("_odd", (tensor(64, 64, dtype="fp32"),), self=tensor(64, 64, dtype="fp32"))
     found = lower(traced(odd, odd))
-    assert found.unknown == {"aten.linalg_eigh": 2}
+    assert found.unknown == {"aten._odd": 2}
     assert moved(found.launched[0].ops[0]) == (16384, 16384)
+
+
+@pytest.mark.parametrize("name", ["linalg_matrix_exp", "linalg_eig", "linalg_new", "_grouped_mm"])
+def test_arithmetic_that_nobody_counted_is_refused_by_name(name: str) -> None:
+    a = tensor(64, 64, dtype="fp32")
+    with pytest.raises(InputError, match=rf"layer: aten\.{name} has no count of its arithmetic"):
+        kernels(call(name, (a,), self=a, module="layer"))
+
+
+def factored(op: str, size: int, count: int = 1) -> float:
+    a, sigma = tensor(count, size, size, dtype="fp32"), tensor(count, size, dtype="fp32")
+    made = {"linalg_cholesky_ex": (a,), "_linalg_svd": (a, sigma, a)}[op]
+    (work,) = kernels(call(op, made, **{"A" if op == "_linalg_svd" else "self": a}))
+    machine = Machine(parse_pool("H100"), profile_for(catalog.chip("H100")), "torch")
+    return 1e6 * float(machine.op_seconds(work, ONE)[0])
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "published_us"),
+    [(16, 1, 34.8), (128, 1, 108.6), (512, 1, 376.1), (2048, 1, 1954.3), (16, 16, 46.1), (128, 16, 157.7),
+     (512, 16, 834.9), (2048, 16, 10598.4), (512, 64, 1261.4), (2048, 64, 22181.2)],
+)  # fmt: skip
+def test_factorisations_beside_published_ones(size: int, count: int, published_us: float) -> None:
+    """Cholesky factorisations in fp32 by cuSOLVER, github.com/pytorch/pytorch/pull/173515; the GPU is not named."""
+    assert 0.4 < factored("linalg_cholesky_ex", size, count) / published_us < 2.5
+
+
+def test_vectors_that_are_not_made_are_not_counted() -> None:
+    a, none = tensor(64, 64, dtype="fp32"), tensor(0, dtype="fp32")
+    values = kernels(call("_linalg_svd", (none, tensor(64, dtype="fp32"), none), A=a))
+    assert flops(values) == pytest.approx(8 / 3 * 64**3)
+    assert flops(kernels(call("_linalg_eigh", (tensor(64, dtype="fp32"), none), A=a))) == pytest.approx(4 / 3 * 64**3)
+
+
+def test_matrices_one_after_the_other_wait_for_each_other() -> None:
+    assert factored("_linalg_svd", 64, 8) > 7 * factored("_linalg_svd", 64)
+    assert factored("_linalg_svd", 32, 8) < 1.1 * factored("_linalg_svd", 32)
+
+
+def test_products_in_fp64_are_refused() -> None:
+    a = TensorSpec(shape=(8, 8), stride=(8, 1), dtype="fp64", item_bytes=8.0, storage=10**9)
+    with pytest.raises(InputError, match="--dtype: arithmetic in fp64 has no price"):
+        kernels(call("mm", (a,), self=a, mat2=a))
 
 
 def test_every_rule_leans_on_a_kernel_that_was_measured() -> None:
@@ -217,7 +265,7 @@ def test_every_rule_leans_on_a_kernel_that_was_measured() -> None:
     for operator, rule in rules().by_operator.items():
         assert rule.like in known, operator
         assert rule.launches >= 1 and rule.reads > 0 and rule.writes > 0
-    assert not set(rules().by_operator) & (set(PRODUCTS) | rules().nothing)
+    assert not set(rules().by_operator) & (set(PRODUCTS) | set(ALGEBRA) | rules().nothing)
 
 
 def test_the_host_needs_its_time_for_every_call() -> None:

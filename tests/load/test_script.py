@@ -25,6 +25,7 @@ def script(tmp_path: Path) -> Path:
         "def broken():\n    raise ValueError('no such\\nthing')\n"
         "def leaves(): raise SystemExit(1)\n"
         "NUMBER = 4\n"
+        "def stops(): raise GeneratorExit\n"
     )
     return path
 
@@ -34,11 +35,25 @@ def test_the_form(words: str) -> None:
     assert is_script(words)
 
 
-@pytest.mark.parametrize(
-    "words", ["llama-3.1-8b", "a.py", "a.py:", "a.py:2f", "a.yaml:f", "org/model", "a.py:f g", ":f"]
-)
-def test_other_words_run_nothing(words: str) -> None:
+@pytest.mark.parametrize("words", ["llama-3.1-8b", "a.yaml:f", "org/model", ":f", "net.pyc:f"])
+def test_other_words_are_no_script(words: str) -> None:
     assert not is_script(words)
+
+
+@pytest.mark.parametrize("tail", ["", ":", ":2f", ":pair g", ":pair:pair", ":torch.nn.Linear"])
+def test_a_wrong_form_runs_nothing_and_says_the_right_one(script: Path, tail: str) -> None:
+    script.write_text("raise ValueError('it ran')\n")
+    words = f"{script}{tail}"
+    assert is_script(words)
+    with pytest.raises(
+        GnomonError, match=r"MODEL: '.*' is not SCRIPT\.py:FUNCTION\. Name one function .* net\.py:build"
+    ):
+        built(words)
+
+
+def test_a_folder_is_no_script(tmp_path: Path) -> None:
+    (tmp_path / "model.py").mkdir()
+    assert not is_script(str(tmp_path / "model.py"))
 
 
 def test_what_a_function_gives(script: Path) -> None:
@@ -56,6 +71,7 @@ def test_what_a_function_gives(script: Path) -> None:
         ("one", r"net.py:one: gives int, not a module"),
         ("broken", r"net.py line 8: fails: ValueError: no such$"),
         ("leaves", r"net.py line 9: fails: SystemExit: 1"),
+        ("stops", r"net.py line 11: fails: GeneratorExit$"),
         ("NUMBER", r"unknown function 'NUMBER'"),
         ("pear", r"unknown function 'pear'\. Near: pair"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -237,7 +238,6 @@ def test_attention_goes_to_the_kernel_a_gpu_would_choose() -> None:
     assert kernels("bf16", torch.ones(32, 48, dtype=torch.bool)) == {"attention.efficient"}
     assert kernels("fp32") == {"attention.wide"}
     assert kernels("fp32", kv_heads=2, enable_gqa=True) == {"gemm"}
-    assert kernels("fp64") == {"gemm"}
 
 
 def test_recurrent_nets_in_all_their_forms() -> None:
@@ -265,6 +265,67 @@ class Mismatched(nn.Module):
         return x @ x.reshape(-1)
 
 
+class Calls(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+def _ends(_: torch.Tensor) -> None:
+    raise GeneratorExit
+
+
+def _endless(x: torch.Tensor) -> None:
+    while True:
+        x = x + 1
+
+
+def test_a_loop_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnomon.load.modules.recorder.MOST_CALLS", 500)
+    with pytest.raises(gnomon.GnomonError, match=r"calls more than 500 operators in one step. Look for a loop"):
+        gnomon.trace(Calls(_endless), torch.randn(3), on="H200")
+
+
+L = torch.linalg
+B = torch.empty(2, 96, 5)
+CUBE = 2 * 96.0**3
+COUNTED: dict[str, tuple[Callable[..., Any], float]] = {
+    "lu_factor": (L.lu_factor, 2 / 3), "det": (L.det, 2 / 3), "slogdet": (L.slogdet, 2 / 3), "inv": (L.inv, 2),
+    "cholesky": (L.cholesky, 1 / 3), "qr": (L.qr, 8 / 3), "r": (lambda a: L.qr(a, mode="r"), 4 / 3),
+    "complete": (lambda a: L.qr(a, mode="complete"), 8 / 3), "eigh": (L.eigh, 9), "svd": (L.svd, 21),
+    "pinv": (L.pinv, 23), "solve": (lambda a: L.solve(a, B), 2 / 3 + 2 * 5 / 96),
+    "solve_triangular": (lambda a: L.solve_triangular(a, B, upper=True), 5 / 96),
+    "cholesky_solve": (lambda a: torch.cholesky_solve(B, a), 2 * 5 / 96),
+    "complex": (lambda a: L.inv(torch.complex(a, a)), 8), "complex product": (lambda a: a * 1j @ (a * 1j), 8),
+}  # fmt: skip
+"""Dense linear algebra, and its textbook FLOPs over the cube of a square matrix's side."""
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_linear_algebra_is_counted_and_never_below_the_roofline(name: str) -> None:
+    function, cubes = COUNTED[name]
+    answer = gnomon.trace(Calls(function), torch.empty(2, 96, 96), on="H100")
+    assert answer.flops == pytest.approx(cubes * CUBE)
+    assert answer.unknown == () and answer.time_s.value > answer.flops / 66.9e12
+
+
+def test_large_factorisations_take_their_arithmetic() -> None:
+    for function, cubes in ((L.inv, 2), (L.svd, 21)):
+        answer = gnomon.trace(Calls(function), torch.empty(8192, 8192, device="meta"), on="H100")
+        time = answer.time_s
+        assert time.value > cubes * 8192.0**3 / 67e12
+        assert time.low < time.value / 2 and time.high > 2 * time.value and time.provenance.value == "formula"
+
+
+def test_transforms_are_counted() -> None:
+    answer = gnomon.trace(Calls(torch.fft.fft), torch.empty(8, 1024, dtype=torch.complex64), on="H100")
+    real = gnomon.trace(Calls(torch.fft.rfft), torch.empty(8, 1024), on="H100")
+    assert answer.flops == 5 * 8 * 1024 * 10 == 2 * real.flops
+
+
 REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "a value decides": (Asks(), torch.randn(3), {}, r"test_trace.py line \d+: the value of a tensor decides .*x\.sum"),
     "a size depends": (
@@ -278,7 +339,15 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "no tensor": (nn.Identity(), 3, {}, r"inputs: no tensor"),
     "nothing to train": (nn.ReLU(), torch.randn(3), {"phase": "train"}, r"no parameter that needs a gradient"),
     "nothing launched": (nn.Identity(), torch.randn(3), {}, r"launches no kernel"),
-    "format": (nn.ReLU(), torch.randn(3), {"dtype": "fp3"}, r"dtype: unknown number format 'fp3'\. Near: fp32"),
+    "format": (nn.ReLU(), torch.randn(3), {"dtype": "fp3"}, r"--dtype: unknown number format 'fp3'\. Near: fp32"),
+    "narrow": (nn.ReLU(), torch.randn(3), {"dtype": "fp8"}, r"--dtype: unknown number format 'fp8'"),
+    "wide": (nn.Linear(3, 3), torch.randn(3), {"dtype": "fp64"}, r"--dtype: arithmetic in fp64 has no price.*fp32"),
+    "wide solve": (Calls(torch.linalg.inv), torch.eye(3).double(), {}, r"--dtype: arithmetic in fp64 has no price"),
+    "uncounted": (Calls(torch.linalg.matrix_exp), torch.eye(3), {}, r"aten.linalg_matrix_exp has no count"),
+    "an exit": (Calls(sys.exit), torch.randn(3), {}, r"the module fails on these inputs: SystemExit"),
+    "an end": (Calls(_ends), torch.randn(3), {}, r"test_trace.py line \d+: .* fails on these inputs: GeneratorExit"),
+    "loss": (nn.Linear(3, 3), torch.randn(3), {"phase": "train", "loss": 5}, r"loss: 5 is no function"),
+    "no name": (nn.Linear(3, 3), torch.randn(3), {"optimizer": 5}, r"optimizer: unknown optimizer '5'"),
     "optimizer": (nn.Linear(3, 3), torch.randn(3), {"phase": "train", "optimizer": "adam"}, r"Near: adamw"),
     "sparse": (nn.ReLU(), torch.eye(3).to_sparse(), {}, r"layout sparse_coo, and only dense"),
     "phase": (nn.ReLU(), torch.randn(3), {"phase": "decode"}, r"--phase: unknown phase 'decode'"),

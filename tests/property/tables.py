@@ -46,6 +46,8 @@ def columns(kind: str, draw: Draw) -> Columns:
         return _latent(kind, draw)
     if kind == "elementwise":
         return {"bytes_read": draw(1, 1e11), "bytes_written": draw(1, 1e11)}
+    if kind == "algebra":
+        return {"flops": draw(1, 1e16), "bytes": draw(1, 1e12), "steps": draw(1, 1e6)}
     if kind == "moe":
         experts = draw(2, 512)
         sizes = {"tokens": draw(1, 50_000), "hidden": draw(64, 20_000), "inter": draw(64, 20_000)}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 from gnomon.api.trace import ModulePrediction, trace
 from gnomon.errors import InputError, MissingExtraError, unknown_name
-from gnomon.load.modules import built
+from gnomon.load.modules import built, parted
 
 SETTINGS: Mapping[str, type] = {
     "autocast": str,
@@ -32,7 +34,8 @@ def predict_script(
     unused: Mapping[str, Any],
 ) -> ModulePrediction:
     """The module that the user's own function builds, traced and priced. `unused` has flags that only other forms of
-    `predict` take, with what was given for them."""
+    `predict` take, with what was given for them. What the user's code prints goes to stderr: stdout has the answer."""
+    parted(words)
     for flag, value in unused.items():
         if value not in (None, 0, 1):
             raise InputError(f"says nothing about a module of {words}", where=flag, hint="Leave it out.")
@@ -41,16 +44,17 @@ def predict_script(
     if find_spec("torch") is None:
         raise MissingExtraError("torch", "torch", "tracing a module")
     options = _options(settings or {})
-    given = built(words)
-    answer = trace(
-        given.pop("module"),
-        given.pop("inputs"),
-        on=on,
-        phase=phase or "forward",
-        dtype=dtype,
-        batch=batch,
-        **(given | options),
-    )
+    with redirect_stdout(sys.stderr):
+        given = built(words)
+        answer = trace(
+            given.pop("module"),
+            given.pop("inputs"),
+            on=on,
+            phase=phase or "forward",
+            dtype=dtype,
+            batch=batch,
+            **(given | options),
+        )
     asked = {"dtype": dtype, "batch": batch, "settings": dict(settings or {})}
     return replace(answer, inputs=dict(answer.inputs) | {"model": words, "asked": asked})
 

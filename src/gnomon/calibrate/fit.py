@@ -39,6 +39,7 @@ HELD_OUT = {
     "index_scores": ("q_len", "kv_len"),
     **{f"scan_{phase}_{mixer}": ("heads", "tokens") for phase in ("prefill", "decode") for mixer in MIXINGS},
     "elementwise": ("bytes_read", "bytes_written"),
+    "algebra": ("flops", "steps"),
 }
 """Rows that agree in these columns go to the same side, so that what is tested was never seen."""
 OPTIONAL: dict[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {

@@ -18,7 +18,7 @@ import numpy as np
 
 from gnomon import catalog
 from gnomon.cost.clock import ATTENTION, BURST, KEYS, LIMIT
-from gnomon.cost.kernels import MODELS, kernel_model
+from gnomon.cost.kernels import MODELS, UNFITTED, kernel_model
 from gnomon.cost.paces import Pace, pace
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.dtypes import PRODUCTS
@@ -125,9 +125,6 @@ OF_A_PROCESSOR = {"sm_gb_s": 1.0, "epilogue_us": -1.0, "block_us": -1.0, "key_ti
 """Coefficients that are absolute for one processor, and how they follow its size."""
 HALF = ("bf16", "fp16")
 """Formats that run alike."""
-UNFITTED = 0.3
-"""The spread of a formula whose figures no measurement has moved, and what a fit in another format adds: decodes over
-an fp8 cache are 27% quicker by the bf16 fit than published for an H100, fp8 experts 16 to 78%."""
 
 
 def profile_from_dict(data: Mapping[str, Any], where: str) -> Profile:
@@ -286,10 +283,11 @@ def _lent(kind: str, chip: Chip, lenders: Iterable[Profile]) -> dict[str, Family
 
 
 def _formula(kind: str) -> Family:
+    model = kernel_model(kind)
     return Family(
-        coefficients={name: start for name, (start, _, _) in kernel_model(kind).ranges.items()},
-        spread=UNFITTED,
-        shared=UNFITTED / 2,
+        coefficients={name: start for name, (start, _, _) in model.ranges.items()},
+        spread=model.spread,
+        shared=model.spread / 2,
         provenance=Provenance.FORMULA,
         source=f"{kind} by the data sheet, not measured on any chip yet",
     )

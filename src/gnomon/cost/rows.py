@@ -28,6 +28,7 @@ COLUMNS = {
     "index_scores": ("batch", "heads", "q_len", "kv_len", "head_dim"),
     **{f"scan_{phase}_{mixer}": _SCAN for phase in ("prefill", "decode") for mixer in MIXINGS},
     "elementwise": ("bytes_read", "bytes_written"),
+    "algebra": ("flops", "bytes", "steps"),
     "all_reduce": _GROUP,
     "all_gather": _GROUP,
     "reduce_scatter": _GROUP,

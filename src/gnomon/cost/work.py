@@ -44,6 +44,8 @@ def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
         return _latent(dtype, shape)
     if kind == "index_scores":
         return 2.0 * shape["pairs"] * shape["heads"] * shape["head_dim"], index_bytes(shape, dtype)
+    if kind == "algebra":
+        return shape["flops"], shape["bytes"]
     moved = shape["bytes_read"] + shape["bytes_written"] if kind == "elementwise" else shape["bytes"]
     return np.zeros_like(moved), moved
 

@@ -25,6 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
+    from gnomon.graph.algebra import Algebra
     from gnomon.graph.looks import Look
 
 ROW_BYTES = 16
@@ -412,5 +413,6 @@ class Hidden:
 
 
 Op = Union[
-    Gemm, Experts, Attention, SequenceAttention, MixerOp, Convolution, Elementwise, Collective, Hidden, "Look"
+    Gemm, Experts, Attention, SequenceAttention, MixerOp, Convolution, Elementwise, Collective, Hidden,
+    "Algebra", "Look",
 ]  # fmt: skip

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gnomon.load.modules.script import built, is_script
+from gnomon.load.modules.script import built, is_script, parted
 from gnomon.spec.traced import Traced
 
-__all__ = ["built", "is_script", "trace_module"]
+__all__ = ["built", "is_script", "parted", "trace_module"]
 
 
 def trace_module(module: Any, inputs: Any, **options: Any) -> Traced:

@@ -16,6 +16,7 @@ import torch
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gnomon.errors import InputError
 from gnomon.spec.traced import Call, Phase, Role, Storage, TensorSpec
 
 DTYPES = {
@@ -34,6 +35,8 @@ DTYPES = {
     torch.float8_e4m3fn: "fp8",
     torch.float8_e5m2: "fp8",
 }
+MOST_CALLS = 200_000
+"""A step of more calls than this is taken for one that never ends; those of large networks have some ten thousand."""
 _NOT_WORK = ("prim", "profiler")
 _PLAIN = (int, float, bool, str, type(None))
 
@@ -61,6 +64,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if _compound(func):  # under inference mode, these come here whole
             with self:
                 return func.decompose(*args, **kwargs)
+        if len(self.calls) >= MOST_CALLS:
+            raise InputError(
+                f"calls more than {MOST_CALLS:,} operators in one step",
+                where="module",
+                hint="Look for a loop that never ends, or trace one turn of a long one.",
+            )
         place = self._place()
         before = _arguments(func, args, kwargs)
         tensors = {name: tuple(self._spec(t) for t in _tensors(value)) for name, value in before.items()}

@@ -19,19 +19,31 @@ from typing import Any
 from gnomon.errors import GnomonError, InputError, unknown_name
 
 FORM = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_]\w*)", re.DOTALL)
+NAMED = re.compile(r"\.py(:|$)")
 MAY_GIVE = ("module", "inputs", "loss", "optimizer")
 
 
 def is_script(words: str) -> bool:
-    return FORM.fullmatch(words) is not None
+    """Whether the words name a Python file, in the right form or in a wrong one, which `parted` refuses."""
+    return NAMED.search(words) is not None and not Path(words).is_dir()
+
+
+def parted(words: str) -> tuple[Path, str]:
+    """The file and the function; nothing is run."""
+    match = FORM.fullmatch(words)
+    if match is None:
+        raise InputError(
+            f"'{words}' is not SCRIPT.py:FUNCTION",
+            where="MODEL",
+            hint="Name one function of the file itself, such as net.py:build, that takes nothing and returns "
+            "(module, inputs).",
+        )
+    return Path(match["path"]).expanduser(), match["name"]
 
 
 def built(words: str) -> dict[str, Any]:
     """What the function gives: `module` and `inputs`, and `loss` or `optimizer` where it gives a mapping."""
-    match = FORM.fullmatch(words)
-    if match is None:
-        raise InputError(f"'{words}' is not SCRIPT.py:FUNCTION", where="MODEL")
-    path, name = Path(match["path"]).expanduser(), match["name"]
+    path, name = parted(words)
     with _blamed_on(path):
         script = _imported(path)
         function = getattr(script, name, None)
@@ -83,7 +95,7 @@ def _blamed_on(path: Path) -> Iterator[None]:
         yield
     except (GnomonError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
         own = path.resolve()
         lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == own]

@@ -18,7 +18,7 @@ from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.load.modules import casts, fakes
 from gnomon.load.modules.recorder import DTYPES, Recorder
 from gnomon.load.modules.stand_ins import stand_ins
-from gnomon.load.modules.trouble import explained, quietly
+from gnomon.load.modules.trouble import blamed_on_module, quietly
 from gnomon.spec.traced import Traced
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
@@ -45,10 +45,12 @@ def trace_module(
         raise GnomonError(f"PyTorch {torch.__version__} is too old to trace with", hint="2.13 is what is tested.")
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"is no torch.nn.Module but {type(module).__name__}", where="module")
-    update = _update(optimizer) if phase == "train" else None
-    wanted = fakes.torch_dtype(dtype, "dtype") if dtype else None
+    if loss is not None and not callable(loss):
+        raise InputError(f"{loss!r} is no function of the module's outputs", where="loss")
+    update = _update(optimizer)
+    wanted = fakes.torch_dtype(dtype, "--dtype") if dtype else None
     inputs, samples = fakes.resized(inputs, batch)
-    with _mode(module, phase), FakeTensorMode(allow_non_fake_inputs=True), casts.cuda_means_here():
+    with blamed_on_module(), _mode(module, phase), FakeTensorMode(allow_non_fake_inputs=True), casts.cuda_means_here():
         parameters, buffers = fakes.blank_state(module, wanted)
         owners = {id(tensor): name.rpartition(".")[0] for name, tensor in parameters.items()}
         paths = {id(part): name.replace("_orig_mod.", "") for name, part in module.named_modules()}
@@ -58,12 +60,7 @@ def trace_module(
                 recorder.know(tensor, role)  # type: ignore[arg-type]
         given = fakes.filled(fakes.arguments(inputs), wanted, lambda tensor: recorder.know(tensor, "inputs"))
         run = _Step(module, parameters | buffers, given, recorder, autocast)
-        try:
-            run.forward_only() if phase == "forward" else run.train(loss, update)
-        except GnomonError:
-            raise
-        except Exception as error:
-            raise explained(error) from None
+        run.forward_only() if phase == "forward" else run.train(loss, update)
         distinct = {id(p): p for p in parameters.values()}.values()
         del run, given
     return Traced(
@@ -158,8 +155,8 @@ def _update(optimizer: str | Callable[[Any], Any]) -> Callable[[Any], Any] | Non
         return optimizer
     if optimizer == "none":
         return None
-    if optimizer not in OPTIMIZERS:
-        raise unknown_name("optimizer", optimizer, (*OPTIMIZERS, "none"), where="optimizer")
+    if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
+        raise unknown_name("optimizer", str(optimizer), (*OPTIMIZERS, "none"), where="optimizer")
     return OPTIMIZERS[optimizer]
 
 

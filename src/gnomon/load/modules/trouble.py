@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from gnomon.errors import InputError
+from gnomon.errors import GnomonError, InputError
 
 LIBRARY = Path(torch.__file__).parent
 OURS = Path(__file__).parent
@@ -35,7 +35,18 @@ def quietly() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def explained(error: Exception) -> InputError:
+@contextmanager
+def blamed_on_module() -> Iterator[None]:
+    """Whatever the user's code raises in here, an exit of its own included, is told as an error of the module."""
+    try:
+        yield
+    except (GnomonError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise explained(error) from None
+
+
+def explained(error: BaseException) -> InputError:
     """The error in the user's terms."""
     where, line = _place(error)
     if isinstance(error, DataDependentOutputException):
@@ -54,7 +65,7 @@ def explained(error: Exception) -> InputError:
     return InputError(f"{what}{f' at `{shown}`' if shown else ''}", where=where, hint=hint)
 
 
-def _place(error: Exception) -> tuple[str, str]:
+def _place(error: BaseException) -> tuple[str, str]:
     """The innermost line that is neither PyTorch's nor ours."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
@@ -67,6 +78,6 @@ def _operator(error: Any) -> str:
     return str(getattr(error, "func", "") or _first_line(error)).removesuffix(".default")
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     text = str(error).strip()
     return text.splitlines()[0] if text else "no reason given"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from gnomon.engines.torch.eager.algebra import ALGEBRA, refuse_uncounted
 from gnomon.engines.torch.eager.lowering import Lowering, Precision
 from gnomon.engines.torch.eager.products import PRODUCTS
 from gnomon.engines.torch.eager.streams import base_name, stream
@@ -75,9 +76,11 @@ def lower(traced: Traced, precision: Precision | None = None) -> Lowered:
 
 def _kernels(call: Call, how: Lowering, unknown: Counter[str]) -> Iterator[Op]:
     name = base_name(call)
-    if name in PRODUCTS:
-        yield from PRODUCTS[name](call, how)
+    rule = PRODUCTS.get(name) or ALGEBRA.get(name)
+    if rule is not None:
+        yield from rule(call, how)
         return
+    refuse_uncounted(call, name)
     kernel, known = stream(call, how.paces)
     if kernel is not None:
         unknown.update(() if known else (call.op,))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gnomon.engines.torch.eager.forms import find_pace
+from gnomon.errors import InputError
 from gnomon.graph.ops import Elementwise
 from gnomon.graph.style import QUICK
 from gnomon.spec.traced import TensorSpec
@@ -41,5 +42,12 @@ class Lowering:
 
 
 def format_of(spec: TensorSpec, wide: str) -> str:
-    """The format a product runs in; what a data sheet does not list goes as fp32."""
+    """The format a product runs in; what a data sheet does not list goes as fp32, but for wider ones, which run at
+    other rates: a half of it on some chips, 1/64 on others."""
+    if spec.dtype in ("fp64", "complex128"):
+        raise InputError(
+            f"arithmetic in {spec.dtype} has no price: the catalog's chips have no fp64 rates",
+            where="--dtype",
+            hint="Give --dtype fp32 or bf16; a cast to fp64 inside the module has to go.",
+        )
     return spec.dtype if spec.dtype in ("bf16", "fp16", "fp8", "int8") else wide

@@ -33,7 +33,7 @@ def _matmul(call: Call, how: Lowering) -> Iterator[Op]:
             m=m,
             n=n,
             k=k,
-            batch=prod(batches),
+            batch=prod(batches) * (4 if first.dtype.startswith("complex") else 1),
             dtype=how.product_dtype(first),
             out_dtype=_out(call.results[0]) if call.results else _out(first),
             **_layout(first, second, call.results, how.product_dtype(first)),

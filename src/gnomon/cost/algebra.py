@@ -1,0 +1,34 @@
+"""Dense linear algebra by its textbook counts: arithmetic outside tensor cores, passes over memory, a chain of columns.
+
+Nothing here is fitted. On PyTorch's published times of Cholesky factorisations (512 and 2048 rows, 1 to 64 of them;
+github.com/pytorch/pytorch/pull/173515) the figures are off by a factor of 2 at most, on one published SVD of 256 rows
+(A100, github.com/tensor4all/tenferro-rs/issues/1720) by 10%; libraries' choices of algorithm may add as much again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gnomon.graph.ops import Shape
+from gnomon.spec import Chip
+from gnomon.spec.workload import Floats
+
+COEFFICIENTS = {
+    "rate": (0.25, 0.02, 1.0),
+    "memory": (0.7, 0.2, 1.0),
+    "step_us": (1.0, 0.1, 10.0),
+    "launch_us": (5.0, 1.0, 50.0),
+}
+"""Where a fit would start, and the range in which each coefficient means what it says."""
+SPREAD = 0.8
+"""What an operator may be off by (log): a factor of 4 either way."""
+
+
+def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """One after the other: blocks of products, what only streams, and steps that wait for each other."""
+    multiplied = shape["flops"] / (chip.vector_rate * c["rate"])
+    streamed = shape["bytes"] / (chip.memory_bandwidth_bytes_s * c["memory"])
+    chained = shape["steps"] * c["step_us"] * 1e-6
+    return np.asarray(multiplied + streamed + chained + c["launch_us"] * 1e-6)
