@@ -279,6 +279,7 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "nothing to train": (nn.ReLU(), torch.randn(3), {"phase": "train"}, r"no parameter that needs a gradient"),
     "nothing launched": (nn.Identity(), torch.randn(3), {}, r"launches no kernel"),
     "format": (nn.ReLU(), torch.randn(3), {"dtype": "fp3"}, r"dtype: unknown number format 'fp3'\. Near: fp32"),
+    "format of the chip": (nn.Linear(3, 3), torch.randn(3, 3), {"on": "TPU-v5e"}, r"--dtype: .* TPU-v5e 'fp32'"),
     "optimizer": (nn.Linear(3, 3), torch.randn(3), {"phase": "train", "optimizer": "adam"}, r"Near: adamw"),
     "sparse": (nn.ReLU(), torch.eye(3).to_sparse(), {}, r"layout sparse_coo, and only dense"),
     "phase": (nn.ReLU(), torch.randn(3), {"phase": "decode"}, r"--phase: unknown phase 'decode'"),
