@@ -234,6 +234,11 @@ def test_what_cannot_be_asked_is_refused(name: str) -> None:
         plan_training(words.pop("model"), **words)
 
 
+def test_unasked_it_is_in_a_format_that_the_chip_has() -> None:
+    found = plan_training("llama-3.2-1b", cluster="V100-32GB:8", seq=512, global_batch=8)
+    assert found.inputs["dtype"] == found.best.plan.dtype == "fp16"
+
+
 def test_progress_is_told() -> None:
     seen: list[int] = []
     answer = plan_training("llama-3.2-1b", cluster="H100:4", progress=seen.append, **JOB)

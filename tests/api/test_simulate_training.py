@@ -130,6 +130,20 @@ def test_flops_are_those_of_the_books() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("model", "on", "dtype"),
+    [("gpt2-xl", "H100", "bf16"), ("gpt2-xl", "V100", "fp16"), ("llama-3.2-1b", "V100", "fp16"),
+     ("opt-125m", "H100", "fp16"), ("opt-125m", "TPU-v5e", "bf16")],
+)  # fmt: skip
+def test_unasked_it_is_in_a_format_that_the_chip_has(model: str, on: str, dtype: str) -> None:
+    """As stored where the chip has that, else in its own 16 bits; and the answer says so."""
+    found = simulate_training(model, on=f"{on}:4", seq=512, global_batch=4)
+    assert found.inputs["dtype"] == found.plan.dtype == dtype
+    assert f", {dtype}, " in found.title
+    asked = simulate_training(model, on=f"{on}:4", seq=512, global_batch=4, dtype=dtype)
+    assert asked.step_time_s.value == found.step_time_s.value
+
+
 def test_a_smaller_tp_over_slower_links() -> None:
     """Sixteen ranks cross nodes, which the collectives of every layer feel."""
     inside, across = (simulate_training("gpt-22b", on=f"A100:{tp}", tp=tp, seq=2048, global_batch=4) for tp in (8, 16))

@@ -118,6 +118,7 @@ CLUSTERS: dict[str, tuple[str, str, str]] = {
     "negative link": ("scaleup: NVLink4", "scaleup: {name: ours, gb_s: -1, latency_us: 1}", "scaleup"),
     "nan link": ("scaleup: NVLink4", "scaleup: {name: ours, gb_s: .nan, latency_us: 1}", "scaleup"),
     "no adapters": ("adapters: 2", "adapters: 0", "adapters"),
+    "endlessly oversubscribed": ("oversubscription: 2", "oversubscription: 1.0e+300", "oversubscription"),
     "undersubscribed": ("oversubscription: 2", "oversubscription: 0.5", "oversubscription"),
     "unknown grid": ("grid: FR", "grid: Atlantis", "grid"),
     "price": ("price_usd_h: 2.1", "price_usd_h: free", "price_usd_h"),
@@ -148,6 +149,9 @@ TABLES: dict[str, tuple[str, str, str]] = {
     "more new than keys": ("1,32,8,512,900", "1,32,8,901,900", "line 4, column q_len"),
     "ranks": ("1048576,8", "1048576,0", "line 5, column ranks"),
     "many ranks": ("1048576,8", "1048576,1e12", "line 5, column ranks"),
+    "no bytes": ("1048576,8", "0,8", "line 5, column bytes"),
+    "many bytes": ("1048576,8", "1e308,8", "line 5, column bytes"),
+    "large": ("128,4096,4096", "1e19,4096,4096", "line 2, column m"),
     "negative bytes": ("1048576,8", "-1,8", "line 5, column bytes"),
     "column twice": ("op,dtype,m,n", "op,dtype,m,m", "table.csv"),
     "no dtype": ("op,dtype", "op,type", "table.csv"),
@@ -200,6 +204,11 @@ PLANS: dict[str, tuple[str, str, str]] = {
     "field": ("replicas: 1", "replica: 1", "replica"),
     "code": ("dtype: bf16\nkv", f"dtype: {TOUCH}\nkv", "plan.yaml line 6"),
 }
+SOFTMAX = "kind: attention, heads: 4, kv_heads: 2, head_dim: 64"
+SPACE = "kind: mamba2, heads: 16, head_dim: 32, state: 64"
+GATED = "kind: gated_delta, value_heads: 4, key_dim: 64, value_dim: 64"
+LATENT = "kind: latent, heads: 4, kv_rank: 64, nope_dim: 64, rope_dim: 32, value_dim: 64"
+DENSE, MOE = "kind: dense, inner: 512", "kind: moe, experts: 8, topk: 2, inner: 64"
 SHAPE_FILES: dict[str, tuple[str, str, str]] = {
     "no hidden": ("hidden: 256\n", "", "hidden"),
     "negative": ("hidden: 256", "hidden: -256", "hidden"),
@@ -213,6 +222,27 @@ SHAPE_FILES: dict[str, tuple[str, str, str]] = {
     "nan": ("inner: 512", "inner: .nan", "inner"),
     "text": ("inner: 512", "inner: wide", "inner"),
     "code": ("hidden: 256", f"hidden: {TOUCH}", "shapes.yaml line 2"),
+    "no window": ("head_dim: 64", "head_dim: 64, window: 0", "field blocks[0].mixer.window"),
+    "expert groups": (DENSE, f"{MOE}, groups: 3", "field blocks[0].ffn.groups"),
+    "many expert groups": (DENSE, f"{MOE}, groups: 2, topk_groups: 4", "field blocks[0].ffn.topk_groups"),
+    "drafts": (
+        "blocks:",
+        f"mtp:\n- {{count: 1, mixer: {{{GATED}, key_heads: 3}}}}\nblocks:",
+        "field mtp[0].mixer.key_heads",
+    ),
+    **{
+        f"{name}: {field}": (SOFTMAX, f"{mixer}, {field}", f"field blocks[0].mixer.{field.partition(':')[0]}")
+        for name, mixer, field in (
+            ("state space", SPACE, "conv: 0"),
+            ("state space", SPACE, "groups: 0"),
+            ("state space", SPACE, "groups: 7"),
+            ("state space", SPACE, "chunk: 0"),
+            ("delta rule", GATED, "conv: 0, key_heads: 2"),
+            ("delta rule", GATED, "key_heads: 3"),
+            ("convolution", "kind: short_convolution, width: 256", "conv: 0"),
+            ("latent", LATENT, "q_rank: 0"),
+        )
+    },
 }
 
 SERVE = f"simulate serve {MODEL} --on H100 --rate 4 --input 64 --output 8 --requests 5"
@@ -259,6 +289,10 @@ FLAGS: dict[str, tuple[str, str]] = {
     "fleet": (f"plan serve {MODEL} --fleet H100:1,H100:2 --rate 1 --input 8 --output 8", "--fleet"),
     "zero": (f"{TRAIN} --zero 9", "--zero"),
     "schedule": (f"{TRAIN} --schedule waltz", "--schedule"),
+    "format of no product": ("predict dit-xl-2-256 --on V100 --dtype int4", "--dtype"),
+    "format of an encoder": ("predict bert-base --on H100 --tokens 128 --dtype int4", "--dtype"),
+    "format in training": (f"{TRAIN} --on V100:4 --dtype bf16", "--dtype"),
+    "format in a plan": ("plan train llama-3.2-1b --cluster V100:8 --seq 512 --global-batch 8 --dtype fp8", "--dtype"),
     "recompute": (f"{TRAIN} --recompute all", "--recompute"),
     "optimizer": (f"{TRAIN} --optimizer magic", "--optimizer"),
     "global batch": (f"{TRAIN} --global-batch 7 --dp 4", "--global-batch"),

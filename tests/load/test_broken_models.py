@@ -77,6 +77,38 @@ HAND: dict[str, tuple[str, dict[str, Any], str]] = {
     "phi-moe-bias": ("phi-3.5-moe", {"lm_head_bias": 1}, "field lm_head_bias: 1 is not true or false"),
     "oss-topk": ("gpt-oss-20b", {"num_experts_per_tok": 33}, "33 experts a token of only 32"),
     "deepseek-rank": ("deepseek-v3", {"kv_lora_rank": 0}, "field kv_lora_rank: 0"),
+    "deepseek-groups": ("deepseek-v3", {"n_group": 3}, "field n_group: 256 experts cannot share 3 groups evenly"),
+    "deepseek-chosen": ("deepseek-v3", {"topk_group": 9}, "field topk_group: 9 groups a token of only 8"),
+    "deepseek-kinds": ("deepseek-v3", {"mlp_layer_types": []}, "field mlp_layer_types: names 0 layers of 61"),
+    "mamba-groups": ("mamba-codestral-7b", {"n_groups": 3}, "field n_groups: 128 heads cannot share 3 groups evenly"),
+    "nemotron-groups": ("nemotron-h-8b", {"n_groups": 3}, "field n_groups: 128 heads cannot share 3 groups evenly"),
+    "granite-groups": ("granite-4.0-h-small", {"mamba_n_groups": 3}, "field mamba_n_groups: 128 heads cannot share 3"),
+    "granite-kinds": ("granite-4.0-h-small", {"layer_types": []}, "field layer_types: names 0 layers of 40"),
+    "next-heads": (
+        "qwen3-next-80b-a3b",
+        {"linear_num_key_heads": 3},
+        "field linear_num_key_heads: 32 value heads cannot share 3 key heads evenly",
+    ),
+    "next-kinds": ("qwen3-next-80b-a3b", {"layer_types": []}, "field layer_types: names 0 layers of 48"),
+    "gemma-no-kinds": ("gemma-3-1b", {"layer_types": []}, "field layer_types: names 0 layers of 26"),
+    "oss-no-kinds": ("gpt-oss-20b", {"layer_types": []}, "field layer_types: names 0 layers of 24"),
+    "lfm2-no-kinds": ("lfm2-1.2b", {"layer_types": []}, "field layer_types: names 0 layers of 16"),
+    "lfm2-nothing": ("lfm2-1.2b", {"block_ff_dim": 1}, "field block_ff_dim: 1 becomes a feed-forward of 0"),
+    "lfm2-endless": (
+        "lfm2-1.2b",
+        {"block_ffn_dim_multiplier": 1e308},
+        "field block_ffn_dim_multiplier: 1e+308 is more than 1000",
+    ),
+    "lfm2-wide": ("lfm2-1.2b", {"block_ff_dim": 2**31, "block_ffn_dim_multiplier": 2}, "field block_ff_dim: "),
+    "dit-wide": ("dit-xl-2-256", {"sample_size": 2**31}, "field sample_size: 2147483648 is more than 32768"),
+    **{
+        f"{name}-merge": (name, {f"{field}spatial_merge_size": 10**6}, f"field {field}spatial_merge_size: 1000000 is")
+        for name, field in (
+            ("qwen2-vl-7b", "vision_config."),
+            ("qwen3-vl-8b", "vision_config."),
+            ("mistral-small-3.1-24b", ""),
+        )
+    },
     "deepseek-no-rope": ("deepseek-v3", {"qk_rope_head_dim": DROP}, "field qk_rope_head_dim: is missing"),
     "deepseek-drafts": ("deepseek-v3", {"num_nextn_predict_layers": 10**6}, "1000000 is more than 64"),
     "deepseek-freq": ("deepseek-v3", {"moe_layer_freq": [1, 1]}, "field moe_layer_freq: [1, 1]"),

@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"strategy": Strategy(pp=2, vp=2), "recipe": Recipe(micro_batch=16, schedule="interleaved")},
         r"multiple of 32",
     ),
-    "fp16": ({"dtype": "fp16"}, r"unknown dtype 'fp16'.*bf16"),
+    "fp16": ({"dtype": "fp16"}, r"does not train in fp16.*bf16"),
     "optimizer": ({"recipe": Recipe(optimizer="adamw-bf16")}, r"adamw-bf16 does not go with fp32"),
     "nobody else": ({"strategy": Strategy(dp=2)}, r"takes 2 processes, not 1.*torchrun --nproc-per-node 2"),
 }

@@ -348,6 +348,7 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "an end": (Calls(_ends), torch.randn(3), {}, r"test_trace.py line \d+: .* fails on these inputs: GeneratorExit"),
     "loss": (nn.Linear(3, 3), torch.randn(3), {"phase": "train", "loss": 5}, r"loss: 5 is no function"),
     "no name": (nn.Linear(3, 3), torch.randn(3), {"optimizer": 5}, r"optimizer: unknown optimizer '5'"),
+    "format of the chip": (nn.Linear(3, 3), torch.randn(3, 3), {"on": "TPU-v5e"}, r"--dtype: .* TPU-v5e 'fp32'"),
     "optimizer": (nn.Linear(3, 3), torch.randn(3), {"phase": "train", "optimizer": "adam"}, r"Near: adamw"),
     "sparse": (nn.ReLU(), torch.eye(3).to_sparse(), {}, r"layout sparse_coo, and only dense"),
     "phase": (nn.ReLU(), torch.randn(3), {"phase": "decode"}, r"--phase: unknown phase 'decode'"),

@@ -134,6 +134,15 @@ def test_more_tokens_are_never_quicker(op: Op, n: int, new: int, more: int) -> N
     assert np.all(longer >= less * ROUNDING)
 
 
+@settings(max_examples=100)
+@given(op=scans(), n=few, new=st.integers(1, 2000), times=st.integers(2, 50))
+def test_a_chunk_longer_than_the_prompts_is_as_long_as_they_are(op: Op, n: int, new: int, times: int) -> None:
+    assert isinstance(op, Scan)
+    batch = Batch.prefill(n, new)
+    fitting, longer = (replace(op, phase="prefill", chunk=chunk) for chunk in (new, new * times))
+    assert seconds(machine(), longer, batch) == pytest.approx(seconds(machine(), fitting, batch))
+
+
 @settings(max_examples=200)
 @given(op=windowed(), steps=batches())
 def test_a_window_is_never_slower_than_none(op: Attention, steps: tuple[Batch, Batch]) -> None:

@@ -29,6 +29,7 @@ from gnomon.spec import (
     Table,
     Tower,
 )
+from gnomon.spec.formats import NARROW, plain
 from gnomon.spec.parts import part_tensors
 
 H = 10
@@ -195,3 +196,8 @@ def test_active_experts_are_a_part(experts: int, topk: int, inner: int, shared: 
     ffn = MoeFfn(experts=max(experts, topk), topk=topk, inner=inner, shared_inner=shared)
     assert ffn.active_parameters(H) <= ffn.parameters(H)
     assert (ffn.active_parameters(H) == ffn.parameters(H)) == (ffn.experts == ffn.topk)
+
+
+def test_a_matrix_of_nothing_takes_nothing() -> None:
+    for format in (*NARROW.values(), plain("bf16")):
+        assert format.bytes(0, 64) == format.bytes(64, 0) == format.tensor_bits / 8

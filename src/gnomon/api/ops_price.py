@@ -25,6 +25,8 @@ WORDS = ("op", "dtype", "engine", "sustained")
 ADDED = ("time_us", "low_us", "high_us", "provenance")
 DECIMALS = 4
 MOST_RANKS = 10_000_000
+MOST_SIZE, MOST_BYTES = 1e12, 1e15
+"""Beyond these a size is a slip: no operator of one chip takes a petabyte."""
 TRUTH = {"true": 1.0, "false": 0.0}
 FORMATS = tuple(dict.fromkeys((*WIDTH, *PRODUCTS)))
 PRODUCT_KINDS = ("gemm", "moe")
@@ -180,18 +182,24 @@ class Pricer:
 
 
 def _in_range(kind: str, name: str, values: Floats, places: Places) -> None:
-    """Sizes are whole numbers from 1; bytes are any from 0, and what a strided convolution sums over is any from 1."""
+    """Sizes are whole numbers from 1; bytes are any from 0, those of a collective and what a strided convolution sums
+    over are any from 1."""
     if name == "causal":
         bad, what = np.flatnonzero((values != 0) & (values != 1)), "0 or 1"
     else:
         broken = name in _BROKEN or (kind, name) == ("conv", "k")
-        least = 0.0 if name in _FROM_ZERO or name == "nodes" else 1.0
+        least = 0.0 if (name in _FROM_ZERO and kind not in COLLECTIVES) or name == "nodes" else 1.0
         good = np.isfinite(values) & (values >= least)
         bad = np.flatnonzero(~(good if broken else good & (values == np.floor(values))))
         what = f"a {'number' if broken else 'whole number'} of at least {least:g}"
     if bad.size:
         first = int(bad[0])
         raise InputError(f"'{values[first]:.12g}' is not {what}", where=f"{places[first]}, column {name}")
+    most = MOST_BYTES if name in _BROKEN else MOST_SIZE
+    large = np.flatnonzero(values > most)
+    if large.size:
+        first = int(large[0])
+        raise InputError(f"'{values[first]:.12g}' is more than {most:g}", where=f"{places[first]}, column {name}")
 
 
 def _check(kind: str, columns: Mapping[str, Any], places: Places) -> None:

@@ -21,6 +21,7 @@ from gnomon.api.simulate_training import (
     load_of,
     report_step,
     step_of,
+    training_dtype,
     training_plan,
 )
 from gnomon.api.train_space import space
@@ -135,7 +136,7 @@ def plan_training(
 def _search(
     model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str | None
 ) -> Search:
-    chosen = dtype or model.working_dtype
+    chosen = dtype or training_dtype(model, pool.chip)
     check_dtype(pool, chosen)
     grid = space(model, pool, load, engine, optimizer, chosen)
     return Search(model, pool, load, engine, optimizer, chosen, grid)

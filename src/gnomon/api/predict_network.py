@@ -17,7 +17,7 @@ from gnomon.engines import engine as engine_of
 from gnomon.engines.base import Piece
 from gnomon.engines.torch import networks as torch_networks
 from gnomon.engines.vllm import networks as vllm_networks
-from gnomon.errors import InputError
+from gnomon.errors import InputError, named_by
 from gnomon.load import parse_pool
 from gnomon.spec import Batch, Estimate, Model, NetworkStep, Pool, Strategy
 
@@ -80,7 +80,8 @@ def _under_torch(
     settings: dict[str, Any],
 ) -> Run:  # fmt: skip
     runs = training_engine(label)
-    pool.chip.rate(dtype)
+    with named_by("--dtype"):
+        pool.chip.rate(dtype)
     torch_networks.check(model, strategy, dtype, settings)
     step = wanted.step
     if step.context and not step.decode:
@@ -155,7 +156,8 @@ def deployed(
             model.alone, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=label, settings=settings
         )
         return engine, replace(own, model=running_in(model, own.dtype, pool))
-    pool.chip.rate(dtype)
+    with named_by("--dtype"):
+        pool.chip.rate(dtype)
     found = Deployment(
         model=model,
         pool=pool,

@@ -19,7 +19,7 @@ from gnomon.export import TRAINING, target
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
-from gnomon.spec import EngineChoice, Estimate, Plan, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.spec import Chip, EngineChoice, Estimate, Model, Plan, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.units import parse_count
 
 HOURS, DAYS = 3600.0, 86400.0
@@ -128,7 +128,7 @@ def training_plan(
         per_node=pool.unusual_node_size,
         replicas=1,
         strategy=strategy,
-        dtype=dtype or load_model(model).working_dtype,
+        dtype=dtype or training_dtype(load_model(model), pool.chip),
         engine=EngineChoice(name=chosen.name, version=chosen.version, settings=settings),
         load=load,
     )
@@ -150,11 +150,19 @@ def check_chips(count: int, where: str) -> None:
         raise InputError(f"{count:,} chips are more than {MOST_CHIPS:,}", where=where)
 
 
+def training_dtype(model: Model, chip: Chip) -> str:
+    """As stored where the chip has it; else, and for what is stored in fp32, the chip's own 16 bits."""
+    own = model.working_dtype
+    return own if own in DTYPES and own in chip.rates_flops else chip.half
+
+
 def check_dtype(pool: Pool, dtype: str) -> None:
-    if dtype not in DTYPES:
-        hint = f"Use {' or '.join(DTYPES)}."
-        raise InputError(f"training in {dtype} is not priced yet", where="--dtype", hint=hint)
-    pool.chip.rate(dtype)
+    usable = [own for own in DTYPES if own in pool.chip.rates_flops]
+    if not usable:
+        raise InputError(f"{pool.chip.name} has none of {', '.join(DTYPES)}, which training is priced in", where="--on")
+    if dtype not in usable:
+        why = f"{pool.chip.name} has no {dtype}" if dtype in DTYPES else f"training in {dtype} is not priced yet"
+        raise InputError(why, where="dtype", hint=f"Use {' or '.join(usable)}.")
 
 
 def _check_size(job: Job) -> None:

@@ -17,7 +17,7 @@ from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
 from gnomon.engines.torch.eager.lower import HOST_SOURCE, HOST_SPREAD
 from gnomon.engines.torch.eager.price import SPREAD, Cost, PricedStep, priced
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
-from gnomon.errors import InputError, MissingExtraError, unknown_name
+from gnomon.errors import InputError, MissingExtraError, named_by, unknown_name
 from gnomon.load import parse_pool
 from gnomon.spec import Chip, Estimate, Provenance
 from gnomon.spec.traced import Traced
@@ -78,7 +78,8 @@ def trace(
     if not lowered.launched:
         raise InputError("launches no kernel on these inputs: there is nothing to time", where="module")
     machine = Machine(pool, profile_for(pool.chip), "torch")
-    step = priced(lowered, machine, idle_s=lambda busy: max(host_s - busy, 0.0), sustained=sustained)
+    with named_by("--dtype"):
+        step = priced(lowered, machine, idle_s=lambda busy: max(host_s - busy, 0.0), sustained=sustained)
     asked = {"phase": phase, "launch": launch, "tf32": tf32, "sustained": sustained, "autocast": autocast}
     words = {"model": traced.name, "on": on, "dtype": traced.dtype, "batch": traced.samples, "unit": "sample"}
     return _prediction(traced, lowered, step, host_s, words | asked | {"arithmetic": step.arithmetic})

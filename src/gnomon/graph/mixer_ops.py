@@ -180,7 +180,8 @@ def scan_flops(phase: str, mixer: Mixing, shape: Shape) -> Floats:
         return np.asarray(2.0 * pairs * heads * (keys + values) + 4.0 * tokens * state)
     # Keys with keys, a triangular inverse, its products with keys and with values, queries with keys, scores with
     # values; into the state, off it for the keys, off it for the queries.
-    inverse = chunks * heads * shape["chunk"] ** 3 / 3
+    filled = np.minimum(shape["chunk"], tokens / np.maximum(shape["sequences"], 1e-9))
+    inverse = chunks * heads * filled**3 / 3
     return np.asarray(2.0 * pairs * heads * (3 * keys + 2 * values) + inverse + 6.0 * tokens * state)
 
 

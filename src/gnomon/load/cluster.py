@@ -17,6 +17,7 @@ from gnomon.spec import Chip, Cluster, Grid, Host, Link, Node, Pool
 
 SCHEMA = "gnomon.cluster/1"
 MOST_CHIPS = 10_000_000
+MOST_OVERSUBSCRIBED = 1000.0
 LINK = {"gb_s": (1e-3, 1e5), "latency_us": (1e-3, 1e6)}
 HOST = ("memory_gib", "memory_gb_s", "adam_gparam_s", "nvme_tb", "nvme_read_gb_s", "nvme_write_gb_s")
 
@@ -150,7 +151,7 @@ def _bridged(fields: Fields, chip: Chip, usual: bool) -> bool:
 
 
 def _at_least_one(fields: Fields, name: str, usual: float) -> float:
-    value = fields.number(name, usual)
+    value = fields.number(name, usual, most=MOST_OVERSUBSCRIBED)
     if value < 1:
         raise InputError(f"{shown(value)} is below 1, which is full bandwidth", where=fields.spot(name))
     return value

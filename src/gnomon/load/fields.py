@@ -10,6 +10,8 @@ from typing import Any
 
 from gnomon.errors import InputError
 
+LARGEST = 2**31
+"""More than any count or width of ours."""
 _MISSING: Any = object()
 _EXPONENT = re.compile(r"[+-]?\d{1,20}(\.\d{0,20})?[eE][+-]?\d{1,3}", re.ASCII)
 
@@ -65,7 +67,7 @@ class Fields:
             raise InputError(f"{shown(value)} is not a name", where=self.spot(key))
         return value
 
-    def whole(self, key: str, default: Any = _MISSING, *, least: int = 1, most: int = 2**31) -> int:
+    def whole(self, key: str, default: Any = _MISSING, *, least: int = 1, most: int = LARGEST) -> int:
         value = self.raw(key, default)
         if value is default:
             return int(value)
@@ -79,7 +81,7 @@ class Fields:
             raise InputError(f"{shown(value)} is more than {most}", where=self.spot(key))
         return value
 
-    def number(self, key: str, default: Any = _MISSING) -> float:
+    def number(self, key: str, default: Any = _MISSING, *, most: float = math.inf) -> float:
         """A finite number above zero."""
         value = self.raw(key, default)
         if value is default:
@@ -87,6 +89,8 @@ class Fields:
         value = as_number(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             raise InputError(f"{shown(value)} is not a number above zero", where=self.spot(key))
+        if value > most:
+            raise InputError(f"{shown(value)} is more than {most:g}", where=self.spot(key))
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:

@@ -8,10 +8,11 @@ from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.load.families.base import MAX_LAYERS
+from gnomon.load.families.base import MAX_LAYERS, check_expert_groups, check_shared
 from gnomon.load.fields import Fields, shown
 from gnomon.spec import (
     Attention,
+    Block,
     Convolution,
     CrossAttention,
     DenseFfn,
@@ -51,6 +52,8 @@ KINDS: dict[str, type] = {
 _NAMES = {noun: kind for kind, noun in KINDS.items()}
 _UNSAID = ("hub_id", "source", "family", "name")
 MAX_BLOCKS = 10_000
+_FROM_ZERO = frozenset({"vocab", "rotary_dim", "norms"})
+"""Counts that may be none though that is not what they are by default: a network for images has no vocabulary."""
 
 
 def model_from_dict(data: dict[str, Any], where: str) -> Model:
@@ -133,8 +136,7 @@ def _value(hint: Any, config: Fields, key: str, default: Any) -> Any:
         return config.text(key)
     if hint is float:
         return config.number(key)
-    # A network without tokens, such as one for images, has a vocabulary of none.
-    return config.whole(key, least=1 if default is dataclasses.MISSING and key != "vocab" else 0)
+    return config.whole(key, least=0 if default == 0 or key in _FROM_ZERO else 1)
 
 
 def _union(parts: list[Any], config: Fields, key: str, default: Any) -> Any:
@@ -173,12 +175,23 @@ def _check(model: Model, config: Fields) -> None:
     plain = "kept_dtype" if any(block.formats for block in model.blocks) else "dtype"
     if getattr(model, plain) not in PLAIN_BITS:
         raise unknown_name("number format", getattr(model, plain), PLAIN_BITS, where=config.spot(plain))
-    for place, block in enumerate(model.blocks):
-        spot = f"{config.spot('blocks')}[{place}]"
-        mixer, ffn = block.mixer, block.ffn
-        if isinstance(mixer, Attention | CrossAttention) and mixer.heads % mixer.kv_heads:
-            raise InputError(f"{mixer.heads} heads cannot share {mixer.kv_heads} key-value heads evenly", where=spot)
-        if isinstance(ffn, MoeFfn) and ffn.topk > ffn.experts:
-            raise InputError(f"{ffn.topk} experts a token of only {ffn.experts}", where=spot)
-        if mixer is None and ffn is None:
-            raise InputError("is a layer of nothing", where=spot, hint="Give it a mixer, an ffn, or both.")
+    towers = ((f"towers[{place}].blocks", tower.blocks) for place, tower in enumerate(model.towers))
+    for key, blocks in (("blocks", model.blocks), ("mtp", model.mtp), *towers):
+        for place, block in enumerate(blocks):
+            _check_block(block, config.spot(f"{key}[{place}]"))
+
+
+def _check_block(block: Block, spot: str) -> None:
+    mixer, ffn = block.mixer, block.ffn
+    if mixer is None and ffn is None:
+        raise InputError("is a layer of nothing", where=spot, hint="Give it a mixer, an ffn, or both.")
+    if isinstance(mixer, Attention | CrossAttention):
+        check_shared(mixer.heads, mixer.kv_heads, f"{spot}.mixer.kv_heads")
+    if isinstance(mixer, Mamba2):
+        check_shared(mixer.heads, mixer.groups, f"{spot}.mixer.groups", of="groups")
+    if isinstance(mixer, GatedDelta):
+        check_shared(mixer.value_heads, mixer.key_heads, f"{spot}.mixer.key_heads", "value heads", "key heads")
+    if isinstance(ffn, MoeFfn):
+        if ffn.topk > ffn.experts:
+            raise InputError(f"{ffn.topk} experts a token of only {ffn.experts}", where=f"{spot}.ffn.topk")
+        check_expert_groups(ffn, f"{spot}.ffn.groups", f"{spot}.ffn.topk_groups")

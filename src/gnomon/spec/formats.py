@@ -23,8 +23,8 @@ class Format:
     """The format in which inputs meet these weights, where they are narrowed too."""
 
     def bytes(self, rows: int, columns: int) -> float:
-        """A matrix with its scales. Blocks at the edge have a scale of their own."""
-        down, across = (size or whole for size, whole in zip(self.block, (rows, columns), strict=True))
+        """A matrix with its scales. Blocks at the edge have a scale of their own; a matrix of nothing has none."""
+        down, across = (size or max(whole, 1) for size, whole in zip(self.block, (rows, columns), strict=True))
         scales = -(-rows // down) * -(-columns // across)
         return (rows * columns * self.bits + scales * (self.scale_bits + self.zero_bits) + self.tensor_bits) / 8
 

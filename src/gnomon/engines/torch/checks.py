@@ -41,11 +41,13 @@ def _check_words(recipe: Recipe, dtype: str) -> None:
         ("schedule", recipe.schedule, SCHEDULES),
         ("recompute", recipe.recompute, RECOMPUTE),
         ("optimizer", recipe.optimizer, RUN),
-        ("dtype", dtype, DTYPES),
     )
     for name, word, known in words:
         if word not in known:
             raise unknown_name(name, word, known, where=name)
+    if dtype not in DTYPES:
+        hint = f"It does in {' and '.join(DTYPES)}; the engine megatron trains in fp16 and fp8 too."
+        raise InputError(f"the built-in runner does not train in {dtype}", where="dtype", hint=hint)
     if not 0 <= recipe.zero <= MAX_ZERO:
         raise InputError(f"{recipe.zero} is no level of ZeRO", where="zero", hint=f"Use 0 to {MAX_ZERO}.")
     if recipe.optimizer == "adamw-bf16" and dtype != "bf16":

@@ -13,6 +13,8 @@ from gnomon.spec import Attention, Block, DenseFfn, Model, MoeFfn
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 MAX_LAYERS = 10_000
+MOST_MERGED = 64
+"""Patches a side that become one token."""
 
 Reader = Callable[[Fields, str], Model]
 """From a config and the family it belongs to, to its shapes; name and source are the caller's to add."""
@@ -26,14 +28,14 @@ def attention(config: Fields, *, head_dim: int | None = None, **features: Any) -
     """Heads under their usual names."""
     heads = config.whole("num_attention_heads")
     kv_heads = config.whole("num_key_value_heads", heads)
-    check_groups(config, heads, kv_heads, "num_key_value_heads")
+    check_shared(heads, kv_heads, config.spot("num_key_value_heads"))
     return Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim or head_dim_of(config), **features)
 
 
-def check_groups(config: Fields, heads: int, kv_heads: int, key: str) -> None:
-    if heads % kv_heads:
-        message = f"{heads} heads cannot share {kv_heads} key-value heads evenly"
-        raise InputError(message, where=config.spot(key))
+def check_shared(count: int, groups: int, where: str, what: str = "heads", of: str = "key-value heads") -> None:
+    """Each of the groups is there for as many."""
+    if count % groups:
+        raise InputError(f"{count} {what} cannot share {groups} {of} evenly", where=where)
 
 
 def head_dim_of(config: Fields, default: int | None = None) -> int:
@@ -57,6 +59,22 @@ def experts(config: Fields, count: str, inner: str, *, topk: str = "num_experts_
     if chosen > number:
         raise InputError(f"{chosen} experts a token of only {number}", where=config.spot(topk))
     return MoeFfn(experts=number, topk=chosen, inner=config.whole(inner), **features)
+
+
+def grouped_experts(config: Fields, count: str, inner: str, **features: Any) -> MoeFfn:
+    """The same, chosen from the best of their groups."""
+    groups = config.whole("n_group", 1)
+    chosen = config.whole("topk_group", groups)
+    mixture = experts(config, count, inner, groups=groups, topk_groups=chosen, **features)
+    check_expert_groups(mixture, config.spot("n_group"), config.spot("topk_group"))
+    return mixture
+
+
+def check_expert_groups(ffn: MoeFfn, groups: str, chosen: str) -> None:
+    """`groups` and `chosen` are where the two counts stand."""
+    check_shared(ffn.experts, ffn.groups, groups, "experts", "groups")
+    if ffn.topk_groups > ffn.groups:
+        raise InputError(f"{ffn.topk_groups} groups a token of only {ffn.groups}", where=chosen)
 
 
 def dense(config: Fields, key: str = "intermediate_size", **features: Any) -> DenseFfn:
@@ -97,9 +115,9 @@ def dtype(config: Fields) -> str:
 
 def layer_kinds(config: Fields, layers: int, known: Sequence[str], key: str = "layer_types") -> list[str] | None:
     """One word a layer, where the file has them."""
-    found = config.list(key)
-    if not found:
+    if config.raw(key, None) is None:
         return None
+    found = config.list(key)
     for word in found:
         if not isinstance(word, str) or word not in known:
             name = word if isinstance(word, str) else shown(word)

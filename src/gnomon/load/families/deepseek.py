@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnomon.load.families.base import decoder, dense, experts, layer_count, layer_kinds
+from gnomon.load.families.base import decoder, dense, grouped_experts, layer_count, layer_kinds
 from gnomon.load.fields import Fields
 from gnomon.spec import Block, Indexer, LatentAttention, Model, MoeFfn
 
@@ -41,21 +41,18 @@ def latent(config: Fields, family: str) -> LatentAttention:
 
 def _mixture(config: Fields, family: str) -> MoeFfn:
     inner = config.whole("moe_intermediate_size")
-    groups = config.whole("n_group", 1)
-    return experts(
+    return grouped_experts(
         config,
         "n_routed_experts",
         "moe_intermediate_size",
         shared_inner=inner * config.whole("n_shared_experts", 0, least=0),
         router="softmax" if family == "deepseek_v2" else "sigmoid",
-        groups=groups,
-        topk_groups=config.whole("topk_group", groups),
     )
 
 
 def _dense_layers(config: Fields, count: int) -> frozenset[int]:
     kinds = layer_kinds(config, count, ("dense", "sparse"), "mlp_layer_types")
-    if kinds:
+    if kinds is not None:
         return frozenset(layer for layer, kind in enumerate(kinds) if kind == "dense")
     first, every = config.whole("first_k_dense_replace", 0, least=0), config.whole("moe_layer_freq", 1)
     return frozenset(layer for layer in range(count) if layer < first or layer % every)

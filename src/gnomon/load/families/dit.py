@@ -10,6 +10,9 @@ from gnomon.spec import Attention, Convolution, DenseFfn, Linear, Model, Part, T
 TIME_CHANNELS = 256
 """Sines and cosines of the time step, before they are widened."""
 
+MOST_SIDE = 2**15
+"""Of a sample; its positions are as many as a sequence may have at most."""
+
 
 def read(config: Fields, family: str) -> Model:
     only(config, "norm_type", ("ada_norm_zero",))
@@ -17,7 +20,7 @@ def read(config: Fields, family: str) -> Model:
     refuse(config, "norm_elementwise_affine", "a norm with weights beside its modulation")
     heads, head_dim = config.whole("num_attention_heads"), config.whole("attention_head_dim")
     hidden, channels, patch = heads * head_dim, config.whole("in_channels"), config.whole("patch_size")
-    out, side = config.whole("out_channels", channels), config.whole("sample_size") // patch
+    out, side = config.whole("out_channels", channels), config.whole("sample_size", most=MOST_SIDE) // patch
     if side < 1:
         raise InputError(f"{patch} is more than the whole sample", where=config.spot("patch_size"))
     mixer = Attention(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.errors import InputError
-from gnomon.load.families.base import check_groups, decoder, layer_count, split, uniform
+from gnomon.load.families.base import check_shared, decoder, layer_count, split, uniform
 from gnomon.load.fields import Fields
 from gnomon.spec import Attention, DenseFfn, Model
 
@@ -51,7 +51,7 @@ def _heads(config: Fields, new: bool) -> tuple[int, int]:
         return heads, 1
     groups = "num_kv_heads" if config.has("num_kv_heads") or not config.has("n_head_kv") else "n_head_kv"
     kv_heads = config.whole(groups, heads) if new else heads
-    check_groups(config, heads, kv_heads, groups)
+    check_shared(heads, kv_heads, config.spot(groups))
     return heads, kv_heads
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.load.families.base import attention, decoder, experts, layer_count, uniform
+from gnomon.load.families.base import attention, check_shared, decoder, experts, layer_count, uniform
 from gnomon.load.families.mamba import check_inner
 from gnomon.load.fields import Fields, shown
 from gnomon.spec import Block, DenseFfn, Mamba2, Model, MoeFfn
@@ -43,12 +43,13 @@ def _ffn(config: Fields) -> DenseFfn | MoeFfn:
 
 def _kinds(config: Fields) -> list[bool]:
     count = layer_count(config)
-    found = config.list("layer_types" if config.has("layer_types") else "layers_block_type") or ["mamba"] * count
+    key = "layer_types" if config.has("layer_types") else "layers_block_type"
+    found = config.list(key) if config.has(key) else ["mamba"] * count
     for word in found:
         if not isinstance(word, str) or word not in KINDS:
-            raise unknown_name("kind of layer", shown(word).strip("'"), KINDS, where=config.spot("layer_types"))
+            raise unknown_name("kind of layer", shown(word).strip("'"), KINDS, where=config.spot(key))
     if len(found) != count:
-        raise InputError(f"names {len(found)} layers of {count}", where=config.spot("layer_types"))
+        raise InputError(f"names {len(found)} layers of {count}", where=config.spot(key))
     return [KINDS[word] for word in found]
 
 
@@ -68,4 +69,5 @@ def _space(config: Fields) -> Mamba2:
         bias=config.flag("mamba_proj_bias", False),
     )
     check_inner(config, mixer, "mamba_expand", "mamba_n_heads")
+    check_shared(mixer.heads, mixer.groups, config.spot("mamba_n_groups"), of="groups")
     return mixer

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gnomon.errors import InputError
 from gnomon.load.families.base import attention, decoder, experts, layer_count, layer_kinds, numbers
-from gnomon.load.fields import Fields
+from gnomon.load.fields import LARGEST, Fields
 from gnomon.spec import Block, DenseFfn, Model, ShortConvolution
+
+MOST_TIMES = 1000.0
+"""A feed-forward that much wider than asked for is a slip."""
 
 
 def read(config: Fields, family: str) -> Model:
@@ -32,7 +36,7 @@ def _layers(config: Fields, family: str) -> Iterator[Block]:
 
 def _full(config: Fields, count: int) -> list[bool]:
     kinds = layer_kinds(config, count, ("conv", "full_attention"))
-    if kinds:
+    if kinds is not None:
         return [kind == "full_attention" for kind in kinds]
     if not config.has("full_attn_idxs"):
         return [True] * count
@@ -42,9 +46,13 @@ def _full(config: Fields, count: int) -> list[bool]:
 
 def _inner(config: Fields) -> int:
     """Two thirds of the width given, times a factor, rounded up to a multiple."""
-    inner = config.whole("block_ff_dim" if config.has("block_ff_dim") else "intermediate_size")
+    key = "block_ff_dim" if config.has("block_ff_dim") else "intermediate_size"
+    inner = config.whole(key)
     if not config.flag("block_auto_adjust_ff_dim", True):
         return inner
-    scaled = int(config.number("block_ffn_dim_multiplier", 1.0) * int(2 * inner / 3))
+    scaled = int(config.number("block_ffn_dim_multiplier", 1.0, most=MOST_TIMES) * int(2 * inner / 3))
     multiple = config.whole("block_multiple_of", 256)
-    return multiple * -(-scaled // multiple)
+    adjusted = multiple * -(-scaled // multiple)
+    if not 1 <= adjusted <= LARGEST:
+        raise InputError(f"{inner} becomes a feed-forward of {adjusted}, adjusted", where=config.spot(key))
+    return adjusted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.errors import InputError
-from gnomon.load.families.base import decoder, layer_count, uniform
+from gnomon.load.families.base import check_shared, decoder, layer_count, uniform
 from gnomon.load.fields import Fields
 from gnomon.spec import Mamba, Mamba2, Model
 
@@ -41,6 +41,7 @@ def _second(config: Fields) -> Mamba2:
         bias=config.flag("use_bias", False),
     )
     check_inner(config, mixer, "expand", "num_heads")
+    check_shared(mixer.heads, mixer.groups, config.spot("n_groups"), of="groups")
     return mixer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnomon.load.families import llama
-from gnomon.load.families.base import dtype, layer_count, only, split, uniform
+from gnomon.load.families.base import MOST_MERGED, dtype, layer_count, only, split, uniform
 from gnomon.load.fields import Fields
 from gnomon.spec import Attention, Convolution, DenseFfn, Intake, Linear, Model, Norm, Tower
 
@@ -23,7 +23,8 @@ def _vision(config: Fields, vision: Fields, text_hidden: int) -> Tower:
     hidden, heads = vision.whole("hidden_size"), vision.whole("num_attention_heads")
     mixer = Attention(heads=heads, kv_heads=heads, head_dim=split(vision, "hidden_size", heads), causal=False)
     ffn = DenseFfn(inner=vision.whole("intermediate_size"))
-    bias, merge = config.flag("multimodal_projector_bias", False), config.whole("spatial_merge_size", 2)
+    bias = config.flag("multimodal_projector_bias", False)
+    merge = config.whole("spatial_merge_size", 2, most=MOST_MERGED)
     patch = vision.whole("patch_size")
     return Tower(
         name="vision",

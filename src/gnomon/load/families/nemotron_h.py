@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gnomon.errors import InputError
-from gnomon.load.families.base import MAX_LAYERS, attention, decoder, dense, experts
+from gnomon.load.families.base import MAX_LAYERS, attention, check_shared, decoder, dense, grouped_experts
 from gnomon.load.fields import Fields, shown
 from gnomon.spec import Block, Mamba2, Model, MoeFfn
 
@@ -42,7 +42,7 @@ def _kinds(config: Fields) -> list[str]:
 
 
 def _space(config: Fields) -> Mamba2:
-    return Mamba2(
+    mixer = Mamba2(
         heads=config.whole("mamba_num_heads"),
         head_dim=config.whole("mamba_head_dim"),
         state=config.whole("ssm_state_size"),
@@ -52,18 +52,17 @@ def _space(config: Fields) -> Mamba2:
         conv_bias=config.flag("use_conv_bias", True),
         bias=config.flag("use_bias", False),
     )
+    check_shared(mixer.heads, mixer.groups, config.spot("n_groups"), of="groups")
+    return mixer
 
 
 def _mixture(config: Fields) -> MoeFfn:
-    groups = config.whole("n_group", 1)
-    return experts(
+    return grouped_experts(
         config,
         "n_routed_experts",
         "moe_intermediate_size",
         shared_inner=config.whole("moe_shared_expert_intermediate_size"),
         gated=False,
         router="sigmoid",
-        groups=groups,
-        topk_groups=config.whole("topk_group", groups),
         latent=config.whole("moe_latent_size", 0),
     )

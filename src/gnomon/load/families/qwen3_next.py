@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gnomon.load.families.base import (
     attention,
+    check_shared,
     decoder,
     dense,
     experts,
@@ -43,8 +44,11 @@ def layers(config: Fields, *, sparse: bool = True) -> Iterator[Block]:
         value_dim=config.whole("linear_value_head_dim"),
         conv=config.whole("linear_conv_kernel_dim", 4),
     )
+    check_shared(delta.value_heads, delta.key_heads, config.spot("linear_num_key_heads"), "value heads", "key heads")
     every = config.whole("full_attention_interval", 4)
-    kinds = layer_kinds(config, count, (LINEAR, FULL)) or [LINEAR if (i + 1) % every else FULL for i in range(count)]
+    kinds = layer_kinds(config, count, (LINEAR, FULL))
+    if kinds is None:
+        kinds = [LINEAR if (layer + 1) % every else FULL for layer in range(count)]
     where = _sparse(config, count) if sparse else [False] * count
     mixture = _mixture(config) if any(where) else None
     plain = None if all(where) else dense(config)

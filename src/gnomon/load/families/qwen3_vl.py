@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.load.families import qwen, qwen3_next
-from gnomon.load.families.base import decoder, dtype, layer_count, numbers, split, uniform
+from gnomon.load.families.base import MOST_MERGED, decoder, dtype, layer_count, numbers, split, uniform
 from gnomon.load.fields import Fields
 from gnomon.spec import Attention, Block, Convolution, DenseFfn, Intake, Linear, Model, Norm, Part, Table, Tower
 
@@ -37,10 +37,11 @@ def _vision(vision: Fields) -> Tower:
         causal=False,
     )
     ffn = DenseFfn(inner=vision.whole("intermediate_size"), gated=False, bias=True)
-    kernel = vision.whole("temporal_patch_size") * vision.whole("patch_size") ** 2
-    tails = _merger(vision, hidden, "to_text", before=True)
+    patch, merge = vision.whole("patch_size"), vision.whole("spatial_merge_size", most=MOST_MERGED)
+    kernel = vision.whole("temporal_patch_size") * patch**2
+    tails = _merger(vision, hidden, merge, "to_text", before=True)
     for layer in numbers(vision, "deepstack_visual_indexes"):  # these lead into the decoder's first layers
-        tails += _merger(vision, hidden, f"from_{layer}", before=False)
+        tails += _merger(vision, hidden, merge, f"from_{layer}", before=False)
     return Tower(
         name="vision",
         hidden=hidden,
@@ -54,13 +55,13 @@ def _vision(vision: Fields) -> Tower:
         tail=tails,
         norm_bias=True,
         final_norm=False,
-        intake=Intake(patch=vision.whole("patch_size"), merge=vision.whole("spatial_merge_size"), any_size=True),
+        intake=Intake(patch=patch, merge=merge, any_size=True),
     )
 
 
-def _merger(vision: Fields, hidden: int, name: str, before: bool) -> tuple[Part, ...]:
+def _merger(vision: Fields, hidden: int, merge: int, name: str, before: bool) -> tuple[Part, ...]:
     """Neighbouring patches joined to one token; normed before they are, or after."""
-    folded = hidden * vision.whole("spatial_merge_size") ** 2
+    folded = hidden * merge**2
     return (
         Norm(name=f"{name}_norm", width=hidden if before else folded, bias=True),
         Linear(name=f"{name}_fold", inputs=folded, outputs=folded, bias=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.load.families import qwen
-from gnomon.load.families.base import decoder, dtype, gather, layer_count, numbers, split
+from gnomon.load.families.base import MOST_MERGED, decoder, dtype, gather, layer_count, numbers, split
 from gnomon.load.fields import Fields
 from gnomon.spec import Attention, Block, Convolution, DenseFfn, Intake, Linear, Model, Norm, Tower
 
@@ -74,8 +74,8 @@ def _attention(vision: Fields, width: str, window: int | None = None) -> Attenti
 
 
 def _tower(vision: Fields, hidden: int, blocks: tuple[Block, ...], out: int, norm_bias: bool) -> Tower:
-    folded = hidden * vision.whole("spatial_merge_size") ** 2
-    kernel = vision.whole("temporal_patch_size") * vision.whole("patch_size") ** 2
+    patch, merge = vision.whole("patch_size"), vision.whole("spatial_merge_size", most=MOST_MERGED)
+    folded, kernel = hidden * merge**2, vision.whole("temporal_patch_size") * patch**2
     return Tower(
         name="vision",
         hidden=hidden,
@@ -88,5 +88,5 @@ def _tower(vision: Fields, hidden: int, blocks: tuple[Block, ...], out: int, nor
         ),
         norm_bias=norm_bias,
         final_norm=False,
-        intake=Intake(patch=vision.whole("patch_size"), merge=vision.whole("spatial_merge_size"), any_size=True),
+        intake=Intake(patch=patch, merge=merge, any_size=True),
     )
