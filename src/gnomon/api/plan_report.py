@@ -84,7 +84,7 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator, reques
         plans_considered=found.considered,
         plans_fit=found.fit,
         plans_simulated=found.simulated,
-        requests_simulated=max(requests, best.detail.requests),
+        requests_simulated=requests,
         best=chosen,
         pareto=tuple(_front(question, found, best, chosen, evaluator)),
         binding=goal.name if goal else "load",
