@@ -13,7 +13,7 @@ from typing import Any
 
 from gnomon.spec import Attention, Block, DenseFfn, Model, Recipe, Strategy, TrainingLoad
 
-STEPS = 4
+STEPS = 6
 LOAD = TrainingLoad(seq=32, global_batch=16)
 
 LLAMA = Model(
