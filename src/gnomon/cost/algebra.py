@@ -1,8 +1,8 @@
 """Dense linear algebra by its textbook counts: arithmetic outside tensor cores, passes over memory, a chain of columns.
 
-Nothing here is measured by us, and little is checked. The step is that of PyTorch's published Cholesky factorisations of
-one matrix (github.com/pytorch/pytorch/pull/173515, whose GPU is not named); batches of 16 and 64 in the same table, which
-no figure was set by, come out between 0.47 and 0.95 of what they took, as on an H100. Shares of rate and memory are
+Nothing here is measured by us, and little is checked. The step is that of PyTorch's published Cholesky factorisations
+of one matrix (github.com/pytorch/pytorch/pull/173515, whose GPU is not named); batches of 16 and 64 in the same table,
+seen when the share of the rate was chosen, come out at 0.47 to 0.95 of what they took, as on an H100. The shares are
 estimates, and libraries' choices of algorithm may add as much again.
 """
 
