@@ -341,7 +341,7 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "nothing launched": (nn.Identity(), torch.randn(3), {}, r"launches no kernel"),
     "format": (nn.ReLU(), torch.randn(3), {"dtype": "fp3"}, r"--dtype: unknown number format 'fp3'\. Near: fp32"),
     "narrow": (nn.ReLU(), torch.randn(3), {"dtype": "fp8"}, r"--dtype: unknown number format 'fp8'"),
-    "wide": (nn.Linear(3, 3), torch.randn(3), {"dtype": "fp64"}, r"--dtype: arithmetic in fp64 has no price.*fp32"),
+    "wide": (nn.Linear(3, 3).double(), torch.randn(3).double(), {}, r"--dtype: arithmetic in fp64 has no price.*fp32"),
     "wide solve": (Calls(torch.linalg.inv), torch.eye(3).double(), {}, r"--dtype: arithmetic in fp64 has no price"),
     "uncounted": (Calls(torch.linalg.matrix_exp), torch.eye(3), {}, r"aten.linalg_matrix_exp has no count"),
     "an exit": (Calls(sys.exit), torch.randn(3), {}, r"the module fails on these inputs: SystemExit"),

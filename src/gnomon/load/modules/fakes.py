@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from gnomon.errors import InputError, unknown_name
 
-FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 Tensor = Any
 
 
