@@ -101,4 +101,4 @@ def test_deepseek_v3_on_eight_h200() -> None:
     lines = {line.op: line for line in answer.breakdown}
     assert 0.15 < lines["attention.decode"].time_s.value / answer.time_s.value < 0.3
     assert lines["attention.decode"].bytes == pytest.approx(18.4e9, rel=0.05)
-    assert lines["attention.decode"].time_s.provenance == "formula"
+    assert lines["attention.decode"].time_s.provenance == "fitted"

@@ -131,7 +131,7 @@ TABLES: dict[str, tuple[str, str, str]] = {
     "no operator": ("gemm,bf16", ",bf16", "line 2, column op"),
     "unknown format": ("gemm,bf16", "gemm,bf17", "line 2, column dtype"),
     "no format": ("gemm,bf16", "gemm,", "line 2, column dtype"),
-    "format without a rate": ("gemm,bf16", "gemm,int4", "line 2, column dtype"),
+    "format without a rate": ("gemm,bf16", "gemm,fp4", "line 2, column dtype"),
     "negative": ("128,4096,4096", "-128,4096,4096", "line 2, column m"),
     "zero": ("128,4096,4096", "128,0,4096", "line 2, column n"),
     "fraction": ("128,4096,4096", "128,4096,4.5", "line 2, column k"),
