@@ -11,13 +11,20 @@ from tests.cost.machines import machine
 from gnomon.cost import nccl
 from gnomon.cost.collective import one_node as seconds
 from gnomon.cost.collective import seconds as over
-from gnomon.cost.nccl import NCCL, PASSES
+from gnomon.cost.nccl import PASSES, measured
 from gnomon.cost.nccl import level as nccl_level
 from gnomon.load import parse_pool
 from gnomon.spec import Link
 
+NCCL = ("NVLink3", "NVLink4", "NVLink5")
 LINK = Link(name="test", bandwidth_bytes_s=4e11, latency_s=1e-6)
 SIZES = np.unique(np.geomspace(1, 2**34, 300).round())
+
+
+def figures(link: str) -> nccl.Nccl:
+    found = measured(link)
+    assert found
+    return found
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
@@ -143,7 +150,7 @@ def test_a_group_spread_over_nodes() -> None:
 
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_small_messages_pay_both_levels_latency(op: str) -> None:
-    ring = (2 if op == "all_reduce" else 1) * 7 * NCCL["NVLink4"].hop_s
+    ring = (2 if op == "all_reduce" else 1) * 7 * figures("NVLink4").hop_s
     assert price(8.0, 16, op=op) >= H100.scaleout.latency_s + ring
 
 
@@ -180,10 +187,10 @@ def test_nccl_on_a_measured_link(name: str, op: str) -> None:
     link = replace(NVLINK, name=name)
     times = np.array([nccl_level(op, SIZES, ranks, link) for ranks in (2, 4, 8)])
     assert np.all(np.diff(times, axis=1) >= 0)
-    if op != "all_reduce" or not NCCL[name].switch:
+    if op != "all_reduce" or not figures(name).switch:
         assert np.all(np.diff(times[:, SIZES > 1e8], axis=0) >= 0)
     large = np.array([2.0**30])
-    sent = 9 / 8 if op == "all_reduce" and NCCL[name].switch else (2 if op == "all_reduce" else 1) * 7 / 8
+    sent = 9 / 8 if op == "all_reduce" and figures(name).switch else (2 if op == "all_reduce" else 1) * 7 / 8
     bus = sent * large / nccl_level(op, large, 8, link)
     assert 0.5 < bus[0] / NVLINK.bandwidth_bytes_s < 0.9
     assert nccl_level(op, SIZES, 1, link).sum() == 0

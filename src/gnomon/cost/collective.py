@@ -6,11 +6,14 @@ chip carries its part over its own adapter (its rail), and both levels work at o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from gnomon.cost import nccl
+from gnomon.cost.link_fits import link_fit
 from gnomon.cost.nccl import PASSES
 from gnomon.spec import Link, Pool
 from gnomon.spec.workload import Floats
@@ -36,13 +39,29 @@ class Shots:
     """Larger messages are left to NCCL."""
 
 
-SHOTS = {
-    "NVLink3": Shots(launch_s=3.9e-6, one=0.52, two=0.74, meet_s=6.0e-6, limit_bytes=4 * 2**20),
-    "NVLink4": Shots(launch_s=3.4e-6, one=0.56, two=0.70, meet_s=2.6e-6, limit_bytes=32 * 2**20),
-    "NVLink5": Shots(launch_s=5.8e-6, one=0.45, two=0.62, meet_s=6.0e-6, limit_bytes=32 * 2**20),
-}
-"""Read off published all-reduces of vLLM 0.14 (A100) and 0.24 (H100, B200) in CUDA graphs (AIConfigurator 0.12)."""
+LIMITS = {"NVLink3": 4 * 2**20, "NVLink4": 32 * 2**20, "NVLink5": 32 * 2**20}
+"""Bytes up to which vLLM's tables show its own kernels: 0.14 on an A100, 0.24 on an H100 and a B200."""
 UNMEASURED = Shots(launch_s=nccl.LAUNCH_S, one=0.56, two=0.56, meet_s=0.0, limit_bytes=8 * 2**20)
+SHOTS = {
+    "launch_us": (4.0, 1.0, 20.0),
+    "one": (0.55, 0.05, 1.0),
+    "two": (0.7, 0.05, 1.0),
+    "meet_us": (4.0, 0.0, 20.0),
+}
+"""Where a fit of each figure starts, its least and its most."""
+
+
+def shots(c: Mapping[str, float], limit_bytes: float) -> Shots:
+    """Fitted figures, as a fit and its file name them."""
+    return Shots(
+        launch_s=c["launch_us"] * 1e-6, one=c["one"], two=c["two"], meet_s=c["meet_us"] * 1e-6, limit_bytes=limit_bytes
+    )
+
+
+@cache
+def measured_shots(link: str) -> Shots:
+    found = link_fit("vllm", link)
+    return shots(found.coefficients, LIMITS[link]) if found else UNMEASURED
 
 
 def crowding(sm_count: int) -> float:
@@ -55,12 +74,17 @@ def one_node(op: str, payload: Floats, ranks: int, link: Link, library: str = ""
     best = nccl.level(op, payload, ranks, link)
     if library == "nccl" or op != "all_reduce" or ranks <= 1 or not (link.direct or ranks == 2):
         return best
-    c = SHOTS.get(link.name, UNMEASURED)
+    c = measured_shots(link.name)
+    own = np.minimum(own_sum(c, payload, ranks, link), best)
+    return np.where((payload > 0) & (payload <= c.limit_bytes), own, best)
+
+
+def own_sum(c: Shots, payload: Floats, ranks: int, link: Link) -> Floats:
+    """Seconds of an engine's own all-reduce, the quicker way of the two."""
     hop, bandwidth = link.latency_s, link.bandwidth_bytes_s
     one = (ranks - 1) * payload / (c.one * bandwidth) + hop
     two = 2 * (ranks - 1) / ranks * payload / (c.two * bandwidth) + 2 * hop + c.meet_s
-    own = np.minimum(np.minimum(one, two) + c.launch_s, best)
-    return np.where((payload > 0) & (payload <= c.limit_bytes), own, best)
+    return np.asarray(np.minimum(one, two) + c.launch_s)
 
 
 def seconds(

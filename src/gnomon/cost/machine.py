@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost import clock, collective, nccl
+from gnomon.cost import clock, collective
 from gnomon.cost.kernels import MODELS, kernel_model
+from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
 from gnomon.graph.dtypes import PRODUCTS, WIDTH, product
@@ -21,10 +22,9 @@ from gnomon.spec.estimate import DRAWS
 from gnomon.spec.workload import Floats
 
 COLLECTIVES = frozenset(collective.PASSES)
-COLLECTIVE_SPREAD, SHEET_SPREAD = 0.2, 0.4
-"""No collective of ours is measured yet; on published tables the formulas spread by somewhat less than this, and by
-so much where the link is known by its data sheet alone (B200 and MI300X, priced so)."""
-PRODUCT_KINDS = ("gemm", "moe")
+NETWORK_SPREAD, SHEET_SPREAD = 0.2, 0.4
+"""Of collectives that leave a node over links whose inside is measured, and of links known by their data sheet alone
+(B200 and MI300X, priced so, are off by as much as the second)."""
 WIDEST = 2**24
 """More ranks than any group has."""
 LATENCY_SHARE = 0.4
@@ -55,7 +55,18 @@ class Machine:
 
     @cached_property
     def _formula(self) -> Family:
-        spread = COLLECTIVE_SPREAD if nccl.measured(self.pool.scaleup) else SHEET_SPREAD
+        link = self.pool.scaleup.name
+        fits = [link_fit(library, link) for library in ("nccl", *(() if self.framework else ("vllm",)))]
+        known = [found for found in fits if found]
+        if known and self.pool.count <= self.pool.per_node:
+            return Family(
+                coefficients={},
+                spread=max(found.spread for found in known),
+                shared=max(found.shared for found in known),
+                provenance=Provenance.FITTED,
+                source=f"{link}; {known[0].source}",
+            )
+        spread = NETWORK_SPREAD if known else SHEET_SPREAD
         return Family(
             coefficients={},
             spread=spread,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
+from gnomon.cost.link_fits import link_fit
 from gnomon.spec import Link
 from gnomon.spec.workload import Floats
 
@@ -50,39 +53,55 @@ class Nccl:
     switch_s: float = 0.0
 
 
-NCCL = {
-    "NVLink3": Nccl(ring=0.767, local=2.74, launch_s=9.1e-6, hop_s=0.89e-6, small=2.44, ramp_s=74e-6, growth=0.38),
-    "NVLink4": Nccl(
-        ring=0.846, local=1.81, launch_s=5.1e-6, hop_s=0.82e-6, small=1.32, ramp_s=32e-6, growth=0.32,
-        switch=0.659, switch_s=66e-6,
-    ),
-    "NVLink5": Nccl(
-        ring=0.776, local=1.44, launch_s=7.5e-6, hop_s=1.36e-6, small=1.45, ramp_s=18.5e-6, growth=0.05,
-        switch=0.54, switch_s=120e-6,
-    ),
-}  # fmt: skip
-"""Fitted to all-reduces, all-gathers and reduce-scatters of NCCL 2.27 on 2, 4 and 8 A100, H100 and B200
-(AIConfigurator 0.12); reduction in the switch to all-reduces above 8 MiB of 8 H100 and B200. Off by 8% on average over
-512 bytes to 512 MiB and 4% above 8 MiB (B200: 9%); by 9% on GB200, which was not fitted to."""
 RAMP_BYTES = 1e8
+RANGES = {
+    "ring": (0.8, 0.02, 1.0),
+    "local": (2.0, 0.5, 20.0),
+    "launch_us": (6.0, 1.0, 30.0),
+    "hop_us": (1.0, 0.1, 20.0),
+    "small": (1.5, 0.0, 6.0),
+    "ramp_us": (30.0, 0.0, 300.0),
+    "growth": (0.3, 0.0, 1.0),
+}
+"""Where a fit of each figure starts, its least and its most."""
+SWITCH = {"switch": (0.6, 0.1, 1.0), "switch_us": (80.0, 0.0, 300.0)}
+"""The same where the switch adds up."""
 
 
-def measured(link: Link) -> bool:
-    return link.name in NCCL
+def figures(c: Mapping[str, float]) -> Nccl:
+    """Fitted figures, as a fit and its file name them."""
+    return Nccl(**{(name[:-2] + "s" if name.endswith("_us") else name): _si(name, value) for name, value in c.items()})
+
+
+def _si(name: str, value: float) -> float:
+    return value * 1e-6 if name.endswith("_us") else value
+
+
+@cache
+def measured(link: str) -> Nccl | None:
+    """What was fitted to NCCL on a link of that name, if anything was."""
+    found = link_fit("nccl", link)
+    return figures(found.coefficients) if found else None
 
 
 def _figures(link: Link, network: bool) -> Nccl:
     """A link nobody measured is priced by its data sheet."""
+    known = None if network else measured(link.name)
+    if known:
+        return known
     launch = NETWORK_S if network else LAUNCH_S
-    sheet = Nccl(ring=EFFICIENCY, local=np.inf, launch_s=launch, hop_s=link.latency_s, small=0, ramp_s=0, growth=1)
-    return sheet if network else NCCL.get(link.name, sheet)
+    return Nccl(ring=EFFICIENCY, local=np.inf, launch_s=launch, hop_s=link.latency_s, small=0, ramp_s=0, growth=1)
 
 
 def level(op: str, payload: Floats, ranks: int, link: Link, *, network: bool = False) -> Floats:
     """Seconds of a collective among chips, or over a `network` among nodes, of which each has its own way."""
+    return by(_figures(link, network), op, payload, ranks, link, network=network)
+
+
+def by(c: Nccl, op: str, payload: Floats, ranks: int, link: Link, *, network: bool = False) -> Floats:
+    """The same by figures that are given."""
     if ranks <= 1:
         return np.zeros_like(payload)
-    c = _figures(link, network)
     best = _ring(op, payload, ranks, link, c)
     if op == "all_reduce" and network:
         best = np.minimum(best, _tree(payload, ranks, link, c))
