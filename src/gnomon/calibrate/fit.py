@@ -48,6 +48,7 @@ OPTIONAL: dict[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {
     "value_dim": ("attention", lambda row: row["head_dim"]),
     "window": ("attention", lambda row: row["kv_len"]),
     "state_bytes": ("scan", lambda _: "2"),
+    "tokens": ("elementwise", lambda _: "0"),
 }
 """Columns that some rows of some kinds have, and what stands there where they do not."""
 FOLDS = 4
@@ -157,7 +158,7 @@ def _columns(path: Path, kind: str, rows: list[dict[str, str]]) -> dict[str, Flo
 
 
 def _column(path: Path, kind: str, rows: list[dict[str, str]], name: str) -> Floats:
-    least = 0.0 if name.startswith("bytes") or name in WORK else 1e-3 if name == "time_us" else 1.0
+    least = 0.0 if name.startswith("bytes") or name in (*WORK, "tokens") else 1e-3 if name == "time_us" else 1.0
     try:
         values = np.array([float(row[name]) for row in rows])
     except (KeyError, ValueError) as problem:

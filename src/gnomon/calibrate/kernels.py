@@ -112,7 +112,8 @@ def elementwise(torch: Any, name: str, tokens: int, width: int) -> Row:
         out = torch.empty(tokens, width // 2, device="cuda", dtype=torch.bfloat16)
         timing = time_call(torch, lambda i: torch.ops._C.silu_and_mul(out, x))
         read, written = size, size / 2
-    return _row("elementwise", "bf16", timing, bytes_read=read, bytes_written=written, kernel=name)
+    sizes = {"tokens": tokens, "bytes_read": read, "bytes_written": written}
+    return _row("elementwise", "bf16", timing, kernel=name, **sizes)
 
 
 SUSTAINED = (("gemm", 8192, 8192, 8192), ("gemm", 256, 8192, 8192), ("gemm", 8, 16384, 8192), ("copy", 0, 0, 0))

@@ -41,6 +41,7 @@ _MASK = {"causal": 1.0, "window": 0.0}
 OPTIONAL: Mapping[str, Mapping[str, float]] = {
     "gemm": {"batch": 1.0},
     "gemm_unaligned": {"batch": 1.0},
+    "elementwise": {"tokens": 0.0},
     "attention_decode": {"q_len": 1.0} | _MASK,
     "attention_prefill": _MASK,
     "attention_forward": _MASK,
@@ -49,7 +50,7 @@ OPTIONAL: Mapping[str, Mapping[str, float]] = {
     **{kind: {"state_bytes": 2.0} for kind, columns in COLUMNS.items() if columns is _SCAN},
 }
 """The columns each operator may have, and what stands for them where they are empty: no window, as few nodes as hold
-the ranks, states in 16 bits."""
+the ranks, states in 16 bits, no rows that a thread block takes whole."""
 
 BESIDE = ("turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across")
 """What may be said beside: bytes of a convolution that lie channels first, which gradient it is; of a product, how its
@@ -76,6 +77,10 @@ def shape_of(kind: str, columns: Mapping[str, Floats]) -> Shape:
         sums = {"tokens": new, "pairs": new * (keys - new) + new * (new + 1) / 2, "context": keys}
         heads = {name: given[name] for name in ("heads", "head_dim")}
         return {name: given["batch"] * each for name, each in sums.items()} | heads
+    if kind == "elementwise":
+        tokens, moved = given["tokens"], given["bytes_read"] + given["bytes_written"]
+        rows = {"row_bytes": np.where(tokens > 0, moved / np.maximum(tokens, 1.0), 0.0)}
+        return {name: given[name] for name in COLUMNS[kind]} | rows
     return {name: given[name] for name in (*COLUMNS[kind], *OPTIONAL.get(kind, ()), *BESIDE) if name in given}
 
 

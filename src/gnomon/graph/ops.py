@@ -334,12 +334,15 @@ class Elementwise:
     """How fast its kernel streams beside a plain one; strided and mixed-format ones are slower."""
     cached: bool = True
     """Whether it is quicker on what lies in a cache: a kernel held up by its own instructions is not."""
+    by_row: bool = False
+    """Whether one thread block takes a whole row, as norms and fused activations of serving engines do."""
     kind: Literal["elementwise"] = "elementwise"
 
     def shape(self, batch: Batch) -> Shape:
         rows = size_of(self.rows, batch)
         moved = {"bytes_read": rows * self.read_per_row, "bytes_written": rows * self.written_per_row}
-        return moved | constants(batch, pace=self.pace, cached=self.cached)
+        row_bytes = (self.read_per_row + self.written_per_row) * self.by_row
+        return moved | constants(batch, pace=self.pace, cached=self.cached, row_bytes=row_bytes)
 
     def flops(self, batch: Batch) -> Floats:
         return np.zeros(batch.size)

@@ -63,7 +63,9 @@ def distinct(blocks: Iterable[Block]) -> list[Block]:
 def stream(name: str, values: float, reads: float, writes: float, count: int = 1, rows: Size = TOKENS) -> Elementwise:
     """An operator that reads and writes so many times `values` numbers a token."""
     size = values * width(STATE)
-    return Elementwise(name=name, rows=rows, read_per_row=reads * size, written_per_row=writes * size, count=count)
+    return Elementwise(
+        name=name, rows=rows, read_per_row=reads * size, written_per_row=writes * size, count=count, by_row=True
+    )
 
 
 def all_reduce(name: str, site: Site, values: int | None = None) -> Iterator[Op]:
