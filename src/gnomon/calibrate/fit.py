@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.calibrate.least_squares import fit
+from gnomon.calibrate.power import board, loads
 from gnomon.calibrate.residual_fit import fit_residual
 from gnomon.cost.kernels import KernelModel, kernel_model
 from gnomon.cost.profile import SCHEMA
@@ -65,8 +66,6 @@ LEAST_ROWS = 12
 """Fewer rows than this cannot be split and fitted."""
 LARGEST = 1e15
 MAX_BYTES = 256 * 1024**2
-AT_LIMIT = 0.98
-"""A card that draws this share of its limit is taken to be held back by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,33 +245,8 @@ def fit_table(path: Path, chip: Chip) -> dict[str, Any]:
 
 
 def fit_power(path: Path, chip: Chip) -> dict[str, float]:
-    """Watts = a constant + joules of a FLOP x FLOP/s + joules of a byte x bytes/s, over sustained work.
-
-    Work at the power limit says nothing, since its clock gave way. A table without sustained rows gets the
-    whole power limit shared out by its data sheet: an upper bound.
-    """
-    sustained = [row for row in read_rows(path) if row["op"] == "sustained"]
-    figures = {name: _column(path, "sustained", sustained, name) for name in ("time_us", "watts", *WORK)}
-    below = figures["watts"] < AT_LIMIT * chip.tdp_w
-    rested = any(row["kernel"] == "rest" for row in sustained)
-    if not rested or below.sum() < 3:
-        span = chip.tdp_w - chip.idle_w
-        return {
-            "idle_w": chip.idle_w,
-            "active_w": chip.idle_w,
-            "j_per_flop": span / chip.rate(chip.half),
-            "j_per_byte": span / chip.memory_bandwidth_bytes_s,
-        }
-    seconds, watts = figures["time_us"][below] * 1e-6, figures["watts"][below]
-    work = [np.ones(seconds.size)] + [figures[name][below] / seconds for name in WORK]
-    scale = np.array([1.0, 1e12, 1e12])
-    constant, flop, byte = np.maximum(np.linalg.lstsq(np.stack(work, 1) / scale, watts, rcond=None)[0], 0.0) / scale
-    return {
-        "idle_w": chip.idle_w,
-        "active_w": float(f"{max(constant, chip.idle_w):.4g}"),
-        "j_per_flop": float(f"{flop:.4g}"),
-        "j_per_byte": float(f"{byte:.4g}"),
-    }
+    """What the sustained rows of a table say of the board."""
+    return board(loads(read_rows(path), str(path)), chip).figures
 
 
 def fit_profile(path: Path, chip: Chip, *, date: str, versions: Mapping[str, str]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import yaml
 
 from gnomon import catalog
 from gnomon.calibrate import module_fit, training_fit
-from gnomon.calibrate.fit import FOLDS, FamilyFit, fit_family, fit_profile, read_table
+from gnomon.calibrate.fit import FOLDS, FamilyFit, fit_family, fit_profile, read_rows, read_table
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
+from gnomon.calibrate.power import board, loads
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile import forget_profiles
 from gnomon.cost.rows import shape_of
@@ -30,6 +31,8 @@ from gnomon.spec.workload import Floats
 
 PROFILES = catalog.PROFILES
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
+POWER = "power.csv"
+"""Work of many kinds for seconds on end, where it was measured."""
 MODULES, MIXERS = "modules.csv", "mixers.csv"
 """Of `gnomon.calibrate.module_kernels` and `gnomon.calibrate.mixer_kernels`, where they were measured."""
 
@@ -41,7 +44,7 @@ def profile(folder: Path) -> dict[str, Any]:
     made = fit_profile(folder / TABLE, chip, date=info["date"], versions=info["versions"])
     made["table"] = f"{TABLE}, {TORCH}"
     made["families"] |= training_fit.families(folder / TORCH, chip)
-    made["power"] |= training_fit.clock(folder / TORCH, chip, made["power"])
+    made |= board_of(folder, chip)
     if (folder / MODULES).exists():
         made["table"] += f", {MODULES}"
         made["families"] |= module_fit.families(folder / MODULES, chip)
@@ -49,6 +52,13 @@ def profile(folder: Path) -> dict[str, Any]:
         made["table"] += f", {MIXERS}"
         made["families"] |= mixers(folder / MIXERS, chip)
     return made
+
+
+def board_of(folder: Path, chip: Chip) -> dict[str, Any]:
+    """What all sustained work of a folder says of the board."""
+    paths = [folder / name for name in (TABLE, TORCH, POWER) if (folder / name).exists()]
+    found = board([load for path in paths for load in loads(read_rows(path), str(path))], chip)
+    return {"power": found.figures, "power_held_out": found.held_out}
 
 
 def mixers(path: Path, chip: Chip) -> dict[str, Any]:

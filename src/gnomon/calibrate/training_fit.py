@@ -1,4 +1,4 @@
-"""From the table of `gnomon.calibrate.training` to a framework's families, the clock's law and its kernels' paces."""
+"""From the table of `gnomon.calibrate.training` to a framework's families and its kernels' paces."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from typing import Any
 import numpy as np
 
 from gnomon.calibrate.fit import fit_family, read_rows, read_table
-from gnomon.cost.clock import ATTENTION, BURST, LIMIT
 from gnomon.cost.kernels import kernel_model
-from gnomon.errors import CalibrationError
 from gnomon.spec import Chip
 
 FRAMEWORK = "torch"
 LEAST_US = 30.0
 """Shorter calls, launched one by one, may have waited for the host."""
-HELD = 1.04
-"""Work that is this much slower for seconds on end than at first was held back by the power limit."""
 
 
 def families(path: Path, chip: Chip) -> dict[str, Any]:
@@ -31,30 +27,6 @@ def families(path: Path, chip: Chip) -> dict[str, Any]:
             fitted = fit_family(kind, dtype, {name: values[long] for name, values in columns.items()}, chip)
             found[f"{kind}.{dtype}.{FRAMEWORK}"] = fitted.to_dict()
     return found
-
-
-def clock(path: Path, chip: Chip, power: Mapping[str, float]) -> dict[str, float]:
-    """The share of its limit the board holds, and what FLOPs would draw at full clock.
-
-    Held back by a factor s, the same work drew s squared more at first: see `gnomon.cost.clock`.
-    """
-    rows = [row for row in read_rows(path) if row["op"] == "sustained"]
-    held = [row for row in rows if float(row["time_us"]) > HELD * float(row["burst_us"])]
-    if not held:
-        raise CalibrationError("nothing was held back by the power limit", where=str(path), hint="Measure for longer.")
-    limit = float(np.median([float(row["watts"]) for row in held]))
-    joules: dict[str, list[float]] = defaultdict(list)
-    for row in held:
-        kind = row["kernel"].partition(" ")[0].partition(".")[0]
-        burst_s, slower = float(row["burst_us"]) * 1e-6, float(row["time_us"]) / float(row["burst_us"])
-        drawn = limit * slower**2 - power["active_w"] - power["j_per_byte"] * float(row["bytes"]) / burst_s
-        joules[kind].append(drawn * burst_s / float(row["flops"]))
-    flop, attended = (float(np.median(joules[kind])) for kind in ("gemm", "attention"))
-    return {
-        LIMIT: float(f"{limit / chip.tdp_w:.4g}"),
-        BURST: float(f"{flop:.4g}"),
-        ATTENTION: float(f"{attended / flop:.4g}"),
-    }
 
 
 def paces(path: Path, chip: Chip, elementwise: Mapping[str, float], least_us: float = 3 * LEAST_US) -> dict[str, float]:

@@ -18,11 +18,34 @@ LIMIT = "limit"
 BURST = "burst_j_per_flop"
 ATTENTION = "attention_flop"
 KEYS = (LIMIT, BURST, ATTENTION)
-"""The held share of the board's limit; joules of a FLOP at full clock; what a FLOP of attention takes beside that."""
+"""The held share of the board's limit; joules of a FLOP at full clock; what a FLOP of attention takes beside that, in
+kernels as trainers run them."""
+BUSY, NARROW = "busy_w", "narrow_flop"
+"""Where they were measured: watts of processors that instructions keep busy, be it for products or beside them; and
+joules of a FLOP of eight bits beside an even share of one of sixteen."""
+FULL = 0.8
+"""Of the data sheet's rate, what products reach that keep all processors busy: 784 of 989 TFLOP/s on an H200."""
 
 SPREAD = 0.016
 """What sustained work on one board says of another of its kind: the same eleven works on two lent H200 (2026-11-15)
 differed by 1.6% root mean square, nearly all in one direction."""
+
+
+def attention_joules(power: Mapping[str, float], chip: Chip, flops: Floats | float, seconds: Floats | float) -> Floats:
+    """At full clock: softmax keeps processors busy all the time, products draw beside that what they draw beyond it in
+    a matrix product. On an H200 five kernels at 322 to 588 TFLOP/s became slower as this says, to 2%."""
+    per_flop = power.get(BURST, power["j_per_flop"])
+    if BUSY not in power:
+        return np.asarray(per_flop * power.get(ATTENTION, 1.0) * flops)
+    beyond = max(per_flop - power[BUSY] / (FULL * chip.rate(chip.half)), 0.0)
+    return np.asarray(power[BUSY] * seconds + beyond * flops)
+
+
+def narrow(power: Mapping[str, float], chip: Chip, multiplied: str) -> float:
+    """Joules of a FLOP in a format beside those of one of 16 bits: as much at its own full rate, but for what was
+    measured of eight bits."""
+    even = chip.half_rate(chip.half) / chip.matrix_rate(multiplied)
+    return even * power.get(NARROW, 1.0) if even < 1 else even
 
 
 def slowdown(

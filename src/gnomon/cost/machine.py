@@ -125,15 +125,13 @@ class Machine:
             return np.ones_like(seconds)
         power, none = self.profile.power, np.zeros_like(seconds)
         flops, moved = work(kind, dtype, shape)
-        each = power.get(clock.ATTENTION, 1.0) if kind.startswith("attention") else self._heavier(dtype)
-        flop_j = power.get(clock.BURST, power["j_per_flop"]) * each
-        joules = flop_j * flops + power["j_per_byte"] * moved
+        if kind.startswith("attention"):
+            flops_j = clock.attention_joules(power, self.chip, flops, seconds)
+        else:
+            each = clock.narrow(power, self.chip, product(dtype).multiplied)
+            flops_j = power.get(clock.BURST, power["j_per_flop"]) * each * flops
+        joules = flops_j + power["j_per_byte"] * moved
         return clock.slowdown(power, self.chip, compute_s=seconds, compute_j=joules, other_s=none, other_j=none)
-
-    def _heavier(self, dtype: str) -> float:
-        """Joules of a FLOP beside those of one of 16 bits. Only these are measured; others are taken to draw as much
-        at their own full rate."""
-        return self.chip.half_rate(self.chip.half) / self.chip.matrix_rate(product(dtype).multiplied)
 
     @property
     def clock_words(self) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gnomon import catalog
-from gnomon.cost.clock import ATTENTION, BURST, KEYS, LIMIT
+from gnomon.cost.clock import ATTENTION, BURST, BUSY, KEYS, LIMIT, NARROW
 from gnomon.cost.kernels import MODELS, UNFITTED, kernel_model
 from gnomon.cost.paces import Pace, pace
 from gnomon.cost.residual import Residual, residual_from_dict
@@ -158,7 +158,9 @@ def _power(data: Mapping[str, Any]) -> dict[str, float]:
     needed = {name: _number(data[name], name, 0.0, MOST_POWER[name]) for name in POWER}
     limits = {LIMIT: (0.2, 1.2), BURST: (0.0, 1e-9), ATTENTION: (0.2, 5.0)}
     given = {name: _number(data[name], name, *limits[name]) for name in KEYS if name in data}
-    return needed | (given if len(given) == len(KEYS) else {})
+    beside = {BUSY: (0.0, 5e3), NARROW: (0.2, 5.0)}
+    more = {name: _number(data[name], name, *ends) for name, ends in beside.items() if name in data}
+    return needed | (given | more if len(given) == len(KEYS) else {})
 
 
 def _family(key: str, data: Mapping[str, Any], source: str) -> Family:
@@ -276,7 +278,7 @@ def _borrowed(chip: Chip, lender: Profile) -> Profile:
     other = find_chip(lender.chip)
     share = chip.tdp_w / other.tdp_w
     per_flop = share * other.rate(other.half) / chip.rate(chip.half)
-    factors = {"active_w": share, "j_per_flop": per_flop, BURST: per_flop}
+    factors = {"active_w": share, "j_per_flop": per_flop, BURST: per_flop, BUSY: share}
     power = {name: value * factors.get(name, 1.0) for name, value in lender.power.items()} | {"idle_w": chip.idle_w}
     return replace(lender, source=f"borrowed from {lender.source}", families={}, power=power, borrowed=True)
 

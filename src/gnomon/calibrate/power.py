@@ -1,0 +1,227 @@
+"""From work that ran for seconds on end to the board's watts and its clock under the limit.
+
+Watts = a constant + joules of a FLOP and of a byte; where that is more than the board may draw, the clock gives way
+(`gnomon.cost.clock`). Attention keeps processors busy beside its products, so that it draws by the second as well. All
+figures are fitted together, to watts and to how much slower work became, and checked on kinds of work set aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnomon.calibrate.least_squares import fit
+from gnomon.cost import clock
+from gnomon.errors import CalibrationError
+from gnomon.spec import Chip
+from gnomon.spec.workload import Floats
+
+RANGES = {
+    "active": (0.2, 0.02, 0.6),
+    "flop": (1.3, 0.1, 5.0),
+    "byte": (0.8, 0.05, 5.0),
+    "limit": (0.99, 0.5, 1.1),
+    "busy": (0.65, 0.0, 1.5),
+    "narrow": (1.2, 0.5, 3.0),
+}
+"""Shares of the board's limit: of a busy chip that does nothing, of products at the full 16-bit rate, of memory at full
+bandwidth, of what the board holds, of processors kept busy; and the joules of a FLOP of eight bits beside an even share
+of one of sixteen."""
+HELD = 1.04
+"""Work that is this much slower for seconds on end than at first was held back by the limit."""
+ODD = ("zeros", "fill")
+"""Loads of one value everywhere, which draws less than data does."""
+FORMATS = ("", "bf16", "fp16", "fp8")
+NARROW = ("fp8",)
+THIN = 300.0
+"""FLOPs a byte below which products wait for memory."""
+NOTHING_S = 20e-6
+"""A stream this short says nothing of bytes."""
+CACHED_BYTES = 1e6
+"""Loads that move more than this in a cache alone draw for it, and no operator says so."""
+LEAST_LOADS = 3
+QUICK = 1.5
+"""Attention this much slower than the quickest there is no kernel that anybody would train with."""
+USUAL_ATTENTION = 0.55
+"""Of the full rate, where none was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """One kind of work, for seconds on end; `busy` is the share of the time it ran, the rest a pause."""
+
+    name: str
+    narrow: bool
+    burst_s: float
+    seconds: float
+    watts: float
+    flops: float
+    bytes: float
+    busy: float = 1.0
+
+    @property
+    def kind(self) -> str:
+        if self.busy < 1:
+            return "rest" if not self.busy else "pauses"
+        if self.attends:
+            return "attention"
+        if not self.flops:
+            return "streams" if self.seconds > NOTHING_S else "rest"
+        if not self.name.startswith("gemm"):
+            return "mixtures"
+        return "narrow products" if self.narrow else "thin products" if self.flops < THIN * self.bytes else "products"
+
+    @property
+    def attends(self) -> bool:
+        return self.name.startswith("attention")
+
+    @property
+    def steady(self) -> bool:
+        """Whether its time says how far the clock went down."""
+        return self.flops > 0 and self.busy == 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """What a profile says of power, and the mean errors of watts and of sustained time on kinds of work set aside."""
+
+    figures: dict[str, float]
+    held_out: dict[str, float]
+
+
+def loads(rows: Iterable[Mapping[str, str]], where: str = "") -> list[Load]:
+    """The sustained rows of a table; those of other formats, of data of one value and of a cache are left out."""
+    found = [_load(row, where) for row in rows if row["op"] == "sustained"]
+    return [load for load in found if load is not None]
+
+
+def _load(row: Mapping[str, str], where: str) -> Load | None:
+    name, rest = row["kernel"], row["kernel"].startswith("rest")
+    seconds, watts = _number(row, "time_us", where) * 1e-6, _number(row, "watts", where)
+    flops, moved = (_number(row, column, where) for column in ("flops", "bytes"))
+    if any(word in name for word in ODD) or (flops and row["dtype"] not in FORMATS):
+        return None
+    if not flops and not moved and float(row.get("cached_bytes") or 0) > CACHED_BYTES:
+        return None
+    paused = float(row.get("duty") or 1) < 1
+    return Load(
+        name=name,
+        narrow=row["dtype"] in NARROW,
+        burst_s=float(row["burst_us"]) * 1e-6 if row.get("burst_us") and flops else seconds,
+        seconds=seconds,
+        watts=watts,
+        flops=flops,
+        bytes=moved,
+        busy=0.0 if rest else float(row["busy"]) if paused else 1.0,
+    )
+
+
+def _number(row: Mapping[str, str], name: str, where: str) -> float:
+    text = row.get(name) or ""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e15:
+        raise CalibrationError(f"a sustained row has {name} '{text}'", where=where, hint="Remove or mend it.")
+    return value
+
+
+def board(found: Sequence[Load], chip: Chip) -> Board:
+    """The board's figures. Without a rest and a few loads they are its limit shared out by its data sheet: an upper
+    bound."""
+    if sum(load.busy > 0 for load in found) < LEAST_LOADS or all(load.busy for load in found):
+        return Board(figures=_sheet(chip), held_out={})
+    c = _fit(found, chip)
+    watts, times = _unseen(found, chip)
+    errors = {"watts": watts, "time": times}
+    held_out = {name: round(float(np.abs(np.expm1(error)).mean()), 4) for name, error in errors.items() if error.size}
+    return Board(figures=_figures(c, found, chip), held_out=held_out)
+
+
+def _sheet(chip: Chip) -> dict[str, float]:
+    span = chip.tdp_w - chip.idle_w
+    return {
+        "idle_w": chip.idle_w,
+        "active_w": chip.idle_w,
+        "j_per_flop": span / chip.rate(chip.half),
+        "j_per_byte": span / chip.memory_bandwidth_bytes_s,
+    }
+
+
+def _power(c: Mapping[str, float], chip: Chip) -> dict[str, float]:
+    per_flop = c["flop"] * chip.tdp_w / chip.rate(chip.half)
+    return {
+        "idle_w": chip.idle_w,
+        "active_w": max(c["active"] * chip.tdp_w, chip.idle_w),
+        "j_per_flop": per_flop,
+        "j_per_byte": c["byte"] * chip.tdp_w / chip.memory_bandwidth_bytes_s,
+        clock.LIMIT: c["limit"],
+        clock.BURST: per_flop,
+        clock.BUSY: c["busy"] * chip.tdp_w,
+        clock.NARROW: c["narrow"],
+    }
+
+
+def _figures(c: Mapping[str, float], found: Sequence[Load], chip: Chip) -> dict[str, float]:
+    power = _power(c, chip)
+    rates = [load.flops / load.burst_s for load in found if load.attends]
+    quick = [rate for rate in rates if rate * QUICK >= max(rates)] or [USUAL_ATTENTION * chip.rate(chip.half)]
+    each = [clock.attention_joules(power, chip, 1.0, 1.0 / rate) / power[clock.BURST] for rate in quick]
+    power[clock.ATTENTION] = float(np.median(each))
+    if not any(load.steady and load.seconds > HELD * load.burst_s for load in found):
+        power = {name: value for name, value in power.items() if name not in (*clock.KEYS, clock.BUSY)}
+    if not any(load.narrow for load in found):
+        power.pop(clock.NARROW, None)
+    return {name: float(f"{value:.4g}") for name, value in power.items()}
+
+
+def _fit(found: Sequence[Load], chip: Chip) -> dict[str, float]:
+    return fit(lambda c: np.concatenate(_errors(found, chip, c)), RANGES)
+
+
+def _unseen(found: Sequence[Load], chip: Chip) -> tuple[Floats, Floats]:
+    """Errors on each kind of work by fits without it; nothing can be said of a kind that is all there is."""
+    watts, times = [np.zeros(0)], [np.zeros(0)]
+    for kind in sorted({load.kind for load in found}):
+        seen, aside = ([load for load in found if (load.kind == kind) == apart] for apart in (False, True))
+        if seen:
+            drawn, slower = _errors(aside, chip, _fit(seen, chip))
+            watts.append(drawn)
+            times.append(slower)
+    return np.concatenate(watts), np.concatenate(times)
+
+
+def _errors(found: Sequence[Load], chip: Chip, c: Mapping[str, float]) -> tuple[Floats, Floats]:
+    """log(predicted / measured) of watts, and of the time of steady work."""
+    power = _power(c, chip)
+    drawn, slower = [], []
+    for load in found:
+        stretch, watts = _predicted(load, chip, power)
+        drawn.append(np.log(watts / load.watts))
+        if load.steady:
+            slower.append(np.log(stretch * load.burst_s / load.seconds))
+    return np.array(drawn), np.array(slower)
+
+
+def _predicted(load: Load, chip: Chip, power: Mapping[str, float]) -> tuple[float, float]:
+    """How much slower a load becomes, and the watts it draws."""
+    base = power["active_w"]
+    if not load.busy:
+        return 1.0, base
+    joules, pause_s = _joules(load, chip, power), load.burst_s * (1 / load.busy - 1)
+    stretch = 1.0
+    if load.flops:
+        one = {"compute_s": load.burst_s, "compute_j": joules, "other_s": pause_s, "other_j": 0.0}
+        stretch = float(clock.slowdown(power, chip, **{name: np.array([value]) for name, value in one.items()})[0])
+    energy = (joules + base * load.burst_s) / stretch + base * pause_s
+    return stretch, min(energy / (stretch * load.burst_s + pause_s), power[clock.LIMIT] * chip.tdp_w)
+
+
+def _joules(load: Load, chip: Chip, power: Mapping[str, float]) -> float:
+    if load.attends:
+        return float(clock.attention_joules(power, chip, load.flops, load.burst_s)) + power["j_per_byte"] * load.bytes
+    each = clock.narrow(power, chip, "fp8") if load.narrow else 1.0
+    return power[clock.BURST] * each * load.flops + power["j_per_byte"] * load.bytes
