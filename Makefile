@@ -66,6 +66,7 @@ test-oracles: $(ORACLES_STAMP) ## compare with vLLM's and PyTorch's own code, on
 profiles: $(STAMP) ## fit the shipped profiles and overheads again from the measurements
 	$(BIN)/python -m gnomon.calibrate.ship measurements/h200-2026-11-15
 	$(BIN)/python -m gnomon.calibrate.published
+	$(BIN)/python -m gnomon.calibrate.collectives
 
 golden: $(DEV_STAMP) ## store today's predictions and README output, after a change that was meant
 	$(BIN)/python -m tests.golden.update

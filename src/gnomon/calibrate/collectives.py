@@ -20,7 +20,6 @@ from gnomon.calibrate.least_squares import fit
 from gnomon.calibrate.truth import folder as truth_folder
 from gnomon.cost import collective, experts, nccl
 from gnomon.cost.link_fits import FILE, SCHEMA
-from gnomon.errors import CalibrationError
 from gnomon.spec import Link
 from gnomon.spec.workload import Floats
 
@@ -201,10 +200,11 @@ def _said(name: str, found: FamilyFit, left_out: int) -> Iterable[dict[str, Any]
 
 
 def main() -> None:
-    """Write the file."""
+    """Write the file, or leave it as it is where the published tables are missing."""
     folder = truth_folder()
     if folder is None:
-        raise CalibrationError("the published tables are not here", hint="GNOMON_TRUTH can name their folder.")
+        print(f"{FILE.name} stays as it is: the published tables are not here; GNOMON_TRUTH can name their folder")
+        return
     import yaml
 
     FILE.write_text(yaml.safe_dump(shipped(folder), sort_keys=False, width=116, default_flow_style=None))

@@ -25,6 +25,7 @@ COLLECTIVES = frozenset(collective.PASSES)
 NETWORK_SPREAD, SHEET_SPREAD = 0.2, 0.4
 """Of collectives that leave a node over links whose inside is measured, and of links known by their data sheet alone
 (B200 and MI300X, priced so, are off by as much as the second)."""
+PRODUCT_KINDS = ("gemm", "moe")
 WIDEST = 2**24
 """More ranks than any group has."""
 LATENCY_SHARE = 0.4
