@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnomon.cost.machine import COLLECTIVES
+from gnomon.cost.machine import COLLECTIVES, EXCHANGES
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
@@ -38,6 +38,9 @@ def columns(kind: str, draw: Draw) -> Columns:
     """Rows of one kind, with all its optional columns."""
     if kind in COLLECTIVES:
         return {"bytes": draw(1, 1e11), "ranks": draw.of(GROUPS)}
+    if kind in EXCHANGES:
+        sizes = {"tokens": draw(1, 1e6), "hidden": draw(64, 20_000), "ranks": draw.of((2.0, 4.0, 8.0))}
+        return sizes | {"experts": draw(32, 512), "topk": draw(1, 16), "blocks": draw(1, 64)}
     if kind.startswith("attention"):
         return _attention(kind, draw)
     if kind.startswith("scan"):

@@ -12,7 +12,8 @@ from tests.property.tables import MULTIPLY, Columns, Draw, columns, formats
 
 from gnomon import catalog
 from gnomon.cost.attention import HEAD_STEP, KEY_TILE, QUERY_TILE
-from gnomon.cost.machine import COLLECTIVES, Machine
+from gnomon.cost.experts import reached, width_of
+from gnomon.cost.machine import COLLECTIVES, EXCHANGES, Machine
 from gnomon.cost.profile import Profile, profile_for
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.cost.work import work
@@ -55,6 +56,10 @@ def least_seconds(machine: Machine, kind: str, dtype: str, drawn: Columns) -> Fl
         # A rank at least sends, or gets, all that it does not keep; across nodes the links inside are quicker.
         share = 1.0 if kind in ("broadcast", "send_recv") else (drawn["ranks"] - 1) / drawn["ranks"]
         return share * drawn["bytes"] / max(chip.scaleup.bandwidth_bytes_s, chip.scaleout.bandwidth_bytes_s)
+    if kind in EXCHANGES:
+        copies = drawn["tokens"] * reached(drawn["ranks"], drawn["experts"], drawn["topk"])
+        sent = copies * (drawn["ranks"] - 1) / drawn["ranks"]
+        return sent * drawn["hidden"] * width_of(kind, dtype) / chip.scaleup.bandwidth_bytes_s
     flops, moved = work(kind, dtype, shape_of(kind, drawn))
     rate = chip.matrix_rate(dtype) if kind in MULTIPLY else chip.half_rate(dtype)
     if kind == "index_scores":
@@ -109,6 +114,7 @@ def growths(kind: str, drawn: Columns, draw: Draw) -> Iterator[tuple[str, Column
     else:
         names = {
             "moe": ("tokens", "hidden", "inter"),
+            **dict.fromkeys(EXCHANGES, ("tokens", "hidden", "topk")),
             "conv": ("m",),
             "conv_few": ("m",),
             "conv_depthwise": ("m",),

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gnomon.cost import clock
-from gnomon.cost.machine import COLLECTIVES, Machine, known_kinds
+from gnomon.cost.machine import COLLECTIVES, EXCHANGES, Machine, known_kinds
 from gnomon.cost.profile import profile_for
 from gnomon.cost.rows import COLUMNS, OPTIONAL, shape_of
 from gnomon.engines import kernels_of
@@ -136,7 +136,7 @@ class Pricer:
         """The columns that are added; the provenance is one for all rows."""
         for name, values in columns.items():
             _in_range(group.kind, name, values, places)
-        _check(group.kind, columns, places)
+        _check(group.kind, columns, places, self.pool.per_node)
         machine, dtype = self._machine(group.framework), self._run_in(group)
         with np.errstate(over="ignore", invalid="ignore"):
             shape = shape_of(group.kind, self._on_nodes(group.kind, columns, places))
@@ -188,7 +188,8 @@ def _in_range(kind: str, name: str, values: Floats, places: Places) -> None:
         bad, what = np.flatnonzero((values != 0) & (values != 1)), "0 or 1"
     else:
         broken = name in _BROKEN or (kind, name) == ("conv", "k")
-        least = 0.0 if (name in _FROM_ZERO and kind not in COLLECTIVES) or name == "nodes" else 1.0
+        from_zero = (name in _FROM_ZERO and kind not in COLLECTIVES) or (kind, name) == ("elementwise", "tokens")
+        least = 0.0 if from_zero or name == "nodes" else 1.0
         good = np.isfinite(values) & (values >= least)
         bad = np.flatnonzero(~(good if broken else good & (values == np.floor(values))))
         what = f"a {'number' if broken else 'whole number'} of at least {least:g}"
@@ -202,13 +203,18 @@ def _in_range(kind: str, name: str, values: Floats, places: Places) -> None:
         raise InputError(f"'{values[first]:.12g}' is more than {most:g}", where=f"{places[first]}, column {name}")
 
 
-def _check(kind: str, columns: Mapping[str, Any], places: Places) -> None:
+def _check(kind: str, columns: Mapping[str, Any], places: Places, node: int) -> None:
     def refuse(bad: Any, column: str, why: str) -> None:
         found = np.flatnonzero(bad)
         if found.size:
             raise InputError(why, where=f"{places[int(found[0])]}, column {column}")
 
-    if kind == "moe":
+    if kind in EXCHANGES:
+        refuse(
+            columns["ranks"] > node, "ranks", f"beyond a node, which holds {node}, no exchange with experts is priced"
+        )
+        refuse(columns["ranks"] > columns["experts"], "ranks", "there are more ranks than experts")
+    if kind == "moe" or kind in EXCHANGES:
         refuse(columns["topk"] > columns["experts"], "topk", "more experts are chosen than there are")
     if kind.startswith("attention"):
         if "q_len" in columns:

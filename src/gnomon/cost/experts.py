@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gnomon.graph.dtypes import WIDTH
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip, Link
 from gnomon.spec.workload import Floats
@@ -20,6 +21,8 @@ BLOCKS = 20.0
 USUAL_BLOCKS = 24.0
 SUMMED = 2.0
 """Bytes of an element that is added up."""
+SCALES = 1.03
+"""Bytes with the scale that 128 elements of eight bits share."""
 CORNER = 3.0
 """How sharply copying goes from too few blocks to a full link."""
 USUAL_HIDDEN = 4096.0
@@ -33,6 +36,12 @@ COEFFICIENTS = {
 }
 """Where a fit starts, the least and the most: shares of the link and of the memory, the pace of a thread block, what a
 token takes beside its bytes with 24 of them, and what one row of 4096 channels takes from end to end."""
+
+
+def width_of(kind: str, dtype: str) -> float:
+    """Bytes of an element on its way: what was computed returns in 16 bits."""
+    scaled = WIDTH[dtype] < SUMMED
+    return SUMMED if kind == COMBINE else WIDTH[dtype] * (SCALES if scaled else 1.0)
 
 
 def reached(ranks: Floats, experts: Floats, topk: Floats) -> Floats:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost import clock, collective
+from gnomon.cost import clock, collective, experts
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
@@ -22,6 +22,7 @@ from gnomon.spec.estimate import DRAWS
 from gnomon.spec.workload import Floats
 
 COLLECTIVES = frozenset(collective.PASSES)
+EXCHANGES = frozenset((experts.DISPATCH, experts.COMBINE))
 NETWORK_SPREAD, SHEET_SPREAD = 0.2, 0.4
 """Of collectives that leave a node over links whose inside is measured, and of links known by their data sheet alone
 (B200 and MI300X, priced so, are off by as much as the second)."""
@@ -52,6 +53,8 @@ class Machine:
     def evidence(self, kind: str, dtype: str) -> Family:
         if kind in COLLECTIVES:
             return self._formula
+        if kind in EXCHANGES:
+            return self._exchange(kind)
         return self.profile.family(kind, dtype, self.framework)
 
     @cached_property
@@ -76,6 +79,18 @@ class Machine:
             source=f"{self.pool.scaleup.name}, and {self.pool.scaleout.name} beyond a node",
         )
 
+    def _exchange(self, kind: str) -> Family:
+        """Tokens sent to experts inside a node, by what was fitted on such a link, or else from where fits start."""
+        link = self.pool.scaleup.name
+        found = link_fit(kind, link)
+        return Family(
+            coefficients=found.coefficients if found else {key: ends[0] for key, ends in experts.COEFFICIENTS.items()},
+            spread=found.spread if found else SHEET_SPREAD,
+            shared=found.shared if found else SHEET_SPREAD / 2,
+            provenance=Provenance.FITTED if found else Provenance.FORMULA,
+            source=f"{link}; {found.source}" if found else link,
+        )
+
     def source(self, op: Op) -> str:
         """What an operator's time is known from; of a collective, the links it crosses."""
         op = op.hidden if isinstance(op, Hidden) else op
@@ -90,6 +105,9 @@ class Machine:
         """Device seconds of one run of an operator, for arrays of sizes."""
         if kind in COLLECTIVES:
             return self._exchanged(kind, shape)
+        if kind in EXCHANGES:
+            sizes = shape | {"width": np.full(shape["tokens"].shape, experts.width_of(kind, dtype))}
+            return experts.seconds(sizes, self.chip, self.pool.scaleup, self._exchange(kind).coefficients)
         family = self.profile.family(kind, dtype, self.framework)
         found = kernel_model(kind).seconds(shape, dtype, self.chip, family.coefficients)
         if family.residual is None:
@@ -174,7 +192,7 @@ class Machine:
     ) -> NDArray[np.str_]:
         """What limits an operator that took `seconds` in so many runs: compute, memory or network; where it is near no
         limit, the latency of a small kernel or the efficiency of a large one."""
-        if kind in COLLECTIVES:
+        if kind in COLLECTIVES or kind in EXCHANGES:
             return np.full(seconds.shape, "network")
         compute = flops / self.chip.rate(self.arithmetic(kind, dtype))
         memory = moved / self.chip.memory_bandwidth_bytes_s
@@ -205,4 +223,4 @@ def even_normals(name: str) -> NDArray[np.float64]:
 
 
 def known_kinds() -> tuple[str, ...]:
-    return (*MODELS, *sorted(COLLECTIVES))
+    return (*MODELS, *sorted(COLLECTIVES), *sorted(EXCHANGES))

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gnomon.cost.experts import BLOCKS, COMBINE, DISPATCH
 from gnomon.graph.mixer_ops import MIXINGS
 from gnomon.graph.ops import Shape
 from gnomon.spec.workload import Floats
 
 _HEADS = ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim")
 _GROUP = ("bytes", "ranks")
+_SENT = ("tokens", "hidden", "experts", "topk", "ranks")
 _SCAN = ("sequences", "tokens", "heads", "head_dim", "state_dim", "groups", "chunk")
 COLUMNS = {
     "gemm": ("m", "n", "k"),
@@ -35,6 +37,8 @@ COLUMNS = {
     "all_to_all": _GROUP,
     "broadcast": _GROUP,
     "send_recv": _GROUP,
+    DISPATCH: _SENT,
+    COMBINE: _SENT,
 }
 """The columns each operator needs."""
 _MASK = {"causal": 1.0, "window": 0.0}
@@ -46,11 +50,13 @@ OPTIONAL: Mapping[str, Mapping[str, float]] = {
     "attention_prefill": _MASK,
     "attention_forward": _MASK,
     "attention_backward": _MASK,
+    **{kind: {"blocks": BLOCKS} for kind, columns in COLUMNS.items() if columns is _SENT},
     **{kind: {"nodes": 0.0} for kind, columns in COLUMNS.items() if columns is _GROUP},
     **{kind: {"state_bytes": 2.0} for kind, columns in COLUMNS.items() if columns is _SCAN},
 }
 """The columns each operator may have, and what stands for them where they are empty: no window, as few nodes as hold
-the ranks, states in 16 bits, no rows that a thread block takes whole."""
+the ranks, states in 16 bits, no rows that a thread block takes whole, as many
+thread blocks as DeepEP takes."""
 
 BESIDE = ("turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across")
 """What may be said beside: bytes of a convolution that lie channels first, which gradient it is; of a product, how its
