@@ -51,7 +51,7 @@ def test_rows_come_back_in_order_with_their_times() -> None:
     for row in priced:
         assert 0 < row["low_us"] < row["time_us"] < row["high_us"] < 1e4
     kinds = [row["provenance"].partition(":")[0] for row in priced]
-    assert kinds == ["formula" if row["op"].startswith("all_") else "fitted" for row in ROWS]
+    assert set(kinds) == {"fitted"}
 
 
 def as_columns(rows: list[dict[str, Any]]) -> dict[str, Any]:

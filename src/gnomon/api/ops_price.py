@@ -188,7 +188,7 @@ def _in_range(kind: str, name: str, values: Floats, places: Places) -> None:
         bad, what = np.flatnonzero((values != 0) & (values != 1)), "0 or 1"
     else:
         broken = name in _BROKEN or (kind, name) == ("conv", "k")
-        from_zero = (name in _FROM_ZERO and kind not in COLLECTIVES) or (kind, name) == ("elementwise", "tokens")
+        from_zero = (name in _FROM_ZERO and kind not in COLLECTIVES) or name == "rows"
         least = 0.0 if from_zero or name == "nodes" else 1.0
         good = np.isfinite(values) & (values >= least)
         bad = np.flatnonzero(~(good if broken else good & (values == np.floor(values))))

@@ -153,7 +153,8 @@ def _columns(path: Path, kind: str, rows: list[dict[str, str]]) -> dict[str, Flo
         if kind.startswith(family) and any(row.get(name) for row in rows):
             rows = [row | {name: row.get(name) or usual(row)} for row in rows]
             names.append(name)
-    return {name: _column(path, kind, rows, name) for name in names}
+    renamed = {"tokens": "rows"} if kind == "elementwise" else {}
+    return {renamed.get(name, name): _column(path, kind, rows, name) for name in names}
 
 
 def _column(path: Path, kind: str, rows: list[dict[str, str]], name: str) -> Floats:

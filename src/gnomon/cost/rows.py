@@ -45,7 +45,7 @@ _MASK = {"causal": 1.0, "window": 0.0}
 OPTIONAL: Mapping[str, Mapping[str, float]] = {
     "gemm": {"batch": 1.0},
     "gemm_unaligned": {"batch": 1.0},
-    "elementwise": {"tokens": 0.0},
+    "elementwise": {"rows": 0.0},
     "attention_decode": {"q_len": 1.0} | _MASK,
     "attention_prefill": _MASK,
     "attention_forward": _MASK,
@@ -84,9 +84,9 @@ def shape_of(kind: str, columns: Mapping[str, Floats]) -> Shape:
         heads = {name: given[name] for name in ("heads", "head_dim")}
         return {name: given["batch"] * each for name, each in sums.items()} | heads
     if kind == "elementwise":
-        tokens, moved = given["tokens"], given["bytes_read"] + given["bytes_written"]
-        rows = {"row_bytes": np.where(tokens > 0, moved / np.maximum(tokens, 1.0), 0.0)}
-        return {name: given[name] for name in COLUMNS[kind]} | rows
+        rows, moved = given["rows"], given["bytes_read"] + given["bytes_written"]
+        each = {"row_bytes": np.where(rows > 0, moved / np.maximum(rows, 1.0), 0.0)}
+        return {name: given[name] for name in COLUMNS[kind]} | each
     return {name: given[name] for name in (*COLUMNS[kind], *OPTIONAL.get(kind, ()), *BESIDE) if name in given}
 
 
