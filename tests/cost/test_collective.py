@@ -245,3 +245,14 @@ def test_groups_stay_whole_in_racks_that_are_not_filled() -> None:
     for ranks in (16, 32, 64):
         near, far = (over("all_to_all", np.array([2.0**24]), ranks, pool) for pool in (rack, rack.resized(288)))
         assert near[0] < 0.5 * far[0]
+
+
+@pytest.mark.parametrize("name", nccl.LIKE)
+def test_a_link_like_a_measured_one_has_its_shares(name: str) -> None:
+    """At its own bandwidth; a bridge has no switch that adds up."""
+    link, like = replace(LINK, name=name), replace(LINK, name=nccl.LIKE[name])
+    assert np.array_equal(nccl_level("all_gather", SIZES, 8, link), nccl_level("all_gather", SIZES, 8, like))
+    whole = nccl_level("all_reduce", SIZES, 8, link) >= nccl_level("all_reduce", SIZES, 8, like) * (1 - 1e-12)
+    assert whole.all()
+    usual = SIZES[(SIZES > 1e5) & (SIZES < 1e8)]
+    assert np.all(nccl_level("all_gather", usual, 8, link) > nccl_level("all_gather", usual, 8, LINK))

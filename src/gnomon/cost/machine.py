@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost import clock, collective, experts
+from gnomon.cost import clock, collective, experts, nccl
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
@@ -70,7 +70,7 @@ class Machine:
                 provenance=Provenance.FITTED,
                 source=f"{link}; {known[0].source}",
             )
-        spread = NETWORK_SPREAD if known else SHEET_SPREAD
+        spread = NETWORK_SPREAD if known else nccl.LIKE_SPREAD if link in nccl.LIKE else SHEET_SPREAD
         return Family(
             coefficients={},
             spread=spread,
