@@ -12,7 +12,7 @@ from gnomon.calibrate import collectives as fits
 from gnomon.calibrate import truth
 from gnomon.calibrate.collective_tables import Collectives, Group, collectives, exchanges
 from gnomon.cost import nccl
-from gnomon.cost.link_fits import FILE, link_fit, link_fits
+from gnomon.cost.link_fits import FILE, LinkFit, link_fit, link_fits
 from gnomon.load.files import read_yaml
 
 NVLINK = catalog.link("NVLink4")
@@ -48,6 +48,24 @@ def test_whole_operators_are_set_aside_where_there_are_enough() -> None:
     many, few = fits.fit_nccl([table(*(group(*one) for one in ops))]), fits.fit_nccl([table(group("all_gather", 2))])
     assert all(len(set(part)) == 1 for part in many.fold.reshape(len(ops), -1))
     assert len(set(few.fold)) == fits.FOLDS
+
+
+def test_a_step_between_protocols_is_learnt() -> None:
+    """A jump at 4 MiB that wears off; sizes in between lie between, and none is quicker than a smaller one."""
+    plain = group("all_gather", 4)
+    octave = np.log2(plain.payload)
+    jump = np.exp(np.where((octave >= 22) & (octave <= 24), 0.25, 0.0))
+    jumpy = Group(op="all_gather", ranks=4, plain=False, payload=plain.payload, seconds=plain.seconds * jump)
+    made = fits.steps([table(jumpy)], FIGURES)
+    found = LinkFit(coefficients=FIGURES, spread=0.1, shared=0.0, source="", steps=made, between=0.05)
+    assert found.factor("all_gather", np.array([2.0**20, 2.0**23]), 4) == pytest.approx([1.0, np.exp(0.25)], rel=0.01)
+    assert 1.02 < found.factor("all_gather", np.array([2.0**21.5]), 4)[0] < np.exp(0.25)
+    fine = np.geomspace(512, 2**31, 2000)
+    times = nccl.by(nccl.figures(FIGURES), "all_gather", fine, 4, NVLINK) * found.factor("all_gather", fine, 4)
+    assert np.all(np.diff(times) >= 0)
+    assert np.all(found.factor("all_to_all", fine, 4) == 1)
+    assert (found.spread_of("all_gather"), found.spread_of("send_recv")) == (0.05, 0.1)
+    assert np.all(np.diff(found.factor("all_gather", fine, 64)) >= 0)
 
 
 def write(folder: Path, *rows: str) -> Path:
@@ -99,6 +117,9 @@ def test_every_shipped_fit_has_its_source_and_error() -> None:
         for link, found in links.items():
             assert found["held_out"]["mean"] < 0.12, (library, link)
             assert found["rows"] >= 40
+            if library == "nccl":
+                assert found["between_mean"] < 0.06
+                assert found["between"] < found["spread"]
             assert "published: " in found["source"]
     assert link_fit("nccl", "NVLink4") == link_fits()["nccl"]["NVLink4"]
     assert link_fit("nccl", "no such link") is None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.cost.machines import machine
 
+from gnomon import catalog
 from gnomon.cost import nccl
 from gnomon.cost.collective import one_node as seconds
 from gnomon.cost.collective import seconds as over
@@ -177,14 +178,11 @@ def test_ranks_far_apart_cross_nodes() -> None:
     assert price(size, 16, count=64, stride=4) == pytest.approx(wire / 2, rel=0.01)
 
 
-NVLINK = replace(LINK, name="NVLink4", bandwidth_bytes_s=4.5e11)
-
-
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "reduce_scatter"])
 @pytest.mark.parametrize("name", NCCL)
 def test_nccl_on_a_measured_link(name: str, op: str) -> None:
     """Rises with bytes, and with ranks where no switch adds up; never above what the wires can carry."""
-    link = replace(NVLINK, name=name)
+    link = catalog.link(name)
     times = np.array([nccl_level(op, SIZES, ranks, link) for ranks in (2, 4, 8)])
     assert np.all(np.diff(times, axis=1) >= 0)
     if op != "all_reduce" or not figures(name).switch:
@@ -192,7 +190,7 @@ def test_nccl_on_a_measured_link(name: str, op: str) -> None:
     large = np.array([2.0**30])
     sent = 9 / 8 if op == "all_reduce" and figures(name).switch else (2 if op == "all_reduce" else 1) * 7 / 8
     bus = sent * large / nccl_level(op, large, 8, link)
-    assert 0.5 < bus[0] / NVLINK.bandwidth_bytes_s < 0.9
+    assert 0.5 < bus[0] / link.bandwidth_bytes_s < 0.9
     assert nccl_level(op, SIZES, 1, link).sum() == 0
     assert nccl_level(op, np.zeros(2), 8, link).sum() == 0
 
@@ -212,7 +210,7 @@ def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather() -> None:
     size = np.array([2.0**32])
     for link in (LINK, replace(LINK, name="NVLink3")):
         both = nccl_level("all_gather", size, 8, link) + nccl_level("reduce_scatter", size, 8, link)
-        assert nccl_level("all_reduce", size, 8, link)[0] == pytest.approx(both[0], rel=0.05)
+        assert nccl_level("all_reduce", size, 8, link)[0] == pytest.approx(both[0], rel=0.1)
 
 
 def test_an_engines_own_kernels_are_only_for_small_sums() -> None:
@@ -250,9 +248,8 @@ def test_groups_stay_whole_in_racks_that_are_not_filled() -> None:
 @pytest.mark.parametrize("name", nccl.LIKE)
 def test_a_link_like_a_measured_one_has_its_shares(name: str) -> None:
     """At its own bandwidth; a bridge has no switch that adds up."""
-    link, like = replace(LINK, name=name), replace(LINK, name=nccl.LIKE[name])
-    assert np.array_equal(nccl_level("all_gather", SIZES, 8, link), nccl_level("all_gather", SIZES, 8, like))
-    whole = nccl_level("all_reduce", SIZES, 8, link) >= nccl_level("all_reduce", SIZES, 8, like) * (1 - 1e-12)
-    assert whole.all()
+    link, like = replace(LINK, name=name), figures(nccl.LIKE[name])
+    assert np.array_equal(nccl_level("all_gather", SIZES, 8, link), nccl.by(like, "all_gather", SIZES, 8, LINK))
+    assert np.all(nccl_level("all_reduce", SIZES, 8, link) >= nccl.by(like, "all_reduce", SIZES, 8, LINK))
     usual = SIZES[(SIZES > 1e5) & (SIZES < 1e8)]
     assert np.all(nccl_level("all_gather", usual, 8, link) > nccl_level("all_gather", usual, 8, LINK))

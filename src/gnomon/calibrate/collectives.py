@@ -7,7 +7,9 @@ tokens sent to experts on whole models.
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from gnomon.calibrate.collective_tables import Collectives, Exchanges, Group, collectives, exchanges
-from gnomon.calibrate.fit import FamilyFit
+from gnomon.calibrate.fit import FamilyFit, spread_of
 from gnomon.calibrate.least_squares import fit
 from gnomon.calibrate.truth import folder as truth_folder
 from gnomon.cost import collective, experts, nccl
-from gnomon.cost.link_fits import FILE, SCHEMA
+from gnomon.cost.link_fits import FILE, FIRST, SCALE, SCHEMA, LinkFit
 from gnomon.spec import Link
 from gnomon.spec.workload import Floats
 
@@ -43,6 +45,9 @@ SWITCHED = ("NVLink4", "NVLink5")
 FOLDS = 5
 LEAST_GROUPS = 6
 """Operators and rank counts that are needed to set whole ones aside."""
+LAST, FINE = 29, 8
+"""The octave at which steps end, and the parts of an octave in which formulas are looked at."""
+MOST_STEP, SAFE, LEAST_OCTAVES = 0.35, 0.9, 6
 LEAST_S, LEAST_ROWS = 20e-6, 100
 """What is counted of a table, and how much of it there must be to speak of."""
 
@@ -157,12 +162,73 @@ def shipped(folder: Path) -> dict[str, Any]:
     for library, links, make in (("nccl", NCCL, fit_nccl), ("vllm", VLLM, fit_vllm)):
         for link, (chip, ran) in links.items():
             of = [table for table in tables if table.chip == chip and table.library.startswith(ran)]
-            fits[library][link] = _entry(make(of), f"{chip}, {_names(table.library for table in of)}, {_by(of)}")
+            entry = _entry(make(of), f"{chip}, {_names(table.library for table in of)}, {_by(of)}")
+            fits[library][link] = _with_steps(of, entry) if library == "nccl" else entry
     for link, chip in EXPERTS.items():
         for table in sent:
             if table.chip.name == chip and table.library == DEEPEP and table.op in fits:
                 fits[table.op][link] = _entry(fit_exchange(table), f"{chip}, {DEEPEP}, aiconfigurator-0.12.0")
     return {"schema": SCHEMA, "date": DATE, "fits": fits, "tables": list(_spoken_of(folder))}
+
+
+def steps(
+    tables: Sequence[Collectives], c: Mapping[str, float], seen: Callable[[Labels], Labels] | None = None
+) -> dict[tuple[str, int], Floats]:
+    """What NCCL's formula leaves over at each octave, by operator and ranks; a larger message stays no quicker.
+
+    `seen` says which octaves count.
+    """
+    left: dict[tuple[str, int], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    link = tables[0].link
+    for group in (group for table in tables for group in table.groups if not group.plain):
+        octaves, errors = _nearest(group.payload), np.log(group.seconds / _by_nccl(link, group, c))
+        for octave, error in zip(octaves, errors, strict=True):
+            if seen is None or seen(octave):
+                left[group.op, group.ranks][int(octave)].append(float(error))
+    return {key: _level(key, values, c, link) for key, values in sorted(left.items()) if len(values) >= LEAST_OCTAVES}
+
+
+def _nearest(payload: Floats) -> Labels:
+    return np.round(np.log2(payload)).astype(np.int64)
+
+
+def _level(key: tuple[str, int], left: Mapping[int, Sequence[float]], c: Mapping[str, float], link: Link) -> Floats:
+    """Medians at all octaves, bounded; none falls by more than its formula rises, were the link twice as quick."""
+    octaves = sorted(left)
+    medians = [float(np.median(left[octave])) for octave in octaves]
+    values = np.clip(np.interp(np.arange(FIRST, LAST + 1), octaves, medians), -MOST_STEP, MOST_STEP)
+    fine = 2.0 ** np.linspace(FIRST, LAST, (LAST - FIRST) * FINE + 1)
+    quick = replace(link, bandwidth_bytes_s=2 * link.bandwidth_bytes_s)
+    formula = np.log(nccl.by(nccl.figures(c), key[0], fine, key[1], quick))
+    falls = np.floor(np.diff(formula).reshape(-1, FINE).min(axis=1) * FINE * SAFE * SCALE)
+    kept = np.round(values * SCALE)
+    for i, fall in enumerate(falls):
+        kept[i + 1] = max(kept[i + 1], kept[i] - fall)
+    return np.asarray(kept / SCALE)
+
+
+def _between(tables: Sequence[Collectives], c: Mapping[str, float]) -> Floats:
+    """Errors with steps on every other octave, which they had not seen."""
+    errors, link = [], tables[0].link
+    for odd in (0, 1):
+        made = steps(tables, c, lambda octave, odd=odd: octave % 2 != odd)  # type: ignore[misc]
+        found = LinkFit(coefficients=c, spread=0.0, shared=0.0, source="", steps=made)
+        for group in (group for table in tables for group in table.groups if (group.op, group.ranks) in made):
+            if not group.plain:
+                priced = _by_nccl(link, group, c) * found.factor(group.op, group.payload, group.ranks)
+                errors.append(np.log(priced / group.seconds)[_nearest(group.payload) % 2 == odd])
+    return np.concatenate(errors)
+
+
+def _with_steps(tables: Sequence[Collectives], entry: dict[str, Any]) -> dict[str, Any]:
+    c = entry["coefficients"]
+    words = {
+        f"{op} {ranks}": " ".join(str(round(value * SCALE)) for value in values.tolist())
+        for (op, ranks), values in steps(tables, c).items()
+    }
+    errors = _between(tables, c)
+    mean = round(float(np.abs(np.expm1(errors)).mean()), 4)
+    return entry | {"steps": words, "between": round(spread_of(errors), 4), "between_mean": mean}
 
 
 def _entry(found: FamilyFit, source: str) -> dict[str, Any]:

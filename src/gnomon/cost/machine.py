@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,20 +51,19 @@ class Machine:
 
     def evidence(self, kind: str, dtype: str) -> Family:
         if kind in COLLECTIVES:
-            return self._formula
+            return self._collective(kind)
         if kind in EXCHANGES:
             return self._exchange(kind)
         return self.profile.family(kind, dtype, self.framework)
 
-    @cached_property
-    def _formula(self) -> Family:
+    def _collective(self, kind: str) -> Family:
         link = self.pool.scaleup.name
         fits = [link_fit(library, link) for library in ("nccl", *(() if self.framework else ("vllm",)))]
         known = [found for found in fits if found]
         if known and self.pool.count <= self.pool.per_node:
             return Family(
                 coefficients={},
-                spread=max(found.spread for found in known),
+                spread=max(found.spread_of(kind) for found in known),
                 shared=max(found.shared for found in known),
                 provenance=Provenance.FITTED,
                 source=f"{link}; {known[0].source}",

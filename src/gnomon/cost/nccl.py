@@ -112,7 +112,9 @@ def _figures(link: Link, network: bool) -> Nccl:
 
 def level(op: str, payload: Floats, ranks: int, link: Link, *, network: bool = False) -> Floats:
     """Seconds of a collective among chips, or over a `network` among nodes, of which each has its own way."""
-    return by(_figures(link, network), op, payload, ranks, link, network=network)
+    found = by(_figures(link, network), op, payload, ranks, link, network=network)
+    known = None if network else link_fit("nccl", link.name)
+    return found * known.factor(op, payload, ranks) if known else found
 
 
 def by(c: Nccl, op: str, payload: Floats, ranks: int, link: Link, *, network: bool = False) -> Floats:
