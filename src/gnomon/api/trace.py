@@ -71,7 +71,15 @@ def trace(
     if pool.count != 1:
         raise InputError(f"'{on}' is more than the one chip a traced module runs on", where="--on")
     traced = _traced(
-        module, inputs, phase=phase, dtype=dtype, autocast=autocast, batch=batch, loss=loss, optimizer=optimizer
+        module,
+        inputs,
+        phase=phase,
+        dtype=dtype,
+        autocast=autocast,
+        batch=batch,
+        loss=loss,
+        optimizer=optimizer,
+        captured=launch == "graph",
     )
     lowered = lower(traced, _precision(pool.chip, tf32))
     host_s = lowered.host_s(launch)
