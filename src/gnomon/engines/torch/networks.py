@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.machine import even_normals
+from gnomon.cost.machine import normals
 from gnomon.engines.base import MemoryUse, Piece, StepParts
 from gnomon.engines.torch.eager.lower import FORWARD_S, GRAPH_S, HOST_SOURCE, HOST_SPREAD, LAUNCHES
 from gnomon.engines.torch.eager.price import SPREAD
@@ -70,7 +70,7 @@ def eager_piece(name: str, graph: Graph, batch: Batch, launch: str) -> Piece:
         padded=batch,
         gap_s=0.0,
         host_s=GRAPH_S if launch == "graph" else calls * FORWARD_S,
-        factors=np.exp(HOST_SPREAD * even_normals(HOST_SOURCE)),
+        factors=np.exp(HOST_SPREAD * normals(HOST_SOURCE)),
         source=HOST_SOURCE,
     )
     return Piece(name=name, graph=graph, steps=batch, parts=parts, framework="torch", spread=SPREAD)
