@@ -11,7 +11,7 @@ from tests.cost.machines import CHIPS, machine
 
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS, kernel_model
-from gnomon.cost.machine import normals, known_kinds
+from gnomon.cost.machine import known_kinds, normals
 from gnomon.cost.profile import BORROWED, OF_A_PROCESSOR, SCHEMA, profile_for, profile_from_dict
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError, UnknownNameError
