@@ -65,7 +65,7 @@ def _roughness(counts: Sequence[int]) -> Floats:
             if count > order:
                 parts = [np.eye(each) for each in counts]
                 parts[place] = np.diff(np.eye(count), n=order, axis=0)
-                rows: Floats = np.asarray(reduce(np.kron, parts))
+                rows: Floats = reduce(lambda a, b: np.asarray(np.kron(a, b)), parts)
                 total = total + weight * rows.T @ rows
     return total
 
