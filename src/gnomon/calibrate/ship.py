@@ -43,7 +43,7 @@ def profile(folder: Path) -> dict[str, Any]:
     chip = catalog.chip(info["chip"])
     made = fit_profile(folder / TABLE, chip, date=info["date"], versions=info["versions"])
     made["table"] = f"{TABLE}, {TORCH}"
-    made["families"] |= training_fit.families(folder / TORCH, chip)
+    made["families"] |= training_fit.families(folder / TORCH, chip, folder / TABLE)
     made |= board_of(folder, chip)
     if (folder / MODULES).exists():
         made["table"] += f", {MODULES}"
