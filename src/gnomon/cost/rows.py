@@ -51,9 +51,9 @@ OPTIONAL: Mapping[str, Mapping[str, float]] = {
 """The columns each operator may have, and what stands for them where they are empty: no window, as few nodes as hold
 the ranks, states in 16 bits."""
 
-BESIDE = ("turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across")
+BESIDE = ("turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across", "quantised")
 """What may be said beside: bytes of a convolution that lie channels first, which gradient it is; of a product, how its
-rows are aligned and how many operands do not lie along k."""
+rows are aligned, how many operands do not lie along k, and whether its time holds the narrowing of activations."""
 
 
 def kind_of(row: Mapping[str, str]) -> str:
