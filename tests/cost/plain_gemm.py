@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil, inf
+from math import ceil
 
-from gnomon.cost.gemm import BY_ROWS, LEAST_PART, MORE_SPLITS, SPLITS, TILES
+from gnomon.cost.gemm import BY_ROWS, LEAST_PART, LONG_S, MORE_SPLITS, MORE_TILES, SPLITS, TILES
 from gnomon.graph.dtypes import width
 from gnomon.spec import Chip
 
@@ -15,29 +15,33 @@ def seconds(m: float, n: float, k: float, batch: float, dtype: str, chip: Chip, 
         return 0.0
     value = width(dtype)
     streamed = batch * ((m * k + n * k) * value + m * n * max(value, 2)) / (chip.memory_bandwidth_bytes_s * c["memory"])
-    if value >= 2:
-        menu = [(tile, split) for tile in TILES for split in SPLITS]
-        for tile in TILES:
-            if ceil(m / tile[0]) * ceil(n / tile[1]) * batch * SPLITS[-1] < chip.sm_count:
-                menu += [(tile, split) for split in MORE_SPLITS if k >= split * LEAST_PART]
-    else:
-        menu = [(next((tile_m, tile_n) for rows, tile_m, tile_n in BY_ROWS if m <= rows), 1)]
-    best = min((_priced(m, n, k, batch, tile, split, streamed, dtype, chip, c) for tile, split in menu), default=inf)
-    return best + c["launch_us"] * 1e-6
+    menu = [(tile, split) for tile in TILES for split in SPLITS]
+    menu += [(tile, 1) for tile in MORE_TILES.get(chip.architecture, ())]
+    for tile in TILES:
+        if ceil(m / tile[0]) * ceil(n / tile[1]) * batch * SPLITS[-1] < chip.sm_count:
+            menu += [(tile, split) for split in MORE_SPLITS if k >= split * LEAST_PART]
+    best = min(_priced(m, n, k, batch, tile, split, 1, streamed, dtype, chip, c) for tile, split in menu)
+    tile_m, tile_n, together = next(tile for rows, *tile in BY_ROWS if m <= rows)
+    by_rows = _priced(m, n, k, batch, (tile_m, tile_n), 1, together, streamed, dtype, chip, c)
+    body = best ** (1 - c["fixed"]) * by_rows ** c["fixed"]
+    long = (body / LONG_S) ** 2
+    return float(body * (1 + c["held"] * long / (1 + long)) + c["launch_us"] * 1e-6)
 
 
 def _priced(
-    m: float, n: float, k: float, batch: float, tile: tuple[int, int], split: int, streamed: float, dtype: str,
-    chip: Chip, c: Mapping[str, float],
+    m: float, n: float, k: float, batch: float, tile: tuple[int, int], split: int, together: int, streamed: float,
+    dtype: str, chip: Chip, c: Mapping[str, float],
 ) -> float:  # fmt: skip
     rows, columns = tile
-    load = ceil(m / rows) * ceil(n / columns) * batch * split / chip.sm_count
+    load = ceil(m / (rows * together)) * ceil(n / columns) * batch * split / (chip.sm_count / together)
     waves = c["wave"] * ceil(load) + (1 - c["wave"]) * max(load, 1)
-    rate = chip.rate(dtype) / chip.sm_count * c["rate"] * (rows * columns / (128 * 256)) ** c["tile"]
-    compute = waves * (2 * rows * columns * (k / split) / rate + c["epilogue_us"] * 1e-6)
-    fed = waves * (rows + columns) * (k / split) * width(dtype) / (c["sm_gb_s"] * 1e9)
+    rate = chip.rate(dtype) / chip.sm_count * c["rate"] * (min(rows, columns, 128) / 128) ** c["tile"]
     p = c["overlap"]
-    body = (compute**p + streamed**p + fed**p) ** (1 / p)
+    multiplied = 2 * rows * columns / rate
+    fed = (rows + columns) * width(dtype) / (c["sm_gb_s"] * 1e9)
+    step = (multiplied**p + fed**p + (c["step_ns"] * 1e-9) ** p) ** (1 / p)
+    compute = waves * (k / split * step + c["epilogue_us"] * 1e-6)
+    body = (compute**p + streamed**p) ** (1 / p)
     if split == 1:
         return float(body)
     return float(body + c["split_us"] * 1e-6 + split * batch * m * n * 8 / (2 * chip.memory_bandwidth_bytes_s))

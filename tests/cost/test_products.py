@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.cost import plain_gemm
 
 from gnomon import catalog
+from gnomon.calibrate.fit import fit_family
 from gnomon.cost import gemm
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile import profile_for
@@ -115,3 +116,61 @@ def test_sums_over_many_rows_are_split_until_the_chip_is_full() -> None:
     assert took < 2.2 * 2 * 2 * 256 * 262144 / CHIP.memory_bandwidth_bytes_s
     beside = {name: np.append(values, 64.0) for name, values in shape.items()}
     assert gemm.seconds(beside, "bf16", CHIP, c)[0] == took
+
+
+@given(data=st.data(), chip=st.sampled_from(["H200", "A100", "MI300X", "RTX-4090", "TPU-v6e"]), m=SIZE, n=SIZE, k=SIZE)
+def test_laws_hold_for_any_coefficients_a_fit_may_find(data: st.DataObject, chip: str, m: int, n: int, k: int) -> None:
+    board = catalog.chip(chip)
+    c = {name: data.draw(st.floats(low, high), name) for name, (_, low, high) in gemm.COEFFICIENTS.items()}
+    grown = [(m, n, k, 1), (m + 1, n, k, 1), (m, 2 * n, k, 1), (m, n, k + 37, 1), (m, n, k, 3)]
+    shape = {name: np.array(values, float) for name, values in zip("mnkb", zip(*grown, strict=True), strict=True)}
+    took = gemm.seconds({**shape, "batch": shape["b"]}, "bf16", board, c)
+    assert took[0] >= 2.0 * m * n * k / board.matrix_rate("bf16") * (1 - 1e-9)
+    assert took[0] >= 2.0 * (m * k + n * k + m * n) / board.memory_bandwidth_bytes_s
+    assert (took[1:] >= took[0] * (1 - 1e-9)).all()
+
+
+FIRST = {name: first for name, (first, _, _) in {**gemm.COEFFICIENTS, **gemm.QUANTISED}.items()}
+
+
+def fp8(c: dict[str, float], **sizes: float) -> float:
+    shape = {name: np.array([float(value)]) for name, value in sizes.items()}
+    return float(gemm.seconds(shape, "fp8", CHIP, c)[0])
+
+
+def test_narrowing_the_activations_counts_where_a_row_holds_it() -> None:
+    sizes = {"m": 8192, "n": 64, "k": 4096}
+    alone = fp8(FIRST, **sizes)
+    assert fp8(FIRST, **sizes, quantised=0) == alone
+    passes = 3.0 * 8192 * 4096 / CHIP.memory_bandwidth_bytes_s
+    rows = 8192 * FIRST["quantised_row_ns"] * 1e-9
+    together = fp8(FIRST, **sizes, quantised=1)
+    assert together - alone == pytest.approx(passes + rows + FIRST["launch_us"] * 1e-6)
+
+
+def test_only_long_products_are_held_back() -> None:
+    free, held = FIRST | {"held": 0.0}, FIRST | {"held": 0.8}
+    short, long = {"m": 64, "n": 4096, "k": 4096}, {"m": 65536, "n": 16384, "k": 16384}
+    assert fp8(held, **short) == pytest.approx(fp8(free, **short), rel=1e-3)
+    assert fp8(held, **long) == pytest.approx(1.8 * fp8(free, **long), rel=1e-2)
+
+
+def test_kernels_that_choose_by_rows_do_not_split() -> None:
+    """As measured: a library that splits k keeps few tiles with a long k from waiting for one multiprocessor."""
+    thin = {"m": 64, "n": 128, "k": 65536}
+    assert fp8(FIRST | {"fixed": 1.0}, **thin) > 3 * fp8(FIRST | {"fixed": 0.0}, **thin)
+
+
+def test_what_narrows_activations_is_fitted_only_to_rows_that_hold_it() -> None:
+    rng = np.random.default_rng(3)
+    columns = {name: np.round(2 ** rng.uniform(6, 13, 120)) for name in "mnk"}
+    ones = np.ones(120)
+    truth = FIRST | {"quantised": 2.0, "quantised_row_ns": 5.0}
+    seconds = gemm.seconds({**columns, "quantised": ones}, "fp8", CHIP, truth)
+    whole = fit_family("gemm", "fp8", {**columns, "quantised": ones, "time_us": seconds * 1e6}, CHIP)
+    assert whole.coefficients["quantised"] == pytest.approx(2.0, rel=0.1)
+    assert whole.coefficients["quantised_row_ns"] == pytest.approx(5.0, rel=0.1)
+    assert "across" not in whole.coefficients
+    alone = fit_family("gemm", "fp8", {**columns, "time_us": seconds * 1e6}, CHIP)
+    assert alone.coefficients.keys() == gemm.COEFFICIENTS.keys()
+    assert np.abs(whole.errors).mean() < 0.3 * np.abs(alone.errors).mean()

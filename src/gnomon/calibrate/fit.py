@@ -178,7 +178,7 @@ def _fold(kind: str, columns: Mapping[str, Floats]) -> np.ndarray[Any, Any]:
 def _fit_rows(
     model: KernelModel, shape: Shape, dtype: str, chip: Chip, seconds: Floats, start: Mapping[str, float]
 ) -> dict[str, float]:
-    known = {**model.ranges, **(model.some if any(name in shape for name in model.some) else {})}
+    known = {**model.ranges, **{name: ends for name, ends in model.some.items() if name.partition("_")[0] in shape}}
     if seconds.size > MOST_ROWS:
         some = _some(seconds.size)
         shape, seconds = _pick(shape, some), seconds[some]

@@ -30,6 +30,8 @@ FORMATS = {
 }  # fmt: skip
 """Their names of number formats, and ours."""
 FRAMEWORKS = {"pytorch": "torch", "pytorch(cublas)": "torch", "cublas": "torch", "vLLM (v0 profiler)": "vllm-v0"}
+WITH_INPUTS, NARROWED = "aiconfigurator", ("fp8", "fp8_block", "nvfp4", "sq")
+"""A source that times whole linear layers, and its formats whose activations a layer narrows first."""
 
 Row = Mapping[str, str]
 Sizes = dict[str, float]
@@ -92,6 +94,8 @@ def number(row: Row, name: str, empty: float = 0.0) -> float:
 
 def _gemm(row: Row) -> tuple[str, str, Sizes]:
     sizes = {name: number(row, name) for name in ("m", "n", "k")} | {"batch": number(row, "batch", 1.0)}
+    if row["source"].startswith(WITH_INPUTS) and row["dtype"] in NARROWED:
+        sizes["quantised"] = 1.0
     return "gemm", row["dtype"], sizes
 
 

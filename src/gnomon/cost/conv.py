@@ -20,7 +20,7 @@ WAYS = {"by_input": (0.9, 0.2, 1.5), "by_weight": (0.7, 0.2, 1.5)}
 TURNING = {"turn": (0.4, 0.05, 2.0), "turn_weights": (0.15, 0.02, 2.0)}
 """Shares of the memory's bandwidth at which tensors, and weights, that lie channels first are turned."""
 COEFFICIENTS = (
-    gemm.COEFFICIENTS
+    gemm.TILED
     | {"rate": (0.65, 0.1, 1.0), "memory": (0.8, 0.2, 1.0), "launch_us": (4.0, 0.1, 30.0)}
     | {"epilogue_us": (1.5, 0.0, 10.0), "split_us": (4.0, 0.0, 20.0)}
     | WAYS

@@ -1,7 +1,8 @@
 """Dense matrix products: tiles, waves, split-K, streaming weights.
 
 A library picks among a few tile shapes and splits of k. We price each and take the least, as it would: that
-keeps the cliffs where one more row starts another wave. Times overlap as a p-norm, between a sum and a maximum.
+keeps the cliffs where one more row starts another wave. Some kernels have one tile for many rows and never split k;
+how far a family is theirs is a coefficient. Times overlap as a p-norm, between a sum and a maximum.
 """
 
 from __future__ import annotations
@@ -11,36 +12,48 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from gnomon.cost.residual import Axis
-from gnomon.graph.dtypes import product
+from gnomon.graph.dtypes import Product, product
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
-TILES = ((64, 64), (64, 128), (64, 256), (128, 128), (128, 192), (128, 256), (256, 128))
+TILES = (
+    (16, 64), (32, 64), (64, 32), (64, 64), (64, 128), (64, 256), (128, 128), (128, 192), (128, 256), (256, 128)
+)  # fmt: skip
+MORE_TILES = dict.fromkeys(
+    ("Hopper", "Blackwell"), ((128, 64), (128, 96), (96, 128), (128, 160), (160, 128), (192, 128), (192, 192))
+)
+"""Since cuBLAS 12.9 kernels for these architectures have a side of 64 to 448 in steps of 64 and another of 8 to 256 in
+steps of 8, chosen so that tiles just fill the chip: the names of 748 kernels on an H200 (CUDA 13.0, 2026-11-15), where
+a step takes 1.2 to 1.3 of its time at the peak for all tiles with no side below 128."""
 SPLITS = (1, 2, 4, 8)
 MORE_SPLITS, LEAST_PART = (16, 32, 64, 128), 4096
 """Sums over very many rows, as of gradients by weight, are split further where so few tiles as they have would leave
 most of the chip idle; a part has no less than so many."""
-FLAT_ROWS, FLAT_STEP, FLAT_SHARE = 64, 16, 0.66
-"""On a chip whose arithmetic is slow for its memory (RTX 3090, P100, H20, Apple's GPUs) a tile of 64 rows would keep a
-few rows from streaming the weights, and libraries have flatter tiles, in steps of 16 rows. How well those overlap is
-not measured: they are held to a share of the streaming time, which no tile of an A100 or an H200 exceeds. An RTX 3090
-is off by 1.2 with it on published products of up to 16 rows, by 1.4 without."""
-BY_ROWS = ((64, 64, 64), (128, 64, 128), (np.inf, 128, 128))
-"""vLLM's eight-bit CUTLASS kernels choose by the number of rows alone, and do not split k: up to (rows, tile)."""
+BY_ROWS = ((64.0, 64, 64, 1), (128.0, 64, 128, 1), (np.inf, 128, 128, 2))
+"""CUTLASS kernels of vLLM and SGLang choose by the number of rows alone, and do not split k: up to (rows, tile), and
+how many tiles of neighbouring rows share what they read: they run together, or idle together."""
+LONG_S = 1e-3
+"""Published products of more than about so long were held back by the power limit (GB200: bf16 at 1800 TFLOP/s up to
+0.5 ms, at 1100 from 1 ms on; fp8 at 3200 and 1600), shorter ones were not."""
 
-COEFFICIENTS = {
-    "rate": (0.8, 0.3, 1.1),
-    "tile": (0.05, 0.0, 0.6),
-    "memory": (0.87, 0.4, 1.0),
-    "launch_us": (2.0, 0.1, 8.0),
+TILED = {
+    "rate": (0.8, 0.2, 1.0),
+    "tile": (0.2, 0.0, 1.0),
+    "memory": (0.87, 0.3, 1.0),
+    "launch_us": (2.5, 0.1, 30.0),
     "epilogue_us": (0.75, 0.0, 5.0),
     "wave": (0.3, 0.0, 1.0),
-    "overlap": (2.4, 1.2, 12.0),
-    "split_us": (2.2, 0.0, 8.0),
-    "sm_gb_s": (150.0, 10.0, 600.0),
+    "overlap": (3.0, 1.2, 12.0),
+    "split_us": (2.2, 0.0, 12.0),
+    "sm_gb_s": (150.0, 10.0, 800.0),
 }
-"""Where a fit starts, and the range in which each coefficient means what it says."""
+"""Where a fit starts, and the range in which each coefficient means what it says: shares of the chip's arithmetic and
+of its bandwidth, what tiles with a side below 128 lose, how far waves are whole, how well times overlap, and what
+feeds one multiprocessor."""
+COEFFICIENTS = TILED | {"step_ns": (0.7, 0.0, 6.0), "held": (0.05, 0.0, 2.0), "fixed": (0.2, 0.0, 1.0)}
+"""And the least time of one step along k, however small the tile; how much longer long products take than short ones;
+how far tiles are chosen by rows alone."""
 
 
 AXES = (
@@ -52,8 +65,11 @@ AXES = (
 
 ACROSS = {"across": (0.9, 0.3, 1.2), "across_twice": (0.6, 0.3, 1.2)}
 """What operands that do not lie along k make of rates, of formats whose tensor cores or loads want them so."""
+QUANTISED = {"quantised": (1.0, 0.0, 6.0), "quantised_row_ns": (1.0, 0.0, 20.0)}
+"""Of tables whose times hold the making of narrow activations from wide ones, which steps list apart: passes over their
+bytes at the full bandwidth, and nanoseconds a row. vLLM 0.24 took an H100 0.24 ms to multiply 32768 rows by 32x32."""
 UNALIGNED = (
-    COEFFICIENTS
+    TILED
     | {"rate": (0.3, 0.02, 1.1), "tile": (0.1, 0.0, 0.9), "launch_us": (2.0, 0.1, 15.0)}
     | {"odd": (0.6, 0.2, 1.2), "odd_result": (0.4, 0.1, 1.2)}
 )
@@ -88,79 +104,91 @@ def _priced(shape: Shape, pace: Floats, dtype: str, chip: Chip, c: Mapping[str, 
     sides = product(dtype)
     moved = batch * (m * k * sides.inputs + n * k * sides.weights + m * n * max(sides.inputs, 2.0))
     streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
-    best = tiled(m, n, k / pace, batch, streamed, chip, dtype, c)
-    return np.where(m > 0, best + c["launch_us"] * 1e-6, 0.0)
+    body = tiled(m, n, k / pace, batch, streamed, chip, dtype, c)
+    if c.get("held"):
+        length = (body / LONG_S) ** 2
+        body = body * (1 + c["held"] * length / (1 + length))
+    return np.where(m > 0, body + c["launch_us"] * 1e-6 + _quantised(shape, sides, chip, c), 0.0)
+
+
+def _quantised(shape: Shape, sides: Product, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """What rows beside the product have that were timed with it: a kernel that narrows the activations."""
+    if "quantised" not in shape:
+        return np.zeros(1)
+    a_row = c["quantised"] * shape["k"] * (2.0 + sides.inputs) / chip.memory_bandwidth_bytes_s
+    rows = shape["m"] * shape.get("batch", np.ones(1)) * (a_row + c["quantised_row_ns"] * 1e-9)
+    return np.where(shape["quantised"] > 0, rows + c["launch_us"] * 1e-6, 0.0)
 
 
 def tiled(
     m: Floats, n: Floats, k: Floats, batch: Floats, streamed: Floats, chip: Chip, dtype: str, c: Mapping[str, float]
 ) -> Floats:
-    """Seconds under the best tile and split a library has, without launch; operands alone take `streamed`."""
-    price = _any_tile if product(dtype).inputs >= 2 else _tile_by_rows
+    """Seconds under the tile and split a library picks, without launch; operands alone take `streamed`."""
     sizes = np.broadcast_arrays(m, n, k, batch, streamed)
     flat = [size.reshape(-1) for size in sizes]
     starts = range(0, max(flat[0].size, 1), CHUNK)
-    parts = [price([size[start : start + CHUNK] for size in flat], chip, dtype, c) for start in starts]
+    parts = [_picked([size[start : start + CHUNK] for size in flat], chip, dtype, c) for start in starts]
     return np.concatenate(parts).reshape(sizes[0].shape)
 
 
+def _picked(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, float]) -> Floats:
+    """Between the best of all tiles and the one that the rows decide, as far as `fixed` says; a family that does not
+    say has the kernels of its format: eight-bit ones CUTLASS's, others cuBLAS's."""
+    fixed = c.get("fixed", 0.0 if product(dtype).inputs >= 2 else 1.0)
+    if fixed == 0:
+        return _any_tile(sizes, chip, dtype, c)
+    if fixed == 1:
+        return _tile_by_rows(sizes, chip, dtype, c)
+    return np.asarray(_any_tile(sizes, chip, dtype, c) ** (1 - fixed) * _tile_by_rows(sizes, chip, dtype, c) ** fixed)
+
+
 def _any_tile(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, float]) -> Floats:
-    """The least of all. Within a split, times are compared by their powers: one root for all tiles."""
+    """The least of all."""
     m, n, k, batch, streamed = sizes
-    p = c["overlap"]
-    rows = {tile: np.ceil(m / tile) for tile in {tile_m for tile_m, _ in TILES}}
-    columns = {tile: np.ceil(n / tile) * batch for tile in {tile_n for _, tile_n in TILES}}
+    p, epilogue = c["overlap"], c["epilogue_us"] * 1e-6
+    menu = TILES + MORE_TILES.get(chip.architecture, ())
+    rows = {tile: np.ceil(m / tile) for tile in {tile_m for tile_m, _ in menu}}
+    columns = {tile: np.ceil(n / tile) * batch for tile in {tile_n for _, tile_n in menu}}
+    tiles = {tile: rows[tile[0]] * columns[tile[1]] for tile in menu}
+    steps = {tile: _step(*tile, chip, dtype, c) for tile in menu}
     streamed_p, partials = streamed**p, batch * m * n * 8.0 / (2 * chip.memory_bandwidth_bytes_s)
     best = np.full(m.shape, np.inf)
-    few_rows = product(dtype).inputs == 2 and m.min(initial=FLAT_ROWS) <= FLAT_ROWS - FLAT_STEP
     for split in (*SPLITS, *(MORE_SPLITS if k.max(initial=0.0) > SPLITS[-1] * LEAST_PART else ())):
         least = np.full(m.shape, np.inf)
-        for tile_m, tile_n in TILES:
-            flop_s, byte_s = _paces(tile_m, tile_n, chip, dtype, c)
-            tiles = rows[tile_m] * columns[tile_n]
-            part = k / split if split <= SPLITS[-1] else np.maximum(k / split, LEAST_PART)
-            on_a_tile, waves = part * flop_s, _waves(tiles * split, chip, c)
-            if few_rows and tile_m == FLAT_ROWS:
-                on_a_tile = _flat(on_a_tile, waves, m, streamed) / waves
-            multiplied = (on_a_tile + c["epilogue_us"] * 1e-6) ** p
-            timed = waves**p * (multiplied + (part * byte_s) ** p)
+        part = k / split if split <= SPLITS[-1] else np.maximum(k / split, LEAST_PART)
+        for tile in menu if split == 1 else TILES:
+            timed = _waves(tiles[tile] * split, chip.sm_count, c) * (part * steps[tile] + epilogue)
             if split > SPLITS[-1]:
-                timed = np.where(tiles * SPLITS[-1] < chip.sm_count, timed, np.inf)
+                timed = np.where(tiles[tile] * SPLITS[-1] < chip.sm_count, timed, np.inf)
             np.fmin(least, timed, out=least)
         beside = c["split_us"] * 1e-6 + split * partials if split > 1 else 0.0
-        np.fmin(best, (least + streamed_p) ** (1 / p) + beside, out=best)
+        np.fmin(best, (least**p + streamed_p) ** (1 / p) + beside, out=best)
     return best
-
-
-def _flat(on_a_tile: Floats, waves: Floats, m: Floats, streamed: Floats) -> Floats:
-    """Arithmetic of all waves where a flatter tile than that of 64 rows may take its place."""
-    whole = waves * on_a_tile
-    used = np.ceil(m / FLAT_STEP) * FLAT_STEP / FLAT_ROWS
-    return np.minimum(whole, np.maximum(np.maximum(whole * used, FLAT_SHARE * streamed), on_a_tile))
 
 
 def _tile_by_rows(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, float]) -> Floats:
     m, n, k, batch, streamed = sizes
-    p = c["overlap"]
-    best, above = np.full(m.shape, np.inf), 0.0
-    for most, tile_m, tile_n in BY_ROWS:
-        flop_s, byte_s = _paces(tile_m, tile_n, chip, dtype, c)
-        waves = _waves(np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch, chip, c)
-        compute, fed = waves * (k * flop_s + c["epilogue_us"] * 1e-6), waves * k * byte_s
-        body = (compute**p + streamed**p + fed**p) ** (1 / p)
-        best = np.where((m > above) & (m <= most), body, best)
+    p, compute, above = c["overlap"], np.zeros(m.shape), 0.0
+    for most, tile_m, tile_n, together in BY_ROWS:
+        tiles = np.ceil(m / (tile_m * together)) * np.ceil(n / tile_n) * batch
+        waves = _waves(tiles, chip.sm_count / together, c)
+        timed = waves * (k * _step(tile_m, tile_n, chip, dtype, c) + c["epilogue_us"] * 1e-6)
+        compute = np.where((m > above) & (m <= most), timed, compute)
         above = most
-    return best
+    return np.asarray((compute**p + streamed**p) ** (1 / p))
 
 
-def _waves(tiles: Floats, chip: Chip, c: Mapping[str, float]) -> Floats:
+def _waves(tiles: Floats, at_once: float, c: Mapping[str, float]) -> Floats:
     """Rounds of tiles over the chip, whole ones as far as `wave` says."""
-    load = tiles / chip.sm_count
+    load = tiles / at_once
     return np.asarray(c["wave"] * np.ceil(load) + (1 - c["wave"]) * np.maximum(load, 1.0))
 
 
-def _paces(tile_m: int, tile_n: int, chip: Chip, dtype: str, c: Mapping[str, float]) -> tuple[float, float]:
-    """Seconds that one step along k of one tile takes a multiprocessor: to multiply, and to be fed."""
-    sides = product(dtype)
-    rate = chip.matrix_rate(sides.multiplied) / chip.sm_count * c["rate"] * (tile_m * tile_n / (128 * 256)) ** c["tile"]
-    return 2.0 * tile_m * tile_n / rate, (tile_m * sides.inputs + tile_n * sides.weights) / (c["sm_gb_s"] * 1e9)
+def _step(tile_m: int, tile_n: int, chip: Chip, dtype: str, c: Mapping[str, float]) -> float:
+    """Seconds that one step along k of one tile takes a multiprocessor: to multiply, to be fed, to come round."""
+    sides, p = product(dtype), c["overlap"]
+    whole = min(tile_m, tile_n, 128) / 128
+    rate = chip.matrix_rate(sides.multiplied) / chip.sm_count * c["rate"] * whole ** c["tile"]
+    multiplied = 2.0 * tile_m * tile_n / rate
+    fed = (tile_m * sides.inputs + tile_n * sides.weights) / (c["sm_gb_s"] * 1e9)
+    return float((multiplied**p + fed**p + (c.get("step_ns", 0.0) * 1e-9) ** p) ** (1 / p))

@@ -28,7 +28,7 @@ class KernelModel:
     seconds: Callable[[Shape, str, Chip, Coefficients], Floats]
     ranges: Mapping[str, tuple[float, float, float]]
     some: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
-    """The same of coefficients that only some formats have."""
+    """The same of coefficients that only rows have with a column of their first word's name."""
     axes: tuple[Axis, ...] = ()
     """Sizes over which a fit may learn what the formula leaves over."""
     spread: float = UNFITTED
@@ -44,7 +44,7 @@ MODELS = {
             columns=("m", "n", "k"),
             seconds=gemm.seconds,
             ranges=gemm.COEFFICIENTS,
-            some=gemm.ACROSS,
+            some=gemm.ACROSS | gemm.QUANTISED,
             axes=gemm.AXES,
         ),
         KernelModel(

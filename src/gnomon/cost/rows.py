@@ -58,9 +58,9 @@ OPTIONAL: Mapping[str, Mapping[str, float]] = {
 the ranks, states in 16 bits, no rows that a thread block takes whole, as many
 thread blocks as DeepEP takes."""
 
-BESIDE = ("turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across")
+BESIDE = ("turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across", "quantised")
 """What may be said beside: bytes of a convolution that lie channels first, which gradient it is; of a product, how its
-rows are aligned and how many operands do not lie along k."""
+rows are aligned, how many operands do not lie along k, and whether its time holds the narrowing of activations."""
 
 
 def kind_of(row: Mapping[str, str]) -> str:
