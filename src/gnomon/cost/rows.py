@@ -51,9 +51,13 @@ OPTIONAL: Mapping[str, Mapping[str, float]] = {
 """The columns each operator may have, and what stands for them where they are empty: no window, as few nodes as hold
 the ranks, states in 16 bits."""
 
-BESIDE = ("turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across")
+BESIDE = (
+    "turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across", "skew", "visited", "absent",
+    "matrices",
+)  # fmt: skip
 """What may be said beside: bytes of a convolution that lie channels first, which gradient it is; of a product, how its
-rows are aligned and how many operands do not lie along k."""
+rows are aligned and how many operands do not lie along k; of experts, how unevenly they are chosen, how many are
+visited, rows whose experts stand elsewhere, and matrices of one (three where nothing is said)."""
 
 
 def kind_of(row: Mapping[str, str]) -> str:
