@@ -204,4 +204,6 @@ def test_no_spread_is_nonsense(name: str, value: float) -> None:
 
 
 def test_shipped_profiles_are_of_known_chips() -> None:
-    assert {path.stem.partition(".")[0] for path in catalog.profile_paths()} <= {n.lower() for n in catalog.chip_names()}
+    assert {path.stem.partition(".")[0] for path in catalog.profile_paths()} <= {
+        n.lower() for n in catalog.chip_names()
+    }

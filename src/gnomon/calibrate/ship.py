@@ -32,6 +32,8 @@ PROFILES = catalog.PROFILES
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
 MODULES, MIXERS = "modules.csv", "mixers.csv"
 """Of `gnomon.calibrate.module_kernels` and `gnomon.calibrate.mixer_kernels`, where they were measured."""
+EXPERTS = "experts.csv"
+"""Of `gnomon.calibrate.expert_kernels`: experts of more models, and in eight bits."""
 
 
 def profile(folder: Path) -> dict[str, Any]:
@@ -48,7 +50,21 @@ def profile(folder: Path) -> dict[str, Any]:
     if (folder / MIXERS).exists():
         made["table"] += f", {MIXERS}"
         made["families"] |= mixers(folder / MIXERS, chip)
+    if (folder / EXPERTS).exists():
+        made["table"] += f", {EXPERTS}"
+        made["families"] |= experts(folder, chip)
     return made
+
+
+def experts(folder: Path, chip: Chip) -> dict[str, Any]:
+    """Experts of all models that were measured, by number format."""
+    known = read_table(folder / TABLE)
+    found = {}
+    for (kind, dtype), columns in sorted(read_table(folder / EXPERTS).items()):
+        before = known.get((kind, dtype), {})
+        both = {name: np.concatenate([before.get(name, values[:0]), values]) for name, values in columns.items()}
+        found[f"{kind}.{dtype}"] = fit_family(kind, dtype, both, chip).to_dict()
+    return found
 
 
 def mixers(path: Path, chip: Chip) -> dict[str, Any]:

@@ -25,8 +25,8 @@ UNGATED_TOPK = 22.0
 UNGATED_SINCE = {"vllm": "0.24"}
 """The releases whose rows of these run two matrices, as the models do; others were timed with a gate."""
 WHOLE_ROWS = (("sglang", "0.5.10"),)
-"""Where a rank multiplies every choice of the tokens that reach it: with 2 to 8 ranks its rows take as long as with
-one. Only those of one rank are read."""
+"""Where a rank multiplies every choice of the tokens that reach it, and not only those of its own experts: with 2 to 8
+ranks a row takes as long as with one."""
 
 Sizes = dict[str, float]
 
@@ -45,6 +45,8 @@ def experts(row: Mapping[str, str]) -> tuple[str, str, Sizes] | None:
         return None
     visits, visited = _visits(tokens, count, topk, int(ranks), skew)
     choices = topk / ranks
+    if ranks > 1 and (row["framework"], row["framework_version"]) in WHOLE_ROWS:
+        visits = topk * min(tokens, visits)
     sizes = {"tokens": visits / choices, "hidden": hidden, "inter": inner / cut, "experts": count / ranks}
     sizes |= {"topk": choices, "skew": skew, "visited": visited, "absent": max(tokens * topk - visits, 0.0)}
     return "moe", row["dtype"], sizes | {"matrices": _matrices(row, model), "model": float(crc32(repr(model).encode()))}
@@ -52,9 +54,7 @@ def experts(row: Mapping[str, str]) -> tuple[str, str, Sizes] | None:
 
 def _trusted(row: Mapping[str, str], model: tuple[float, ...], ranks: float, skew: float) -> bool:
     """Whether a row's routing is what it says it is."""
-    if model == GROUPED and row["framework"] != "trtllm" and (ranks > 1 or skew == 0):
-        return False
-    return ranks == 1 or (row["framework"], row["framework_version"]) not in WHOLE_ROWS
+    return model != GROUPED or row["framework"] == "trtllm" or (ranks == 1 and skew > 0)
 
 
 def _matrices(row: Mapping[str, str], model: tuple[float, ...]) -> float:
