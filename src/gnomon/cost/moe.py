@@ -46,10 +46,12 @@ once, by expert, by visit and by token of 2048 channels."""
 ELSEWHERE = {"absent": (1.0, 0.0, 5.0), "map_us": (10.0, 0.0, 150.0)}
 """The same where other ranks hold experts too: how much of `absent_bytes` a kernel moves, and what its map takes."""
 
+LEVEL = 0.03
+"""By how much what is learnt may fall an octave: whoever only streams weights takes as long for more rows."""
 AXES = (
-    Axis("tokens", lambda s: s["tokens"] * s["topk"] / s["experts"], -8.0, 14.0, 9),
+    Axis("tokens", lambda s: s["tokens"] * s["topk"] / s["experts"], -8.0, 14.0, 9, LEVEL),
     Axis("experts", lambda s: s["experts"], 2.0, 10.0, 4),
-    Axis("width", lambda s: s["hidden"] * s["inter"], 16.0, 28.0, 4),
+    Axis("width", lambda s: s["hidden"] * s["inter"], 16.0, 28.0, 4, LEVEL),
 )
 """Sizes over which a fit may learn what this leaves over: rows of an expert, experts, values of one."""
 
