@@ -62,7 +62,7 @@ def test_decodes_have_grouped_heads_and_a_context(tmp_path: Path) -> None:
 
 def test_a_cut_of_the_experts_is_a_smaller_width(tmp_path: Path) -> None:
     folder = write(tmp_path, "moe", MOE, MOE | {"moe_ep_size": 2, "num_tokens": 9}, MOE | {"distribution": "balanced"})
-    assert published.experts(folder) == {(4, 64, 8, 8, 2): 50.0}
+    assert published.experts(folder) == {(4, 64, 8, 8, 2, 1.01): 50.0}
 
 
 def test_streams_are_counted_in_bytes(tmp_path: Path) -> None:

@@ -114,7 +114,8 @@ def test_small_steps_are_padded_to_captured_sizes() -> None:
 def test_the_whole_range_has_a_price(name: str) -> None:
     cost = cost_of(name)
     assert cost.dense_s(8192) > 0
-    assert np.all(np.diff([cost.dense_s(n) for n in range(1, 8193, 3)]) >= 0)
+    times = np.array([cost.dense_s(n) for n in range(1, 8193, 3)])
+    assert np.all(times >= 0.99 * np.maximum.accumulate(times))  # what fits learnt beside a formula may fall a little
     assert cost.mixed(1023, 1023 * 100, [(8192 - 1023, 0)]) > cost.decode_curve(1024).seconds[0]
 
 

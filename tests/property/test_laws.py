@@ -167,7 +167,7 @@ def test_gemms_and_mixtures_rise_with_every_row(chip: str, dtype: str) -> None:
     for hidden, inter, experts, topk in ((2048, 768, 128, 8), (4096, 14336, 8, 2)):
         shape = {"hidden": hidden, "inter": inter, "experts": experts, "topk": topk}
         times = seconds(machine(chip), "moe", dtype, tokens=rows, **shape)
-        assert np.all(np.diff(times) >= -1e-12), shape
+        assert np.all(np.diff(times) >= -1e-3 * times[1:]), shape
 
 
 SIZES = np.unique(np.geomspace(1, 1_000_000, 40).round())

@@ -63,6 +63,8 @@ LEAST_US = 20.0
 LEAST_ADD_US = 4.0
 """Additions are worth more rounding: only short ones show the launch."""
 LEAST_TOKENS = 128
+POWER = 1.01
+"""Of the law by which experts are visited in the rows that are taken."""
 SHARED = 0.06
 """How far the three tables of matrix products on random data are apart on large shapes, as a standard deviation."""
 USUAL_SHARE = 0.75
@@ -114,7 +116,7 @@ def profile(folder: Path) -> dict[str, Any]:
 SIZES = {
     "gemm": ("m", "n", "k"),
     "attention": ("batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim"),
-    "moe": ("tokens", "hidden", "inter", "experts", "topk"),
+    "moe": ("tokens", "hidden", "inter", "experts", "topk", "skew"),
     "elementwise": ("bytes_read", "bytes_written"),
 }
 
@@ -147,11 +149,11 @@ def attention(folder: Path, phase: str, framework: str) -> Times:
 
 def experts(folder: Path) -> Times:
     """vLLM's fused experts, all on one chip; a cut of their width is a smaller width."""
-    match = {"gpu": CHIP, "framework": "vllm", "dtype": "bfloat16", "distribution": "power_law_1.01"}
+    match = {"gpu": CHIP, "framework": "vllm", "dtype": "bfloat16", "distribution": f"power_law_{POWER}"}
     names = ("num_tokens", "hidden_size", "inter_size", "num_experts", "topk", "moe_tp_size")
     rows = _rows(folder, "moe", **match, moe_ep_size="1")
     shapes = ((_sizes(row, *names), _time(row)) for row in rows)
-    return _medians(((*sizes[:2], sizes[2] / sizes[5], *sizes[3:5]), time) for sizes, time in shapes)
+    return _medians(((*sizes[:2], sizes[2] / sizes[5], *sizes[3:5], POWER), time) for sizes, time in shapes)
 
 
 def streams(folder: Path) -> Times:

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from gnomon.cost.residual import FALL, MOST, Axis, Residual, Sizes, weights
+from gnomon.cost.residual import MOST, Axis, Residual, Sizes, weights
 from gnomon.spec.workload import Floats
 
 SMOOTH, BEND, LEVEL = 0.15, 0.5, 1e-2
@@ -71,11 +71,11 @@ def _roughness(counts: Sequence[int]) -> Floats:
 
 
 def _tame(axes: Sequence[Axis], values: Floats) -> Floats:
-    """Within its bounds, and along no axis falling by more than `FALL` an octave: halfway between the least surface
+    """Within its bounds, and along no axis falling by more than it may: halfway between the least surface
     above it that keeps to that and the greatest one below."""
     found = np.clip(values, -MOST, MOST).reshape([axis.knots for axis in axes])
     for place, axis in enumerate(axes):
-        slope = FALL * axis.step * np.arange(axis.knots)
+        slope = axis.fall * axis.step * np.arange(axis.knots)
         ramp = slope.reshape([-1 if i == place else 1 for i in range(len(axes))])
         above = np.maximum.accumulate(found + ramp, axis=place) - ramp
         below = np.flip(np.minimum.accumulate(np.flip(found + ramp, place), axis=place), place) - ramp

@@ -35,6 +35,8 @@ POWER = "power.csv"
 """Work of many kinds for seconds on end, where it was measured."""
 MODULES, MIXERS = "modules.csv", "mixers.csv"
 """Of `gnomon.calibrate.module_kernels` and `gnomon.calibrate.mixer_kernels`, where they were measured."""
+EXPERTS = "experts.csv"
+"""Of `gnomon.calibrate.expert_kernels`: experts of more models, and in eight bits."""
 
 
 def profile(folder: Path) -> dict[str, Any]:
@@ -51,6 +53,9 @@ def profile(folder: Path) -> dict[str, Any]:
     if (folder / MIXERS).exists():
         made["table"] += f", {MIXERS}"
         made["families"] |= mixers(folder / MIXERS, chip)
+    if (folder / EXPERTS).exists():
+        made["table"] += f", {EXPERTS}"
+        made["families"] |= experts(folder, chip)
     return made
 
 
@@ -59,6 +64,17 @@ def board_of(folder: Path, chip: Chip) -> dict[str, Any]:
     paths = [folder / name for name in (TABLE, TORCH, POWER) if (folder / name).exists()]
     found = board([load for path in paths for load in loads(read_rows(path), str(path))], chip)
     return {"power": found.figures, "power_held_out": found.held_out}
+
+
+def experts(folder: Path, chip: Chip) -> dict[str, Any]:
+    """Experts of all models that were measured, by number format."""
+    known = read_table(folder / TABLE)
+    found = {}
+    for (kind, dtype), columns in sorted(read_table(folder / EXPERTS).items()):
+        before = known.get((kind, dtype), {})
+        both = {name: np.concatenate([before.get(name, values[:0]), values]) for name, values in columns.items()}
+        found[f"{kind}.{dtype}"] = fit_family(kind, dtype, both, chip).to_dict()
+    return found
 
 
 def mixers(path: Path, chip: Chip) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gnomon.calibrate.truth_experts import experts
 from gnomon.errors import CalibrationError
 from gnomon.load.files import read_text
 from gnomon.spec.workload import Floats
@@ -110,23 +111,13 @@ def _attention(row: Row) -> tuple[str, str, Sizes] | None:
     return f"attention_{row['phase']}", row["kv_cache_dtype"], sizes
 
 
-def _experts(row: Row) -> tuple[str, str, Sizes] | None:
-    """Experts of one rank that holds all of them; a cut of their width is a smaller width."""
-    if number(row, "moe_ep_size", 1.0) != 1:
-        return None
-    names = {"tokens": "num_tokens", "hidden": "hidden_size", "experts": "num_experts", "topk": "topk"}
-    sizes = {ours: number(row, theirs) for ours, theirs in names.items()}
-    sizes["inter"] = number(row, "inter_size") / number(row, "moe_tp_size", 1.0)
-    power = row["distribution"].removeprefix("power_law_")
-    sizes["skew"] = 0.0 if power == row["distribution"] else float(power)
-    return "moe", row["dtype"], sizes
-
-
 READERS: Mapping[str, Callable[[Row], tuple[str, str, Sizes] | None]] = {
     "gemm": _gemm,
     "attention": _attention,
-    "moe": _experts,
+    "moe": experts,
 }
+BY_KERNEL = ("moe",)
+"""Kinds whose kernels are groups of their own: several times apart, and chosen by an engine's settings."""
 
 
 @cache
@@ -141,7 +132,8 @@ def tables(folder: Path, name: str) -> tuple[Table, ...]:
             continue
         kind, dtype, sizes = read
         framework = FRAMEWORKS.get(row["framework"], row["framework"])
-        key = (row["source"], row["gpu"], framework, row["framework_version"], kind, FORMATS[dtype])
+        which = row["kernel"] if kind in BY_KERNEL else ""
+        key = (row["source"], row["gpu"], framework, row["framework_version"], kind, FORMATS[dtype], which)
         found[key][tuple(sizes.values())].append(number(row, "time_us"))
         named[key].add(row["kernel"])
         names[key] = tuple(sizes)
@@ -154,7 +146,7 @@ def _table(
     shapes = sorted(times)
     columns = dict(zip(names, np.array(shapes).T, strict=True))
     columns["time_us"] = np.array([float(np.median(times[shape])) for shape in shapes])
-    source, chip, framework, version, kind, dtype = key
+    source, chip, framework, version, kind, dtype, _ = key
     return Table(
         source=source,
         chip=chip,

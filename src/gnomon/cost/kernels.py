@@ -77,6 +77,7 @@ MODELS = {
             columns=("tokens", "hidden", "inter", "experts", "topk"),
             seconds=moe.seconds,
             ranges=moe.COEFFICIENTS,
+            some=moe.ELSEWHERE,
             axes=moe.AXES,
         ),
         KernelModel(

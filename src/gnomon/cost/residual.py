@@ -36,6 +36,8 @@ class Axis:
     low: float
     high: float
     knots: int
+    fall: float = FALL
+    """By how much the surface may fall an octave; 0 where a formula is level over this size."""
 
     @property
     def step(self) -> float:

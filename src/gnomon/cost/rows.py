@@ -58,9 +58,14 @@ OPTIONAL: Mapping[str, Mapping[str, float]] = {
 the ranks, states in 16 bits, no rows that a thread block takes whole, as many
 thread blocks as DeepEP takes."""
 
-BESIDE = ("turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across", "quantised")
+BESIDE = (
+    "turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across", "quantised", "skew", "visited",
+    "absent", "matrices",
+)  # fmt: skip
 """What may be said beside: bytes of a convolution that lie channels first, which gradient it is; of a product, how its
-rows are aligned, how many operands do not lie along k, and whether its time holds the narrowing of activations."""
+rows are aligned, how many operands do not lie along k, and whether its time holds the narrowing of activations; of
+experts, how unevenly they are chosen, how many are visited, rows whose experts stand elsewhere, and matrices of one
+(three where nothing is said)."""
 
 
 def kind_of(row: Mapping[str, str]) -> str:

@@ -46,6 +46,7 @@ _HALF = 2.0
 PRODUCTS = {
     "fp8-blocks": Product(inputs=_BLOCKS_OF_128, weights=1 + 4 / 128**2, multiplied="fp8"),
     "nvfp4": Product(inputs=0.5 + 1 / 16, weights=0.5 + 1 / 16, multiplied="fp4"),
+    "mxfp4-mxfp8": Product(inputs=1 + 1 / 32, weights=0.5 + 1 / 32, multiplied="fp8"),
     "fp8-weights": Product(inputs=_HALF, weights=1.0, multiplied="bf16"),
     "int8-weights": Product(inputs=_HALF, weights=1 + 2 / 128, multiplied="bf16"),
     "int4-weights": Product(inputs=_HALF, weights=0.5 + 2 / 128, multiplied="bf16"),

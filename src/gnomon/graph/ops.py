@@ -87,8 +87,8 @@ def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | floa
 
 def absent_bytes(hidden: Floats | float, inner: Floats | float, dtype: str) -> Floats | float:
     """Traffic of a row whose expert stands elsewhere: both products and a clearing write zeros, which are activated and
-    added up with the rest. Kernels in eight bits sort such rows out, and only the sum meets them."""
-    return (hidden if dtype == "fp8" else 3.0 * hidden + 5.0 * inner) * width("bf16")
+    added up with the rest. Kernels of narrow activations sort such rows out, and only the sum meets them."""
+    return (hidden if product(dtype).inputs < width("bf16") else 3.0 * hidden + 5.0 * inner) * width("bf16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
