@@ -127,9 +127,10 @@ def spared(machine: Machine, kind: str, dtype: str, name: str, drawn: Columns) -
     """What more work really may save.
 
     Attention of few sequences is split along its keys and summed up by a kernel of its own, which more work does
-    without. FlashAttention-3 splits cached latents so that a few parts may start a wave of their own; with a sequence more
-    there are fewer parts, in one wave, in as little as half the time. And the idle rows of a prompt's last tile are computed along all keys, those that fill it up only as far
-    as they see: half a tile at most, or all of it under a window.
+    without. FlashAttention-3 splits cached latents so that a few parts may start a wave of their own; with a sequence
+    more there are fewer parts, in one wave, in as little as half the time. And the idle rows of a prompt's last tile
+    are computed along all keys, those that fill it up only as far as they see: half a tile at most, or all of it under
+    a window.
     """
     if kind == "mla_decode" and name in ("batch", "heads"):
         return seconds(machine, kind, dtype, drawn) / 2

@@ -37,9 +37,9 @@ COEFFICIENTS = {
     "combine_us": (4.0, 0.0, 12.0),
     "row_ns": (20.0, 0.0, 100.0),
 }
-"""Where a fit starts, and the range in which each coefficient means what it says: `split` how far a kernel splits a long
-cache over idle processors, `row_ns` what a sequence takes beside. The start is near what fits the shapes published for
-FlashAttention-3 on an H100 (AIConfigurator 0.12, SGLang 0.5.14)."""
+"""Where a fit starts, and the range in which each coefficient means what it says: `split` how far a kernel splits a
+long cache over idle processors, `row_ns` what a sequence takes beside. The start is near what fits the shapes published
+for FlashAttention-3 on an H100 (AIConfigurator 0.12, SGLang 0.5.14)."""
 
 AXES = (
     Axis("sequences", lambda s: s["sequences"], 0.0, 10.0, 6),
