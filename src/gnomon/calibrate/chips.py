@@ -26,8 +26,6 @@ PLAIN = "vllm"
 MADE_OTHERWISE = ("A100-SXM-80GB", "H200-SXM-141GB")
 MOST_ROWS = 3000
 
-Newest = dict[tuple[Chip, str], dict[str, Table]]
-
 
 def newest(folder: Path) -> dict[tuple[str, str], dict[str, tuple[Table, Chip]]]:
     """By chip and framework, then by family: the table of the newest version, and of that the longest."""
@@ -44,8 +42,9 @@ def _told(name: str, reason: str, rows: int) -> None:
 
 
 def _age(table: Table) -> tuple[Any, ...]:
+    """Plain attention goes before that of latents, whose prompts run other kernels; then the newest, then the longest."""
     numbers = [int(part) if part.isdigit() else -1 for part in table.version.replace("rc", ".").split(".")]
-    return tuple(numbers), table.rows
+    return "mla" not in table.variant, tuple(numbers), table.rows
 
 
 def profile(framework: str, tables: Mapping[str, tuple[Table, Chip]]) -> dict[str, Any] | None:

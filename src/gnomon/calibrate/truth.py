@@ -34,6 +34,11 @@ FRAMEWORKS = {"pytorch": "torch", "pytorch(cublas)": "torch", "cublas": "torch",
 WITH_INPUTS, NARROWED = "aiconfigurator", ("fp8", "fp8_block", "nvfp4", "sq")
 """A source that times whole linear layers, and its formats whose activations a layer narrows first."""
 
+TOGETHER, PAGE = "vLLM (v0 profiler)", 16
+VARIANTS = {"attention": ("kernel", "attn_dtype", "attn_type"), "moe": ("kernel",)}
+"""Columns that split a table further: a framework has several kernels for attention and for experts, several times
+apart, and chooses by shape or by its settings."""
+
 Row = Mapping[str, str]
 Sizes = dict[str, float]
 
@@ -51,10 +56,13 @@ class Table:
     columns: Mapping[str, Floats]
     """Sizes as `gnomon.cost.rows` names them, and `time_us`."""
     kernels: tuple[str, ...]
+    variant: str = ""
+    """What `VARIANTS` tells apart."""
 
     @property
     def name(self) -> str:
-        return " ".join((self.chip, self.framework, self.version, self.kind, self.dtype))
+        parts = (self.chip, self.framework, self.version, self.kind, self.dtype, self.variant)
+        return " ".join(part for part in parts if part)
 
     @property
     def rows(self) -> int:
@@ -101,14 +109,40 @@ def _gemm(row: Row) -> tuple[str, str, Sizes]:
 
 
 def _attention(row: Row) -> tuple[str, str, Sizes] | None:
-    """Whole prompts and decodes; batches that mix them, and latent attention, are read elsewhere."""
-    if row["attn_type"] != "gqa/mha" or row["phase"] not in ("prefill", "decode"):
+    """Whole prompts and decodes; batches that mix them, prompts of one token, which are decodes by another name, and
+    choices of tokens are not read.
+
+    vLLM's old profiler gives the cached tokens of all sequences together (its times fall as these become more), and
+    has rows with less than a page of each.
+    """
+    if row["phase"] not in ("prefill", "decode") or row["attn_type"] not in ("gqa/mha", "mla"):
         return None
+    if row["phase"] == "prefill" and number(row, "isl") < 2:
+        return None
+    if row["attn_type"] == "mla":
+        return _latent(row)
     names = {"batch": "batch_size", "kv_len": "kv_len", "heads": "num_heads", "kv_heads": "num_key_value_heads"}
     sizes = {ours: number(row, theirs) for ours, theirs in names.items()}
     sizes |= {"head_dim": number(row, "head_dim"), "window": number(row, "window_size")}
     sizes["q_len"] = number(row, "isl") if row["phase"] == "prefill" else 1.0
+    if row["framework"] == TOGETHER and row["phase"] == "decode":
+        sizes["kv_len"] /= sizes["batch"]
+        if sizes["kv_len"] < PAGE:
+            return None
     return f"attention_{row['phase']}", row["kv_cache_dtype"], sizes
+
+
+def _latent(row: Row) -> tuple[str, str, Sizes] | None:
+    """DeepSeek's heads. SGLang's prompts on an H100 are left out: it multiplies them with latents as they lie, which
+    takes 3.4 times the arithmetic that others do."""
+    names = {"batch": "batch_size", "heads": "num_heads", "kv_len": "kv_len"}
+    sizes = {ours: number(row, theirs) for ours, theirs in names.items()}
+    if row["phase"] == "decode":
+        return "mla_decode", row["kv_cache_dtype"], sizes | {"kv_rank": 512.0, "rope_dim": 64.0}
+    if (row["framework"], row["gpu"]) == ("sglang", "H100-SXM-80GB"):
+        return None
+    sizes |= {"kv_heads": sizes["heads"], "head_dim": 192.0, "value_dim": 128.0, "window": 0.0}
+    return "attention_prefill", row["kv_cache_dtype"], sizes | {"q_len": number(row, "isl")}
 
 
 READERS: Mapping[str, Callable[[Row], tuple[str, str, Sizes] | None]] = {
@@ -116,9 +150,6 @@ READERS: Mapping[str, Callable[[Row], tuple[str, str, Sizes] | None]] = {
     "attention": _attention,
     "moe": experts,
 }
-BY_KERNEL = ("moe",)
-"""Kinds whose kernels are groups of their own: several times apart, and chosen by an engine's settings."""
-
 
 @cache
 def tables(folder: Path, name: str) -> tuple[Table, ...]:
@@ -132,8 +163,8 @@ def tables(folder: Path, name: str) -> tuple[Table, ...]:
             continue
         kind, dtype, sizes = read
         framework = FRAMEWORKS.get(row["framework"], row["framework"])
-        which = row["kernel"] if kind in BY_KERNEL else ""
-        key = (row["source"], row["gpu"], framework, row["framework_version"], kind, FORMATS[dtype], which)
+        variant = " ".join(row[column] for column in VARIANTS.get(name, ()))
+        key = (row["source"], row["gpu"], framework, row["framework_version"], kind, FORMATS[dtype], variant)
         found[key][tuple(sizes.values())].append(number(row, "time_us"))
         named[key].add(row["kernel"])
         names[key] = tuple(sizes)
@@ -146,7 +177,7 @@ def _table(
     shapes = sorted(times)
     columns = dict(zip(names, np.array(shapes).T, strict=True))
     columns["time_us"] = np.array([float(np.median(times[shape])) for shape in shapes])
-    source, chip, framework, version, kind, dtype, _ = key
+    source, chip, framework, version, kind, dtype, variant = key
     return Table(
         source=source,
         chip=chip,
@@ -156,4 +187,5 @@ def _table(
         dtype=dtype,
         columns=columns,
         kernels=tuple(sorted(kernels)),
+        variant=variant,
     )

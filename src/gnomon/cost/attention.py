@@ -7,7 +7,7 @@ the chip is filled.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import ceil
+from math import ceil, sqrt
 
 import numpy as np
 
@@ -22,17 +22,38 @@ ScalarPrefill = Callable[..., float]
 QUERY_TILE = 128
 """Query rows a thread block of FlashAttention-3 takes at head dimension 128."""
 KEY_TILE = 128
+LEAST_TILES = 4
+"""Tiles of keys that a part of a split prompt has at least: FlashAttention-3 leaves shorter ones whole."""
+MOST_SPLITS = 32
+MOST_GROUPED = 32
+"""Query heads of a group that TensorRT-LLM's kernels take together at most."""
+ONE_HEAD = 256
+"""Numbers of a key and a value of one head."""
+WIDER = 1.5
+"""How the time of a tile of keys grows with the head: wider ones are read in shorter tiles, which overlap less."""
 HEAD_STEP = 64
+ROUNDING = 1e-9
 
 DECODE = {
-    "memory": (0.8, 0.3, 1.0),
-    "launch_us": (4.0, 0.5, 20.0),
-    "overlap": (1.5, 1.0, 8.0),
+    "memory": (0.93, 0.1, 1.0),
+    "launch_us": (8.0, 0.5, 150.0),
+    "overlap": (5.0, 1.0, 8.0),
     "block_us": (1.0, 0.0, 10.0),
-    "key_tile_us": (0.3, 0.0, 3.0),
+    "turn_us": (0.5, 0.0, 10.0),
+    "key_tile_us": (1.2, 0.0, 5.0),
+    "split": (1.0, 0.0, 1.0),
     "combine_us": (2.0, 0.0, 10.0),
+    "pack": (1.0, 0.0, 1.0),
+    "edge": (0.5, 0.0, 4.0),
+    "row_ns": (1.0, 0.0, 50.0),
+    "lone_us": (0.0, 0.0, 5.0),
+    "lone_ps": (0.0, 0.0, 200.0),
 }
-"""Where a fit starts, and the range in which each coefficient means what it says."""
+"""Where a fit starts, and the range in which each coefficient means what it says. Of a block, `block_us` hides behind
+reading and `turn_us` does not. `split` and `pack` say how far a kernel splits a long cache over idle processors, and
+has the heads of a group share what is read; `edge` how many tiles it reads before a window; `row_ns` what a sequence
+takes beside. A group of more heads than `MOST_GROUPED` is left to a kernel for lone heads where a library has no other:
+`lone_us` of a head, `lone_ps` of each number it reads."""
 
 BACKWARD = {
     "rate": (0.5, 0.1, 1.0),
@@ -44,7 +65,7 @@ BACKWARD = {
 }
 """The same for the gradients of whole sequences."""
 
-PREFILL = {
+FORWARD = {
     "rate": (0.8, 0.2, 1.0),
     "exp_ps": (20.0, 0.0, 200.0),
     "memory": (0.8, 0.3, 1.0),
@@ -54,17 +75,34 @@ PREFILL = {
     "diagonal": (0.5, 0.0, 3.0),
     "combine_us": (3.0, 0.0, 12.0),
 }
-"""The same for prompts."""
+"""The same for whole sequences, whose keys and values are nowhere stored."""
 
+PREFILL = FORWARD | {
+    "rate": (0.8, 0.05, 1.0),
+    "mix": (1.3, 1.0, 4.0),
+    "memory": (0.8, 0.2, 1.0),
+    "launch_us": (8.0, 0.5, 150.0),
+    "overlap": (1.5, 1.0, 12.0),
+    "split": (1.0, 0.0, 1.0),
+    "pack": (0.5, 0.0, 1.0),
+    "edge": (0.5, 0.0, 8.0),
+    "store": (1.0, 0.0, 6.0),
+    "token_ns": (0.5, 0.0, 10.0),
+}
+"""The same for prompts over a paged cache. `mix` says how well exponentials hide behind products (1: not at all),
+`diagonal` and `edge` how many tiles the masks of causality and of a window cost each tile of queries, `store` and
+`token_ns` what writing the new keys and values takes: times what memory would, and of a token of one head, from which
+it grows as the root of the numbers (an H200 writes 1, 2, 8 and 32 heads in fp8 at 1.2, 3.1, 7 and 12 ns a token)."""
 
 DECODE_AXES = (
     Axis("blocks", lambda s: s["sequences"] * s["kv_heads"], 0.0, 14.0, 7),
     Axis("length", lambda s: s["context"] / s["sequences"], 0.0, 18.0, 8),
-    Axis("group", lambda s: s["heads"] / s["kv_heads"], 0.0, 6.0, 4),
+    Axis("head_dim", lambda s: s["head_dim"], 6.0, 9.0, 4),
 )
 PREFILL_AXES = (
-    Axis("blocks", lambda s: s["tokens"] * s["heads"], 4.0, 22.0, 7),
-    Axis("length", lambda s: s["context"] / s["sequences"], 4.0, 18.0, 7),
+    Axis("queries", lambda s: s["tokens"] / s["sequences"], 4.0, 14.0, 6),
+    Axis("heads", lambda s: s["heads"] * s["sequences"], 0.0, 14.0, 6),
+    Axis("head_dim", lambda s: s["head_dim"], 6.0, 9.0, 4),
 )
 """Sizes over which a fit may learn what these leave over."""
 
@@ -75,66 +113,72 @@ def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, floa
     sequences, context = shape["sequences"], shape["context"]
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
     some = sequences > 0
-    n = np.where(some, sequences, 1.0)
-    context = context + np.minimum(shape.get("beyond", 0.0), n * KEY_TILE)
+    n, group = np.where(some, sequences, 1.0), heads / kv_heads
+    context = context + np.minimum(shape.get("beyond", 0.0), c["edge"] * n * KEY_TILE)
     mean = context / n
     channels = head_dim + shape.get("value_dim", head_dim)
     read = context * kv_heads * channels * width(kv_dtype) + 2.0 * n * heads * channels
     streamed = read / (chip.memory_bandwidth_bytes_s * c["memory"])
-    blocks = n * kv_heads
+    blocks = n * (c["pack"] * kv_heads + (1 - c["pack"]) * heads)
     key_tiles = np.maximum(mean / KEY_TILE, 1.0)
-    splits = np.clip(np.floor(chip.sm_count / blocks), 1, np.minimum(key_tiles, 32))
+    splits = np.clip(np.floor(chip.sm_count / blocks), 1, np.minimum(key_tiles, MOST_SPLITS)) ** c["split"]
     waves = np.maximum(blocks * splits / chip.sm_count, 1.0)
-    serial = waves * (c["block_us"] + key_tiles / splits * c["key_tile_us"] * head_dim / 128) * 1e-6
+    in_turn = np.ceil(waves - ROUNDING) * key_tiles / splits * c["key_tile_us"] * (head_dim / 128) ** WIDER
+    serial = (in_turn + waves * c["block_us"]) * 1e-6
     p = c["overlap"]
-    body = (streamed**p + serial**p) ** (1 / p)
+    body = (streamed**p + serial**p) ** (1 / p) + waves * c["turn_us"] * 1e-6
     body = np.maximum(body, 4.0 * context * heads * head_dim / chip.half_rate(kv_dtype))  # many heads or new tokens
-    combine = np.where(splits > 1, c["combine_us"] * 1e-6, 0.0)
-    return np.where(some, body + combine + c["launch_us"] * 1e-6, 0.0)
+    alone = n * heads / chip.sm_count * (c["lone_us"] * 1e-6 + mean * channels * c["lone_ps"] * 1e-12)
+    beside = np.where(splits > 1, c["combine_us"] * 1e-6, 0.0) + n * c["row_ns"] * 1e-9
+    return np.where(some, body + np.where(group > MOST_GROUPED, alone, 0.0) + beside + c["launch_us"] * 1e-6, 0.0)
 
 
 def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float], dtype: str = "bf16") -> Floats:
     """Sums over the prompt chunks: new tokens, query-key pairs, cached tokens read (the new included).
 
-    A tile of queries meets no more keys than the `window` before its first one and its own. What the window hides are
-    `beyond` pairs, along an edge like the causal one. Scores take as many special functions as they are bent (`bends`).
+    A tile of queries is of one head, or of all heads of a group, whose rows are fewer tokens then (`pack`). It meets
+    no more keys than the `window` before its first one and its own. What the window hides are `beyond` pairs, along an
+    edge like the causal one. Scores take as many special functions as they are bent (`bends`).
     """
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
-    channels = head_dim + shape.get("value_dim", head_dim)
+    channels, window = head_dim + shape.get("value_dim", head_dim), shape.get("window", np.inf)
     some = sequences > 0
-    n = np.where(some, sequences, 1.0)
+    n, group = np.where(some, sequences, 1.0), heads / kv_heads
     q, mean = np.maximum(tokens / n, 1.0), context / n
-    tiles = np.ceil(q / QUERY_TILE)
+    pack = c["pack"]
+    tiles = (1 - pack) * np.ceil(q / QUERY_TILE) + pack * np.ceil(q * group / QUERY_TILE) / group
     blocks = n * heads * tiles
-    reach = np.minimum(mean, shape.get("window", np.inf) + QUERY_TILE - 1)
+    reach = np.minimum(mean, window + QUERY_TILE / (1 + pack * (group - 1)) - 1)
     key_tiles = np.maximum(np.ceil(reach / KEY_TILE), 1.0)
     on_one_sm = _rate(chip, dtype) / chip.sm_count * c["rate"]
+    m = c["mix"]
     bent = shape.get("bends", 1.0) * c["exp_ps"] * 1e-12
-    per_tile = QUERY_TILE * KEY_TILE * (2.0 * channels / on_one_sm + bent)
+    per_tile = QUERY_TILE * KEY_TILE * ((2.0 * channels / on_one_sm) ** m + bent**m) ** (1 / m)
     seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
-    idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
-    idle = idle_rows * np.maximum(np.ceil(np.minimum(mean, shape.get("window", np.inf)) / KEY_TILE), 1.0)
+    idle = (tiles - q / QUERY_TILE) * np.maximum(np.ceil(np.minimum(mean, window) / KEY_TILE), 1.0)
     hidden = shape.get("beyond", np.zeros(1)) / n / (QUERY_TILE * KEY_TILE)
-    edge = np.minimum(c["diagonal"] * tiles, hidden)
-    met = np.where(hidden > 0, np.minimum(seen + edge + idle, tiles * key_tiles), seen + idle)
-    work = n * heads * (met + c["diagonal"] * tiles) * per_tile
-    splits = np.clip(np.floor(chip.sm_count / blocks), 1, key_tiles)
-    longest = np.ceil(key_tiles / splits) * per_tile
-    waves = np.maximum(blocks / chip.sm_count, 1.0)
-    read = context * kv_heads * channels * width(kv_dtype) + 2.0 * tokens * heads * channels
-    streamed = read / (chip.memory_bandwidth_bytes_s * c["memory"])
+    met = seen + idle + c["diagonal"] * tiles + np.minimum(c["edge"] * tiles, hidden)
+    block = c["block_us"] * 1e-6
+    work = n * heads * (met * per_tile + tiles * block)
+    splits = np.clip(np.floor(chip.sm_count / blocks), 1, np.maximum(key_tiles / LEAST_TILES, 1.0)) ** c["split"]
+    longest = key_tiles / splits * per_tile + block
+    memory = chip.memory_bandwidth_bytes_s * c["memory"]
+    streamed = (context * kv_heads * channels * width(kv_dtype) + 2.0 * tokens * heads * channels) / memory
+    wide = kv_heads * channels
+    stored = c["store"] * wide * (2.0 + width(kv_dtype)) / memory + c["token_ns"] * 1e-9 * np.sqrt(wide / ONE_HEAD)
     p = c["overlap"]
     body = ((work / chip.sm_count) ** p + longest**p + streamed**p) ** (1 / p)
     combine = np.where(splits > 1, c["combine_us"], 0.0)
-    return np.where(some, body + (c["launch_us"] + c["block_us"] * waves + combine) * 1e-6, 0.0)
+    return np.where(some, body + tokens * stored + (c["launch_us"] + combine) * 1e-6, 0.0)
 
 
 def forward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Whole sequences, as a training framework's kernels take them: heads are padded to a multiple of 64."""
     launch = c["launch_us"] * 1e-6
     padded = _padded(shape)
-    took = prefill_seconds(shape | {"head_dim": padded, "value_dim": padded}, dtype, chip, c, dtype)
+    known = {"mix": 1.0, "split": 1.0, "pack": 0.0, "edge": c["diagonal"], "store": 0.0, "token_ns": 0.0, **c}
+    took = prefill_seconds(shape | {"head_dim": padded, "value_dim": padded}, dtype, chip, known, dtype)
     return _paced(took, launch, shape)
 
 
@@ -177,32 +221,36 @@ def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float
 def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarPrefill:
     """`prefill_seconds` for one step at a time, in plain floats, with the pairs and the context that the operator's
     window leaves, and the pairs beyond it."""
-    heads, sms, p = op.heads, chip.sm_count, c["overlap"]
+    heads, sms, p, m, pack = op.heads, chip.sm_count, c["overlap"], c["mix"], c["pack"]
+    group = heads / op.kv_heads
     on_one_sm = chip.half_rate(op.kv_dtype) / sms * c["rate"]
     channels, bent = op.head_dim + op.values, (1 + op.capped) * c["exp_ps"] * 1e-12
-    per_tile = QUERY_TILE * KEY_TILE * (2.0 * channels / on_one_sm + bent)
-    per_context = op.kv_heads * channels * width(op.kv_dtype) / (chip.memory_bandwidth_bytes_s * c["memory"])
-    per_token = 2.0 * heads * channels / (chip.memory_bandwidth_bytes_s * c["memory"])
+    per_tile = QUERY_TILE * KEY_TILE * ((2.0 * channels / on_one_sm) ** m + bent**m) ** (1 / m)
+    memory = chip.memory_bandwidth_bytes_s * c["memory"]
+    wide = op.kv_heads * channels
+    per_context = wide * width(op.kv_dtype) / memory
+    per_token = 2.0 * heads * channels / memory
+    stored = c["store"] * wide * (2.0 + width(op.kv_dtype)) / memory + c["token_ns"] * 1e-9 * sqrt(wide / ONE_HEAD)
     looks = float("inf") if op.window is None else op.window.length
-    most = looks + QUERY_TILE - 1
+    most = looks + QUERY_TILE / (1 + pack * (group - 1)) - 1
     launch, block, combine = c["launch_us"] * 1e-6, c["block_us"] * 1e-6, c["combine_us"] * 1e-6
-    diagonal, inverse = c["diagonal"], 1 / p
+    diagonal, edge, split, inverse = c["diagonal"], c["edge"], c["split"], 1 / p
+    packed_rows, alone, together = QUERY_TILE / group, 1 - pack, pack / group
 
     def seconds(n: float, tokens: float, pairs: float, context: float, beyond: float = 0.0) -> float:
         q, mean = tokens / n, context / n
-        tiles = ceil(q / QUERY_TILE)
+        tiles = alone * ceil(q / QUERY_TILE) + together * ceil(q / packed_rows)
         blocks = n * heads * tiles
         key_tiles = ceil(min(mean, most) / KEY_TILE)
-        seen = pairs / n / (QUERY_TILE * KEY_TILE)
-        idle_rows = (tiles * QUERY_TILE - q) / QUERY_TILE
-        met = seen + idle_rows * ceil(min(mean, looks) / KEY_TILE)
+        met = pairs / n / (QUERY_TILE * KEY_TILE) + diagonal * tiles
+        met += (tiles - q / QUERY_TILE) * ceil(min(mean, looks) / KEY_TILE)
         if beyond > 0:
-            met = min(met + min(diagonal * tiles, beyond / n / (QUERY_TILE * KEY_TILE)), tiles * key_tiles)
-        work = n * heads * (met + diagonal * tiles) * per_tile / sms
-        splits = min(max(sms // blocks, 1), key_tiles)
-        longest = ceil(key_tiles / splits) * per_tile
+            met += min(edge * tiles, beyond / n / (QUERY_TILE * KEY_TILE))
+        work = (n * heads * met * per_tile + blocks * block) / sms
+        splits = min(max(sms // blocks, 1.0), max(key_tiles / LEAST_TILES, 1.0)) ** split
+        longest = key_tiles / splits * per_tile + block
         streamed = context * per_context + tokens * per_token
         body = (work**p + longest**p + streamed**p) ** inverse
-        return float(body + launch + block * max(blocks / sms, 1.0) + (combine if splits > 1 else 0.0))
+        return float(body + tokens * stored + launch + (combine if splits > 1 else 0.0))
 
     return seconds

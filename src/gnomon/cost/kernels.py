@@ -98,7 +98,7 @@ MODELS = {
             kind="attention_forward",
             columns=("sequences", "tokens", "pairs", "context", "heads", "kv_heads", "head_dim"),
             seconds=attention.forward_seconds,
-            ranges=attention.PREFILL,
+            ranges=attention.FORWARD,
             axes=attention.PREFILL_AXES,
         ),
         KernelModel(
@@ -112,6 +112,7 @@ MODELS = {
             columns=("sequences", "context", "heads", "kv_rank", "rope_dim"),
             seconds=latent.seconds,
             ranges=latent.COEFFICIENTS,
+            axes=latent.AXES,
         ),
         KernelModel(
             kind="index_scores",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gnomon.cost.residual import Axis
 from gnomon.graph.dtypes import width
 from gnomon.graph.mixer_ops import index_bytes
 from gnomon.graph.ops import Shape
@@ -20,17 +21,32 @@ HEAD_TILE = 64
 """Query heads a thread block takes; fewer are padded to it."""
 KEY_TILE = 64
 
+MOST_SPLITS, SLACK = 32, 1.1
+"""Parts of a cache at most, and how much more than its share of all tiles FlashAttention-3 lets a processor have: parts
+are as many as that leaves, even if the last of them start another wave."""
+ROUNDING = 1e-9
+
 COEFFICIENTS = {
-    "rate": (0.55, 0.1, 1.0),
-    "memory": (0.83, 0.3, 1.0),
-    "launch_us": (13.0, 0.5, 40.0),
-    "overlap": (6.0, 1.0, 8.0),
-    "block_us": (0.2, 0.0, 20.0),
-    "key_tile_us": (0.02, 0.0, 4.0),
+    "rate": (0.7, 0.05, 1.0),
+    "memory": (0.95, 0.1, 1.0),
+    "launch_us": (9.0, 0.5, 60.0),
+    "overlap": (4.0, 1.0, 8.0),
+    "block_us": (1.0, 0.0, 20.0),
+    "key_tile_us": (1.0, 0.0, 10.0),
+    "split": (0.9, 0.0, 1.0),
+    "combine_us": (4.0, 0.0, 12.0),
+    "row_ns": (20.0, 0.0, 100.0),
 }
-"""Where a fit starts, and the range in which each coefficient means what it says. The start is near what fits 700
-shapes published for FlashAttention-3 on an H100 (AIConfigurator 0.12, SGLang 0.5.14); it is off by 5% at the median on
-the 41 published for FlashMLA on an H800 (InferSim)."""
+"""Where a fit starts, and the range in which each coefficient means what it says: `split` how far a kernel splits a
+long cache over idle processors, `row_ns` what a sequence takes beside. The start is near what fits the shapes published
+for FlashAttention-3 on an H100 (AIConfigurator 0.12, SGLang 0.5.14)."""
+
+AXES = (
+    Axis("sequences", lambda s: s["sequences"], 0.0, 10.0, 6),
+    Axis("length", lambda s: s["context"] / s["sequences"], 0.0, 17.0, 7),
+    Axis("heads", lambda s: s["heads"], 0.0, 7.0, 4),
+)
+"""Sizes over which a fit may learn what the formula leaves over."""
 
 INDEX = {
     "rate": (0.5, 0.05, 1.0),
@@ -53,12 +69,16 @@ def seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> 
     read = context * (shape["kv_rank"] + shape["rope_dim"]) * width(kv_dtype) + 2.0 * n * heads * channels
     streamed = read / (chip.memory_bandwidth_bytes_s * c["memory"])
     multiplied = 2.0 * pairs * tiles * HEAD_TILE * channels / (chip.half_rate("bf16") * c["rate"])
-    key_tiles = np.maximum(pairs / n / KEY_TILE, 1.0)
-    splits = np.clip(np.floor(chip.sm_count / (n * tiles)), 1, key_tiles)
-    serial = (c["block_us"] + key_tiles / splits * c["key_tile_us"]) * 1e-6
+    key_tiles, blocks = np.maximum(pairs / n / KEY_TILE, 1.0), n * tiles
+    splits = np.clip(np.ceil(chip.sm_count / (SLACK * blocks)), 1, np.minimum(key_tiles, MOST_SPLITS))
+    waves, whole = (np.maximum(each / chip.sm_count, 1.0) for each in (blocks * splits, blocks))
+    steps = np.ceil(waves - ROUNDING) * key_tiles / splits, np.ceil(whole - ROUNDING) * key_tiles
+    in_turn = steps[0] ** c["split"] * steps[1] ** (1 - c["split"])
+    serial = (waves * c["block_us"] + in_turn * c["key_tile_us"]) * 1e-6
     p = c["overlap"]
     body = (streamed**p + multiplied**p + serial**p) ** (1 / p)
-    return np.where(some, body + c["launch_us"] * 1e-6, 0.0)
+    beside = c["launch_us"] + np.where(splits > 1, c["combine_us"], 0.0) + n * c["row_ns"] * 1e-3
+    return np.where(some, body + beside * 1e-6, 0.0)
 
 
 def index_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
