@@ -9,16 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from gnomon import catalog
-from gnomon.calibrate import module_fit, training_fit
-from gnomon.calibrate.fit import FOLDS, FamilyFit, fit_family, fit_profile, read_table
+from gnomon.calibrate import attention_fit, module_fit, training_fit
+from gnomon.calibrate.fit import fit_family, fit_profile, read_table
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
-from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile import forget_profiles
-from gnomon.cost.rows import shape_of
 from gnomon.engines import Deployment
 from gnomon.engines.torch.paces import FILE as PACES
 from gnomon.engines.vllm.engine import Vllm
@@ -26,7 +23,6 @@ from gnomon.engines.vllm.overheads import FILE
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import Chip, Model, Strategy
-from gnomon.spec.workload import Floats
 
 PROFILES = catalog.PROFILES
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
@@ -48,36 +44,17 @@ def profile(folder: Path) -> dict[str, Any]:
     if (folder / MIXERS).exists():
         made["table"] += f", {MIXERS}"
         made["families"] |= mixers(folder / MIXERS, chip)
+    made["families"] |= attention_fit.families(folder, chip)
     return made
 
 
 def mixers(path: Path, chip: Chip) -> dict[str, Any]:
-    """Scans, and products with weights in four bits. Attention over latents is only checked: with so few rows a fit
-    does no better on unseen ones than the figures it starts from, which fit a published table of an H100."""
-    found = {}
-    for (kind, dtype), columns in sorted(read_table(path).items()):
-        if kind.startswith("scan") or kind == "gemm":
-            found[f"{kind}.{dtype}"] = fit_family(kind, dtype, columns, chip).to_dict()
-        elif kind == "mla_decode":
-            found[f"{kind}.{dtype}"] = _checked(kind, dtype, columns, chip)
-    return found
-
-
-def _checked(kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip) -> dict[str, Any]:
-    model = kernel_model(kind)
-    start = {name: first for name, (first, _, _) in model.ranges.items()}
-    sizes = shape_of(kind, {name: values for name, values in columns.items() if name != "time_us"})
-    errors = np.log(model.seconds(sizes, dtype, chip, start) * 1e6 / columns["time_us"])
-    fitted = FamilyFit(
-        kind=kind,
-        dtype=dtype,
-        coefficients=start,
-        residual=None,
-        errors=errors,
-        measured_s=columns["time_us"] * 1e-6,
-        fold=np.arange(errors.size) % FOLDS,
-    )
-    return fitted.to_dict() | {"source": "where figures that fit a published table of an H100 were checked"}
+    """Scans, and products with weights in four bits."""
+    return {
+        f"{kind}.{dtype}": fit_family(kind, dtype, columns, chip).to_dict()
+        for (kind, dtype), columns in sorted(read_table(path).items())
+        if kind.startswith("scan") or kind == "gemm"
+    }
 
 
 def torch_kernels(folder: Path, profile: Mapping[str, Any]) -> dict[str, Any]:
