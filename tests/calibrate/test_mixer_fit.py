@@ -20,10 +20,9 @@ H200 = catalog.chip("H200")
 DRAW = np.random.default_rng(0)
 
 
-def latent_rows(count: int = 60) -> list[dict[str, Any]]:
-    sizes = zip(
-        *(DRAW.choice(values, count) for values in ([1, 8, 64, 256], [16, 128], [512, 4096, 32768])), strict=True
-    )
+def latent_rows(count: int = 200) -> list[dict[str, Any]]:
+    of = ([1, 4, 16, 40, 64, 128, 256], [16, 64, 128], [512, 1500, 4096, 12000, 32768])
+    sizes = zip(*(DRAW.choice(values, count) for values in of), strict=True)
     common = {"op": "mla_decode", "dtype": "bf16", "kv_rank": 512, "rope_dim": 64}
     return [common | {"batch": batch, "heads": heads, "kv_len": keys} for batch, heads, keys in sizes]
 

@@ -8,9 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cost.machines import CHIPS, machine, seconds
 
-from gnomon.cost.attention import prefill_seconds, scalar_prefill
+from gnomon import catalog
+from gnomon.cost.attention import DECODE, PREFILL, decode_seconds, prefill_seconds, scalar_prefill
+from gnomon.cost.rows import shape_of
 from gnomon.graph import Attention
+from gnomon.graph.windows import Window
 from gnomon.spec import Batch
+from gnomon.spec.workload import Floats
 
 chunks = st.lists(st.tuples(st.integers(1, 8192), st.integers(0, 100_000)), min_size=1, max_size=6)
 
@@ -31,6 +35,75 @@ def test_one_step_equals_arrays(
     sums = (batch.prefills, batch.prefill_tokens, batch.prefill_pairs, batch.prefill_context)
     expected = prefill_seconds(op.shape(batch), kv_dtype, on.chip, c)[0]
     assert scalar_prefill(op, on.chip, c)(*(float(x[0]) for x in sums)) == pytest.approx(expected, rel=1e-12)
+
+
+figures = st.fixed_dictionaries({name: st.floats(low, high) for name, (_, low, high) in PREFILL.items()})
+
+
+@settings(max_examples=150)
+@given(c=figures, n=st.integers(1, 20), new=st.integers(1, 9000), before=st.integers(0, 30_000),
+       dim=st.sampled_from([64, 128, 256]), window=st.sampled_from([0, 128, 1024]))  # fmt: skip
+def test_one_step_equals_arrays_whatever_the_kernel(
+    c: dict[str, float], n: int, new: int, before: int, dim: int, window: int
+) -> None:
+    chip = catalog.chip("H200")
+    op = Attention(
+        name="a", phase="prefill", heads=24, kv_heads=4, head_dim=dim, kv_dtype="fp8",
+        window=Window(window) if window else None,
+    )  # fmt: skip
+    sizes = {"batch": n, "q_len": new, "kv_len": new + before, "heads": 24, "kv_heads": 4, "head_dim": dim}
+    shape = shape_of("attention_prefill", {k: np.array([float(v)]) for k, v in (sizes | {"window": window}).items()})
+    sums = [float(shape[name][0]) for name in ("sequences", "tokens", "pairs", "context")]
+    beyond = float(shape["beyond"][0]) if window else 0.0
+    found = scalar_prefill(op, chip, c)(*sums, beyond)
+    assert found == pytest.approx(prefill_seconds(shape, "fp8", chip, c)[0], rel=1e-9)
+
+
+def started(kind: str, ranges: dict[str, tuple[float, float, float]], **sizes: float) -> Floats:
+    """Seconds by the figures a fit starts from, some of them given."""
+    c = {name: sizes.pop(name, first) for name, (first, _, _) in ranges.items()}
+    shape = shape_of(kind, {name: np.array([float(value)]) for name, value in sizes.items()})
+    price = decode_seconds if kind == "attention_decode" else prefill_seconds
+    return price(shape, "bf16", catalog.chip("H200"), c)
+
+
+def test_packed_heads_fill_a_tile_that_few_queries_leave_idle() -> None:
+    few = {"batch": 64, "q_len": 16, "kv_len": 16, "heads": 64, "kv_heads": 8, "head_dim": 128}
+    alone, packed = (started("attention_prefill", PREFILL, pack=pack, **few)[0] for pack in (0.0, 1.0))
+    assert 4 < alone / packed < 8
+    many = few | {"batch": 1, "q_len": 8192, "kv_len": 8192}
+    alone, packed = (started("attention_prefill", PREFILL, pack=pack, **many)[0] for pack in (0.0, 1.0))
+    assert alone == pytest.approx(packed, rel=0.01)
+
+
+def test_writing_a_token_takes_as_many_threads_as_numbers_up_to_a_limit() -> None:
+    prompt = {"batch": 4, "q_len": 4096, "kv_len": 4096, "heads": 64, "head_dim": 128, "store": 0.0}
+
+    def written(kv_heads: int) -> float:
+        took = [started("attention_prefill", PREFILL, kv_heads=kv_heads, token_ns=ns, **prompt)[0] for ns in (0, 2)]
+        return float(took[1] - took[0])
+
+    assert written(2) == pytest.approx(2 * written(1))
+    assert written(4) == pytest.approx(2 * written(2))
+    assert written(16) == pytest.approx(written(4))
+
+
+def test_only_large_groups_are_left_to_a_kernel_for_lone_heads() -> None:
+    sizes = {"batch": 64, "kv_len": 2048, "kv_heads": 1, "head_dim": 128}
+    for heads, slower in ((32, False), (64, True)):
+        plain, lone = (
+            started("attention_decode", DECODE, heads=heads, lone_us=us, lone_ps=ps, **sizes)[0]
+            for us, ps in ((0.0, 0.0), (1.2, 36.0))
+        )
+        assert bool(lone > 3 * plain) is slower
+        assert slower or lone == plain
+
+
+def test_a_block_more_than_processors_starts_a_wave() -> None:
+    sizes = {"kv_len": 30_000, "heads": 8, "kv_heads": 1, "head_dim": 128, "key_tile_us": 1.2}
+    less, full, more = (started("attention_decode", DECODE, batch=batch, **sizes)[0] for batch in (131, 132, 133))
+    assert less < full < 1.02 * less
+    assert more > 1.2 * full
 
 
 HEADS = {"heads": 32, "kv_heads": 8, "head_dim": 128}

@@ -9,17 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from gnomon import catalog
-from gnomon.calibrate import module_fit, training_fit
-from gnomon.calibrate.fit import FOLDS, FamilyFit, fit_family, fit_profile, read_rows, read_table
+from gnomon.calibrate import module_fit, pooled, training_fit
+from gnomon.calibrate.fit import fit_profile, read_rows
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
 from gnomon.calibrate.power import board, loads
-from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile import forget_profiles
-from gnomon.cost.rows import shape_of
 from gnomon.engines import Deployment
 from gnomon.engines.torch.paces import FILE as PACES
 from gnomon.engines.vllm.engine import Vllm
@@ -27,16 +24,13 @@ from gnomon.engines.vllm.overheads import FILE
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import Chip, Model, Strategy
-from gnomon.spec.workload import Floats
 
 PROFILES = catalog.PROFILES
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
 POWER = "power.csv"
 """Work of many kinds for seconds on end, where it was measured."""
-MODULES, MIXERS = "modules.csv", "mixers.csv"
-"""Of `gnomon.calibrate.module_kernels` and `gnomon.calibrate.mixer_kernels`, where they were measured."""
-EXPERTS = "experts.csv"
-"""Of `gnomon.calibrate.expert_kernels`: experts of more models, and in eight bits."""
+MODULES = "modules.csv"
+"""Of `gnomon.calibrate.module_kernels`, where it was measured."""
 
 
 def profile(folder: Path) -> dict[str, Any]:
@@ -50,12 +44,8 @@ def profile(folder: Path) -> dict[str, Any]:
     if (folder / MODULES).exists():
         made["table"] += f", {MODULES}"
         made["families"] |= module_fit.families(folder / MODULES, chip)
-    if (folder / MIXERS).exists():
-        made["table"] += f", {MIXERS}"
-        made["families"] |= mixers(folder / MIXERS, chip)
-    if (folder / EXPERTS).exists():
-        made["table"] += f", {EXPERTS}"
-        made["families"] |= experts(folder, chip)
+    made["families"] |= pooled.families(folder, chip)
+    made["table"] += "".join(f", {name}" for name in pooled.TABLES[1:] if (folder / name).exists())
     return made
 
 
@@ -64,46 +54,6 @@ def board_of(folder: Path, chip: Chip) -> dict[str, Any]:
     paths = [folder / name for name in (TABLE, TORCH, POWER) if (folder / name).exists()]
     found = board([load for path in paths for load in loads(read_rows(path), str(path))], chip)
     return {"power": found.figures, "power_held_out": found.held_out}
-
-
-def experts(folder: Path, chip: Chip) -> dict[str, Any]:
-    """Experts of all models that were measured, by number format."""
-    known = read_table(folder / TABLE)
-    found = {}
-    for (kind, dtype), columns in sorted(read_table(folder / EXPERTS).items()):
-        before = known.get((kind, dtype), {})
-        both = {name: np.concatenate([before.get(name, values[:0]), values]) for name, values in columns.items()}
-        found[f"{kind}.{dtype}"] = fit_family(kind, dtype, both, chip).to_dict()
-    return found
-
-
-def mixers(path: Path, chip: Chip) -> dict[str, Any]:
-    """Scans, and products with weights in four bits. Attention over latents is only checked: with so few rows a fit
-    does no better on unseen ones than the figures it starts from, which fit a published table of an H100."""
-    found = {}
-    for (kind, dtype), columns in sorted(read_table(path).items()):
-        if kind.startswith("scan") or kind == "gemm":
-            found[f"{kind}.{dtype}"] = fit_family(kind, dtype, columns, chip).to_dict()
-        elif kind == "mla_decode":
-            found[f"{kind}.{dtype}"] = _checked(kind, dtype, columns, chip)
-    return found
-
-
-def _checked(kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip) -> dict[str, Any]:
-    model = kernel_model(kind)
-    start = {name: first for name, (first, _, _) in model.ranges.items()}
-    sizes = shape_of(kind, {name: values for name, values in columns.items() if name != "time_us"})
-    errors = np.log(model.seconds(sizes, dtype, chip, start) * 1e6 / columns["time_us"])
-    fitted = FamilyFit(
-        kind=kind,
-        dtype=dtype,
-        coefficients=start,
-        residual=None,
-        errors=errors,
-        measured_s=columns["time_us"] * 1e-6,
-        fold=np.arange(errors.size) % FOLDS,
-    )
-    return fitted.to_dict() | {"source": "where figures that fit a published table of an H100 were checked"}
 
 
 def torch_kernels(folder: Path, profile: Mapping[str, Any]) -> dict[str, Any]:

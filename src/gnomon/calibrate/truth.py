@@ -151,6 +151,7 @@ READERS: Mapping[str, Callable[[Row], tuple[str, str, Sizes] | None]] = {
     "moe": experts,
 }
 
+
 @cache
 def tables(folder: Path, name: str) -> tuple[Table, ...]:
     """The groups of one published table; rows of the same sizes keep the median of their times."""

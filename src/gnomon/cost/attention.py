@@ -7,7 +7,7 @@ the chip is filled.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import ceil, sqrt
+from math import ceil
 
 import numpy as np
 
@@ -27,8 +27,9 @@ LEAST_TILES = 4
 MOST_SPLITS = 32
 MOST_GROUPED = 32
 """Query heads of a group that TensorRT-LLM's kernels take together at most."""
-ONE_HEAD = 256
-"""Numbers of a key and a value of one head."""
+MOST_THREADS = 512
+"""Threads that vLLM gives a token at most when it writes its key and value, one for each number of a key: an H200 holds
+fewer tokens at a time then, and takes 1.2, 3.0, 6.5 and 6.4 ns a token of 128, 256, 512 and 1,024 numbers in fp8."""
 WIDER = 1.5
 """How the time of a tile of keys grows with the head: wider ones are read in shorter tiles, which overlap less."""
 HEAD_STEP = 64
@@ -91,8 +92,7 @@ PREFILL = FORWARD | {
 }
 """The same for prompts over a paged cache. `mix` says how well exponentials hide behind products (1: not at all),
 `diagonal` and `edge` how many tiles the masks of causality and of a window cost each tile of queries, `store` and
-`token_ns` what writing the new keys and values takes: times what memory would, and of a token of one head, from which
-it grows as the root of the numbers (an H200 writes 1, 2, 8 and 32 heads in fp8 at 1.2, 3.1, 7 and 12 ns a token)."""
+`token_ns` what writing the new keys and values takes: times what memory would, and of a token for every 128 threads."""
 
 DECODE_AXES = (
     Axis("blocks", lambda s: s["sequences"] * s["kv_heads"], 0.0, 14.0, 7),
@@ -165,8 +165,8 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     longest = key_tiles / splits * per_tile + block
     memory = chip.memory_bandwidth_bytes_s * c["memory"]
     streamed = (context * kv_heads * channels * width(kv_dtype) + 2.0 * tokens * heads * channels) / memory
-    wide = kv_heads * channels
-    stored = c["store"] * wide * (2.0 + width(kv_dtype)) / memory + c["token_ns"] * 1e-9 * np.sqrt(wide / ONE_HEAD)
+    stored = c["store"] * kv_heads * channels * (2.0 + width(kv_dtype)) / memory
+    stored = stored + c["token_ns"] * 1e-9 * np.minimum(kv_heads * head_dim, MOST_THREADS) / 128
     p = c["overlap"]
     body = ((work / chip.sm_count) ** p + longest**p + streamed**p) ** (1 / p)
     combine = np.where(splits > 1, c["combine_us"], 0.0)
@@ -230,7 +230,8 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
     wide = op.kv_heads * channels
     per_context = wide * width(op.kv_dtype) / memory
     per_token = 2.0 * heads * channels / memory
-    stored = c["store"] * wide * (2.0 + width(op.kv_dtype)) / memory + c["token_ns"] * 1e-9 * sqrt(wide / ONE_HEAD)
+    stored = c["store"] * wide * (2.0 + width(op.kv_dtype)) / memory
+    stored += c["token_ns"] * 1e-9 * min(op.kv_heads * op.head_dim, MOST_THREADS) / 128
     looks = float("inf") if op.window is None else op.window.length
     most = looks + QUERY_TILE / (1 + pack * (group - 1)) - 1
     launch, block, combine = c["launch_us"] * 1e-6, c["block_us"] * 1e-6, c["combine_us"] * 1e-6
