@@ -23,9 +23,10 @@ TILES = (
 MORE_TILES = dict.fromkeys(
     ("Hopper", "Blackwell"), ((128, 64), (128, 96), (96, 128), (128, 160), (160, 128), (192, 128), (192, 192))
 )
-"""Since cuBLAS 12.9 kernels for these architectures have a side of 64 to 448 in steps of 64 and another of 8 to 256 in
-steps of 8, chosen so that tiles just fill the chip: the names of 748 kernels on an H200 (CUDA 13.0, 2026-11-15), where
-a step takes 1.2 to 1.3 of its time at the peak for all tiles with no side below 128."""
+"""cuBLAS of CUDA 13.0 has kernels with a side of a multiple of 64 and another of 8, chosen so that tiles just fill the
+chip: the names of 748 kernels on an H200 (measurements/h200-2026-11-15/products.csv), where a step along k takes 1.2 to
+1.35 of its time at the peak, at the median of each tile with no side below 112. Of Blackwell no names are known: these
+tiles lower the error on its published tables a little, and raise it on Ampere's."""
 SPLITS = (1, 2, 4, 8)
 MORE_SPLITS, LEAST_PART = (16, 32, 64, 128), 4096
 """Sums over very many rows, as of gradients by weight, are split further where so few tiles as they have would leave
@@ -34,8 +35,8 @@ BY_ROWS = ((64.0, 64, 64, 1), (128.0, 64, 128, 1), (np.inf, 128, 128, 2))
 """CUTLASS kernels of vLLM and SGLang choose by the number of rows alone, and do not split k: up to (rows, tile), and
 how many tiles of neighbouring rows share what they read: they run together, or idle together."""
 LONG_S = 1e-3
-"""Published products of more than about so long were held back by the power limit (GB200: bf16 at 1800 TFLOP/s up to
-0.5 ms, at 1100 from 1 ms on; fp8 at 3200 and 1600), shorter ones were not."""
+"""Published products of more than about so long were held back, by the power limit as it seems, shorter ones not (GB200:
+vLLM's in bf16 at 1800 TFLOP/s up to 0.5 ms, at 1100 from 1 ms on; SGLang's in block-scaled fp8 at 3200 and 1600)."""
 
 TILED = {
     "rate": (0.8, 0.2, 1.0),

@@ -28,7 +28,7 @@ ARITHMETIC = (
 def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
     """FLOPs, and bytes read and written. Attention's `dtype` is that of its cache."""
     if kind.startswith("gemm"):
-        m, n, k, batch = (shape[name] for name in ("m", "n", "k", "batch"))
+        m, n, k, batch = shape["m"], shape["n"], shape["k"], shape.get("batch", np.ones(1))
         sides = product(dtype)
         return 2.0 * batch * m * n * k, batch * (m * k * sides.inputs + n * k * sides.weights + m * n * 2.0)
     if kind.startswith("conv"):
