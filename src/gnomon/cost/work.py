@@ -53,7 +53,7 @@ def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
 def _experts(dtype: str, shape: Shape) -> tuple[Floats, Floats]:
     tokens, hidden, inner, experts, topk = (shape[name] for name in ("tokens", "hidden", "inter", "experts", "topk"))
     visited = shape["visited"] if "visited" in shape else visited_experts(tokens, experts, topk)
-    matrices = shape["matrices"] if "matrices" in shape else 3.0
+    matrices = shape.get("matrices", 3.0)
     weights = visited * matrices * hidden * inner * product(dtype).weights
     rows = tokens * topk
     return 2.0 * matrices * rows * hidden * inner, weights + rows * (2.0 * hidden + matrices * inner) * 2.0
