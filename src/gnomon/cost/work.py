@@ -52,9 +52,11 @@ def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
 
 def _experts(dtype: str, shape: Shape) -> tuple[Floats, Floats]:
     tokens, hidden, inner, experts, topk = (shape[name] for name in ("tokens", "hidden", "inter", "experts", "topk"))
-    weights = visited_experts(tokens, experts, topk) * 3.0 * hidden * inner * product(dtype).weights
+    visited = shape["visited"] if "visited" in shape else visited_experts(tokens, experts, topk)
+    matrices = shape.get("matrices", 3.0)
+    weights = visited * matrices * hidden * inner * product(dtype).weights
     rows = tokens * topk
-    return 6.0 * rows * hidden * inner, weights + rows * (2.0 * hidden + 3.0 * inner) * 2.0
+    return 2.0 * matrices * rows * hidden * inner, weights + rows * (2.0 * hidden + matrices * inner) * 2.0
 
 
 def _attention(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
