@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import time
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gnomon.calibrate.timer import PowerMeter
@@ -41,14 +40,6 @@ class Watched(Protocol):
     def reasons(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """Why times are not to be trusted, and what else a reader should know."""
-
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
-
-
 class _Process(ctypes.Structure):
     _fields_ = (
         ("pid", ctypes.c_uint),
@@ -77,7 +68,9 @@ class Card(PowerMeter):
     def others(self) -> int:
         """Processes that compute on it; asked before we do, so that all are somebody else's."""
         count, found = ctypes.c_uint(64), (_Process * 64)()
-        return int(count.value) if self._ask("nvmlDeviceGetComputeRunningProcesses_v3", ctypes.byref(count), found) else 0
+        return (
+            int(count.value) if self._ask("nvmlDeviceGetComputeRunningProcesses_v3", ctypes.byref(count), found) else 0
+        )
 
     def busy(self, seconds: float = 0.5) -> float:
         """The largest share of the time that a kernel ran, over a moment."""
@@ -125,8 +118,7 @@ def before(card: Watched) -> tuple[str, ...]:
     found = []
     others, busy, (now, made) = card.others(), card.busy(), card.limits_w()
     if others:
-        found.append(f"{others} other process{'es' if others > 1 else ''} computes on it" if others == 1 else
-                     f"{others} other processes compute on it")  # fmt: skip
+        found.append(f"{others} other process{' computes' if others == 1 else 'es compute'} on it")
     elif busy > IDLE_SHARE:
         found.append(f"it is {busy:.0%} busy with somebody else's work")
     if now < LOWERED * made:

@@ -48,8 +48,13 @@ OPTIONAL: dict[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {
     "value_dim": ("attention", lambda row: row["head_dim"]),
     "window": ("attention", lambda row: row["kv_len"]),
     "state_bytes": ("scan", lambda _: "2"),
+    "batch": ("gemm", lambda _: "1"),
 }
 """Columns that some rows of some kinds have, and what stands there where they do not."""
+UNPRICED = ("sustained", "launch", "host_copy", "sampling")
+"""What tables hold beside operators."""
+STEADY = ("gemm", "copy", "add", "rest")
+"""Sustained work whose watts are those of its FLOPs and bytes; attention draws more, fp8 less."""
 FOLDS = 4
 WORK = ("flops", "bytes")
 MOST_ROWS = 1500
@@ -132,17 +137,19 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         if None in row or None in row.values():
             raise CalibrationError("has not as many fields as the header", where=f"{path} line {line}")
         kind = kind_of(row)
-        if kind not in COLUMNS and kind != "sustained":
+        if kind not in COLUMNS and kind not in UNPRICED:
             raise CalibrationError(f"unknown operator '{kind}'", where=f"{path} line {line}, column op")
     return rows
 
 
-def read_table(path: Path) -> dict[tuple[str, str], dict[str, Floats]]:
-    """Columns of a measured table by (operator, number format). Plain copies are left out: they are done by the
-    copy engine's own kernels, quicker than anything a model runs."""
+def read_table(path: Path, framework: str | None = None) -> dict[tuple[str, str], dict[str, Floats]]:
+    """Columns of a measured table by (operator, number format), of one framework or of all. Plain copies are left
+    out: they are done by the copy engine's own kernels, quicker than anything a model runs."""
     groups: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     for row in read_rows(path):
-        if row.get("kernel") != "copy" and row["op"] != "sustained":
+        if framework is not None and (row.get("framework") or "") != framework:
+            continue
+        if row.get("kernel") != "copy" and row["op"] not in UNPRICED:
             groups[kind_of(row), row["dtype"]].append(row)
     return {key: _columns(path, key[0], rows) for key, rows in groups.items()}
 
@@ -250,7 +257,7 @@ def fit_power(path: Path, chip: Chip) -> dict[str, float]:
     Work at the power limit says nothing, since its clock gave way. A table without sustained rows gets the
     whole power limit shared out by its data sheet: an upper bound.
     """
-    sustained = [row for row in read_rows(path) if row["op"] == "sustained"]
+    sustained = [row for row in read_rows(path) if row["op"] == "sustained" and row["kernel"] in STEADY]
     figures = {name: _column(path, "sustained", sustained, name) for name in ("time_us", "watts", *WORK)}
     below = figures["watts"] < AT_LIMIT * chip.tdp_w
     rested = any(row["kernel"] == "rest" for row in sustained)

@@ -119,7 +119,7 @@ class Lab:
 
     def settle(self, seconds: float = 0.3) -> tuple[str, ...]:
         """Warm up on light work, and say whether the clock stays low."""
-        x, = self.random("bf16", (8192, 8192))
+        (x,) = self.random("bf16", (8192, 8192))
         start, clocks, watts = time.monotonic(), [0.0], [0.0]
         while time.monotonic() - start < seconds:
             for _ in range(50):

@@ -7,16 +7,15 @@ another choice, tells little and is passed over. The same rows give the same cho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from gnomon.calibrate.fit import FOLDS, fit_coefficients, folds
+from gnomon.calibrate.fit import FOLDS, _fit_rows, _fold, _pick
 from gnomon.calibrate.shapes import Design, Task
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.rows import COLUMNS, OPTIONAL, shape_of
 from gnomon.errors import CalibrationError
-from gnomon.graph.ops import Shape
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
@@ -27,9 +26,10 @@ NEAR = 1.0
 """Doublings of one size within which two shapes tell the same."""
 
 
-def choose(design: Design, rows: Sequence[Mapping[str, str]], taken: set[str], chip: Chip, key: object) -> list[Task]:
+def choose(
+    design: Design, rows: Sequence[Mapping[str, str]], taken: set[str], chip: Chip, key: Callable[[Task], str]
+) -> list[Task]:
     """The next `design.each` tasks, most telling first; evenly from the pool where too little is known to judge."""
-    assert callable(key)
     left = [task for task in design.pool if key(task) not in taken]
     if design.kind not in MODELS or len(rows) < LEAST_ROWS or len(left) <= design.each:
         return left[: design.each]
@@ -45,15 +45,19 @@ def _columns(kind: str, rows: Sequence[Mapping[str, str]]) -> dict[str, Floats]:
     names = [name for name in COLUMNS[kind] if name != "kv_len"] + (["kv_len"] if "kv_len" in COLUMNS[kind] else [])
     found: dict[str, Floats] = {}
     for name in names:
-        other = found.get("q_len", np.zeros(len(rows))) if name == "kv_len" else np.full(len(rows), usual.get(name, 1.0))
+        other = (
+            found.get("q_len", np.zeros(len(rows))) if name == "kv_len" else np.full(len(rows), usual.get(name, 1.0))
+        )
         found[name] = np.array([float(row.get(name) or other[i]) for i, row in enumerate(rows)])
     return found
 
 
-def _doubt(design: Design, measured: Mapping[str, Floats], seconds: Floats, wanted: Mapping[str, Floats], chip: Chip) -> Floats:
+def _doubt(
+    design: Design, measured: Mapping[str, Floats], seconds: Floats, wanted: Mapping[str, Floats], chip: Chip
+) -> Floats:
     """How far fits to parts of the rows are apart on each candidate, and how far off rows like it were."""
     model = kernel_model(design.kind)
-    part = folds(design.kind, measured)
+    part = _fold(design.kind, measured)
     shape, asked = shape_of(design.kind, measured), shape_of(design.kind, wanted)
     answers, errors = [], np.zeros(seconds.size)
     for fold in range(FOLDS):
@@ -62,7 +66,7 @@ def _doubt(design: Design, measured: Mapping[str, Floats], seconds: Floats, want
             continue
         seen = np.flatnonzero(~aside)
         seen = seen[:: max(1, -(-seen.size // MOST_ROWS))]
-        c = fit_coefficients(model, _pick(shape, seen), design.dtype, chip, seconds[seen], {})
+        c = _fit_rows(model, _pick(shape, seen), design.dtype, chip, seconds[seen], {})
         answers.append(np.log(model.seconds(asked, design.dtype, chip, c)))
         errors[aside] = np.log(model.seconds(_pick(shape, aside), design.dtype, chip, c) / seconds[aside])
     if not answers:
@@ -71,10 +75,6 @@ def _doubt(design: Design, measured: Mapping[str, Floats], seconds: Floats, want
     size = np.abs(errors)
     local = (near @ size + size.mean()) / (near.sum(axis=1) + 1.0)
     return np.asarray(np.hypot(np.std(answers, axis=0), local))
-
-
-def _pick(shape: Shape, rows: Floats) -> Shape:
-    return {name: values[rows] if values.size > 1 else values for name, values in shape.items()}
 
 
 def _places(columns: Mapping[str, Floats]) -> Floats:

@@ -34,7 +34,7 @@ EXPERTS = (
     (2048, 1408, 64, 6), (2880, 2880, 32, 4), (5120, 8192, 16, 1), (4096, 3584, 8, 2), (2048, 192, 128, 8),
     (7168, 256, 256, 8),
 )  # fmt: skip
-"""Hidden and inner widths, experts, and experts a token visits: Qwen3, Mixtral, DeepSeek, gpt-oss, Llama 4, some cut."""
+"""Hidden and inner widths, experts, and experts a token visits: Qwen3, Mixtral, DeepSeek, gpt-oss, Llama 4."""
 MOST_VALUES = 1 << 30
 """Of one operand."""
 MOST_EXPERT_VALUES = 1.9e9
@@ -169,10 +169,12 @@ def _once(name: str, kind: str, tasks: Sequence[Task]) -> Design:
 
 
 SUSTAINED = (
-    ("bf16", 8192, 8192, 8192), ("bf16", 4096, 4096, 4096), ("bf16", 256, 8192, 8192), ("bf16", 64, 16384, 8192),
-    ("bf16", 8, 16384, 8192), ("fp8", 8192, 8192, 8192), ("add", 16384, 0, 8192), ("attention", 4, 32, 4096),
+    ("add", 1024, 0, 4096), ("add", 16384, 0, 8192), ("bf16", 1, 4096, 4096), ("bf16", 8, 16384, 8192),
+    ("bf16", 64, 16384, 8192), ("bf16", 256, 2048, 2048), ("bf16", 1024, 1024, 1024), ("bf16", 256, 8192, 8192),
+    ("bf16", 4096, 4096, 4096), ("bf16", 8192, 8192, 8192), ("fp8", 8192, 8192, 8192), ("attention", 4, 32, 4096),
     ("rest", 0, 0, 0),
 )  # fmt: skip
+"""From light work to the heaviest: watts follow from work that the power limit leaves alone."""
 STREAMS = ("add", "mul", "silu", "gelu", "rms_norm", "layer_norm", "softmax", "copy")
 
 
@@ -265,6 +267,8 @@ FAMILIES = tuple(TORCH)
 
 def designs(families: Sequence[str], *, vllm: bool, cards: int = 1, formats: Sequence[str] = ()) -> list[Design]:
     """What to measure of these families, in a fixed order; products in formats the chip lacks are left out."""
-    makers = [maker for name in FAMILIES if name in families for maker in (TORCH.get(name), VLLM.get(name) if vllm else None)]
+    makers = [
+        maker for name in FAMILIES if name in families for maker in (TORCH.get(name), VLLM.get(name) if vllm else None)
+    ]
     found = [design for maker in makers if maker for design in maker(cards)]
     return [one for one in found if one.kind != "gemm" or one.dtype in formats or not formats]

@@ -49,8 +49,14 @@ def calibrate(
         str | None, typer.Option("--families", metavar="NAME[,NAME]", help="Only these families of operators.")
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--budget", parser=_seconds, metavar="TIME", help="How long to measure (8m).")
+        float | None,
+        typer.Option(
+            "--budget", parser=_seconds, metavar="TIME", help="How long to measure, earlier runs counted in (7m20s)."
+        ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure a card that others use or that is held back; the profile says so.")
+    ] = False,
     as_json: flags.Json = False,
 ) -> None:
     """Measure this machine's GPU and fit its operators."""
@@ -62,7 +68,7 @@ def calibrate(
     from gnomon.cli.progress import Progress
 
     if source is not None:
-        _refuse_measuring({"--out": out, "--budget": budget})
+        _refuse_measuring({"--out": out, "--budget": budget, "--force": force or None})
     paths = output_files({"--out": (out or TABLE) if source is None else None, "--profile": profile})
     keep_apart(paths, source, "--from")
     from gnomon.api.calibrate import BUDGET_S
@@ -77,6 +83,7 @@ def calibrate(
             profile=paths.get("--profile"),
             families=chosen,
             budget_s=BUDGET_S if budget is None else budget,
+            force=force,
             progress=tick,
         )
     emit(result.to_dict(), as_json=as_json)

@@ -29,5 +29,12 @@ def attention_decode(lab: Lab, batch: int, heads: int, kv_heads: int, head_dim: 
 
 
 def _row(lab: Lab, op: str, timing: Any, batch: int, heads: int, kv_heads: int, dim: int, new: int, keys: int) -> Row:
-    shape = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": dim, "q_len": new, "kv_len": keys}
+    shape: dict[str, Any] = {
+        "batch": batch,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": dim,
+        "q_len": new,
+        "kv_len": keys,
+    }
     return lab.row(op, "bf16", timing, **shape, causal=1)

@@ -66,5 +66,5 @@ def experts(lab: Lab, tokens: int, hidden: int, inter: int, experts: int, topk: 
         made = torch._grouped_mm(torch.nn.functional.silu(gate) * up, second.transpose(-2, -1), offs=ends)
         out.zero_().index_add_(0, source, made * share)
 
-    shape = {"tokens": tokens, "hidden": hidden, "inter": inter, "experts": experts, "topk": topk}
+    shape: dict[str, Any] = {"tokens": tokens, "hidden": hidden, "inter": inter, "experts": experts, "topk": topk}
     return lab.row("moe", "bf16", lab.time(call), **shape)

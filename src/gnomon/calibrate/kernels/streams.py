@@ -41,7 +41,7 @@ def embedding(lab: Lab, tokens: int, width: int, vocabulary: int) -> Row:
     index = [
         lab.torch.randint(0, vocabulary, (tokens,), device="cuda", generator=lab.generator) for _ in range(8)
     ]  # fmt: skip
-    timing = lab.time(lambda _i: lab.torch.nn.functional.embedding(index, table), len(index))
+    timing = lab.time(lambda i: lab.torch.nn.functional.embedding(index[i], table), len(index))
     size = 2.0 * tokens * width
     return lab.row("elementwise", "bf16", timing, bytes_read=size, bytes_written=size, kernel="embedding")
 

@@ -34,7 +34,7 @@ def sustained(lab: Lab, name: str, m: int = 0, n: int = 0, k: int = 0) -> Row:
             calls += batch
         took = time.monotonic() - start
     dtype = name if name not in makers else "bf16"
-    kind = "gemm" if name not in makers else name
+    kind = name if name in makers else "gemm_fp8" if name == "fp8" else "gemm"
     return {
         "op": "sustained", "kernel": kind, "dtype": dtype, "framework": "torch", "m": m, "n": n, "k": k,
         "time_us": took / calls * 1e6, "burst_us": once * 1e6, "watts": (lab.card.joules - energy) / took,

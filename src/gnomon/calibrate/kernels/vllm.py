@@ -56,7 +56,7 @@ def vllm_attention(
         )  # fmt: skip
 
     phase = "attention_decode" if q_len == 1 else "attention_prefill"
-    shape = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    shape: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     timing = lab.time(call, copies)
     return lab.row(phase, "bf16", timing, framework=FRAMEWORK, **shape, q_len=q_len, kv_len=kv_len, causal=1)
 
@@ -74,7 +74,7 @@ def vllm_experts(lab: Lab, tokens: int, hidden: int, inter: int, experts: int, t
     ]
     weights = torch.full((tokens, topk), 1.0 / topk, device="cuda")
     timing = lab.time(lambda i: fused_experts(x, first, second, weights, chosen[i]), len(chosen))
-    shape = {"tokens": tokens, "hidden": hidden, "inter": inter, "experts": experts, "topk": topk}
+    shape: dict[str, Any] = {"tokens": tokens, "hidden": hidden, "inter": inter, "experts": experts, "topk": topk}
     return lab.row("moe", "bf16", timing, framework=FRAMEWORK, **shape)
 
 
