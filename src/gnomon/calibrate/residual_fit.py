@@ -26,11 +26,11 @@ def fit_residual(axes: Sequence[Axis], sizes: Sizes, left: Floats) -> Residual |
     grid = tuple(_within(axis, sizes) for axis in axes)
     design = _design(grid, sizes, left.size)
     held = _roughness([axis.knots for axis in grid])
-    weight, values = np.ones(left.size), np.zeros(design.shape[1])
+    values: Floats = np.zeros(design.shape[1])
     for _ in range(ROUNDS):
-        normal = design.T @ (weight[:, None] * design) + held
-        values = np.linalg.solve(normal, design.T @ (weight * left))
         weight = 1 / np.sqrt(1 + ((left - design @ values) / SCALE) ** 2)
+        normal = design.T @ (weight[:, None] * design) + held
+        values = np.asarray(np.linalg.solve(normal, design.T @ (weight * left)))
     return Residual(grid, _tame(grid, values))
 
 
@@ -58,7 +58,7 @@ def _design(axes: Sequence[Axis], sizes: Sizes, rows: int) -> Floats:
 
 
 def _roughness(counts: Sequence[int]) -> Floats:
-    total = LEVEL * np.eye(int(np.prod(counts)))
+    total: Floats = LEVEL * np.eye(int(np.prod(counts)))
     for place, count in enumerate(counts):
         for order, weight in ((1, SMOOTH), (2, BEND)):
             if count > order:
@@ -67,7 +67,7 @@ def _roughness(counts: Sequence[int]) -> Floats:
                 rows = parts[0]
                 for part in parts[1:]:
                     rows = np.kron(rows, part)
-                total += weight * rows.T @ rows
+                total = total + weight * rows.T @ rows
     return total
 
 

@@ -88,7 +88,7 @@ class Residual:
 
     def to_dict(self) -> dict[str, Any]:
         grid = {axis.name: [axis.low, axis.high, axis.knots] for axis in self.axes}
-        return {"axes": grid, "thousandths": " ".join(str(int(round(value * SCALE))) for value in self.values)}
+        return {"axes": grid, "thousandths": " ".join(str(round(float(value) * SCALE)) for value in self.values)}
 
 
 def weights(axis: Axis, size: Any) -> tuple[Any, Floats]:
