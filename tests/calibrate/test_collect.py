@@ -134,8 +134,8 @@ def test_other_tables_are_refused_and_left_alone(tmp_path: Path, name: str) -> N
 
 
 PLANS = {
-    "newer": ('{"schema":"gnomon.calibration/9"}\n', "written by a newer Gnomon (schema gnomon.calibration/9)"),
-    "foreign": ('{"schema":"gnomon.plan/1"}\n', "is no plan of measurements"),
+    "newer": ('{"schema":"gnomon.calibration/9"}\n', "written by a newer Gnomon (gnomon.calibration/9, not /1)"),
+    "foreign": ('{"schema":"gnomon.plan/1"}\n', "schema is 'gnomon.plan/1'"),
     "corrupt": ("{schema\n", "is no plan of measurements"),
     "a list": ("[1]\n", "is no plan of measurements"),
     "another chip": (json.dumps({"schema": "gnomon.calibration/1", **HEAD, "chip": "L4"}) + "\n", "begun with chip L4"),

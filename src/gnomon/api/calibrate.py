@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnomon import catalog
 from gnomon.api.results import Result
-from gnomon.calibrate.collect import FAMILIES, Log
+from gnomon.calibrate.collect import FAMILIES, Log, notes_of
 from gnomon.calibrate.measured import profile as fit_profile
 from gnomon.cost.profile import forget_profiles, profile_from_dict, user_profiles
 from gnomon.errors import CalibrationError, InputError, unknown_name
-from gnomon.load.chips import chip as find_chip
 from gnomon.load.files import read_yaml
 from gnomon.paths import write_text
 from gnomon.spec import Chip
+
+if TYPE_CHECKING:
+    from gnomon.api.calibrate_engine import EngineCalibrated
+    from gnomon.api.calibrate_from import Checked
 
 BUDGET_S = 440.0
 """Of measuring alone: with what comes before and after, a calibration stays under eight minutes."""
@@ -41,7 +43,7 @@ class Calibrated(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Measured:
+class Measured:
     """A table, what it was measured on, and how it went."""
 
     chip: Chip
@@ -51,6 +53,12 @@ class _Measured:
     rows: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    source: str = ""
+    """Where the table came from, if it was made of something else."""
+
+    @property
+    def named(self) -> str:
+        return self.source or str(self.table)
 
 
 def calibrate(
@@ -62,38 +70,58 @@ def calibrate(
     families: Sequence[str] | None = None,
     budget_s: float = BUDGET_S,
     force: bool = False,
+    engine: str | None = None,
+    model: str | None = None,
     progress: Callable[[int, int, str], None] | None = None,
-) -> Calibrated:
+) -> Calibrated | EngineCalibrated | Checked:
     """Measure the first GPU into the CSV file `out`, which a later call goes on with, and fit a profile to it.
 
-    `source` is a table measured before, on the chip `on`: it is fitted and nothing is measured. The profile goes
-    to `profile`, or to the user's own profiles, where every later prediction for the chip finds it. A card that
-    others use, or that is hot or held back, is refused; `force` goes on, and the profile says so.
+    The profile goes to `profile`, or to the user's own profiles, where every later prediction for the chip finds it.
+    A card that others use, or that is hot or held back, is refused; `force` goes on, and the profile says so.
+
+    `source` holds measurements made before, on the chip `on`: nothing is measured (see `calibrate_from`). With
+    `engine`, its own overheads are measured in place of the GPU, with a `model` of dummy weights.
     """
+    check_families(families)
+    if source is not None:
+        from gnomon.api.calibrate_from import calibrate_from
+
+        return calibrate_from(source, on=on, model=model, profile=profile, families=families)
+    if engine is not None:
+        from gnomon.api.calibrate_engine import calibrate_engine
+
+        tell = progress or (lambda done, total, text: None)
+        return calibrate_engine(engine, model, out, progress=lambda text: tell(0, 1, text))
+    from gnomon.calibrate.session import measure
+
+    log, chip, rows = measure(Path(out), families or FAMILIES, budget_s=budget_s, force=force, tell=progress)
+    return fitted(_of(log, chip, rows), profile=profile)
+
+
+def check_families(families: Sequence[str] | None) -> None:
     for name in families or ():
         if name not in FAMILIES:
             raise unknown_name("family of operators", str(name), FAMILIES, where="--families")
-    if source is not None:
-        if on is None:
-            raise InputError("a table does not say which chip it was measured on", where="--on", hint="Give --on CHIP.")
-        found = _Measured(chip=find_chip(on), table=Path(source), date=time.strftime("%Y-%m-%d"))
-    else:
-        from gnomon.calibrate.session import measure
 
-        log, chip, rows = measure(Path(out), families or FAMILIES, budget_s=budget_s, force=force, tell=progress)
-        found = _of(log, chip, rows)
+
+def fitted(
+    found: Measured, *, families: Sequence[str] | None = None, profile: str | Path | None = None, framework: str = ""
+) -> Calibrated:
+    """The profile of a table, kept where it is used or in the file `profile`; of these families alone where named."""
     made = fit_profile(found.table, found.chip, date=found.date, versions=found.versions, notes=found.notes)
     if not made["families"]:
-        raise CalibrationError("holds no operators that can be fitted", where=str(found.table))
-    if source is not None and families is not None:
-        made["families"] = {name: each for name, each in made["families"].items() if _family_of(name) in families}
+        raise CalibrationError("holds no operators that can be fitted", where=found.named)
+    if families is not None:
+        made["families"] = {name: each for name, each in made["families"].items() if family_of(name) in families}
     if not made["families"]:
-        raise CalibrationError("holds none of these families", where=str(found.table))
-    target = _keep(made, found.chip, profile)
+        raise CalibrationError("holds none of these families", where=found.named)
+    if framework:
+        made = {"schema": made["schema"], "chip": made["chip"], "framework": framework} | made
+    target = _keep(made, found.chip, profile, framework)
     return Calibrated(
         title=f"{found.chip.name}: a profile of {len(made['families'])} families of operators",
         chip=found.chip.name,
-        table=str(found.table),
+        table=found.named,
         profile=str(target),
         rows=found.rows,
         families=made["families"],
@@ -103,22 +131,22 @@ def calibrate(
     )
 
 
-def _of(log: Log, chip: Chip, rows: Mapping[str, int]) -> _Measured:
+def _of(log: Log, chip: Chip, rows: Mapping[str, int]) -> Measured:
     reasons: dict[str, int] = {}
     for reason in log.skipped.values():
         reasons[reason] = reasons.get(reason, 0) + 1
-    return _Measured(
+    return Measured(
         chip=chip,
         table=log.table,
         date=log.head["date"],
         versions=log.head["versions"],
         rows=rows,
         skipped=reasons,
-        notes=(*log.head.get("notes", ()), *(f"measured although {problem}" for problem in log.forced)),
+        notes=notes_of(log.head | {"forced": log.forced}),
     )
 
 
-def _family_of(name: str) -> str:
+def family_of(name: str) -> str:
     """The family of measurements that an operator in a number format belongs to."""
     kind, dtype = name.split(".")[:2]
     if kind == "gemm" and dtype != "bf16" and dtype in FAMILIES:
@@ -126,15 +154,16 @@ def _family_of(name: str) -> str:
     return kind.partition("_")[0]
 
 
-def _keep(made: Mapping[str, Any], chip: Chip, profile: str | Path | None) -> Path:
+def _keep(made: Mapping[str, Any], chip: Chip, profile: str | Path | None, framework: str) -> Path:
     """Write the profile; families it lacks are filled from the shipped one, so that it is whole."""
     import yaml
 
-    near = catalog.PROFILES / f"{chip.name.lower()}.yaml"
-    shipped = read_yaml(near) if near.is_file() else {}
-    whole = dict(made) | {"families": {**shipped.get("families", {}), **made["families"]}}
+    name = f"{chip.name.lower()}{'.' * bool(framework)}{framework}.yaml"
+    near = catalog.PROFILES / name
+    shipped = read_yaml(near)["families"] if near.is_file() else {}
+    whole = dict(made) | {"families": {**shipped, **made["families"]}}
     profile_from_dict(whole, where="the new profile")
-    target = Path(profile) if profile is not None else user_profiles() / f"{chip.name.lower()}.yaml"
+    target = Path(profile) if profile is not None else user_profiles() / name
     if profile is None:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

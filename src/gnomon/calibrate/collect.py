@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from gnomon.calibrate.shapes import FAMILIES, Task
 from gnomon.errors import CalibrationError, InputError, MissingExtraError
 from gnomon.load.files import read_text
+from gnomon.load.schemas import check_schema
 
 __all__ = ["COLUMNS", "FAMILIES", "Log", "key", "torch_module"]
 
@@ -27,10 +27,8 @@ COLUMNS = (
     "q_len", "kv_len", "head_dim", "causal", "bytes_read", "bytes_written", "kernel", "time_us", "spread",
     "burst_us", "watts", "sm_hz", "flops", "bytes", "task", "framework", "ranks", "temperature_c", "took_s",
 )  # fmt: skip
-SCHEMA = "gnomon.calibration"
-VERSION = 1
+SCHEMA = "gnomon.calibration/1"
 MAX_BYTES = 64 * 1024**2
-_STAMP = re.compile(rf"{re.escape(SCHEMA)}/(\d+)")
 
 
 def torch_module() -> Any:
@@ -78,7 +76,7 @@ class Log:
         if lines:
             log._take(lines, head)
         else:
-            log._say({"schema": f"{SCHEMA}/{VERSION}", **head}, fresh=True)
+            log._say({"schema": SCHEMA, **head}, fresh=True)
         if not table.exists() or not table.stat().st_size:
             _append(table, _line(COLUMNS), fresh=True)
         return log
@@ -132,14 +130,27 @@ class Log:
             raise CalibrationError(f"is no plan of measurements ({problem})", where=where) from None
 
 
+def plan_head(table: Path) -> dict[str, Any]:
+    """What the plan beside a table says of it, and what it was measured in spite of; nothing where there is none."""
+    path = plan_path(table)
+    if not path.is_file():
+        return {}
+    text = read_text(path, MAX_BYTES)
+    lines = _parsed(text[: text.rfind("\n") + 1], path)
+    if not lines:
+        raise CalibrationError("is no plan of measurements", where=str(path))
+    forced = [problem for line in lines for problem in line.get("forced", ())]
+    return check_stamp(lines[0], str(path)) | {"forced": forced}
+
+
+def notes_of(head: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a reader of the profile should know of the card."""
+    return (*head.get("notes", ()), *(f"measured although {problem}" for problem in head.get("forced", ())))
+
+
 def check_stamp(line: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The first line of a plan, whose schema must be ours."""
-    found = _STAMP.fullmatch(str(line.get("schema")))
-    if found is None:
-        raise CalibrationError("is no plan of measurements", where=where, hint="Give --out a new file.")
-    if int(found[1]) > VERSION:
-        hint = "Update Gnomon, or give --out a new file."
-        raise CalibrationError(f"was written by a newer Gnomon (schema {line['schema']})", where=where, hint=hint)
+    check_schema(line.get("schema"), SCHEMA, where)
     return dict(line)
 
 
@@ -180,8 +191,12 @@ def _rows(path: Path) -> dict[str, dict[str, str]]:
 def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
+    return _parsed(_whole(path, '{"schema":"' + SCHEMA.partition("/")[0]), path)
+
+
+def _parsed(text: str, path: Path) -> list[dict[str, Any]]:
     try:
-        found = [json.loads(line) for line in _whole(path, f'{{"schema":"{SCHEMA}/').splitlines()]
+        found = [json.loads(line) for line in text.splitlines()]
     except ValueError as problem:
         raise CalibrationError(f"is no plan of measurements ({problem})", where=str(path)) from None
     if not all(isinstance(line, dict) for line in found):
