@@ -13,6 +13,7 @@ from tests.calibrate.fake_bench import FakeBench
 import gnomon
 from gnomon.calibrate import card, session
 from gnomon.calibrate.collect import plan_path
+from gnomon.calibrate.shapes import designs
 from gnomon.errors import CalibrationError, InputError
 
 KINDS = {
@@ -73,10 +74,10 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCard:
 
 def test_a_card_is_measured_and_its_profile_is_used(machine: FakeCard, tmp_path: Path) -> None:
     ticks: list[tuple[int, int, str]] = []
-    out = tmp_path / "t.csv"
+    out, most = tmp_path / "t.csv", designs(["moe"], vllm=False)[0].most
     found = gnomon.calibrate(out, families=["moe"], progress=lambda *tick: ticks.append(tick))
     assert found.chip == "H200-SXM-141GB"
-    assert found.rows["measured"] + found.rows["skipped"] == ticks[-1][1] == 132
+    assert found.rows["measured"] + found.rows["skipped"] == ticks[-1][1] == most
     assert found.skipped == {"RuntimeError: no such kernel": found.rows["skipped"]}
     assert list(found.families) == ["moe.bf16", "moe.bf16.torch"]
     assert found.families["moe.bf16"]["held_out"]["mean"] < 0.1

@@ -66,6 +66,8 @@ class Log:
     """Why tasks could not be measured."""
     forced: list[str] = field(default_factory=list)
     """What the user was told and measured in spite of."""
+    thought_s: float = 0.0
+    """What choosing took, beside measuring."""
 
     @classmethod
     def open(cls, table: Path, head: Mapping[str, Any]) -> Log:
@@ -83,7 +85,7 @@ class Log:
 
     @property
     def spent_s(self) -> float:
-        return sum(float(row["took_s"] or 0.0) for row in self.rows.values())
+        return self.thought_s + sum(float(row["took_s"] or 0.0) for row in self.rows.values())
 
     def add(self, task: Task, row: Mapping[str, Any]) -> None:
         """A measured row, on disk when this returns."""
@@ -95,9 +97,11 @@ class Log:
         self.skipped[key(task)] = reason
         self._say({"skipped": key(task), "reason": reason})
 
-    def choose(self, design: str, turn: int, tasks: list[Task]) -> None:
+    def choose(self, design: str, turn: int, tasks: list[Task], took_s: float = 0.0) -> None:
         self.choices[design, turn] = tasks
-        self._say({"design": design, "round": turn, "tasks": [list(task) for task in tasks]})
+        self.thought_s += took_s
+        said = {"design": design, "round": turn, "took_s": round(took_s, 3)}
+        self._say(said | {"tasks": [list(task) for task in tasks]})
 
     def force(self, problems: tuple[str, ...]) -> None:
         new = [problem for problem in problems if problem not in self.forced]
@@ -126,6 +130,7 @@ class Log:
                     self.forced += line["forced"]
                 else:
                     self.choices[line["design"], line["round"]] = [(name, shape) for name, shape in line["tasks"]]
+                    self.thought_s += float(line["took_s"])
         except (KeyError, TypeError, ValueError) as problem:
             raise CalibrationError(f"is no plan of measurements ({problem})", where=where) from None
 

@@ -6,7 +6,7 @@ import csv
 import io
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,10 @@ LARGEST = 1e15
 MAX_BYTES = 256 * 1024**2
 AT_LIMIT = 0.98
 """A card that draws this share of its limit is taken to be held back by it."""
+HELD = 1.04
+"""Work that is this much slower for seconds on end than at first was held back by the power limit."""
+LEAST_FREE = 5
+"""With so many loads that were not held back, the others are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +146,16 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def read_table(path: Path, framework: str | None = None) -> dict[tuple[str, str], dict[str, Floats]]:
-    """Columns of a measured table by (operator, number format), of one framework or of all. Plain copies are left
-    out: they are done by the copy engine's own kernels, quicker than anything a model runs."""
+def read_table(
+    path: Path, framework: str | None = None, without: Collection[str] = ("copy",)
+) -> dict[tuple[str, str], dict[str, Floats]]:
+    """Columns of a measured table by (operator, number format), of one framework or of all, without some
+    kernels. Plain copies are done by the copy engine's own, quicker than anything a model runs."""
     groups: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     for row in read_rows(path):
         if framework is not None and (row.get("framework") or "") != framework:
             continue
-        if row.get("kernel") != "copy" and row["op"] not in UNPRICED:
+        if row.get("kernel") not in without and row["op"] not in UNPRICED:
             groups[kind_of(row), row["dtype"]].append(row)
     return {key: _columns(path, key[0], rows) for key, rows in groups.items()}
 
@@ -260,6 +266,8 @@ def fit_power(path: Path, chip: Chip) -> dict[str, float]:
     sustained = [row for row in read_rows(path) if row["op"] == "sustained" and row["kernel"] in STEADY]
     figures = {name: _column(path, "sustained", sustained, name) for name in ("time_us", "watts", *WORK)}
     below = figures["watts"] < AT_LIMIT * chip.tdp_w
+    free = below & np.array([not held(row) for row in sustained], bool)
+    below = free if free.sum() >= LEAST_FREE else below
     rested = any(row["kernel"] == "rest" for row in sustained)
     if not rested or below.sum() < 3:
         span = chip.tdp_w - chip.idle_w
@@ -279,6 +287,11 @@ def fit_power(path: Path, chip: Chip) -> dict[str, float]:
         "j_per_flop": float(f"{flop:.4g}"),
         "j_per_byte": float(f"{byte:.4g}"),
     }
+
+
+def held(row: Mapping[str, str]) -> bool:
+    """Whether sustained work was held back by the power limit."""
+    return float(row["time_us"]) > HELD * float(row.get("burst_us") or "inf")
 
 
 def fit_profile(path: Path, chip: Chip, *, date: str, versions: Mapping[str, str]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Lab:
             raise CalibrationError(f"the card failed on {what}: {reason}", hint="Run again to go on.") from None
 
     def time(self, call: Callable[[int], Any], copies: int = 1) -> Timing:
-        return time_call(self.torch, call, copies, clock=lambda: self.card.sm_hz)
+        return time_call(self.torch, call, copies, clock=lambda: self.card.sm_hz, full_hz=self.card.most_hz)
 
     def row(self, op: str, dtype: str, timing: Timing, *, framework: str = "torch", **shape: Any) -> Row:
         took = {"time_us": timing.seconds * 1e6, "spread": timing.spread}

@@ -59,8 +59,9 @@ class Run:
             if self._over() and any(one not in self.log.rows and one not in self.log.skipped for one in keys):
                 return ()  # a choice would rest on fewer rows than it should
             rows = [self.log.rows[one] for one in keys if one in self.log.rows]
+            start = self.bench.clock()
             planned = choose(design, rows, set(keys), self.chip, key)
-            self.log.choose(design.name, turn, planned)
+            self.log.choose(design.name, turn, planned, self.bench.clock() - start)
         return planned
 
     def _over(self) -> bool:

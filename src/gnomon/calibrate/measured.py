@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from gnomon.calibrate import training_fit
-from gnomon.calibrate.fit import LEAST_ROWS, fit_family, fit_power, read_rows, read_table
+from gnomon.calibrate.fit import LEAST_ROWS, fit_family, fit_power, held, read_rows, read_table
 from gnomon.cost.kernels import MODELS
 from gnomon.cost.profile import SCHEMA
 from gnomon.spec import Chip
 
 TORCH = "torch"
+BY_ROWS = ("copy", "rms_norm", "layer_norm", "softmax")
+"""PyTorch's kernels that go row by row, a block each: no streams where rows are few and wide. Copies as ever."""
 LIBRARY = ("bf16", "fp16")
 """Products in these formats are cuBLAS's own, whoever calls it."""
 Rows = Sequence[Mapping[str, str]]
@@ -50,7 +52,7 @@ def families(path: Path, chip: Chip) -> dict[str, Any]:
     frameworks = sorted({row.get("framework") or "" for row in read_rows(path)})
     found: dict[str, Any] = {}
     for whose in sorted(frameworks, key=lambda name: (name == TORCH, name)):
-        for (kind, dtype), columns in sorted(read_table(path, whose).items()):
+        for (kind, dtype), columns in sorted(read_table(path, whose, BY_ROWS if whose == TORCH else ("copy",)).items()):
             if kind not in MODELS or columns["time_us"].size < LEAST_ROWS:
                 continue
             made = fit_family(kind, dtype, columns, chip).to_dict()
@@ -62,12 +64,8 @@ def families(path: Path, chip: Chip) -> dict[str, Any]:
 
 def clock(path: Path, rows: Rows, chip: Chip, power: Mapping[str, float]) -> dict[str, float]:
     """The clock's law under the power limit, where products and attention were both held back by it."""
-    held = {row["kernel"] for row in rows if row["op"] == "sustained" and _slower(row) > training_fit.HELD}
-    return training_fit.clock(path, chip, power) if {"gemm", "attention"} <= held else {}
-
-
-def _slower(row: Mapping[str, str]) -> float:
-    return float(row["time_us"]) / float(row["burst_us"]) if row.get("burst_us") else 0.0
+    kinds = {row["kernel"] for row in rows if row["op"] == "sustained" and held(row)}
+    return training_fit.clock(path, chip, power) if {"gemm", "attention"} <= kinds else {}
 
 
 def figures(rows: Rows) -> dict[str, dict[str, float]]:

@@ -169,7 +169,7 @@ def _once(name: str, kind: str, tasks: Sequence[Task]) -> Design:
 
 
 SUSTAINED = (
-    ("add", 1024, 0, 4096), ("add", 16384, 0, 8192), ("bf16", 1, 4096, 4096), ("bf16", 8, 16384, 8192),
+    ("add", 4096, 0, 8192), ("add", 16384, 0, 8192), ("bf16", 1, 4096, 4096), ("bf16", 8, 16384, 8192),
     ("bf16", 64, 16384, 8192), ("bf16", 256, 2048, 2048), ("bf16", 1024, 1024, 1024), ("bf16", 256, 8192, 8192),
     ("bf16", 4096, 4096, 4096), ("bf16", 8192, 8192, 8192), ("fp8", 8192, 8192, 8192), ("attention", 4, 32, 4096),
     ("rest", 0, 0, 0),
@@ -220,24 +220,24 @@ Maker = Callable[[int], Sequence[Design]]
 TORCH: dict[str, Maker] = {
     "launch": lambda _: [_once("launch", "launch", _launches())],
     "copies": lambda _: [_once("copies", "host_copy", _copies())],
-    "elementwise": lambda _: [_once("elementwise", "elementwise", [*_streams("stream", STREAMS, 12)])],
+    "elementwise": lambda _: [_once("elementwise", "elementwise", [*_streams("stream", STREAMS, 16)])],
     "embedding": lambda _: [_once("embedding", "elementwise", _embeddings())],
     "sampling": lambda _: [_once("sampling", "sampling", _sampling())],
-    "gemm": lambda _: [_gemm("gemm.bf16", "gemm", "bf16", (5, 120, 110, 4, 0))],
-    "fp16": lambda _: [_gemm("fp16", "gemm", "fp16", (1, 20, 0, 0, 5000))],
-    "tf32": lambda _: [_gemm("tf32", "gemm", "tf32", (1, 40, 30, 1, 6000))],
-    "int8": lambda _: [_gemm("int8", "gemm_int8", "int8", (1, 50, 30, 1, 7000), least=32)],
-    "fp8": lambda _: [_gemm("fp8.torch", "gemm_fp8", "fp8", (2, 60, 40, 2, 8000))],
+    "gemm": lambda _: [_gemm("gemm.bf16", "gemm", "bf16", (5, 200, 130, 5, 0))],
+    "fp16": lambda _: [_gemm("fp16", "gemm", "fp16", (1, 50, 0, 0, 5000))],
+    "tf32": lambda _: [_gemm("tf32", "gemm", "tf32", (1, 50, 40, 2, 6000))],
+    "int8": lambda _: [_gemm("int8", "gemm_int8", "int8", (1, 50, 40, 2, 7000), least=32)],
+    "fp8": lambda _: [_gemm("fp8.torch", "gemm_fp8", "fp8", (3, 100, 70, 3, 8000))],
     "batched": lambda _: [_once("batched", "gemm", [*_batched(60)])],
     "attention": lambda _: [
-        _design("attention.forward", "attention_forward", "bf16", [*_sequences(110)], [*_sequences(POOL, 110)], 30, 2),
+        _design("attention.forward", "attention_forward", "bf16", [*_sequences(150)], [*_sequences(POOL, 150)], 40, 3),
         _design(
-            "attention.torch", "attention_decode", "bf16", [*_decodes("attention_decode", 110)],
-            [*_decodes("attention_decode", POOL, 110)], 30, 2,
+            "attention.torch", "attention_decode", "bf16", [*_decodes("attention_decode", 150)],
+            [*_decodes("attention_decode", POOL, 150)], 40, 3,
         ),
     ],
     "moe": lambda _: [
-        _design("moe.torch", "moe", "bf16", [*_experts("experts", 80)], [*_experts("experts", POOL, 80)], 30, 2)
+        _design("moe.torch", "moe", "bf16", [*_experts("experts", 120)], [*_experts("experts", POOL, 120)], 40, 3)
     ],
     "collectives": lambda cards: [_once("collectives", "all_reduce", _collectives(cards))],
     "sustained": lambda _: [_once("sustained", "sustained", _sustained())],
@@ -246,7 +246,7 @@ VLLM: dict[str, Maker] = {
     "elementwise": lambda _: [
         _once("elementwise.vllm", "elementwise", [*_streams("vllm_stream", ("add_rms_norm", "silu_and_mul"), 40)])
     ],
-    "fp8": lambda _: [_gemm("fp8.vllm", "vllm_gemm_fp8", "fp8", (3, 80, 60, 3, 9000))],
+    "fp8": lambda _: [_gemm("fp8.vllm", "vllm_gemm_fp8", "fp8", (3, 100, 70, 4, 9000))],
     "attention": lambda _: [
         _design(
             "attention.decode", "attention_decode", "bf16", [*_decodes("vllm_attention", 220, 1000)],

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.calibrate.fit import fit_family, read_rows, read_table
+from gnomon.calibrate.fit import fit_family, held, read_rows, read_table
 from gnomon.cost.clock import ATTENTION, BURST, LIMIT
 from gnomon.cost.kernels import kernel_model
 from gnomon.errors import CalibrationError
@@ -18,8 +18,6 @@ from gnomon.spec import Chip
 FRAMEWORK = "torch"
 LEAST_US = 30.0
 """Shorter calls, launched one by one, may have waited for the host."""
-HELD = 1.04
-"""Work that is this much slower for seconds on end than at first was held back by the power limit."""
 
 
 def families(path: Path, chip: Chip) -> dict[str, Any]:
@@ -39,12 +37,12 @@ def clock(path: Path, chip: Chip, power: Mapping[str, float]) -> dict[str, float
     Held back by a factor s, the same work drew s squared more at first: see `gnomon.cost.clock`.
     """
     rows = [row for row in read_rows(path) if row["op"] == "sustained"]
-    held = [row for row in rows if float(row["time_us"]) > HELD * float(row["burst_us"])]
-    if not held:
+    slowed = [row for row in rows if held(row)]
+    if not slowed:
         raise CalibrationError("nothing was held back by the power limit", where=str(path), hint="Measure for longer.")
-    limit = float(np.median([float(row["watts"]) for row in held]))
+    limit = float(np.median([float(row["watts"]) for row in slowed]))
     joules: dict[str, list[float]] = defaultdict(list)
-    for row in held:
+    for row in slowed:
         kind = row["kernel"].partition(" ")[0].partition(".")[0]
         burst_s, slower = float(row["burst_us"]) * 1e-6, float(row["time_us"]) / float(row["burst_us"])
         drawn = limit * slower**2 - power["active_w"] - power["j_per_byte"] * float(row["bytes"]) / burst_s

@@ -10,7 +10,7 @@ import numpy as np
 
 from gnomon.calibrate.kernels import Row
 from gnomon.calibrate.lab import Lab
-from gnomon.calibrate.timer import Timing, elapsed_s
+from gnomon.calibrate.timer import Timing, captured, elapsed_s, steadiest
 
 REPEATS = 9
 LAUNCHES = 1000
@@ -36,14 +36,17 @@ def host_copy(lab: Lab, name: str, size: int) -> Row:
 def launch(lab: Lab, name: str, kernels: int) -> Row:
     """Host seconds of calls that each launch one small kernel, or of one replay of a graph of so many."""
     torch, x = lab.torch, lab.random("bf16", (64, 64))[0].clone()
+    x.add_(1.0)
+    torch.cuda.synchronize()
+    graph = captured(torch, lambda _i: x.add_(1.0), kernels)
     calls: dict[str, Callable[[], Any]] = {
         "add": lambda: x.add_(1.0),
         "mm": lambda: torch.mm(x, x),
-        "graph": _captured(lab, lambda: x.add_(1.0), kernels).replay,
+        "graph": graph.replay,
     }
     times = max(20, LAUNCHES // kernels)
-    samples = np.array([_host_s(torch, calls[name], times) for _ in range(REPEATS)])
-    return lab.row("launch", "bf16", Timing.of(samples), batch=kernels, kernel=name)
+    timing = steadiest(lambda: Timing.of(np.array([_host_s(torch, calls[name], times) for _ in range(REPEATS)])))
+    return lab.row("launch", "bf16", timing, batch=kernels, kernel=name)
 
 
 def _host_s(torch: Any, call: Callable[[], Any], times: int) -> float:
@@ -57,13 +60,3 @@ def _host_s(torch: Any, call: Callable[[], Any], times: int) -> float:
     taken = time.perf_counter() - start
     torch.cuda.synchronize()
     return taken / times
-
-
-def _captured(lab: Lab, call: Callable[[], Any], times: int) -> Any:
-    call()
-    lab.torch.cuda.synchronize()
-    graph = lab.torch.cuda.CUDAGraph()
-    with lab.torch.cuda.graph(graph):
-        for _ in range(times):
-            call()
-    return graph
