@@ -94,3 +94,25 @@ def test_collectives_among_processes() -> None:
         assert group.measure("all_reduce", 3, 1 << 16).seconds > 0
     finally:
         group.close()
+
+
+TINY = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
+    "max_position_embeddings": 1024,
+}  # fmt: skip
+
+
+def test_a_step_of_transformers_goes_over_a_cache_of_fixed_size() -> None:
+    library = pytest.importorskip("transformers")
+    from gnomon.calibrate.engine_run import CACHED, network_of, step_of
+
+    with OnCpu(), torch.no_grad():
+        network = network_of(torch, library, TINY)
+        step = step_of(torch, library, network, 2)
+        first, again = step().logits, step().logits
+    assert first.shape == (2, 1, 100)
+    assert torch.equal(first, again)
+    with torch.no_grad():
+        whole = network(torch.zeros(2, CACHED + 1, dtype=torch.long)).logits[:, -1:]
+    assert torch.allclose(first.float(), whole.float(), atol=0.05)

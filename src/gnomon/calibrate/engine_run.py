@@ -72,9 +72,8 @@ def transformers(model: str, tell: Tell) -> tuple[dict[str, Any], dict[str, Any]
         raise MissingExtraError("transformers", "torch", "measuring it") from None
     shapes, torch = config(model), torch_module()
     tell("making the model with random weights")
-    settings = library.AutoConfig.for_model(**shapes)
-    with torch.device("cuda"), torch.no_grad():
-        network = library.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16).eval()
+    with torch.no_grad():
+        network = network_of(torch, library, shapes)
         rows = [_steps(torch, library, network, batch, tell) for batch in BATCHES]
     data = {
         "schema": ROWS,
@@ -113,7 +112,7 @@ def launches(data: Mapping[str, Any]) -> dict[str, Any]:
 def _steps(torch: Any, library: Any, network: Any, batch: int, tell: Tell) -> dict[str, Any]:
     """One batch: seconds from step to step, seconds of its kernels alone, and how many there are."""
     tell(f"measuring steps of {batch} sequences")
-    step = _step(torch, library, network, batch)
+    step = step_of(torch, library, network, batch)
     for _ in range(5):
         step()
     torch.cuda.synchronize()
@@ -127,7 +126,13 @@ def _steps(torch: Any, library: Any, network: Any, batch: int, tell: Tell) -> di
     return row | {"device_s": busy} | _graph(torch, step)
 
 
-def _step(torch: Any, library: Any, network: Any, batch: int) -> Callable[[], Any]:
+def network_of(torch: Any, library: Any, shapes: Mapping[str, Any]) -> Any:
+    """The published code of a model on the GPU, with random weights."""
+    settings = library.AutoConfig.for_model(**shapes)
+    return library.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16).to(device="cuda").eval()
+
+
+def step_of(torch: Any, library: Any, network: Any, batch: int) -> Callable[[], Any]:
     """One new token of every sequence over a cache of fixed size, always at the same place."""
     cache = library.StaticCache(config=network.config, max_cache_len=2 * CACHED, max_batch_size=batch)
     words = torch.zeros(batch, CACHED, dtype=torch.long, device="cuda")

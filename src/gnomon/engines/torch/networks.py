@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.machine import even_normals
+from gnomon.cost.machine import normals
 from gnomon.engines.base import MemoryUse, Piece, StepParts
 from gnomon.engines.torch.eager.lower import HOST_SPREAD, LAUNCHES, host
 from gnomon.engines.torch.eager.price import SPREAD
@@ -70,8 +70,8 @@ def eager_piece(name: str, graph: Graph, batch: Batch, launch: str) -> Piece:
     parts = StepParts(
         padded=batch,
         gap_s=0.0,
-        host_s=launches.graph_s if launch == "graph" else calls * launches.call_s,
-        factors=np.exp(HOST_SPREAD * even_normals(launches.source)),
+        host_s=launches.graph_s if launch == "graph" else calls * launches.forward_s,
+        factors=np.exp(HOST_SPREAD * normals(launches.source)),
         source=launches.source,
     )
     return Piece(name=name, graph=graph, steps=batch, parts=parts, framework="torch", spread=SPREAD)

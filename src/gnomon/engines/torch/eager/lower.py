@@ -20,6 +20,9 @@ from gnomon.spec.traced import Call, Phase, Traced
 LAUNCHES = ("eager", "graph")
 CALL_S = LAUNCH_S["none"]
 """Host seconds of a call with its share of Python, autograd and views, as measured on the built-in training runner."""
+FORWARD_S = 20e-6
+"""The same of a pass that keeps nothing for gradients: 15 to 29 us in eleven networks, 20 at the median
+(measurements/h200-2026-11-15/modules.json and the 512-token prompts of decoders.json)."""
 INNER_S = 5e-6
 """Host seconds of each further kernel that one call launches: the driver's part alone. An estimate."""
 HOST_SPREAD = 0.7
@@ -35,7 +38,7 @@ GRAPH_S = 10e-6
 class Host:
     """What launches cost: as shipped, or as the user measured them (`gnomon calibrate --engine transformers`)."""
 
-    call_s: float = CALL_S
+    forward_s: float = FORWARD_S
     graph_s: float = GRAPH_S
     source: str = HOST_SOURCE
 
@@ -46,11 +49,11 @@ def host() -> Host:
         return Host()
     figures = own["figures"]["eager"]
     try:
-        call_s, graph_s = figures["call_us"] * 1e-6, figures.get("graph_us", GRAPH_S * 1e6) * 1e-6
+        forward_s, graph_s = figures["call_us"] * 1e-6, figures.get("graph_us", GRAPH_S * 1e6) * 1e-6
     except (KeyError, TypeError, AttributeError) as problem:
         hint = "Remove it, or calibrate again."
         raise CalibrationError(f"is not whole ({problem})", where=str(own_path("transformers")), hint=hint) from None
-    return Host(call_s=call_s, graph_s=graph_s, source=f"launches on your own host, {own['date']}")
+    return Host(forward_s=forward_s, graph_s=graph_s, source=f"launches on your own host, {own['date']}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,9 @@ class Lowered:
             raise unknown_name("way to launch", launch, LAUNCHES, where="launch")
         if launch == "graph":
             return host().graph_s
-        return len(self.launched) * host().call_s + (self.kernels - len(self.launched)) * INNER_S
+        trains = any(one.phase != "forward" for one in self.launched)
+        each = CALL_S if trains else host().forward_s
+        return len(self.launched) * each + (self.kernels - len(self.launched)) * INNER_S
 
 
 def lower(traced: Traced, precision: Precision | None = None) -> Lowered:
