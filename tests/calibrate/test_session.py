@@ -8,9 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from tests.calibrate.fake_bench import FakeBench
 
 import gnomon
+from gnomon import catalog
 from gnomon.calibrate import card, session
 from gnomon.calibrate.collect import plan_path
 from gnomon.calibrate.shapes import designs
@@ -119,3 +121,14 @@ def test_an_unknown_family_and_a_table_of_another_run(machine: FakeCard, tmp_pat
     (tmp_path / "t.csv").write_text("a,b\n")
     with pytest.raises(CalibrationError, match="holds another table"):
         gnomon.calibrate(tmp_path / "t.csv", families=["moe"])
+
+
+def test_what_was_not_measured_stays_as_shipped_and_says_so(machine: FakeCard, tmp_path: Path) -> None:
+    found: Any = gnomon.calibrate(tmp_path / "t.csv", families=["moe"])
+    shipped = yaml.safe_load((catalog.PROFILES / "h200-sxm-141gb.yaml").read_text())
+    kept = yaml.safe_load(Path(found.profile).read_text())
+    assert kept["power"] == shipped["power"]
+    gemm = kept["families"]["gemm.bf16"]
+    assert gemm["coefficients"] == shipped["families"]["gemm.bf16"]["coefficients"]
+    assert gemm["source"].startswith(f"shipped with Gnomon, {shipped['date']}")
+    assert "source" not in kept["families"]["moe.bf16"]

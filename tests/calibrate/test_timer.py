@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_operands_take_turns_and_the_median_is_told(rested: Any) -> None:
     assert found.seconds == pytest.approx(20e-6)
     assert found.sm_hz == FULL_HZ
     replayed = gpu.calls[-99:]
-    assert all((after - before) % 3 == 1 for before, after in zip(replayed, replayed[1:], strict=False))
+    assert all((after - before) % 3 == 1 for before, after in pairwise(replayed))
 
 
 def test_a_tired_card_is_rested_and_timed_again(rested: Any) -> None:

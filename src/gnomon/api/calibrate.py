@@ -108,7 +108,10 @@ def fitted(
     found: Measured, *, families: Sequence[str] | None = None, profile: str | Path | None = None, framework: str = ""
 ) -> Calibrated:
     """The profile of a table, kept where it is used or in the file `profile`; of these families alone where named."""
-    made = fit_profile(found.table, found.chip, date=found.date, versions=found.versions, notes=found.notes)
+    shipped = _shipped(found.chip, framework)
+    made = fit_profile(
+        found.table, found.chip, date=found.date, versions=found.versions, notes=found.notes, watts=shipped.get("power")
+    )
     if not made["families"]:
         raise CalibrationError("holds no operators that can be fitted", where=found.named)
     if families is not None:
@@ -117,7 +120,7 @@ def fitted(
         raise CalibrationError("holds none of these families", where=found.named)
     if framework:
         made = {"schema": made["schema"], "chip": made["chip"], "framework": framework} | made
-    target = _keep(made, found.chip, profile, framework)
+    target = _keep(made | {"families": _lent(shipped) | made["families"]}, profile, framework)
     return Calibrated(
         title=f"{found.chip.name}: a profile of {len(made['families'])} families of operators",
         chip=found.chip.name,
@@ -154,21 +157,35 @@ def family_of(name: str) -> str:
     return kind.partition("_")[0]
 
 
-def _keep(made: Mapping[str, Any], chip: Chip, profile: str | Path | None, framework: str) -> Path:
-    """Write the profile; families it lacks are filled from the shipped one, so that it is whole."""
+def _named(chip: str, framework: str) -> str:
+    return f"{chip.lower()}{'.' * bool(framework)}{framework}.yaml"
+
+
+def _shipped(chip: Chip, framework: str) -> dict[str, Any]:
+    """The profile that comes with Gnomon, whose families stand in for those that were not measured."""
+    path = catalog.PROFILES / _named(chip.name, framework)
+    return read_yaml(path) if path.is_file() else {}
+
+
+def _lent(shipped: Mapping[str, Any]) -> dict[str, Any]:
+    """Its families, each saying that it is not of the user's own measurement."""
+    said = f"shipped with Gnomon, {shipped.get('date')}"
+    return {
+        name: dict(family) | {"source": ", ".join(filter(None, [said, family.get("source")]))}
+        for name, family in shipped.get("families", {}).items()
+    }
+
+
+def _keep(whole: Mapping[str, Any], profile: str | Path | None, framework: str) -> Path:
     import yaml
 
-    name = f"{chip.name.lower()}{'.' * bool(framework)}{framework}.yaml"
-    near = catalog.PROFILES / name
-    shipped = read_yaml(near)["families"] if near.is_file() else {}
-    whole = dict(made) | {"families": {**shipped, **made["families"]}}
     profile_from_dict(whole, where="the new profile")
-    target = Path(profile) if profile is not None else user_profiles() / name
+    target = Path(profile) if profile is not None else user_profiles() / _named(whole["chip"], framework)
     if profile is None:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise InputError(f"cannot be made: {problem.strerror or problem}", where=str(target.parent)) from None
-    write_text(target, yaml.safe_dump(whole, sort_keys=False, width=100))
+    write_text(target, yaml.safe_dump(dict(whole), sort_keys=False, width=100))
     forget_profiles()
     return target

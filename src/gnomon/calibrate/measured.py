@@ -24,9 +24,18 @@ Rows = Sequence[Mapping[str, str]]
 
 
 def profile(
-    path: Path, chip: Chip, *, date: str, versions: Mapping[str, str], notes: Sequence[str] = ()
+    path: Path,
+    chip: Chip,
+    *,
+    date: str,
+    versions: Mapping[str, str],
+    notes: Sequence[str] = (),
+    watts: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """A whole profile file from a table, which may hold what several frameworks ran."""
+    """A whole profile file from a table, which may hold what several frameworks ran.
+
+    `watts` are the board's figures as known before: they stay where the table holds no sustained work.
+    """
     rows = read_rows(path)
     found: dict[str, Any] = {
         "schema": SCHEMA,
@@ -35,11 +44,12 @@ def profile(
         "table": path.name,
         "versions": dict(versions),
     }
-    power = fit_power(path, chip)
+    sustained = any(row["op"] == "sustained" for row in rows)
+    power = fit_power(path, chip) if sustained or watts is None else dict(watts)
     return found | {
         **({"notes": list(notes)} if notes else {}),
         "families": families(path, chip),
-        "power": power | clock(path, rows, chip, power),
+        "power": power | (clock(path, rows, chip, power) if sustained else {}),
         **({"beside": beside} if (beside := figures(rows)) else {}),
     }
 
