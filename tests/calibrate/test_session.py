@@ -35,6 +35,10 @@ class FakeCard:
     def __init__(self, **ills: Any) -> None:
         self.ills = ills
 
+    @property
+    def name(self) -> str:
+        return str(self.ills.get("name", "NVIDIA H200"))
+
     def others(self) -> int:
         return int(self.ills.get("others", 0))
 
@@ -132,3 +136,9 @@ def test_what_was_not_measured_stays_as_shipped_and_says_so(machine: FakeCard, t
     assert gemm["coefficients"] == shipped["families"]["gemm.bf16"]["coefficients"]
     assert gemm["source"].startswith(f"shipped with Gnomon, {shipped['date']}")
     assert "source" not in kept["families"]["moe.bf16"]
+
+
+def test_the_card_that_is_watched_is_the_one_measured(machine: FakeCard, tmp_path: Path) -> None:
+    machine.ills = {"name": "NVIDIA L4"}
+    with pytest.raises(CalibrationError, match="PyTorch measures NVIDIA H200, and the driver watches NVIDIA L4"):
+        gnomon.calibrate(tmp_path / "t.csv", families=["moe"], force=True)

@@ -29,6 +29,7 @@ LOWERED = 0.97
 HELD = 0.9
 """Of its highest clock, under a load that no power limit meets."""
 SM = ctypes.c_int(1)
+MOST_PROCESSES = 1024
 
 
 class Watched(Protocol):
@@ -54,7 +55,17 @@ class _Rates(ctypes.Structure):
 
 
 class Card(PowerMeter):
-    """One NVIDIA card by its driver's library."""
+    """One NVIDIA card by its driver's library: by its number there, or by its own name (`GPU-…`)."""
+
+    def __init__(self, named: str = "0") -> None:
+        super().__init__(int(named) if named.isdecimal() else 0)
+        if not named.isdecimal():
+            self._lib.nvmlDeviceGetHandleByUUID(named.encode(), ctypes.byref(self._handle))
+
+    @property
+    def name(self) -> str:
+        text = ctypes.create_string_buffer(96)
+        return text.value.decode() if self._ask("nvmlDeviceGetName", text, ctypes.c_uint(96)) else ""
 
     def _ask(self, function: str, *arguments: Any) -> bool:
         """Whether the driver knows the question and answered it."""
@@ -67,7 +78,7 @@ class Card(PowerMeter):
 
     def others(self) -> int:
         """Processes that compute on it; asked before we do, so that all are somebody else's."""
-        count, found = ctypes.c_uint(64), (_Process * 64)()
+        count, found = ctypes.c_uint(MOST_PROCESSES), (_Process * MOST_PROCESSES)()
         return (
             int(count.value) if self._ask("nvmlDeviceGetComputeRunningProcesses_v3", ctypes.byref(count), found) else 0
         )

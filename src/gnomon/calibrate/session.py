@@ -30,11 +30,15 @@ def measure(
     problems = before(card)
     if not force:
         refuse(problems, str(out))
+    name = str(torch.cuda.get_device_name(0))
+    if card.name not in ("", name):
+        hint = "Set CUDA_VISIBLE_DEVICES to the card, by the name that `nvidia-smi -L` gives it."
+        raise CalibrationError(f"PyTorch measures {name}, and the driver watches {card.name}", hint=hint)
     lab = Lab(torch, card)
     problems += lab.settle()
     if not force:
         refuse(problems, str(out))
-    chip = find_chip(str(torch.cuda.get_device_name(0)))
+    chip = find_chip(name)
     log = Log.open(out, _head(torch, chip, card))
     if force:
         log.force(problems)
@@ -55,7 +59,7 @@ def _card() -> Card:
     """The card that PyTorch calls the first, by its number among all that the driver knows."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     try:
-        return Card(int(named) if named.isdecimal() else 0)
+        return Card(named or "0")
     except OSError:
         hint = "It comes with NVIDIA's driver: libnvidia-ml.so.1."
         raise CalibrationError("the driver's library of management was not found", hint=hint) from None
