@@ -31,7 +31,7 @@ def measure(
     if not force:
         refuse(problems, str(out))
     name = str(torch.cuda.get_device_name(0))
-    if card.name not in ("", name):
+    if not name.startswith(card.name):
         hint = "Set CUDA_VISIBLE_DEVICES to the card, by the name that `nvidia-smi -L` gives it."
         raise CalibrationError(f"PyTorch measures {name}, and the driver watches {card.name}", hint=hint)
     lab = Lab(torch, card)
