@@ -83,7 +83,8 @@ def test_a_card_is_measured_and_its_profile_is_used(machine: FakeCard, tmp_path:
     out, most = tmp_path / "t.csv", designs(["moe"], vllm=False)[0].most
     found = gnomon.calibrate(out, families=["moe"], progress=lambda *tick: ticks.append(tick))
     assert found.chip == "H200-SXM-141GB"
-    assert found.rows["measured"] + found.rows["skipped"] == ticks[-1][1] == most
+    assert found.rows["measured"] + found.rows["skipped"] == ticks[-2][1] == most
+    assert ticks[-1][2] == "fitting"
     assert found.skipped == {"RuntimeError: no such kernel": found.rows["skipped"]}
     assert list(found.families) == ["moe.bf16", "moe.bf16.torch"]
     assert found.families["moe.bf16"]["held_out"]["mean"] < 0.1

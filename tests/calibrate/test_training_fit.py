@@ -14,6 +14,7 @@ import yaml
 from gnomon import catalog
 from gnomon.calibrate import module_fit, ship, training_fit
 from gnomon.calibrate.collect import COLUMNS
+from gnomon.calibrate.fit import HELD
 from gnomon.cost.clock import ATTENTION, BURST, LIMIT, slowdown
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.rows import shape_of
@@ -121,7 +122,7 @@ HOT = [
 def test_the_clocks_law_is_found(tmp_path: Path) -> None:
     """From work that the limit held back; work that it did not says nothing of it."""
     cool = sustained("add", 0.0, 3e-4, 1.4e9) | {"watts": 300.0}
-    assert all(row["time_us"] > training_fit.HELD * row["burst_us"] for row in HOT)
+    assert all(row["time_us"] > HELD * row["burst_us"] for row in HOT)
     assert cool["time_us"] == pytest.approx(cool["burst_us"])
     found = training_fit.clock(write(tmp_path / "t.csv", [*HOT, cool]), H200, POWER)
     assert found == pytest.approx(LAW, rel=1e-3)

@@ -95,6 +95,8 @@ def calibrate(
     from gnomon.calibrate.session import measure
 
     log, chip, rows = measure(Path(out), families or FAMILIES, budget_s=budget_s, force=force, tell=progress)
+    if progress:
+        progress(1, 1, "fitting")
     return fitted(_of(log, chip, rows), profile=profile)
 
 
