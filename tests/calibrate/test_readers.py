@@ -214,3 +214,15 @@ def test_rows_of_every_table() -> None:
     assert row["inter"] == 64
     assert parquet.TABLES["moe_perf"](split | {"moe_ep_size": 2}) is None
     assert parquet._order("1.3.0rc10") < parquet._order("1.3.0") < parquet._order("1.10")
+
+
+def test_a_table_of_the_hosts_own_time_is_named() -> None:
+    draw = np.random.default_rng(0)
+    waited = [*draw.uniform(55, 70, 60), *draw.uniform(100, 5000, 140)]
+    assert parquet.host_us(waited) == pytest.approx(55, abs=1)
+    assert parquet.host_us([time / 20 for time in waited]) == 0.0
+    assert parquet.host_us([*draw.uniform(50, 5000, 200)]) == 0.0
+    rows = {("vllm", "1"): [{"op": "gemm", "dtype": "fp8-blocks", "time_us": time} for time in waited]}
+    found = parquet._framework("vllm", "1", rows, {}, "NVIDIA H100")
+    assert found.rows == ()
+    assert found.left_out == {"gemm in fp8-blocks, never under 55 us: the host's time": 200}
