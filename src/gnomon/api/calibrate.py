@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnomon import catalog
 from gnomon.api.results import Result
-from gnomon.calibrate.collect import FAMILIES, collect, torch_module
-from gnomon.calibrate.fit import fit_profile
+from gnomon.calibrate.collect import FAMILIES, Log, notes_of
+from gnomon.calibrate.measured import profile as fit_profile
 from gnomon.cost.profile import forget_profiles, profile_from_dict, user_profiles
 from gnomon.errors import CalibrationError, InputError, unknown_name
-from gnomon.load.chips import chip as find_chip
 from gnomon.load.files import read_yaml
 from gnomon.paths import write_text
 from gnomon.spec import Chip
 
-BUDGET_S = 480.0
+if TYPE_CHECKING:
+    from gnomon.api.calibrate_engine import EngineCalibrated
+    from gnomon.api.calibrate_from import Checked
+
+BUDGET_S = 440.0
+"""Of measuring alone: with what comes before and after, a calibration stays under eight minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,28 @@ class Calibrated(Result):
     rows: Mapping[str, int]
     families: Mapping[str, Any]
     power: Mapping[str, float]
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Why kernels could not be measured, and how many."""
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A table, what it was measured on, and how it went."""
+
+    chip: Chip
+    table: Path
+    date: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    source: str = ""
+    """Where the table came from, if it was made of something else."""
+
+    @property
+    def named(self) -> str:
+        return self.source or str(self.table)
 
 
 def calibrate(
@@ -44,74 +69,125 @@ def calibrate(
     profile: str | Path | None = None,
     families: Sequence[str] | None = None,
     budget_s: float = BUDGET_S,
+    force: bool = False,
+    engine: str | None = None,
+    model: str | None = None,
     progress: Callable[[int, int, str], None] | None = None,
-) -> Calibrated:
+) -> Calibrated | EngineCalibrated | Checked:
     """Measure the first GPU into the CSV file `out`, which a later call goes on with, and fit a profile to it.
 
-    `source` is a table measured before, on the chip `on`: it is fitted and nothing is measured. The profile goes
-    to `profile`, or to the user's own profiles, where every later prediction for the chip finds it.
+    The profile goes to `profile`, or to the user's own profiles, where every later prediction for the chip finds it.
+    A card that others use, or that is hot or held back, is refused; `force` goes on, and the profile says so.
+
+    `source` holds measurements made before, on the chip `on`: nothing is measured (see `calibrate_from`). With
+    `engine`, its own overheads are measured in place of the GPU, with a `model` of dummy weights.
     """
+    check_families(families)
+    if source is not None:
+        from gnomon.api.calibrate_from import calibrate_from
+
+        return calibrate_from(source, on=on, model=model, profile=profile, families=families)
+    if engine is not None:
+        from gnomon.api.calibrate_engine import calibrate_engine
+
+        tell = progress or (lambda done, total, text: None)
+        return calibrate_engine(engine, model, out, progress=lambda text: tell(0, 1, text))
+    from gnomon.calibrate.session import measure
+
+    log, chip, rows = measure(Path(out), families or FAMILIES, budget_s=budget_s, force=force, tell=progress)
+    if progress:
+        progress(1, 1, "fitting")
+    return fitted(_of(log, chip, rows), profile=profile)
+
+
+def check_families(families: Sequence[str] | None) -> None:
     for name in families or ():
         if name not in FAMILIES:
             raise unknown_name("family of operators", str(name), FAMILIES, where="--families")
-    if source is not None:
-        if on is None:
-            raise InputError("a table does not say which chip it was measured on", where="--on", hint="Give --on CHIP.")
-        chip, table = find_chip(on), Path(source)
-        rows: dict[str, int] = {}
-        versions: dict[str, str] = {}
-    else:
-        chip, table, rows, versions = _measured(Path(out), families, budget_s, progress)
-    made = fit_profile(table, chip, date=time.strftime("%Y-%m-%d"), versions=versions)
+
+
+def fitted(
+    found: Measured, *, families: Sequence[str] | None = None, profile: str | Path | None = None, framework: str = ""
+) -> Calibrated:
+    """The profile of a table, kept where it is used or in the file `profile`; of these families alone where named."""
+    shipped = _shipped(found.chip, framework)
+    made = fit_profile(
+        found.table, found.chip, date=found.date, versions=found.versions, notes=found.notes, watts=shipped.get("power")
+    )
     if not made["families"]:
-        raise CalibrationError("holds no operators", where=str(table))
-    if source is not None and families is not None:
-        kept = {name: found for name, found in made["families"].items() if _family_of(name) in families}
-        made |= {"families": kept}
+        raise CalibrationError("holds no operators that can be fitted", where=found.named)
+    if families is not None:
+        made["families"] = {name: each for name, each in made["families"].items() if family_of(name) in families}
     if not made["families"]:
-        raise CalibrationError("holds none of these families", where=str(table))
-    target = _keep(made, chip, profile)
+        raise CalibrationError("holds none of these families", where=found.named)
+    if framework:
+        made = {"schema": made["schema"], "chip": made["chip"], "framework": framework} | made
+    target = _keep(made | {"families": _lent(shipped) | made["families"]}, profile, framework)
     return Calibrated(
-        title=f"{chip.name}: a profile of {len(made['families'])} families of operators",
-        chip=chip.name,
-        table=str(table),
+        title=f"{found.chip.name}: a profile of {len(made['families'])} families of operators",
+        chip=found.chip.name,
+        table=found.named,
         profile=str(target),
-        rows=rows,
+        rows=found.rows,
         families=made["families"],
         power=made["power"],
+        skipped=found.skipped,
+        notes=found.notes,
     )
 
 
-def _family_of(name: str) -> str:
+def _of(log: Log, chip: Chip, rows: Mapping[str, int]) -> Measured:
+    reasons: dict[str, int] = {}
+    for reason in log.skipped.values():
+        reasons[reason] = reasons.get(reason, 0) + 1
+    return Measured(
+        chip=chip,
+        table=log.table,
+        date=log.head["date"],
+        versions=log.head["versions"],
+        rows=rows,
+        skipped=reasons,
+        notes=notes_of(log.head | {"forced": log.forced}),
+    )
+
+
+def family_of(name: str) -> str:
     """The family of measurements that an operator in a number format belongs to."""
-    kind, _, dtype = name.partition(".")
-    return "fp8" if (kind, dtype) == ("gemm", "fp8") else kind.partition("_")[0]
+    kind, dtype = name.split(".")[:2]
+    if kind == "gemm" and dtype != "bf16" and dtype in FAMILIES:
+        return dtype
+    return kind.partition("_")[0]
 
 
-def _measured(
-    out: Path, families: Sequence[str] | None, budget_s: float, progress: Callable[[int, int, str], None] | None
-) -> tuple[Chip, Path, dict[str, int], dict[str, str]]:
-    from gnomon.engines.vllm.runner import versions
-
-    chosen = FAMILIES if families is None else tuple(families)
-    chip = find_chip(str(torch_module().cuda.get_device_name(0)))
-    return chip, out, collect(out, chosen, budget_s=budget_s, progress=progress), versions()
+def _named(chip: str, framework: str) -> str:
+    return f"{chip.lower()}{'.' * bool(framework)}{framework}.yaml"
 
 
-def _keep(made: Mapping[str, Any], chip: Chip, profile: str | Path | None) -> Path:
-    """Write the profile; families it lacks are filled from the shipped one, so that it is whole."""
+def _shipped(chip: Chip, framework: str) -> dict[str, Any]:
+    """The profile that comes with Gnomon, whose families stand in for those that were not measured."""
+    path = catalog.PROFILES / _named(chip.name, framework)
+    return read_yaml(path) if path.is_file() else {}
+
+
+def _lent(shipped: Mapping[str, Any]) -> dict[str, Any]:
+    """Its families, each saying that it is not of the user's own measurement."""
+    said = f"shipped with Gnomon, {shipped.get('date')}"
+    return {
+        name: dict(family) | {"source": ", ".join(filter(None, [said, family.get("source")]))}
+        for name, family in shipped.get("families", {}).items()
+    }
+
+
+def _keep(whole: Mapping[str, Any], profile: str | Path | None, framework: str) -> Path:
     import yaml
 
-    path = catalog.PROFILES / f"{chip.name.lower()}.yaml"
-    shipped = read_yaml(path)["families"] if path.exists() else {}
-    whole = dict(made) | {"families": {**shipped, **made["families"]}}
     profile_from_dict(whole, where="the new profile")
-    target = Path(profile) if profile is not None else user_profiles() / f"{chip.name.lower()}.yaml"
+    target = Path(profile) if profile is not None else user_profiles() / _named(whole["chip"], framework)
     if profile is None:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise InputError(f"cannot be made: {problem.strerror or problem}", where=str(target.parent)) from None
-    write_text(target, yaml.safe_dump(whole, sort_keys=False, width=100))
+    write_text(target, yaml.safe_dump(dict(whole), sort_keys=False, width=100))
     forget_profiles()
     return target

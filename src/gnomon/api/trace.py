@@ -14,7 +14,7 @@ from gnomon.api.steps import bound_of, joules
 from gnomon.cost.machine import Machine, normals
 from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
-from gnomon.engines.torch.eager.lower import HOST_SOURCE, HOST_SPREAD
+from gnomon.engines.torch.eager.lower import HOST_SPREAD, host
 from gnomon.engines.torch.eager.price import SPREAD, Cost, PricedStep, priced
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.errors import InputError, MissingExtraError, named_by, unknown_name
@@ -184,8 +184,9 @@ def _blurred(device: Estimate) -> Estimate:
 
 def _waiting(device: Estimate, host_s: float) -> Estimate:
     """The chip's seconds without work, where the host launches more slowly than it runs."""
-    draws = np.maximum(host_s * np.exp(HOST_SPREAD * normals(HOST_SOURCE)) - device.draws, 0.0)
-    return Estimate(max(host_s - device.value, 0.0), draws, Provenance.FITTED, HOST_SOURCE)
+    source = host().source
+    draws = np.maximum(host_s * np.exp(HOST_SPREAD * normals(source)) - device.draws, 0.0)
+    return Estimate(max(host_s - device.value, 0.0), draws, Provenance.FITTED, source)
 
 
 def _title(traced: Traced, chip: Chip, inputs: dict[str, Any]) -> str:

@@ -42,7 +42,7 @@ def _told(name: str, reason: str, rows: int) -> None:
 
 
 def _age(table: Table) -> tuple[Any, ...]:
-    """Plain attention goes before that of latents, whose prompts run other kernels; then the newest, then the longest."""
+    """Plain attention before that of latents, whose prompts run other kernels; then the newest, then the longest."""
     numbers = [int(part) if part.isdigit() else -1 for part in table.version.replace("rc", ".").split(".")]
     return "mla" not in table.variant, tuple(numbers), table.rows
 

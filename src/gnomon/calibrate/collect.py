@@ -1,25 +1,34 @@
-"""Run the measurements into a CSV that grows line by line, so that a run cut short goes on where it was."""
+"""The table that measurements grow into, line by line, and beside it what was planned: a run cut short goes on where
+it was, to the same profile.
+
+Which shapes are measured next depends on the rows before, so each choice is written down before its first row is
+measured. What cannot be measured here is written down too, with the reason.
+"""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gnomon.calibrate import kernels
-from gnomon.calibrate.shapes import Task, tasks
-from gnomon.errors import CalibrationError, MissingExtraError
+from gnomon.calibrate.shapes import FAMILIES, Task
+from gnomon.errors import CalibrationError, InputError, MissingExtraError
+from gnomon.load.files import read_text
+from gnomon.load.schemas import check_schema
+
+__all__ = ["COLUMNS", "FAMILIES", "Log", "key", "torch_module"]
 
 COLUMNS = (
     "op", "dtype", "m", "n", "k", "batch", "tokens", "hidden", "inter", "experts", "topk", "heads", "kv_heads",
     "q_len", "kv_len", "head_dim", "causal", "bytes_read", "bytes_written", "kernel", "time_us", "spread",
-    "burst_us", "watts", "sm_hz", "flops", "bytes", "task",
+    "burst_us", "watts", "sm_hz", "flops", "bytes", "task", "framework", "ranks", "temperature_c", "took_s",
 )  # fmt: skip
-FAMILIES = ("elementwise", "attention", "gemm", "fp8", "moe", "sustained")
+SCHEMA = "gnomon.calibration/1"
+MAX_BYTES = 64 * 1024**2
 
 
 def torch_module() -> Any:
@@ -32,74 +41,204 @@ def torch_module() -> Any:
     return torch
 
 
-def done(path: Path) -> set[str]:
-    """Tasks a table already holds; a last line cut short is dropped from the file."""
-    if not path.exists():
-        return set()
-    text = path.read_text()
-    if text and not text.endswith("\n"):
-        path.write_text(text[: text.rfind("\n") + 1])
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        if reader.fieldnames is not None and tuple(reader.fieldnames) != COLUMNS:
-            raise CalibrationError("the file holds another table", where=str(path), hint="give --out a new file")
-        return {row["task"] for row in reader}
-
-
-def _key(task: Task) -> str:
+def key(task: Task) -> str:
+    """A task as text, by which its row is found again."""
     return json.dumps([task[0], task[1]], sort_keys=True, separators=(",", ":"))
 
 
-def collect(
-    path: Path,
-    families: tuple[str, ...] = FAMILIES,
-    *,
-    budget_s: float = 480.0,
-    progress: Callable[[int, int, str], None] | None = None,
-) -> dict[str, int]:
-    """Measure what the table lacks; returns how many rows each outcome got."""
-    torch = torch_module()
-    have = done(path)
-    todo = [task for task in tasks(tuple(f for f in families if f != "sustained")) if _key(task) not in have]
-    counts = {"kept": len(have), "measured": 0, "failed": 0, "left": 0}
-    start = time.monotonic()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if file.tell() == 0:
-            writer.writeheader()
-        for index, task in enumerate(todo):
-            if time.monotonic() - start > budget_s:
-                counts["left"] = len(todo) - index
-                break
-            outcome = _measure(torch, task, writer)
-            counts[outcome] += 1
-            file.flush()
-            if progress:
-                progress(index + 1, len(todo), task[0])
-        if "sustained" in families and "sustained" not in have:
-            for row in kernels.sustained(torch):
-                writer.writerow(row | {"task": "sustained"})
-    return counts
+def plan_path(table: Path) -> Path:
+    """The plan lies beside its table."""
+    return table.with_name(f"{table.stem}.plan.jsonl")
 
 
-def _measure(torch: Any, task: Task, writer: Any) -> str:
-    name, shape = task
+@dataclass(kw_only=True)
+class Log:
+    """A table of measurements and the plan beside it, as far as they have come."""
+
+    table: Path
+    head: dict[str, Any]
+    """Chip, versions and date of the run that began the table."""
+    rows: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Measured rows by task."""
+    choices: dict[tuple[str, int], list[Task]] = field(default_factory=dict)
+    """Tasks chosen for a design in a round."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Why tasks could not be measured."""
+    forced: list[str] = field(default_factory=list)
+    """What the user was told and measured in spite of."""
+    thought_s: float = 0.0
+    """What choosing took, beside measuring."""
+
+    @classmethod
+    def open(cls, table: Path, head: Mapping[str, Any]) -> Log:
+        """Go on with a table, or begin one. A file of another kind, chip or version is refused as it stands."""
+        log = cls(table=table, head=dict(head))
+        log.rows = _rows(table)
+        lines = _lines(plan_path(table))
+        if lines:
+            log._take(lines, head)
+        else:
+            log._say({"schema": SCHEMA, **head}, fresh=True)
+        if not table.exists() or not table.stat().st_size:
+            _append(table, _line(COLUMNS), fresh=True)
+        return log
+
+    @property
+    def spent_s(self) -> float:
+        return self.thought_s + sum(float(row["took_s"] or 0.0) for row in self.rows.values())
+
+    def add(self, task: Task, row: Mapping[str, Any]) -> None:
+        """A measured row, on disk when this returns."""
+        text = {name: _cell(row.get(name, "")) for name in COLUMNS} | {"task": key(task)}
+        _append(self.table, _line([text[name] for name in COLUMNS]))
+        self.rows[key(task)] = text
+
+    def skip(self, task: Task, reason: str) -> None:
+        self.skipped[key(task)] = reason
+        self._say({"skipped": key(task), "reason": reason})
+
+    def choose(self, design: str, turn: int, tasks: list[Task], took_s: float = 0.0) -> None:
+        self.choices[design, turn] = tasks
+        self.thought_s += took_s
+        said = {"design": design, "round": turn, "took_s": round(took_s, 3)}
+        self._say(said | {"tasks": [list(task) for task in tasks]})
+
+    def force(self, problems: tuple[str, ...]) -> None:
+        new = [problem for problem in problems if problem not in self.forced]
+        if new:
+            self.forced += new
+            self._say({"forced": new})
+
+    def _say(self, line: Mapping[str, Any], *, fresh: bool = False) -> None:
+        _append(plan_path(self.table), json.dumps(line, separators=(",", ":")) + "\n", fresh=fresh)
+
+    def _take(self, lines: list[dict[str, Any]], head: Mapping[str, Any]) -> None:
+        where = str(plan_path(self.table))
+        begun = check_stamp(lines[0], where)
+        for name in ("chip", "versions"):
+            if begun.get(name) != head[name]:
+                raise CalibrationError(
+                    f"was begun with {name} {_short(begun.get(name))}, and this is {_short(head[name])}",
+                    where=str(self.table), hint="Give --out a new file.",
+                )  # fmt: skip
+        self.head = {name: begun[name] for name in begun if name != "schema"}
+        try:
+            for line in lines[1:]:
+                if "skipped" in line:
+                    self.skipped[line["skipped"]] = line["reason"]
+                elif "forced" in line:
+                    self.forced += line["forced"]
+                else:
+                    self.choices[line["design"], line["round"]] = [(name, shape) for name, shape in line["tasks"]]
+                    self.thought_s += float(line["took_s"])
+        except (KeyError, TypeError, ValueError) as problem:
+            raise CalibrationError(f"is no plan of measurements ({problem})", where=where) from None
+
+
+def plan_head(table: Path) -> dict[str, Any]:
+    """What the plan beside a table says of it, and what it was measured in spite of; nothing where there is none."""
+    path = plan_path(table)
+    if not path.is_file():
+        return {}
+    text = read_text(path, MAX_BYTES)
+    lines = _parsed(text[: text.rfind("\n") + 1], path)
+    if not lines:
+        raise CalibrationError("is no plan of measurements", where=str(path))
+    forced = [problem for line in lines for problem in line.get("forced", ())]
+    return check_stamp(lines[0], str(path)) | {"forced": forced}
+
+
+def notes_of(head: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a reader of the profile should know of the card."""
+    return (*head.get("notes", ()), *(f"measured although {problem}" for problem in head.get("forced", ())))
+
+
+def check_stamp(line: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The first line of a plan, whose schema must be ours."""
+    check_schema(line.get("schema"), SCHEMA, where)
+    return dict(line)
+
+
+def check_columns(found: tuple[str, ...], where: str) -> None:
+    """The header of a table must be ours."""
+    if found == COLUMNS:
+        return
+    hint = "Give --out a new file."
+    if found[: len(COLUMNS)] == COLUMNS:
+        extra = ", ".join(found[len(COLUMNS) :])
+        raise CalibrationError(f"was written by a newer Gnomon (columns {extra})", where=where, hint=hint)
+    if found and found == COLUMNS[: len(found)]:
+        raise CalibrationError("was written by an older Gnomon, and is only read with --from", where=where, hint=hint)
+    raise CalibrationError("the file holds another table", where=where, hint=hint)
+
+
+def _rows(path: Path) -> dict[str, dict[str, str]]:
+    """Rows by task; a last line that was cut short is dropped from the file."""
+    if not path.exists():
+        return {}
+    text = _whole(path, _line(COLUMNS))
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        row = getattr(kernels, name)(torch, **shape)
-    except torch.OutOfMemoryError:
-        return "failed"
-    except (RuntimeError, ImportError, AttributeError, TypeError) as failure:
-        _check_alive(torch, name, shape)
-        print(f"skipped {name} {shape}: {type(failure).__name__}: {str(failure)[:160]}", file=sys.stderr)
-        return "failed"
-    writer.writerow(row | {"task": _key(task)})
-    return "measured"
+        header = tuple(next(reader, ()))
+        if header:
+            check_columns(header, str(path))
+        found = {}
+        for number, cells in enumerate(reader, 2):
+            if len(cells) != len(header):
+                raise CalibrationError("has not as many fields as the header", where=f"{path} line {number}")
+            row = dict(zip(header, cells, strict=True))
+            found[row["task"]] = row
+    except csv.Error as problem:
+        raise CalibrationError(f"is no table: {problem}", where=str(path)) from None
+    return found
 
 
-def _check_alive(torch: Any, name: str, shape: dict[str, Any]) -> None:
-    """A fault on the card poisons every later call of the process: stop, with what is measured kept."""
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return _parsed(_whole(path, '{"schema":"' + SCHEMA.partition("/")[0]), path)
+
+
+def _parsed(text: str, path: Path) -> list[dict[str, Any]]:
     try:
-        torch.cuda.synchronize()
-    except RuntimeError as fault:
-        reason = str(fault).splitlines()[0]
-        raise CalibrationError(f"the card failed on {name} {shape}: {reason}", hint="run again to go on") from None
+        found = [json.loads(line) for line in text.splitlines()]
+    except ValueError as problem:
+        raise CalibrationError(f"is no plan of measurements ({problem})", where=str(path)) from None
+    if not all(isinstance(line, dict) for line in found):
+        raise CalibrationError("is no plan of measurements", where=str(path))
+    return found
+
+
+def _whole(path: Path, begins: str) -> str:
+    """The text up to its last whole line, which is all that stays of the file where it is ours."""
+    text = read_text(path, MAX_BYTES)
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        if not (begins.startswith(text) or text.startswith(begins)):
+            raise CalibrationError("the file holds something else", where=str(path), hint="Give --out a new file.")
+        path.write_text(whole, encoding="utf-8", newline="")
+    return whole
+
+
+def _append(path: Path, text: str, *, fresh: bool = False) -> None:
+    try:
+        with path.open("w" if fresh else "a", encoding="utf-8", newline="") as file:
+            file.write(text)
+    except OSError as problem:
+        raise InputError(f"cannot be written: {problem.strerror or problem}", where=str(path)) from None
+
+
+def _line(cells: Any) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerow(cells)
+    return file.getvalue()
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {text}" for name, text in value.items())
+    return str(value)

@@ -6,7 +6,7 @@ import csv
 import io
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,11 @@ OPTIONAL: dict[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {
     "window": ("attention", lambda row: row["kv_len"]),
     "state_bytes": ("scan", lambda _: "2"),
     "tokens": ("elementwise", lambda _: "0"),
+    "batch": ("gemm", lambda _: "1"),
 }
 """Columns that some rows of some kinds have, and what stands there where they do not."""
+UNPRICED = ("sustained", "launch", "host_copy", "sampling")
+"""What tables hold beside operators."""
 FOLDS = 4
 WORK = ("flops", "bytes")
 MOST_ROWS = 1500
@@ -132,17 +135,21 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         if None in row or None in row.values():
             raise CalibrationError("has not as many fields as the header", where=f"{path} line {line}")
         kind = kind_of(row)
-        if kind not in COLUMNS and kind != "sustained":
+        if kind not in COLUMNS and kind not in UNPRICED:
             raise CalibrationError(f"unknown operator '{kind}'", where=f"{path} line {line}, column op")
     return rows
 
 
-def read_table(path: Path) -> dict[tuple[str, str], dict[str, Floats]]:
-    """Columns of a measured table by (operator, number format). Plain copies are left out: they are done by the
-    copy engine's own kernels, quicker than anything a model runs."""
+def read_table(
+    path: Path, framework: str | None = None, without: Collection[str] = ("copy",)
+) -> dict[tuple[str, str], dict[str, Floats]]:
+    """Columns of a measured table by (operator, number format), of one framework or of all, without some
+    kernels. Plain copies are done by the copy engine's own, quicker than anything a model runs."""
     groups: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     for row in read_rows(path):
-        if row.get("kernel") != "copy" and row["op"] != "sustained":
+        if framework is not None and (row.get("framework") or "") != framework:
+            continue
+        if row.get("kernel") not in without and row["op"] not in UNPRICED:
             groups[kind_of(row), row["dtype"]].append(row)
     return {key: _columns(path, key[0], rows) for key, rows in groups.items()}
 

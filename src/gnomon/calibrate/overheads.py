@@ -48,6 +48,8 @@ def fit_overheads(rows: Rows, priced: Priced) -> dict[str, float]:
     figures = _fit_decode([row for row in rows if row["kind"] == "decode"], priced)
     prompts = [row for row in rows if row["kind"] == "prompt"]
     waits = [row["scheduled_s"] for row in prompts if "scheduled_s" in row]
+    if not waits:
+        raise CalibrationError("the rows hold no prompt that says when it was scheduled")
     leaves = [row["egress_s"] for row in rows if row["kind"] == "frontend"]
     figures |= {"ingress_us": float(np.quantile(waits, 0.25)) * 1e6, "egress_us": float(np.median(leaves)) * 1e6}
     figures |= _fit_launch(prompts, priced, figures)

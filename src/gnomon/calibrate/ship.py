@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,13 @@ from typing import Any
 import yaml
 
 from gnomon import catalog
-from gnomon.calibrate import module_fit, pooled, training_fit
+from gnomon.calibrate import engine_fit, module_fit, pooled, training_fit
 from gnomon.calibrate.fit import fit_profile, read_rows
-from gnomon.calibrate.overheads import Priced, bare, fit_overheads
 from gnomon.calibrate.power import board, loads
 from gnomon.cost.profile import forget_profiles
-from gnomon.engines import Deployment
 from gnomon.engines.torch.paces import FILE as PACES
-from gnomon.engines.vllm.engine import Vllm
 from gnomon.engines.vllm.overheads import FILE
-from gnomon.load import model as load_model
-from gnomon.load import parse_pool
-from gnomon.spec import Chip, Model, Strategy
+from gnomon.spec import Chip
 
 PROFILES = catalog.PROFILES
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
@@ -74,44 +68,10 @@ def torch_kernels(folder: Path, profile: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def overheads(folder: Path) -> dict[str, Any]:
-    """The engine's figures from its measured steps; models of one kind are fitted together."""
+    """The engine's figures from its measured steps."""
     data = json.loads((folder / ENGINE).read_text())
     info = json.loads((folder / INFO).read_text())
-    kinds = {name: "moe" if "num_experts" in config else "dense" for name, config in data["models"].items()}
-    priced = _priced(data, catalog.chip(info["chip"]))
-    figures = {}
-    for kind in ("dense", "moe"):
-        rows = [row for row in data["rows"] if row["kind"] == "frontend" or kinds[row["model"]] == kind]
-        found = fit_overheads(rows, priced)
-        figures[kind] = {name: round(value, 1 if name.endswith("_us") else 4) for name, value in found.items()}
-    return {
-        "schema": "gnomon.overheads/1",
-        "engine": data["engine"],
-        "version": data["versions"]["vllm"],
-        "date": data["date"],
-        "host": data["host"],
-        "models": sorted(kinds),
-        "figures": figures,
-    }
-
-
-def _priced(data: Mapping[str, Any], chip: Chip) -> Priced:
-    found = {}
-    for name, config in data["models"].items():
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "config.json")
-            path.write_text(json.dumps(config))
-            found[name] = _price(load_model(path), chip, data["max_model_len"])
-    return found
-
-
-def _price(model: Model, chip: Chip, context: int) -> Any:
-    vllm, pool = Vllm(), parse_pool(chip.name)
-    settings = vllm.settings({"max_model_len": context}, model, pool)
-    deployment = Deployment(
-        model=model, pool=pool, strategy=Strategy(), dtype=model.dtype, kv_dtype=model.dtype, settings=settings
-    )
-    return bare(vllm.step_cost(deployment)), vllm.limits(deployment), model.layers
+    return engine_fit.overheads(data, catalog.chip(info["chip"]), str(folder / ENGINE))
 
 
 def main(folder: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -14,13 +15,13 @@ def add(app: typer.Typer) -> None:
     app.command("calibrate")(calibrate)
 
 
-TABLE = "calibration.csv"
+TABLE, STEPS = "calibration.csv", "engine.json"
 
 
-def _refuse_measuring(given: dict[str, object]) -> None:
+def _refuse_measuring(given: Mapping[str, object], why: str = "nothing is measured with --from") -> None:
     for flag, value in given.items():
         if value is not None:
-            raise InputError("nothing is measured with --from", where=flag, hint="Leave one of them out.")
+            raise InputError(why, where=flag, hint="Leave one of them out.")
 
 
 def _seconds(text: Any) -> float:
@@ -37,7 +38,12 @@ def calibrate(
         ),
     ] = None,
     source: Annotated[
-        str | None, typer.Option("--from", metavar="FILE.csv", help="Fit this table; measure nothing.")
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="Read measurements (CSV, Parquet, an engine's steps, vLLM or AIPerf results); measure nothing.",
+        ),
     ] = None,
     on: Annotated[
         str | None, typer.Option("--on", metavar="CHIP", help="With --from: the chip it was measured on.")
@@ -49,11 +55,23 @@ def calibrate(
         str | None, typer.Option("--families", metavar="NAME[,NAME]", help="Only these families of operators.")
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--budget", parser=_seconds, metavar="TIME", help="How long to measure (8m).")
+        float | None,
+        typer.Option(
+            "--budget", parser=_seconds, metavar="TIME", help="How long to measure, earlier runs counted in (7m20s)."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure a card that others use or that is held back; the profile says so.")
+    ] = False,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="ENGINE", help="Measure this engine's own overheads instead.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="With --engine: what it runs, with dummy weights.")
     ] = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Measure this machine's GPU and fit its operators."""
+    """Measure this machine's GPU, or an engine on it, and fit it."""
     import sys
     from contextlib import redirect_stdout
 
@@ -62,8 +80,12 @@ def calibrate(
     from gnomon.cli.progress import Progress
 
     if source is not None:
-        _refuse_measuring({"--out": out, "--budget": budget})
-    paths = output_files({"--out": (out or TABLE) if source is None else None, "--profile": profile})
+        _refuse_measuring({"--out": out, "--budget": budget, "--force": force or None, "--engine": engine})
+    if engine is not None:
+        others = {"--budget": budget, "--families": families, "--profile": profile, "--force": force or None}
+        _refuse_measuring(others, "is of operators, and --engine measures an engine")
+    table = out or (STEPS if engine else TABLE)
+    paths = output_files({"--out": table if source is None else None, "--profile": profile})
     keep_apart(paths, source, "--from")
     from gnomon.api.calibrate import BUDGET_S
     from gnomon.api.calibrate import calibrate as answer
@@ -71,12 +93,15 @@ def calibrate(
     chosen = [name.strip() for name in families.split(",")] if families else None
     with redirect_stdout(sys.stderr), Progress("measuring") as tick:
         result = answer(
-            paths.get("--out", TABLE),
+            paths.get("--out", table),
             source=source,
             on=on,
             profile=paths.get("--profile"),
             families=chosen,
             budget_s=BUDGET_S if budget is None else budget,
+            force=force,
+            engine=engine,
+            model=model,
             progress=tick,
         )
     emit(result.to_dict(), as_json=as_json)

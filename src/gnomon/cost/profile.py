@@ -26,6 +26,7 @@ from gnomon.graph.dtypes import PRODUCTS
 from gnomon.graph.ops import Shape
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.files import read_yaml
+from gnomon.load.schemas import check_schema
 from gnomon.paths import home
 from gnomon.spec import Chip, Provenance
 
@@ -137,8 +138,7 @@ HALF = ("bf16", "fp16")
 
 def profile_from_dict(data: Mapping[str, Any], where: str) -> Profile:
     """A profile file's content, with the families it holds. Other schemas and incomplete files are refused."""
-    if data.get("schema") != SCHEMA:
-        raise CalibrationError(f"schema is '{data.get('schema')}', not '{SCHEMA}'", where=where)
+    check_schema(data.get("schema"), SCHEMA, where)
     try:
         source = f"{data['chip']} {data['date']}"
         whose = f".{data['framework']}" if "framework" in data else ""

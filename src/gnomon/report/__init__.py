@@ -23,6 +23,8 @@ REPORTS = {
     "gnomon.explain/1": "gnomon.report.explain",
     "gnomon.history/1": "gnomon.report.history",
     "gnomon.calibrate/1": "gnomon.report.calibrate",
+    "gnomon.calibrate.engine/1": "gnomon.report.calibrate_engine",
+    "gnomon.calibrate.check/1": "gnomon.report.calibrate_engine",
     "gnomon.chips/1": "gnomon.report.chips",
     "gnomon.chips.new/1": "gnomon.report.chips",
     "gnomon.models/1": "gnomon.report.models",

@@ -20,8 +20,12 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
             rows.append((name, format_count(family["rows"]), f"{errors['median']:.1%}", f"{errors['p90']:.1%}"))
         shown = table(rows, "<>>>")
         lines += [style.faint(shown[0]), *shown[1:], "  errors are on shapes the fit had not seen", ""]
+    lines += [f"  skipped {count:,}: {reason}" for reason, count in payload.get("skipped", {}).items()]
+    lines += [f"  note: {note}" for note in payload.get("notes", ())]
+    if payload.get("skipped") or payload.get("notes"):
+        lines.append("")
     if payload.get("profile"):
         lines += [f"  predictions for {payload['chip']} now use {payload['profile']}", ""]
-    again = words("gnomon", "calibrate", "--out", payload["table"])
+    again = words("gnomon", "calibrate", "--out", payload["table"], "--budget", "15m")
     step = words("gnomon", "predict", "llama-3.1-8b", "--on", payload["chip"], "--batch", 32, "--context", 1024)
     return "\n".join([*lines, *next_steps(*([again] if payload["rows"].get("left") else []), step)])

@@ -9,7 +9,7 @@ import numpy as np
 
 from gnomon.cost.machine import normals
 from gnomon.engines.base import MemoryUse, Piece, StepParts
-from gnomon.engines.torch.eager.lower import FORWARD_S, GRAPH_S, HOST_SOURCE, HOST_SPREAD, LAUNCHES
+from gnomon.engines.torch.eager.lower import HOST_SPREAD, LAUNCHES, host
 from gnomon.engines.torch.eager.price import SPREAD
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.engines.torch.published import published
@@ -66,12 +66,13 @@ def tower_piece(
 def eager_piece(name: str, graph: Graph, batch: Batch, launch: str) -> Piece:
     """A graph whose kernels the host launches one by one, or all at once."""
     calls = sum(op.count for op in graph.ops if op.bytes(batch)[0] > 0)
+    launches = host()
     parts = StepParts(
         padded=batch,
         gap_s=0.0,
-        host_s=GRAPH_S if launch == "graph" else calls * FORWARD_S,
-        factors=np.exp(HOST_SPREAD * normals(HOST_SOURCE)),
-        source=HOST_SOURCE,
+        host_s=launches.graph_s if launch == "graph" else calls * launches.forward_s,
+        factors=np.exp(HOST_SPREAD * normals(launches.source)),
+        source=launches.source,
     )
     return Piece(name=name, graph=graph, steps=batch, parts=parts, framework="torch", spread=SPREAD)
 

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost.compiled import HostCost
+from gnomon.engines.own import own_overheads, own_path
+from gnomon.errors import CalibrationError
 from gnomon.spec import Model
 from gnomon.spec.estimate import DRAWS
 
@@ -93,6 +95,18 @@ def _table() -> dict[str, Any]:
 
 def overheads(model: Model) -> Overheads:
     """Figures for a model: mixtures of experts run on vLLM's first model runner, dense models on its second."""
+    kind = "moe" if model.is_moe else "dense"
+    own = own_overheads("vllm")
+    if own is not None and kind in own["figures"]:
+        return _own(own, kind)
     table = _table()
-    figures = table["figures"]["moe" if model.is_moe else "dense"]
-    return Overheads.of(figures, f"vLLM {table['version']}, {table['date']}")
+    return Overheads.of(table["figures"][kind], f"vLLM {table['version']}, {table['date']}")
+
+
+def _own(table: Mapping[str, Any], kind: str) -> Overheads:
+    """The figures that the user measured, on the host they run it on."""
+    try:
+        return Overheads.of(table["figures"][kind], f"vLLM {table['version']}, {table['date']}, on your own host")
+    except (KeyError, TypeError, AttributeError) as problem:
+        hint = "Remove it, or calibrate again."
+        raise CalibrationError(f"is not whole ({kind}: {problem})", where=str(own_path("vllm")), hint=hint) from None

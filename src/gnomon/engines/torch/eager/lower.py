@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from gnomon.engines.own import own_overheads, own_path
 from gnomon.engines.torch.eager.algebra import ALGEBRA, refuse_uncounted
 from gnomon.engines.torch.eager.lowering import Lowering, Precision
 from gnomon.engines.torch.eager.products import PRODUCTS
 from gnomon.engines.torch.eager.streams import base_name, stream
 from gnomon.engines.torch.engine import LAUNCH_S
 from gnomon.engines.torch.paces import paces
-from gnomon.errors import unknown_name
+from gnomon.errors import CalibrationError, unknown_name
 from gnomon.graph.ops import Op
 from gnomon.spec.traced import Call, Phase, Traced
 
@@ -31,6 +32,28 @@ HOST_SPREAD = 0.7
 HOST_SOURCE = "launches on the host of the H200 that was measured"
 GRAPH_S = 10e-6
 """Host seconds to start a captured graph. An estimate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What launches cost: as shipped, or as the user measured them (`gnomon calibrate --engine transformers`)."""
+
+    forward_s: float = FORWARD_S
+    graph_s: float = GRAPH_S
+    source: str = HOST_SOURCE
+
+
+def host() -> Host:
+    own = own_overheads("transformers")
+    if own is None or "eager" not in own["figures"]:
+        return Host()
+    figures = own["figures"]["eager"]
+    try:
+        forward_s, graph_s = figures["call_us"] * 1e-6, figures.get("graph_us", GRAPH_S * 1e6) * 1e-6
+    except (KeyError, TypeError, AttributeError) as problem:
+        hint = "Remove it, or calibrate again."
+        raise CalibrationError(f"is not whole ({problem})", where=str(own_path("transformers")), hint=hint) from None
+    return Host(forward_s=forward_s, graph_s=graph_s, source=f"launches on your own host, {own['date']}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +84,9 @@ class Lowered:
         if launch not in LAUNCHES:
             raise unknown_name("way to launch", launch, LAUNCHES, where="launch")
         if launch == "graph":
-            return GRAPH_S
+            return host().graph_s
         trains = any(one.phase != "forward" for one in self.launched)
-        each = CALL_S if trains else FORWARD_S
+        each = CALL_S if trains else host().forward_s
         return len(self.launched) * each + (self.kernels - len(self.launched)) * INNER_S
 
 

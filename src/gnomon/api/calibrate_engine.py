@@ -1,0 +1,75 @@
+"""An engine's own share of a step, measured on this machine; later predictions with that engine use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gnomon.api.results import Result
+from gnomon.engines.own import forget_own, own_path
+from gnomon.errors import InputError, unknown_name
+from gnomon.paths import write_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineCalibrated(Result):
+    """Figures of an engine's overheads in microseconds, by kind of model."""
+
+    SCHEMA = "calibrate.engine"
+    title: str
+    engine: str
+    version: str
+    host: str
+    models: Sequence[str]
+    figures: Mapping[str, Mapping[str, float]]
+    table: str
+    profile: str
+
+
+def calibrate_engine(
+    engine: str, model: str | None, out: str | Path | None = None, *, progress: Callable[[str], None] | None = None
+) -> EngineCalibrated:
+    """Start the engine with dummy weights of a model, measure its steps and keep its overheads among the user's own.
+
+    The measured steps go to the JSON file `out`, where one is named.
+    """
+    from gnomon.calibrate.engine_run import ENGINES, written
+
+    if engine not in ENGINES:
+        raise unknown_name("engine to measure", engine, ENGINES, where="--engine")
+    if not model:
+        raise InputError("an engine is measured with a model", where="--model", hint="Such as llama-3.2-1b.")
+    data, made = ENGINES[engine](model, progress or (lambda text: None))
+    if out is not None:
+        written(Path(out), data)
+    return kept(made, str(out or ""))
+
+
+def kept(made: Mapping[str, Any], table: str) -> EngineCalibrated:
+    """Figures put where predictions find them, kinds that were measured before kept beside them."""
+    import yaml
+
+    from gnomon.engines.own import own_overheads
+
+    target = own_path(str(made["engine"]))
+    before = own_overheads(str(made["engine"])) or {}
+    same = before.get("version") == made["version"]
+    figures = {**(before.get("figures", {}) if same else {}), **made["figures"]}
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InputError(f"cannot be made: {problem.strerror or problem}", where=str(target.parent)) from None
+    write_text(target, yaml.safe_dump(dict(made) | {"figures": figures}, sort_keys=False, width=100))
+    forget_own()
+    return EngineCalibrated(
+        title=f"{made['engine']} {made['version']} on this host: its own share of a step",
+        engine=made["engine"],
+        version=made["version"],
+        host=made["host"],
+        models=made["models"],
+        figures=made["figures"],
+        table=table,
+        profile=str(target),
+    )

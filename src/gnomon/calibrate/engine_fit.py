@@ -1,0 +1,66 @@
+"""From an engine's measured steps to its overheads: every model is priced, and what is left is fitted."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gnomon.calibrate.overheads import Priced, bare, fit_overheads
+from gnomon.engines import Deployment
+from gnomon.engines.own import SCHEMA
+from gnomon.engines.vllm.engine import Vllm
+from gnomon.errors import CalibrationError
+from gnomon.load import model as load_model
+from gnomon.load import parse_pool
+from gnomon.load.schemas import check_schema
+from gnomon.spec import Chip, Model, Strategy
+
+ROWS = "gnomon.engine-rows/1"
+NEEDED = ("engine", "versions", "date", "host", "max_model_len", "models", "rows")
+
+
+def overheads(data: Mapping[str, Any], chip: Chip, where: str = "the measured steps") -> dict[str, Any]:
+    """The content of an overheads file from measured steps; models of one kind are fitted together."""
+    check_schema(data.get("schema"), ROWS, where)
+    missing = next((name for name in NEEDED if name not in data), None)
+    if missing:
+        raise CalibrationError(f"has no {missing}", where=where)
+    models = {name: _loaded(config) for name, config in data["models"].items()}
+    kinds = {name: "moe" if model.is_moe else "dense" for name, model in models.items()}
+    priced: Priced = {name: _price(model, chip, data["max_model_len"]) for name, model in models.items()}
+    figures = {}
+    for kind in sorted(set(kinds.values())):
+        rows = [row for row in data["rows"] if row["kind"] == "frontend" or kinds[row["model"]] == kind]
+        try:
+            found = fit_overheads(rows, priced)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise CalibrationError(f"a measured step cannot be read ({problem})", where=where) from None
+        figures[kind] = {name: round(value, 1 if name.endswith("_us") else 4) for name, value in found.items()}
+    return {
+        "schema": SCHEMA,
+        "engine": data["engine"],
+        "version": data["versions"][data["engine"]],
+        "date": data["date"],
+        "host": data["host"],
+        "models": sorted(kinds),
+        "figures": figures,
+    }
+
+
+def _loaded(config: Mapping[str, Any]) -> Model:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "config.json")
+        path.write_text(json.dumps(config))
+        return load_model(path)
+
+
+def _price(model: Model, chip: Chip, context: int) -> Any:
+    vllm, pool = Vllm(), parse_pool(chip.name)
+    settings = vllm.settings({"max_model_len": context}, model, pool)
+    deployment = Deployment(
+        model=model, pool=pool, strategy=Strategy(), dtype=model.dtype, kv_dtype=model.dtype, settings=settings
+    )
+    return bare(vllm.step_cost(deployment)), vllm.limits(deployment), model.layers

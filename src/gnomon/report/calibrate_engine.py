@@ -1,0 +1,42 @@
+"""The text of `gnomon calibrate --engine`, and of results that were compared with their prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gnomon.report.text import Style, next_steps, table, words
+
+
+def render(payload: Mapping[str, Any], style: Style) -> str:
+    return (_checked if payload["schema"] == "gnomon.calibrate.check/1" else _engine)(payload, style)
+
+
+def _engine(payload: Mapping[str, Any], style: Style) -> str:
+    lines = [style.strong(payload["title"]), f"  {payload['host']}; measured with {', '.join(payload['models'])}", ""]
+    for kind, figures in payload["figures"].items():
+        rows = [
+            (f"  {name.removesuffix('_us')}", f"{value:,.1f} us") for name, value in figures.items() if "_us" in name
+        ]
+        lines += [style.faint(kind), *table(rows, "<>"), ""]
+    lines += [f"  predictions with {payload['engine']} now use {payload['profile']}", ""]
+    step = words("gnomon", "predict", "llama-3.1-8b", "--on", "H200", "--batch", 32, "--context", 1024)
+    return "\n".join([*lines, *next_steps(step)])
+
+
+def _checked(payload: Mapping[str, Any], style: Style) -> str:
+    names = {"ttft_s": "TTFT, median", "tpot_s": "TPOT, median", "output_tokens_per_s": "tokens/s out"}
+    rows = [("", "measured", "predicted", "off by")]
+    for key, name in names.items():
+        measured = payload["measured"][key]
+        known = key in payload["predicted"]
+        predicted = _figure(key, payload["predicted"][key]) if known else "-"
+        rows.append((name, _figure(key, measured), predicted, f"{payload['errors'][key]:+.1%}" if known else "-"))
+    shown = table(rows, "<>>>")
+    lines = [style.strong(payload["title"]), f"  {payload['method']}", "", style.faint(shown[0]), *shown[1:], ""]
+    lines += [f"  kept as a check in {payload['kept']}; no figure of a prediction follows from it", ""]
+    return "\n".join([*lines, *next_steps(words("gnomon", "calibrate", "--engine", "vllm", "--model", "llama-3.2-1b"))])
+
+
+def _figure(key: str, value: float) -> str:
+    return f"{value * 1e3:,.2f} ms" if key.endswith("_s") and "tokens" not in key else f"{value:,.0f}"

@@ -1,0 +1,160 @@
+"""A calibration killed anywhere goes on to the same profile; what is no table of ours is refused with the reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.calibrate.fake_bench import H200, HEAD, FakeBench, Killed, small
+
+from gnomon.calibrate.collect import COLUMNS, Log, plan_path
+from gnomon.calibrate.measure import Run
+from gnomon.calibrate.measured import profile
+from gnomon.calibrate.shapes import Design, designs
+from gnomon.errors import CalibrationError
+
+KINDS = {"experts": "moe", "attention_decode": "attention_decode"}
+
+
+def _designs() -> list[Design]:
+    found = {design.name: design for design in designs(("attention", "moe"), vllm=False)}
+    return [small(found[name], 24, 8) for name in ("attention.torch", "moe.torch")]
+
+
+def _run(path: Path, last: int | None = None, budget_s: float = 1e9) -> dict[str, int]:
+    log = Log.open(path, HEAD)
+    return Run(log=log, bench=FakeBench(KINDS, last), chip=H200, budget_s=budget_s).measure(_designs())
+
+
+def _profile(path: Path) -> str:
+    log = Log.open(path, HEAD)
+    made = profile(path, H200, date=log.head["date"], versions=log.head["versions"])
+    return yaml.safe_dump(made, sort_keys=False)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
+    path = tmp_path_factory.mktemp("unbroken") / "t.csv"
+    counts = _run(path)
+    assert counts["measured"] > 60
+    assert counts["skipped"] > 2
+    return path.read_text(), plan_path(path).read_text(), _profile(path)
+
+
+def _cut(path: Path, letters: int) -> None:
+    path.write_text(path.read_text()[:-letters])
+
+
+HURTS: dict[str, Callable[[Path], None]] = {
+    "between rows": lambda path: None,
+    "within a row": lambda path: _cut(path, 9),
+    "before the line's end": lambda path: _cut(path, 1),
+    "within the plan": lambda path: _cut(plan_path(path), 5),
+}
+
+
+@pytest.mark.parametrize(("every", "hurt"), [(1, "within a row"), *((7, hurt) for hurt in HURTS), (30, "within a row")])
+def test_killed_and_resumed(tmp_path: Path, unbroken: tuple[str, str, str], every: int, hurt: str) -> None:
+    path = tmp_path / "t.csv"
+    for _ in range(400):
+        try:
+            _run(path, last=every + (hurt != "between rows"))
+            break
+        except Killed:
+            HURTS[hurt](path)
+    else:
+        raise AssertionError("never came to its end")
+    table, _, made = unbroken
+    assert path.read_text() == table
+    assert _profile(path) == made
+
+
+def test_time_that_is_used_up_stays_used_up(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole.csv", tmp_path / "broken.csv"
+    counts = _run(whole, budget_s=5.0)
+    assert counts["measured"] == 41
+    assert counts["left"] > 10
+    for last in (10, 10, None):
+        try:
+            _run(broken, last=last, budget_s=5.0)
+        except Killed:
+            continue
+    assert broken.read_text() == whole.read_text()
+    assert _run(broken, budget_s=1e9)["left"] == 0
+
+
+def test_rounds_are_chosen_where_the_fit_is_in_doubt(unbroken: tuple[str, str, str]) -> None:
+    lines = [json.loads(line) for line in unbroken[1].splitlines()]
+    chosen = [line for line in lines if "design" in line]
+    turns = [("attention.torch", 1), ("moe.torch", 1), ("attention.torch", 2), ("moe.torch", 2)]
+    assert [(line["design"], line["round"]) for line in chosen] == turns
+    assert all(len(line["tasks"]) == 8 for line in chosen)
+    tasks = [json.dumps(task) for line in chosen for task in line["tasks"]]
+    assert len(set(tasks)) == len(tasks)
+
+
+def test_a_card_in_trouble_keeps_its_rows_and_stops(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    _run(path, budget_s=1.0)
+    kept = path.read_text()
+    bench = FakeBench(KINDS)
+    bench.troubles = ("it is too hot",)
+    log = Log.open(path, HEAD)
+    with pytest.raises(CalibrationError, match="it is too hot") as refused:
+        Run(log=log, bench=bench, chip=H200, budget_s=9.0).measure(_designs())
+    assert "--force" in refused.value.hint
+    assert path.read_text() == kept
+    Run(log=log, bench=bench, chip=H200, budget_s=2.0, force=True).measure(_designs())
+    assert Log.open(path, HEAD).forced == ["it is too hot"]
+    assert len(path.read_text()) > len(kept)
+
+
+FOREIGN = {
+    "another table": ("a,b,c\n1,2,3\n", "holds another table"),
+    "no table": ("{}", "holds something else"),
+    "a newer table": (",".join((*COLUMNS, "humidity")) + "\n", "written by a newer Gnomon (columns humidity)"),
+    "an older table": (",".join(COLUMNS[:28]) + "\n", "written by an older Gnomon"),
+    "a short line": (",".join(COLUMNS) + "\ngemm,bf16\n", "line 2: has not as many fields"),
+    "a quote": (",".join(COLUMNS) + '\n"gemm" x,' + "," * 31 + "\n", "is no table"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_other_tables_are_refused_and_left_alone(tmp_path: Path, name: str) -> None:
+    text, reason = FOREIGN[name]
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(CalibrationError) as refused:
+        Log.open(path, HEAD)
+    assert reason in str(refused.value)
+    assert path.read_text() == text
+
+
+PLANS = {
+    "newer": ('{"schema":"gnomon.calibration/9"}\n', "written by a newer Gnomon (gnomon.calibration/9, not /1)"),
+    "foreign": ('{"schema":"gnomon.plan/1"}\n', "schema is 'gnomon.plan/1'"),
+    "corrupt": ("{schema\n", "is no plan of measurements"),
+    "a list": ("[1]\n", "is no plan of measurements"),
+    "another chip": (json.dumps({"schema": "gnomon.calibration/1", **HEAD, "chip": "L4"}) + "\n", "begun with chip L4"),
+    "another torch": (
+        json.dumps({"schema": "gnomon.calibration/1", **HEAD, "versions": {"torch": "2.9"}}) + "\n",
+        "begun with versions torch 2.9, and this is torch 2.11.0",
+    ),
+    "half a choice": (
+        json.dumps({"schema": "gnomon.calibration/1", **HEAD}) + '\n{"design":"gemm.bf16"}\n', "('tasks')",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_other_plans_are_refused(tmp_path: Path, name: str) -> None:
+    text, reason = PLANS[name]
+    path = tmp_path / "t.csv"
+    plan_path(path).write_text(text)
+    with pytest.raises(CalibrationError) as refused:
+        Log.open(path, HEAD)
+    assert reason in str(refused.value)
+    assert plan_path(path).read_text() == text
