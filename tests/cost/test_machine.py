@@ -12,7 +12,7 @@ from tests.cost.machines import CHIPS, machine
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.machine import even_normals, known_kinds
-from gnomon.cost.profile import BORROWED, OF_A_PROCESSOR, SCHEMA, profile_for, profile_from_dict, profiles
+from gnomon.cost.profile import BORROWED, OF_A_PROCESSOR, SCHEMA, profile_for, profile_from_dict
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.ops import TOKENS, Collective
@@ -204,4 +204,4 @@ def test_no_spread_is_nonsense(name: str, value: float) -> None:
 
 
 def test_shipped_profiles_are_of_known_chips() -> None:
-    assert set(profiles()) <= set(catalog.chip_names())
+    assert {path.stem.partition(".")[0] for path in catalog.profile_paths()} <= {n.lower() for n in catalog.chip_names()}

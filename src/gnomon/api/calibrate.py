@@ -15,6 +15,7 @@ from gnomon.calibrate.fit import fit_profile
 from gnomon.cost.profile import forget_profiles, profile_from_dict, user_profiles
 from gnomon.errors import CalibrationError, InputError, unknown_name
 from gnomon.load.chips import chip as find_chip
+from gnomon.load.files import read_yaml
 from gnomon.paths import write_text
 from gnomon.spec import Chip
 
@@ -101,8 +102,9 @@ def _keep(made: Mapping[str, Any], chip: Chip, profile: str | Path | None) -> Pa
     """Write the profile; families it lacks are filled from the shipped one, so that it is whole."""
     import yaml
 
-    shipped = next((data for _, data in catalog.shipped_profiles() if data.get("chip") == chip.name), None)
-    whole = dict(made) | {"families": {**(shipped or {}).get("families", {}), **made["families"]}}
+    path = catalog.PROFILES / f"{chip.name.lower()}.yaml"
+    shipped = read_yaml(path)["families"] if path.exists() else {}
+    whole = dict(made) | {"families": {**shipped, **made["families"]}}
     profile_from_dict(whole, where="the new profile")
     target = Path(profile) if profile is not None else user_profiles() / f"{chip.name.lower()}.yaml"
     if profile is None:

@@ -14,7 +14,7 @@ import yaml
 
 from gnomon import catalog
 from gnomon.calibrate import module_fit, training_fit
-from gnomon.calibrate.fit import FamilyFit, fit_family, fit_profile, read_table
+from gnomon.calibrate.fit import FOLDS, FamilyFit, fit_family, fit_profile, read_table
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile import forget_profiles
@@ -28,7 +28,7 @@ from gnomon.load import parse_pool
 from gnomon.spec import Chip, Model, Strategy
 from gnomon.spec.workload import Floats
 
-PROFILES = Path(catalog.__file__).parent / "data" / "profiles"
+PROFILES = catalog.PROFILES
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
 MODULES, MIXERS = "modules.csv", "mixers.csv"
 """Of `gnomon.calibrate.module_kernels` and `gnomon.calibrate.mixer_kernels`, where they were measured."""
@@ -68,7 +68,15 @@ def _checked(kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip) -
     start = {name: first for name, (first, _, _) in model.ranges.items()}
     sizes = shape_of(kind, {name: values for name, values in columns.items() if name != "time_us"})
     errors = np.log(model.seconds(sizes, dtype, chip, start) * 1e6 / columns["time_us"])
-    fitted = FamilyFit(kind=kind, dtype=dtype, rows=errors.size, coefficients=start, errors=errors)
+    fitted = FamilyFit(
+        kind=kind,
+        dtype=dtype,
+        coefficients=start,
+        residual=None,
+        errors=errors,
+        measured_s=columns["time_us"] * 1e-6,
+        fold=np.arange(errors.size) % FOLDS,
+    )
     return fitted.to_dict() | {"source": "where figures that fit a published table of an H100 were checked"}
 
 

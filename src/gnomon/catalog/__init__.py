@@ -1,6 +1,6 @@
 """Facts with their source and date: chips, machines, prices, grids and models that Gnomon knows by name."""
 
-from gnomon.catalog.fitted import shipped_profiles
+from gnomon.catalog.fitted import PROFILES, profile_paths
 from gnomon.catalog.hardware import (
     chip,
     chip_from_entry,
@@ -16,6 +16,7 @@ from gnomon.catalog.market import cloud_names, grid, grid_names, price_at, price
 from gnomon.catalog.networks import ModelEntry, model_config_path, model_entry, model_names, model_title
 
 __all__ = [
+    "PROFILES",
     "ModelEntry",
     "chip",
     "chip_from_entry",
@@ -40,6 +41,6 @@ __all__ = [
     "node_of",
     "price_at",
     "prices",
-    "shipped_profiles",
+    "profile_paths",
     "unknown_chip",
 ]

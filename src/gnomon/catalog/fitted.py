@@ -1,17 +1,14 @@
-"""Shipped profiles of chips, as data; what they mean is the cost model's business."""
+"""Shipped profiles of chips; what they mean is the cost model's business."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 from gnomon.catalog.base import DATA
 
+PROFILES = DATA / "profiles"
 
-def shipped_profiles() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and content of every shipped profile."""
-    import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    for path in sorted((DATA / "profiles").glob("*.yaml")):
-        yield path.name, yaml.load(path.read_bytes(), Loader=loader)
+def profile_paths() -> tuple[Path, ...]:
+    """Files of the shipped profiles, named by chip, and by framework where they are one's own."""
+    return tuple(sorted(PROFILES.glob("*.yaml")))

@@ -11,6 +11,7 @@ from math import ceil
 
 import numpy as np
 
+from gnomon.cost.residual import Axis
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import Attention, Shape
 from gnomon.spec import Chip
@@ -54,6 +55,18 @@ PREFILL = {
     "combine_us": (3.0, 0.0, 12.0),
 }
 """The same for prompts."""
+
+
+DECODE_AXES = (
+    Axis("blocks", lambda s: s["sequences"] * s["kv_heads"], 0.0, 14.0, 7),
+    Axis("length", lambda s: s["context"] / s["sequences"], 0.0, 18.0, 8),
+    Axis("group", lambda s: s["heads"] / s["kv_heads"], 0.0, 6.0, 4),
+)
+PREFILL_AXES = (
+    Axis("blocks", lambda s: s["tokens"] * s["heads"], 4.0, 22.0, 7),
+    Axis("length", lambda s: s["context"] / s["sequences"], 4.0, 18.0, 7),
+)
+"""Sizes over which a fit may learn what these leave over."""
 
 
 def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from gnomon.cost.residual import Axis
 from gnomon.graph.dtypes import product
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip
@@ -41,6 +42,13 @@ COEFFICIENTS = {
 }
 """Where a fit starts, and the range in which each coefficient means what it says."""
 
+
+AXES = (
+    Axis("m", lambda s: s["m"] * s.get("batch", 1.0), 0.0, 16.0, 9),
+    Axis("n", lambda s: s["n"], 5.0, 18.0, 7),
+    Axis("k", lambda s: s["k"], 5.0, 17.0, 7),
+)
+"""Sizes over which a fit may learn what this leaves over."""
 
 ACROSS = {"across": (0.9, 0.3, 1.2), "across_twice": (0.6, 0.3, 1.2)}
 """What operands that do not lie along k make of rates, of formats whose tensor cores or loads want them so."""

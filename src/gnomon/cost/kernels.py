@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gnomon.cost import algebra, attention, conv, elementwise, gemm, latent, moe, scan
+from gnomon.cost.residual import Axis
 from gnomon.errors import unknown_name
 from gnomon.graph.mixer_ops import MIXINGS
 from gnomon.graph.ops import Shape
@@ -28,6 +29,8 @@ class KernelModel:
     ranges: Mapping[str, tuple[float, float, float]]
     some: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     """The same of coefficients that only some formats have."""
+    axes: tuple[Axis, ...] = ()
+    """Sizes over which a fit may learn what the formula leaves over."""
     spread: float = UNFITTED
     """What its formula may be off by (log) before anything is fitted."""
 
@@ -42,6 +45,7 @@ MODELS = {
             seconds=gemm.seconds,
             ranges=gemm.COEFFICIENTS,
             some=gemm.ACROSS,
+            axes=gemm.AXES,
         ),
         KernelModel(
             kind="gemm_unaligned",
@@ -73,24 +77,28 @@ MODELS = {
             columns=("tokens", "hidden", "inter", "experts", "topk"),
             seconds=moe.seconds,
             ranges=moe.COEFFICIENTS,
+            axes=moe.AXES,
         ),
         KernelModel(
             kind="attention_decode",
             columns=("sequences", "context", "heads", "kv_heads", "head_dim"),
             seconds=attention.decode_seconds,
             ranges=attention.DECODE,
+            axes=attention.DECODE_AXES,
         ),
         KernelModel(
             kind="attention_prefill",
             columns=("sequences", "tokens", "pairs", "context", "heads", "kv_heads", "head_dim"),
             seconds=attention.prefill_seconds,
             ranges=attention.PREFILL,
+            axes=attention.PREFILL_AXES,
         ),
         KernelModel(
             kind="attention_forward",
             columns=("sequences", "tokens", "pairs", "context", "heads", "kv_heads", "head_dim"),
             seconds=attention.forward_seconds,
             ranges=attention.PREFILL,
+            axes=attention.PREFILL_AXES,
         ),
         KernelModel(
             kind="attention_backward",

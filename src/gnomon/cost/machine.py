@@ -24,6 +24,7 @@ COLLECTIVES = frozenset(collective.PASSES)
 COLLECTIVE_SPREAD, SHEET_SPREAD = 0.2, 0.4
 """No collective of ours is measured yet; on published tables the formulas spread by somewhat less than this, and by
 so much where the link is known by its data sheet alone (B200 and MI300X, priced so)."""
+PRODUCT_KINDS = ("gemm", "moe")
 WIDEST = 2**24
 """More ranks than any group has."""
 LATENCY_SHARE = 0.4
@@ -78,7 +79,16 @@ class Machine:
         if kind in COLLECTIVES:
             return self._exchanged(kind, shape)
         family = self.profile.family(kind, dtype, self.framework)
-        return kernel_model(kind).seconds(shape, dtype, self.chip, family.coefficients)
+        found = kernel_model(kind).seconds(shape, dtype, self.chip, family.coefficients)
+        if family.residual is None:
+            return found
+        return np.where(found > 0, np.maximum(found * family.residual.factor(shape), self.least(kind, dtype, shape)), 0)
+
+    def least(self, kind: str, dtype: str, shape: Shape) -> Floats:
+        """What the data sheet's best figures would take: nothing learnt goes below that."""
+        flops, moved = work(kind, dtype, shape)
+        rate = self.chip.matrix_rate(product(dtype).multiplied) if kind in PRODUCT_KINDS else self.chip.half_rate(dtype)
+        return np.maximum(flops / rate, moved / self.chip.memory_bandwidth_bytes_s)
 
     def _exchanged(self, kind: str, shape: Shape) -> Floats:
         """Collectives of one group after another; all ranks of a call stand equally far apart."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gnomon.cost.residual import Axis
 from gnomon.graph.dtypes import product
 from gnomon.graph.ops import Shape, absent_bytes, visited_experts
 from gnomon.spec import Chip
@@ -24,6 +25,13 @@ COEFFICIENTS = {
 }
 """Where a fit starts, and the range in which each coefficient means what it says."""
 
+
+AXES = (
+    Axis("tokens", lambda s: s["tokens"] * s["topk"] / s["experts"], -8.0, 14.0, 9),
+    Axis("experts", lambda s: s["experts"], 2.0, 10.0, 4),
+    Axis("width", lambda s: s["hidden"] * s["inter"], 16.0, 28.0, 4),
+)
+"""Sizes over which a fit may learn what this leaves over: rows of an expert, experts, values of one."""
 
 MAP_S = 20.6e-6
 """Kernels that a map of a rank's own experts adds. Fitted, with what `absent_bytes` counts, to vLLM 0.24's Triton

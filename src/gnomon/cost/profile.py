@@ -20,6 +20,7 @@ from gnomon import catalog
 from gnomon.cost.clock import ATTENTION, BURST, KEYS, LIMIT
 from gnomon.cost.kernels import MODELS, UNFITTED, kernel_model
 from gnomon.cost.paces import Pace, pace
+from gnomon.cost.residual import Residual, residual_from_dict
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.dtypes import PRODUCTS
 from gnomon.graph.ops import Shape
@@ -40,6 +41,8 @@ class Family:
     """The part of the spread that all operators of the family share (one chip, one library, one clock)."""
     provenance: Provenance
     source: str
+    residual: Residual | None = None
+    """What the formula leaves over, where a fit has learnt it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,8 @@ class Profile:
         """The best evidence for an operator: a framework's own fit, its own format's, else the family's, else that of
         any framework there is."""
         own = (f"{kind}.{dtype}.{framework}", f"{kind}.bf16.{framework}") if framework else ()
-        paced = None if f"{kind}.{dtype}" in self.families else pace(kind, dtype, self.architecture)
+        fitted = {f"{kind}.{dtype}", f"{kind}.{dtype}.{framework}"} & self.families.keys()
+        paced = None if fitted else pace(kind, dtype, self.architecture)
         if paced:
             return _paced(self.family(kind, paced.base, framework), paced)
         for key in (*own, f"{kind}.{dtype}", kind, f"{kind}.bf16"):
@@ -88,6 +92,7 @@ def _paced(family: Family, found: Pace) -> Family:
     return replace(
         family,
         coefficients=c,
+        residual=None,
         spread=hypot(family.spread, found.spread),
         shared=hypot(family.shared, found.spread / 2),
         source=f"{family.source}, paced by {found.source}",
@@ -133,11 +138,12 @@ def profile_from_dict(data: Mapping[str, Any], where: str) -> Profile:
         raise CalibrationError(f"schema is '{data.get('schema')}', not '{SCHEMA}'", where=where)
     try:
         source = f"{data['chip']} {data['date']}"
+        whose = f".{data['framework']}" if "framework" in data else ""
         profile = Profile(
             chip=find_chip(str(data["chip"])).name,
             source=source,
             date=str(data["date"]),
-            families={key: _family(key, value, source) for key, value in data["families"].items()},
+            families={key + whose: _family(key, value, source) for key, value in data["families"].items()},
             power=_power(data["power"]),
         )
         if not profile.families:
@@ -166,6 +172,7 @@ def _family(key: str, data: Mapping[str, Any], source: str) -> Family:
         shared=_number(data["shared"], f"{key} shared", 0.0, WIDEST),
         provenance=Provenance.FITTED,
         source=f"{source}, {data['source']}" if "source" in data else source,
+        residual=residual_from_dict(data["residual"], model.axes) if "residual" in data else None,
     )
 
 
@@ -183,29 +190,46 @@ def user_profiles() -> Path:
     return home() / "profiles"
 
 
-def profiles() -> dict[str, Profile]:
-    """All profiles by chip: the shipped ones, and in their place the user's own."""
-    return _profiles(user_profiles())
+Files = Mapping[str, tuple[tuple[str, Path], ...]]
+"""By chip: the frameworks that have a profile there, "" for what serving engines run, and the file of each."""
 
 
 @cache
-def _profiles(own: Path) -> dict[str, Profile]:
-    found = [profile_from_dict(data, where) for where, data in catalog.shipped_profiles()]
-    for path in sorted(own.glob("*.yaml")):
-        found.append(profile_from_dict(read_yaml(path), str(path)))
-    return {profile.chip: profile for profile in found}
+def _files(own: Path) -> Files:
+    """The shipped profiles, and in their place the user's own of the same chip and framework."""
+    found: dict[str, dict[str, Path]] = {}
+    for path in (*catalog.profile_paths(), *sorted(own.glob("*.yaml"))):
+        name, _, framework = path.stem.partition(".")
+        try:
+            found.setdefault(find_chip(name).name, {})[framework] = path
+        except UnknownNameError as problem:
+            raise CalibrationError(f"is named after no chip ({problem.message})", where=str(path)) from None
+    return {chip: tuple(sorted(files.items())) for chip, files in found.items()}
+
+
+@cache
+def _read(path: Path) -> Profile:
+    return profile_from_dict(read_yaml(path), str(path))
 
 
 def forget_profiles() -> None:
     """Read them again: a file has changed."""
-    _profiles.cache_clear()
+    _files.cache_clear()
+    _read.cache_clear()
 
 
-def profile_for(chip: Chip) -> Profile:
+def profile_of(name: str, framework: str = "") -> Profile | None:
+    """What was fitted on a chip itself, with a framework's own families where it has a file of its own."""
+    files = dict(_files(user_profiles()).get(name, ()))
+    wanted = [files[each] for each in dict.fromkeys(("", framework)) if each in files]
+    read = [_read(path) for path in wanted or list(files.values())[:1]]
+    return replace(read[0], families={key: it for one in read for key, it in one.families.items()}) if read else None
+
+
+def profile_for(chip: Chip, framework: str = "") -> Profile:
     """The chip's own profile; what it lacks, or all, is its nearest sibling's with wider bands, which says so."""
-    known = profiles()
-    lenders = _nearest(chip, known.values())
-    own = known.get(chip.name) or _twin(chip, lenders) or _borrowed(chip, lenders[0])
+    lenders = [found for name in _nearest(chip) if (found := profile_of(name, framework))]
+    own = profile_of(chip.name, framework) or _twin(chip, lenders) or _borrowed(chip, lenders[0])
     families = dict(own.families)
     for kind in MODELS:
         families |= {} if _of_kind(own, kind) else _lent(kind, chip, lenders)
@@ -257,14 +281,14 @@ def _borrowed(chip: Chip, lender: Profile) -> Profile:
     return replace(lender, source=f"borrowed from {lender.source}", families={}, power=power, borrowed=True)
 
 
-def _nearest(chip: Chip, among: Iterable[Profile]) -> list[Profile]:
-    """Profiles of the same architecture first, then by how like their chips' rates are."""
+def _nearest(chip: Chip) -> list[str]:
+    """Chips with profiles: of the same architecture first, then by how like their rates are."""
 
-    def distance(profile: Profile) -> tuple[bool, float]:
-        other = find_chip(profile.chip)
+    def distance(name: str) -> tuple[bool, float]:
+        other = find_chip(name)
         return other.architecture != chip.architecture, abs(log(other.rate(other.half) / chip.rate(chip.half)))
 
-    return sorted(among, key=distance)
+    return sorted(_files(user_profiles()), key=distance)
 
 
 def _of_kind(profile: Profile, kind: str) -> dict[str, Family]:
@@ -295,11 +319,12 @@ def _formula(kind: str) -> Family:
 
 def _widen(family: Family, chip: Chip, lender: Profile) -> Family:
     other = find_chip(lender.chip)
-    spread, shared = family.spread * BORROWED, family.shared + 0.05
+    spread, shared, learnt = family.spread * BORROWED, family.shared + 0.05, family.residual
     if other.architecture != chip.architecture:
-        spread, shared = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED)
+        spread, shared, learnt = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED), None
     return replace(
         family,
+        residual=learnt,
         coefficients=_resized(family.coefficients, chip, other),
         spread=spread,
         shared=min(spread, shared),

@@ -13,6 +13,7 @@ import numpy as np
 
 from gnomon.cost.attention import ScalarPrefill, scalar_prefill
 from gnomon.cost.machine import Machine
+from gnomon.cost.residual import Residual
 from gnomon.graph import Attention, Graph
 from gnomon.graph.ops import Op, Rows
 from gnomon.graph.phases import part_of, rows_of
@@ -83,8 +84,21 @@ _Attention = tuple[float, ScalarPrefill]
 
 
 def _priced(op: Attention, machine: Machine, factors: Mapping[str, float]) -> _Attention:
-    coefficients = machine.evidence(op.kind, op.kv_dtype).coefficients
-    return op.count * factors.get(op.name, 1.0), scalar_prefill(op, machine.chip, coefficients)
+    family = machine.evidence(op.kind, op.kv_dtype)
+    one = scalar_prefill(op, machine.chip, family.coefficients)
+    return op.count * factors.get(op.name, 1.0), _learnt(op, one, family.residual) if family.residual else one
+
+
+def _learnt(op: Attention, one: ScalarPrefill, residual: Residual) -> ScalarPrefill:
+    """With what the formula leaves over; `Machine.seconds` prices many at once the same way, but for the bound of the
+    data sheet, which no prompt reaches."""
+    known = {"heads": float(op.heads), "kv_heads": float(op.kv_heads), "head_dim": float(op.head_dim)}
+
+    def seconds(n: float, tokens: float, pairs: float, context: float, beyond: float = 0.0) -> float:
+        sums = {"sequences": n, "tokens": tokens, "pairs": pairs, "context": context}
+        return one(n, tokens, pairs, context, beyond) * residual.one(known | sums)
+
+    return seconds
 
 
 def _figure(op: Op) -> str:
