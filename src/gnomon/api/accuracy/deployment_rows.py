@@ -8,6 +8,7 @@ from typing import Any
 
 from gnomon.catalog import model_entry
 from gnomon.errors import InputError
+from gnomon.load import model as load_model
 
 Row = Mapping[str, str]
 
@@ -29,6 +30,11 @@ ENDINGS = ("-FP8", "-Instruct-2507", "-Thinking-2507")
 STORED_FP8 = ("minimax-m2", "deepseek-r1", "deepseek-v3")
 """Published in blocks of fp8: no format has to be asked for."""
 STORED_FP4 = ("gpt-oss-120b", "gpt-oss-20b")
+RECENT = "vLLM of 2025 and 2026, conditions known"
+ASSUMED = "vLLM of 2025, input lengths assumed"
+OLD = "vLLM of 2023 and 2024, predicted as today's"
+GROUPS = {"inferencex": RECENT, "ml_energy": ASSUMED, "llm_inference_bench": OLD, "splitwise": OLD}
+"""What rows of a source can show: an engine of two years ago is another engine."""
 CONTINUOUS, STATIC, STEADY = "clients", "batch", "steady"
 ASSUMED_INPUT = 256
 """ML.ENERGY does not publish input lengths; chats and exam questions are about so long."""
@@ -48,6 +54,7 @@ class Case:
     """A deployment, its load, and what was measured: seconds, or tokens a second."""
 
     row: Row
+    group: str
     model: str
     words: Mapping[str, Any]
     load: str
@@ -74,10 +81,11 @@ def case_of(row: Row) -> Case:
         "kv_dtype": "fp8" if row["kv_precision"] == "fp8" else None,
         "tp": _degree(row, "tp"),
         "ep": _degree(row, "ep"),
-        "settings": {"max_model_len": given + made + ROOM_TOKENS, "max_num_seqs": max(LEAST_SEQUENCES, clients)},
+        "settings": {"max_model_len": _longest(model, given + made), "max_num_seqs": max(LEAST_SEQUENCES, clients)},
     }
     return Case(
         row=row,
+        group=GROUPS[row["source"]],
         model=model,
         words=words,
         load=load,
@@ -105,8 +113,15 @@ def _check(row: Row) -> None:
     if row["source"] == "ml_energy":
         if not any(task in row["workload"] for task in TEXT):
             raise Unfit("pictures, videos or code to fill in, of unknown length")
-    elif row["tier"] != "A":
+    elif row["tier"] != "A" or row["source"] not in GROUPS:
         raise Unfit(f"conditions not recorded (tier B): {row['quality'].partition(';')[0] or 'engine settings'}")
+
+
+def _longest(model: str, tokens: int) -> int:
+    most = load_model(model).max_context
+    if tokens > most:
+        raise Unfit("longer than the network was made for")
+    return min(tokens + ROOM_TOKENS, most)
 
 
 def _load(row: Row) -> str:

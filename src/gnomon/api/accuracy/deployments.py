@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.api.accuracy import truth
-from gnomon.api.accuracy.deployment_rows import NEEDED, STATIC, STEADY, Case, Unfit, case_of
+from gnomon.api.accuracy.deployment_rows import ASSUMED, NEEDED, OLD, RECENT, STATIC, STEADY, Case, Unfit, case_of
 from gnomon.api.accuracy.loads import DRAWN_ROUNDS, ROUNDS, ClosedLoad, batch, serve
 from gnomon.api.accuracy.scores import LeftOut, Row, compared, reason, summaries
 from gnomon.api.deploy import deploy_named
@@ -21,11 +21,13 @@ from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
 from gnomon.spec.serving import ServingLimits
 
-EACH, EACH_QUICK = 8, 1
+EACH = {RECENT: 6, ASSUMED: 2, OLD: 1}
 """Rows of each deployment (source, model, chips, degrees, format) that are compared, chosen by their names."""
+FULL = 0.99
+"""With so much of the cache in use requests wait for it, and first tokens with them."""
 DRAWN = 12
 """Draws of the step cost that make a band."""
-BY = ("source", "chip", "what")
+BY = ("group", "source", "chip", "what")
 
 Figures = dict[str, float]
 
@@ -38,7 +40,7 @@ def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, i
             cases.append(case_of(row))
         except Unfit as why:
             left.add(row["source"], str(why))
-    chosen, rows = sampled(cases, EACH_QUICK if quick else EACH), []
+    chosen, rows = sampled(cases, dict.fromkeys(EACH, 1) if quick else EACH), list[Row]()
     for done, case in enumerate(chosen):
         if progress:
             progress(done, len(chosen))
@@ -50,13 +52,13 @@ def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, i
         "usable": len(cases),
         "sampled": len(chosen),
         "rows": rows,
-        "totals": summaries(rows, ("source", "what")),
+        "totals": summaries(rows, ("group", "what")),
         "summaries": summaries(rows, BY),
         "left_out": left.listed(),
     }
 
 
-def sampled(cases: Iterable[Case], each: int) -> list[Case]:
+def sampled(cases: Iterable[Case], each: Mapping[str, int]) -> list[Case]:
     """Some of every deployment, the same ones every time, in the order they came."""
     groups = defaultdict[tuple[Any, ...], list[Case]](list)
     for case in cases:
@@ -65,7 +67,7 @@ def sampled(cases: Iterable[Case], each: int) -> list[Case]:
     kept = set()
     for found in groups.values():
         found = sorted(found, key=lambda case: zlib.crc32(case.row["row_id"].encode()))
-        kept |= {case.row["row_id"] for case in found[:each]}
+        kept |= {case.row["row_id"] for case in found[: each[found[0].group]]}
     return [case for cases in groups.values() for case in cases if case.row["row_id"] in kept]
 
 
@@ -79,7 +81,8 @@ def compare(case: Case) -> list[Row]:
     for what, measured in case.measured.items():
         low, high = (found[what] * edge for edge in edges[what])
         unit = "1/s" if what == "tokens/s" else "s"
-        rows.append(about | compared(what, unit, measured, found[what], (low, high)))
+        name = f"{what}, cache full" if what == "TTFT" and found.get("full") else what
+        rows.append(about | compared(name, unit, measured, found[what], (low, high)))
     return rows
 
 
@@ -100,7 +103,8 @@ def figures(case: Case, cost: StepCost, limits: ServingLimits, rounds: int) -> F
         )
         run = serve(load, cost, limits, rounds)
     means = {name: run.statistics(metric)["mean"] for name, metric in (("TPOT", "tpot"), ("TTFT", "ttft"))}
-    return means | {"tokens/s": run.output_tokens_per_s}
+    full = run.peak_kv_blocks >= FULL * limits.kv_blocks
+    return means | {"tokens/s": run.output_tokens_per_s, "full": float(full)}
 
 
 def _bands(case: Case, engine: Engine, deployment: Deployment) -> dict[str, tuple[float, float]]:
@@ -111,7 +115,8 @@ def _bands(case: Case, engine: Engine, deployment: Deployment) -> dict[str, tupl
         for draw in range(DRAWN)
     ]
     edges = {}
-    for what, value in center.items():
+    for what in case.measured:
+        value = center[what]
         low, high = np.quantile([draw[what] / value for draw in draws], [0.05, 0.95])
         edges[what] = min(float(low), 1.0), max(float(high), 1.0)
     return edges
@@ -121,6 +126,7 @@ def _about(case: Case, predicted_as: str) -> Row:
     row: Mapping[str, str] = case.row
     return {
         "id": row["row_id"],
+        "group": case.group,
         "source": row["source"],
         "engine_version": row["engine_version"].partition(" |")[0] or "not recorded",
         "predicted_as": predicted_as,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving import ServingRun, simulate
@@ -29,7 +30,7 @@ class ClosedLoad:
     output_tokens: int
     least: float = 1.0
 
-    def lengths(self, rounds: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    def lengths(self, rounds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         draw, count = np.random.default_rng(SEED), self.clients * rounds
         given, made = (
             draw.integers(max(1, round(nominal * self.least)), nominal + 1, count)
@@ -64,5 +65,5 @@ def _first_guess(load: ClosedLoad, cost: StepCost, limits: ServingLimits, rounds
 
 def batch(size: int, input_tokens: int, output_tokens: int, cost: StepCost, limits: ServingLimits) -> ServingRun:
     """Equal requests, all there at the start."""
-    lengths = (np.full(size, tokens) for tokens in (input_tokens, output_tokens))
-    return simulate(Requests(np.zeros(size), *lengths), cost, limits)
+    requests = Requests(np.zeros(size), np.full(size, input_tokens), np.full(size, output_tokens))
+    return simulate(requests, cost, limits)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon.api.accuracy.scores import LeftOut
 from gnomon.calibrate import module_fit, training_fit, truth
@@ -114,7 +115,7 @@ def _unfit(table: Table, chip: Chip) -> str:
     return f"{impossible:.0%} of its rows beat the chip's peak" if impossible > TOO_MANY else ""
 
 
-def picked(table: Table, places: np.ndarray) -> Table:  # type: ignore[type-arg]
+def picked(table: Table, places: NDArray[np.int64]) -> Table:
     return replace(table, columns={name: values[places] for name, values in table.columns.items()})
 
 

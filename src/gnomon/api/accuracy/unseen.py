@@ -41,7 +41,7 @@ def unseen_chips(tables: Tables, *, progress: Callable[[int, int], None] | None 
 
 
 def _groups(tables: Tables) -> dict[tuple[str, ...], dict[str, tuple[Table, Chip]]]:
-    """By framework, kind and format the newest table of each chip (of several the longest), where two chips or more have one."""
+    """By framework, kind and format the newest, longest table of each chip, where two chips or more have one."""
     groups: dict[tuple[str, ...], dict[str, tuple[Table, Chip]]] = {}
     for table, chip in sorted(tables, key=lambda pair: (pair[0].version, pair[0].rows)):
         groups.setdefault((table.framework, table.kind, table.dtype), {})[chip.name] = (table, chip)
