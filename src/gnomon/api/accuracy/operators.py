@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.api.accuracy.scores import LeftOut, Row, error_figures
-from gnomon.api.accuracy.tables import measured, published
+from gnomon.api.accuracy.tables import OURS, measured, published
 from gnomon.calibrate.fit import NINETY, FamilyFit, fit_family
 from gnomon.calibrate.truth import Table
 from gnomon.errors import GnomonError
@@ -68,26 +68,22 @@ def _decile(fit: FamilyFit, rows: Any) -> Row:
 
 
 def by_family(rows: Iterable[Row]) -> list[Row]:
-    """Of each kind of operator: tables, and the middle and the worst of their mean errors, bands and widths."""
+    """Of each kind of operator: the mean of its tables' figures, and the worst of them."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["source"] if row["source"] == "ours" else "published", row["kind"]), []).append(row)
-    found = []
-    for (source, kind), some in sorted(groups.items()):
-        means = [row["mean_error"] for row in some]
-        worst = max(some, key=lambda row: row["mean_error"])
-        found.append(
-            {
-                "source": source,
-                "kind": kind,
-                "tables": len(some),
-                "rows": sum(row["rows"] for row in some),
-                "mean_error": float(np.mean(means)),
-                "worst_table": " ".join(str(worst[name]) for name in ("chip", "framework", "version", "dtype")),
-                "worst_table_error": worst["mean_error"],
-                "banded": sum(row["banded"] for row in some),
-                "inside": sum(row["inside"] for row in some),
-                "half_width": float(np.median([row["half_width"] for row in some])),
-            }
-        )
-    return found
+        groups.setdefault((OURS if row["source"] == OURS else "published", row["kind"]), []).append(row)
+    return [{"source": source, "kind": kind} | _together(some) for (source, kind), some in sorted(groups.items())]
+
+
+def _together(tables: list[Row]) -> Row:
+    worst = max(tables, key=lambda row: float(row["mean_error"]))
+    means = ("mean_error", "median_error", "p90_error", "bias")
+    return {
+        "tables": len(tables),
+        **{name: sum(row[name] for row in tables) for name in ("rows", "banded", "inside")},
+        **{name: float(np.mean([row[name] for row in tables])) for name in means},
+        "worst": max((row["worst"] for row in tables), key=abs),
+        "half_width": float(np.median([row["half_width"] for row in tables])),
+        "worst_table": " ".join(str(worst[name]) for name in ("chip", "framework", "version", "dtype")),
+        "worst_table_error": worst["mean_error"],
+    }
