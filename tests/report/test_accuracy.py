@@ -10,6 +10,7 @@ from gnomon.report.accuracy.plots import pictures
 from gnomon.report.accuracy.training import JOB, training
 
 FIGURES = {"rows": 2, "mean_error": 0.05, "median_error": 0.04, "p90_error": 0.06, "bias": -0.01, "worst": -0.06}
+RULES = {"least_us": 20.0, "least_rows": 500, "most_rows": 600}
 BANDED = FIGURES | {"banded": 2, "inside": 1, "half_width": 0.1}
 
 
@@ -50,7 +51,7 @@ def payload(*published: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "date": "2026-11-15",
         "quick": False,
         "truth": [{"file": "training.csv", "sha256": "0" * 64}],
-        "operators": {"tables": [operator()], "families": [family], "left_out": []},
+        "operators": {"rules": RULES, "tables": [operator()], "families": [family], "left_out": []},
         "unseen_chips": [operator() | {"from": ["H100"]}],
         "steps": nothing,
         "deployments": served | counted,
@@ -109,12 +110,13 @@ def test_the_summary_leads() -> None:
     assert "Other on A et al. 2021, Table 1: 10.3%, as they say." in text
     assert text.index(line) < text.index("## Operators") < text.index("## Deployments")
     assert "3 rows can be predicted, 1 of them were; 7 were left out." in text
+    assert "rows above 20 us, 600 of\nthem at most, where there are 500 or more" in text
     assert "| training.csv | 0000000000000000 |" in text
 
 
 def test_a_terminal_is_shown_single_tables_when_they_are_few() -> None:
     assert "| H200 | vllm      | 1       | gemm |" in brief(payload())
-    many = {"tables": [operator()] * 50, "families": [], "left_out": []}
+    many = {"rules": RULES, "tables": [operator()] * 50, "families": [], "left_out": []}
     assert "| H200 |" not in brief(payload(operators=many))
 
 
@@ -132,7 +134,10 @@ def test_as_a_web_page() -> None:
     assert '<img src="./families.svg" alt="Error by family and chip">' in text
     assert '<td class="n">5.0%</td>' in text
     assert '<details id="runs.md">' in text
-    assert body("- a `b`\n- <https://c.d>") == '<ul><li>a <code>b</code></li><li><a href="https://c.d">https://c.d</a></li></ul>'
+    assert (
+        body("- a `b`\n- <https://c.d>")
+        == '<ul><li>a <code>b</code></li><li><a href="https://c.d">https://c.d</a></li></ul>'
+    )
 
 
 def test_pictures_are_the_same_every_time() -> None:
@@ -141,5 +146,5 @@ def test_pictures_are_the_same_every_time() -> None:
     assert first == second
     assert all(picture.startswith(b"<?xml") for picture in first.values())
     assert b"gemm, H200" in first["families.svg"]
-    empty = {"tables": [], "families": [], "left_out": []}
+    empty = {"rules": RULES, "tables": [], "families": [], "left_out": []}
     assert set(pictures(payload(operators=empty))) == {"deployments.svg"}

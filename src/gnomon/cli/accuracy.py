@@ -40,7 +40,7 @@ def accuracy(
     ] = None,
     as_json: flags.Json = False,
 ) -> None:
-    """How far off predictions are: operators, chips not seen, steps, deployments, training runs."""
+    """How far off predictions are, on data not fitted to."""
     from gnomon.api.accuracy import accuracy as answer
     from gnomon.cli.files import output_file
     from gnomon.cli.output import emit, put

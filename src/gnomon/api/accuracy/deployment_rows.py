@@ -30,9 +30,9 @@ ENDINGS = ("-FP8", "-Instruct-2507", "-Thinking-2507")
 STORED_FP8 = ("minimax-m2", "deepseek-r1", "deepseek-v3")
 """Published in blocks of fp8: no format has to be asked for."""
 STORED_FP4 = ("gpt-oss-120b", "gpt-oss-20b")
-RECENT = "vLLM of 2025 and 2026, conditions known"
-ASSUMED = "vLLM of 2025, input lengths assumed"
-OLD = "vLLM of 2023 and 2024, predicted as today's"
+RECENT = "vLLM of 2025-26"
+ASSUMED = "vLLM of 2025, inputs assumed"
+OLD = "vLLM of 2023-24"
 GROUPS = {"inferencex": RECENT, "ml_energy": ASSUMED, "llm_inference_bench": OLD, "splitwise": OLD}
 """What rows of a source can show: an engine of two years ago is another engine."""
 CONTINUOUS, STATIC, STEADY = "clients", "batch", "steady"

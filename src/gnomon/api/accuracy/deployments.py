@@ -21,7 +21,7 @@ from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
 from gnomon.spec.serving import ServingLimits
 
-EACH = {RECENT: 6, ASSUMED: 2, OLD: 1}
+EACH = {RECENT: 4, ASSUMED: 2, OLD: 1}
 """Rows of each deployment (source, model, chips, degrees, format) that are compared, chosen by their names."""
 FULL = 0.99
 """With so much of the cache in use requests wait for it, and first tokens with them."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.api.accuracy.scores import LeftOut, Row, error_figures
-from gnomon.api.accuracy.tables import OURS, measured, published
+from gnomon.api.accuracy.tables import LEAST_ROWS, LEAST_US, MOST_ROWS, OURS, measured, published
 from gnomon.calibrate.fit import NINETY, FamilyFit, fit_family
 from gnomon.calibrate.truth import Table
 from gnomon.errors import GnomonError
@@ -39,7 +39,8 @@ def operators(tables: Tables, left: LeftOut, *, progress: Callable[[int, int], N
             rows.append(tested(table, fit_family(table.kind, table.dtype, table.columns, chip)))
         except (GnomonError, KeyError) as error:
             left.add(table.name, f"refused: {error}", table.rows)
-    return {"tables": rows, "families": by_family(rows), "left_out": left.listed()}
+    rules = {"least_us": LEAST_US, "least_rows": LEAST_ROWS, "most_rows": MOST_ROWS}
+    return {"rules": rules, "tables": rows, "families": by_family(rows), "left_out": left.listed()}
 
 
 def tested(table: Table, fit: FamilyFit) -> Row:

@@ -19,9 +19,9 @@ operators are of fits that had not seen the shapes, or the chips, they are teste
 
 ON_OPERATORS = """\
 Fits of one kind of operator in one format, by one framework on one chip, tested on whole shapes set aside (all rows of
-the same n and k, say), never on random rows. Published tables are tested on rows above 20 us, 800 at most, where there
-are 500 or more; tables that time the host or beat the chip's peak are left out. One line stands for several tables:
-the mean error is the mean of theirs, the band's share that of all their rows."""
+the same n and k, say), never on random rows. Published tables are tested on rows above {least_us:g} us, {most_rows} of
+them at most, where there are {least_rows} or more; tables that time the host or beat the chip's peak are left out. One
+line stands for several tables: the mean error is the mean of theirs, the band's share that of all their rows."""
 
 ON_UNSEEN = """\
 Each chip predicted with coefficients that were fitted to the other chips under the same framework, and its own data
@@ -66,8 +66,12 @@ def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
     """The page; its lists and pictures lie in the folder `beside` it."""
     hurry = " In a hurry: fewer rows than `make accuracy` compares." if payload["quick"] else ""
     parts = [f"# {payload['title']}", f"Computed {payload['date']}.{hurry}", INTRO, "## Summary", summary(payload)]
-    parts += [f"![Error by family and chip]({beside}/families.svg)", "## Operators", ON_OPERATORS]
-    parts += [_families(payload), f"![Predicted over measured by size]({beside}/sizes.svg)"]
+    parts += [f"![Error by family and chip]({beside}/families.svg)", "## Operators"]
+    parts += [
+        ON_OPERATORS.format(**payload["operators"]["rules"]),
+        _families(payload),
+        f"![Predicted over measured by size]({beside}/sizes.svg)",
+    ]
     parts += [
         f"![What bands hold]({beside}/coverage.svg)",
         f"Every table: [{beside}/operators.md]({beside}/operators.md).",
