@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from gnomon.catalog import model_entry
@@ -118,10 +119,15 @@ def _check(row: Row) -> None:
 
 
 def _longest(model: str, tokens: int) -> int:
-    most = load_model(model).max_context
+    most = _max_context(model)
     if tokens > most:
         raise Unfit("longer than the network was made for")
     return min(tokens + ROOM_TOKENS, most)
+
+
+@cache
+def _max_context(model: str) -> int:
+    return load_model(model).max_context
 
 
 def _load(row: Row) -> str:
