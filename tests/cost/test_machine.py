@@ -11,7 +11,7 @@ from tests.cost.machines import CHIPS, machine
 
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS, kernel_model
-from gnomon.cost.machine import even_normals, known_kinds
+from gnomon.cost.machine import known_kinds, normals
 from gnomon.cost.profile import BORROWED, OF_A_PROCESSOR, SCHEMA, profile_for, profile_from_dict
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError, UnknownNameError
@@ -29,9 +29,9 @@ def test_draws_repeat() -> None:
 
 @pytest.mark.parametrize("name", ["module", "networks", "host"])
 def test_even_draws_have_the_quantiles_of_a_normal_distribution(name: str) -> None:
-    draws = even_normals(name)
+    draws = normals(name)
     assert np.quantile(draws, [0.05, 0.5, 0.95]) == pytest.approx([-1.645, 0.0, 1.645], abs=0.04)
-    assert draws.tolist() == even_normals(name).tolist() != even_normals(f"{name} of another").tolist()
+    assert draws.tolist() == normals(name).tolist() != normals(f"{name} of another").tolist()
 
 
 @pytest.mark.parametrize("kind", known_kinds())
@@ -204,4 +204,6 @@ def test_no_spread_is_nonsense(name: str, value: float) -> None:
 
 
 def test_shipped_profiles_are_of_known_chips() -> None:
-    assert {path.stem.partition(".")[0] for path in catalog.profile_paths()} <= {n.lower() for n in catalog.chip_names()}
+    assert {path.stem.partition(".")[0] for path in catalog.profile_paths()} <= {
+        n.lower() for n in catalog.chip_names()
+    }

@@ -10,7 +10,7 @@ import numpy as np
 
 from gnomon.api.energy import step_joules
 from gnomon.api.results import OperatorTime
-from gnomon.cost.machine import Machine, even_normals, priced_dtype
+from gnomon.cost.machine import Machine, normals, priced_dtype
 from gnomon.cost.profile import Profile
 from gnomon.engines.base import Deployment, Engine, Piece, StepParts
 from gnomon.errors import InputError
@@ -106,7 +106,7 @@ def bound_of(lines: Sequence[OperatorTime], total: float) -> tuple[str, float]:
 def piece_lines(piece: Piece, pool: Pool, profile: Profile) -> list[OperatorTime]:
     """The operators of a piece that take time."""
     machine = Machine(pool, profile, piece.framework)
-    blur = np.exp(piece.spread * even_normals("networks"))
+    blur = np.exp(piece.spread * normals("networks"))
     priced = [line(machine, op, piece.parts.padded, piece.steps) for op in piece.graph.ops]
     return [replace(one, time_s=_blurred(one.time_s, blur)) for one in _together(priced) if one.time_s.value > 0]
 

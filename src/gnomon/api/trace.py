@@ -11,7 +11,7 @@ import numpy as np
 
 from gnomon.api.results import OperatorTime, Prediction
 from gnomon.api.steps import bound_of, joules
-from gnomon.cost.machine import Machine, even_normals
+from gnomon.cost.machine import Machine, normals
 from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
 from gnomon.engines.torch.eager.lower import HOST_SOURCE, HOST_SPREAD
@@ -71,7 +71,15 @@ def trace(
     if pool.count != 1:
         raise InputError(f"'{on}' is more than the one chip a traced module runs on", where="--on")
     traced = _traced(
-        module, inputs, phase=phase, dtype=dtype, autocast=autocast, batch=batch, loss=loss, optimizer=optimizer
+        module,
+        inputs,
+        phase=phase,
+        dtype=dtype,
+        autocast=autocast,
+        batch=batch,
+        loss=loss,
+        optimizer=optimizer,
+        captured=launch == "graph",
     )
     lowered = lower(traced, _precision(pool.chip, tf32))
     host_s = lowered.host_s(launch)
@@ -170,13 +178,13 @@ def _host_line(waiting: Estimate, lowered: Lowered) -> OperatorTime:
 
 def _blurred(device: Estimate) -> Estimate:
     """With what all kernels of a module may be off by together."""
-    draws = device.draws * np.exp(SPREAD * even_normals("module"))
+    draws = device.draws * np.exp(SPREAD * normals("module"))
     return Estimate(device.value, draws, device.provenance, device.source)
 
 
 def _waiting(device: Estimate, host_s: float) -> Estimate:
     """The chip's seconds without work, where the host launches more slowly than it runs."""
-    draws = np.maximum(host_s * np.exp(HOST_SPREAD * even_normals(HOST_SOURCE)) - device.draws, 0.0)
+    draws = np.maximum(host_s * np.exp(HOST_SPREAD * normals(HOST_SOURCE)) - device.draws, 0.0)
     return Estimate(max(host_s - device.value, 0.0), draws, Provenance.FITTED, HOST_SOURCE)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import product
 
 import numpy as np
@@ -64,9 +65,7 @@ def _roughness(counts: Sequence[int]) -> Floats:
             if count > order:
                 parts = [np.eye(each) for each in counts]
                 parts[place] = np.diff(np.eye(count), n=order, axis=0)
-                rows = parts[0]
-                for part in parts[1:]:
-                    rows = np.kron(rows, part)
+                rows: Floats = reduce(lambda a, b: np.asarray(np.kron(a, b)), parts)
                 total = total + weight * rows.T @ rows
     return total
 

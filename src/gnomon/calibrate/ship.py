@@ -40,7 +40,7 @@ def profile(folder: Path) -> dict[str, Any]:
     chip = catalog.chip(info["chip"])
     made = fit_profile(folder / TABLE, chip, date=info["date"], versions=info["versions"])
     made["table"] = f"{TABLE}, {TORCH}"
-    made["families"] |= training_fit.families(folder / TORCH, chip)
+    made["families"] |= training_fit.families(folder / TORCH, chip, folder / TABLE)
     made["power"] |= training_fit.clock(folder / TORCH, chip, made["power"])
     if (folder / MODULES).exists():
         made["table"] += f", {MODULES}"

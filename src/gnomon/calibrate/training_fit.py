@@ -22,14 +22,20 @@ HELD = 1.04
 """Work that is this much slower for seconds on end than at first was held back by the power limit."""
 
 
-def families(path: Path, chip: Chip) -> dict[str, Any]:
-    """Products and whole-sequence attention, under names of the framework's own."""
-    found = {}
-    for (kind, dtype), columns in sorted(read_table(path).items()):
+def families(path: Path, chip: Chip, products: Path | None = None) -> dict[str, Any]:
+    """Products and whole-sequence attention, under names of the framework's own.
+
+    `products` is a table of the framework's plain products in captured graphs: of few rows too, as decodes have them.
+    """
+    found, plain = {}, read_table(products) if products else {}
+    for key, columns in sorted(read_table(path).items()):
+        kind, dtype = key
         if kind != "elementwise":
             long = columns["time_us"] >= LEAST_US
-            fitted = fit_family(kind, dtype, {name: values[long] for name, values in columns.items()}, chip)
-            found[f"{kind}.{dtype}.{FRAMEWORK}"] = fitted.to_dict()
+            rows = {name: values[long] for name, values in columns.items()}
+            if key in plain:
+                rows = {name: np.concatenate((values, plain[key][name])) for name, values in rows.items()}
+            found[f"{kind}.{dtype}.{FRAMEWORK}"] = fit_family(kind, dtype, rows, chip).to_dict()
     return found
 
 

@@ -180,13 +180,9 @@ def priced_dtype(op: Op) -> str:
 
 
 def normals(name: str) -> NDArray[np.float64]:
-    """One draw of the standard normal distribution for each draw of an estimate, always the same for a name."""
-    return np.random.default_rng(zlib.crc32(name.encode())).standard_normal(DRAWS)
-
-
-def even_normals(name: str) -> NDArray[np.float64]:
-    """As `normals`, for the few factors that a whole step shares: evenly spread in a drawn order, so that the 5% and
-    95% quantiles are the distribution's own. Of 32 random draws they are those of a band of 84%."""
+    """One draw of the standard normal distribution for each draw of an estimate, always the same for a name: evenly
+    spread in a drawn order, so that the 5% and 95% quantiles are the distribution's own. Those of 32 random draws
+    hold 84%."""
     from statistics import NormalDist
 
     places = (np.arange(DRAWS) + END) / (DRAWS - 1 + 2 * END)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.machine import even_normals
+from gnomon.cost.machine import normals
 from gnomon.engines.base import MemoryUse, Piece, StepParts
-from gnomon.engines.torch.eager.lower import CALL_S, GRAPH_S, HOST_SOURCE, HOST_SPREAD, LAUNCHES
+from gnomon.engines.torch.eager.lower import FORWARD_S, GRAPH_S, HOST_SOURCE, HOST_SPREAD, LAUNCHES
 from gnomon.engines.torch.eager.price import SPREAD
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.engines.torch.published import published
@@ -69,8 +69,8 @@ def eager_piece(name: str, graph: Graph, batch: Batch, launch: str) -> Piece:
     parts = StepParts(
         padded=batch,
         gap_s=0.0,
-        host_s=GRAPH_S if launch == "graph" else calls * CALL_S,
-        factors=np.exp(HOST_SPREAD * even_normals(HOST_SOURCE)),
+        host_s=GRAPH_S if launch == "graph" else calls * FORWARD_S,
+        factors=np.exp(HOST_SPREAD * normals(HOST_SOURCE)),
         source=HOST_SOURCE,
     )
     return Piece(name=name, graph=graph, steps=batch, parts=parts, framework="torch", spread=SPREAD)

@@ -5,6 +5,7 @@ Tensors here have no values, so a stand-in only has to be recorded and to give b
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from torch.library import _scoped_library
 from gnomon.load.modules import casts
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+PACKED = "find_packed_sequence_indices"
 MOST_HEAD_DIM = 256
 """The widest head that FlashAttention takes."""
 
@@ -35,6 +37,22 @@ def stand_ins() -> Iterator[None]:
             library.impl(name, function, "CompositeImplicitAutograd", allow_override=True)
         casts.register(library)
         yield
+
+
+@contextmanager
+def whole_sequences(captured: bool) -> Iterator[None]:
+    """Within, transformers takes sequences as whole ones, which it finds out by their values: launched one by one,
+    attention then goes without a mask. While a graph is captured it cannot look, and makes one."""
+    masks = None if captured else sys.modules.get("transformers.masking_utils")
+    found = getattr(masks, PACKED, None)
+    if masks is None or found is None:
+        yield
+        return
+    setattr(masks, PACKED, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        setattr(masks, PACKED, found)
 
 
 def _attention(

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.load.modules import casts, fakes
 from gnomon.load.modules.recorder import DTYPES, Recorder
-from gnomon.load.modules.stand_ins import stand_ins
+from gnomon.load.modules.stand_ins import stand_ins, whole_sequences
 from gnomon.load.modules.trouble import blamed_on_module, quietly
 from gnomon.spec.traced import Traced
 
@@ -39,8 +39,10 @@ def trace_module(
     batch: int | None = None,
     loss: Callable[[Any], Any] | None = None,
     optimizer: str | Callable[[Any], Any] = "adamw",
+    captured: bool = False,
 ) -> Traced:
-    """What one step of the module calls. Its weights are neither read nor changed, and may be on the meta device."""
+    """What one step of the module calls, one by one or while a graph is `captured`. Its weights are neither read nor
+    changed, and may be on the meta device."""
     if "allow_override" not in signature(torch.library.Library.impl).parameters:
         raise GnomonError(f"PyTorch {torch.__version__} is too old to trace with", hint="2.13 is what is tested.")
     if not isinstance(module, torch.nn.Module):
@@ -50,7 +52,8 @@ def trace_module(
     update = _update(optimizer)
     wanted = fakes.torch_dtype(dtype, "--dtype") if dtype else None
     inputs, samples = fakes.resized(inputs, batch)
-    with blamed_on_module(), _mode(module, phase), FakeTensorMode(allow_non_fake_inputs=True), casts.cuda_means_here():
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with blamed_on_module(), whole_sequences(captured), _mode(module, phase), fake, casts.cuda_means_here():
         parameters, buffers = fakes.blank_state(module, wanted)
         owners = {id(tensor): name.rpartition(".")[0] for name, tensor in parameters.items()}
         paths = {id(part): name.replace("_orig_mod.", "") for name, part in module.named_modules()}
