@@ -21,11 +21,12 @@ ENGINE_ROWS = "gnomon.engine-rows/1"
 FITTED = "engine.json"
 """The engine's overheads are fitted to it."""
 ELSEWHERE = {
-    "gnomon.measured.training/1": "compared in a table of its own",
-    "gnomon.measured.modules/1": "needs PyTorch: compared in docs/tracing.md",
+    "gnomon.measured.modules/1": "traced with PyTorch: compared in docs/tracing.md",
+    "gnomon.measured.decoders/1": "traced with PyTorch, which this command does without",
     "gnomon.starts/1": "starts of an engine, not steps",
 }
-INFO = "measured.json"
+INFO, TRAINING = "measured.json", "train-"
+"""What was measured on, and training steps, which have tables of their own."""
 PARTS = {
     "decode alone": "decode step",
     "prompt alone": "one prompt",
@@ -38,26 +39,38 @@ LIMIT = 64 * 1024**2
 
 def steps(measurements: Path) -> Row:
     """Every figure of every folder of measurements; files that are not compared here are counted."""
-    left, rows = LeftOut(), []
+    left, rows = LeftOut(), list[Row]()
     for path in sorted(measurements.glob("*/*.json")):
-        if path.name == INFO:
-            continue
         where = f"{path.parent.name}/{path.name}"
-        schema = str(read_json(path, limit=LIMIT).get("schema"))
-        if path.name == FITTED:
-            left.add(where, "fitted to: the engine's overheads")
-        elif schema == MEASURED:
-            rows += _rows(where, read_measured(path))
-        elif schema == ENGINE_ROWS:
-            rows += [row for found in _measured(path) for row in _rows(where, found)]
-        elif not path.name.startswith("train-"):
-            left.add(where, ELSEWHERE.get(schema, f"nothing here reads {schema}"))
+        try:
+            rows += _of_file(path, where)
+        except _Other as why:
+            left.add(where, str(why))
+        except KeyError as missing:
+            left.add(where, f"has no {missing}")
     return {
         "rows": rows,
         "totals": summaries(rows),
         "summaries": summaries(rows, ("chip", "model", "what")),
         "left_out": left.listed(),
     }
+
+
+class _Other(Exception):
+    """Why a file holds no steps to compare."""
+
+
+def _of_file(path: Path, where: str) -> list[Row]:
+    if path.name == INFO or path.name.startswith(TRAINING):
+        return []
+    if path.name == FITTED:
+        raise _Other("fitted to: the engine's overheads")
+    schema = str(read_json(path, limit=LIMIT).get("schema"))
+    if schema == MEASURED:
+        return _rows(where, read_measured(path))
+    if schema == ENGINE_ROWS:
+        return [row for found in _measured(path) for row in _rows(where, found)]
+    raise _Other(ELSEWHERE.get(schema, f"nothing here reads {schema}"))
 
 
 def _measured(path: Path) -> Iterator[Measured]:
@@ -69,7 +82,7 @@ def _measured(path: Path) -> Iterator[Measured]:
             folder = Path(home, name)
             folder.mkdir()
             (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-            settings = data["settings"][name]
+            settings = _settings(data, name)
             engine = EngineChoice(name=data["engine"], settings={"max_model_len": settings["max_model_len"]})
             yield Measured(
                 plan=Plan(
@@ -77,7 +90,7 @@ def _measured(path: Path) -> Iterator[Measured]:
                     chip=chip,
                     replicas=1,
                     strategy=Strategy(),
-                    dtype=load_model(folder).dtype,
+                    dtype=data.get("formats", {}).get(name) or load_model(folder).dtype,
                     engine=engine,
                 ),
                 date=data["date"],
@@ -86,6 +99,13 @@ def _measured(path: Path) -> Iterator[Measured]:
                 loads=(),
                 probes=tuple(row for row in data["rows"] if row["model"] == name),
             )
+
+
+def _settings(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What the engine chose for a network, in whichever of two ways the file has it."""
+    if "settings" in data:
+        return dict(data["settings"][name])
+    return {"max_model_len": data["max_model_len"], "kv_blocks": data["kv_blocks"][name]}
 
 
 def _rows(where: str, measured: Measured) -> list[Row]:
