@@ -133,6 +133,7 @@ def test_as_a_web_page() -> None:
     assert "<title>A &lt; B</title>" in text
     assert '<img src="./families.svg" alt="Error by family and chip">' in text
     assert '<td class="n">5.0%</td>' in text
+    assert '<a href="#runs.md">./runs.md</a>' in text
     assert '<details id="runs.md">' in text
     assert (
         body("- a `b`\n- <https://c.d>")

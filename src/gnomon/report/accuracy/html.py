@@ -29,7 +29,10 @@ def document(title: str, page: str, lists: Mapping[str, str]) -> str:
         for name, text in lists.items()
     )
     head = f'<meta charset="utf-8">\n<title>{escape(title)}</title>\n<style>\n{STYLE}</style>'
-    inside = f"<head>\n{head}\n</head>\n<body>\n{body(page)}\n{folded}\n</body>"
+    linked = body(page)
+    for name in lists:
+        linked = linked.replace(f'href="./{name}"', f'href="#{name}"')
+    inside = f"<head>\n{head}\n</head>\n<body>\n{linked}\n{folded}\n</body>"
     return f'<!doctype html>\n<html lang="en">\n{inside}\n</html>\n'
 
 
