@@ -7,39 +7,37 @@ import pytest
 
 from gnomon.api.accuracy.operators import by_family, operators
 from gnomon.api.accuracy.scores import LeftOut
-from gnomon.api.accuracy.tables import _unfit, cut
 from gnomon.api.accuracy.unseen import unseen_chips
 from gnomon.calibrate.truth import Table
+from gnomon.calibrate.usable import cut, picked, unfit
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.rows import shape_of
 from gnomon.load import chip
 
 H100, A100 = chip("H100"), chip("A100-SXM-80GB")
 DRAW = np.random.default_rng(5)
-SIZES = {name: 2.0 ** DRAW.integers(10, 15, 900) for name in ("m", "n", "k")} | {"batch": np.ones(900)}
+SIZES = {name: 2.0 ** DRAW.integers(8, 15, 2500) for name in ("m", "n", "k")} | {"batch": np.ones(2500)}
 COEFFICIENTS = {name: first for name, (first, _, _) in kernel_model("gemm").ranges.items()}
 
 
 def table(on: str = "H100-SXM-80GB", *, floor_us: float = 0.0, quicker: float = 1.0) -> Table:
     """What the formula says, with a little noise."""
     seconds = kernel_model("gemm").seconds(shape_of("gemm", SIZES), "bf16", chip(on), COEFFICIENTS)
-    times = np.maximum(seconds * 1e6 / quicker * np.exp(np.random.default_rng(1).normal(0, 0.02, 900)), floor_us)
+    times = np.maximum(seconds * 1e6 / quicker * np.exp(np.random.default_rng(1).normal(0, 0.02, 2500)), floor_us)
     about = {"source": "x", "chip": on, "framework": "vllm", "version": "1", "kind": "gemm", "dtype": "bf16"}
     return Table(**about, columns=SIZES | {"time_us": times}, kernels=())
 
 
 def long(made: Table) -> Table:
-    from gnomon.api.accuracy.tables import picked
-
     return picked(made, np.flatnonzero(made.columns["time_us"] >= 20))
 
 
 def test_tables_that_are_left_out() -> None:
     assert (table().columns["time_us"] >= 20).sum() >= 500, "the drawn sizes are too small for this test"
-    assert _unfit(table(), H100) == ""
-    assert _unfit(table(floor_us=60.0), H100) == "held back by the host: never under 60 us"
-    assert "beat the chip's peak" in _unfit(table(quicker=2), H100)
-    assert _unfit(cut(table(), 400), H100) == "fewer than 500 rows above 20 us"
+    assert unfit(table(), H100) == ""
+    assert unfit(table(floor_us=60.0), H100) == "held back by the host: never under 60 us"
+    assert "beat the chip's peak" in unfit(table(quicker=2), H100)
+    assert unfit(cut(table(), 400), H100) == "fewer than 500 rows above 20 us"
 
 
 def test_a_table_is_cut_the_same_every_time() -> None:

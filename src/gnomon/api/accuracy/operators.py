@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from gnomon.api.accuracy.scores import LeftOut, Row, error_figures
-from gnomon.api.accuracy.tables import LEAST_ROWS, LEAST_US, MOST_ROWS, OURS, measured, published
+from gnomon.api.accuracy.tables import MOST_ROWS, OURS, measured
 from gnomon.calibrate.fit import NINETY, FamilyFit, fit_family
 from gnomon.calibrate.truth import Table
+from gnomon.calibrate.usable import LEAST_ROWS, LEAST_US, published
 from gnomon.errors import GnomonError
 from gnomon.spec import Chip
 
@@ -26,7 +27,7 @@ def gathered(folder: Path, measurements: Path) -> tuple[Tables, LeftOut]:
     left, found = LeftOut(), Tables()
     for info in sorted(measurements.glob("*/measured.json")):
         found += measured(info.parent, left)
-    return found + list(published(folder, left)), left
+    return found + list(published(folder, left.add, MOST_ROWS)), left
 
 
 def operators(tables: Tables, left: LeftOut, *, progress: Callable[[int, int], None] | None = None) -> Row:

@@ -9,9 +9,9 @@ import numpy as np
 
 from gnomon.api.accuracy.operators import Tables, about
 from gnomon.api.accuracy.scores import Row, error_figures
-from gnomon.api.accuracy.tables import cut
 from gnomon.calibrate.least_squares import fit
 from gnomon.calibrate.truth import Table
+from gnomon.calibrate.usable import cut
 from gnomon.cost.kernels import KernelModel, kernel_model
 from gnomon.cost.rows import shape_of
 from gnomon.graph.ops import Shape
@@ -49,7 +49,7 @@ def _groups(tables: Tables) -> dict[tuple[str, ...], dict[str, tuple[Table, Chip
 
 
 def _part(table: Table, chip: Chip, most: int | None = None) -> Part:
-    table = cut(table, most) if most else table
+    table = cut(table, most)
     sizes = {name: values for name, values in table.columns.items() if name != "time_us"}
     return shape_of(table.kind, sizes), table.dtype, chip, table.columns["time_us"] * 1e-6
 
