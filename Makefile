@@ -9,6 +9,7 @@ JOBS ?= 2
 STAMP := $(VENV)/.done
 DEV_STAMP := $(VENV)/.done-dev
 ORACLES_STAMP := $(ORACLES)/.done
+RESULTS := src/gnomon/catalog/data/accuracy/results.json
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format bench test-oracles profiles golden accuracy modules hardware fit-page clean
@@ -72,8 +73,9 @@ golden: $(DEV_STAMP) ## store today's predictions and README output, after a cha
 	$(BIN)/python -m tests.golden.update
 	$(BIN)/python -m tests.golden.readme
 
-accuracy: $(STAMP) ## write docs/accuracy.md again, without the user's own profiles
-	@home=$$(mktemp -d) && GNOMON_HOME=$$home $(BIN)/gnomon accuracy --out docs/accuracy.md; code=$$?; rm -rf "$$home"; exit $$code
+accuracy: $(DEV_STAMP) ## compare again with all data (GNOMON_TRUTH), without the user's own profiles; minutes
+	@home=$$(mktemp -d) && GNOMON_HOME=$$home $(BIN)/gnomon accuracy --fresh --save $(RESULTS) \
+		--out docs/accuracy.md --page docs/accuracy; code=$$?; rm -rf "$$home"; exit $$code
 
 fit-page: $(STAMP) ## write docs/fit.md again from its steps
 	$(BIN)/python -m tests.golden.fit_page

@@ -1,4 +1,4 @@
-"""`gnomon accuracy`: the page or its JSON on stdout, or the page in a file."""
+"""`gnomon accuracy`: stored results on stdout, as JSON, as a page with lists, or as a web page."""
 
 from __future__ import annotations
 
@@ -7,33 +7,59 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.api.accuracy import Accuracy
 from gnomon.cli.run import run
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Accuracy(title="Title", published=(), measured=(), profiles=("A100 today",))
-    monkeypatch.setattr("gnomon.api.accuracy.accuracy", lambda: answer)
-
-
-def test_the_page_on_stdout_or_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stored_results_need_no_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GNOMON_TRUTH", str(tmp_path))
     assert run(["accuracy"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("# Title\n")
-    path = tmp_path / "page.md"
-    assert run(["accuracy", "--out", str(path)]) == 0
-    assert capsys.readouterr().out == f"{path}\n"
-    assert path.read_text() == printed
+    assert printed.startswith("Accuracy: predicted beside published and measured, computed 20")
+    assert "| operator: gemm " in printed
 
 
-def test_json_with_and_without_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "page.md"
-    for words in ([], ["--out", str(path)]):
-        assert run(["accuracy", "--json", *words]) == 0
-        answer = json.loads(capsys.readouterr().out)
-        assert (answer["schema"], answer["profiles"]) == ("gnomon.accuracy/1", ["A100 today"])
-    assert path.exists()
+def test_fresh_results_need_the_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GNOMON_TRUTH", str(tmp_path))
+    assert run(["accuracy", "--fresh"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"error: GNOMON_TRUTH: the published measurements are not in {tmp_path}. Set GNOMON_TRUTH")
+
+
+def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site, path = tmp_path / "site", tmp_path / "page.md"
+    assert run(["accuracy", "--out", str(path), "--page", str(site), "--chip", "H200"]) == 0
+    written = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert path in written
+    assert site / "index.html" in written
+    assert all(file.read_text(encoding="utf-8") for file in written)
+    assert {file.name for file in written if file.parent == tmp_path / "page"} == {
+        "operators.md", "steps.md", "deployments.md", "runs.md", "training.md",
+    }  # fmt: skip
+    assert "H100" not in (site / "families.svg").read_text(encoding="utf-8")
+
+
+def test_saved_results_are_those_of_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results.json"
+    assert run(["accuracy", "--json", "--save", str(path)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == "gnomon.accuracy/1"
+    assert json.loads(path.read_text(encoding="utf-8")) == answer
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "near"),
+    [("--chip", "H1000", "chip"), ("--framework", "vlm", "framework"), ("--family", "gem_m", "family")],
+)
+def test_unknown_names(flag: str, value: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["accuracy", flag, value]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"error: unknown {near} with results '{value}'")
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,3 +67,10 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytes
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("error: --out: ")
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(["accuracy", "--page", str(tmp_path / "file")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)

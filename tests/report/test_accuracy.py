@@ -1,10 +1,17 @@
-"""The page says once what all rows share, leaves out what nobody has, and keeps recalled tables apart."""
+"""The page leads with its summary; lists say once what all rows share, and keep recalled tables apart."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gnomon.report.accuracy import JOB, page
+from gnomon.report.accuracy import brief, listed, page
+from gnomon.report.accuracy.html import body, document
+from gnomon.report.accuracy.plots import pictures
+from gnomon.report.accuracy.training import JOB, training
+
+FIGURES = {"rows": 2, "mean_error": 0.05, "median_error": 0.04, "p90_error": 0.06, "bias": -0.01, "worst": -0.06}
+RULES = {"least_us": 20.0, "least_rows": 500, "most_rows": 600}
+BANDED = FIGURES | {"banded": 2, "inside": 1, "half_width": 0.1}
 
 
 def row(model: str, **changes: Any) -> dict[str, Any]:
@@ -14,16 +21,50 @@ def row(model: str, **changes: Any) -> dict[str, Any]:
 
 
 def table(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    summary = {"what": "step time", "rows": 2, "mean_error": 0.05, "bias": -0.01, "worst": -0.06}
-    summary |= {"banded": 2, "inside": 1}
     about = {"authors": "A et al.", "title": "T", "year": 2021, "table": "Table 1, some", "address": "https://a.b"}
     texts = {"read_from": "a file", "counted": "", "recalled": [], "peers": [], "notes": []}
-    return about | texts | {"rows": list(rows), "summaries": [summary]} | changes
+    return about | texts | {"rows": list(rows), "summaries": [BANDED | {"what": "step time"}]} | changes
+
+
+def operator() -> dict[str, Any]:
+    about = {"source": "ours", "chip": "H200", "framework": "vllm", "version": "1", "kind": "gemm", "dtype": "bf16"}
+    tenth = BANDED | {"from_s": 1e-5, "to_s": 2e-5}
+    return about | BANDED | {"deciles": [tenth] * 10}
+
+
+def deployment() -> dict[str, Any]:
+    about = {"id": "x-1", "group": "recent", "source": "x", "engine_version": "0.24", "model": "M", "chip": "H200"}
+    about |= {"chips": 1, "dtype": "bf16", "clients": 4, "input": 8, "output": 9}
+    figures = {"measured": 0.002, "predicted": 0.0021, "low": None, "high": None, "inside": None, "error": 0.05}
+    return about | {"what": "TPOT", "unit": "s"} | figures
+
+
+def payload(*published: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    family = BANDED | {"source": "ours", "kind": "gemm", "tables": 1, "worst_table": "H200", "worst_table_error": 0.05}
+    left = [{"source": "x", "why": "no engine", "rows": 7}]
+    nothing = {"rows": [], "totals": [], "summaries": [], "left_out": []}
+    served = {"rows": [deployment()], "totals": [BANDED | {"group": "recent", "what": "TPOT"}], "left_out": left}
+    served |= {"summaries": [BANDED | {"group": "recent", "source": "x", "chip": "H200", "what": "TPOT"}]}
+    counted = {"usable": 3, "sampled": 1}
+    made = {
+        "title": "Title",
+        "date": "2026-11-15",
+        "quick": False,
+        "truth": [{"file": "training.csv", "sha256": "0" * 64}],
+        "operators": {"rules": RULES, "tables": [operator()], "families": [family], "left_out": []},
+        "unseen_chips": [operator() | {"from": ["H100"]}],
+        "steps": nothing,
+        "deployments": served | counted,
+        "runs": nothing | counted,
+        "published": list(published),
+        "measured": [],
+        "profiles": ["A100 today"],
+    }
+    return made | changes
 
 
 def shown(*published: dict[str, Any], **changes: Any) -> str:
-    payload = {"title": "Title", "published": list(published), "measured": [], "profiles": ["A100 today"]}
-    return page(payload | changes)
+    return training(payload(*published, **changes))
 
 
 def test_what_rows_share_is_said_once() -> None:
@@ -43,17 +84,6 @@ def test_columns_that_nobody_has_are_left_out() -> None:
     assert "| TFLOP/s | step time, s |" in shown(table(row("one", tflops=137.0), row("two", tflops=138.0)))
 
 
-def test_the_overview_leads() -> None:
-    peer = {"name": "Other", "mean_error": 0.103, "note": "as they say"}
-    text = shown(table(row("one"), peers=[peer]))
-    line = next(line for line in text.splitlines() if line.startswith("| A et al. 2021, Table 1 "))
-    assert [cell.strip() for cell in line.split("|")[2:-1]] == [
-        "step time", "2", "5.0%", "-1.0%", "-6.0%", "1 of 2", "Other 10.3%",
-    ]  # fmt: skip
-    assert "Other on A et al. 2021, Table 1: as they say." in text
-    assert text.index(line) < text.index("## What was fitted on what") < text.index("## Published")
-
-
 def test_recalled_tables_stand_apart() -> None:
     text = shown(table(row("one"), recalled=["schedule"], authors="Guess"), table(row("two")))
     apart = text.index("## Published, with columns recalled")
@@ -68,3 +98,54 @@ def test_our_own_measurements() -> None:
     assert "### H200, today\n\nWhole steps of `gnomon verify`, with torch 2.11:" in text
     assert "is not at hand here" not in text
     assert "is not at hand here" in shown()
+
+
+def test_the_summary_leads() -> None:
+    peer = {"name": "Other", "mean_error": 0.103, "note": "as they say"}
+    text = page(payload(table(row("one"), peers=[peer])))
+    line = next(line for line in text.splitlines() if line.startswith("| operator: gemm"))
+    assert [cell.strip() for cell in line.split("|")[2:-1]] == [
+        "ours, 1 table", "2", "5.0%", "4.0%", "6.0%", "-1.0%", "-6.0%", "1 of 2", "10.0%",
+    ]  # fmt: skip
+    assert "Other on A et al. 2021, Table 1: 10.3%, as they say." in text
+    assert text.index(line) < text.index("## Operators") < text.index("## Deployments")
+    assert "3 rows can be predicted, 1 of them were; 7 were left out." in text
+    assert "rows above 20 us, 600 of\nthem at most, where there are 500 or more" in text
+    assert "| training.csv | 0000000000000000 |" in text
+
+
+def test_a_terminal_is_shown_single_tables_when_they_are_few() -> None:
+    assert "| H200 | vllm      | 1       | gemm |" in brief(payload())
+    many = {"rules": RULES, "tables": [operator()] * 50, "families": [], "left_out": []}
+    assert "| H200 |" not in brief(payload(operators=many))
+
+
+def test_lists_tell_what_was_left_out() -> None:
+    found = listed(payload(table(row("one"))))
+    assert list(found) == ["operators.md", "steps.md", "deployments.md", "runs.md", "training.md"]
+    assert "| x      |    7 | no engine |" in found["deployments.md"]
+    assert "2 ms | 2.1 ms" in " ".join(found["deployments.md"].split())
+    assert "| 5% | 5% |" in " ".join(found["operators.md"].split())
+
+
+def test_as_a_web_page() -> None:
+    text = document("A < B", page(payload(), "."), listed(payload()))
+    assert "<title>A &lt; B</title>" in text
+    assert '<img src="./families.svg" alt="Error by family and chip">' in text
+    assert '<td class="n">5.0%</td>' in text
+    assert '<a href="#runs.md">./runs.md</a>' in text
+    assert '<details id="runs.md">' in text
+    assert (
+        body("- a `b`\n- <https://c.d>")
+        == '<ul><li>a <code>b</code></li><li><a href="https://c.d">https://c.d</a></li></ul>'
+    )
+
+
+def test_pictures_are_the_same_every_time() -> None:
+    first, second = pictures(payload()), pictures(payload())
+    assert set(first) == {"families.svg", "sizes.svg", "coverage.svg", "deployments.svg"}
+    assert first == second
+    assert all(picture.startswith(b"<?xml") for picture in first.values())
+    assert b"gemm, H200" in first["families.svg"]
+    empty = {"rules": RULES, "tables": [], "families": [], "left_out": []}
+    assert set(pictures(payload(operators=empty))) == {"deployments.svg"}

@@ -36,7 +36,8 @@ BY_ROWS = ((64.0, 64, 64, 1), (128.0, 64, 128, 1), (np.inf, 128, 128, 2))
 how many tiles of neighbouring rows share what they read: they run together, or idle together."""
 LONG_S = 1e-3
 """Published products of more than about so long were held back, by the power limit as it seems, shorter ones not
-(GB200: vLLM's in bf16 at 1800 TFLOP/s up to 0.5 ms, at 1100 from 1 ms on; SGLang's in block-scaled fp8 at 3200 and 1600)."""
+(GB200: vLLM's in bf16 at 1800 TFLOP/s up to 0.5 ms, at 1100 from 1 ms on; SGLang's in block-scaled fp8 at 3200 and
+1600)."""
 
 TILED = {
     "rate": (0.8, 0.2, 1.0),

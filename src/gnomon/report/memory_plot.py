@@ -16,9 +16,9 @@ MOST_NAMED = 8
 SIZE_INCHES = (10.0, 5.0)
 
 
-def require_matplotlib() -> None:
+def require_matplotlib(what: str = "drawing the memory") -> None:
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("matplotlib", "plot", "drawing the memory")
+        raise MissingExtraError("matplotlib", "plot", what)
 
 
 def draw(ranks: Iterable[Moments], usable_bytes: float, title: str, kind: str) -> bytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
-from gnomon.api.results import Result, TrainingReport
+from gnomon.api.accuracy.scores import Band, Row, compared, summaries
+from gnomon.api.results import TrainingReport
 from gnomon.api.simulate_training import simulate_training
 from gnomon.api.verify_training import compare, read_training
 from gnomon.catalog import chip, model_title
@@ -18,38 +17,21 @@ from gnomon.cost.profile import profile_for
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import Model, Plan, TrainingLoad
 
-CHECKOUT = Path(__file__).parents[3] / "measurements"
-"""Where a checkout keeps what was measured; an installed package has none."""
 STATES = ("weights", "gradients", "optimizer")
 TERA, GIB = 1e12, 1024**3
 
-Row = dict[str, Any]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Accuracy(Result):
-    SCHEMA = "accuracy"
-    title: str
-    published: tuple[Mapping[str, Any], ...]
-    """Tables of papers: where from, rows of measured beside predicted, and a summary of each quantity."""
-    measured: tuple[Mapping[str, Any], ...]
-    """The same of our own measurements, one table a folder."""
-    profiles: tuple[str, ...]
-    """The fitted profiles that the predictions are made with."""
-
-
-def accuracy(measurements: Path = CHECKOUT) -> Accuracy:
+def training_steps(measurements: Path) -> Row:
     """Every published and every measured training step, compared. Folders of `measurements` hold `train-*.json`."""
-    published = tuple(map(_published, published_training()))
+    published = list(map(_published, published_training()))
     folders = groupby(sorted(measurements.glob("*/train-*.json")), key=lambda path: path.parent)
-    measured = tuple(_measured(folder.name, files) for folder, files in folders)
+    measured = [_measured(folder.name, files) for folder, files in folders]
     chips = dict.fromkeys(row["job"]["chip"] for table in published + measured for row in table["rows"])
-    return Accuracy(
-        title="Training steps, predicted beside published and measured",
-        published=published,
-        measured=measured,
-        profiles=tuple(profile_for(chip(name)).source for name in chips),
-    )
+    return {
+        "published": published,
+        "measured": measured,
+        "profiles": [profile_for(chip(name)).source for name in chips],
+    }
 
 
 def counted_flops(model: Model, load: TrainingLoad) -> float:
@@ -58,27 +40,6 @@ def counted_flops(model: Model, load: TrainingLoad) -> float:
     seq, layers, hidden = load.seq, model.layers, model.hidden
     beside = seq / (6 * hidden) + model.vocab / (16 * layers * hidden)
     return 96 * load.global_batch * seq * layers * hidden**2 * (1 + beside)
-
-
-def summaries(rows: Iterable[Row]) -> list[Row]:
-    """Of each quantity: errors, and how many figures that carry a band fell inside it."""
-    by_name: dict[str, list[Row]] = {}
-    for row in rows:
-        by_name.setdefault(row["what"], []).append(row)
-    return [{"what": what, **_summary(found)} for what, found in by_name.items()]
-
-
-def _summary(rows: list[Row]) -> Row:
-    errors = [row["error"] for row in rows]
-    held = [row["inside"] for row in rows if row["inside"] is not None]
-    return {
-        "rows": len(rows),
-        "mean_error": fmean(map(abs, errors)),
-        "bias": fmean(errors),
-        "worst": max(errors, key=abs),
-        "banded": len(held),
-        "inside": sum(held),
-    }
 
 
 def _published(table: PublishedTable) -> Row:
@@ -92,9 +53,6 @@ def _compared(run: PublishedRun) -> Iterator[Row]:
     for name, figure in run.figures.items():
         rate = {"tflops": figure} if name == "tflops" else {}
         yield _row(answer.plan, *_pair(answer, name, figure)) | rate
-
-
-Band = tuple[float, float] | None
 
 
 def _pair(answer: TrainingReport, name: str, figure: float) -> tuple[str, str, float, float, Band]:
@@ -123,18 +81,7 @@ def _measured(name: str, files: Iterable[Path]) -> Row:
 
 
 def _row(plan: Plan, what: str, unit: str, measured: float, predicted: float, band: Band) -> Row:
-    low, high = band or (None, None)
-    return {
-        "job": _job(plan),
-        "what": what,
-        "unit": unit,
-        "measured": measured,
-        "predicted": predicted,
-        "low": low,
-        "high": high,
-        "inside": band[0] <= measured <= band[1] if band else None,
-        "error": predicted / measured - 1,
-    }
+    return {"job": _job(plan)} | compared(what, unit, measured, predicted, band)
 
 
 def _job(plan: Plan) -> Row:

@@ -1,10 +1,11 @@
-"""The page of `gnomon accuracy`, in Markdown: how far off, on what, and what was fitted on what."""
+"""Training steps in Markdown, row by row: how far off, on what, and what was fitted on what."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gnomon.report.accuracy.grid import grid
 from gnomon.report.text import digits, gib
 
 JOB = {
@@ -28,13 +29,6 @@ JOB = {
 """What tells runs apart, and its heading."""
 NOTHING = "-"
 
-INTRO = """\
-`gnomon accuracy` writes this page, and `make accuracy` puts it here: no prediction on it was typed in. An error is
-predicted over measured, less one: above zero, Gnomon expects more time or memory than it took. The mean error is of
-absolute errors, the bias of signed ones. Bands are meant to hold 90% of what is measured. TP, PP and DP are tensor,
-pipeline and data parallel degrees, VP the parts of the network a pipeline stage holds: with more than one the schedule
-is the interleaved one, else 1F1B. Batches are in sequences."""
-
 FITTED = """\
 No constant of Gnomon was fitted to a training result on this page. Fitted were single operators, by chip:
 
@@ -50,14 +44,18 @@ No constant of Gnomon was fitted to a training result on this page. Fitted were 
 
 What an engine runs, keeps and overlaps is a list of its kernels, version by version, not a fit."""
 
+DEGREES = """\
+TP, PP and DP are tensor, pipeline and data parallel degrees, VP the parts of the network a pipeline stage holds: with
+more than one the schedule is the interleaved one, else 1F1B. Batches are in sequences."""
+
 ABSENT = "The measured steps are in Gnomon's repository (`measurements/`), which is not at hand here."
 
 
-def page(payload: Mapping[str, Any]) -> str:
-    """All of the page. Tables whose every column was read come before those with recalled ones."""
+def training(payload: Mapping[str, Any]) -> str:
+    """The list of training steps. Tables whose every column was read come before those with recalled ones."""
     read = [table for table in payload["published"] if not table["recalled"]]
     recalled = [table for table in payload["published"] if table["recalled"]]
-    parts = [f"# {payload['title']}", INTRO, *_overview(payload), "## What was fitted on what", FITTED]
+    parts = ["# Training steps, predicted beside published and measured", DEGREES, "## What was fitted on what", FITTED]
     parts += [f"Profiles used: {', '.join(payload['profiles'])}.", "## Published"]
     parts += [part for table in read for part in _published(table)]
     parts += ["## Published, with columns recalled"] if recalled else []
@@ -67,38 +65,21 @@ def page(payload: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _overview(payload: Mapping[str, Any]) -> Iterator[str]:
-    rows: list[tuple[str, ...]] = [
-        ("rows of", "what", "rows", "mean error", "bias", "worst", "in band", "others' mean error")
-    ]
-    for table in (*payload["published"], *payload["measured"]):
-        recalled = " (columns recalled)" if table.get("recalled") else ""
-        for found in table["summaries"]:
-            rows.append((_name(table) + recalled, *_summary(found), _peers(table)))
-    yield _grid(rows, "<<>>>>><")
+def peers(payload: Mapping[str, Any]) -> Iterator[str]:
+    """What others reach on the same rows, and who says so."""
     for table in payload["published"]:
         for peer in table["peers"]:
-            yield f"{peer['name']} on {_name(table)}: {peer['note']}."
+            yield f"{peer['name']} on {name_of(table)}: {peer['mean_error']:.1%}, {peer['note']}."
 
 
-def _summary(found: Mapping[str, Any]) -> tuple[str, ...]:
-    held = f"{found['inside']} of {found['banded']}" if found["banded"] else NOTHING
-    errors = f"{found['mean_error']:.1%}", f"{found['bias']:+.1%}", f"{found['worst']:+.1%}"
-    return found["what"], str(found["rows"]), *errors, held
-
-
-def _peers(table: Mapping[str, Any]) -> str:
-    return ", ".join(f"{peer['name']} {peer['mean_error']:.1%}" for peer in table.get("peers", ())) or NOTHING
-
-
-def _name(table: Mapping[str, Any]) -> str:
+def name_of(table: Mapping[str, Any]) -> str:
     if "conditions" in table:
         return f"{table['conditions']['device']}, {table['conditions']['date']}"
     return f"{table['authors']} {table['year']}, {table['table'].partition(',')[0]}"
 
 
 def _published(table: Mapping[str, Any]) -> Iterator[str]:
-    yield f"### {_name(table)}"
+    yield f"### {name_of(table)}"
     said = f"{table['authors']}, *{table['title']}*, {table['year']}, {table['table']}: <{table['address']}>."
     yield f"{said} Read from {table['read_from']}."
     counted = f"TFLOP/s are a GPU's, {table['counted']}." if table["counted"] else ""
@@ -108,7 +89,7 @@ def _published(table: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _measured(table: Mapping[str, Any]) -> Iterator[str]:
-    yield f"### {_name(table)}"
+    yield f"### {name_of(table)}"
     given = table["conditions"]
     versions = ", ".join(f"{name} {text}" for name, text in given.items() if name not in ("device", "date"))
     yield f"Whole steps of `gnomon verify`, with {versions}: the median step, and memory at the fullest moment."
@@ -124,7 +105,7 @@ def _tables(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for what in dict.fromkeys(row["what"] for row in rows):
         chosen = [_cells(row, told) for row in rows if row["what"] == what]
         kept = [heading for heading in chosen[0] if any(line[heading] != NOTHING for line in chosen)]
-        yield _grid([kept, *([line[heading] for heading in kept] for line in chosen)], "<" + ">" * (len(kept) - 1))
+        yield grid([kept, *([line[heading] for heading in kept] for line in chosen)], "<" + ">" * (len(kept) - 1))
 
 
 def _cells(row: Mapping[str, Any], told: Sequence[str]) -> dict[str, str]:
@@ -148,12 +129,3 @@ def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _grid(rows: Sequence[Sequence[str]], align: str) -> str:
-    """A Markdown table whose columns also line up as plain text."""
-    widths = [max(len(row[index]) for row in rows) for index in range(len(align))]
-    columns = list(zip(align, widths, strict=True))
-    ruler = ["-" * width if side == "<" else "-" * (width - 1) + ":" for side, width in columns]
-    lines = [[f"{cell:{side}{width}}" for cell, (side, width) in zip(row, columns, strict=True)] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], ruler, *lines[1:]])

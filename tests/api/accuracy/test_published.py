@@ -1,4 +1,4 @@
-"""Figures of papers become seconds and bytes, errors become summaries."""
+"""Figures of papers become seconds and bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.api.accuracy import accuracy, counted_flops, summaries
+from gnomon.api.accuracy.published import counted_flops, training_steps
 from gnomon.api.simulate_training import simulate_training
 from gnomon.load import model as load_model
 from gnomon.spec import TrainingLoad
@@ -28,21 +28,8 @@ def test_flops_agree_with_those_of_the_operators(name: str) -> None:
     assert ours == pytest.approx(counted_flops(model, load), rel=1e-3)
 
 
-def row(what: str, error: float, inside: bool | None) -> dict[str, object]:
-    return {"what": what, "error": error, "inside": inside}
-
-
-def test_summaries() -> None:
-    rows = [row("time", 0.02, True), row("memory", 0.5, None), row("time", -0.04, False)]
-    time, memory = summaries(rows)
-    assert (time["what"], memory["what"]) == ("time", "memory")
-    assert (time["rows"], time["worst"], time["banded"], time["inside"]) == (2, -0.04, 2, 1)
-    assert (time["mean_error"], time["bias"]) == pytest.approx((0.03, -0.01))
-    assert (memory["banded"], memory["inside"]) == (0, 0)
-
-
 def test_without_measurements(tmp_path: Path) -> None:
-    found = accuracy(tmp_path)
-    assert found.measured == ()
-    assert found.published
-    assert [source.partition(" ")[0] for source in found.profiles] == ["A100-SXM-80GB"]
+    found = training_steps(tmp_path)
+    assert found["measured"] == []
+    assert found["published"]
+    assert [source.partition(" ")[0] for source in found["profiles"]] == ["A100-SXM-80GB"]

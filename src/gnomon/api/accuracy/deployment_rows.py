@@ -1,0 +1,180 @@
+"""Rows of published serving benchmarks as words that Gnomon understands, or the reason why they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from gnomon.catalog import model_entry
+from gnomon.errors import InputError
+from gnomon.load import model as load_model
+
+Row = Mapping[str, str]
+
+NEEDED = (
+    "row_id", "source", "model", "weight_precision", "kv_precision", "gpu", "n_gpus", "tp", "ep", "dp", "mode",
+    "plan_detail", "engine_family", "engine_version", "workload", "isl", "osl", "concurrency", "batch", "ttft_ms",
+    "tpot_ms", "output_tok_s", "quality", "tier",
+)  # fmt: skip
+SAME_SHAPES = {
+    "MiniMaxAI/MiniMax-M2.5": "minimax-m2",
+    "Qwen/Qwen2-7B": "qwen2.5-7b",
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": "qwen3-30b-a3b",
+    "deepseek-ai/DeepSeek-V3.1": "deepseek-v3",
+    "google/gemma-1.1-7b-it": "gemma-7b",
+}
+"""Later releases of a network in the catalog, or its other sizes' namesakes, with the same shapes."""
+ENDINGS = ("-FP8", "-Instruct-2507", "-Thinking-2507")
+"""Parts of a name that say nothing of shapes."""
+STORED_FP8 = ("minimax-m2", "deepseek-r1", "deepseek-v3")
+"""Published in blocks of fp8: no format has to be asked for."""
+STORED_FP4 = ("gpt-oss-120b", "gpt-oss-20b")
+RECENT = "vLLM of 2025-26"
+ASSUMED = "vLLM of 2025, inputs assumed"
+OLD = "vLLM of 2023-24"
+GROUPS = {"inferencex": RECENT, "ml_energy": ASSUMED, "llm_inference_bench": OLD, "splitwise": OLD}
+"""What rows of a source can show: an engine of two years ago is another engine."""
+CONTINUOUS, STATIC, STEADY = "clients", "batch", "steady"
+ASSUMED_INPUT = 256
+"""ML.ENERGY does not publish input lengths; chats and exam questions are about so long."""
+TEXT = ("lm-arena-chat", "gpqa")
+ROOM_TOKENS, LEAST_SEQUENCES = 256, 256
+"""What benchmarks leave above their lengths, and the sequences vLLM takes in unless it is told of more."""
+LEAST = {"inferencex": 0.8}
+"""Lengths are even between this share of the nominal one and it."""
+
+
+class Unfit(Exception):
+    """Why a row cannot be compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A deployment, its load, and what was measured: seconds, or tokens a second."""
+
+    row: Row
+    group: str
+    model: str
+    words: Mapping[str, Any]
+    load: str
+    clients: int
+    input_tokens: int
+    output_tokens: int
+    least: float
+    measured: Mapping[str, float]
+
+
+def case_of(row: Row) -> Case:
+    """The row in Gnomon's words; raises `Unfit`."""
+    _check(row)
+    model, load = _model(row["model"]), _load(row)
+    clients = round(_number(row, "batch") if load != CONTINUOUS else _number(row, "concurrency"))
+    given = ASSUMED_INPUT if load == STEADY else round(_number(row, "isl"))
+    made = round(_number(row, "osl"))
+    measured = _measured(row, load)
+    if not measured:
+        raise Unfit("no figure that is predicted")
+    words = {
+        "on": f"{row['gpu']}:{_degree(row, 'n_gpus')}",
+        "dtype": _dtype(row["weight_precision"], model),
+        "kv_dtype": "fp8" if row["kv_precision"] == "fp8" else None,
+        "tp": _degree(row, "tp"),
+        "ep": _degree(row, "ep"),
+        "settings": {"max_model_len": _longest(model, given + made), "max_num_seqs": max(LEAST_SEQUENCES, clients)},
+    }
+    return Case(
+        row=row,
+        group=GROUPS[row["source"]],
+        model=model,
+        words=words,
+        load=load,
+        clients=max(clients, 1),
+        input_tokens=given,
+        output_tokens=made,
+        least=LEAST.get(row["source"], 1.0),
+        measured=measured,
+    )
+
+
+def _check(row: Row) -> None:
+    if row["engine_family"] != "vLLM":
+        raise Unfit(f"no engine for {row['engine_family']}")
+    if row["mode"] == "disagg":
+        raise Unfit("prompts and decodes on separate machines")
+    if row["mode"] not in ("agg", "static"):
+        raise Unfit("lengths and plan not published (MLPerf)")
+    if _degree(row, "dp") > 1:
+        raise Unfit("data-parallel attention, which is not simulated")
+    if _degree(row, "tp") != _degree(row, "n_gpus"):
+        raise Unfit("plan unclear: tensor-parallel degree and GPUs differ")
+    if row["plan_detail"] == "power-capped":
+        raise Unfit("power limit lowered by the experiment")
+    if row["source"] == "ml_energy":
+        if not any(task in row["workload"] for task in TEXT):
+            raise Unfit("pictures, videos or code to fill in, of unknown length")
+    elif row["tier"] != "A" or row["source"] not in GROUPS:
+        raise Unfit(f"conditions not recorded (tier B): {row['quality'].partition(';')[0] or 'engine settings'}")
+
+
+def _longest(model: str, tokens: int) -> int:
+    most = _max_context(model)
+    if tokens > most:
+        raise Unfit("longer than the network was made for")
+    return min(tokens + ROOM_TOKENS, most)
+
+
+@cache
+def _max_context(model: str) -> int:
+    return load_model(model).max_context
+
+
+def _load(row: Row) -> str:
+    if row["source"] == "ml_energy":
+        return STEADY
+    return STATIC if row["mode"] == "static" else CONTINUOUS
+
+
+def _measured(row: Row, load: str) -> dict[str, float]:
+    found = {}
+    if row["tpot_ms"]:
+        found["TPOT"] = _number(row, "tpot_ms") / 1e3
+    if row["ttft_ms"] and load != STEADY:
+        found["TTFT"] = _number(row, "ttft_ms") / 1e3
+    if row["output_tok_s"] and load == STATIC:
+        found["tokens/s"] = _number(row, "output_tok_s")
+    return found
+
+
+def _model(name: str) -> str:
+    if name in SAME_SHAPES:
+        return SAME_SHAPES[name]
+    for ending in ENDINGS:
+        name = name.removesuffix(ending)
+    try:
+        return model_entry(name).name
+    except InputError:
+        raise Unfit("model not in the catalog") from None
+
+
+def _dtype(precision: str, model: str) -> str | None:
+    """The format to ask for; None is that of the checkpoint."""
+    if precision in ("fp8", "int8"):
+        return None if model in STORED_FP8 else precision
+    if "fp4" in precision:
+        return None if model in STORED_FP4 else "nvfp4"
+    if precision in ("fp16/bf16", "fp16", "bfloat16"):
+        return "fp16" if precision == "fp16" else "bf16"
+    raise Unfit(f"format '{precision or 'not recorded'}'")
+
+
+def _degree(row: Row, name: str) -> int:
+    return round(_number(row, name)) if row[name] else 1
+
+
+def _number(row: Row, name: str) -> float:
+    try:
+        return float(row[name])
+    except ValueError:
+        raise Unfit(f"no {name}") from None

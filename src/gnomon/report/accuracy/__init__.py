@@ -1,0 +1,195 @@
+"""The page of `gnomon accuracy`, in Markdown: the summary first; rows are in lists of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gnomon.report.accuracy import lists
+from gnomon.report.accuracy.grid import HEADS, grid, scored, scores
+from gnomon.report.accuracy.training import name_of, peers, training
+
+INTRO = """\
+`gnomon accuracy` shows these results, `gnomon accuracy --fresh` computes them again, and `make accuracy` stores them
+and writes this page: no prediction on it was typed in. An error is predicted over measured, less one: above zero,
+Gnomon expects more than it took. Mean, median and p90 are of absolute errors, the bias of signed ones; the worst is
+the one figure that is furthest off. Bands are meant to hold 90% of what is measured; a half-width is half a band over
+what it is a band of, at the median. Nothing was fitted to a step, a deployment or a training run below, and errors of
+operators are of fits that had not seen the shapes, or the chips, they are tested on."""
+
+ON_OPERATORS = """\
+Fits of one kind of operator in one format, by one framework on one chip, tested on whole shapes set aside (all rows of
+the same n and k, say), never on random rows. Published tables are tested on rows above {least_us:g} us, {most_rows} of
+them at most, where there are {least_rows} or more; tables that time the host or beat the chip's peak are left out. One
+line stands for several tables: the mean error is the mean of theirs, the band's share that of all their rows."""
+
+ON_UNSEEN = """\
+Each chip predicted with coefficients that were fitted to the other chips under the same framework, and its own data
+sheet, as happens to a chip that nobody has measured."""
+
+ON_STEPS = """\
+Single batches and whole loads of networks under a real vLLM, measured by us with dummy weights: experts are visited as
+those route, which may be less evenly than a trained network does."""
+
+ON_DEPLOYMENTS = """\
+Published loads under vLLM, simulated with as many clients (or as large a batch) as they had, each client asking again
+when it is answered, and lengths as published; TTFT and TPOT are means over the run. Some rows of every deployment are
+taken, the same ones every time. Where the format of the cache is not recorded it is taken to be that of the
+activations. Rows whose first tokens wait for a full cache are counted apart: a little more or less memory changes them
+several times over. All are predicted as vLLM 0.24: rows of engines from 2023 and 2024, in a group of their own, show
+how far engines have come as much as how far off Gnomon is. No other serving engine is modelled yet; their rows are
+counted as left out."""
+
+AICONFIGURATOR = """\
+AIConfigurator, on a sample of its own: TPOT 22%, TTFT 46%; from a comparison known to us, not run by us, and not on
+these rows."""
+
+ON_RUNS = """\
+Published training runs whose plan is given. Where the source leaves out something that the plan needs, such as the
+recomputation, a usual value is taken and the run is counted apart. Of several releases of one run the last counts."""
+
+FEW = 40
+"""Tables that a terminal is shown one by one."""
+NEXT = "next: gnomon accuracy --chip H100 --family gemm · gnomon accuracy --page DIR · gnomon accuracy --fresh"
+
+LISTS = {
+    "operators": lists.operators,
+    "steps": lists.steps,
+    "deployments": lists.deployments,
+    "runs": lists.runs,
+    "training": training,
+}
+"""Files of rows, by name."""
+
+
+def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
+    """The page; its lists and pictures lie in the folder `beside` it."""
+    hurry = " In a hurry: fewer rows than `make accuracy` compares." if payload["quick"] else ""
+    parts = [f"# {payload['title']}", f"Computed {payload['date']}.{hurry}", INTRO, "## Summary", summary(payload)]
+    parts += [f"![Error by family and chip]({beside}/families.svg)", "## Operators"]
+    parts += [
+        ON_OPERATORS.format(**payload["operators"]["rules"]),
+        _families(payload),
+        f"![Predicted over measured by size]({beside}/sizes.svg)",
+    ]
+    parts += [
+        f"![What bands hold]({beside}/coverage.svg)",
+        f"Every table: [{beside}/operators.md]({beside}/operators.md).",
+    ]
+    parts += ["## Chips not seen", ON_UNSEEN, _unseen(payload), "## Steps", ON_STEPS, _section(payload, "steps")]
+    parts += [_list(beside, "steps"), "## Deployments", ON_DEPLOYMENTS, _section(payload, "deployments")]
+    parts += [f"![Deployments, predicted against measured]({beside}/deployments.svg)"]
+    parts += [AICONFIGURATOR, _counts(payload["deployments"]), _list(beside, "deployments")]
+    parts += ["## Training runs", ON_RUNS, _section(payload, "runs"), _counts(payload["runs"]), _list(beside, "runs")]
+    parts += ["## Training steps of papers, and ours", _training(payload), *peers(payload), _list(beside, "training")]
+    parts += ["## The data", _truth(payload)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def brief(payload: Mapping[str, Any]) -> str:
+    """What a terminal shows: the summary, then the tables of what is left when only a few are."""
+    parts = [f"{payload['title']}, computed {payload['date']}", summary(payload)]
+    tables = payload["operators"]["tables"]
+    if 0 < len(tables) <= FEW:
+        parts.append(scored(lists.TABLE, tables))
+    parts.append(NEXT)
+    return "\n\n".join(parts) + "\n"
+
+
+def listed(payload: Mapping[str, Any]) -> dict[str, str]:
+    """The lists by file name."""
+    return {f"{name}.md": make(payload) for name, make in LISTS.items()}
+
+
+def summary(payload: Mapping[str, Any]) -> str:
+    """One line a kind of thing that is predicted."""
+    rows: list[tuple[str, ...]] = [("what", "of", *HEADS)]
+    for found in payload["operators"]["families"]:
+        of = "ours" if found["source"] == "ours" else "published"
+        rows.append((f"operator: {found['kind']}", f"{of}, {_tables(found['tables'])}", *scores(found)))
+    for found in _by_kind(payload["unseen_chips"]):
+        rows.append((f"operator on a chip not seen: {found['kind']}", _tables(found["tables"]), *scores(found)))
+    for name, title in (("steps", "step, ours"), ("deployments", "deployment"), ("runs", "training run")):
+        rows += [
+            (f"{title}: {row['what']}", row.get("group", "vLLM 0.24"), *scores(row)) for row in payload[name]["totals"]
+        ]
+    rows += [(f"training step: {what}", of, *found) for of, what, found in _training_rows(payload)]
+    return grid(rows, "<<" + ">" * len(HEADS))
+
+
+def _families(payload: Mapping[str, Any]) -> str:
+    rows = [("kind", "tables", "rows", "mean error", "worst table", "its mean", "in band", "half-width")]
+    for found in payload["operators"]["families"]:
+        figures = scores(found)
+        names = (found["kind"], f"{found['tables']} {found['source']}", figures[0], figures[1])
+        rows.append((*names, found["worst_table"], f"{found['worst_table_error']:.1%}", *figures[-2:]))
+    return grid(rows, "<<>><>>>")
+
+
+def _tables(count: int) -> str:
+    return f"{count} table" + ("s" if count > 1 else "")
+
+
+def _by_kind(rows: Any) -> list[dict[str, Any]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["kind"], []).append(row)
+    return [
+        {
+            "kind": kind,
+            "tables": len(some),
+            "rows": sum(row["rows"] for row in some),
+            "mean_error": sum(row["mean_error"] for row in some) / len(some),
+            "bias": sum(row["bias"] for row in some) / len(some),
+            "worst": max((row["worst"] for row in some), key=abs),
+        }
+        for kind, some in sorted(groups.items())
+    ]
+
+
+def _unseen(payload: Mapping[str, Any]) -> str:
+    """By kind and chip: the mean over frameworks and formats."""
+    rows = [("kind", "chip", "tables", "mean error", "bias", "worst table", "its mean")]
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in payload["unseen_chips"]:
+        groups.setdefault((row["kind"], row["chip"]), []).append(row)
+    for (kind, chip), some in sorted(groups.items()):
+        worst = max(some, key=lambda row: float(row["mean_error"]))
+        mean, bias = (sum(row[name] for row in some) / len(some) for name in ("mean_error", "bias"))
+        named = f"{worst['framework']} {worst['version']} {worst['dtype']}"
+        rows.append((kind, chip, str(len(some)), f"{mean:.1%}", f"{bias:+.1%}", named, f"{worst['mean_error']:.1%}"))
+    return grid(rows, "<<>>><>")
+
+
+def _section(payload: Mapping[str, Any], name: str) -> str:
+    found = payload[name]["summaries"]
+    first: Mapping[str, Any] = next(iter(found), {})
+    names = [key for key in ("group", "source", "chip", "model", "what") if key in first]
+    return scored(names, found) if found else "Nothing is at hand here."
+
+
+def _counts(section: Mapping[str, Any]) -> str:
+    out = sum(row["rows"] for row in section["left_out"])
+    return f"{section['usable']:,} rows can be predicted, {section['sampled']:,} of them were; {out:,} were left out."
+
+
+def _list(beside: str, name: str) -> str:
+    return f"Row by row, with what was left out and why: [{beside}/{name}.md]({beside}/{name}.md)."
+
+
+def _training(payload: Mapping[str, Any]) -> str:
+    rows = [("rows of", "what", *HEADS)] + [(of, what, *found) for of, what, found in _training_rows(payload)]
+    return grid(rows, "<<" + ">" * len(HEADS))
+
+
+def _training_rows(payload: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for table in (*payload["published"], *payload["measured"]):
+        recalled = " (columns recalled)" if table.get("recalled") else ""
+        for found in table["summaries"]:
+            yield name_of(table) + recalled, found["what"], scores(found)
+
+
+def _truth(payload: Mapping[str, Any]) -> str:
+    said = "Published tables that these results were computed from, by the beginning of their SHA-256:"
+    rows = [("file", "sha256")] + [(row["file"], row["sha256"][:16]) for row in payload["truth"]]
+    return f"{said}\n\n{grid(rows, '<<')}"
