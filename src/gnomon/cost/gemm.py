@@ -35,9 +35,8 @@ BY_ROWS = ((64.0, 64, 64, 1), (128.0, 64, 128, 1), (np.inf, 128, 128, 2))
 """CUTLASS kernels of vLLM and SGLang choose by the number of rows alone, and do not split k: up to (rows, tile), and
 how many tiles of neighbouring rows share what they read: they run together, or idle together."""
 LONG_S = 1e-3
-"""Published products of more than about so long were held back, by the power limit as it seems, shorter ones not
-(GB200: vLLM's in bf16 at 1800 TFLOP/s up to 0.5 ms, at 1100 from 1 ms on; SGLang's in block-scaled fp8 at 3200 and
-1600)."""
+"""Published products of about so long were held back, as it seems by the power limit, shorter ones not (GB200,
+vLLM in bf16: 1800 TFLOP/s up to 0.5 ms, 1100 from 1 ms on; SGLang in block-scaled fp8: 3200 and 1600)."""
 
 TILED = {
     "rate": (0.8, 0.2, 1.0),
