@@ -14,6 +14,7 @@ from gnomon.api.accuracy.narrow import narrowed
 from gnomon.api.accuracy.operators import gathered, operators
 from gnomon.api.accuracy.published import training_steps
 from gnomon.api.accuracy.runs import runs
+from gnomon.api.accuracy.scores import rounded
 from gnomon.api.accuracy.steps import steps
 from gnomon.api.accuracy.unseen import unseen_chips
 from gnomon.api.results import Result
@@ -21,6 +22,8 @@ from gnomon.api.results import Result
 CHECKOUT = Path(__file__).parents[4] / "measurements"
 """Where a checkout keeps what was measured; an installed package has none."""
 TITLE = "Accuracy: predicted beside published and measured"
+QUICK_TABLES = 6
+"""In a hurry one operator table in so many is fitted."""
 
 Tell = Callable[[int, int | None, str], None]
 
@@ -89,7 +92,7 @@ def computed(*, quick: bool = False, measurements: Path = CHECKOUT, progress: Te
     trained = runs(folder, quick=quick, progress=ticks("training runs"))
     tables, left = gathered(folder, measurements)
     tables = tables[::QUICK_TABLES] if quick else tables
-    return {
+    found = {
         "schema": stored.SCHEMA,
         "title": TITLE,
         "date": time.strftime("%Y-%m-%d"),
@@ -102,10 +105,7 @@ def computed(*, quick: bool = False, measurements: Path = CHECKOUT, progress: Te
         "runs": trained,
         **training,
     }
-
-
-QUICK_TABLES = 6
-"""One table in so many is fitted in a hurry."""
+    return dict(rounded(found))
 
 
 def _frozen(value: Any) -> Any:

@@ -126,6 +126,13 @@ def _families(payload: Mapping[str, Any]) -> str:
     return grid(rows, "<<>><>>>")
 
 
+def _ours(payload: Mapping[str, Any]) -> Iterator[str]:
+    ours = [row for row in payload["operators"]["tables"] if row["source"] == "ours"]
+    if ours:
+        yield "Measured by us, table by table:"
+        yield scored(lists.TABLE, ours)
+
+
 def _tables(count: int) -> str:
     return f"{count} table" + ("s" if count > 1 else "")
 
@@ -169,8 +176,9 @@ def _section(payload: Mapping[str, Any], name: str) -> str:
 
 
 def _counts(section: Mapping[str, Any]) -> str:
-    out = sum(row["rows"] for row in section["left_out"])
-    return f"{section['usable']:,} rows can be predicted, {section['sampled']:,} of them were; {out:,} were left out."
+    out, compared = sum(row["rows"] for row in section["left_out"]), len({row["id"] for row in section["rows"]})
+    known = f"{section['usable']:,} rows of the table have a plan that Gnomon knows"
+    return f"{known}; {compared:,} of them were compared. {out:,} rows were left out."
 
 
 def _list(beside: str, name: str) -> str:
