@@ -18,6 +18,8 @@ from gnomon.errors import GnomonError
 from gnomon.spec import Chip
 
 DECILES = 10
+FAILURES = (GnomonError, KeyError, np.linalg.LinAlgError)
+"""What a fit of one table may end in; the others go on."""
 
 Tables = list[tuple[Table, Chip]]
 
@@ -38,10 +40,10 @@ def operators(tables: Tables, left: LeftOut, *, progress: Callable[[int, int], N
             progress(done, len(tables))
         try:
             rows.append(tested(table, fit_family(table.kind, table.dtype, table.columns, chip)))
-        except (GnomonError, KeyError) as error:
+        except FAILURES as error:
             left.add(table.name, f"refused: {error}", table.rows)
     rules = {"least_us": LEAST_US, "least_rows": LEAST_ROWS, "most_rows": MOST_ROWS}
-    return {"rules": rules, "tables": rows, "families": by_family(rows), "left_out": left.listed()}
+    return {"rules": rules, "tables": rows, "families": by_family(rows)}
 
 
 def tested(table: Table, fit: FamilyFit) -> Row:

@@ -92,14 +92,16 @@ def computed(*, quick: bool = False, measurements: Path = CHECKOUT, progress: Te
     trained = runs(folder, quick=quick, progress=ticks("training runs"))
     tables, left = gathered(folder, measurements)
     tables = tables[::QUICK_TABLES] if quick else tables
+    fitted = operators(tables, left, progress=ticks("operators"))
+    unseen = unseen_chips(tables, left, progress=ticks("chips not seen"))
     found = {
         "schema": stored.SCHEMA,
         "title": TITLE,
         "date": time.strftime("%Y-%m-%d"),
         "quick": quick,
         "truth": [{"file": path.name, "sha256": truth.checksum(path)} for path in truth.files(folder)],
-        "operators": operators(tables, left, progress=ticks("operators")),
-        "unseen_chips": unseen_chips(tables, progress=ticks("chips not seen")),
+        "operators": fitted | {"left_out": left.listed()},
+        "unseen_chips": unseen,
         "steps": measured,
         "deployments": loads,
         "runs": trained,
