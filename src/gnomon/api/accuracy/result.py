@@ -65,19 +65,23 @@ def accuracy(
     chip: str | None = None,
     framework: str | None = None,
     family: str | None = None,
+    jobs: int = 1,
     progress: Tell | None = None,
 ) -> Accuracy:
     """What is stored, or with `fresh` (needs the published tables, `GNOMON_TRUTH`) all of it again.
 
-    `quick` compares fewer deployments and runs. The others keep what concerns one chip, framework or operator family.
+    `quick` compares fewer tables, deployments and runs; `jobs` processes fit. The others keep what concerns one chip,
+    framework or operator family.
     """
-    found = computed(quick=quick, progress=progress) if fresh or quick else stored.load()
+    found = computed(quick=quick, jobs=jobs, progress=progress) if fresh or quick else stored.load()
     kept = narrowed(found, chip=chip, framework=framework, family=family)
     names = {field.name for field in fields(Accuracy)}
     return Accuracy(**{name: _frozen(value) for name, value in kept.items() if name in names})
 
 
-def computed(*, quick: bool = False, measurements: Path = CHECKOUT, progress: Tell | None = None) -> dict[str, Any]:
+def computed(
+    *, quick: bool = False, measurements: Path = CHECKOUT, jobs: int = 1, progress: Tell | None = None
+) -> dict[str, Any]:
     """Everything again, as it is stored."""
     folder, tell = truth.required(), progress or (lambda done, total, text: None)
 
@@ -92,7 +96,7 @@ def computed(*, quick: bool = False, measurements: Path = CHECKOUT, progress: Te
     trained = runs(folder, quick=quick, progress=ticks("training runs"))
     tables, left = gathered(folder, measurements)
     tables = tables[::QUICK_TABLES] if quick else tables
-    fitted = operators(tables, left, progress=ticks("operators"))
+    fitted = operators(tables, left, jobs=jobs, progress=ticks("operators"))
     unseen = unseen_chips(tables, left, progress=ticks("chips not seen"))
     found = {
         "schema": stored.SCHEMA,
