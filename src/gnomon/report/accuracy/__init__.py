@@ -67,15 +67,9 @@ def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
     hurry = " In a hurry: fewer rows than `make accuracy` compares." if payload["quick"] else ""
     parts = [f"# {payload['title']}", f"Computed {payload['date']}.{hurry}", INTRO, "## Summary", summary(payload)]
     parts += [f"![Error by family and chip]({beside}/families.svg)", "## Operators"]
-    parts += [
-        ON_OPERATORS.format(**payload["operators"]["rules"]),
-        _families(payload),
-        f"![Predicted over measured by size]({beside}/sizes.svg)",
-    ]
-    parts += [
-        f"![What bands hold]({beside}/coverage.svg)",
-        f"Every table: [{beside}/operators.md]({beside}/operators.md).",
-    ]
+    parts += [ON_OPERATORS.format(**payload["operators"]["rules"]), _families(payload), *_ours(payload)]
+    parts += [f"![Predicted over measured by size]({beside}/sizes.svg)", f"![What bands hold]({beside}/coverage.svg)"]
+    parts += [_list(beside, "operators")]
     parts += ["## Chips not seen", ON_UNSEEN, _unseen(payload), "## Steps", ON_STEPS, _section(payload, "steps")]
     parts += [_list(beside, "steps"), "## Deployments", ON_DEPLOYMENTS, _section(payload, "deployments")]
     parts += [f"![Deployments, predicted against measured]({beside}/deployments.svg)"]
