@@ -74,7 +74,7 @@ golden: $(DEV_STAMP) ## store today's predictions and README output, after a cha
 	$(BIN)/python -m tests.golden.readme
 
 accuracy: $(DEV_STAMP) ## compare again with all data (GNOMON_TRUTH), without the user's own profiles; minutes
-	@home=$$(mktemp -d) && GNOMON_HOME=$$home $(BIN)/gnomon accuracy --fresh --save $(RESULTS) \
+	@home=$$(mktemp -d) && GNOMON_HOME=$$home $(BIN)/gnomon accuracy --fresh --jobs $(JOBS) --save $(RESULTS) \
 		--out docs/accuracy.md --page docs/accuracy; code=$$?; rm -rf "$$home"; exit $$code
 
 fit-page: $(STAMP) ## write docs/fit.md again from its steps

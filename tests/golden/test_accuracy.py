@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gnomon.api.accuracy import deployments, runs, stored, truth
@@ -21,7 +22,10 @@ from gnomon.api.accuracy.run_rows import NEEDED as RUN_NEEDED
 from gnomon.api.accuracy.run_rows import run_case_of
 from gnomon.api.accuracy.scores import LeftOut, Row
 from gnomon.api.accuracy.steps import steps
-from gnomon.api.accuracy.tables import measured
+from gnomon.api.accuracy.tables import MOST_ROWS, measured
+from gnomon.calibrate.truth import tables as tables_of
+from gnomon.calibrate.usable import LEAST_US, cut, picked, unfit
+from gnomon.load import chip as find_chip
 from gnomon.report.accuracy import listed, page
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -41,6 +45,8 @@ COVERED = 0.8
 """Of all step times, the share that 90% bands must hold: few figures, several of one machine."""
 OWN = ("attention_decode", "moe", "scan_prefill_mamba2")
 """Our own tables that are quickly fitted again."""
+PUBLISHED = "H100-SXM-80GB vllm 0.24.0 moe bf16"
+"""A published one."""
 SAMPLE = 5
 needs_truth = pytest.mark.skipif(truth.folder() is None, reason="needs the published tables: set GNOMON_TRUTH")
 
@@ -89,17 +95,32 @@ def test_steps_are_what_is_stored() -> None:
     assert_same(now["rows"], kept()["steps"]["rows"])
 
 
-def test_fits_of_our_own_tables_are_what_is_stored() -> None:
-    (folder,) = [path.parent for path in CHECKOUT.glob("h200-*/measured.json")]
-    tables = [pair for pair in measured(folder, LeftOut()) if pair[0].kind in OWN]
-    now = operators(tables, LeftOut())["tables"]
-    names = ("source", "chip", "framework", "kind", "dtype", "rows")
+def assert_fits_stay(now: list[Row]) -> None:
+    names = ("source", "chip", "framework", "version", "kind", "dtype", "rows")
     then = {tuple(row[name] for name in names): row for row in kept()["operators"]["tables"]}
-    assert {row["kind"] for row in now} == set(OWN)
     for row in now:
         before = then[tuple(row[name] for name in names)]
         for name in ("mean_error", "bias", "half_width"):
             assert row[name] == pytest.approx(before[name], rel=0.02, abs=NEAR), f"{STALE}: {row['kind']} {name}"
+
+
+def test_fits_of_our_own_tables_are_what_is_stored() -> None:
+    (folder,) = [path.parent for path in CHECKOUT.glob("h200-*/measured.json")]
+    tables = [pair for pair in measured(folder, LeftOut()) if pair[0].kind in OWN]
+    now = operators(tables, LeftOut())["tables"]
+    assert {row["kind"] for row in now} == set(OWN)
+    assert_fits_stay(now)
+
+
+@needs_truth
+def test_a_fit_of_a_published_table_is_what_is_stored() -> None:
+    (table,) = [table for table in tables_of(truth.required(), "moe") if table.name == PUBLISHED]
+    chip = find_chip(table.chip)
+    assert unfit(table, chip) == ""
+    long = picked(table, np.flatnonzero(table.columns["time_us"] >= LEAST_US))
+    now = operators([(cut(long, MOST_ROWS), chip)], LeftOut())["tables"]
+    assert len(now) == 1
+    assert_fits_stay(now)
 
 
 @needs_truth

@@ -109,8 +109,9 @@ def test_the_summary_leads() -> None:
     ]  # fmt: skip
     assert "Other on A et al. 2021, Table 1: 10.3%, as they say." in text
     assert text.index(line) < text.index("## Operators") < text.index("## Deployments")
-    assert "3 rows can be predicted, 1 of them were; 7 were left out." in text
+    assert "3 rows of the table have a plan that Gnomon knows; 1 of them were compared. 7 rows were left out." in text
     assert "rows above 20 us, 600 of\nthem at most, where there are 500 or more" in text
+    assert "Measured by us, table by table:\n\n| chip | framework |" in text
     assert "| training.csv | 0000000000000000 |" in text
 
 

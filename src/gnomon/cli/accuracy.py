@@ -38,6 +38,7 @@ def accuracy(
     save: Annotated[
         str | None, typer.Option("--save", metavar="FILE.json", help="Keep the results as they are stored.")
     ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, metavar="N", help="Processes that fit.")] = 1,
     as_json: flags.Json = False,
 ) -> None:
     """How far off predictions are, on data not fitted to."""
@@ -48,7 +49,10 @@ def accuracy(
 
     places = {name: output_file(path, f"--{name}") for name, path in (("out", out), ("save", save)) if path is not None}
     with Progress("accuracy") as tick:
-        found = answer(fresh=fresh, quick=quick, chip=chip, framework=framework, family=family, progress=tick).to_dict()
+        results = answer(
+            fresh=fresh, quick=quick, chip=chip, framework=framework, family=family, jobs=jobs, progress=tick
+        )
+    found = results.to_dict()
     written = _written(found, places.get("out"), places.get("save"), Path(page) if page is not None else None)
     if as_json:
         emit(found, as_json=True, keep=False)

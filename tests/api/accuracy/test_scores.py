@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnomon.api.accuracy.scores import LeftOut, compared, reason, rounded, summaries
+from gnomon.api.accuracy.scores import LeftOut, compared, in_order, reason, rounded, summaries
 from gnomon.errors import InputError
 
 
@@ -52,3 +52,8 @@ def test_kept_numbers_have_five_digits() -> None:
         "a": [1.2346, {"b": 123460.0}],
         "c": "1.2345678",
     }
+
+
+def test_groups_in_order() -> None:
+    found = [{"group": "b", "rows": 1}, {"group": "a", "rows": 2}, {"group": "b", "rows": 3}]
+    assert [row["rows"] for row in in_order(found, ("a", "b"))] == [2, 1, 3]

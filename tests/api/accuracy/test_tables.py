@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -67,20 +69,32 @@ def test_a_table_that_no_fit_takes_is_counted() -> None:
 
 def test_chips_not_seen() -> None:
     pair = [(long(table("H100-SXM-80GB")), H100), (long(table("A100-SXM-80GB")), A100)]
-    found = unseen_chips(pair)
+    found = unseen_chips(pair, LeftOut())
     assert [(row["chip"], row["from"]) for row in found] == [
         ("A100-SXM-80GB", ["H100-SXM-80GB"]), ("H100-SXM-80GB", ["A100-SXM-80GB"]),
     ]  # fmt: skip
     assert all(row["mean_error"] < 0.05 for row in found), "the same physics on both"
-    assert unseen_chips(pair[:1]) == []
+    assert unseen_chips(pair[:1], LeftOut()) == []
 
 
 @pytest.mark.parametrize("shape", [(10, 1), (9, 0)])
 def test_newest_table_of_a_chip_counts(shape: tuple[int, int]) -> None:
-    from dataclasses import replace
-
     rows, version = 100 * shape[0] // 10, str(shape[1])
     pair = [(long(table("H100-SXM-80GB")), H100), (cut(long(table("A100-SXM-80GB")), rows), A100)]
     older = (replace(pair[1][0], version=version), A100)
-    found = {row["chip"]: row["version"] for row in unseen_chips([*pair, older])}
+    found = {row["chip"]: row["version"] for row in unseen_chips([*pair, older], LeftOut())}
     assert found["A100-SXM-80GB"] == "1"
+
+
+def test_a_kind_without_a_formula_is_counted() -> None:
+    """Tables of what has no kernel model yet do not end the others."""
+    strange = [(replace(long(table(name)), kind="abacus"), chip(name)) for name in ("H100-SXM-80GB", "A100-SXM-80GB")]
+    left = LeftOut()
+    assert operators(strange, left)["tables"] == []
+    assert unseen_chips(strange, left) == []
+    assert len(left.listed()) == 4
+
+
+def test_several_processes_find_the_same() -> None:
+    pair = [(cut(long(table(name)), 60), chip(name)) for name in ("H100-SXM-80GB", "A100-SXM-80GB")]
+    assert operators(pair, LeftOut(), jobs=2) == operators(pair, LeftOut())

@@ -13,7 +13,7 @@ import numpy as np
 from gnomon.api.accuracy import truth
 from gnomon.api.accuracy.deployment_rows import ASSUMED, NEEDED, OLD, RECENT, STATIC, STEADY, Case, Unfit, case_of
 from gnomon.api.accuracy.loads import DRAWN_ROUNDS, ROUNDS, ClosedLoad, batch, serve
-from gnomon.api.accuracy.scores import LeftOut, Row, compared, reason, summaries
+from gnomon.api.accuracy.scores import LeftOut, Row, compared, in_order, reason, summaries
 from gnomon.api.deploy import deploy_named
 from gnomon.catalog import model_title
 from gnomon.cost.step import StepCost
@@ -52,8 +52,8 @@ def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, i
         "usable": len(cases),
         "sampled": len(chosen),
         "rows": rows,
-        "totals": summaries(rows, ("group", "what")),
-        "summaries": summaries(rows, BY),
+        "totals": in_order(summaries(rows, ("group", "what")), tuple(EACH)),
+        "summaries": in_order(summaries(rows, BY), tuple(EACH)),
         "left_out": left.listed(),
     }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from math import expm1
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from gnomon.errors import GnomonError
 from gnomon.spec import Chip
 
 DECILES = 10
+FAILURES = (GnomonError, KeyError, np.linalg.LinAlgError)
+"""What a fit of one table may end in; the others go on."""
 
 Tables = list[tuple[Table, Chip]]
 
@@ -30,18 +33,37 @@ def gathered(folder: Path, measurements: Path) -> tuple[Tables, LeftOut]:
     return found + list(published(folder, left.add, MOST_ROWS)), left
 
 
-def operators(tables: Tables, left: LeftOut, *, progress: Callable[[int, int], None] | None = None) -> Row:
-    """Held-out errors of each table; those that no fit takes are counted too."""
+def operators(
+    tables: Tables, left: LeftOut, *, jobs: int = 1, progress: Callable[[int, int], None] | None = None
+) -> Row:
+    """Held-out errors of each table; those that no fit takes are counted too. `jobs` processes share the work."""
     rows = []
-    for done, (table, chip) in enumerate(tables):
+    for done, ((table, _), found) in enumerate(zip(tables, _all_tested(tables, jobs), strict=True)):
         if progress:
             progress(done, len(tables))
-        try:
-            rows.append(tested(table, fit_family(table.kind, table.dtype, table.columns, chip)))
-        except (GnomonError, KeyError) as error:
-            left.add(table.name, f"refused: {error}", table.rows)
+        if isinstance(found, str):
+            left.add(table.name, found, table.rows)
+        else:
+            rows.append(found)
     rules = {"least_us": LEAST_US, "least_rows": LEAST_ROWS, "most_rows": MOST_ROWS}
-    return {"rules": rules, "tables": rows, "families": by_family(rows), "left_out": left.listed()}
+    return {"rules": rules, "tables": rows, "families": by_family(rows)}
+
+
+def _all_tested(tables: Tables, jobs: int) -> Iterator[Row | str]:
+    if jobs == 1:
+        yield from map(_fitted, tables)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(_fitted, tables)
+
+
+def _fitted(pair: tuple[Table, Chip]) -> Row | str:
+    """The figures of a table, or why there are none."""
+    table, chip = pair
+    try:
+        return tested(table, fit_family(table.kind, table.dtype, table.columns, chip))
+    except FAILURES as error:
+        return f"refused: {error}"
 
 
 def tested(table: Table, fit: FamilyFit) -> Row:

@@ -14,6 +14,7 @@ from gnomon.api.accuracy.narrow import narrowed
 from gnomon.api.accuracy.operators import gathered, operators
 from gnomon.api.accuracy.published import training_steps
 from gnomon.api.accuracy.runs import runs
+from gnomon.api.accuracy.scores import rounded
 from gnomon.api.accuracy.steps import steps
 from gnomon.api.accuracy.unseen import unseen_chips
 from gnomon.api.results import Result
@@ -21,6 +22,8 @@ from gnomon.api.results import Result
 CHECKOUT = Path(__file__).parents[4] / "measurements"
 """Where a checkout keeps what was measured; an installed package has none."""
 TITLE = "Accuracy: predicted beside published and measured"
+QUICK_TABLES = 6
+"""In a hurry one operator table in so many is fitted."""
 
 Tell = Callable[[int, int | None, str], None]
 
@@ -62,19 +65,23 @@ def accuracy(
     chip: str | None = None,
     framework: str | None = None,
     family: str | None = None,
+    jobs: int = 1,
     progress: Tell | None = None,
 ) -> Accuracy:
     """What is stored, or with `fresh` (needs the published tables, `GNOMON_TRUTH`) all of it again.
 
-    `quick` compares fewer deployments and runs. The others keep what concerns one chip, framework or operator family.
+    `quick` compares fewer tables, deployments and runs; `jobs` processes fit. The others keep what concerns one chip,
+    framework or operator family.
     """
-    found = computed(quick=quick, progress=progress) if fresh or quick else stored.load()
+    found = computed(quick=quick, jobs=jobs, progress=progress) if fresh or quick else stored.load()
     kept = narrowed(found, chip=chip, framework=framework, family=family)
     names = {field.name for field in fields(Accuracy)}
     return Accuracy(**{name: _frozen(value) for name, value in kept.items() if name in names})
 
 
-def computed(*, quick: bool = False, measurements: Path = CHECKOUT, progress: Tell | None = None) -> dict[str, Any]:
+def computed(
+    *, quick: bool = False, measurements: Path = CHECKOUT, jobs: int = 1, progress: Tell | None = None
+) -> dict[str, Any]:
     """Everything again, as it is stored."""
     folder, tell = truth.required(), progress or (lambda done, total, text: None)
 
@@ -89,23 +96,22 @@ def computed(*, quick: bool = False, measurements: Path = CHECKOUT, progress: Te
     trained = runs(folder, quick=quick, progress=ticks("training runs"))
     tables, left = gathered(folder, measurements)
     tables = tables[::QUICK_TABLES] if quick else tables
-    return {
+    fitted = operators(tables, left, jobs=jobs, progress=ticks("operators"))
+    unseen = unseen_chips(tables, left, progress=ticks("chips not seen"))
+    found = {
         "schema": stored.SCHEMA,
         "title": TITLE,
         "date": time.strftime("%Y-%m-%d"),
         "quick": quick,
         "truth": [{"file": path.name, "sha256": truth.checksum(path)} for path in truth.files(folder)],
-        "operators": operators(tables, left, progress=ticks("operators")),
-        "unseen_chips": unseen_chips(tables, progress=ticks("chips not seen")),
+        "operators": fitted | {"left_out": left.listed()},
+        "unseen_chips": unseen,
         "steps": measured,
         "deployments": loads,
         "runs": trained,
         **training,
     }
-
-
-QUICK_TABLES = 6
-"""One table in so many is fitted in a hurry."""
+    return dict(rounded(found))
 
 
 def _frozen(value: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from gnomon.api.accuracy import truth
 from gnomon.api.accuracy.deployment_rows import Unfit
 from gnomon.api.accuracy.run_rows import NEEDED, RunCase, run_case_of
-from gnomon.api.accuracy.scores import LeftOut, Row, compared, reason, summaries
+from gnomon.api.accuracy.scores import LeftOut, Row, compared, in_order, reason, summaries
 from gnomon.api.simulate_training import simulate_training
 from gnomon.errors import GnomonError
 
@@ -46,8 +46,8 @@ def runs(folder: Path, *, quick: bool = False, progress: Callable[[int, int], No
         "usable": len(cases),
         "sampled": len(chosen),
         "rows": rows,
-        "totals": summaries(rows, ("group", "what")),
-        "summaries": summaries(rows, BY),
+        "totals": in_order(summaries(rows, ("group", "what")), (READ, ASSUMED)),
+        "summaries": in_order(summaries(rows, BY), (READ, ASSUMED)),
         "left_out": left.listed(),
     }
 

@@ -38,6 +38,11 @@ def summaries(rows: Iterable[Mapping[str, Any]], by: Sequence[str] = ("what",)) 
     return [dict(zip(by, key, strict=True)) | summary(found) for key, found in groups.items()]
 
 
+def in_order(found: Iterable[Row], groups: Sequence[str]) -> list[Row]:
+    """Summaries by their group, in this order; within one as they came."""
+    return sorted(found, key=lambda row: groups.index(row["group"]))
+
+
 def summary(rows: Sequence[Mapping[str, Any]]) -> Row:
     errors = np.array([row["error"] for row in rows], float)
     banded = [row for row in rows if row["inside"] is not None]

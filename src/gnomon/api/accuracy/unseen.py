@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from gnomon.api.accuracy.operators import Tables, about
-from gnomon.api.accuracy.scores import Row, error_figures
+from gnomon.api.accuracy.operators import FAILURES, Tables, about
+from gnomon.api.accuracy.scores import LeftOut, Row, error_figures
 from gnomon.calibrate.least_squares import fit
 from gnomon.calibrate.truth import Table
 from gnomon.calibrate.usable import cut
@@ -24,7 +24,7 @@ EACH = 300
 Part = tuple[Shape, str, Chip, Floats]
 
 
-def unseen_chips(tables: Tables, *, progress: Callable[[int, int], None] | None = None) -> list[Row]:
+def unseen_chips(tables: Tables, left: LeftOut, *, progress: Callable[[int, int], None] | None = None) -> list[Row]:
     """Each chip predicted from the others, one framework, kind and format at a time; residuals are not carried over."""
     groups = _groups(tables)
     found = []
@@ -32,12 +32,19 @@ def unseen_chips(tables: Tables, *, progress: Callable[[int, int], None] | None 
         if progress:
             progress(done, len(groups))
         for chip in sorted(some):
-            others = [_part(table, seen, EACH) for name, (table, seen) in sorted(some.items()) if name != chip]
-            table, spec = some[chip]
-            model = kernel_model(table.kind)
-            errors = _errors(model, _part(table, spec), _joint(model, others))
-            found.append(about(table) | {"from": sorted(set(some) - {chip})} | error_figures(np.expm1(errors)))
+            try:
+                found.append(_predicted(chip, some))
+            except FAILURES as error:
+                left.add(some[chip][0].name, f"not predicted from other chips: {error}", some[chip][0].rows)
     return found
+
+
+def _predicted(chip: str, some: Mapping[str, tuple[Table, Chip]]) -> Row:
+    others = [_part(table, seen, EACH) for name, (table, seen) in sorted(some.items()) if name != chip]
+    table, spec = some[chip]
+    model = kernel_model(table.kind)
+    errors = _errors(model, _part(table, spec), _joint(model, others))
+    return about(table) | {"from": sorted(set(some) - {chip})} | error_figures(np.expm1(errors))
 
 
 def _groups(tables: Tables) -> dict[tuple[str, ...], dict[str, tuple[Table, Chip]]]:

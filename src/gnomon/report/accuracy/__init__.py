@@ -67,15 +67,9 @@ def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
     hurry = " In a hurry: fewer rows than `make accuracy` compares." if payload["quick"] else ""
     parts = [f"# {payload['title']}", f"Computed {payload['date']}.{hurry}", INTRO, "## Summary", summary(payload)]
     parts += [f"![Error by family and chip]({beside}/families.svg)", "## Operators"]
-    parts += [
-        ON_OPERATORS.format(**payload["operators"]["rules"]),
-        _families(payload),
-        f"![Predicted over measured by size]({beside}/sizes.svg)",
-    ]
-    parts += [
-        f"![What bands hold]({beside}/coverage.svg)",
-        f"Every table: [{beside}/operators.md]({beside}/operators.md).",
-    ]
+    parts += [ON_OPERATORS.format(**payload["operators"]["rules"]), _families(payload), *_ours(payload)]
+    parts += [f"![Predicted over measured by size]({beside}/sizes.svg)", f"![What bands hold]({beside}/coverage.svg)"]
+    parts += [_list(beside, "operators")]
     parts += ["## Chips not seen", ON_UNSEEN, _unseen(payload), "## Steps", ON_STEPS, _section(payload, "steps")]
     parts += [_list(beside, "steps"), "## Deployments", ON_DEPLOYMENTS, _section(payload, "deployments")]
     parts += [f"![Deployments, predicted against measured]({beside}/deployments.svg)"]
@@ -126,6 +120,13 @@ def _families(payload: Mapping[str, Any]) -> str:
     return grid(rows, "<<>><>>>")
 
 
+def _ours(payload: Mapping[str, Any]) -> Iterator[str]:
+    ours = [row for row in payload["operators"]["tables"] if row["source"] == "ours"]
+    if ours:
+        yield "Measured by us, table by table:"
+        yield scored(lists.TABLE, ours)
+
+
 def _tables(count: int) -> str:
     return f"{count} table" + ("s" if count > 1 else "")
 
@@ -169,8 +170,9 @@ def _section(payload: Mapping[str, Any], name: str) -> str:
 
 
 def _counts(section: Mapping[str, Any]) -> str:
-    out = sum(row["rows"] for row in section["left_out"])
-    return f"{section['usable']:,} rows can be predicted, {section['sampled']:,} of them were; {out:,} were left out."
+    out, compared = sum(row["rows"] for row in section["left_out"]), len({row["id"] for row in section["rows"]})
+    known = f"{section['usable']:,} rows of the table have a plan that Gnomon knows"
+    return f"{known}; {compared:,} of them were compared. {out:,} rows were left out."
 
 
 def _list(beside: str, name: str) -> str:

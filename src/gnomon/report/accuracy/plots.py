@@ -118,7 +118,9 @@ def _deployments(rows: Sequence[Mapping[str, Any]]) -> Any:
             axes.plot(across, up, ".", markersize=4, alpha=0.7, label=group if place == 1 else None)
         ends = [pick(pick(row["measured"], row["predicted"]) for row in some) for pick in (min, max)]
         axes.plot(ends, ends, color="black", linewidth=0.6)
-        axes.set(xscale="log", yscale="log", title=what, xlabel="measured", ylabel="predicted" if place == 1 else "")
+        unit = {"s": "s", "1/s": "tokens/s"}[some[0]["unit"]]
+        axes.set(xscale="log", yscale="log", title=what, xlabel=f"measured, {unit}")
+        axes.set_ylabel("predicted" if place == 1 else "")
     figure.legend(loc="outside lower center", frameon=False, ncols=3)
     return figure
 
