@@ -73,8 +73,6 @@ AT_LIMIT = 0.98
 """A card that draws this share of its limit is taken to be held back by it."""
 HELD = 1.04
 """Work that is this much slower for seconds on end than at first was held back by the power limit."""
-LEAST_FREE = 5
-"""With so many loads that were not held back, the others are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,8 +264,6 @@ def fit_power(path: Path, chip: Chip) -> dict[str, float]:
     sustained = [row for row in read_rows(path) if row["op"] == "sustained" and row["kernel"] in STEADY]
     figures = {name: _column(path, "sustained", sustained, name) for name in ("time_us", "watts", *WORK)}
     below = figures["watts"] < AT_LIMIT * chip.tdp_w
-    free = below & np.array([not held(row) for row in sustained], bool)
-    below = free if free.sum() >= LEAST_FREE else below
     rested = any(row["kernel"] == "rest" for row in sustained)
     if not rested or below.sum() < 3:
         span = chip.tdp_w - chip.idle_w
