@@ -19,7 +19,7 @@ from gnomon.errors import CalibrationError
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
-MOST_ROWS = 240
+MOST_ROWS = 160
 """Rows that a fit of a choice looks at."""
 LEAST_ROWS = 16
 NEAR = 1.0

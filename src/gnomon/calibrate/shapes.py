@@ -223,11 +223,11 @@ TORCH: dict[str, Maker] = {
     "elementwise": lambda _: [_once("elementwise", "elementwise", [*_streams("stream", STREAMS, 16)])],
     "embedding": lambda _: [_once("embedding", "elementwise", _embeddings())],
     "sampling": lambda _: [_once("sampling", "sampling", _sampling())],
-    "gemm": lambda _: [_gemm("gemm.bf16", "gemm", "bf16", (5, 200, 130, 5, 0))],
+    "gemm": lambda _: [_gemm("gemm.bf16", "gemm", "bf16", (5, 200, 160, 4, 0))],
     "fp16": lambda _: [_gemm("fp16", "gemm", "fp16", (1, 50, 0, 0, 5000))],
-    "tf32": lambda _: [_gemm("tf32", "gemm", "tf32", (1, 50, 40, 2, 6000))],
-    "int8": lambda _: [_gemm("int8", "gemm_int8", "int8", (1, 50, 40, 2, 7000), least=32)],
-    "fp8": lambda _: [_gemm("fp8.torch", "gemm_fp8", "fp8", (3, 100, 70, 3, 8000))],
+    "tf32": lambda _: [_gemm("tf32", "gemm", "tf32", (1, 60, 60, 1, 6000))],
+    "int8": lambda _: [_gemm("int8", "gemm_int8", "int8", (1, 60, 60, 1, 7000), least=32)],
+    "fp8": lambda _: [_gemm("fp8.torch", "gemm_fp8", "fp8", (3, 100, 100, 2, 8000))],
     "batched": lambda _: [_once("batched", "gemm", [*_batched(60)])],
     "attention": lambda _: [
         _design("attention.forward", "attention_forward", "bf16", [*_sequences(150)], [*_sequences(POOL, 150)], 40, 3),
@@ -246,7 +246,7 @@ VLLM: dict[str, Maker] = {
     "elementwise": lambda _: [
         _once("elementwise.vllm", "elementwise", [*_streams("vllm_stream", ("add_rms_norm", "silu_and_mul"), 40)])
     ],
-    "fp8": lambda _: [_gemm("fp8.vllm", "vllm_gemm_fp8", "fp8", (3, 100, 70, 4, 9000))],
+    "fp8": lambda _: [_gemm("fp8.vllm", "vllm_gemm_fp8", "fp8", (3, 100, 120, 2, 9000))],
     "attention": lambda _: [
         _design(
             "attention.decode", "attention_decode", "bf16", [*_decodes("vllm_attention", 220, 1000)],
@@ -256,8 +256,8 @@ VLLM: dict[str, Maker] = {
     ],
     "moe": lambda _: [
         _design(
-            "moe.vllm", "moe", "bf16", [*_experts("vllm_experts", 160, 1000)],
-            [*_experts("vllm_experts", POOL, 1160)], 60, 3,
+            "moe.vllm", "moe", "bf16", [*_experts("vllm_experts", 130, 1000)],
+            [*_experts("vllm_experts", POOL, 1130)], 40, 2,
         )
     ],
 }  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gnomon.calibrate.kernels import Row
+from gnomon.calibrate.kernels.attention import attention_of
 from gnomon.calibrate.lab import FORMATS, Lab
 from gnomon.calibrate.timer import captured, copies_for
 
@@ -73,7 +74,7 @@ def _attention(lab: Lab, batch: int, heads: int, length: int) -> Work:
     """Sequences of `length` tokens, heads of 128 channels, a quarter as many of keys."""
     dim = 128
     q, k, v = lab.random("bf16", *[(batch, n, length, dim) for n in (heads, heads // 4, heads // 4)])
-    attend = lab.torch.nn.functional.scaled_dot_product_attention
+    attend = attention_of(lab)
     pairs = batch * heads * dim * length * (length + 1) / 2
     moved = 2.0 * batch * length * dim * 2.5 * heads
     return (lambda _i: attend(q, k, v, is_causal=True, enable_gqa=True)), 4.0 * pairs, moved, 1
