@@ -79,7 +79,7 @@ def transformers(model: str, tell: Tell) -> tuple[dict[str, Any], dict[str, Any]
         "schema": ROWS,
         "engine": "transformers",
         "date": time.strftime("%Y-%m-%d"),
-        "versions": {"transformers": library.__version__, "torch": torch.__version__},
+        "versions": {"transformers": str(library.__version__), "torch": str(torch.__version__)},
         "host": host(),
         "models": {model: shapes},
         "rows": rows,

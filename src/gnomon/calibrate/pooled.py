@@ -17,11 +17,16 @@ from gnomon.calibrate.fit import fit_family, read_table
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
-TABLES = ("kernels.csv", "mixers.csv", "attention.csv", "experts.csv", "products.csv")
+TABLES = ("kernels.csv", "mixers.csv", "attention.csv", "experts.csv", "calibration.csv")
 USUAL = {"value_dim": "head_dim", "window": "kv_len"}
 """What a column stands at where a table has none: values as wide as keys, and a window that hides nothing."""
-OWN = {"products.csv": ("bf16",)}
-"""Formats that a serving engine leaves to the library this table is of."""
+NONE = {"batch": 1.0, "tokens": 0.0}
+"""The same, where that is a number."""
+LIBRARY = {"calibration.csv": ("bf16", "fp16")}
+"""Tables of PyTorch's own products, and the formats in which a serving engine leaves them to it. Those of products.csv
+were timed without rests, at clocks from 1.4 to 1.98 GHz: they say which kernels run, and check."""
+SERVING = {"calibration.csv": "vllm"}
+"""Tables that say whose kernels they timed."""
 
 Key = tuple[str, str]
 Columns = Mapping[str, Floats]
@@ -39,11 +44,19 @@ def tables(folder: Path) -> dict[Key, Columns]:
     """The rows of all tables, by kind and format."""
     found: dict[Key, list[Columns]] = defaultdict(list)
     for name in TABLES:
-        path = folder / name
-        for (kind, dtype), columns in (read_table(path) if path.exists() else {}).items():
-            if dtype in OWN.get(name, (dtype,)):
-                found[kind, dtype].append(columns)
+        if (folder / name).exists():
+            for key, columns in _read(folder / name).items():
+                found[key].append(columns)
     return {key: _together(some) for key, some in found.items()}
+
+
+def _read(path: Path) -> dict[Key, dict[str, Floats]]:
+    """Serving kernels of one table."""
+    if path.name in SERVING:
+        kept = {("gemm", dtype) for dtype in LIBRARY[path.name]}
+        products = {key: columns for key, columns in read_table(path, "torch").items() if key in kept}
+        return read_table(path, SERVING[path.name]) | products
+    return read_table(path)
 
 
 def _together(some: list[Columns]) -> Columns:
@@ -52,4 +65,6 @@ def _together(some: list[Columns]) -> Columns:
 
 
 def _column(name: str, columns: Columns) -> Floats:
+    if name in NONE and name not in columns:
+        return np.full(columns["time_us"].shape, NONE[name])
     return columns[name] if name in columns else columns[USUAL[name]]

@@ -12,7 +12,7 @@ import numpy as np
 from gnomon.cost.residual import MOST, Axis, Residual, Sizes, weights
 from gnomon.spec.workload import Floats
 
-SMOOTH, BEND, LEVEL = 0.15, 0.5, 1e-2
+SMOOTH, BEND, LEVEL = 0.05, 0.15, 1e-2
 """Weights of a slope, of a bend and of being there at all, beside one row's squared error."""
 SCALE = 0.05
 """Errors beyond this count linearly."""

@@ -66,7 +66,7 @@ def _card() -> Card:
 
 
 def _head(torch: Any, chip: Chip, card: Card) -> dict[str, Any]:
-    found = {"torch": torch.__version__, "cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name(0)}
+    found = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name(0)}
     for name in PACKAGES:
         try:
             found[name] = version(name)

@@ -201,8 +201,8 @@ def versions() -> dict[str, str]:
     """Software and hardware a measurement was made with."""
     import torch
 
-    found = {"torch": torch.__version__, "cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name(0)}
+    found = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name(0)}
     for name in ("vllm", "triton", "transformers"):
         if importlib.util.find_spec(name) is not None:
-            found[name] = getattr(__import__(name), "__version__", "unknown")
+            found[name] = str(getattr(__import__(name), "__version__", "unknown"))
     return found
