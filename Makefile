@@ -68,6 +68,7 @@ profiles: $(STAMP) ## fit the shipped profiles and overheads again from the meas
 	$(BIN)/python -m gnomon.calibrate.ship measurements/h200-2026-11-15
 	$(BIN)/python -m gnomon.calibrate.published
 	$(BIN)/python -m gnomon.calibrate.collectives
+	$(BIN)/python -m gnomon.calibrate.chips
 
 golden: $(DEV_STAMP) ## store today's predictions and README output, after a change that was meant
 	$(BIN)/python -m tests.golden.update

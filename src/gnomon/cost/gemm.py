@@ -58,9 +58,9 @@ how far tiles are chosen by rows alone."""
 
 
 AXES = (
-    Axis("m", lambda s: s["m"] * s.get("batch", 1.0), 0.0, 16.0, 9),
-    Axis("n", lambda s: s["n"], 5.0, 18.0, 7),
-    Axis("k", lambda s: s["k"], 5.0, 17.0, 7),
+    Axis("m", lambda s: s["m"] * s.get("batch", 1.0), 0.0, 16.0, 13),
+    Axis("n", lambda s: s["n"], 5.0, 18.0, 9),
+    Axis("k", lambda s: s["k"], 5.0, 17.0, 9),
 )
 """Sizes over which a fit may learn what this leaves over."""
 
