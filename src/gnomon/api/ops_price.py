@@ -106,7 +106,7 @@ class Pricer:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool.resized(max(pool.count, pool.node_size))
-        self._machine = cache(lambda framework: Machine(self.pool, profile_for(pool.chip), framework))
+        self._machine = cache(lambda framework: Machine(self.pool, profile_for(pool.chip, framework), framework))
 
     def check(self, group: Group, place: str) -> None:
         """Refuse a number format that the operator has no kernels for, or that the chip does not multiply in."""

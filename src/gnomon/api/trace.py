@@ -85,7 +85,7 @@ def trace(
     host_s = lowered.host_s(launch)
     if not lowered.launched:
         raise InputError("launches no kernel on these inputs: there is nothing to time", where="module")
-    machine = Machine(pool, profile_for(pool.chip), "torch")
+    machine = Machine(pool, profile_for(pool.chip, "torch"), "torch")
     with named_by("--dtype"):
         step = priced(lowered, machine, idle_s=lambda busy: max(host_s - busy, 0.0), sustained=sustained)
     asked = {"phase": phase, "launch": launch, "tf32": tf32, "sustained": sustained, "autocast": autocast}

@@ -29,7 +29,7 @@ from gnomon.spec.workload import Floats
 
 
 def machine_for(pool: Pool, traits: Traits) -> Machine:
-    return Machine(pool, profile_for(pool.chip), traits.framework)
+    return Machine(pool, profile_for(pool.chip, traits.framework), traits.framework)
 
 
 def step_times(found: Figures, row: int, traits: Traits, *, quiet: bool = False) -> StepTimes:

@@ -7,7 +7,7 @@ lacks a family; what no profile holds starts from the formula's own figures. Eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import hypot, log
@@ -25,7 +25,7 @@ from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.dtypes import PRODUCTS
 from gnomon.graph.ops import Shape
 from gnomon.load.chips import chip as find_chip
-from gnomon.load.files import read_yaml
+from gnomon.load.files import MIB, parse_yaml, read_text
 from gnomon.load.schemas import check_schema
 from gnomon.paths import home
 from gnomon.spec import Chip, Provenance
@@ -132,8 +132,8 @@ OF_A_PROCESSOR = {
     "turn_us": -1.0, "lone_us": -1.0, "lone_ps": -1.0,
 }  # fmt: skip
 """Coefficients that are absolute for one processor, and how they follow its size."""
-HALF = ("bf16", "fp16")
-"""Formats that run alike."""
+HALF, SIXTEEN = ("bf16", "fp16"), "16"
+"""Formats that run alike, and what stands for either."""
 
 
 def profile_from_dict(data: Mapping[str, Any], where: str) -> Profile:
@@ -213,13 +213,19 @@ def _files(own: Path) -> Files:
 
 
 @cache
+def _text(path: Path) -> str:
+    return read_text(path, MIB)
+
+
+@cache
 def _read(path: Path) -> Profile:
-    return profile_from_dict(read_yaml(path), str(path))
+    return profile_from_dict(parse_yaml(_text(path), str(path)), str(path))
 
 
 def forget_profiles() -> None:
     """Read them again: a file has changed."""
     _files.cache_clear()
+    _text.cache_clear()
     _read.cache_clear()
 
 
@@ -233,23 +239,48 @@ def profile_of(name: str, framework: str = "") -> Profile | None:
 
 def profile_for(chip: Chip, framework: str = "") -> Profile:
     """The chip's own profile; what it lacks, or all, is its nearest sibling's with wider bands, which says so."""
-    lenders = [found for name in _nearest(chip) if (found := profile_of(name, framework))]
-    own = profile_of(chip.name, framework) or _twin(chip, lenders) or _borrowed(chip, lenders[0])
+    names = _nearest(chip)
+    own = profile_of(chip.name, framework) or _twin(chip, names, framework) or _borrowed(chip, _plain(names[0]))
     families = dict(own.families)
     for kind in MODELS:
-        families |= {} if _of_kind(own, kind) else _lent(kind, chip, lenders)
+        known = {_format(key) for key in _of_kind(own, kind)}
+        near = [name for name in names if SIXTEEN not in known or find_chip(name).architecture == chip.architecture]
+        lent = _lent(kind, chip, _lenders(near, kind, framework)) if near or not known else {}
+        families |= {key: family for key, family in lent.items() if _format(key) not in known}
     if not _of_kind(own, BACKWARD) and _of_kind(own, FORWARD):
-        families |= _as_forward(chip, families, lenders)
+        families |= _as_forward(chip, families, _lenders(names, BACKWARD, framework))
     return replace(own, families=families, architecture=chip.architecture)
 
 
-def _twin(chip: Chip, among: Iterable[Profile]) -> Profile | None:
+def _plain(name: str) -> Profile:
+    found = profile_of(name)
+    assert found is not None  # only chips with plain profiles are named
+    return found
+
+
+def _lenders(names: Iterable[str], kind: str, framework: str) -> Iterator[Profile]:
+    """Profiles of these chips that have a kind of operator, read as they are asked for."""
+    for name in names:
+        files = dict(_files(user_profiles())[name])
+        held = [files[each] for each in ("", framework) if each in files]
+        if any(f"\n  {kind}." in _text(path) for path in held) and (found := profile_of(name, framework)):
+            yield found
+
+
+def _format(key: str) -> str:
+    """The number format of a family; those of 16 bits run alike."""
+    dtype = key.split(".")[1]
+    return SIXTEEN if dtype in HALF else dtype
+
+
+def _twin(chip: Chip, names: Iterable[str], framework: str) -> Profile | None:
     """The profile of a chip that differs in nothing but its name, and where and for how much it is bought."""
 
     def figures(one: Chip) -> tuple[object, ...]:
         return tuple(getattr(one, name) for name in FIGURES)
 
-    return next((profile for profile in among if figures(find_chip(profile.chip)) == figures(chip)), None)
+    alike = (name for name in names if figures(find_chip(name)) == figures(chip))
+    return profile_of(next(alike, ""), framework)
 
 
 def _as_forward(chip: Chip, families: Mapping[str, Family], lenders: Iterable[Profile]) -> dict[str, Family]:
@@ -287,13 +318,13 @@ def _borrowed(chip: Chip, lender: Profile) -> Profile:
 
 
 def _nearest(chip: Chip) -> list[str]:
-    """Chips with profiles: of the same architecture first, then by how like their rates are."""
+    """Chips with plain profiles: of the same architecture first, then by how like their rates are."""
 
     def distance(name: str) -> tuple[bool, float]:
         other = find_chip(name)
         return other.architecture != chip.architecture, abs(log(other.rate(other.half) / chip.rate(chip.half)))
 
-    return sorted(_files(user_profiles()), key=distance)
+    return sorted((name for name, files in _files(user_profiles()).items() if "" in dict(files)), key=distance)
 
 
 def _of_kind(profile: Profile, kind: str) -> dict[str, Family]:
