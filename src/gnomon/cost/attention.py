@@ -23,18 +23,12 @@ ScalarPrefill = Callable[..., float]
 QUERY_TILE = 128
 """Query rows a thread block of FlashAttention-3 takes at head dimension 128."""
 KEY_TILE = 128
-LEAST_TILES = 4
-"""Tiles of keys that a part of a split prompt has at least: FlashAttention-3 leaves shorter ones whole."""
-MOST_SPLITS = 32
 MOST_GROUPED = 32
 """Query heads of a group that TensorRT-LLM's kernels take together at most."""
 MOST_THREADS = 512
 """Threads that vLLM gives a token at most when it writes its key and value, one for each number of a key: an H200 holds
 fewer tokens at a time then, and takes 1.2, 3.0, 6.5 and 6.4 ns a token of 128, 256, 512 and 1,024 numbers in fp8."""
-WIDER = 1.5
-"""How the time of a tile of keys grows with the head: wider ones are read in shorter tiles, which overlap less."""
 HEAD_STEP = 64
-ROUNDING = 1e-9
 
 DECODE = {
     "memory": (0.93, 0.1, 1.0),
@@ -47,7 +41,7 @@ DECODE = {
     "wide": (1.0, 0.5, 3.0),
     "split": (1.0, 0.0, 1.0),
     "combine_us": (1.0, 0.0, 10.0),
-    "part_ps": (2.0, 0.0, 50.0),
+    "part_ps": (2.0, 0.0, 4.0),
     "pack": (1.0, 0.0, 1.0),
     "edge": (0.5, 0.0, 4.0),
     "masked": (1.2, 1.0, 3.0),
@@ -57,10 +51,12 @@ DECODE = {
     "lone_ps": (0.0, 0.0, 200.0),
 }
 """Where a fit starts, and the range in which each coefficient means what it says. Of a block, `block_us` hides behind
-reading and `turn_us` does not. `split` and `pack` say how far a kernel splits a long cache over idle processors, and
-has the heads of a group share what is read; `edge` how many tiles it reads before a window; `row_ns` what a sequence
-takes beside. A group of more heads than `MOST_GROUPED` is left to a kernel for lone heads where a library has no other:
-`lone_us` of a head, `lone_ps` of each number it reads."""
+reading and `turn_us` does not. A tile of keys takes `tile_us`, and `key_tile_us` at 128 keys of 128 numbers, which
+grows with them by the power `wide`. `split` and `pack` say how far a kernel splits a long cache over idle processors,
+and has the heads of a group share what is read; `combine_us` and `part_ps`, of a number, what summing up takes. A
+window makes tiles `masked` times slower and is planned for `window_us`; `edge` tiles are read before it. `row_ns` is
+what a sequence takes beside. A group of more heads than `MOST_GROUPED` is left to a kernel for lone heads where a
+library has no other: `lone_us` of a head, `lone_ps` of each number it reads."""
 
 BACKWARD = {
     "rate": (0.5, 0.1, 1.0),
@@ -85,7 +81,7 @@ FORWARD = {
 """The same for whole sequences, whose keys and values are nowhere stored."""
 
 WHOLE = {"mix": 1.0, "split": 1.0, "pack": 0.0, "masked": 1.0} | dict.fromkeys(
-    ("wide", "fill_us", "part_ps", "store", "token_ns"), 0.0
+    ("waves", "wide", "fill_us", "part_ps", "store", "token_ns"), 0.0
 )
 """What stands there for the other figures of prompts."""
 
@@ -100,14 +96,17 @@ PREFILL = FORWARD | {
     "edge": (0.5, 0.0, 8.0),
     "masked": (1.1, 1.0, 3.0),
     "wide": (0.1, 0.0, 2.0),
+    "waves": (0.8, 0.0, 1.0),
     "fill_us": (1.0, 0.0, 20.0),
-    "part_ps": (2.0, 0.0, 50.0),
+    "part_ps": (2.0, 0.0, 4.0),
     "store": (1.0, 0.0, 6.0),
     "token_ns": (0.5, 0.0, 10.0),
 }
 """The same for prompts over a paged cache. `mix` says how well exponentials hide behind products (1: not at all),
-`diagonal` and `edge` how many tiles the masks of causality and of a window cost each tile of queries, `store` and
-`token_ns` what writing the new keys and values takes: times what memory would, and of a token for every 128 threads."""
+`diagonal` and `edge` how many tiles the masks of causality and of a window cost each tile of queries, `waves` how far
+tiles that take alike wait for the last wave, `fill_us` what loading and storing a full tile of queries takes, `wide`
+how pairs grow dearer with heads beyond 128, `store` and `token_ns` what writing the new keys and values takes: times
+what memory would, and of a token for every 128 threads. The others are those of decodes."""
 
 DECODE_AXES = (
     Axis("blocks", lambda s: s["sequences"] * s["kv_heads"], 0.0, 14.0, 7),
@@ -129,7 +128,7 @@ def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, floa
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
     some, masked = sequences > 0, beyond > 0
     n, group = np.where(some, sequences, 1.0), heads / kv_heads
-    keys = key_tile(head_dim, width(kv_dtype), masked)
+    keys = key_tile(head_dim, width(kv_dtype))
     everything, context = context + beyond, context + np.minimum(beyond, c["edge"] * n * keys)
     mean = context / n
     channels = head_dim + shape.get("value_dim", head_dim)
@@ -167,7 +166,7 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     n, group = np.where(some, sequences, 1.0), heads / kv_heads
     q, mean = np.maximum(tokens / n, 1.0), context / n
     pack, split = c["pack"], c["split"]
-    rows, keys = query_tile(head_dim), key_tile(head_dim, width(kv_dtype), masked)
+    rows, keys = shape.get("rows", query_tile(head_dim)), key_tile(head_dim, width(kv_dtype))
     area = rows * keys
     together, lone = np.ceil(q * group / rows) / group, np.ceil(q / rows)
     tiles = pack * together + (1 - pack) * lone
@@ -186,15 +185,15 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     block, blocks = c["block_us"] * 1e-6, n * heads * tiles
     work = n * heads * met * per_tile + parts * (blocks * block + tokens * heads / rows * c["fill_us"] * 1e-6)
     share, longest = work / sms, np.maximum(key_tiles / parts, 1.0) * per_tile + block
-    alike = np.clip(2 * work / (blocks * parts * longest) - 1, 0.0, 1.0)
+    alike = np.clip(2 * met / (tiles * key_tiles) - 1, 0.0, 1.0)
     uneven = np.maximum(steps * sms / (blocks * key_tiles), 1.0) - 1
-    busy = np.maximum(share * (1 + np.where(blocks * parts > sms, alike, 0.0) * uneven), longest)
+    busy = share * (1 + np.where(blocks * parts > sms, c["waves"] * alike, 0.0) * uneven)
     memory = chip.memory_bandwidth_bytes_s * c["memory"]
     streamed = (context * kv_heads * channels * width(kv_dtype) + 2.0 * tokens * heads * channels) / memory
     stored = c["store"] * kv_heads * channels * (2.0 + width(kv_dtype)) / memory
     stored = stored + c["token_ns"] * 1e-9 * np.minimum(kv_heads * head_dim, MOST_THREADS) / 128
     p = c["overlap"]
-    body = (busy**p + streamed**p) ** (1 / p)
+    body = (busy**p + longest**p + streamed**p) ** (1 / p)
     summed = c["combine_us"] * 1e-6 + tokens * heads * head_dim * parts * c["part_ps"] * 1e-12
     return np.where(some, body + tokens * stored + c["launch_us"] * 1e-6 + np.where(parts > 1, summed, 0.0), 0.0)
 
@@ -204,7 +203,7 @@ def forward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]
     launch = c["launch_us"] * 1e-6
     padded = _padded(shape)
     known = WHOLE | {"edge": c["diagonal"], **c}
-    took = prefill_seconds(shape | {"head_dim": padded, "value_dim": padded}, dtype, chip, known, dtype)
+    took = prefill_seconds(shape | {"head_dim": padded, "value_dim": padded, "rows": np.full(1, float(QUERY_TILE))}, dtype, chip, known, dtype)
     return _paced(took, launch, shape)
 
 
@@ -262,16 +261,14 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
     most = looks + rows / (1 + pack * (group - 1)) - 1
     launch, block, combine = c["launch_us"] * 1e-6, c["block_us"] * 1e-6, c["combine_us"] * 1e-6
     fill, part = heads / rows * c["fill_us"] * 1e-6, heads * op.head_dim * c["part_ps"] * 1e-12
-    diagonal, edge, inverse, alone = c["diagonal"], c["edge"], 1 / p, 1 - pack
-    by_mask = [
-        (keys, rows * keys * per_pair * slower)
-        for masked, slower in ((False, 1.0), (True, c["masked"]))
-        for keys in [float(key_tile(np.array(op.head_dim), width(op.kv_dtype), np.array(masked)))]
-    ]
+    diagonal, edge, inverse, alone, waves = c["diagonal"], c["edge"], 1 / p, 1 - pack, c["waves"]
+    keys = float(key_tile(np.array(op.head_dim), width(op.kv_dtype)))
+    area = rows * keys
+    per_tiles = area * per_pair, area * per_pair * c["masked"]
 
     def seconds(n: float, tokens: float, pairs: float, context: float, beyond: float = 0.0) -> float:
         q, mean = tokens / n, context / n
-        keys, per_tile = by_mask[beyond > 0]
+        per_tile = per_tiles[beyond > 0]
         together, lone = ceil(q * group / rows) / group, ceil(q / rows)
         tiles = pack * together + alone * lone
         blocks = n * heads * tiles
@@ -279,17 +276,16 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
         cached = ceil((mean + beyond / tokens) / keys)
         cuts = ((pack, n * heads * together), (alone, n * heads * lone))
         steps, parts = one_in_turn(cuts, key_tiles, cached, sms, split)
-        met = pairs / n / (rows * keys) + (tiles - q / rows) * ceil(min(mean, looks) / keys) + diagonal * tiles
+        met = pairs / n / area + (tiles - q / rows) * ceil(min(mean, looks) / keys) + diagonal * tiles
         if beyond > 0:
-            met += min(edge * tiles, beyond / n / (rows * keys))
+            met += min(edge * tiles, beyond / n / area)
         work = n * heads * met * per_tile + parts * (blocks * block + tokens * fill)
         busy, longest = work / sms, max(key_tiles / parts, 1.0) * per_tile + block
         if blocks * parts > sms:
-            alike = min(max(2 * work / (blocks * parts * longest) - 1, 0.0), 1.0)
-            busy *= 1 + alike * (max(steps * sms / (blocks * key_tiles), 1.0) - 1)
-        busy = max(busy, longest)
+            alike = min(max(2 * met / (tiles * key_tiles) - 1, 0.0), 1.0)
+            busy *= 1 + waves * alike * (max(steps * sms / (blocks * key_tiles), 1.0) - 1)
         streamed = context * per_context + tokens * per_token
-        body = (busy**p + streamed**p) ** inverse
+        body = (busy**p + longest**p + streamed**p) ** inverse
         return float(body + tokens * stored + launch + (combine + tokens * part * parts if parts > 1 else 0.0))
 
     return seconds

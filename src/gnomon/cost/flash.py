@@ -30,13 +30,11 @@ def query_tile(head_dim: Floats) -> Floats:
     return np.where(head_dim <= NARROW, 192.0, 128.0)
 
 
-def key_tile(head_dim: Floats, width: float, masked: Floats) -> Floats:
-    """Keys that it meets at a time: fewer of wide heads, fewer under a window, more in eight bits."""
+def key_tile(head_dim: Floats, width: float) -> Floats:
+    """Keys that it meets at a time: fewer of wide heads, more in eight bits."""
     if width < 2:
-        widest = np.where(masked, 64.0, 128.0)
-        return np.where(head_dim <= 192, 160.0, widest)
-    widest = np.where(head_dim <= 192, 96.0, np.where(masked, 64.0, 80.0))
-    return np.where(head_dim <= 128, 128.0, widest)
+        return np.where(head_dim <= 192, 160.0, 128.0)
+    return np.where(head_dim <= 128, 128.0, np.where(head_dim <= 192, 96.0, 80.0))
 
 
 def in_turn(cuts: Iterable[Cut], tiles: Floats, cached: Floats, sms: float, split: float) -> tuple[Floats, Floats]:

@@ -31,7 +31,7 @@ COEFFICIENTS = {
     "key_tile_us": (1.0, 0.0, 10.0),
     "split": (0.9, 0.0, 1.0),
     "combine_us": (2.0, 0.0, 12.0),
-    "part_ps": (2.0, 0.0, 50.0),
+    "part_ps": (2.0, 0.0, 4.0),
     "row_ns": (20.0, 0.0, 100.0),
 }
 """Where a fit starts, and the range in which each coefficient means what it says: `split` how far a kernel splits a
