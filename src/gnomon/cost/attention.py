@@ -202,8 +202,9 @@ def forward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]
     """Whole sequences, as a training framework's kernels take them: heads are padded to a multiple of 64."""
     launch = c["launch_us"] * 1e-6
     padded = _padded(shape)
+    tiled = {"head_dim": padded, "value_dim": padded, "rows": np.full(1, float(QUERY_TILE))}
     known = WHOLE | {"edge": c["diagonal"], **c}
-    took = prefill_seconds(shape | {"head_dim": padded, "value_dim": padded, "rows": np.full(1, float(QUERY_TILE))}, dtype, chip, known, dtype)
+    took = prefill_seconds(shape | tiled, dtype, chip, known, dtype)
     return _paced(took, launch, shape)
 
 
