@@ -70,7 +70,7 @@ def started(kind: str, ranges: dict[str, tuple[float, float, float]], **sizes: f
 def test_packed_heads_fill_a_tile_that_few_queries_leave_idle() -> None:
     few = {"batch": 64, "q_len": 16, "kv_len": 16, "heads": 64, "kv_heads": 8, "head_dim": 128}
     alone, packed = (started("attention_prefill", PREFILL, pack=pack, **few)[0] for pack in (0.0, 1.0))
-    assert 4 < alone / packed < 8
+    assert 3 < alone / packed < 8
     many = few | {"batch": 1, "q_len": 8192, "kv_len": 8192}
     alone, packed = (started("attention_prefill", PREFILL, pack=pack, **many)[0] for pack in (0.0, 1.0))
     assert alone == pytest.approx(packed, rel=0.01)

@@ -143,7 +143,8 @@ def test_twice_the_chip_is_at_most_twice_as_fast(case: Case) -> None:
 @settings(max_examples=200)
 @given(case=cases, data=st.data())
 def test_more_work_is_never_quicker(case: Case, data: st.DataObject) -> None:
-    """Of attention, all but the kernel that adds up splits: more tokens fill the chip without splitting."""
+    """Of attention, all but the kernel that adds up splits, and a wave that the last of them start: more tokens fill
+    the chip without splitting."""
     kind, dtype, columns = case
     name = data.draw(st.sampled_from(GROWING[kind]))
     more = columns[name] + data.draw(st.integers(1, 300))
@@ -153,7 +154,8 @@ def test_more_work_is_never_quicker(case: Case, data: st.DataObject) -> None:
     on = machine()
     spared = on.evidence(kind, dtype).coefficients.get("combine_us", 0.0) * 1e-6
     before, after = (price(on, (kind, dtype, c)) for c in (columns, larger))
-    assert after >= (before - spared) * 0.98 * ROUNDING
+    waves = 0.5 if kind.startswith(("attention", "mla")) else 1.0
+    assert after >= (before * waves - spared) * 0.98 * ROUNDING
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ from gnomon.spec.workload import Floats
 ROUNDING = 1e-9
 LEARNT = {"moe": 0.03}
 """By how much twice the work may come out quicker, where a fit learnt what a formula leaves over."""
+SPLIT = {"attention_decode": 0.5, "attention_prefill": 0.5, "mla_decode": 0.5, "attention_forward": 0.2}
+"""Kinds that are split along their keys, and what part of their time that may save at most."""
 KINDS = pytest.mark.parametrize("kind", COLUMNS)
 
 
@@ -135,17 +137,18 @@ def spared(machine: Machine, kind: str, dtype: str, name: str, drawn: Columns) -
     """What more work really may save.
 
     Attention of few sequences is split along its keys and summed up by a kernel of its own, which more work does
-    without. FlashAttention-3 splits cached latents so that a few parts may start a wave of their own; with a sequence
-    more there are fewer parts, in one wave, in as little as half the time. And the idle rows of a prompt's last tile
-    are computed along all keys, those that fill it up only as far as they see: half a tile at most, or all of it under
-    a window.
+    without. FlashAttention-3 splits a cache so that a few parts may start a wave of their own; with a sequence or a
+    tile more there are fewer parts, in one wave, in as little as half the time. And the idle rows of a prompt's last
+    tile are computed along all keys, those that fill it up only as far as they see: half a tile at most, or all of it
+    under a window.
     """
-    if kind == "mla_decode" and name in ("batch", "heads"):
-        return seconds(machine, kind, dtype, drawn) / 2
     if not kind.startswith("attention") and kind != "mla_decode":
         return 0.0
     c = machine.evidence(kind, dtype).coefficients
-    summed = c.get("combine_us", 0.0) * 1e-6
+    summed = seconds(machine, kind, dtype, drawn) * SPLIT.get(kind, 0.0) + c.get("combine_us", 0.0) * 1e-6
+    if kind == "attention_decode":
+        rows = drawn["batch"] * drawn["heads"] * drawn["q_len"]
+        summed = summed + 2 * rows * drawn["head_dim"] * c["part_ps"] * 1e-12
     if name != "q_len" or kind == "attention_backward":
         return summed
     rate = machine.chip.half_rate(dtype) * c["rate"]

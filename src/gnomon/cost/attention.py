@@ -11,6 +11,7 @@ from math import ceil
 
 import numpy as np
 
+from gnomon.cost.flash import in_turn, key_tile, one_in_turn, query_tile
 from gnomon.cost.residual import Axis
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import Attention, Shape
@@ -22,18 +23,12 @@ ScalarPrefill = Callable[..., float]
 QUERY_TILE = 128
 """Query rows a thread block of FlashAttention-3 takes at head dimension 128."""
 KEY_TILE = 128
-LEAST_TILES = 4
-"""Tiles of keys that a part of a split prompt has at least: FlashAttention-3 leaves shorter ones whole."""
-MOST_SPLITS = 32
 MOST_GROUPED = 32
 """Query heads of a group that TensorRT-LLM's kernels take together at most."""
 MOST_THREADS = 512
 """Threads that vLLM gives a token at most when it writes its key and value, one for each number of a key: an H200 holds
 fewer tokens at a time then, and takes 1.2, 3.0, 6.5 and 6.4 ns a token of 128, 256, 512 and 1,024 numbers in fp8."""
-WIDER = 1.5
-"""How the time of a tile of keys grows with the head: wider ones are read in shorter tiles, which overlap less."""
 HEAD_STEP = 64
-ROUNDING = 1e-9
 
 DECODE = {
     "memory": (0.93, 0.1, 1.0),
@@ -42,19 +37,26 @@ DECODE = {
     "block_us": (1.0, 0.0, 10.0),
     "turn_us": (0.5, 0.0, 10.0),
     "key_tile_us": (1.2, 0.0, 5.0),
+    "tile_us": (0.2, 0.0, 3.0),
+    "wide": (1.0, 0.5, 3.0),
     "split": (1.0, 0.0, 1.0),
-    "combine_us": (2.0, 0.0, 10.0),
+    "combine_us": (1.0, 0.0, 10.0),
+    "part_ps": (2.0, 0.0, 4.0),
     "pack": (1.0, 0.0, 1.0),
     "edge": (0.5, 0.0, 4.0),
+    "masked": (1.2, 1.0, 3.0),
+    "window_us": (1.0, 0.0, 10.0),
     "row_ns": (1.0, 0.0, 50.0),
     "lone_us": (0.0, 0.0, 5.0),
     "lone_ps": (0.0, 0.0, 200.0),
 }
 """Where a fit starts, and the range in which each coefficient means what it says. Of a block, `block_us` hides behind
-reading and `turn_us` does not. `split` and `pack` say how far a kernel splits a long cache over idle processors, and
-has the heads of a group share what is read; `edge` how many tiles it reads before a window; `row_ns` what a sequence
-takes beside. A group of more heads than `MOST_GROUPED` is left to a kernel for lone heads where a library has no other:
-`lone_us` of a head, `lone_ps` of each number it reads."""
+reading and `turn_us` does not. A tile of keys takes `tile_us`, and `key_tile_us` at 128 keys of 128 numbers, which
+grows with them by the power `wide`. `split` and `pack` say how far a kernel splits a long cache over idle processors,
+and has the heads of a group share what is read; `combine_us` and `part_ps`, of a number, what summing up takes. A
+window makes tiles `masked` times slower and is planned for `window_us`; `edge` tiles are read before it. `row_ns` is
+what a sequence takes beside. A group of more heads than `MOST_GROUPED` is left to a kernel for lone heads where a
+library has no other: `lone_us` of a head, `lone_ps` of each number it reads."""
 
 BACKWARD = {
     "rate": (0.5, 0.1, 1.0),
@@ -78,6 +80,11 @@ FORWARD = {
 }
 """The same for whole sequences, whose keys and values are nowhere stored."""
 
+WHOLE = {"mix": 1.0, "split": 1.0, "pack": 0.0, "masked": 1.0} | dict.fromkeys(
+    ("waves", "wide", "fill_us", "part_ps", "store", "token_ns"), 0.0
+)
+"""What stands there for the other figures of prompts."""
+
 PREFILL = FORWARD | {
     "rate": (0.8, 0.05, 1.0),
     "mix": (1.3, 1.0, 4.0),
@@ -85,14 +92,21 @@ PREFILL = FORWARD | {
     "launch_us": (8.0, 0.5, 150.0),
     "overlap": (1.5, 1.0, 12.0),
     "split": (1.0, 0.0, 1.0),
-    "pack": (0.5, 0.0, 1.0),
+    "pack": (1.0, 0.0, 1.0),
     "edge": (0.5, 0.0, 8.0),
+    "masked": (1.1, 1.0, 3.0),
+    "wide": (0.1, 0.0, 2.0),
+    "waves": (0.8, 0.0, 1.0),
+    "fill_us": (1.0, 0.0, 20.0),
+    "part_ps": (2.0, 0.0, 4.0),
     "store": (1.0, 0.0, 6.0),
     "token_ns": (0.5, 0.0, 10.0),
 }
 """The same for prompts over a paged cache. `mix` says how well exponentials hide behind products (1: not at all),
-`diagonal` and `edge` how many tiles the masks of causality and of a window cost each tile of queries, `store` and
-`token_ns` what writing the new keys and values takes: times what memory would, and of a token for every 128 threads."""
+`diagonal` and `edge` how many tiles the masks of causality and of a window cost each tile of queries, `waves` how far
+tiles that take alike wait for the last wave, `fill_us` what loading and storing a full tile of queries takes, `wide`
+how pairs grow dearer with heads beyond 128, `store` and `token_ns` what writing the new keys and values takes: times
+what memory would, and of a token for every 128 threads. The others are those of decodes."""
 
 DECODE_AXES = (
     Axis("blocks", lambda s: s["sequences"] * s["kv_heads"], 0.0, 14.0, 7),
@@ -110,26 +124,29 @@ PREFILL_AXES = (
 def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """`context` is the sum over the sequences of the cached tokens each looks at, `beyond` of those that its window
     hides. A window begins inside a tile, whose other tokens are read too."""
-    sequences, context = shape["sequences"], shape["context"]
+    sequences, context, beyond = shape["sequences"], shape["context"], shape.get("beyond", np.zeros(1))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
-    some = sequences > 0
+    some, masked = sequences > 0, beyond > 0
     n, group = np.where(some, sequences, 1.0), heads / kv_heads
-    context = context + np.minimum(shape.get("beyond", 0.0), c["edge"] * n * KEY_TILE)
+    keys = key_tile(head_dim, width(kv_dtype))
+    everything, context = context + beyond, context + np.minimum(beyond, c["edge"] * n * keys)
     mean = context / n
     channels = head_dim + shape.get("value_dim", head_dim)
     read = context * kv_heads * channels * width(kv_dtype) + 2.0 * n * heads * channels
     streamed = read / (chip.memory_bandwidth_bytes_s * c["memory"])
-    blocks = n * (c["pack"] * kv_heads + (1 - c["pack"]) * heads)
-    key_tiles = np.maximum(mean / KEY_TILE, 1.0)
-    splits = np.clip(np.floor(chip.sm_count / blocks), 1, np.minimum(key_tiles, MOST_SPLITS)) ** c["split"]
-    waves = np.maximum(blocks * splits / chip.sm_count, 1.0)
-    in_turn = np.ceil(waves - ROUNDING) * key_tiles / splits * c["key_tile_us"] * (head_dim / 128) ** WIDER
-    serial = (in_turn + waves * c["block_us"]) * 1e-6
+    together = n * kv_heads * np.ceil(group / query_tile(head_dim))
+    cuts = ((c["pack"], together), (1 - c["pack"], n * heads))
+    tiles, cached = (np.maximum(np.ceil(each / n / keys), 1.0) for each in (context, everything))
+    steps, parts = in_turn(cuts, tiles, cached, chip.sm_count, c["split"])
+    waves = np.maximum(sum(share * blocks for share, blocks in cuts) * parts / chip.sm_count, 1.0)
+    tile = (c["tile_us"] + c["key_tile_us"] * (keys * head_dim / KEY_TILE**2) ** c["wide"]) * 1e-6
+    serial = steps * tile * np.where(masked, c["masked"], 1.0) + waves * c["block_us"] * 1e-6
     p = c["overlap"]
     body = (streamed**p + serial**p) ** (1 / p) + waves * c["turn_us"] * 1e-6
     body = np.maximum(body, 4.0 * context * heads * head_dim / chip.half_rate(kv_dtype))  # many heads or new tokens
     alone = n * heads / chip.sm_count * (c["lone_us"] * 1e-6 + mean * channels * c["lone_ps"] * 1e-12)
-    beside = np.where(splits > 1, c["combine_us"] * 1e-6, 0.0) + n * c["row_ns"] * 1e-9
+    summed = c["combine_us"] * 1e-6 + n * heads * head_dim * parts * c["part_ps"] * 1e-12
+    beside = np.where(parts > 1, summed, 0.0) + n * c["row_ns"] * 1e-9 + np.where(masked, c["window_us"] * 1e-6, 0.0)
     return np.where(some, body + np.where(group > MOST_GROUPED, alone, 0.0) + beside + c["launch_us"] * 1e-6, 0.0)
 
 
@@ -138,47 +155,56 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
 
     A tile of queries is of one head, or of all heads of a group, whose rows are fewer tokens then (`pack`). It meets
     no more keys than the `window` before its first one and its own. What the window hides are `beyond` pairs, along an
-    edge like the causal one. Scores take as many special functions as they are bent (`bends`).
+    edge like the causal one. Scores take as many special functions as they are bent (`bends`). Tiles over a long cache
+    take alike, and wait for the last wave; those of a whole prompt do not, and fill it up (`alike`).
     """
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
     channels, window = head_dim + shape.get("value_dim", head_dim), shape.get("window", np.inf)
-    some = sequences > 0
+    beyond = shape.get("beyond", np.zeros(1))
+    some, masked, sms = sequences > 0, beyond > 0, chip.sm_count
     n, group = np.where(some, sequences, 1.0), heads / kv_heads
     q, mean = np.maximum(tokens / n, 1.0), context / n
-    pack = c["pack"]
-    tiles = (1 - pack) * np.ceil(q / QUERY_TILE) + pack * np.ceil(q * group / QUERY_TILE) / group
-    blocks = n * heads * tiles
-    reach = np.minimum(mean, window + QUERY_TILE / (1 + pack * (group - 1)) - 1)
-    key_tiles = np.maximum(np.ceil(reach / KEY_TILE), 1.0)
-    on_one_sm = _rate(chip, dtype) / chip.sm_count * c["rate"]
+    pack, split = c["pack"], c["split"]
+    rows, keys = shape.get("rows", query_tile(head_dim)), key_tile(head_dim, width(kv_dtype))
+    area = rows * keys
+    together, lone = np.ceil(q * group / rows) / group, np.ceil(q / rows)
+    tiles = pack * together + (1 - pack) * lone
+    key_tiles = np.maximum(np.ceil(np.minimum(mean, window + rows / (1 + pack * (group - 1)) - 1) / keys), 1.0)
+    cached = np.maximum(np.ceil((mean + beyond / n / q) / keys), 1.0)
+    cuts = ((pack, n * heads * together), (1 - pack, n * heads * lone))
+    steps, parts = in_turn(cuts, key_tiles, cached, sms, split)
+    on_one_sm = _rate(chip, dtype) / sms * c["rate"]
     m = c["mix"]
     bent = shape.get("bends", 1.0) * c["exp_ps"] * 1e-12
-    per_tile = QUERY_TILE * KEY_TILE * ((2.0 * channels / on_one_sm) ** m + bent**m) ** (1 / m)
-    seen = np.maximum(pairs / n, 1.0) / (QUERY_TILE * KEY_TILE)
-    idle = (tiles - q / QUERY_TILE) * np.maximum(np.ceil(np.minimum(mean, window) / KEY_TILE), 1.0)
-    hidden = shape.get("beyond", np.zeros(1)) / n / (QUERY_TILE * KEY_TILE)
-    met = seen + idle + c["diagonal"] * tiles + np.minimum(c["edge"] * tiles, hidden)
-    block = c["block_us"] * 1e-6
-    work = n * heads * (met * per_tile + tiles * block)
-    splits = np.clip(np.floor(chip.sm_count / blocks), 1, np.maximum(key_tiles / LEAST_TILES, 1.0)) ** c["split"]
-    longest = key_tiles / splits * per_tile + block
+    per_tile = area * ((2.0 * channels / on_one_sm) ** m + bent**m) ** (1 / m) * np.where(masked, c["masked"], 1.0)
+    per_tile = per_tile * np.maximum(head_dim / KEY_TILE, 1.0) ** c["wide"]
+    idle = (tiles - q / rows) * np.maximum(np.ceil(np.minimum(mean, window) / keys), 1.0)
+    met = np.maximum(pairs / n, 1.0) / area + idle + c["diagonal"] * tiles
+    met = met + np.minimum(c["edge"] * tiles, beyond / n / area)
+    block, blocks = c["block_us"] * 1e-6, n * heads * tiles
+    work = n * heads * met * per_tile + parts * (blocks * block + tokens * heads / rows * c["fill_us"] * 1e-6)
+    share, longest = work / sms, np.maximum(key_tiles / parts, 1.0) * per_tile + block
+    alike = np.clip(2 * met / (tiles * key_tiles) - 1, 0.0, 1.0)
+    uneven = np.maximum(steps * sms / (blocks * key_tiles), 1.0) - 1
+    busy = share * (1 + np.where(blocks * parts > sms, c["waves"] * alike, 0.0) * uneven)
     memory = chip.memory_bandwidth_bytes_s * c["memory"]
     streamed = (context * kv_heads * channels * width(kv_dtype) + 2.0 * tokens * heads * channels) / memory
     stored = c["store"] * kv_heads * channels * (2.0 + width(kv_dtype)) / memory
     stored = stored + c["token_ns"] * 1e-9 * np.minimum(kv_heads * head_dim, MOST_THREADS) / 128
     p = c["overlap"]
-    body = ((work / chip.sm_count) ** p + longest**p + streamed**p) ** (1 / p)
-    combine = np.where(splits > 1, c["combine_us"], 0.0)
-    return np.where(some, body + tokens * stored + (c["launch_us"] + combine) * 1e-6, 0.0)
+    body = (busy**p + longest**p + streamed**p) ** (1 / p)
+    summed = c["combine_us"] * 1e-6 + tokens * heads * head_dim * parts * c["part_ps"] * 1e-12
+    return np.where(some, body + tokens * stored + c["launch_us"] * 1e-6 + np.where(parts > 1, summed, 0.0), 0.0)
 
 
 def forward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Whole sequences, as a training framework's kernels take them: heads are padded to a multiple of 64."""
     launch = c["launch_us"] * 1e-6
     padded = _padded(shape)
-    known = {"mix": 1.0, "split": 1.0, "pack": 0.0, "edge": c["diagonal"], "store": 0.0, "token_ns": 0.0, **c}
-    took = prefill_seconds(shape | {"head_dim": padded, "value_dim": padded}, dtype, chip, known, dtype)
+    tiled = {"head_dim": padded, "value_dim": padded, "rows": np.full(1, float(QUERY_TILE))}
+    known = WHOLE | {"edge": c["diagonal"], **c}
+    took = prefill_seconds(shape | tiled, dtype, chip, known, dtype)
     return _paced(took, launch, shape)
 
 
@@ -221,11 +247,11 @@ def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float
 def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarPrefill:
     """`prefill_seconds` for one step at a time, in plain floats, with the pairs and the context that the operator's
     window leaves, and the pairs beyond it."""
-    heads, sms, p, m, pack = op.heads, chip.sm_count, c["overlap"], c["mix"], c["pack"]
-    group = heads / op.kv_heads
+    heads, sms, p, m, pack, split = op.heads, chip.sm_count, c["overlap"], c["mix"], c["pack"], c["split"]
+    group, rows = heads / op.kv_heads, float(query_tile(np.array(op.head_dim)))
     on_one_sm = chip.half_rate(op.kv_dtype) / sms * c["rate"]
     channels, bent = op.head_dim + op.values, (1 + op.capped) * c["exp_ps"] * 1e-12
-    per_tile = QUERY_TILE * KEY_TILE * ((2.0 * channels / on_one_sm) ** m + bent**m) ** (1 / m)
+    per_pair = ((2.0 * channels / on_one_sm) ** m + bent**m) ** (1 / m) * max(op.head_dim / KEY_TILE, 1.0) ** c["wide"]
     memory = chip.memory_bandwidth_bytes_s * c["memory"]
     wide = op.kv_heads * channels
     per_context = wide * width(op.kv_dtype) / memory
@@ -233,25 +259,34 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
     stored = c["store"] * wide * (2.0 + width(op.kv_dtype)) / memory
     stored += c["token_ns"] * 1e-9 * min(op.kv_heads * op.head_dim, MOST_THREADS) / 128
     looks = float("inf") if op.window is None else op.window.length
-    most = looks + QUERY_TILE / (1 + pack * (group - 1)) - 1
+    most = looks + rows / (1 + pack * (group - 1)) - 1
     launch, block, combine = c["launch_us"] * 1e-6, c["block_us"] * 1e-6, c["combine_us"] * 1e-6
-    diagonal, edge, split, inverse = c["diagonal"], c["edge"], c["split"], 1 / p
-    packed_rows, alone, together = QUERY_TILE / group, 1 - pack, pack / group
+    fill, part = heads / rows * c["fill_us"] * 1e-6, heads * op.head_dim * c["part_ps"] * 1e-12
+    diagonal, edge, inverse, alone, waves = c["diagonal"], c["edge"], 1 / p, 1 - pack, c["waves"]
+    keys = float(key_tile(np.array(op.head_dim), width(op.kv_dtype)))
+    area = rows * keys
+    per_tiles = area * per_pair, area * per_pair * c["masked"]
 
     def seconds(n: float, tokens: float, pairs: float, context: float, beyond: float = 0.0) -> float:
         q, mean = tokens / n, context / n
-        tiles = alone * ceil(q / QUERY_TILE) + together * ceil(q / packed_rows)
+        per_tile = per_tiles[beyond > 0]
+        together, lone = ceil(q * group / rows) / group, ceil(q / rows)
+        tiles = pack * together + alone * lone
         blocks = n * heads * tiles
-        key_tiles = ceil(min(mean, most) / KEY_TILE)
-        met = pairs / n / (QUERY_TILE * KEY_TILE) + diagonal * tiles
-        met += (tiles - q / QUERY_TILE) * ceil(min(mean, looks) / KEY_TILE)
+        key_tiles = ceil(min(mean, most) / keys)
+        cached = ceil((mean + beyond / tokens) / keys)
+        cuts = ((pack, n * heads * together), (alone, n * heads * lone))
+        steps, parts = one_in_turn(cuts, key_tiles, cached, sms, split)
+        met = pairs / n / area + (tiles - q / rows) * ceil(min(mean, looks) / keys) + diagonal * tiles
         if beyond > 0:
-            met += min(edge * tiles, beyond / n / (QUERY_TILE * KEY_TILE))
-        work = (n * heads * met * per_tile + blocks * block) / sms
-        splits = min(max(sms // blocks, 1.0), max(key_tiles / LEAST_TILES, 1.0)) ** split
-        longest = key_tiles / splits * per_tile + block
+            met += min(edge * tiles, beyond / n / area)
+        work = n * heads * met * per_tile + parts * (blocks * block + tokens * fill)
+        busy, longest = work / sms, max(key_tiles / parts, 1.0) * per_tile + block
+        if blocks * parts > sms:
+            alike = min(max(2 * met / (tiles * key_tiles) - 1, 0.0), 1.0)
+            busy *= 1 + waves * alike * (max(steps * sms / (blocks * key_tiles), 1.0) - 1)
         streamed = context * per_context + tokens * per_token
-        body = (work**p + longest**p + streamed**p) ** inverse
-        return float(body + tokens * stored + launch + (combine if splits > 1 else 0.0))
+        body = (busy**p + longest**p + streamed**p) ** inverse
+        return float(body + tokens * stored + launch + (combine + tokens * part * parts if parts > 1 else 0.0))
 
     return seconds

@@ -25,6 +25,8 @@ from gnomon.spec import Batch
 
 GRAIN = 32
 """Above the captured sizes dense operators are tabulated every so many tokens, rounded up."""
+TILES, STAIRS = (128, 160), 9
+"""Keys that a decode meets at a time, in 16 bits and in eight: its time rises by a tile, and the first ones show."""
 KNOTS = 48
 """Knots of a decode curve, spread evenly in the logarithm; see the test that bounds the error they leave."""
 
@@ -85,7 +87,8 @@ class TableStepCost:
         """Contexts between which a decode's time is taken as straight: where a window ends it turns."""
         even = np.geomspace(1, self.max_context, KNOTS).astype(np.int64) - 1
         ends = {end for op in self._decodes for end in getattr(op, "bends", lambda _: ())(self.max_context)}
-        return np.unique([*even.tolist(), *ends])
+        stairs = {k * tile - before for tile in TILES for k in range(1, STAIRS) for before in (0, 1)}
+        return np.unique([*even.tolist(), *ends, *(at for at in stairs if at < self.max_context)])
 
     def under(self, host: HostCost) -> TableStepCost:
         """The same operators with another engine's share; the tables are not made again."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gnomon.cost.flash import in_turn
 from gnomon.cost.residual import Axis
 from gnomon.graph.dtypes import width
 from gnomon.graph.mixer_ops import index_bytes
@@ -21,11 +22,6 @@ HEAD_TILE = 64
 """Query heads a thread block takes; fewer are padded to it."""
 KEY_TILE = 64
 
-MOST_SPLITS, SLACK = 32, 1.1
-"""Parts of a cache at most, and how much more than its share of all tiles FlashAttention-3 lets a processor have: parts
-are as many as that leaves, even if the last of them start another wave."""
-ROUNDING = 1e-9
-
 COEFFICIENTS = {
     "rate": (0.7, 0.05, 1.0),
     "memory": (0.95, 0.1, 1.0),
@@ -34,7 +30,8 @@ COEFFICIENTS = {
     "block_us": (1.0, 0.0, 20.0),
     "key_tile_us": (1.0, 0.0, 10.0),
     "split": (0.9, 0.0, 1.0),
-    "combine_us": (4.0, 0.0, 12.0),
+    "combine_us": (2.0, 0.0, 12.0),
+    "part_ps": (2.0, 0.0, 4.0),
     "row_ns": (20.0, 0.0, 100.0),
 }
 """Where a fit starts, and the range in which each coefficient means what it says: `split` how far a kernel splits a
@@ -69,15 +66,14 @@ def seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> 
     read = context * (shape["kv_rank"] + shape["rope_dim"]) * width(kv_dtype) + 2.0 * n * heads * channels
     streamed = read / (chip.memory_bandwidth_bytes_s * c["memory"])
     multiplied = 2.0 * pairs * tiles * HEAD_TILE * channels / (chip.half_rate("bf16") * c["rate"])
-    key_tiles, blocks = np.maximum(pairs / n / KEY_TILE, 1.0), n * tiles
-    splits = np.clip(np.ceil(chip.sm_count / (SLACK * blocks)), 1, np.minimum(key_tiles, MOST_SPLITS))
-    waves, whole = (np.maximum(each / chip.sm_count, 1.0) for each in (blocks * splits, blocks))
-    steps = np.ceil(waves - ROUNDING) * key_tiles / splits, np.ceil(whole - ROUNDING) * key_tiles
-    in_turn = steps[0] ** c["split"] * steps[1] ** (1 - c["split"])
-    serial = (waves * c["block_us"] + in_turn * c["key_tile_us"]) * 1e-6
+    key_tiles, blocks = np.maximum(np.ceil(pairs / n / KEY_TILE), 1.0), n * tiles
+    steps, parts = in_turn(((1.0, blocks),), key_tiles, key_tiles, chip.sm_count, c["split"])
+    waves = np.maximum(blocks * parts / chip.sm_count, 1.0)
+    serial = (waves * c["block_us"] + steps * c["key_tile_us"]) * 1e-6
     p = c["overlap"]
     body = (streamed**p + multiplied**p + serial**p) ** (1 / p)
-    beside = c["launch_us"] + np.where(splits > 1, c["combine_us"], 0.0) + n * c["row_ns"] * 1e-3
+    summed = c["combine_us"] + n * heads * shape["kv_rank"] * parts * c["part_ps"] * 1e-6
+    beside = c["launch_us"] + np.where(parts > 1, summed, 0.0) + n * c["row_ns"] * 1e-3
     return np.where(some, body + beside * 1e-6, 0.0)
 
 

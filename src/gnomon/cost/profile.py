@@ -129,7 +129,7 @@ OF_ANOTHER_KIND = 3.0
 times the rate of an H200's multiprocessor, a B200's multiprocessor twice."""
 OF_A_PROCESSOR = {
     "sm_gb_s": 1.0, "step_ns": -1.0, "epilogue_us": -1.0, "block_us": -1.0, "key_tile_us": -1.0, "exp_ps": -1.0,
-    "turn_us": -1.0, "lone_us": -1.0, "lone_ps": -1.0,
+    "turn_us": -1.0, "tile_us": -1.0, "fill_us": -1.0, "lone_us": -1.0, "lone_ps": -1.0,
 }  # fmt: skip
 """Coefficients that are absolute for one processor, and how they follow its size."""
 HALF, SIXTEEN = ("bf16", "fp16"), "16"
