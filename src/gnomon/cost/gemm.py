@@ -57,8 +57,10 @@ COEFFICIENTS = TILED | {"step_ns": (0.7, 0.0, 6.0), "held": (0.05, 0.0, 2.0), "f
 how far tiles are chosen by rows alone."""
 
 
+LEVEL = 0.03
+"""By how much what is learnt may fall an octave of rows: few of them only stream the weights, however many."""
 AXES = (
-    Axis("m", lambda s: s["m"] * s.get("batch", 1.0), 0.0, 16.0, 13),
+    Axis("m", lambda s: s["m"] * s.get("batch", 1.0), 0.0, 16.0, 13, LEVEL),
     Axis("n", lambda s: s["n"], 5.0, 18.0, 9),
     Axis("k", lambda s: s["k"], 5.0, 17.0, 9),
 )
