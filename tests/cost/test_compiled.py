@@ -115,7 +115,7 @@ def test_the_whole_range_has_a_price(name: str) -> None:
     cost = cost_of(name)
     assert cost.dense_s(8192) > 0
     times = np.array([cost.dense_s(n) for n in range(1, 8193, 3)])
-    assert np.all(times >= 0.99 * np.maximum.accumulate(times))  # what fits learnt beside a formula may fall a little
+    assert np.all(times >= 0.96 * np.maximum.accumulate(times))  # what fits learnt may fall by 3% a doubling
     assert cost.mixed(1023, 1023 * 100, [(8192 - 1023, 0)]) > cost.decode_curve(1024).seconds[0]
 
 

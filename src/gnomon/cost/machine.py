@@ -108,12 +108,14 @@ class Machine:
             return experts.seconds(sizes, self.chip, self.pool.scaleup, self._exchange(kind).coefficients)
         family = self.profile.family(kind, dtype, self.framework)
         found = kernel_model(kind).seconds(shape, dtype, self.chip, family.coefficients)
-        if family.residual is None:
+        if family.residual is not None:
+            found = found * family.residual.factor(shape)
+        elif kind not in PRODUCT_KINDS:
             return found
-        return np.where(found > 0, np.maximum(found * family.residual.factor(shape), self.least(kind, dtype, shape)), 0)
+        return np.where(found > 0, np.maximum(found, self.least(kind, dtype, shape)), 0.0)
 
     def least(self, kind: str, dtype: str, shape: Shape) -> Floats:
-        """What the data sheet's best figures would take: nothing learnt goes below that."""
+        """What the data sheet's best figures would take: nothing fitted goes below that."""
         flops, moved = work(kind, dtype, shape)
         rate = self.chip.matrix_rate(product(dtype).multiplied) if kind in PRODUCT_KINDS else self.chip.half_rate(dtype)
         return np.maximum(flops / rate, moved / self.chip.memory_bandwidth_bytes_s)
