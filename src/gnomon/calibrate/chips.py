@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +98,13 @@ def main() -> None:
     if folder is None:
         print("kept the published profiles: their tables are not here; GNOMON_TRUTH can name their folder")
         return
-    for (chip, framework), tables in sorted(newest(folder).items()):
-        made = profile(framework, tables)
-        if made is not None:
-            whose = f".{framework}" if "framework" in made else ""
-            write(PROFILES / f"{chip.lower()}{whose}.yaml", made)
+    jobs = sorted(newest(folder).items())
+    with ProcessPoolExecutor() as pool:
+        made = pool.map(profile, [framework for (_, framework), _ in jobs], [tables for _, tables in jobs])
+        for ((chip, framework), _), found in zip(jobs, made, strict=True):
+            if found is not None:
+                whose = f".{framework}" if "framework" in found else ""
+                write(PROFILES / f"{chip.lower()}{whose}.yaml", found)
 
 
 if __name__ == "__main__":
