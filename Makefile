@@ -83,6 +83,7 @@ fit-page: $(STAMP) ## write docs/fit.md again from its steps
 
 modules: $(ORACLES_STAMP) ## write the table of measured modules in docs/tracing.md again
 	$(ORACLES)/bin/python -m bench.trace_accuracy
+	$(ORACLES)/bin/python -m bench.decoder_accuracy
 
 hardware: $(STAMP) ## write docs/hardware.md again from the catalog
 	$(BIN)/python -m tests.golden.hardware
