@@ -134,6 +134,6 @@ def test_large_products_run_at_a_rate_that_lasts() -> None:
     seconds = Machine(Pool(chip=chip, count=1, per_node=1), profile_for(chip)).seconds("gemm", "bf16", shape)
     rate = 2 * shape["m"] * shape["n"] * shape["k"] / seconds
     assert rate.max() < 271.2e12
-    assert rate.min() > 2 / 3 * chip.rate("bf16")
+    assert rate.min() > 0.65 * chip.rate("bf16")
     half = Machine(Pool(chip=chip, count=1, per_node=1), profile_for(chip)).seconds("gemm", "fp16", shape)
     assert half.tolist() == seconds.tolist()

@@ -112,7 +112,7 @@ def shipped() -> dict[str, Any]:
 
 
 def test_measured_families_are_those_that_are_shipped(shipped: dict[str, Any]) -> None:
-    made = training_fit.families(MEASURED / "torch.csv", H200)
+    made = training_fit.families(MEASURED / "torch.csv", H200, MEASURED / "kernels.csv")
     others = {f"{kind}.{dtype}.torch" for kind, dtype in module_fit.grouped(MEASURED / "modules.csv")}
     assert set(made) == {key for key in shipped["families"] if key.endswith(".torch")} - others | {"gemm.bf16.torch"}
     assert {key.partition(".")[0] for key in made} == {"gemm", "attention_forward", "attention_backward"}

@@ -41,7 +41,7 @@ def test_what_is_measured_is_kept() -> None:
 
 @pytest.mark.usefixtures("only_products")
 def test_what_is_missing_is_lent_by_the_nearest() -> None:
-    own = profile_for(catalog.chip("H200")).family("moe", "bf16")
+    own = profile_for(catalog.chip("H100")).family("moe", "bf16")
     lent = profile_for(catalog.chip("A100")).family("moe", "bf16")
     assert lent.coefficients == own.coefficients
     assert lent.spread > max(own.spread, FOREIGN)
@@ -58,7 +58,8 @@ def test_what_nobody_has_is_the_formula(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_sibling_lends_before_another_architecture() -> None:
-    assert "H200" in profile_for(catalog.chip("H100")).source
+    assert "H100" in profile_for(catalog.chip("H800")).source
+    assert "H200" in profile_for(catalog.chip("GH200-144GB")).source
     ampere = replace(catalog.chip("A100"), name="A200", sm_count=100)
     assert "A100" in profile_for(ampere).source
     assert profile_for(ampere).borrowed
@@ -77,9 +78,23 @@ def test_a_sibling_of_the_same_rate_and_limit_borrows_as_it_is() -> None:
     assert {name: value for name, value in h100.items() if name != "idle_w"} == {
         name: value for name, value in h200.items() if name != "idle_w"
     }
-    own = profile_for(catalog.chip("H200")).family("gemm", "bf16").coefficients
-    assert profile_for(catalog.chip("H100")).family("gemm", "bf16").coefficients == own
-    assert profile_for(catalog.chip("B200")).family("gemm", "bf16").coefficients == own
+    h100 = profile_for(catalog.chip("H100")).family("gemm", "bf16").coefficients
+    assert profile_for(catalog.chip("H800")).family("gemm", "bf16").coefficients == h100
+
+
+def test_formats_that_a_chip_was_not_measured_in_come_from_its_sibling() -> None:
+    """And no others: what was measured in 16 bits on the chip itself stays."""
+    h100, h200 = (profile_for(catalog.chip(name)) for name in ("H100", "H200"))
+    assert "H200" in h100.family("gemm", "int4-weights").source
+    assert "scaled by the data sheet of H100" in h100.family("gemm", "int4-weights").source
+    assert "H100" in h200.family("moe", "int4-weights").source
+    assert h200.family("moe", "bf16").source == h200.source
+
+
+def test_a_chip_measured_in_one_format_only_borrows_the_others() -> None:
+    pcie = profile_for(catalog.chip("A100-PCIe-80GB"))
+    assert "neusight" in pcie.family("gemm", "fp32", "torch").source
+    assert "A100-SXM-80GB" in pcie.family("gemm", "bf16").source
 
 
 def test_a_few_large_cores_are_not_priced_as_multiprocessors() -> None:

@@ -127,6 +127,7 @@ def test_a_chip_without_a_profile_borrows_and_says_so() -> None:
     assert not own.borrowed
     assert "H200" in borrowed.source
     measured = [key for key, family in own.families.items() if family.source == own.source]
+    assert {"gemm.bf16", "moe.bf16", "attention_decode.bf16"} <= set(measured)
     assert "gemm.bf16" in measured
     for key in measured:
         family = borrowed.families[key]
@@ -137,13 +138,17 @@ def test_a_chip_without_a_profile_borrows_and_says_so() -> None:
 
 def test_a_chip_of_the_same_figures_has_the_same_profile() -> None:
     own = catalog.chip("H200")
-    assert profile_for(replace(own, name="H300", price_usd_h=1.0, memory_bytes=1e11)) == profile_for(own)
+    twin, known = profile_for(replace(own, name="H300", price_usd_h=1.0, memory_bytes=1e11)), profile_for(own)
+    for key, family in known.families.items():
+        assert twin.families[key] == replace(family, source=family.source.replace(f"sheet of {own.name}", "sheet of H300"))
+    assert replace(twin, families={}) == replace(known, families={})
     assert profile_for(replace(own, name="H300", tdp_w=own.tdp_w + 1)).borrowed
 
 
 def test_formats_without_a_fit_of_their_own() -> None:
     profile = profile_for(catalog.chip("H200"))
-    assert profile.family("gemm", "fp16") is profile.family("gemm", "bf16")
+    assert profile.family("conv", "fp16") is profile.family("conv", "bf16")
+    assert profile.family("gemm", "fp16") is not profile.family("gemm", "bf16")
     assert profile.family("gemm", "fp8") is not profile.family("gemm", "bf16")
     assert profile.family("attention_forward", "fp16") is profile.family("attention_forward", "bf16", "torch")
     with pytest.raises(KeyError, match="sorting"):

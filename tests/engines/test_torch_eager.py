@@ -12,7 +12,7 @@ from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Precision, lower, peak
 from gnomon.engines.torch.eager.algebra import ALGEBRA
-from gnomon.engines.torch.eager.lower import CALL_S, GRAPH_S, INNER_S
+from gnomon.engines.torch.eager.lower import FORWARD_S, GRAPH_S, INNER_S
 from gnomon.engines.torch.eager.price import ONE
 from gnomon.engines.torch.eager.products import ATTENTION, PRODUCTS
 from gnomon.engines.torch.eager.streams import rules
@@ -272,7 +272,7 @@ def test_the_host_needs_its_time_for_every_call() -> None:
     small = call("relu", (tensor(4),), pointwise=True, self=tensor(4))
     found = lower(traced(*[small] * 3, call("sort", (tensor(64), tensor(64, dtype="int64")), self=tensor(64))))
     assert found.kernels == 3 + 8
-    assert found.host_s("eager") == pytest.approx(4 * CALL_S + 7 * INNER_S)
+    assert found.host_s("eager") == pytest.approx(4 * FORWARD_S + 7 * INNER_S)
     assert found.host_s("graph") == GRAPH_S
     with pytest.raises(InputError, match="Known: eager, graph"):
         found.host_s("compiled")

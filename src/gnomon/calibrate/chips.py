@@ -18,7 +18,7 @@ from gnomon.calibrate.fit import FamilyFit, fit_family
 from gnomon.calibrate.published import DATE, power
 from gnomon.calibrate.ship import PROFILES, write
 from gnomon.calibrate.truth import Table
-from gnomon.cost.profile import SCHEMA
+from gnomon.cost.profile import SCHEMA, lent_power, profile_of
 from gnomon.errors import GnomonError
 from gnomon.spec import Chip
 
@@ -70,16 +70,27 @@ def profile(framework: str, tables: Mapping[str, tuple[Table, Chip]]) -> dict[st
         "date": DATE,
         "table": "published operator tables",
         "versions": versions,
-        "notes": [POWER_NOTE],
+        "notes": [LENT_NOTE if chip.architecture in LIKE_MEASURED else POWER_NOTE],
         "families": families,
-        "power": power(chip),
+        "power": watts(chip),
     }
 
 
+MEASURED, LIKE_MEASURED = "H200-SXM-141GB", ("Hopper", "Blackwell")
+"""The chip whose power and clock were measured, and whose law is taken to be theirs."""
+LENT_NOTE = "Power, and the clock under its limit, are the H200's as measured, by the limits and rates of data sheets."
 POWER_NOTE = (
     "Power is an estimate: a large product takes the whole limit, with the H200's measured joules a byte and its share "
     "of the limit for a busy chip that does nothing."
 )
+
+
+def watts(chip: Chip) -> dict[str, float]:
+    """Tables of operators are of short bursts: what a board draws, and how its clock gives way, is not in them."""
+    lender = profile_of(MEASURED)
+    if chip.architecture not in LIKE_MEASURED or lender is None:
+        return power(chip)
+    return {name: float(f"{value:.4g}") for name, value in lent_power(chip, lender).items()}
 
 
 def _source(table: Table) -> str:

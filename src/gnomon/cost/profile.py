@@ -241,6 +241,7 @@ def profile_for(chip: Chip, framework: str = "") -> Profile:
     """The chip's own profile; what it lacks, or all, is its nearest sibling's with wider bands, which says so."""
     names = _nearest(chip)
     own = profile_of(chip.name, framework) or _twin(chip, names, framework) or _borrowed(chip, _plain(names[0]))
+    names = [name for name in names if own.borrowed or name != own.chip]
     families = dict(own.families)
     for kind in MODELS:
         known = {_format(key) for key in _of_kind(own, kind)}
@@ -307,22 +308,29 @@ def _as_forward(chip: Chip, families: Mapping[str, Family], lenders: Iterable[Pr
 
 
 def _borrowed(chip: Chip, lender: Profile) -> Profile:
-    """A profile without families of its own. Watts are the lender's share of its limit, joules a FLOP follow from the
-    limit and the rate; joules a byte are taken as they are."""
-    other = find_chip(lender.chip)
-    share = chip.tdp_w / other.tdp_w
-    per_flop = share * other.rate(other.half) / chip.rate(chip.half)
-    factors = {"active_w": share, "j_per_flop": per_flop, BURST: per_flop, BUSY: share}
-    power = {name: value * factors.get(name, 1.0) for name, value in lender.power.items()} | {"idle_w": chip.idle_w}
+    """A profile without families of its own."""
+    power = lent_power(chip, lender)
     return replace(lender, source=f"borrowed from {lender.source}", families={}, power=power, borrowed=True)
 
 
-def _nearest(chip: Chip) -> list[str]:
-    """Chips with plain profiles: of the same architecture first, then by how like their rates are."""
+def lent_power(chip: Chip, lender: Profile) -> dict[str, float]:
+    """Watts are the lender's share of its limit, joules a FLOP follow from the limit and the rate; joules a byte are
+    taken as they are."""
+    other = find_chip(lender.chip)
+    share = chip.tdp_w / other.tdp_w
+    per_flop = share * other.rate(other.half) / chip.rate(chip.half)
+    factors = {"active_w": share, BUSY: share, "j_per_flop": per_flop, BURST: per_flop}
+    return {name: value * factors.get(name, 1.0) for name, value in lender.power.items()} | {"idle_w": chip.idle_w}
 
-    def distance(name: str) -> tuple[bool, float]:
+
+def _nearest(chip: Chip) -> list[str]:
+    """Chips with plain profiles: of the same architecture first, then by how like their rates and memories are."""
+
+    def distance(name: str) -> tuple[bool, float, float]:
         other = find_chip(name)
-        return other.architecture != chip.architecture, abs(log(other.rate(other.half) / chip.rate(chip.half)))
+        rates = log(other.rate(other.half) / chip.rate(chip.half))
+        memory = log(other.memory_bandwidth_bytes_s / chip.memory_bandwidth_bytes_s)
+        return other.architecture != chip.architecture, abs(rates), abs(memory)
 
     return sorted((name for name, files in _files(user_profiles()).items() if "" in dict(files)), key=distance)
 
