@@ -73,7 +73,7 @@ def test_chips_not_seen() -> None:
     assert [(row["chip"], row["from"]) for row in found] == [
         ("A100-SXM-80GB", ["H100-SXM-80GB"]), ("H100-SXM-80GB", ["A100-SXM-80GB"]),
     ]  # fmt: skip
-    assert all(row["mean_error"] < 0.05 for row in found), "the same physics on both"
+    assert all(row["mean_error"] < 0.08 for row in found), "the same physics on both, but for the tiles of each"
     assert unseen_chips(pair[:1], LeftOut()) == []
 
 
