@@ -12,6 +12,7 @@ import numpy as np
 from gnomon.calibrate.fit import fit_family, read_rows, read_table
 from gnomon.cost.kernels import kernel_model
 from gnomon.spec import Chip
+from gnomon.spec.workload import Floats
 
 FRAMEWORK = "torch"
 LEAST_US = 30.0
@@ -19,19 +20,24 @@ LEAST_US = 30.0
 
 
 def families(path: Path, chip: Chip, products: Path | None = None) -> dict[str, Any]:
-    """Products and whole-sequence attention, under names of the framework's own.
+    """Products and whole-sequence attention, under names of the framework's own."""
+    return {
+        f"{kind}.{dtype}.{FRAMEWORK}": fit_family(kind, dtype, columns, chip).to_dict()
+        for (kind, dtype), columns in sorted(tables(path, products).items())
+    }
 
-    `products` is a table of the framework's plain products in captured graphs: of few rows too, as decodes have them.
-    """
+
+def tables(path: Path, products: Path | None = None) -> dict[tuple[str, str], dict[str, Floats]]:
+    """What the families are fitted to. `products` is a table of the framework's plain products in captured graphs: of
+    few rows too, as decodes have them."""
     found, plain = {}, read_table(products) if products else {}
-    for key, columns in sorted(read_table(path).items()):
-        kind, dtype = key
-        if kind != "elementwise":
+    for key, columns in read_table(path).items():
+        if key[0] != "elementwise":
             long = columns["time_us"] >= LEAST_US
             rows = {name: values[long] for name, values in columns.items()}
             if key in plain:
                 rows = {name: np.concatenate((values, plain[key][name])) for name, values in rows.items()}
-            found[f"{kind}.{dtype}.{FRAMEWORK}"] = fit_family(kind, dtype, rows, chip).to_dict()
+            found[key] = rows
     return found
 
 

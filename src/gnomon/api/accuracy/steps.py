@@ -22,7 +22,7 @@ FITTED = "engine.json"
 """The engine's overheads are fitted to it."""
 ELSEWHERE = {
     "gnomon.measured.modules/1": "traced with PyTorch: compared in docs/tracing.md",
-    "gnomon.measured.decoders/1": "traced with PyTorch, which this command does without",
+    "gnomon.measured.decoders/1": "traced with PyTorch: compared in docs/tracing.md",
     "gnomon.starts/1": "starts of an engine, not steps",
 }
 INFO, TRAINING = "measured.json", "train-"
