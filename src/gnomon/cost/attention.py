@@ -11,7 +11,7 @@ from math import ceil
 
 import numpy as np
 
-from gnomon.cost.flash import in_turn, key_tile, one_in_turn, query_tile
+from gnomon.cost.flash import ROUNDING, in_turn, key_tile, one_in_turn, query_tile
 from gnomon.cost.residual import Axis
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import Attention, Shape
@@ -155,7 +155,7 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
 
     A tile of queries is of one head, or of all heads of a group, whose rows are fewer tokens then (`pack`). It meets
     no more keys than the `window` before its first one and its own. What the window hides are `beyond` pairs, along an
-    edge like the causal one. Scores take as many special functions as they are bent (`bends`). Tiles over a long cache
+    edge like the causal one; parts are planned by all cached tokens, those with them that no query sees. Scores take as many special functions as they are bent (`bends`). Tiles over a long cache
     take alike, and wait for the last wave; those of a whole prompt do not, and fill it up (`alike`).
     """
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
@@ -171,7 +171,8 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     together, lone = np.ceil(q * group / rows) / group, np.ceil(q / rows)
     tiles = pack * together + (1 - pack) * lone
     key_tiles = np.maximum(np.ceil(np.minimum(mean, window + rows / (1 + pack * (group - 1)) - 1) / keys), 1.0)
-    cached = np.maximum(np.ceil((mean + beyond / n / q) / keys), 1.0)
+    hidden = np.minimum(beyond / n / q, np.maximum((pairs + beyond) / n / q + (q - 1) / 2 - mean, 0.0))
+    cached = np.maximum(np.ceil((mean + hidden) / keys - ROUNDING), 1.0)
     cuts = ((pack, n * heads * together), (1 - pack, n * heads * lone))
     steps, parts = in_turn(cuts, key_tiles, cached, sms, split)
     on_one_sm = _rate(chip, dtype) / sms * c["rate"]
@@ -274,7 +275,8 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
         tiles = pack * together + alone * lone
         blocks = n * heads * tiles
         key_tiles = ceil(min(mean, most) / keys)
-        cached = ceil((mean + beyond / tokens) / keys)
+        hidden = min(beyond / tokens, max((pairs + beyond) / tokens + (q - 1) / 2 - mean, 0.0))
+        cached = ceil((mean + hidden) / keys - ROUNDING)
         cuts = ((pack, n * heads * together), (alone, n * heads * lone))
         steps, parts = one_in_turn(cuts, key_tiles, cached, sms, split)
         met = pairs / n / area + (tiles - q / rows) * ceil(min(mean, looks) / keys) + diagonal * tiles
