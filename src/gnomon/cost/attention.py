@@ -156,7 +156,8 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     A tile of queries is of one head, or of all heads of a group, whose rows are fewer tokens then (`pack`). It meets
     no more keys than the `window` before its first one and its own. What the window hides are `beyond` pairs, along an
     edge like the causal one; parts are planned by all cached tokens, those with them that no query sees. Scores take as many special functions as they are bent (`bends`). Tiles over a long cache
-    take alike, and wait for the last wave; those of a whole prompt do not, and fill it up (`alike`).
+    take alike, and wait for the last wave; those of a whole prompt do not, and fill it up (`alike`). Keys and values
+    are `written` to the cache, but for those unfolded from latents.
     """
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
@@ -193,6 +194,7 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     streamed = (context * kv_heads * channels * width(kv_dtype) + 2.0 * tokens * heads * channels) / memory
     stored = c["store"] * kv_heads * channels * (2.0 + width(kv_dtype)) / memory
     stored = stored + c["token_ns"] * 1e-9 * np.minimum(kv_heads * head_dim, MOST_THREADS) / 128
+    stored = stored * shape.get("written", 1.0)
     p = c["overlap"]
     body = (busy**p + longest**p + streamed**p) ** (1 / p)
     summed = c["combine_us"] * 1e-6 + tokens * heads * head_dim * parts * c["part_ps"] * 1e-12
@@ -259,6 +261,7 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
     per_token = 2.0 * heads * channels / memory
     stored = c["store"] * wide * (2.0 + width(op.kv_dtype)) / memory
     stored += c["token_ns"] * 1e-9 * min(op.kv_heads * op.head_dim, MOST_THREADS) / 128
+    stored = stored if op.value_dim is None else 0.0
     looks = float("inf") if op.window is None else op.window.length
     most = looks + rows / (1 + pack * (group - 1)) - 1
     launch, block, combine = c["launch_us"] * 1e-6, c["block_us"] * 1e-6, c["combine_us"] * 1e-6
