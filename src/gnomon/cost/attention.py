@@ -153,11 +153,12 @@ def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, floa
 def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float], dtype: str = "bf16") -> Floats:
     """Sums over the prompt chunks: new tokens, query-key pairs, cached tokens read (the new included).
 
-    A tile of queries is of one head, or of all heads of a group, whose rows are fewer tokens then (`pack`). It meets
-    no more keys than the `window` before its first one and its own. What the window hides are `beyond` pairs, along an
-    edge like the causal one; parts are planned by all cached tokens, those with them that no query sees. Scores take as many special functions as they are bent (`bends`). Tiles over a long cache
-    take alike, and wait for the last wave; those of a whole prompt do not, and fill it up (`alike`). Keys and values
-    are `written` to the cache, but for those unfolded from latents.
+    A tile of queries is of one head, or of all heads of a group, whose rows are fewer tokens then (`pack`). It meets no
+    more keys than the `window` before its first one and its own. What the window hides are `beyond` pairs, along an
+    edge like the causal one; parts are planned by all cached tokens, those with them that no query sees. Scores take as
+    many special functions as they are bent (`bends`). Tiles over a long cache take alike, and wait for the last wave;
+    those of a whole prompt do not, and fill it up (`alike`). Keys and values are `written` to the cache, but for those
+    unfolded from latents.
     """
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
