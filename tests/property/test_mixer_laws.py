@@ -162,8 +162,8 @@ def test_a_chunk_longer_than_the_prompts_is_as_long_as_they_are(op: Op, n: int, 
 
 def masked(on: Machine, op: Attention, batch: Batch) -> np.ndarray[Any, np.dtype[np.float64]]:
     """What an operator may take at most under a narrower window: one that hides something has a kernel of its own,
-    whose tiles are slower and which is planned. Measured on an H200, a window took 1.3 times (1.09 to 1.73) what a cache
-    of its length is priced at."""
+    whose tiles are slower and which is planned. Measured on an H200, a window took 1.3 times (1.09 to 1.73) what a
+    cache of its length is priced at."""
     c, took = on.evidence(op.kind, op.kv_dtype).coefficients, seconds(on, op, batch)
     if op.window is None or not np.any(op.shape(batch)["beyond"]):
         took = took * c["masked"] + np.where(took > 0, c.get("window_us", 0.0) * 1e-6, 0.0)
