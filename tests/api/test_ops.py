@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import gnomon
+from gnomon import catalog
 from gnomon.api.ops import table
 from gnomon.api.ops_price import ADDED
+from gnomon.cost.profile import profile_for
 from gnomon.cost.rows import pairs
 from gnomon.errors import InputError
 
@@ -264,7 +266,7 @@ def test_collectives_run_inside_a_node() -> None:
 
 
 def test_bands_are_as_wide_as_the_evidence() -> None:
-    own, borrowed = (price(GEMM, on=on)[0] for on in ("H200", "H100"))
+    own, borrowed = (price(GEMM, on=on)[0] for on in ("H200", "H20"))
     assert borrowed["high_us"] / borrowed["low_us"] > own["high_us"] / own["low_us"] > 1
     for row in (own, borrowed):
         assert math.sqrt(row["low_us"] * row["high_us"]) == pytest.approx(row["time_us"], rel=1e-3)
@@ -336,8 +338,10 @@ def test_masks_decide_what_attention_takes(op: str) -> None:
 
 def test_a_window_spares_a_decode_its_cache() -> None:
     decode = ROWS[1] | {"kv_len": 8192}
-    # A window begins inside a tile of keys, whose others are read too.
-    assert micros(decode | {"kv_len": 1024}) < micros(decode | {"window": 1024}) <= micros(decode | {"kv_len": 1152})
+    # A window begins inside a tile of keys, whose others are read too; its kernel masks every tile, and is planned.
+    c = profile_for(catalog.chip("H200")).family("attention_decode", "bf16").coefficients
+    most = micros(decode | {"kv_len": 1152}) * c["masked"] + c["window_us"]
+    assert micros(decode | {"kv_len": 1024}) < micros(decode | {"window": 1024}) <= most < 0.5 * micros(decode)
     assert micros(decode | {"window": 8192}) == micros(decode)
     several = decode | {"q_len": 4}
     assert micros(decode) < micros(several) < 1.1 * micros(decode)
@@ -358,10 +362,10 @@ def test_engines_have_kernels_of_their_own() -> None:
 
 
 def test_sustained_work_keeps_within_the_power_limit() -> None:
-    """A bf16 product on an H200: 788 TFLOP/s in a burst, 665 for seconds on end."""
+    """A bf16 product on an H200: 727, 781 and 788 TFLOP/s in three runs of bursts, 665 for seconds on end."""
     gemm = GEMM | {"m": 8192, "n": 8192, "k": 8192, "engine": "torch"}
     burst, on_end = (2 * 8192**3 / micros(gemm | {"sustained": given}) / 1e6 for given in (0, 1))
-    assert burst == pytest.approx(788, rel=0.02)
+    assert 727 < burst < 788
     assert on_end == pytest.approx(665, rel=0.05)
     for row in (ROWS[1], ROWS[4], ROWS[6]):
         assert micros(row | {"sustained": True}) == micros(row)

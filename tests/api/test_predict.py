@@ -81,7 +81,9 @@ def test_json(step: Prediction) -> None:
     assert wanted <= set(answer)
     assert set(answer["time_s"]) == {"value", "low", "high", "provenance", "source"}
     assert {"op", "time_s", "bound"} <= set(answer["breakdown"][0])
-    assert {line["bound"] for line in answer["breakdown"]} <= {"compute", "memory", "network", "latency", "host"}
+    # Decodes over an fp8 cache take an H100 over 50 us a layer, far from both rates: its keys are widened first.
+    bounds = {"compute", "memory", "network", "latency", "efficiency", "host"}
+    assert {line["bound"] for line in answer["breakdown"]} <= bounds
     assert answer["inputs"]["engine"] == "vllm@0.24.0"
 
 

@@ -12,8 +12,11 @@ import pytest
 from tests.engines.calls import call, last, tensor, traced
 
 import gnomon
+from gnomon import catalog
 from gnomon.api.trace import ModulePrediction
 from gnomon.cli.output import finite
+from gnomon.cost.profile import profile_for
+from gnomon.engines.torch.eager.price import SPREAD
 from gnomon.errors import GnomonError
 from gnomon.report import render
 from gnomon.spec.traced import Call, Storage, Traced
@@ -68,7 +71,9 @@ def test_parts_add_up_to_the_whole(trace: Any) -> None:
 
 def test_bands_hold_the_estimate_and_sources_are_told_once(trace: Any) -> None:
     own, borrowed = trace(STEP).time_s, trace(STEP, on="H100").time_s
-    assert own.low < own.value < own.high < 1.6 * own.low
+    # Products are nearly all of it, and one shape errs as one; 32 draws have the quantiles of a sum to 5%.
+    product_spread = profile_for(catalog.chip("H200")).family("gemm", "bf16", "torch").spread
+    assert own.low < own.value < own.high < 1.05 * np.exp(2 * 1.645 * np.hypot(SPREAD, product_spread)) * own.low
     assert borrowed.source.count("scaled by the data sheet of H100") == 1
     assert "scaled" not in own.source
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.cost.machines import CHIPS, faster, machine
 
 from gnomon import catalog
-from gnomon.cost.machine import Machine
+from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.graph import Attention, Op
 from gnomon.graph.mixer_ops import MIXINGS, IndexScores, LatentDecode, Scan
 from gnomon.graph.windows import Window
@@ -20,6 +20,11 @@ from gnomon.load import model as load_model
 from gnomon.spec import Batch
 
 ROUNDING = 1 - 1e-9
+FEWER_PARTS = {"sequences": 0.6, "tokens": 0.7}
+"""Of attention's time, what more work leaves at least: FlashAttention-3 cuts a cache into fewer parts then, which run
+in fewer waves and are summed up sooner."""
+IN_WAVES = {"decode": 1.0, "prefill": 0.85}
+"""The same of windows: tiles that all see as much wait for the last wave, those of a whole prompt fill it."""
 phases = st.sampled_from(["decode", "prefill"])
 few = st.integers(1, 64)
 
@@ -114,14 +119,26 @@ def test_a_better_chip_is_never_slower(
     assert np.all(seconds(quick, op, steps[0]) <= seconds(slow, op, steps[0]) / ROUNDING)
 
 
+def left(on: Machine, op: Op, small: Batch, large: Batch, grown: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The part of a time that more work leaves at least, where parts are fewer and a learnt residual falls."""
+    if not isinstance(op, (Attention, LatentDecode)):
+        return np.ones(1)
+    learnt, least = on.evidence(op.kind, op.kv_dtype).residual, np.full(1, FEWER_PARTS[grown])
+    for axis in learnt.axes if learnt else ():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            octaves = np.log2(axis.of(op.shape(large)) / axis.of(op.shape(small)))
+        least = least * np.exp(-axis.most_fall * np.fmax(octaves, 0.0))
+    return least
+
+
 @settings(max_examples=150)
 @given(op=ops, steps=batches())
 def test_more_sequences_are_never_quicker(op: Op, steps: tuple[Batch, Batch]) -> None:
     """But for the kernel that adds up splits, which more sequences spare."""
     on = machine()
-    spared = on.evidence(op.kind, "bf16").coefficients.get("combine_us", 0.0) * 1e-6
+    spared = on.evidence(op.kind, priced_dtype(op)).coefficients.get("combine_us", 0.0) * 1e-6
     less, more = (seconds(on, op, batch) for batch in steps)
-    assert np.all(more >= (less - spared) * 0.98)
+    assert np.all(more >= (less - spared) * left(on, op, *steps, "sequences") * 0.98)
 
 
 @settings(max_examples=100)
@@ -131,7 +148,7 @@ def test_more_tokens_are_never_quicker(op: Op, n: int, new: int, more: int) -> N
     on = machine()
     steps = [Batch.stack([Batch.decode(n, length), Batch.prefill(n, length)]) for length in (new, new + more)]
     less, longer = (seconds(on, op, batch) for batch in steps)
-    assert np.all(longer >= less * ROUNDING)
+    assert np.all(longer >= less * left(on, op, *steps, "tokens") * ROUNDING)
 
 
 @settings(max_examples=100)
@@ -143,12 +160,22 @@ def test_a_chunk_longer_than_the_prompts_is_as_long_as_they_are(op: Op, n: int, 
     assert seconds(machine(), longer, batch) == pytest.approx(seconds(machine(), fitting, batch))
 
 
+def masked(on: Machine, op: Attention, batch: Batch) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """What an operator may take at most under a narrower window: one that hides something has a kernel of its own,
+    whose tiles are slower and which is planned. Measured on an H200, a window took 1.3 times (1.09 to 1.73) what a
+    cache of its length is priced at."""
+    c, took = on.evidence(op.kind, op.kv_dtype).coefficients, seconds(on, op, batch)
+    if op.window is None or not np.any(op.shape(batch)["beyond"]):
+        took = took * c["masked"] + np.where(took > 0, c.get("window_us", 0.0) * 1e-6, 0.0)
+    return took / IN_WAVES[op.phase]
+
+
 @settings(max_examples=200)
 @given(op=windowed(), steps=batches())
 def test_a_window_is_never_slower_than_none(op: Attention, steps: tuple[Batch, Batch]) -> None:
     on = machine()
     for batch in steps:
-        assert np.all(seconds(on, op, batch) <= seconds(on, replace(op, window=None), batch) / ROUNDING)
+        assert np.all(seconds(on, op, batch) <= masked(on, replace(op, window=None), batch) / ROUNDING)
 
 
 @settings(max_examples=100)
@@ -167,7 +194,7 @@ def test_a_wider_window_is_never_quicker(op: Attention, wider: int, steps: tuple
     assert op.window is not None
     near, far = (replace(op, window=Window(op.window.length + more)) for more in (0, wider))
     on = machine()
-    assert np.all(seconds(on, near, steps[0]) <= seconds(on, far, steps[0]) / 0.98)
+    assert np.all(seconds(on, near, steps[0]) <= masked(on, far, steps[0]) / 0.98)
 
 
 def test_latents_are_a_small_cache() -> None:

@@ -11,7 +11,7 @@ from math import ceil
 
 import numpy as np
 
-from gnomon.cost.flash import in_turn, key_tile, one_in_turn, query_tile
+from gnomon.cost.flash import ROUNDING, in_turn, key_tile, one_in_turn, query_tile
 from gnomon.cost.residual import Axis
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import Attention, Shape
@@ -153,10 +153,12 @@ def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, floa
 def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float], dtype: str = "bf16") -> Floats:
     """Sums over the prompt chunks: new tokens, query-key pairs, cached tokens read (the new included).
 
-    A tile of queries is of one head, or of all heads of a group, whose rows are fewer tokens then (`pack`). It meets
-    no more keys than the `window` before its first one and its own. What the window hides are `beyond` pairs, along an
-    edge like the causal one. Scores take as many special functions as they are bent (`bends`). Tiles over a long cache
-    take alike, and wait for the last wave; those of a whole prompt do not, and fill it up (`alike`).
+    A tile of queries is of one head, or of all heads of a group, whose rows are fewer tokens then (`pack`). It meets no
+    more keys than the `window` before its first one and its own. What the window hides are `beyond` pairs, along an
+    edge like the causal one; parts are planned by all cached tokens, those with them that no query sees. Scores take as
+    many special functions as they are bent (`bends`). Tiles over a long cache take alike, and wait for the last wave;
+    those of a whole prompt do not, and fill it up (`alike`). Keys and values are `written` to the cache, but for those
+    unfolded from latents.
     """
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
@@ -171,7 +173,8 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     together, lone = np.ceil(q * group / rows) / group, np.ceil(q / rows)
     tiles = pack * together + (1 - pack) * lone
     key_tiles = np.maximum(np.ceil(np.minimum(mean, window + rows / (1 + pack * (group - 1)) - 1) / keys), 1.0)
-    cached = np.maximum(np.ceil((mean + beyond / n / q) / keys), 1.0)
+    hidden = np.minimum(beyond / n / q, np.maximum((pairs + beyond) / n / q + (q - 1) / 2 - mean, 0.0))
+    cached = np.maximum(np.ceil((mean + hidden) / keys - ROUNDING), 1.0)
     cuts = ((pack, n * heads * together), (1 - pack, n * heads * lone))
     steps, parts = in_turn(cuts, key_tiles, cached, sms, split)
     on_one_sm = _rate(chip, dtype) / sms * c["rate"]
@@ -192,6 +195,7 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     streamed = (context * kv_heads * channels * width(kv_dtype) + 2.0 * tokens * heads * channels) / memory
     stored = c["store"] * kv_heads * channels * (2.0 + width(kv_dtype)) / memory
     stored = stored + c["token_ns"] * 1e-9 * np.minimum(kv_heads * head_dim, MOST_THREADS) / 128
+    stored = stored * shape.get("written", 1.0)
     p = c["overlap"]
     body = (busy**p + longest**p + streamed**p) ** (1 / p)
     summed = c["combine_us"] * 1e-6 + tokens * heads * head_dim * parts * c["part_ps"] * 1e-12
@@ -258,6 +262,7 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
     per_token = 2.0 * heads * channels / memory
     stored = c["store"] * wide * (2.0 + width(op.kv_dtype)) / memory
     stored += c["token_ns"] * 1e-9 * min(op.kv_heads * op.head_dim, MOST_THREADS) / 128
+    stored = stored if op.value_dim is None else 0.0
     looks = float("inf") if op.window is None else op.window.length
     most = looks + rows / (1 + pack * (group - 1)) - 1
     launch, block, combine = c["launch_us"] * 1e-6, c["block_us"] * 1e-6, c["combine_us"] * 1e-6
@@ -274,7 +279,8 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
         tiles = pack * together + alone * lone
         blocks = n * heads * tiles
         key_tiles = ceil(min(mean, most) / keys)
-        cached = ceil((mean + beyond / tokens) / keys)
+        hidden = min(beyond / tokens, max((pairs + beyond) / tokens + (q - 1) / 2 - mean, 0.0))
+        cached = ceil((mean + hidden) / keys - ROUNDING)
         cuts = ((pack, n * heads * together), (alone, n * heads * lone))
         steps, parts = one_in_turn(cuts, key_tiles, cached, sms, split)
         met = pairs / n / area + (tiles - q / rows) * ceil(min(mean, looks) / keys) + diagonal * tiles

@@ -2,13 +2,14 @@
 
 log(measured / formula) on a coarse grid of log2 sizes, straight between its knots and level beyond its ends, so that
 it says nothing new where nothing was measured. It is small by construction (`MOST`), and along no size does it fall
-by more than `FALL` an octave, so that more work stays all but never quicker.
+by more than its `Axis.fall` an octave, but for the rounding of what is stored, so that more work stays all but never
+quicker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import exp, log2
@@ -42,6 +43,11 @@ class Axis:
     @property
     def step(self) -> float:
         return (self.high - self.low) / (self.knots - 1)
+
+    @property
+    def most_fall(self) -> float:
+        """The same of stored values, which are rounded: two neighbours may come apart by one unit more."""
+        return self.fall + 1 / (SCALE * self.step)
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ def residual_from_dict(data: Mapping[str, Any], axes: Sequence[Axis]) -> Residua
             raise ValueError(f"a residual lies on '{name}', not on {', '.join(known) or 'any size'}")
         if not (isinstance(knots, int) and 2 <= knots <= 64 and -64 <= low < high <= 64):
             raise ValueError(f"a residual's knots along {name} are {low}, {high}, {knots}")
-        found.append(Axis(name, known[name].of, float(low), float(high), knots))
+        found.append(replace(known[name], low=float(low), high=float(high), knots=knots))
     values = np.array([int(word) for word in str(data["thousandths"]).split()]) / SCALE
     if values.size != np.prod([axis.knots for axis in found]):
         raise ValueError(f"a residual has {values.size} values")

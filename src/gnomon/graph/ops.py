@@ -164,7 +164,7 @@ class Attention:
     dtype: str = "bf16"
     count: int = 1
     value_dim: int | None = None
-    """Channels of a value head, where they are not those of a key."""
+    """Channels of a value head that was unfolded from latents with its key: neither is written to a cache."""
     window: Window | None = None
     capped: bool = False
     """Scores are bent by a second function beside the softmax's."""
@@ -192,7 +192,8 @@ class Attention:
             return sums | (constants(batch, pace=self.pace) if self.pace != 1 else {})
         sums["beyond"] = batch.prefill_pairs - sums["pairs"]
         reach = self.window.length if self.window else np.inf
-        return sums | constants(batch, value_dim=self.values, window=reach, bends=1 + self.capped)
+        written = float(self.value_dim is None)
+        return sums | constants(batch, value_dim=self.values, window=reach, bends=1 + self.capped, written=written)
 
     def flops(self, batch: Batch) -> Floats:
         """Two products forward; backward the scores again and four more."""
