@@ -324,13 +324,14 @@ def lent_power(chip: Chip, lender: Profile) -> dict[str, float]:
 
 
 def _nearest(chip: Chip) -> list[str]:
-    """Chips with plain profiles: of the same architecture first, then by how like their rates and memories are."""
+    """Chips with plain profiles: of the same architecture first, then of the same maker, then by how like their rates and memories are."""
 
-    def distance(name: str) -> tuple[bool, float, float]:
+    def distance(name: str) -> tuple[bool, bool, float, float]:
         other = find_chip(name)
         rates = log(other.rate(other.half) / chip.rate(chip.half))
         memory = log(other.memory_bandwidth_bytes_s / chip.memory_bandwidth_bytes_s)
-        return other.architecture != chip.architecture, abs(rates), abs(memory)
+        foreign = other.architecture != chip.architecture
+        return foreign, foreign and other.vendor != chip.vendor, abs(rates), abs(memory)
 
     return sorted((name for name, files in _files(user_profiles()).items() if "" in dict(files)), key=distance)
 
