@@ -124,6 +124,8 @@ LONG: Shape = {
     "head_dim": np.array([128.0]),
 }  # fmt: skip
 """A shape that fills any chip, by which two fits are compared."""
+LENDS = "NVIDIA"
+"""Whose chips lend to other architectures first: the published table of an Arc Pro B60 holds host time."""
 OF_ANOTHER_KIND = 3.0
 """A processor so many times as fast as the lender's is no such processor but an array of them: a TPU's core has 120
 times the rate of an H200's multiprocessor, a B200's multiprocessor twice."""
@@ -324,14 +326,14 @@ def lent_power(chip: Chip, lender: Profile) -> dict[str, float]:
 
 
 def _nearest(chip: Chip) -> list[str]:
-    """Chips with plain profiles: of the same architecture first, then of the same maker, then by how like their rates and memories are."""
+    """Chips with plain profiles: of the same architecture first, then of the maker with the best tables, then by how like their rates and memories are."""
 
     def distance(name: str) -> tuple[bool, bool, float, float]:
         other = find_chip(name)
         rates = log(other.rate(other.half) / chip.rate(chip.half))
         memory = log(other.memory_bandwidth_bytes_s / chip.memory_bandwidth_bytes_s)
         foreign = other.architecture != chip.architecture
-        return foreign, foreign and other.vendor != chip.vendor, abs(rates), abs(memory)
+        return foreign, foreign and other.vendor != LENDS, abs(rates), abs(memory)
 
     return sorted((name for name, files in _files(user_profiles()).items() if "" in dict(files)), key=distance)
 
