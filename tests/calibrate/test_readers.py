@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "an unknown model": (VLLM | {"model_id": "acme/Secret-9T"}, "'acme/Secret-9T' is no model we know"),
     "newer steps": ({"schema": "gnomon.engine-rows/7"}, "written by a newer Gnomon (gnomon.engine-rows/7, not /1)"),
     "other steps": ({"schema": "gnomon.plan/1"}, "schema is 'gnomon.plan/1'"),
-    "half the steps": ({"schema": "gnomon.engine-rows/1", "engine": "vllm"}, "has no versions"),
+    "half the steps": ({"schema": "gnomon.engine-rows/1", "engine": "vllm"}, "has no date"),
 }
 
 

@@ -53,7 +53,7 @@ def test_saved_results_are_those_of_the_json(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     ("flag", "value", "near"),
-    [("--chip", "H1000", "chip"), ("--framework", "vlm", "framework"), ("--family", "gem_m", "family")],
+    [("--chip", "Quadro-M4000", "chip"), ("--framework", "vlm", "framework"), ("--family", "gem_m", "family")],
 )
 def test_unknown_names(flag: str, value: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["accuracy", flag, value]) == 2

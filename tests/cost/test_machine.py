@@ -140,7 +140,9 @@ def test_a_chip_of_the_same_figures_has_the_same_profile() -> None:
     own = catalog.chip("H200")
     twin, known = profile_for(replace(own, name="H300", price_usd_h=1.0, memory_bytes=1e11)), profile_for(own)
     for key, family in known.families.items():
-        assert twin.families[key] == replace(family, source=family.source.replace(f"sheet of {own.name}", "sheet of H300"))
+        assert twin.families[key] == replace(
+            family, source=family.source.replace(f"sheet of {own.name}", "sheet of H300")
+        )
     assert replace(twin, families={}) == replace(known, families={})
     assert profile_for(replace(own, name="H300", tdp_w=own.tdp_w + 1)).borrowed
 

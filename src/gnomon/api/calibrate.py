@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,8 @@ class Calibrated(Result):
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Why kernels could not be measured, and how many."""
     notes: Sequence[str] = ()
+    in_use: bool = True
+    """Whether predictions find the profile where it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,12 +125,14 @@ def fitted(
         raise CalibrationError("holds none of these families", where=found.named)
     if framework:
         made = {"schema": made["schema"], "chip": made["chip"], "framework": framework} | made
-    target = _keep(made | {"families": _lent(shipped) | made["families"]}, profile, framework)
+    kept = _lent(shipped) | (_before(found.chip, framework) if families is not None else {})
+    target = _keep(made | {"families": kept | made["families"]}, profile, framework)
     return Calibrated(
         title=f"{found.chip.name}: a profile of {len(made['families'])} families of operators",
         chip=found.chip.name,
         table=found.named,
         profile=str(target),
+        in_use=profile is None,
         rows=found.rows,
         families=made["families"],
         power=made["power"],
@@ -169,6 +174,13 @@ def _shipped(chip: Chip, framework: str) -> dict[str, Any]:
     return read_yaml(path) if path.is_file() else {}
 
 
+def _before(chip: Chip, framework: str) -> dict[str, Any]:
+    """Families of the user's own profile, fitted earlier, which stay unless they are fitted again."""
+    path = user_profiles() / _named(chip.name, framework)
+    found = read_yaml(path)["families"] if path.is_file() else {}
+    return {name: family for name, family in found.items() if "shipped with Gnomon" not in str(family.get("source"))}
+
+
 def _lent(shipped: Mapping[str, Any]) -> dict[str, Any]:
     """Its families, each saying that it is not of the user's own measurement."""
     said = f"shipped with Gnomon, {shipped.get('date')}"
@@ -188,6 +200,7 @@ def _keep(whole: Mapping[str, Any], profile: str | Path | None, framework: str) 
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise InputError(f"cannot be made: {problem.strerror or problem}", where=str(target.parent)) from None
-    write_text(target, yaml.safe_dump(dict(whole), sort_keys=False, width=100))
+    plain = json.loads(json.dumps(whole))  # families that are one object would be written as references
+    write_text(target, yaml.safe_dump(plain, sort_keys=False, width=100))
     forget_profiles()
     return target

@@ -25,6 +25,8 @@ from gnomon.spec import Chip
 PLAIN = "vllm"
 """Whose kernels a plain profile has."""
 MADE_OTHERWISE = ("A100-SXM-80GB", "H200-SXM-141GB")
+GONE = ("vllm-v0",)
+"""Engines that nobody runs any more: their tables are tested, not shipped."""
 MOST_ROWS = 3000
 
 
@@ -32,6 +34,8 @@ def newest(folder: Path) -> dict[tuple[str, str], dict[str, tuple[Table, Chip]]]
     """By chip and framework, then by family: the table of the newest version, and of that the longest."""
     found: dict[tuple[str, str], dict[str, tuple[Table, Chip]]] = defaultdict(dict)
     for table, chip in usable.published(folder, _told, MOST_ROWS):
+        if table.framework in GONE:
+            continue
         kept, family = found[chip.name, table.framework], f"{table.kind}.{table.dtype}"
         if family not in kept or _age(table) > _age(kept[family][0]):
             kept[family] = table, chip

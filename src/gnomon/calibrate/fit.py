@@ -224,6 +224,11 @@ def fit_family(
         )
     model, shape, seconds = kernel_model(kind), shape_of(kind, columns), columns["time_us"] * 1e-6
     fold = _fold(kind, columns)
+    if np.unique(fold).size < 2:
+        raise CalibrationError(
+            f"all rows of {kind} in {dtype} are of one shape: no error can be told",
+            hint=f"Vary {', '.join(HELD_OUT[kind])}.",
+        )
     plain, learnt = np.zeros(seconds.size), np.zeros(seconds.size)
     for part in range(FOLDS):
         aside = fold == part

@@ -326,7 +326,8 @@ def lent_power(chip: Chip, lender: Profile) -> dict[str, float]:
 
 
 def _nearest(chip: Chip) -> list[str]:
-    """Chips with plain profiles: of the same architecture first, then of the maker with the best tables, then by how like their rates and memories are."""
+    """Chips with plain profiles: of the same architecture first, then of
+    the maker with the best tables, then by how like their rates and memories are."""
 
     def distance(name: str) -> tuple[bool, bool, float, float]:
         other = find_chip(name)

@@ -25,7 +25,10 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
     if payload.get("skipped") or payload.get("notes"):
         lines.append("")
     if payload.get("profile"):
-        lines += [f"  predictions for {payload['chip']} now use {payload['profile']}", ""]
+        used = (
+            "predictions for {chip} now use {profile}" if payload["in_use"] else "wrote {profile}, which is not in use"
+        )
+        lines += [f"  {used.format(chip=payload['chip'], profile=payload['profile'])}", ""]
     again = words("gnomon", "calibrate", "--out", payload["table"], "--budget", "15m")
     step = words("gnomon", "predict", "llama-3.1-8b", "--on", payload["chip"], "--batch", 32, "--context", 1024)
     return "\n".join([*lines, *next_steps(*([again] if payload["rows"].get("left") else []), step)])

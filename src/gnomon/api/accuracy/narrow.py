@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from gnomon.api.accuracy.operators import by_family
 from gnomon.api.accuracy.scores import summaries
-from gnomon.catalog.book import squash
-from gnomon.errors import unknown_name
+from gnomon.errors import UnknownNameError, unknown_name
+from gnomon.load import chip as find_chip
 
 Row = Mapping[str, Any]
 Keep = Callable[[Row], bool]
@@ -20,10 +21,11 @@ def narrowed(
     """The results, less what concerns other chips, frameworks or families; summaries are made again."""
     if chip is framework is family is None:
         return dict(found)
-    _check(found, chip, framework, family)
+    wanted = None if chip is None else find_chip(chip).name
+    _check(found, wanted, framework, family)
 
     def keep(row: Row) -> bool:
-        same_chip = chip is None or squash(chip) in squash(str(row["chip"]))
+        same_chip = wanted is None or _name(str(row["chip"])) == wanted
         same_framework = framework is None or _framework(row) == framework.casefold()
         return same_chip and same_framework and (family is None or str(row.get("kind", "")).startswith(family))
 
@@ -35,6 +37,15 @@ def narrowed(
     }
 
 
+@cache
+def _name(chip: str) -> str:
+    """As the catalog has it; published rows name some that it has not."""
+    try:
+        return find_chip(chip).name
+    except UnknownNameError:
+        return chip
+
+
 def _framework(row: Row) -> str:
     """Of operators their framework, of others the engine that predicts them."""
     named = row["framework"] if "kind" in row else row.get("engine") or row.get("predicted_as") or ""
@@ -43,8 +54,8 @@ def _framework(row: Row) -> str:
 
 def _check(found: Mapping[str, Any], chip: str | None, framework: str | None, family: str | None) -> None:
     rows = list(_all(found))
-    chips = sorted({str(row["chip"]) for row in rows})
-    if chip is not None and not any(squash(chip) in squash(name) for name in chips):
+    chips = sorted({_name(str(row["chip"])) for row in rows})
+    if chip is not None and chip not in chips:
         raise unknown_name("chip with results", chip, chips)
     frameworks = sorted({_framework(row) for row in rows})
     if framework is not None and framework.casefold() not in frameworks:

@@ -14,6 +14,7 @@ import numpy as np
 
 from gnomon.calibrate.truth import FORMATS
 from gnomon.errors import CalibrationError, InputError, MissingExtraError
+from gnomon.load.files import check_regular
 
 Cells = Mapping[str, Any]
 Groups = Mapping[tuple[str, str], list[dict[str, Any]]]
@@ -81,6 +82,8 @@ def _moe(row: Cells) -> dict[str, Any] | None:
     }
 
 
+NAMED, MOST_WORD = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}"), 64
+"""What a framework may be called, since a file is named after it, and how long a version may be."""
 TABLES: dict[str, Callable[[Cells], dict[str, Any] | None]] = {
     "gemm_perf": _gemm,
     "context_attention_perf": _context,
@@ -112,6 +115,8 @@ def operators(path: Path) -> list[Operators]:
     if len(devices) > 1:
         named = ", ".join(sorted(devices)[:4])
         raise InputError(f"holds several chips: {named}", where=str(path), hint="Name the folder of one.")
+    if not groups:
+        raise CalibrationError("holds no rows that can be fitted", where=str(path))
     newest = {name: max((v for n, v in groups if n == name), key=_order) for name, _ in groups}
     return [
         _framework(name, version, groups, left[name], next(iter(devices), ""))
@@ -159,8 +164,10 @@ def _row(cells: Cells, file: Path) -> tuple[str, str, dict[str, Any] | None]:
     try:
         framework, version = str(cells["framework"]).lower(), str(cells["version"])
         made, latency_ms = TABLES[file.stem](cells), float(cells["latency"])
-    except (KeyError, TypeError, ValueError) as problem:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as problem:
         raise CalibrationError(f"a row cannot be read ({problem})", where=str(file)) from None
+    if not NAMED.fullmatch(framework) or len(version) > MOST_WORD:
+        raise CalibrationError(f"a row is of no framework: '{framework[:40]}' '{version[:40]}'", where=str(file))
     if made is None or str(made["dtype"]) not in FORMATS or not latency_ms > 0:
         return framework, version, None
     return framework, version, made | {"dtype": FORMATS[str(made["dtype"])], "time_us": latency_ms * 1e3}
@@ -172,8 +179,7 @@ def _cells(file: Path) -> Iterator[Cells]:
     except ImportError:
         raise MissingExtraError("duckdb", "parquet", "reading Parquet") from None
     try:
-        if file.stat().st_size > MOST_BYTES:
-            raise InputError("is larger than 512 MiB", where=str(file))
+        check_regular(file, MOST_BYTES)
         with duckdb.connect() as engine:
             found = engine.execute("select * from read_parquet(?)", [str(file)])
             names = [column[0] for column in found.description]
