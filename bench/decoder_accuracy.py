@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from bench import decoders
-from bench.trace_accuracy import HOST_SHARE, PAGE, ROOT
+from bench.trace_accuracy import HOST_SHARE, ROOT, rewrite
 
 import gnomon
 from gnomon.catalog import model_config_path
@@ -98,9 +98,7 @@ def summary() -> str:
 
 
 def main() -> None:
-    before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text(before + BEGIN + table() + END + rest.split(END)[1])
-    print(f"wrote {PAGE.name}")
+    rewrite(BEGIN, END, table())
 
 
 if __name__ == "__main__":

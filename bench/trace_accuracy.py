@@ -95,10 +95,15 @@ def _cell(case: Case | None) -> str:
     return f"{measured} / {told} ({case.error:+.0%}){' host' if case.by_host else ''}"
 
 
-def main() -> None:
-    before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text(before + BEGIN + table() + END + rest.split(END)[1])
+def rewrite(begin: str, end: str, content: str) -> None:
+    """Put a table between its marks on the page."""
+    before, rest = PAGE.read_text().split(begin)
+    PAGE.write_text(before + begin + content + end + rest.split(end)[1])
     print(f"wrote {PAGE.name}")
+
+
+def main() -> None:
+    rewrite(BEGIN, END, table())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
 pytest.importorskip("transformers", reason="transformers is not installed; run `make test-oracles`")
-from bench.decoder_accuracy import BEGIN, END, PAGE, steps, table
+from bench.decoder_accuracy import BEGIN, END, steps, table
+from bench.trace_accuracy import PAGE
 
 pytestmark = pytest.mark.oracle
 

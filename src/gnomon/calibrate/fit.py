@@ -17,7 +17,6 @@ from gnomon.calibrate.least_squares import fit
 from gnomon.calibrate.power import board, loads
 from gnomon.calibrate.residual_fit import fit_residual
 from gnomon.cost.kernels import KernelModel, kernel_model
-from gnomon.cost.profile import SCHEMA
 from gnomon.cost.residual import Residual
 from gnomon.cost.rows import COLUMNS, kind_of, shape_of
 from gnomon.errors import CalibrationError
@@ -267,16 +266,3 @@ def fit_table(path: Path, chip: Chip) -> dict[str, Any]:
 def fit_power(path: Path, chip: Chip) -> dict[str, float]:
     """What the sustained rows of a table say of the board."""
     return board(loads(read_rows(path), str(path)), chip).figures
-
-
-def fit_profile(path: Path, chip: Chip, *, date: str, versions: Mapping[str, str]) -> dict[str, Any]:
-    """A whole profile file from a table."""
-    return {
-        "schema": SCHEMA,
-        "chip": chip.name,
-        "date": date,
-        "table": path.name,
-        "versions": dict(versions),
-        "families": fit_table(path, chip),
-        "power": fit_power(path, chip),
-    }

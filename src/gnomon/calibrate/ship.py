@@ -12,9 +12,9 @@ import yaml
 
 from gnomon import catalog
 from gnomon.calibrate import engine_fit, module_fit, pooled, training_fit
-from gnomon.calibrate.fit import fit_profile, read_rows
+from gnomon.calibrate.fit import read_rows
 from gnomon.calibrate.power import board, loads
-from gnomon.cost.profile import forget_profiles
+from gnomon.cost.profile import SCHEMA, forget_profiles
 from gnomon.engines.torch.paces import FILE as PACES
 from gnomon.engines.vllm.overheads import FILE
 from gnomon.spec import Chip
@@ -31,8 +31,14 @@ def profile(folder: Path) -> dict[str, Any]:
     """The chip's profile from the operator tables of a folder of measurements."""
     info = json.loads((folder / INFO).read_text())
     chip = catalog.chip(info["chip"])
-    made = fit_profile(folder / TABLE, chip, date=info["date"], versions=info["versions"])
-    made["table"] = f"{TABLE}, {TORCH}"
+    made: dict[str, Any] = {
+        "schema": SCHEMA,
+        "chip": chip.name,
+        "date": info["date"],
+        "table": f"{TABLE}, {TORCH}",
+        "versions": info["versions"],
+        "families": {},
+    }
     made["families"] |= training_fit.families(folder / TORCH, chip, folder / TABLE)
     made |= board_of(folder, chip)
     if (folder / MODULES).exists():
