@@ -17,6 +17,7 @@ from gnomon.api.accuracy.scores import LeftOut, Row, compared, in_order, reason,
 from gnomon.api.deploy import deploy_named
 from gnomon.catalog import model_title
 from gnomon.cost.step import StepCost
+from gnomon.calibrate.fit import NINETY
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
 from gnomon.spec.serving import ServingLimits
@@ -108,7 +109,7 @@ def figures(case: Case, cost: StepCost, limits: ServingLimits, rounds: int) -> F
 
 
 def _bands(case: Case, engine: Engine, deployment: Deployment) -> dict[str, tuple[float, float]]:
-    """How far, as factors, draws of the step cost are from their center: 5% and 95%."""
+    """The 90% band as factors of the center: so few draws say how wide it is better than where its ends are."""
     center = figures(case, engine.step_cost(deployment), engine.limits(deployment), DRAWN_ROUNDS)
     draws = [
         figures(case, engine.step_cost(deployment, draw), engine.limits(deployment, draw), DRAWN_ROUNDS)
@@ -116,9 +117,9 @@ def _bands(case: Case, engine: Engine, deployment: Deployment) -> dict[str, tupl
     ]
     edges = {}
     for what in case.measured:
-        value = center[what]
-        low, high = np.quantile([draw[what] / value for draw in draws], [0.05, 0.95])
-        edges[what] = min(float(low), 1.0), max(float(high), 1.0)
+        apart = np.log([draw[what] / center[what] for draw in draws])
+        wide = NINETY * float(np.sqrt(np.mean(apart**2)))
+        edges[what] = float(np.exp(-wide)), float(np.exp(wide))
     return edges
 
 

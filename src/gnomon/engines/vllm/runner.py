@@ -28,7 +28,9 @@ QUIET = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
     "HF_HUB_OFFLINE": "1",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
+"""A forked engine cannot use CUDA once this process has looked at the GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,7 +82,11 @@ class VllmRunner:
         self._serial = 0
         self._vocab = int(config["vocab_size"])
         start = time.monotonic()
-        self._engine = self._loop.run_until_complete(self._start())
+        try:
+            self._engine = self._loop.run_until_complete(self._start())
+        except (RuntimeError, ValueError) as reason:
+            hint = "What vLLM printed above says why."
+            raise GnomonError(f"vLLM did not start: {str(reason).splitlines()[0][:200]}", hint=hint) from None
         self.startup_s = time.monotonic() - start
 
     async def _start(self) -> Any:

@@ -1,0 +1,96 @@
+"""What a paper is to Gnomon: an entry on a shelf and, where it is re-derived, its figures beside ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+STATUSES = ("executed", "predicted", "identity", "modelled", "listed")
+"""Run on a GPU; given by our own model; arithmetic on the paper's own numbers; mechanism there, figures not
+re-derived; known."""
+KINDS = ("predicted", "identity")
+USUAL_TOLERANCE = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A figure that a paper claims, in its own words."""
+
+    what: str
+    value: str
+    against: str = ""
+    setting: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """One entry of a shelf."""
+
+    slug: str
+    title: str
+    shelf: str
+    date: str
+    """ISO, as exact as it is known; empty where it is not."""
+    topics: tuple[str, ...]
+    hardware: tuple[str, ...]
+    idea: str
+    technique: str
+    """What the idea changes in a plan, in words."""
+    claims: tuple[Said, ...]
+    status: str
+    why: str
+    """Why it is not re-derived; empty where it is."""
+    feasibility: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """A number of the paper that its re-derivation takes as it is: a measured rate, a setting, a size."""
+
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure of a paper beside ours. The tolerance was written down before ours was computed."""
+
+    what: str
+    claimed: float
+    ours: float
+    unit: str = ""
+    tolerance: float = USUAL_TOLERANCE
+    kind: str = "predicted"
+    note: str = ""
+    """Why it misses, where it does."""
+
+    @property
+    def error(self) -> float:
+        """Ours against the claimed one, as a share of it."""
+        if not self.claimed:
+            return 0.0 if not self.ours else math.inf
+        return self.ours / self.claimed - 1
+
+    @property
+    def within(self) -> bool:
+        return abs(self.error) <= self.tolerance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derivation:
+    """One paper computed again through the public functions of Gnomon. No cost constant is set for a paper."""
+
+    slug: str
+    kind: str
+    """One of `KINDS`: how its headline figures come about. A single figure may differ and says so."""
+    setting: str
+    source: str
+    """Where the paper's figures were read."""
+    assumptions: tuple[str, ...]
+    inputs: tuple[Input, ...]
+    figures: Callable[[], Sequence[Figure]]
+    """All figures, the headline first. Deterministic, on a CPU, in seconds."""
+    techniques: tuple[str, ...] = ()
+    """Names in `gnomon.techniques` that make the idea part of a plan."""

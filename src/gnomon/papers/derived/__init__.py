@@ -1,0 +1,1 @@
+"""One file a re-derived paper, named by its slug; each has a `DERIVATION`."""
