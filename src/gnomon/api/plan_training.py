@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,9 +25,9 @@ from gnomon.api.simulate_training import (
     training_plan,
 )
 from gnomon.api.train_space import space
-from gnomon.api.training import held_bytes, machine_for, rank_peaks, step_bound_s, step_timeline, usable_bytes
+from gnomon.api.training import machine_for, memory_of, rank_peaks, step_bound_s, step_timeline, usable_bytes
 from gnomon.engines import TrainingEngine, training_engine
-from gnomon.engines.training import Figures, Grid, Traits, figures, rank_memory
+from gnomon.engines.training import Figures, Grid, Traits, figures
 from gnomon.errors import DoesNotFitError, GnomonError, InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
@@ -36,8 +36,10 @@ from gnomon.report.train import expert_words
 from gnomon.search.quickest import Quickest, quickest
 from gnomon.spec import Model, Plan, Pool, TrainingLoad
 from gnomon.spec.workload import Floats
+from gnomon.techniques import Applied, Case, applied, searched_words
 from gnomon.units import format_bytes
 
+AUTO = "auto"
 LARGER = (2, 4, 8, 16, 32, 64, 128, 256)
 """A model that does not fit is tried on so many times the nodes, to say how many it needs."""
 
@@ -53,15 +55,32 @@ class Search:
     optimizer: str
     dtype: str
     grid: Grid
+    techniques: tuple[str, ...] = ()
 
     @cached_property
     def traits(self) -> Traits:
         return self.engine.traits(self.model)
 
     @cached_property
+    def applied(self) -> Applied:
+        return applied(self.techniques)
+
+    @cached_property
+    def case(self) -> Case:
+        return Case(
+            model=self.model,
+            pool=self.pool,
+            load=self.load,
+            machine=machine_for(self.pool, self.traits),
+            traits=self.traits,
+            optimizer=self.optimizer,
+        )
+
+    @cached_property
     def figures(self) -> Figures:
-        machine = machine_for(self.pool, self.traits)
-        return figures(self.model, self.load, self.grid, machine, self.traits, self.optimizer, self.dtype)
+        machine, traits = self.case.machine, self.traits
+        found = figures(self.model, self.load, self.grid, machine, traits, self.optimizer, self.dtype)
+        return self.applied.figures(found, self.case)
 
     @cached_property
     def peak_bytes(self) -> Floats:
@@ -69,21 +88,31 @@ class Search:
         between hold less than one of them, unless the ends are light. Where layers differ, it may be any."""
         pp, found = self.grid.pp, self.figures
         if found.chunks.uneven:
-            return rank_peaks(found, self.traits, self.optimizer)
-        peaks = [
-            rank_memory(found, self.traits, self.optimizer, rank, held_bytes(found, rank)).total
-            for rank in (np.zeros_like(pp), np.minimum(1, pp - 1), pp - 1)
-        ]
+            return rank_peaks(found, self.case, self.applied)
+        ranks = (np.zeros_like(pp), np.minimum(1, pp - 1), pp - 1)
+        peaks = [memory_of(found, self.case, rank, self.applied).total for rank in ranks]
         return np.asarray(np.max(peaks, axis=0))
 
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
-        return np.asarray(self.peak_bytes <= usable_bytes(self.pool, self.traits))
+        here = np.asarray(self.peak_bytes <= usable_bytes(self.pool, self.traits))
+        return here & self.allowed & self.applied.host_fits(self.figures, self.case) if self.applied else here
+
+    @cached_property
+    def allowed(self) -> NDArray[np.bool_]:
+        """Plans that the techniques apply to."""
+        found = np.ones(self.grid.size, bool)
+        for _, rows in self.grid.groups(("pp", "vp", "dp", "schedule", "micro_batch")):
+            strategy, recipe = self.grid.strategy(rows[0]), self.grid.recipe(rows[0], self.optimizer)
+            found[rows] = not self.applied.why_not(self.case, strategy, recipe)
+        return found
 
     @cached_property
     def bounds_s(self) -> Floats:
         """Lower bounds of those that fit; the others are out of the question."""
-        return np.where(self.fits, step_bound_s(self.figures, self.traits), np.inf)
+        bounds = step_bound_s(self.figures, self.traits)
+        bounds = bounds + self.applied.waits(self.figures, bounds, self.case)
+        return np.where(self.fits, bounds, np.inf)
 
     @property
     def lean(self) -> Search:
@@ -94,7 +123,9 @@ class Search:
     def step_s(self, row: int) -> float:
         stages = int(self.grid.pp[row] * self.grid.vp[row])
         check_tasks(self.load.global_batch, int(self.figures.micros[row]), stages)
-        return step_timeline(self.figures, row, self.traits).step_s
+        line = step_timeline(self.figures, row, self.traits).step_s
+        some = self.figures.pick(np.array([row]))
+        return line + float(self.applied.waits(some, np.array([line]), self.case)[0])
 
 
 def plan_training(
@@ -107,12 +138,14 @@ def plan_training(
     optimizer: str = "adamw",
     dtype: str | None = None,
     engine: str = "megatron",
+    techniques: Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> TrainingPlanReport:
     """The plan with the shortest step, over all degrees, micro-batches, schedules and ways to save memory.
 
-    Plans may leave chips idle where the degrees do not divide them. Exact: every plan that was not timed has a lower
-    bound at or above the best time.
+    `techniques` go into every plan; `auto` among them asks for the best of each that a search tries, and none. Plans
+    may leave chips idle where the degrees do not divide them. Exact: every plan that was not timed has a lower bound
+    at or above the best time.
     """
     started = time.perf_counter()
     load = load_of(seq, global_batch, tokens)
@@ -123,10 +156,12 @@ def plan_training(
     pool = parse_pool(cluster, "--cluster")
     check_chips(pool.count, "--cluster")
     try:
-        search = _search(load_model(model), pool, load, training_engine(engine), optimizer, dtype)
-        if not search.fits.any():
-            raise _nowhere(search.lean)
-        found = quickest(search.bounds_s, search.step_s, progress)
+        plain = _search(load_model(model), pool, load, training_engine(engine), optimizer, dtype)
+        searches = [replace(plain, techniques=words) for words in _sets(techniques)]
+        fitting = [search for search in searches if search.fits.any()]
+        if not fitting:
+            raise _nowhere(searches[0].lean)
+        search, found = _best(fitting, progress)
         return _report(str(model), search, found, time.perf_counter() - started)
     except GnomonError as error:
         error.where, error.hint = as_flags(error.where), as_flags(error.hint)
@@ -142,6 +177,33 @@ def _search(
     return Search(model, pool, load, engine, optimizer, chosen, grid)
 
 
+def _sets(techniques: Sequence[str]) -> list[tuple[str, ...]]:
+    """What is searched one after the other: plans with the techniques, and for `auto` with one more each."""
+    given = tuple(text for text in techniques if text != AUTO)
+    applied(given)
+    more = [(*given, text) for text in searched_words()] if AUTO in techniques else []
+    return [given, *(words for words in more if _joins(words))]
+
+
+def _joins(words: Sequence[str]) -> bool:
+    try:
+        return bool(applied(words))
+    except InputError:
+        return False
+
+
+def _best(searches: Sequence[Search], progress: Callable[[int], None] | None) -> tuple[Search, Quickest]:
+    """The quickest plan of all, the first of equals. A search whose best bound is above it has nothing to say."""
+    best: tuple[Search, Quickest] | None = None
+    for search in searches:
+        if best is None or search.bounds_s.min() < best[1].value:
+            found = quickest(search.bounds_s, search.step_s, progress)
+            if best is None or found.value < best[1].value:
+                best = search, found
+    assert best is not None  # some search has a plan that fits
+    return best
+
+
 def _report(model: str, search: Search, found: Quickest, seconds: float) -> TrainingPlanReport:
     best = _step(model, search, found.best)
     lacking = (search.peak_bytes - usable_bytes(search.pool, search.traits))[~search.fits]
@@ -152,7 +214,7 @@ def _report(model: str, search: Search, found: Quickest, seconds: float) -> Trai
         plans_fit=fit,
         plans_timed=found.evaluated,
         best=best,
-        label=label(search.grid, found.best),
+        label=label(search.grid, found.best, search.techniques),
         bound_s=min(found.bound, found.value),
         runner_up=_runner_up(search, found),
         rejected={
@@ -172,6 +234,7 @@ def _report(model: str, search: Search, found: Quickest, seconds: float) -> Trai
             "optimizer": search.optimizer,
             "dtype": search.dtype,
             "engine": f"{search.engine.name}@{search.engine.version}",
+            "techniques": list(search.techniques),
         },
     )
 
@@ -185,6 +248,7 @@ def _command(engine: TrainingEngine, plan: Plan) -> str:
 
 def _step(model: str, search: Search, row: int) -> TrainingReport:
     recipe, strategy = search.grid.recipe(row, search.optimizer), search.grid.strategy(row)
+    strategy = replace(strategy, techniques=search.techniques)
     label = f"{search.engine.name}@{search.engine.version}"
     plan = training_plan(model, search.pool, strategy, recipe, search.load, search.dtype, label)
     return report_step(step_of(plan, replace(search.pool, count=strategy.ranks)))
@@ -200,7 +264,7 @@ def _runner_up(search: Search, found: Quickest) -> dict[str, object]:
     }
 
 
-def label(grid: Grid, row: int) -> str:
+def label(grid: Grid, row: int, techniques: Sequence[str] = ()) -> str:
     """A plan in a line."""
     recipe = grid.recipe(row, "")
     degrees = [f"{name.upper()} {int(getattr(grid, name)[row])}" for name in ("tp", "pp", "vp", "cp", "ep", "dp")]
@@ -212,7 +276,7 @@ def label(grid: Grid, row: int) -> str:
     words += [expert_words(recipe.expert_tp)] if recipe.expert_tp else []
     words += [f"keys by {recipe.cp_comm}"] if int(grid.cp[row]) > 1 else []
     words += ["sequence parallel"] if int(grid.sequence_parallel[row]) else []
-    return ", ".join(words)
+    return ", ".join([*words, *techniques])
 
 
 def _nowhere(search: Search) -> DoesNotFitError:
@@ -225,10 +289,19 @@ def _nowhere(search: Search) -> DoesNotFitError:
         f"{format_bytes(float(search.peak_bytes[row]))} of {format_bytes(usable)} usable"
     )
     enough = _enough(search)
+    idea = next((words for words in searched_words() if _helps(search, words)), "")
+    also = f" With --with {idea} it fits here." if idea else ""
     if enough:
-        return DoesNotFitError(message, where="--cluster", hint=f"It fits {chip.reference}:{enough}.")
+        return DoesNotFitError(message, where="--cluster", hint=f"It fits {chip.reference}:{enough}.{also}")
+    if also:
+        return DoesNotFitError(message, where="--cluster", hint=also.strip())
     other = next((name for name in OPTIMIZERS if name != search.optimizer), "")
     return DoesNotFitError(message, where="--cluster", hint=f"More chips do not help; try --optimizer {other}.")
+
+
+def _helps(search: Search, words: str) -> bool:
+    together = (*search.techniques, words)
+    return _joins(together) and bool(replace(search, techniques=together).fits.any())
 
 
 def _enough(search: Search) -> int:
@@ -239,7 +312,7 @@ def _enough(search: Search) -> int:
     def fits(nodes: int) -> bool:
         pool = replace(search.pool, count=nodes * node, per_node=node)
         wider = _search(search.model, pool, search.load, search.engine, search.optimizer, search.dtype)
-        return bool(wider.lean.fits.any())
+        return bool(replace(wider, techniques=search.techniques).lean.fits.any())
 
     low = search.pool.count // node
     high = next((max(low, 1) * times for times in LARGER if fits(max(low, 1) * times)), 0)

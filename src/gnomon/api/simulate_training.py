@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
 from gnomon.spec import Chip, EngineChoice, Estimate, Model, Plan, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.techniques import Applied, applied
 from gnomon.units import parse_count
 
 HOURS, DAYS = 3600.0, 86400.0
@@ -62,11 +64,12 @@ def simulate_training(
     dtype: str | None = None,
     engine: str = "megatron",
     tokens: float | None = None,
+    techniques: Sequence[str] = (),
 ) -> TrainingReport:
     """Seconds, memory of every rank, energy and dollars of one step of `global_batch` sequences of `seq` tokens.
 
     Without a data-parallel degree the chips that the other degrees leave are used for it. With `tokens`, the whole
-    run is answered too.
+    run is answered too. `techniques` are named as in a plan: `offload-optimizer:stride=2`.
     """
     pool = parse_pool(on)
     given = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep}
@@ -87,7 +90,8 @@ def simulate_training(
         # What the network refuses is told before how chips and sequences are shared out.
         even = replace(load, global_batch=recipe.micro_batch * degrees["pp"])
         job_of(training_plan(model, pool, Strategy(**degrees), recipe, even, dtype, engine))
-        return report(training_plan(model, pool, _strategy(pool, degrees, dp), recipe, load, dtype, engine), pool)
+        strategy = replace(_strategy(pool, degrees, dp), techniques=tuple(techniques))
+        return report(training_plan(model, pool, strategy, recipe, load, dtype, engine), pool)
     except GnomonError as error:
         error.where, error.hint = as_flags(error.where), as_flags(error.hint)
         raise
@@ -136,13 +140,23 @@ def training_plan(
 
 def step_of(plan: Plan, pool: Pool) -> TrainingStep:
     """A plan's step, once the plan is known to be possible."""
-    job, chosen = job_of(plan), training_engine(plan.engine.label)
+    chosen, ideas = training_engine(plan.engine.label), applied(plan.strategy.techniques)
+    plan = settled(plan, ideas)
+    job = job_of(plan)
     check_dtype(pool, plan.dtype)
     _check_size(job)
     chosen.check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)
-    if plan.strategy.techniques:
-        raise InputError(f"no technique is known yet, and '{plan.strategy.techniques[0]}' is asked for")
-    return TrainingStep(chosen, job, pool)
+    step = TrainingStep(chosen, job, pool, ideas)
+    ideas.check(step.case, plan.strategy, job.recipe)
+    return step
+
+
+def settled(plan: Plan, ideas: Applied) -> Plan:
+    """A plan with the degrees and the recipe that its techniques ask for."""
+    if not ideas:
+        return plan
+    strategy, recipe = ideas.settled(plan.strategy, recipe_of(plan.engine.settings))
+    return replace(plan, strategy=strategy, engine=replace(plan.engine, settings=recipe_to_settings(recipe)))
 
 
 def check_chips(count: int, where: str) -> None:
@@ -200,7 +214,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         tokens_per_s_per_gpu=load.step_tokens / seconds.value / ranks,
         peak_memory_bytes=Estimate.exact(max(step.peaks), MEMORY_SOURCE),
         usable_memory_bytes=step.usable_bytes,
-        fits=max(step.peaks) <= step.usable_bytes,
+        fits=step.fits,
         ranks=tuple(
             {"rank": rank, "pipeline_rank": rank // each, "peak_memory_bytes": step.peaks[rank // each]}
             for rank in range(ranks)
@@ -248,6 +262,7 @@ def _positive(value: Any, flag: str, most: int = MOST_CHIPS) -> int:
 
 def as_flags(text: str) -> str:
     """A plan's fields as the flags that gave them."""
+    text = text.replace("strategy.techniques", "--with")
     return _BARE.get(text) or _FIELD.sub(lambda found: "--" + found[1].replace("_", "-"), text)
 
 
@@ -272,7 +287,7 @@ def _step_parts(step: TrainingStep) -> dict[str, float]:
         "gradient_reduction_s": line.optimizer_start_s - line.pipeline_s,
         "optimizer_s": float(found.optimizer_s[0]),
         "weight_gather_s": float(found.gather_s[0]),
-    }
+    } | ({"waits_s": step.waits_s} if step.waits_s else {})
 
 
 def _run(step: TrainingStep, cost_usd: float) -> dict[str, float]:

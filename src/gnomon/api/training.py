@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -26,6 +26,7 @@ from gnomon.spec import Batch, Estimate, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.training import SCHEDULES
 from gnomon.spec.workload import Floats
+from gnomon.techniques import Applied, Case
 
 
 def machine_for(pool: Pool, traits: Traits) -> Machine:
@@ -141,13 +142,18 @@ def flying(name: str, pp: int, micros: int, rank: int, alike: tuple[int, ...]) -
     return np.unique(np.cumsum(signs, axis=0), axis=0)
 
 
-def rank_peaks(found: Figures, traits: Traits, optimizer: str) -> Floats:
+def memory_of(found: Figures, case: Case, rank: Any, applied: Applied) -> RankMemory:
+    """One pipeline rank of every row, with a plan's techniques."""
+    used = rank_memory(found, case.traits, case.optimizer, rank, held_bytes(found, rank))
+    return applied.memory(used, found, rank, case)
+
+
+def rank_peaks(found: Figures, case: Case, applied: Applied) -> Floats:
     """Bytes of the fullest of all ranks of a pipeline, of every row."""
     peaks = np.zeros(found.grid.size)
     for rank in range(int(found.grid.pp.max())):
         rows = np.flatnonzero(found.grid.pp > rank)
-        some = found.pick(rows)
-        peaks[rows] = np.maximum(peaks[rows], rank_memory(some, traits, optimizer, rank, held_bytes(some, rank)).total)
+        peaks[rows] = np.maximum(peaks[rows], memory_of(found.pick(rows), case, rank, applied).total)
     return peaks
 
 
@@ -171,6 +177,7 @@ class TrainingStep:
     engine: TrainingEngine
     job: Job
     pool: Pool
+    applied: Applied = field(default_factory=Applied)
 
     @cached_property
     def traits(self) -> Traits:
@@ -190,7 +197,26 @@ class TrainingStep:
             return np.concatenate([[1.0], machine.factors(op.name, op.kind, priced_dtype(op))])
 
         optimizer, dtype = job.recipe.optimizer, job.plan.dtype
-        return figures(job.model, job.load, grid, machine, self.traits, optimizer, dtype, drawn)
+        found = figures(job.model, job.load, grid, machine, self.traits, optimizer, dtype, drawn)
+        return self.applied.figures(found, self.case)
+
+    @property
+    def case(self) -> Case:
+        """The job as techniques see it."""
+
+        def drawn(name: str, spread: float) -> Floats:
+            return np.concatenate([[1.0], np.exp(spread * normals(f"{self.pool.chip.name}/{name}"))])
+
+        job = self.job
+        return Case(
+            model=job.model,
+            pool=self.pool,
+            load=job.load,
+            machine=self.machine,
+            traits=self.traits,
+            optimizer=job.recipe.optimizer,
+            drawn=drawn,
+        )
 
     @property
     def cut(self) -> Cut:
@@ -225,15 +251,31 @@ class TrainingStep:
     def step_s(self) -> Estimate:
         """Draws are as far from the estimate as their bounds are from its bound, and boards differ in their clocks."""
         bounds = step_bound_s(self.figures, self.traits)
-        value = self.timeline.step_s
+        bounds = bounds + self.applied.waits(self.figures, bounds, self.case)
+        value = self.timeline.step_s + self.waits_s
         profile = self.machine.profile
         boards = np.exp(SPREAD * normals(f"{profile.chip}/clock"))
         return Estimate(value, value * boards * bounds[1:] / bounds[0], Provenance.FITTED, profile.source)
 
+    @cached_property
+    def waits_s(self) -> float:
+        """What techniques make a step wait for beside it."""
+        line = np.full(self.figures.grid.size, self.timeline.step_s)
+        return float(self.applied.waits(self.figures, line, self.case)[0])
+
+    @property
+    def host_bytes(self) -> float:
+        """What techniques keep in the memory of one host."""
+        return float(self.applied.host_bytes(self.figures, self.case)[0])
+
+    @property
+    def fits(self) -> bool:
+        host = not self.applied or bool(self.applied.host_fits(self.figures, self.case)[0])
+        return max(self.peaks) <= self.usable_bytes and host
+
     def memory(self, rank: int) -> RankMemory:
-        """Parts of one pipeline rank, as arrays of one."""
-        found = self.figures
-        return rank_memory(found, self.traits, self.job.recipe.optimizer, rank, held_bytes(found, rank))
+        """Parts of one pipeline rank, one row a draw."""
+        return memory_of(self.figures, self.case, rank, self.applied)
 
     @cached_property
     def peaks(self) -> list[float]:
@@ -247,7 +289,7 @@ class TrainingStep:
     @cached_property
     def energy_j(self) -> float:
         """Of all chips over a step; a board never draws more than its limit."""
-        chip, seconds = self.pool.chip, self.timeline.step_s
+        chip, seconds = self.pool.chip, self.step_s.value
         ranks, power = self.job.plan.strategy.ranks, self.machine.profile.power
         free = float(self.figures.energy_j[0]) + ranks * power["active_w"] * seconds
         return min(free, ranks * chip.tdp_w * seconds)

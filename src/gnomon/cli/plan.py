@@ -113,6 +113,7 @@ def train(
     optimizer: train_flags.Optimizer = "adamw",
     dtype: flags.Dtype = None,
     engine: train_flags.Engine = "megatron",
+    techniques: train_flags.With = None,
     as_json: flags.Json = False,
 ) -> None:
     """The quickest way to train a model on a cluster, how long it takes, and what it needs."""
@@ -130,6 +131,7 @@ def train(
             optimizer=optimizer,
             dtype=dtype,
             engine=engine,
+            techniques=techniques or (),
             progress=tick,
         )
     emit(report.to_dict(), as_json=as_json)

@@ -127,6 +127,7 @@ def train(
     sequence_parallel: train_flags.SequenceParallel = True,
     cp_comm: train_flags.CpComm = "p2p",
     expert_tp: train_flags.ExpertTp = 0,
+    techniques: train_flags.With = None,
     trace_out: train_flags.TraceOut = None,
     memory_out: train_flags.MemoryOut = None,
     as_json: flags.Json = False,
@@ -160,6 +161,7 @@ def train(
         dtype=dtype,
         engine=engine,
         tokens=tokens,
+        techniques=techniques or (),
     )
     write(report, paths)
     emit(report.to_dict(), as_json=as_json)

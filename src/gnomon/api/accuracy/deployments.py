@@ -15,9 +15,9 @@ from gnomon.api.accuracy.deployment_rows import ASSUMED, NEEDED, OLD, RECENT, ST
 from gnomon.api.accuracy.loads import DRAWN_ROUNDS, ROUNDS, ClosedLoad, batch, serve
 from gnomon.api.accuracy.scores import LeftOut, Row, compared, in_order, reason, summaries
 from gnomon.api.deploy import deploy_named
+from gnomon.calibrate.fit import NINETY
 from gnomon.catalog import model_title
 from gnomon.cost.step import StepCost
-from gnomon.calibrate.fit import NINETY
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
 from gnomon.spec.serving import ServingLimits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -37,7 +37,7 @@ class Layer:
     peak_bytes: Floats
 
     def pick(self, rows: Ints) -> Layer:
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        columns = {one.name: getattr(self, one.name) for one in fields(self)}
         held = Held(self.held.dense[rows], self.held.experts[rows])
         return Layer(**{name: column[rows] for name, column in columns.items() if name != "held"}, held=held)
 
@@ -50,12 +50,15 @@ class Chunks:
     grid: Grid
     kinds: tuple[Layer, ...]
     ends: Mapping[str, Mapping[str, Floats]]
+    each: Mapping[str, Floats] = field(default_factory=dict)
+    """What every chunk has of them, where they are cut over all."""
 
     def pick(self, rows: Ints) -> Chunks:
         """Some of the plans."""
         ends = {end: {name: column[rows] for name, column in columns.items()} for end, columns in self.ends.items()}
         kinds = tuple(kind.pick(rows) for kind in self.kinds)
-        return Chunks(stages=self.stages, grid=self.grid.pick(rows), kinds=kinds, ends=ends)
+        each = {name: column[rows] for name, column in self.each.items()}
+        return Chunks(stages=self.stages, grid=self.grid.pick(rows), kinds=kinds, ends=ends, each=each)
 
     @cached_property
     def uneven(self) -> bool:
@@ -83,7 +86,10 @@ class Chunks:
             found += counts[None, :, :, place] * getattr(kind, name)[rows, None, None]
             if hasattr(kind, f"lead_{name}"):
                 found += (leads == place)[None] * getattr(kind, f"lead_{name}")[rows, None, None]
-        return found
+        return found + self._each(name.removeprefix("quiet_"))[rows, None, None]
+
+    def _each(self, name: str) -> Floats:
+        return self.each[name] if name in self.each else np.zeros(self.grid.size)
 
     def columns(self) -> dict[str, Any]:
         """Columns of the common chunk, and what the first and the last take beyond it."""
@@ -109,9 +115,9 @@ class Chunks:
         count: Ints = self.stages.model.layers // (self.grid.pp * self.grid.vp)
         (kind,) = self.kinds
         found: dict[str, Any] = {
-            "forward_s": count * kind.forward_s + kind.lead_forward_s,
-            "backward_s": count * kind.backward_s + kind.lead_backward_s,
-            "reduce_s": count * kind.reduce_s,
+            "forward_s": count * kind.forward_s + kind.lead_forward_s + self._each("forward_s"),
+            "backward_s": count * kind.backward_s + kind.lead_backward_s + self._each("backward_s"),
+            "reduce_s": count * kind.reduce_s + self._each("reduce_s"),
             "first_layers": count,
         }
         return found | {f"{end}_{name}": self.ends[end][name] for end in ("first", "last") for name in SECONDS}

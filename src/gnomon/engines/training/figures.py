@@ -55,9 +55,14 @@ class Figures:
     optimizer_s: Floats
     gather_s: Floats
     """Both of the rank with most parameters."""
+    rank_parameters: Floats
+    """Of the rank with most, and those of them whose states it holds."""
+    own_parameters: Floats
     first_parameters: Floats
     """Of the embedding on one rank, and of the head."""
     last_parameters: Floats
+    each_parameters: Floats
+    """Of both, where every rank has a part of them."""
     head_kept_bytes: Floats
     """Of one micro-batch, and so are the next ones."""
     head_peak_bytes: Floats
@@ -123,8 +128,11 @@ def figures(
         send_s=wire.send(),
         optimizer_s=wire.update(own) + cast + wire.crowded(own) + _newton(wire, stages),
         gather_s=wire.gather(own),
+        rank_parameters=own.total,
+        own_parameters=np.where(grid.zero >= 1, own.shared(grid), own.total),
         first_parameters=first.parameters,
         last_parameters=last.parameters,
+        each_parameters=np.zeros(grid.size),
         head_kept_bytes=last.kept_bytes,
         head_peak_bytes=np.maximum(last.forward_peak_bytes, last.backward_peak_bytes),
         buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * wire.sent_bytes(),

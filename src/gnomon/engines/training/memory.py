@@ -47,7 +47,7 @@ def rank_parameters(found: Figures, rank: Ints | int) -> Floats:
 
 def _ends(found: Figures, rank: Ints | int) -> Floats:
     first, last = np.equal(rank, 0), np.equal(rank, found.grid.pp - 1)
-    return np.asarray(first * found.first_parameters + last * found.last_parameters)
+    return np.asarray(first * found.first_parameters + last * found.last_parameters + found.each_parameters)
 
 
 def rank_memory(found: Figures, traits: Traits, optimizer: str, rank: Ints | int, stays: Floats) -> RankMemory:

@@ -1,0 +1,75 @@
+"""The techniques of one plan, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gnomon.engines.training import Figures, RankMemory
+from gnomon.errors import InputError
+from gnomon.spec import Recipe, Strategy
+from gnomon.spec.workload import Floats
+from gnomon.techniques.base import Case, Technique, Values
+
+ROOM = 0.9
+"""Of a host's memory, what a job can use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Techniques with their values. Without any, everything stays as it is."""
+
+    pairs: tuple[tuple[Technique, Values], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.pairs)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.name for one, _ in self.pairs)
+
+    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe) -> str:
+        """Why the first of them that cannot be used here cannot."""
+        for one, values in self.pairs:
+            reason = one.why_not(case, strategy, recipe, values)
+            if reason:
+                return f"{one.name} does not apply: {reason}"
+            strategy, recipe = one.settled(strategy, recipe, values)
+        return ""
+
+    def check(self, case: Case, strategy: Strategy, recipe: Recipe) -> None:
+        reason = self.why_not(case, strategy, recipe)
+        if reason:
+            raise InputError(reason, where="strategy.techniques", hint="Leave it out, or change what it names.")
+
+    def settled(self, strategy: Strategy, recipe: Recipe) -> tuple[Strategy, Recipe]:
+        for one, values in self.pairs:
+            strategy, recipe = one.settled(strategy, recipe, values)
+        return strategy, recipe
+
+    def figures(self, found: Figures, case: Case) -> Figures:
+        for one, values in self.pairs:
+            found = one.figures(found, case, values)
+        return found
+
+    def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case) -> RankMemory:
+        for one, values in self.pairs:
+            used = one.memory(used, found, rank, case, values)
+        return used
+
+    def host_bytes(self, found: Figures, case: Case) -> Floats:
+        parts = [np.broadcast_to(one.host_bytes(found, case, values), found.grid.size) for one, values in self.pairs]
+        return np.asarray(sum(parts, np.zeros(found.grid.size)))
+
+    def host_fits(self, found: Figures, case: Case) -> Any:
+        """Whether the host of each row holds what is kept there."""
+        host = case.pool.host
+        room = ROOM * host.memory_bytes if host else 0.0
+        return self.host_bytes(found, case) <= room
+
+    def waits(self, found: Figures, step_s: Floats, case: Case) -> Floats:
+        """Seconds on top of a step, each technique seeing the step without the others' waits."""
+        parts = [np.asarray(one.waits(found, step_s, case, values)) for one, values in self.pairs]
+        return np.asarray(sum(parts, np.zeros(np.shape(step_s))))

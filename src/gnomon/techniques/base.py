@@ -1,0 +1,129 @@
+"""What a technique is: an idea of a paper that any plan can use.
+
+A technique says where it applies, what it changes, what it cannot be joined with, and its parameters with their ranges.
+A plan names it with what differs from its defaults: `offload-optimizer:stride=2`. Everything it does not change it
+hands on as it was, so techniques that do not exclude each other follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gnomon.cost.machine import Machine
+from gnomon.engines.training import Figures, RankMemory, Traits
+from gnomon.errors import InputError
+from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.spec.workload import Floats
+
+Values = Mapping[str, Any]
+CONSERVED = ("flops", "tokens", "parameters", "state bytes")
+"""What a technique leaves as it is, unless it declares that it does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A number with its range, or one of some words. `tried` are the values a search looks at."""
+
+    name: str
+    what: str
+    default: float | str
+    low: float = 0.0
+    high: float = 0.0
+    choices: tuple[str, ...] = ()
+    tried: tuple[float | str, ...] = ()
+
+    @property
+    def range(self) -> str:
+        return " or ".join(self.choices) if self.choices else f"{self.low:g} to {self.high:g}"
+
+    def read(self, text: str, where: str) -> float | str:
+        """A value as a plan writes it."""
+        if self.choices:
+            if text not in self.choices:
+                raise InputError(f"'{text}' is not one of its {self.name}s", where=where, hint=f"It is {self.range}.")
+            return text
+        try:
+            value = float(text)
+        except ValueError:
+            raise InputError(f"'{text}' is no number", where=where, hint=f"It is {self.range}.") from None
+        if not self.low <= value <= self.high:
+            raise InputError(f"{self.name} is {value:g}", where=where, hint=f"It is {self.range}.")
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """How a paper's idea is tried: plans with the technique against plans with something else, or with nothing."""
+
+    paper: str
+    """Its slug."""
+    words: str
+    against: str = ""
+
+
+def _exactly(name: str, spread: float) -> Floats | float:
+    return 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A training job as a technique sees it."""
+
+    model: Model
+    pool: Pool
+    load: TrainingLoad
+    machine: Machine
+    traits: Traits
+    optimizer: str
+    drawn: Callable[[str, float], Floats | float] = _exactly
+    """A factor a row for what is known only so well: a name, and the standard deviation of its logarithm."""
+
+
+class Technique:
+    """The contract. Whatever a technique does not override it leaves as it is."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    idea: ClassVar[str]
+    """One sentence: what it does and what that costs."""
+    work: ClassVar[str] = "training"
+    """`training` or `serving`."""
+    trials: ClassVar[tuple[Trial, ...]]
+    """One a paper it comes from."""
+    parameters: ClassVar[tuple[Parameter, ...]] = ()
+    excludes: ClassVar[tuple[str, ...]] = ()
+    """Names of techniques that do the same work another way."""
+    searched: ClassVar[bool] = True
+    """Whether a plan search tries it when asked to: not what it tries anyway, or what only costs."""
+    changes: ClassVar[frozenset[str]] = frozenset()
+    """Of `CONSERVED`, what it does not leave as it is."""
+
+    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+        """Why it cannot be used here; empty where it can."""
+        return ""
+
+    def useless(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+        """Why it can bring nothing here, though it could be used; empty where it may."""
+        return ""
+
+    def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
+        """The plan's degrees and recipe with it."""
+        return strategy, recipe
+
+    def figures(self, found: Figures, case: Case, values: Values) -> Figures:
+        """Seconds of the pieces of a step, for every row of a grid of plans."""
+        return found
+
+    def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case, values: Values) -> RankMemory:
+        """Bytes of one pipeline rank of every row."""
+        return used
+
+    def host_bytes(self, found: Figures, case: Case, values: Values) -> Floats | float:
+        """Bytes that every row keeps in the memory of one host."""
+        return 0.0
+
+    def waits(self, found: Figures, step_s: Floats, case: Case, values: Values) -> Floats | float:
+        """Seconds that a step takes longer for what goes on beside it."""
+        return 0.0

@@ -1,0 +1,85 @@
+"""States written to storage every so many steps, while training waits or beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnomon.engines.training import Figures
+from gnomon.spec import Recipe, Strategy
+from gnomon.spec.workload import Floats
+from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+
+STATE_BYTES = 12.0
+"""Of a parameter: fp32 weight, momentum and variance, of which every copy of the weights writes a part."""
+WEIGHT_BYTES = 2.0
+"""Of a parameter in 16 bits, which every rank of one copy writes."""
+
+
+class Checkpoints(Technique):
+    name = "checkpoints"
+    searched = False
+    title = "Checkpoints of the whole state"
+    idea = (
+        "Weights and optimizer states are copied to the host and written to storage; lazily, the copy runs beside the "
+        "next forward and backward passes, which change none of it, and the update waits only for what is left."
+    )
+    trials = (Trial(paper="datastates-llm", words="checkpoints:mode=lazy", against="checkpoints:mode=synchronous"),)
+    parameters = (
+        Parameter(name="every", what="steps from one checkpoint to the next", default=1.0, low=1.0, high=1e6),
+        Parameter(
+            name="mode",
+            what="what training waits for: copy and write, the copy alone, or what the next passes do not hide",
+            default="lazy",
+            choices=("synchronous", "asynchronous", "lazy"),
+            tried=("synchronous", "asynchronous", "lazy"),
+        ),
+        Parameter(
+            name="copy_gb_s",
+            what="what one chip's copy to the host reaches; 0 for the link's pace",
+            default=0.0,
+            low=0.0,
+            high=1000.0,
+        ),
+        Parameter(
+            name="write_gb_s",
+            what="what one host writes; 0 for the pace of its own disks",
+            default=0.0,
+            low=0.0,
+            high=10000.0,
+        ),
+    )
+
+    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+        return "" if case.pool.host is not None else f"nothing is known of the host of {case.pool.chip.name}"
+
+    def host_bytes(self, found: Figures, case: Case, values: Values) -> Floats | float:
+        """A checkpoint lies in the host's memory until it is written."""
+        return 0.0 if values["mode"] == "synchronous" else rank_bytes(found) * _neighbours(found, case)
+
+    def waits(self, found: Figures, step_s: Floats, case: Case, values: Values) -> Floats:
+        """A mean step's wait. A copy finds the one before it gone from the host's memory, or waits for it too."""
+        every = float(values["every"])
+        copy, write = self.seconds(found, case, values)
+        if values["mode"] == "synchronous":
+            return np.asarray((copy + write) / every)
+        hidden = step_s - found.optimizer_s - found.gather_s if values["mode"] == "lazy" else 0.0
+        copied = np.maximum(copy - hidden, 0.0)
+        behind = np.maximum(write - (every * step_s + copied), 0.0)
+        return np.asarray((copied + behind) / every)
+
+    def seconds(self, found: Figures, case: Case, values: Values) -> tuple[Floats, Floats]:
+        """Of the copy to the host and of the write, by the rank with most and its neighbours."""
+        host, near, size = case.pool.host, _neighbours(found, case), rank_bytes(found)
+        assert host is not None  # `why_not` has seen to it
+        link = float(values["copy_gb_s"]) * 1e9 or host.link.bandwidth_bytes_s / np.minimum(near, host.link_sharing)
+        disk = float(values["write_gb_s"]) * 1e9 or host.nvme_write_bytes_s
+        return np.asarray(size / link), np.asarray(size * near / disk)
+
+
+def rank_bytes(found: Figures) -> Floats:
+    """What the fullest rank writes: its states, and its part of the 16-bit weights."""
+    return np.asarray(found.own_parameters * STATE_BYTES + found.rank_parameters * WEIGHT_BYTES / found.grid.copies)
+
+
+def _neighbours(found: Figures, case: Case) -> Floats:
+    return np.minimum(found.grid.ranks, case.pool.per_node).astype(float)

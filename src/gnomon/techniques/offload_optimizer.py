@@ -1,0 +1,145 @@
+"""Optimizer states in the host's memory, updated there, or in turns there and on the chip."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gnomon.engines.training import Figures, RankMemory
+from gnomon.spec import Host, Recipe, Strategy
+from gnomon.spec.workload import Floats
+from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+
+STATE_BYTES = 12.0
+"""Of a parameter: fp32 weight, momentum and variance."""
+GRADIENT_BYTES = 2.0
+"""Of a parameter on its way to the host."""
+WEIGHT_BYTES = 2.0
+"""Of a parameter on its way back."""
+SUBGROUP = 1e8
+"""Parameters that are updated and copied together, as DeepSpeed's `sub_group_size` in the papers' runs."""
+STAGED = 3
+"""Subgroups in the chip's memory at once where it takes turns: one arrives, one is updated, one leaves."""
+HOST_SPREAD = 0.15
+"""Of the pace of an update on the processors: 46% of a host's bandwidth is one machine's figure, and the others'."""
+LINK_SPREAD = 0.10
+"""Of copies between chip and host beside each other."""
+
+
+class OffloadOptimizer(Technique):
+    name = "offload-optimizer"
+    title = "Optimizer states on the host"
+    idea = (
+        "Momenta, fp32 weights and gradients live in the host's memory; the update runs on its processors, with a "
+        "stride every so many subgroups of it on the chip."
+    )
+    trials = (
+        Trial(paper="zero-offload", words="offload-optimizer"),
+        Trial(paper="deep-optimizer-states", words="offload-optimizer:stride=2", against="offload-optimizer"),
+    )
+    parameters = (
+        Parameter(name="share", what="of the states that leave the chip", default=1.0, low=0.01, high=1.0),
+        Parameter(
+            name="stride",
+            what="every so many subgroups one is updated on the chip; 0 for none",
+            default=0.0,
+            low=0.0,
+            high=64.0,
+            tried=(0.0, 2.0, 3.0, 4.0),
+        ),
+        Parameter(
+            name="flush",
+            what="whether gradients leave beside the backward pass, or it waits for them",
+            default="beside",
+            choices=("beside", "waits"),
+        ),
+        Parameter(
+            name="flush_gb_s",
+            what="what a rank's waiting flush reaches; 0 for the link's pace",
+            default=0.0,
+            low=0.0,
+            high=1000.0,
+        ),
+    )
+
+    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+        if case.pool.host is None:
+            return f"nothing is known of the host of {case.pool.chip.name}"
+        if strategy.pp > 1:
+            return "an update on the host is not priced with a pipeline"
+        if not recipe.optimizer.startswith("adam"):
+            return f"the host's pace is known of Adam, not of {recipe.optimizer}"
+        return "a stride of 1 leaves nothing to the host" if values["stride"] == 1 else ""
+
+    def figures(self, found: Figures, case: Case, values: Values) -> Figures:
+        update = self.update_s(found, case, values)
+        return replace(found, optimizer_s=update + self.flush_s(found, case, values))
+
+    def update_s(self, found: Figures, case: Case, values: Values) -> Floats:
+        """Processors, copies both ways and the chip at once; the last subgroup's weights follow."""
+        away, turns = float(values["share"]) * found.own_parameters, _turns(values)
+        here = 1 - float(values["share"]) * (1 - turns)
+        host, link = self._paces(found, case)
+        return np.asarray(
+            np.maximum.reduce(
+                [
+                    away * (1 - turns) / host,
+                    away * ((1 - turns) * WEIGHT_BYTES + turns * STATE_BYTES) / link,
+                    away * turns * STATE_BYTES / link,
+                    found.optimizer_s * here,
+                ]
+            )
+            + np.minimum(away, SUBGROUP) * WEIGHT_BYTES / link
+        )
+
+    def flush_s(self, found: Figures, case: Case, values: Values) -> Floats:
+        """Gradients to the host, of every micro-batch: what its backward pass does not hide."""
+        _, link = self._paces(found, case)
+        pace = float(values["flush_gb_s"]) * 1e9 or link
+        each = float(values["share"]) * found.own_parameters * GRADIENT_BYTES
+        if values["flush"] == "waits":
+            return np.asarray(found.micros * each / pace)
+        backward = found.backward_s + found.first_backward_s + found.last_backward_s
+        return np.asarray(found.micros * np.maximum(each / link - backward, 0.0))
+
+    def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case, values: Values) -> RankMemory:
+        share = float(values["share"])
+        layer = np.max([kind.held.total for kind in found.chunks.kinds], axis=0)
+        staged = STAGED * SUBGROUP * STATE_BYTES if values["stride"] else SUBGROUP * WEIGHT_BYTES
+        flying = np.minimum(used.gradients, case.traits.optimizers[case.optimizer].gradient_bytes * 2 * layer)
+        return replace(
+            used,
+            gradients=used.gradients * (1 - share) + flying * share,
+            optimizer=used.optimizer * (1 - share),
+            buffers=used.buffers + np.minimum(staged, share * used.optimizer),
+        )
+
+    def host_bytes(self, found: Figures, case: Case, values: Values) -> Floats:
+        each = STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes
+        return np.asarray(float(values["share"]) * found.own_parameters * each * _neighbours(found, case))
+
+    def _paces(self, found: Figures, case: Case) -> tuple[Floats, Floats]:
+        """Parameters a second that the host updates for one rank, and bytes a second that a rank copies, one way."""
+        host, near = _host(case), _neighbours(found, case)
+        link = host.link.bandwidth_bytes_s / np.minimum(near, host.link_sharing)
+        return (
+            np.asarray(host.adam_parameters_s / near * case.drawn("host update", HOST_SPREAD)),
+            np.asarray(link * case.drawn("host link", LINK_SPREAD)),
+        )
+
+
+def _turns(values: Values) -> float:
+    """The share of subgroups that the chip updates."""
+    return 1 / float(values["stride"]) if values["stride"] else 0.0
+
+
+def _host(case: Case) -> Host:
+    assert case.pool.host is not None  # `why_not` has seen to it
+    return case.pool.host
+
+
+def _neighbours(found: Figures, case: Case) -> Floats:
+    """Ranks that share one host."""
+    return np.minimum(found.grid.ranks, case.pool.per_node).astype(float)

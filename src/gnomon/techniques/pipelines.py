@@ -1,0 +1,71 @@
+"""Pipelines by their schedule: all micro-batches forward before any goes back, or stages that hold several parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnomon.spec import Recipe, Strategy
+from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+
+
+class GPipe(Technique):
+    name = "gpipe"
+    searched = False
+    title = "Pipeline, all micro-batches forward first"
+    idea = (
+        "Stages of layers on neighbouring chips pass micro-batches on, keep only what enters a stage, and run it again "
+        "when its gradient comes."
+    )
+    trials = (Trial(paper="gpipe", words="gpipe"),)
+    parameters = (
+        Parameter(name="stages", what="chips in a row", default=2.0, low=2.0, high=1024.0, tried=(2.0, 4.0, 8.0)),
+    )
+    excludes = ("interleaved",)
+    changes = frozenset({"flops"})
+
+    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+        return _too_long(case, int(values["stages"])) or _no_chips(case, strategy, int(values["stages"]))
+
+    def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
+        moved = _staged(strategy, int(values["stages"]))
+        return replace(moved, vp=1), replace(recipe, schedule="gpipe", recompute="full")
+
+
+class Interleaved(Technique):
+    name = "interleaved"
+    searched = False
+    title = "Pipeline whose stages hold several parts"
+    idea = (
+        "Each chip of a pipeline holds several parts of the network that are not neighbours, so it waits that many "
+        "times less at the beginning and the end of a step, and sends that many times more."
+    )
+    trials = (Trial(paper="megatron-lm", words="interleaved"),)
+    parameters = (Parameter(name="parts", what="of each chip", default=2.0, low=2.0, high=64.0, tried=(2.0, 3.0, 4.0)),)
+    excludes = ("gpipe", "vocabulary-parallel")
+
+    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+        if strategy.pp == 1:
+            return "there is no pipeline whose stages could hold several parts"
+        parts = strategy.pp * int(values["parts"])
+        if case.model.layers < parts:
+            return f"{case.model.layers} layers are fewer than {parts} parts"
+        micros = case.load.global_batch // (strategy.dp * recipe.micro_batch)
+        return f"{micros} micro-batches are no multiple of {strategy.pp} stages" if micros % strategy.pp else ""
+
+    def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
+        return replace(strategy, vp=int(values["parts"])), replace(recipe, schedule="interleaved")
+
+
+def _too_long(case: Case, stages: int) -> str:
+    layers = case.model.layers
+    return f"{layers} layers are fewer than {stages} stages" if layers < stages else ""
+
+
+def _no_chips(case: Case, strategy: Strategy, stages: int) -> str:
+    taken = strategy.pp * strategy.dp
+    return "" if taken % stages == 0 else f"{taken} chips cannot be cut into rows of {stages}"
+
+
+def _staged(strategy: Strategy, stages: int) -> Strategy:
+    """So many stages, of chips that were copies of each other before."""
+    return replace(strategy, pp=stages, dp=strategy.pp * strategy.dp // stages)

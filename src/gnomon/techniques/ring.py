@@ -1,0 +1,34 @@
+"""A sequence cut over chips whose keys and values go round in a ring."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnomon.spec import Recipe, Strategy
+from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+
+
+class Ring(Technique):
+    name = "ring-attention"
+    searched = False
+    title = "Sequences cut over chips"
+    idea = (
+        "Each chip has a part of every sequence and meets the others' keys and values as they go round; all else of a "
+        "layer stays on its own tokens, so activations shrink and weights do not."
+    )
+    trials = (Trial(paper="sequence-parallelism", words="ring-attention"),)
+    parameters = (
+        Parameter(name="ranks", what="that share a sequence", default=2.0, low=2.0, high=1024.0, tried=(2.0, 4.0, 8.0)),
+    )
+
+    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+        ranks, taken = int(values["ranks"]), strategy.cp * strategy.dp
+        if taken % ranks:
+            return f"{taken} chips cannot be cut into groups of {ranks}"
+        return (
+            "" if case.load.seq % (2 * ranks) == 0 else f"{case.load.seq} tokens cannot be cut into {2 * ranks} parts"
+        )
+
+    def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
+        ranks = int(values["ranks"])
+        return replace(strategy, cp=ranks, dp=strategy.cp * strategy.dp // ranks), replace(recipe, cp_comm="p2p")

@@ -1,0 +1,89 @@
+"""Embedding and head of a pipeline cut over all its stages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gnomon.engines.training import Figures, RankMemory
+from gnomon.spec import Recipe, Strategy
+from gnomon.spec.workload import Floats
+from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+
+
+class VocabularyParallel(Technique):
+    name = "vocabulary-parallel"
+    title = "Embedding and head over all stages"
+    idea = (
+        "Every stage of a pipeline holds an equal part of the vocabulary and computes its part of the loss, so no "
+        "stage waits for the last; one or two more micro-batches are in flight."
+    )
+    trials = (Trial(paper="vocabulary-parallelism", words="vocabulary-parallel"),)
+    parameters = (
+        Parameter(
+            name="barriers",
+            what="points at which all stages meet in a micro-batch, each with one more in flight",
+            default=1.0,
+            low=1.0,
+            high=2.0,
+            tried=(1.0, 2.0),
+        ),
+    )
+    excludes = ("interleaved", "gpipe")
+
+    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+        if strategy.pp == 1:
+            return "there is no pipeline whose last stage would carry the vocabulary"
+        return "" if recipe.schedule == "1f1b" else f"it is built for the schedule 1f1b, not {recipe.schedule}"
+
+    def figures(self, found: Figures, case: Case, values: Values) -> Figures:
+        """Parts of the ends on every stage, as long as they were together."""
+        ends, grid = found.chunks.ends, found.grid
+        none = {end: {name: np.zeros_like(column) for name, column in part.items()} for end, part in ends.items()}
+        each = {name: (ends["first"][name] + ends["last"][name]) / grid.pp for name in ends["first"]}
+        each = {
+            name: column * (1 if name == "reduce_s" else self._slower(found, case)) for name, column in each.items()
+        }
+        chunks = replace(found.chunks, ends=none, each=each)
+        held = (found.first_parameters + found.last_parameters) / grid.pp
+        before = found.rank_parameters
+        after = before - np.maximum(found.first_parameters, found.last_parameters) + held
+        return replace(
+            found,
+            chunks=chunks,
+            **chunks.columns(),
+            first_parameters=np.zeros_like(held),
+            last_parameters=np.zeros_like(held),
+            each_parameters=held,
+            rank_parameters=after,
+            own_parameters=found.own_parameters * after / before,
+            optimizer_s=found.optimizer_s * after / before,
+            gather_s=found.gather_s * after / before,
+            head_kept_bytes=found.head_kept_bytes / grid.pp,
+            head_peak_bytes=found.head_peak_bytes / grid.pp,
+        )
+
+    def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case, values: Values) -> RankMemory:
+        """One more micro-batch at every barrier, and a part of the head on every stage."""
+        more = float(values["barriers"]) * found.layers * found.grid.vp * found.kept_bytes
+        head = found.head_kept_bytes + found.head_peak_bytes
+        return replace(used, activations=used.activations + more, working=np.maximum(used.working, head))
+
+    def _slower(self, found: Figures, case: Case) -> Floats:
+        """What a product with a part of the vocabulary takes beyond its part of the time."""
+        grid, model = found.grid, case.model
+        whole = np.ceil(model.vocab / grid.tp)
+        common = {
+            "m": 1.0 * grid.micro_batch * (case.load.seq // grid.cp),
+            "k": np.full(grid.size, float(model.hidden)),
+        }
+
+        def product(columns: Floats) -> Floats:
+            return case.machine.seconds(
+                "gemm", case.machine.chip.half, common | {"n": columns, "batch": common["m"] ** 0}
+            )
+
+        one, part = product(whole), product(np.ceil(whole / grid.pp))
+        return np.asarray(np.maximum(part * grid.pp / one, 1.0))
