@@ -12,7 +12,8 @@ from gnomon import catalog
 from gnomon.api.results import Result
 from gnomon.calibrate.collect import FAMILIES, Log, notes_of
 from gnomon.calibrate.measured import profile as fit_profile
-from gnomon.cost.profile import forget_profiles, profile_from_dict, user_profiles
+from gnomon.cost.profile import forget_profiles, user_profiles
+from gnomon.cost.profile_file import profile_from_dict
 from gnomon.errors import CalibrationError, InputError, unknown_name
 from gnomon.load.files import read_yaml
 from gnomon.paths import write_text

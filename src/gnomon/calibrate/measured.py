@@ -11,7 +11,7 @@ import numpy as np
 
 from gnomon.calibrate.fit import LEAST_ROWS, fit_family, fit_power, read_rows, read_table
 from gnomon.cost.kernels import MODELS
-from gnomon.cost.profile import SCHEMA
+from gnomon.cost.profile_file import SCHEMA
 from gnomon.spec import Chip
 
 TORCH = "torch"
