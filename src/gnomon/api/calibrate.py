@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gnomon import catalog
 from gnomon.api.results import Result
 from gnomon.calibrate.collect import FAMILIES, Log, notes_of
+from gnomon.calibrate.fit import LEAST_ROWS
 from gnomon.calibrate.measured import profile as fit_profile
 from gnomon.cost.profile import forget_profiles, user_profiles
 from gnomon.cost.profile_file import profile_from_dict
@@ -116,20 +117,25 @@ def fitted(
     """The profile of a table, kept where it is used or in the file `profile`; of these families alone where named."""
     shipped = _shipped(found.chip, framework)
     made = fit_profile(
-        found.table, found.chip, date=found.date, versions=found.versions, notes=found.notes, watts=shipped.get("power")
+        found.table,
+        found.chip,
+        date=found.date,
+        versions=found.versions,
+        notes=found.notes,
+        watts=shipped.get("power"),
+        wanted=lambda name: families is None or family_of(name) in families,
+        where=found.named,
     )
     if not made["families"]:
-        raise CalibrationError("holds no operators that can be fitted", where=found.named)
-    if families is not None:
-        made["families"] = {name: each for name, each in made["families"].items() if family_of(name) in families}
-    if not made["families"]:
-        raise CalibrationError("holds none of these families", where=found.named)
+        hint = f"A family needs {LEAST_ROWS} rows of one operator in one format."
+        what = "operators that can be fitted" if families is None else "rows that can be fitted of these families"
+        raise CalibrationError(f"holds no {what}", where=found.named, hint=hint)
     if framework:
         made = {"schema": made["schema"], "chip": made["chip"], "framework": framework} | made
     kept = _lent(shipped) | (_before(found.chip, framework) if families is not None else {})
     target = _keep(made | {"families": kept | made["families"]}, profile, framework)
     return Calibrated(
-        title=f"{found.chip.name}: a profile of {len(made['families'])} families of operators",
+        title=f"{found.chip.name}: a profile of {_counted(len(made['families']))} of operators",
         chip=found.chip.name,
         table=found.named,
         profile=str(target),
@@ -138,8 +144,12 @@ def fitted(
         families=made["families"],
         power=made["power"],
         skipped=found.skipped,
-        notes=found.notes,
+        notes=tuple(made.get("notes", ())),
     )
+
+
+def _counted(families: int) -> str:
+    return "1 family" if families == 1 else f"{families} families"
 
 
 def _of(log: Log, chip: Chip, rows: Mapping[str, int]) -> Measured:
