@@ -18,7 +18,7 @@ from gnomon.calibrate import readers
 from gnomon.calibrate.collect import notes_of, plan_head
 from gnomon.calibrate.readers import parquet
 from gnomon.calibrate.readers.results import Deployed
-from gnomon.errors import CalibrationError, InputError, UnknownNameError
+from gnomon.errors import InputError, UnknownNameError
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.files import as_path
 from gnomon.paths import home, write_text
@@ -135,36 +135,15 @@ def _chip(on: str | None, device: str, where: str) -> Chip:
 
 
 def _steps(path: Path, on: str | None) -> EngineCalibrated:
-    from gnomon.calibrate.engine_fit import ROWS, overheads
+    from gnomon.calibrate.engine_fit import overheads
     from gnomon.calibrate.engine_run import ENGINES, launches
-    from gnomon.load.schemas import check_schema
+    from gnomon.calibrate.readers.engine_steps import check_steps
 
     data = readers.steps(path)
-    check_schema(data.get("schema"), ROWS, str(path))
-    if data.get("engine") not in ENGINES:
-        raise CalibrationError(f"engine '{data.get('engine')}' is none of {', '.join(ENGINES)}", where=str(path))
-    _check_steps(data, str(path))
+    check_steps(data, str(path), ENGINES)
     if data["engine"] == "transformers":
-        return kept(launches(data), str(path))
+        return kept(launches(data, str(path)), str(path))
     return kept(overheads(data, _chip(on, data["versions"].get("gpu", ""), str(path)), str(path)), str(path))
-
-
-def _check_steps(data: Mapping[str, Any], where: str) -> None:
-    """Steps of an engine as its own command writes them: text, tables, and numbers above zero."""
-    for name, kind in (("date", str), ("versions", Mapping), ("models", Mapping), ("rows", list)):
-        if not isinstance(data.get(name), kind) or not data[name]:
-            raise CalibrationError(f"has no {name}", where=where, hint="Measure it again.")
-    for place, row in enumerate(data["rows"], 1):
-        if not isinstance(row, Mapping) or "kind" not in row:
-            raise CalibrationError(f"row {place} says not what it is of", where=where)
-        for name, value in row.items():
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if number and not 0 < value < MOST:
-                raise CalibrationError(f"row {place} has {name} {value}", where=where)
-
-
-MOST = 1e9
-"""No figure of a measured step is beyond this: seconds, tokens, sequences, kernels."""
 
 
 def _compared(found: Deployed, path: Path, on: str | None, model: str | None) -> Checked:
