@@ -203,5 +203,6 @@ def test_steps_that_no_overheads_explain(tmp_path: Path) -> None:
     rows = [row | {"time_s": 40 * row["time_s"]} if row["kind"] == "decode" else row for row in VLLM["rows"]]
     path = tmp_path / "steps.json"
     path.write_text(json.dumps(VLLM | {"rows": rows}))
-    with pytest.raises(CalibrationError, match="no overheads explain the decode steps: they stay off by"):
+    with pytest.raises(CalibrationError, match="no overheads explain the decode steps: they stay off by") as refused:
         gnomon.calibrate(source=path, on="H200")
+    assert refused.value.where == str(path)

@@ -31,6 +31,8 @@ def overheads(data: Mapping[str, Any], chip: Chip, where: str = "the measured st
         rows = [row for row in data["rows"] if row["kind"] == "frontend" or kinds[row["model"]] == kind]
         try:
             found = fit_overheads(rows, priced)
+        except CalibrationError as problem:
+            raise CalibrationError(problem.message, where=where) from None
         except (KeyError, TypeError, ValueError) as problem:
             raise CalibrationError(f"a measured step cannot be read ({problem})", where=where) from None
         rounded = {name: round(value, 1 if name.endswith("_us") else 4) for name, value in found.items()}
