@@ -15,7 +15,8 @@ from gnomon.api.calibrate import Calibrated, Measured, check_families, fitted
 from gnomon.api.calibrate_engine import EngineCalibrated, kept
 from gnomon.api.results import Result
 from gnomon.calibrate import readers
-from gnomon.calibrate.collect import notes_of, plan_head
+from gnomon.calibrate.collect import notes_of
+from gnomon.calibrate.plan_file import plan_head
 from gnomon.calibrate.readers import parquet
 from gnomon.calibrate.readers.results import Deployed
 from gnomon.errors import InputError, UnknownNameError
@@ -68,7 +69,7 @@ def calibrate_from(
 def table_of(path: Path, on: str | None) -> Measured:
     """A CSV table; the plan beside it says what it was measured on, else `on` does."""
     head = plan_head(path)
-    if on is None and "chip" not in head:
+    if on is None and not head:
         raise InputError("a table does not say which chip it was measured on", where="--on", hint="Give --on CHIP.")
     chip = find_chip(on or head["chip"])
     if head.get("chip", chip.name) != chip.name:
