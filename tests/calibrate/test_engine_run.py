@@ -77,7 +77,7 @@ def test_an_engine_is_measured_from_the_command_line(
 
 
 def test_a_check_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tests.calibrate.test_readers import VLLM
+    from tests.calibrate.test_results import VLLM
 
     (tmp_path / "r.json").write_text(json.dumps(VLLM))
     assert run(["calibrate", "--from", str(tmp_path / "r.json"), "--on", "H200"]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from gnomon.calibrate.measured import profile as fit_profile
 from gnomon.cost.profile import forget_profiles, user_profiles
 from gnomon.cost.profile_file import profile_from_dict
 from gnomon.errors import CalibrationError, InputError, unknown_name
-from gnomon.load.files import read_yaml
+from gnomon.load.files import is_file, read_yaml
 from gnomon.paths import write_text
 from gnomon.spec import Chip
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from gnomon.api.calibrate_engine import EngineCalibrated
     from gnomon.api.calibrate_from import Checked
 
+PROFILE, MOST_BYTES = re.compile(rb"^schema: gnomon\.profile/\d", re.MULTILINE), 4096
 BUDGET_S = 440.0
 """Of measuring alone: with what comes before and after, a calibration stays under eight minutes."""
 
@@ -88,6 +90,8 @@ def calibrate(
     `engine`, its own overheads are measured in place of the GPU, with a `model` of dummy weights.
     """
     check_families(families)
+    if profile is not None:
+        refuse_foreign(Path(profile))
     if source is not None:
         from gnomon.api.calibrate_from import calibrate_from
 
@@ -109,6 +113,19 @@ def check_families(families: Sequence[str] | None) -> None:
     for name in families or ():
         if name not in FAMILIES:
             raise unknown_name("family of operators", str(name), FAMILIES, where="--families")
+
+
+def refuse_foreign(path: Path) -> None:
+    """A file that is no profile of ours is not overwritten by one."""
+    if not is_file(path):
+        return
+    try:
+        with path.open("rb") as file:
+            begins = file.read(MOST_BYTES)
+    except OSError as problem:
+        raise InputError(f"'{path}' cannot be read: {problem.strerror or problem}", where="--profile") from None
+    if begins and not PROFILE.search(begins):
+        raise InputError(f"'{path}' holds something else than a profile", where="--profile", hint="Give a new file.")
 
 
 def fitted(

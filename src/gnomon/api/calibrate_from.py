@@ -152,6 +152,8 @@ def _compared(found: Deployed, path: Path, on: str | None, model: str | None) ->
     if on is None:
         raise InputError("a result does not say which chips it was measured on", where="--on", hint="Give --on CHIP.")
     name = model or found.model.rpartition("/")[2].lower()
+    if model is None and ":" in name:  # a name of code to run is taken from the user alone
+        raise InputError(f"'{found.model}' is no model we know", where="--model", hint="Give --model.")
     sizes = round(found.input_tokens), round(found.output_tokens)
     try:
         method, predicted = _predicted(found, name, on, *sizes)
