@@ -122,6 +122,12 @@ def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "home" / "checks").exists()
 
 
+def test_counts_need_no_unit(tmp_path: Path) -> None:
+    data = AIPERF | {"request_count": {"avg": 256.0}, "input_sequence_length": {"avg": 512.0}}
+    found: Any = gnomon.calibrate(source=_file(tmp_path / "r.json", data), on="H200")
+    assert found.measured["input_tokens"] == 512.0
+
+
 def test_a_rate_without_end_is_all_at_once(tmp_path: Path) -> None:
     data = VLLM | {"request_rate": float("inf"), "max_concurrency": 8}
     found: Any = gnomon.calibrate(source=_file(tmp_path / "r.json", data), on="H200")

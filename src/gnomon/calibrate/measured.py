@@ -57,8 +57,7 @@ def profile(
     power = board(loads(rows, where), chip).figures if sustained or watts is None else dict(watts)
     found = families(rows, chip, where, wanted)
     if found.refused and not found.families:
-        hint = f"Were these rows measured on {chip.name}, in microseconds?"
-        raise CalibrationError("; ".join(found.refused), where=where, hint=hint)
+        raise CalibrationError("; ".join(found.refused), where=where, hint=" ".join(dict.fromkeys(found.hints)))
     said = [*notes, *found.refused, *found.thinned]
     return {
         "schema": SCHEMA,
@@ -79,6 +78,8 @@ class Found:
 
     families: dict[str, Any] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+    """What might mend those refused."""
     thinned: list[str] = field(default_factory=list)
 
 
@@ -120,9 +121,11 @@ def _fitted(kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip, fo
         made = fit_family(kind, dtype, columns, chip)
     except CalibrationError as problem:
         found.refused.append(f"{name} is left out: {problem.message}")
+        found.hints.append(problem.hint)
         return None
     if made.off > WORST or made.spread > WIDEST:
         found.refused.append(f"{name} is left out: off by {made.off:.0%} (median) on shapes set aside")
+        found.hints.append(f"Were they measured on {chip.name}, in microseconds?")
         return None
     return made.to_dict()
 

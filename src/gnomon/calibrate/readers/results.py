@@ -87,7 +87,7 @@ def _stat(data: Json, name: str, where: str, ends: Ends, units: Mapping[str, flo
     metric = data.get(name)
     if not isinstance(metric, Mapping):
         raise CalibrationError(f"has no {name}", where=where)
-    unit = metric.get("unit")
+    unit = metric.get("unit", None if units is TIMES else next(iter(units)))  # a count is one without its unit too
     if not isinstance(unit, str) or unit not in units:
         raise CalibrationError(f"{name} is in '{unit}', not in {' or '.join(units)}", where=where)
     stat = next((each for each in stats if each in metric), stats[0])
