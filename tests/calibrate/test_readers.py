@@ -146,6 +146,16 @@ def test_parquet_tables_become_profiles_by_framework(tmp_path: Path) -> None:
         gnomon.calibrate(source=folder, profile=tmp_path / "p.yaml")
 
 
+def test_a_framework_that_does_not_fit_leaves_the_others(tmp_path: Path) -> None:
+    folder = tmp_path / "h200"
+    _parquet(folder / "vllm" / "gemm_perf.parquet", _products("VLLM", "0.24.0", 60))
+    _parquet(folder / "sglang" / "gemm_perf.parquet", _products("SGLang", "0.5.14", 60, 1e4))
+    found: Any = gnomon.calibrate(source=folder)
+    assert found.profile.endswith("h200-sxm-141gb.yaml")
+    assert any(note.startswith("sglang is left out: gemm.bf16 is left out: off by") for note in found.notes)
+    assert not (tmp_path / "home/profiles/h200-sxm-141gb.sglang.yaml").exists()
+
+
 def test_broken_parquet(tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
     path = tmp_path / "gemm_perf.parquet"

@@ -7,7 +7,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from gnomon.calibrate.collect import notes_of
 from gnomon.calibrate.plan_file import plan_head
 from gnomon.calibrate.readers import parquet
 from gnomon.calibrate.readers.results import Deployed
-from gnomon.errors import InputError, UnknownNameError
+from gnomon.errors import CalibrationError, InputError, UnknownNameError
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.files import as_path
 from gnomon.paths import home, write_text
@@ -92,11 +92,19 @@ def _operators(path: Path, on: str | None, families: Sequence[str] | None, profi
             f"holds several frameworks ({names})", where="--profile", hint="Leave it out, or name one file."
         )
     chip = _chip(on, found[0].device, str(path))
-    answers = [_one_framework(one, chip, path, families, profile) for one in found]
-    others = [f"{one.framework}: {answer.profile}" for one, answer in zip(found[1:], answers[1:], strict=True)]
-    first = answers[0].to_dict()
-    return Calibrated(**{name: first[name] for name in first if name not in ("schema", "notes")},
-                      notes=(*answers[0].notes, *others))  # fmt: skip
+    answers: dict[str, Calibrated] = {}
+    refused: dict[str, CalibrationError] = {}
+    for one in found:
+        try:
+            answers[one.framework] = _one_framework(one, chip, path, families, profile)
+        except CalibrationError as problem:
+            refused[one.framework] = problem
+    if not answers:
+        raise next(iter(refused.values()))
+    first, *rest = answers
+    others = [f"{name}: {answers[name].profile}" for name in rest]
+    left = [f"{name} is left out: {problem.message}" for name, problem in refused.items()]
+    return replace(answers[first], notes=(*answers[first].notes, *others, *left))
 
 
 def _one_framework(
