@@ -53,7 +53,8 @@ def test_a_result_of_so_many_at_once_stands_beside_a_step(tmp_path: Path) -> Non
     assert found.predicted == {"tpot_s": step.time_s.value}
 
 
-DEEP = json.loads('{"a":' * 450 + "1" + "}" * 450)
+AT_ONCE = VLLM | {"request_rate": "inf", "max_concurrency": 8}
+DEEP = json.loads('{"a":' * 900 + "1" + "}" * 900)
 REFUSED: dict[str, tuple[Any, str]] = {
     "something else": ({"a": 1}, "is none of these"),
     "a list": ([1], "holds a list, not a JSON object"),
@@ -81,7 +82,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
             ("output_throughput", float("inf"), "inf"),
         )
     },
-    "code for a model": (VLLM | {"model_id": "net.py:build"}, "'net.py:build' is no model we know"),
+    "code for a model": (AT_ONCE | {"model_id": "net.py:build"}, "'net.py:build' is no model we know"),
     **{
         f"a time in {unit}": (AIPERF | {"time_to_first_token": {"p50": 50, "unit": unit}}, f"is in '{unit}', not in ms")
         for unit in ("furlongs", "MS", None, ["ms"])
@@ -103,10 +104,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "nothing answered": (AIPERF | {"output_sequence_length": {"unit": "tokens", "avg": 0.2}}, "avg is '0.2'"),
     "half a request": (AIPERF | {"request_count": {"unit": "requests", "avg": 0.5}}, "request_count avg is '0.5'"),
     "several rates": (AIPERF | {"input_config": {"request_rate": [1, 2]}}, "request_rate is '[1, 2]'"),
-    "a deep configuration": (
-        AIPERF | {"input_config": json.loads('{"a":' * 60 + "1" + "}" * 60)},
-        "is no model we know",
-    ),
+    "a deep configuration": (AIPERF | {"input_config": DEEP}, "is no model we know"),
     "newer steps": ({"schema": "gnomon.engine-rows/7"}, "written by a newer Gnomon (gnomon.engine-rows/7, not /1)"),
     "other steps": ({"schema": "gnomon.plan/1"}, "schema is 'gnomon.plan/1'"),
     "half the steps": ({"schema": "gnomon.engine-rows/1", "engine": "vllm"}, "has no date"),
