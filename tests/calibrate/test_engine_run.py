@@ -206,3 +206,18 @@ def test_steps_that_no_overheads_explain(tmp_path: Path) -> None:
     with pytest.raises(CalibrationError, match="no overheads explain the decode steps: they stay off by") as refused:
         gnomon.calibrate(source=path, on="H200")
     assert refused.value.where == str(path)
+
+
+def test_a_broken_file_is_mended_by_calibrating_again(tmp_path: Path) -> None:
+    path = own_path("transformers")
+    path.parent.mkdir(parents=True)
+    path.write_text(OWN.replace("engine: transformers", "engine: torch") + "figures: {}\n")
+    with pytest.raises(CalibrationError, match=r"is of engine 'torch'.* calibrate again"):
+        host()
+    (tmp_path / "steps.json").write_text(json.dumps(STEPS))
+    gnomon.calibrate(source=tmp_path / "steps.json")
+    assert host().forward_s == pytest.approx(27.5e-6)
+    path.write_text(OWN.replace("overheads/1", "overheads/2"))
+    forget_own()
+    with pytest.raises(CalibrationError, match="written by a newer Gnomon"):
+        gnomon.calibrate(source=tmp_path / "steps.json")
