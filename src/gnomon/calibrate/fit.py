@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from gnomon.calibrate.least_squares import fit
-from gnomon.calibrate.power import board, loads
 from gnomon.calibrate.residual_fit import fit_residual
-from gnomon.calibrate.table import read_rows, read_table
+from gnomon.calibrate.table import read_table
 from gnomon.cost.kernels import KernelModel, kernel_model
 from gnomon.cost.residual import Residual
 from gnomon.cost.rows import shape_of
@@ -197,8 +196,3 @@ def fit_table(path: Path, chip: Chip) -> dict[str, Any]:
     """All families of a table, as the `families` of a profile."""
     fits = (fit_family(kind, dtype, columns, chip) for (kind, dtype), columns in sorted(read_table(path).items()))
     return {f"{found.kind}.{found.dtype}": found.to_dict() for found in fits}
-
-
-def fit_power(path: Path, chip: Chip) -> dict[str, float]:
-    """What the sustained rows of a table say of the board."""
-    return board(loads(read_rows(path), str(path)), chip).figures
