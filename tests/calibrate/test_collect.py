@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from tests.calibrate.fake_bench import H200, HEAD, FakeBench, Killed, small
 
-from gnomon.calibrate.collect import COLUMNS, Log, plan_path
+import gnomon
+from gnomon.calibrate.collect import COLUMNS, Log
 from gnomon.calibrate.measure import Run
 from gnomon.calibrate.measured import profile
+from gnomon.calibrate.plan_file import plan_path
 from gnomon.calibrate.shapes import Design, designs
 from gnomon.errors import CalibrationError
 
@@ -48,11 +53,17 @@ def _cut(path: Path, letters: int) -> None:
     path.write_text(path.read_text()[:-letters])
 
 
+def _cut_plan(path: Path) -> None:
+    """The head is on disk before the first row is measured."""
+    if path.read_text().count("\n") > 1:
+        _cut(path, 5)
+
+
 HURTS: dict[str, Callable[[Path], None]] = {
     "between rows": lambda path: None,
     "within a row": lambda path: _cut(path, 9),
     "before the line's end": lambda path: _cut(path, 1),
-    "within the plan": lambda path: _cut(plan_path(path), 5),
+    "within the plan": lambda path: _cut_plan(plan_path(path)),
 }
 
 
@@ -133,6 +144,14 @@ def test_other_tables_are_refused_and_left_alone(tmp_path: Path, name: str) -> N
     assert path.read_text() == text
 
 
+CHOICE = {"design": "gemm.bf16", "round": 1, "took_s": 0.5, "tasks": [["gemm", {"m": 1}]]}
+
+
+def _plan(*lines: dict[str, Any], **head: Any) -> str:
+    whole = [{"schema": "gnomon.calibration/1", **HEAD, **head}, *lines]
+    return "".join(json.dumps(line) + "\n" for line in whole)
+
+
 PLANS = {
     "newer": ('{"schema":"gnomon.calibration/9"}\n', "written by a newer Gnomon (gnomon.calibration/9, not /1)"),
     "foreign": ('{"schema":"gnomon.plan/1"}\n', "schema is 'gnomon.plan/1'"),
@@ -144,8 +163,21 @@ PLANS = {
         "begun with versions torch 2.9, and this is torch 2.11.0",
     ),
     "half a choice": (
-        json.dumps({"schema": "gnomon.calibration/1", **HEAD}) + '\n{"design":"gemm.bf16"}\n', "('tasks')",
+        json.dumps({"schema": "gnomon.calibration/1", **HEAD}) + '\n{"design":"gemm.bf16"}\n', "line 2: is no plan",
     ),
+    "deep": ("[" * 100_000 + "\n", "line 1: is no plan of measurements (not JSON)"),
+    "a chip of numbers": (_plan(chip=5), "line 1: is no plan of measurements (no chip)"),
+    "a date of numbers": (_plan(date=2026), "(no date)"),
+    "versions of numbers": (_plan(versions={"torch": 2}), "(versions are not texts by name)"),
+    "notes of letters": (_plan(notes="abc"), "(notes are no list of texts)"),
+    "forced letters": (_plan({"forced": "abc"}), "line 2: is no plan of measurements (forced is no list of texts)"),
+    "a reason of numbers": (_plan({"skipped": "a", "reason": 5}), "(skipped and reason are not texts)"),
+    "a time of nan": (_plan(CHOICE | {"took_s": float("nan")}), "(took_s is no time)"),
+    "a negative time": (_plan(CHOICE, CHOICE | {"took_s": -1e9}), "line 3: is no plan of measurements (took_s"),
+    "a round of words": (_plan(CHOICE | {"round": "1"}), "(round is no whole number)"),
+    "tasks of letters": (_plan(CHOICE | {"tasks": ["ab"]}), "(tasks are no list of kernels with their shapes)"),
+    "tasks of numbers": (_plan(CHOICE | {"tasks": [[5, 6]]}), "(tasks are no list of kernels with their shapes)"),
+    "nothing of ours": (_plan({}), "(no design, skipped or forced)"),
 }  # fmt: skip
 
 
@@ -158,3 +190,68 @@ def test_other_plans_are_refused(tmp_path: Path, name: str) -> None:
         Log.open(path, HEAD)
     assert reason in str(refused.value)
     assert plan_path(path).read_text() == text
+
+
+@pytest.mark.parametrize("name", [name for name, (_, reason) in PLANS.items() if "begun" not in reason])
+def test_such_a_plan_beside_a_table_is_refused_as_well(tmp_path: Path, name: str) -> None:
+    text, reason = PLANS[name]
+    path = tmp_path / "t.csv"
+    path.write_text(",".join(COLUMNS) + "\n")
+    plan_path(path).write_text(text)
+    with pytest.raises(CalibrationError) as refused:
+        gnomon.calibrate(source=path)
+    assert reason in str(refused.value)
+
+
+def test_halves_of_a_calibration_are_refused_and_left_alone(tmp_path: Path, unbroken: tuple[str, str, str]) -> None:
+    """Rows without their plan could be of any chip; a plan has chosen by rows, and is nothing without them."""
+    table, plan, _ = unbroken
+    alone = tmp_path / "table.csv"
+    alone.write_text(table)
+    for rest in (None, "", plan[:40]):
+        if rest is not None:
+            plan_path(alone).write_text(rest)
+        with pytest.raises(CalibrationError, match=r"the plan beside it \(table.plan.jsonl\) is gone") as refused:
+            Log.open(alone, HEAD)
+        assert "--out" in refused.value.hint
+        assert alone.read_text() == table
+        assert (plan_path(alone).read_text() if plan_path(alone).exists() else None) == rest
+    other = tmp_path / "plan.csv"
+    plan_path(other).write_text(plan)
+    for begun in (None, "", "op,dt"):
+        if begun is not None:
+            other.write_text(begun)
+        with pytest.raises(CalibrationError, match=r"is a plan whose table \(plan.csv\) is gone"):
+            Log.open(other, HEAD)
+        assert plan_path(other).read_text() == plan
+        assert (other.read_text() if other.exists() else None) == begun
+
+
+def test_a_run_killed_before_its_first_row_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    Log.open(path, HEAD)
+    for begun in ("", "op,dty"):
+        path.write_text(begun)
+        Log.open(path, HEAD)
+        assert path.read_text() == ",".join(COLUMNS) + "\n"
+    plan_path(path).write_text('{"schema":"gnomon.cal')
+    assert Log.open(path, HEAD).head == HEAD
+
+
+CELLS = [("took_s", "abc"), ("took_s", "nan"), ("took_s", "-5"), ("took_s", "1e300"), ("time_us", ""), ("time_us", "0")]
+
+
+@pytest.mark.parametrize(("column", "value"), CELLS)
+def test_broken_cells_are_found_before_more_is_measured(
+    tmp_path: Path, unbroken: tuple[str, str, str], column: str, value: str
+) -> None:
+    path = tmp_path / "t.csv"
+    lines = unbroken[0].splitlines()
+    (cells,) = csv.reader([lines[3]])
+    cells[COLUMNS.index(column)] = value
+    file = io.StringIO()
+    csv.writer(file, lineterminator="").writerow(cells)
+    path.write_text("\n".join([*lines[:3], file.getvalue(), *lines[4:]]) + "\n")
+    plan_path(path).write_text(unbroken[1])
+    with pytest.raises(CalibrationError, match=f"line 4: a row of .* has {column} '{value}'"):
+        Log.open(path, HEAD)

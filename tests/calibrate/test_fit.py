@@ -14,7 +14,9 @@ import yaml
 import gnomon
 from gnomon import catalog
 from gnomon.calibrate import ship
-from gnomon.calibrate.fit import fit_family, fit_power, fit_table
+from gnomon.calibrate.fit import fit_family, fit_table
+from gnomon.calibrate.power import loads
+from gnomon.calibrate.table import read_rows
 from gnomon.cost.kernels import MODELS
 from gnomon.cost.profile import forget_profiles
 from gnomon.cost.rows import shape_of
@@ -103,7 +105,7 @@ def test_bad_power_rows_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
     with pytest.raises(CalibrationError, match="watts"):
-        fit_power(path, H200)
+        loads(read_rows(path), str(path))
 
 
 def test_a_users_profile_is_used_from_then_on(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from tests.calibrate.test_fit import write
 
 from gnomon import catalog
-from gnomon.calibrate.fit import fit_table, read_table
+from gnomon.calibrate.fit import fit_table
+from gnomon.calibrate.table import read_table
 from gnomon.cost.kernels import MODELS
 from gnomon.cost.rows import shape_of
 from gnomon.errors import CalibrationError

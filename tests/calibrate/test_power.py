@@ -11,8 +11,8 @@ import yaml
 
 from gnomon import catalog
 from gnomon.calibrate import ship
-from gnomon.calibrate.fit import read_rows
 from gnomon.calibrate.power import Load, board, loads
+from gnomon.calibrate.table import read_rows
 from gnomon.cost import clock
 from gnomon.errors import CalibrationError
 

@@ -15,27 +15,10 @@ from gnomon import catalog
 from gnomon.calibrate.readers import parquet
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile import forget_profiles, profile_of
-from gnomon.errors import CalibrationError, GnomonError, InputError, MissingExtraError
+from gnomon.errors import CalibrationError, InputError, MissingExtraError
 
 MEASURED = Path(__file__).parents[2] / "measurements/h200-2026-11-15"
 H200 = catalog.chip("H200")
-VLLM: dict[str, Any] = {
-    "date": "20261115-120000", "backend": "openai", "model_id": "meta-llama/Llama-3.1-8B", "num_prompts": 200,
-    "request_rate": 4.0, "max_concurrency": None, "duration": 55.0, "completed": 200, "failed": 0,
-    "total_input_tokens": 200 * 512, "total_output_tokens": 200 * 64, "output_throughput": 232.0,
-    "median_ttft_ms": 30.0, "mean_ttft_ms": 31.0, "median_tpot_ms": 6.0, "mean_tpot_ms": 6.1,
-}  # fmt: skip
-AIPERF: dict[str, Any] = {
-    "schema_version": "1.1",
-    "aiperf_version": "0.12.0",
-    "input_config": {"endpoint": {"model_names": ["meta-llama/Llama-3.1-8B"]}, "loadgen": {"concurrency": 16}},
-    "request_count": {"unit": "requests", "avg": 256.0},
-    "input_sequence_length": {"unit": "tokens", "avg": 512.0},
-    "output_sequence_length": {"unit": "tokens", "avg": 128.0},
-    "time_to_first_token": {"unit": "ms", "avg": 60.0, "p50": 50.0},
-    "inter_token_latency": {"unit": "ms", "avg": 7.0, "p50": 6.5},
-    "output_token_throughput": {"unit": "tokens/sec", "avg": 2000.0},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -51,49 +34,6 @@ def _file(path: Path, data: Any) -> Path:
     return path
 
 
-def test_a_result_at_a_rate_stands_beside_a_simulation(tmp_path: Path) -> None:
-    found: Any = gnomon.calibrate(source=_file(tmp_path / "r.json", VLLM), on="H200")
-    assert found.method == "simulated at the same rate"
-    assert found.measured["ttft_s"] == 0.03
-    assert set(found.errors) == {"ttft_s", "tpot_s", "output_tokens_per_s"}
-    assert found.errors["tpot_s"] == pytest.approx(found.predicted["tpot_s"] / 0.006 - 1)
-    assert 200 < found.predicted["output_tokens_per_s"] < 260
-    assert json.loads(Path(found.kept).read_text())["errors"] == found.to_dict()["errors"]
-
-
-def test_a_result_of_so_many_at_once_stands_beside_a_step(tmp_path: Path) -> None:
-    found: Any = gnomon.calibrate(source=_file(tmp_path / "r.json", AIPERF), on="H200")
-    assert found.method.startswith("one decode step of 16 sequences")
-    assert found.measured["tpot_s"] == pytest.approx(6.5e-3)
-    step = gnomon.predict("llama-3.1-8b", on="H200", batch=16, context=512 + 64)
-    assert found.predicted == {"tpot_s": step.time_s.value}
-
-
-REFUSED: dict[str, tuple[Any, str]] = {
-    "something else": ({"a": 1}, "is none of these"),
-    "a list": ([1], "holds a list, not a JSON object"),
-    "failed requests": (VLLM | {"failed": 3}, "3 requests failed"),
-    "no time": (VLLM | {"median_ttft_ms": None}, "median_ttft_ms is 'None'"),
-    "a time of zero": (VLLM | {"median_tpot_ms": 0}, "median_tpot_ms is '0'"),
-    "another AIPerf": (AIPERF | {"schema_version": "2.0"}, "AIPerf's schema 2.0 is not read"),
-    "a cancelled run": (AIPERF | {"was_cancelled": True}, "cancelled"),
-    "no statistics": (AIPERF | {"inter_token_latency": 3.0}, "has no inter_token_latency"),
-    "an unknown model": (VLLM | {"model_id": "acme/Secret-9T"}, "'acme/Secret-9T' is no model we know"),
-    "newer steps": ({"schema": "gnomon.engine-rows/7"}, "written by a newer Gnomon (gnomon.engine-rows/7, not /1)"),
-    "other steps": ({"schema": "gnomon.plan/1"}, "schema is 'gnomon.plan/1'"),
-    "half the steps": ({"schema": "gnomon.engine-rows/1", "engine": "vllm"}, "has no date"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
-    data, reason = REFUSED[name]
-    with pytest.raises(GnomonError) as refused:
-        gnomon.calibrate(source=_file(tmp_path / "r.json", data), on="H200")
-    assert reason in str(refused.value)
-    assert not (tmp_path / "home" / "checks").exists()
-
-
 def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         gnomon.calibrate(source=tmp_path / "none.csv", on="H200")
@@ -103,6 +43,35 @@ def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(CalibrationError, match="holds no table of operators"):
         gnomon.calibrate(source=tmp_path / "folder", on="H200")
+
+
+def test_a_whole_disk_is_no_folder_of_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MOST_FOLDERS", 5)
+    for number in range(6):
+        (tmp_path / "disk" / str(number) / "gemm_perf.parquet").mkdir(parents=True)
+    with pytest.raises(InputError, match="holds more than 5 folders"):
+        gnomon.calibrate(source=tmp_path / "disk", on="H200")
+    with pytest.raises(InputError, match="cannot be read: embedded null"):
+        gnomon.calibrate(source="a\0b.csv", on="H200")
+
+
+def test_a_file_that_is_no_profile_is_not_overwritten(tmp_path: Path) -> None:
+    from tests.calibrate.test_fit import write
+    from tests.calibrate.test_tables import streams
+
+    table, target = write(tmp_path / "t.csv", streams()), tmp_path / "p.yaml"
+    for text in ("precious", "schema: gnomon.chip/1\n", "note: gnomon.profile/1\n"):
+        target.write_text(text)
+        with pytest.raises(InputError, match="holds something else than a profile") as refused:
+            gnomon.calibrate(source=table, on="H200", profile=target)
+        assert refused.value.where == "--profile"
+        assert target.read_text() == text
+    target.write_text("")
+    gnomon.calibrate(source=table, on="H200", profile=target)
+    first = target.read_text()
+    assert first.startswith("schema: gnomon.profile/1")
+    gnomon.calibrate(source=write(tmp_path / "u.csv", streams(60)), on="H200", profile=target)
+    assert target.read_text() != first
 
 
 def test_steps_of_an_engine_become_the_users_own_overheads(tmp_path: Path) -> None:
@@ -177,6 +146,16 @@ def test_parquet_tables_become_profiles_by_framework(tmp_path: Path) -> None:
         gnomon.calibrate(source=folder, profile=tmp_path / "p.yaml")
 
 
+def test_a_framework_that_does_not_fit_leaves_the_others(tmp_path: Path) -> None:
+    folder = tmp_path / "h200"
+    _parquet(folder / "vllm" / "gemm_perf.parquet", _products("VLLM", "0.24.0", 60))
+    _parquet(folder / "sglang" / "gemm_perf.parquet", _products("SGLang", "0.5.14", 60, 1e4))
+    found: Any = gnomon.calibrate(source=folder)
+    assert found.profile.endswith("h200-sxm-141gb.yaml")
+    assert any(note.startswith("sglang is left out: gemm.bf16 is left out: off by") for note in found.notes)
+    assert not (tmp_path / "home/profiles/h200-sxm-141gb.sglang.yaml").exists()
+
+
 def test_broken_parquet(tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
     path = tmp_path / "gemm_perf.parquet"
@@ -187,6 +166,22 @@ def test_broken_parquet(tmp_path: Path) -> None:
     _parquet(path, rows)
     with pytest.raises(CalibrationError, match="a row cannot be read \\('k'\\)"):
         gnomon.calibrate(source=path, on="H200")
+
+
+def test_a_column_twice_in_parquet(tmp_path: Path) -> None:
+    """A writer may name two columns the same, though no database does."""
+    rows = [row | {"zz_width": 7, "zz_depth": 7} for row in _products("vllm", "1", 20)]
+    path = _parquet(tmp_path / "gemm_perf.parquet", rows)
+    path.write_bytes(path.read_bytes().replace(b"zz_width", b"zz_depth"))
+    with pytest.raises(CalibrationError, match="the column 'zz_depth' stands twice"):
+        gnomon.calibrate(source=path, on="H200")
+
+
+def test_columns_of_several_are_no_column_twice() -> None:
+    nested = [("root", 3), ("a", 1), ("list", 1), ("m", None), ("b", 2), ("m", None), ("n", None), ("m", None)]
+    parquet._check_names(nested, "t")
+    with pytest.raises(CalibrationError, match="the column 'm' stands twice"):
+        parquet._check_names([*nested, ("M", None)], "t")
 
 
 def test_parquet_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

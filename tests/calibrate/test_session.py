@@ -14,7 +14,7 @@ from tests.calibrate.fake_bench import FakeBench
 import gnomon
 from gnomon import catalog
 from gnomon.calibrate import card, session
-from gnomon.calibrate.collect import plan_path
+from gnomon.calibrate.plan_file import plan_path
 from gnomon.calibrate.shapes import designs
 from gnomon.errors import CalibrationError, InputError
 

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.corpus import fuzzed, hand
+from tests.corpus import fuzzed, hand, measured
 from tests.corpus.bases import BASES, BESIDE
 from tests.corpus.case import Case
 
 from gnomon.cli.run import run
 
-CASES = [*hand.cases(), *fuzzed.cases()]
+CASES = [*hand.cases(), *measured.cases(), *fuzzed.cases()]
 SLOW_S = 20.0
 
 

@@ -11,7 +11,9 @@ from tests.cost.machines import machine, seconds
 
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS
-from gnomon.cost.profile import FOREIGN, SCHEMA, profile_for
+from gnomon.cost.lending import FOREIGN
+from gnomon.cost.profile import profile_for
+from gnomon.cost.profile_file import SCHEMA
 from gnomon.spec import Provenance
 
 

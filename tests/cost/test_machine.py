@@ -11,8 +11,10 @@ from tests.cost.machines import CHIPS, machine
 
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS, kernel_model
+from gnomon.cost.lending import BORROWED, OF_A_PROCESSOR
 from gnomon.cost.machine import known_kinds, normals
-from gnomon.cost.profile import BORROWED, OF_A_PROCESSOR, SCHEMA, profile_for, profile_from_dict
+from gnomon.cost.profile import profile_for
+from gnomon.cost.profile_file import SCHEMA, profile_from_dict
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.ops import TOKENS, Collective

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from gnomon import catalog
 from gnomon.api.results import Result
 from gnomon.calibrate.collect import FAMILIES, Log, notes_of
+from gnomon.calibrate.fit import LEAST_ROWS
 from gnomon.calibrate.measured import profile as fit_profile
-from gnomon.cost.profile import forget_profiles, profile_from_dict, user_profiles
+from gnomon.cost.profile import forget_profiles, user_profiles
+from gnomon.cost.profile_file import profile_from_dict
 from gnomon.errors import CalibrationError, InputError, unknown_name
-from gnomon.load.files import read_yaml
+from gnomon.load.files import is_file, read_yaml
 from gnomon.paths import write_text
 from gnomon.spec import Chip
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from gnomon.api.calibrate_engine import EngineCalibrated
     from gnomon.api.calibrate_from import Checked
 
+PROFILE, MOST_BYTES = re.compile(rb"^schema: gnomon\.profile/\d", re.MULTILINE), 4096
 BUDGET_S = 440.0
 """Of measuring alone: with what comes before and after, a calibration stays under eight minutes."""
 
@@ -86,6 +90,8 @@ def calibrate(
     `engine`, its own overheads are measured in place of the GPU, with a `model` of dummy weights.
     """
     check_families(families)
+    if profile is not None:
+        refuse_foreign(Path(profile))
     if source is not None:
         from gnomon.api.calibrate_from import calibrate_from
 
@@ -109,26 +115,44 @@ def check_families(families: Sequence[str] | None) -> None:
             raise unknown_name("family of operators", str(name), FAMILIES, where="--families")
 
 
+def refuse_foreign(path: Path) -> None:
+    """A file that is no profile of ours is not overwritten by one."""
+    if not is_file(path):
+        return
+    try:
+        with path.open("rb") as file:
+            begins = file.read(MOST_BYTES)
+    except OSError as problem:
+        raise InputError(f"'{path}' cannot be read: {problem.strerror or problem}", where="--profile") from None
+    if begins and not PROFILE.search(begins):
+        raise InputError(f"'{path}' holds something else than a profile", where="--profile", hint="Give a new file.")
+
+
 def fitted(
     found: Measured, *, families: Sequence[str] | None = None, profile: str | Path | None = None, framework: str = ""
 ) -> Calibrated:
     """The profile of a table, kept where it is used or in the file `profile`; of these families alone where named."""
     shipped = _shipped(found.chip, framework)
     made = fit_profile(
-        found.table, found.chip, date=found.date, versions=found.versions, notes=found.notes, watts=shipped.get("power")
+        found.table,
+        found.chip,
+        date=found.date,
+        versions=found.versions,
+        notes=found.notes,
+        watts=shipped.get("power"),
+        wanted=lambda name: families is None or family_of(name) in families,
+        where=found.named,
     )
     if not made["families"]:
-        raise CalibrationError("holds no operators that can be fitted", where=found.named)
-    if families is not None:
-        made["families"] = {name: each for name, each in made["families"].items() if family_of(name) in families}
-    if not made["families"]:
-        raise CalibrationError("holds none of these families", where=found.named)
+        hint = f"A family needs {LEAST_ROWS} rows of one operator in one format."
+        what = "operators that can be fitted" if families is None else "rows that can be fitted of these families"
+        raise CalibrationError(f"holds no {what}", where=found.named, hint=hint)
     if framework:
         made = {"schema": made["schema"], "chip": made["chip"], "framework": framework} | made
     kept = _lent(shipped) | (_before(found.chip, framework) if families is not None else {})
     target = _keep(made | {"families": kept | made["families"]}, profile, framework)
     return Calibrated(
-        title=f"{found.chip.name}: a profile of {len(made['families'])} families of operators",
+        title=f"{found.chip.name}: a profile of {_counted(len(made['families']))} of operators",
         chip=found.chip.name,
         table=found.named,
         profile=str(target),
@@ -137,8 +161,12 @@ def fitted(
         families=made["families"],
         power=made["power"],
         skipped=found.skipped,
-        notes=found.notes,
+        notes=tuple(made.get("notes", ())),
     )
+
+
+def _counted(families: int) -> str:
+    return "1 family" if families == 1 else f"{families} families"
 
 
 def _of(log: Log, chip: Chip, rows: Mapping[str, int]) -> Measured:

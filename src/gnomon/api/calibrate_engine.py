@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.api.results import Result
-from gnomon.engines.own import forget_own, own_path
-from gnomon.errors import InputError, unknown_name
+from gnomon.engines.own import AGAIN, forget_own, own_overheads, own_path
+from gnomon.errors import CalibrationError, InputError, unknown_name
 from gnomon.paths import write_text
 
 
@@ -51,10 +51,8 @@ def kept(made: Mapping[str, Any], table: str) -> EngineCalibrated:
     """Figures put where predictions find them, kinds that were measured before kept beside them."""
     import yaml
 
-    from gnomon.engines.own import own_overheads
-
     target = own_path(str(made["engine"]))
-    before = own_overheads(str(made["engine"])) or {}
+    before = _before(str(made["engine"]))
     same = before.get("version") == made["version"]
     figures = {**(before.get("figures", {}) if same else {}), **made["figures"]}
     try:
@@ -73,3 +71,13 @@ def kept(made: Mapping[str, Any], table: str) -> EngineCalibrated:
         table=table,
         profile=str(target),
     )
+
+
+def _before(engine: str) -> Mapping[str, Any]:
+    """What was measured earlier; nothing where that file is broken, since its error says to calibrate again."""
+    try:
+        return own_overheads(engine) or {}
+    except CalibrationError as problem:
+        if problem.hint != AGAIN:
+            raise
+        return {}

@@ -7,7 +7,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from gnomon.api.calibrate import Calibrated, Measured, check_families, fitted
 from gnomon.api.calibrate_engine import EngineCalibrated, kept
 from gnomon.api.results import Result
 from gnomon.calibrate import readers
-from gnomon.calibrate.collect import notes_of, plan_head
+from gnomon.calibrate.collect import notes_of
+from gnomon.calibrate.plan_file import plan_head
 from gnomon.calibrate.readers import parquet
 from gnomon.calibrate.readers.results import Deployed
 from gnomon.errors import CalibrationError, InputError, UnknownNameError
@@ -68,7 +69,7 @@ def calibrate_from(
 def table_of(path: Path, on: str | None) -> Measured:
     """A CSV table; the plan beside it says what it was measured on, else `on` does."""
     head = plan_head(path)
-    if on is None and "chip" not in head:
+    if on is None and not head:
         raise InputError("a table does not say which chip it was measured on", where="--on", hint="Give --on CHIP.")
     chip = find_chip(on or head["chip"])
     if head.get("chip", chip.name) != chip.name:
@@ -91,11 +92,19 @@ def _operators(path: Path, on: str | None, families: Sequence[str] | None, profi
             f"holds several frameworks ({names})", where="--profile", hint="Leave it out, or name one file."
         )
     chip = _chip(on, found[0].device, str(path))
-    answers = [_one_framework(one, chip, path, families, profile) for one in found]
-    others = [f"{one.framework}: {answer.profile}" for one, answer in zip(found[1:], answers[1:], strict=True)]
-    first = answers[0].to_dict()
-    return Calibrated(**{name: first[name] for name in first if name not in ("schema", "notes")},
-                      notes=(*answers[0].notes, *others))  # fmt: skip
+    answers: dict[str, Calibrated] = {}
+    refused: dict[str, CalibrationError] = {}
+    for one in found:
+        try:
+            answers[one.framework] = _one_framework(one, chip, path, families, profile)
+        except CalibrationError as problem:
+            refused[one.framework] = problem
+    if not answers:
+        raise next(iter(refused.values()))
+    first, *rest = answers
+    others = [f"{name}: {answers[name].profile}" for name in rest]
+    left = [f"{name} is left out: {problem.message}" for name, problem in refused.items()]
+    return replace(answers[first], notes=(*answers[first].notes, *others, *left))
 
 
 def _one_framework(
@@ -135,36 +144,15 @@ def _chip(on: str | None, device: str, where: str) -> Chip:
 
 
 def _steps(path: Path, on: str | None) -> EngineCalibrated:
-    from gnomon.calibrate.engine_fit import ROWS, overheads
+    from gnomon.calibrate.engine_fit import overheads
     from gnomon.calibrate.engine_run import ENGINES, launches
-    from gnomon.load.schemas import check_schema
+    from gnomon.calibrate.readers.engine_steps import check_steps
 
     data = readers.steps(path)
-    check_schema(data.get("schema"), ROWS, str(path))
-    if data.get("engine") not in ENGINES:
-        raise CalibrationError(f"engine '{data.get('engine')}' is none of {', '.join(ENGINES)}", where=str(path))
-    _check_steps(data, str(path))
+    check_steps(data, str(path), ENGINES)
     if data["engine"] == "transformers":
-        return kept(launches(data), str(path))
+        return kept(launches(data, str(path)), str(path))
     return kept(overheads(data, _chip(on, data["versions"].get("gpu", ""), str(path)), str(path)), str(path))
-
-
-def _check_steps(data: Mapping[str, Any], where: str) -> None:
-    """Steps of an engine as its own command writes them: text, tables, and numbers above zero."""
-    for name, kind in (("date", str), ("versions", Mapping), ("models", Mapping), ("rows", list)):
-        if not isinstance(data.get(name), kind) or not data[name]:
-            raise CalibrationError(f"has no {name}", where=where, hint="Measure it again.")
-    for place, row in enumerate(data["rows"], 1):
-        if not isinstance(row, Mapping) or "kind" not in row:
-            raise CalibrationError(f"row {place} says not what it is of", where=where)
-        for name, value in row.items():
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if number and not 0 < value < MOST:
-                raise CalibrationError(f"row {place} has {name} {value}", where=where)
-
-
-MOST = 1e9
-"""No figure of a measured step is beyond this: seconds, tokens, sequences, kernels."""
 
 
 def _compared(found: Deployed, path: Path, on: str | None, model: str | None) -> Checked:
@@ -172,6 +160,8 @@ def _compared(found: Deployed, path: Path, on: str | None, model: str | None) ->
     if on is None:
         raise InputError("a result does not say which chips it was measured on", where="--on", hint="Give --on CHIP.")
     name = model or found.model.rpartition("/")[2].lower()
+    if model is None and ":" in name:  # a name of code to run is taken from the user alone
+        raise InputError(f"'{found.model}' is no model we know", where="--model", hint="Give --model.")
     sizes = round(found.input_tokens), round(found.output_tokens)
     try:
         method, predicted = _predicted(found, name, on, *sizes)

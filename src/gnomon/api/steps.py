@@ -11,7 +11,7 @@ import numpy as np
 from gnomon.api.energy import step_joules
 from gnomon.api.results import OperatorTime
 from gnomon.cost.machine import Machine, normals, priced_dtype
-from gnomon.cost.profile import Profile
+from gnomon.cost.profile_file import Profile
 from gnomon.engines.base import Deployment, Engine, Piece, StepParts
 from gnomon.errors import InputError
 from gnomon.graph.ops import Op

@@ -18,7 +18,9 @@ from gnomon.calibrate.fit import FamilyFit, fit_family
 from gnomon.calibrate.published import DATE, power
 from gnomon.calibrate.ship import PROFILES, write
 from gnomon.calibrate.truth import Table
-from gnomon.cost.profile import SCHEMA, lent_power, profile_of
+from gnomon.cost.lending import lent_power
+from gnomon.cost.profile import profile_of
+from gnomon.cost.profile_file import SCHEMA
 from gnomon.errors import GnomonError
 from gnomon.spec import Chip
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gnomon.calibrate.plan_file import LONGEST_S, MAX_BYTES, SCHEMA, plan_lines, plan_path
 from gnomon.calibrate.shapes import FAMILIES, Task
+from gnomon.calibrate.table import LEAST_US, MOST_US, number
 from gnomon.errors import CalibrationError, InputError, MissingExtraError
 from gnomon.load.files import read_text
-from gnomon.load.schemas import check_schema
 
 __all__ = ["COLUMNS", "FAMILIES", "Log", "key", "torch_module"]
 
@@ -27,8 +28,7 @@ COLUMNS = (
     "q_len", "kv_len", "head_dim", "causal", "bytes_read", "bytes_written", "kernel", "time_us", "spread",
     "burst_us", "watts", "sm_hz", "flops", "bytes", "task", "framework", "ranks", "temperature_c", "took_s",
 )  # fmt: skip
-SCHEMA = "gnomon.calibration/1"
-MAX_BYTES = 64 * 1024**2
+NEW = "Give --out a new file."
 
 
 def torch_module() -> Any:
@@ -44,11 +44,6 @@ def torch_module() -> Any:
 def key(task: Task) -> str:
     """A task as text, by which its row is found again."""
     return json.dumps([task[0], task[1]], sort_keys=True, separators=(",", ":"))
-
-
-def plan_path(table: Path) -> Path:
-    """The plan lies beside its table."""
-    return table.with_name(f"{table.stem}.plan.jsonl")
 
 
 @dataclass(kw_only=True)
@@ -75,11 +70,12 @@ class Log:
         log = cls(table=table, head=dict(head))
         log.rows = _rows(table)
         lines = _lines(plan_path(table))
+        log._refuse_halves(lines)
         if lines:
             log._take(lines, head)
         else:
             log._say({"schema": SCHEMA, **head}, fresh=True)
-        if not table.exists() or not table.stat().st_size:
+        if not _has_line(table):
             _append(table, _line(COLUMNS), fresh=True)
         return log
 
@@ -113,39 +109,33 @@ class Log:
         _append(plan_path(self.table), json.dumps(line, separators=(",", ":")) + "\n", fresh=fresh)
 
     def _take(self, lines: list[dict[str, Any]], head: Mapping[str, Any]) -> None:
-        where = str(plan_path(self.table))
-        begun = check_stamp(lines[0], where)
+        begun = lines[0]
         for name in ("chip", "versions"):
             if begun.get(name) != head[name]:
                 raise CalibrationError(
                     f"was begun with {name} {_short(begun.get(name))}, and this is {_short(head[name])}",
-                    where=str(self.table), hint="Give --out a new file.",
+                    where=str(self.table), hint=NEW,
                 )  # fmt: skip
         self.head = {name: begun[name] for name in begun if name != "schema"}
-        try:
-            for line in lines[1:]:
-                if "skipped" in line:
-                    self.skipped[line["skipped"]] = line["reason"]
-                elif "forced" in line:
-                    self.forced += line["forced"]
-                else:
-                    self.choices[line["design"], line["round"]] = [(name, shape) for name, shape in line["tasks"]]
-                    self.thought_s += float(line["took_s"])
-        except (KeyError, TypeError, ValueError) as problem:
-            raise CalibrationError(f"is no plan of measurements ({problem})", where=where) from None
+        for line in lines[1:]:
+            if "skipped" in line:
+                self.skipped[line["skipped"]] = line["reason"]
+            elif "forced" in line:
+                self.forced += line["forced"]
+            else:
+                self.choices[line["design"], line["round"]] = [(name, shape) for name, shape in line["tasks"]]
+                self.thought_s += float(line["took_s"])
 
-
-def plan_head(table: Path) -> dict[str, Any]:
-    """What the plan beside a table says of it, and what it was measured in spite of; nothing where there is none."""
-    path = plan_path(table)
-    if not path.is_file():
-        return {}
-    text = read_text(path, MAX_BYTES)
-    lines = _parsed(text[: text.rfind("\n") + 1], path)
-    if not lines:
-        raise CalibrationError("is no plan of measurements", where=str(path))
-    forced = [problem for line in lines for problem in line.get("forced", ())]
-    return check_stamp(lines[0], str(path)) | {"forced": forced}
+    def _refuse_halves(self, lines: list[dict[str, Any]]) -> None:
+        """A table whose plan is gone was measured on who knows what; a plan alone has chosen by rows that are gone. The
+        head of a plan stands there before its table does."""
+        plan = plan_path(self.table)
+        if self.rows and not lines:
+            raise CalibrationError(f"has rows, and the plan beside it ({plan.name}) is gone", where=str(self.table),
+                                   hint=f"Put it back. {NEW}")  # fmt: skip
+        if len(lines) > 1 and not _has_line(self.table):
+            raise CalibrationError(f"is a plan whose table ({self.table.name}) is gone", where=str(plan),
+                                   hint=f"Put it back. {NEW}")  # fmt: skip
 
 
 def notes_of(head: Mapping[str, Any]) -> tuple[str, ...]:
@@ -153,17 +143,11 @@ def notes_of(head: Mapping[str, Any]) -> tuple[str, ...]:
     return (*head.get("notes", ()), *(f"measured although {problem}" for problem in head.get("forced", ())))
 
 
-def check_stamp(line: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The first line of a plan, whose schema must be ours."""
-    check_schema(line.get("schema"), SCHEMA, where)
-    return dict(line)
-
-
 def check_columns(found: tuple[str, ...], where: str) -> None:
     """The header of a table must be ours."""
     if found == COLUMNS:
         return
-    hint = "Give --out a new file."
+    hint = NEW
     if found[: len(COLUMNS)] == COLUMNS:
         extra = ", ".join(found[len(COLUMNS) :])
         raise CalibrationError(f"was written by a newer Gnomon (columns {extra})", where=where, hint=hint)
@@ -183,10 +167,13 @@ def _rows(path: Path) -> dict[str, dict[str, str]]:
         if header:
             check_columns(header, str(path))
         found = {}
-        for number, cells in enumerate(reader, 2):
+        for place, cells in enumerate(reader, 2):
             if len(cells) != len(header):
-                raise CalibrationError("has not as many fields as the header", where=f"{path} line {number}")
+                raise CalibrationError("has not as many fields as the header", where=f"{path} line {place}")
             row = dict(zip(header, cells, strict=True))
+            number(row, "time_us", f"{path} line {place}", LEAST_US, MOST_US)
+            if row["took_s"]:
+                number(row, "took_s", f"{path} line {place}", 0.0, LONGEST_S)
             found[row["task"]] = row
     except csv.Error as problem:
         raise CalibrationError(f"is no table: {problem}", where=str(path)) from None
@@ -196,17 +183,7 @@ def _rows(path: Path) -> dict[str, dict[str, str]]:
 def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    return _parsed(_whole(path, '{"schema":"' + SCHEMA.partition("/")[0]), path)
-
-
-def _parsed(text: str, path: Path) -> list[dict[str, Any]]:
-    try:
-        found = [json.loads(line) for line in text.splitlines()]
-    except ValueError as problem:
-        raise CalibrationError(f"is no plan of measurements ({problem})", where=str(path)) from None
-    if not all(isinstance(line, dict) for line in found):
-        raise CalibrationError("is no plan of measurements", where=str(path))
-    return found
+    return plan_lines(_whole(path, '{"schema":"' + SCHEMA.partition("/")[0]), path)
 
 
 def _whole(path: Path, begins: str) -> str:
@@ -215,9 +192,14 @@ def _whole(path: Path, begins: str) -> str:
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
         if not (begins.startswith(text) or text.startswith(begins)):
-            raise CalibrationError("the file holds something else", where=str(path), hint="Give --out a new file.")
-        path.write_text(whole, encoding="utf-8", newline="")
+            raise CalibrationError("the file holds something else", where=str(path), hint=NEW)
+        if whole:
+            path.write_text(whole, encoding="utf-8", newline="")
     return whole
+
+
+def _has_line(path: Path) -> bool:
+    return path.exists() and b"\n" in path.read_bytes()
 
 
 def _append(path: Path, text: str, *, fresh: bool = False) -> None:

@@ -9,25 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
+from gnomon.calibrate.readers.engine_steps import check_steps
 from gnomon.engines import Deployment
-from gnomon.engines.own import SCHEMA
+from gnomon.engines.own import SCHEMA, check_figures
 from gnomon.engines.vllm.engine import Vllm
+from gnomon.engines.vllm.overheads import RANGES
 from gnomon.errors import CalibrationError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.load.schemas import check_schema
 from gnomon.spec import Chip, Model, Strategy
-
-ROWS = "gnomon.engine-rows/1"
-NEEDED = ("engine", "versions", "date", "host", "max_model_len", "models", "rows")
 
 
 def overheads(data: Mapping[str, Any], chip: Chip, where: str = "the measured steps") -> dict[str, Any]:
     """The content of an overheads file from measured steps; models of one kind are fitted together."""
-    check_schema(data.get("schema"), ROWS, where)
-    missing = next((name for name in NEEDED if name not in data), None)
-    if missing:
-        raise CalibrationError(f"has no {missing}", where=where)
+    check_steps(data, where, ("vllm",))
     models = {name: _loaded(config) for name, config in data["models"].items()}
     kinds = {name: "moe" if model.is_moe else "dense" for name, model in models.items()}
     priced: Priced = {name: _price(model, chip, data["max_model_len"]) for name, model in models.items()}
@@ -36,9 +31,12 @@ def overheads(data: Mapping[str, Any], chip: Chip, where: str = "the measured st
         rows = [row for row in data["rows"] if row["kind"] == "frontend" or kinds[row["model"]] == kind]
         try:
             found = fit_overheads(rows, priced)
+        except CalibrationError as problem:
+            raise CalibrationError(problem.message, where=where) from None
         except (KeyError, TypeError, ValueError) as problem:
             raise CalibrationError(f"a measured step cannot be read ({problem})", where=where) from None
-        figures[kind] = {name: round(value, 1 if name.endswith("_us") else 4) for name, value in found.items()}
+        rounded = {name: round(value, 1 if name.endswith("_us") else 4) for name, value in found.items()}
+        figures[kind] = check_figures(rounded, kind, RANGES, where)
     return {
         "schema": SCHEMA,
         "engine": data["engine"],

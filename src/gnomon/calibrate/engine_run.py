@@ -13,8 +13,10 @@ import numpy as np
 
 from gnomon.calibrate.collect import torch_module
 from gnomon.calibrate.engine import measure
-from gnomon.calibrate.engine_fit import ROWS, overheads
-from gnomon.engines.own import SCHEMA
+from gnomon.calibrate.engine_fit import overheads
+from gnomon.calibrate.readers.engine_steps import SCHEMA as ROWS
+from gnomon.engines.own import SCHEMA, check_figures
+from gnomon.engines.torch.eager.lower import OWN
 from gnomon.errors import CalibrationError, InputError, MissingExtraError
 from gnomon.load import config_of
 from gnomon.load.chips import chip as find_chip
@@ -87,12 +89,14 @@ def transformers(model: str, tell: Tell) -> tuple[dict[str, Any], dict[str, Any]
     return data, launches(data)
 
 
-def launches(data: Mapping[str, Any]) -> dict[str, Any]:
+def launches(data: Mapping[str, Any], where: str = "the measured steps") -> dict[str, Any]:
     """Host seconds of a kernel from steps that waited for the host, and of starting a graph."""
     bound = [row for row in data["rows"] if row["step_s"] > HOST_BOUND * row["device_s"]]
     if not bound:
         hint = "Choose a smaller --model."
-        raise CalibrationError("no step waited for the host, so nothing is known of its launches", hint=hint)
+        raise CalibrationError(
+            "no step waited for the host, so nothing is known of its launches", where=where, hint=hint
+        )
     each = [row["step_s"] / row["kernels"] for row in bound]
     graphs = [row["graph_launch_s"] for row in data["rows"] if row.get("graph_launch_s")]
     figures = {"call_us": round(float(np.median(each)) * 1e6, 2)}
@@ -105,7 +109,7 @@ def launches(data: Mapping[str, Any]) -> dict[str, Any]:
         "date": data["date"],
         "host": data["host"],
         "models": sorted(data["models"]),
-        "figures": {"eager": figures},
+        "figures": {"eager": check_figures(figures, "eager", OWN, where, optional=("graph_us",))},
     }
 
 

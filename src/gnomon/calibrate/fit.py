@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import zlib
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from gnomon.calibrate.least_squares import fit
-from gnomon.calibrate.power import board, loads
 from gnomon.calibrate.residual_fit import fit_residual
+from gnomon.calibrate.table import read_table
 from gnomon.cost.kernels import KernelModel, kernel_model
 from gnomon.cost.residual import Residual
-from gnomon.cost.rows import COLUMNS, kind_of, shape_of
+from gnomon.cost.rows import shape_of
 from gnomon.errors import CalibrationError
 from gnomon.graph.mixer_ops import MIXINGS
 from gnomon.graph.ops import Shape
-from gnomon.load.files import read_text
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
@@ -44,18 +40,7 @@ HELD_OUT = {
     "algebra": ("flops", "steps"),
 }
 """Rows that agree in these columns go to the same side, so that what is tested was never seen."""
-OPTIONAL: dict[str, tuple[str, Callable[[Mapping[str, str]], str]]] = {
-    "value_dim": ("attention", lambda row: row["head_dim"]),
-    "window": ("attention", lambda row: row["kv_len"]),
-    "state_bytes": ("scan", lambda _: "2"),
-    "tokens": ("elementwise", lambda _: "0"),
-    "batch": ("gemm", lambda _: "1"),
-}
-"""Columns that some rows of some kinds have, and what stands there where they do not."""
-UNPRICED = ("sustained", "launch", "host_copy", "sampling")
-"""What tables hold beside operators."""
 FOLDS = 4
-WORK = ("flops", "bytes")
 MOST_ROWS = 1500
 """More rows do not move a dozen coefficients."""
 WORTH = 0.97
@@ -66,8 +51,6 @@ SHARED = 0.25
 """The least part of its spread that a family's operators share."""
 LEAST_ROWS = 12
 """Fewer rows than this cannot be split and fitted."""
-LARGEST = 1e15
-MAX_BYTES = 256 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +69,11 @@ class FamilyFit:
     @property
     def spread(self) -> float:
         return spread_of(self.errors)
+
+    @property
+    def off(self) -> float:
+        """The median error, the same for half and for twice the measured time: 1 is a factor of two."""
+        return float(np.expm1(np.median(np.abs(self.errors))))
 
     @property
     def inside(self) -> np.ndarray[Any, Any]:
@@ -122,60 +110,6 @@ def spread_of(errors: Floats) -> float:
     return max(float(np.quantile(np.abs(errors), 0.9)) / NINETY, 1e-3)
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a table of operators, as text."""
-    try:
-        text = read_text(path, MAX_BYTES)
-        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-        rows = list(reader)
-    except csv.Error as problem:
-        raise CalibrationError(f"is no table: {problem}", where=str(path)) from None
-    for line, row in enumerate(rows, 2):
-        if None in row or None in row.values():
-            raise CalibrationError("has not as many fields as the header", where=f"{path} line {line}")
-        kind = kind_of(row)
-        if kind not in COLUMNS and kind not in UNPRICED:
-            raise CalibrationError(f"unknown operator '{kind}'", where=f"{path} line {line}, column op")
-    return rows
-
-
-def read_table(
-    path: Path, framework: str | None = None, without: Collection[str] = ("copy",)
-) -> dict[tuple[str, str], dict[str, Floats]]:
-    """Columns of a measured table by (operator, number format), of one framework or of all, without some
-    kernels. Plain copies are done by the copy engine's own, quicker than anything a model runs."""
-    groups: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
-    for row in read_rows(path):
-        if framework is not None and (row.get("framework") or "") != framework:
-            continue
-        if row.get("kernel") not in without and row["op"] not in UNPRICED:
-            groups[kind_of(row), row["dtype"]].append(row)
-    return {key: _columns(path, key[0], rows) for key, rows in groups.items()}
-
-
-def _columns(path: Path, kind: str, rows: list[dict[str, str]]) -> dict[str, Floats]:
-    names = [*COLUMNS[kind], "time_us"]
-    for name, (family, usual) in OPTIONAL.items():
-        if kind.startswith(family) and any(row.get(name) for row in rows):
-            rows = [row | {name: row.get(name) or usual(row)} for row in rows]
-            names.append(name)
-    renamed = {"tokens": "rows"} if kind == "elementwise" else {}
-    return {renamed.get(name, name): _column(path, kind, rows, name) for name in names}
-
-
-def _column(path: Path, kind: str, rows: list[dict[str, str]], name: str) -> Floats:
-    least = 0.0 if name.startswith("bytes") or name in (*WORK, "tokens") else 1e-3 if name == "time_us" else 1.0
-    try:
-        values = np.array([float(row[name]) for row in rows])
-    except (KeyError, ValueError) as problem:
-        raise CalibrationError(f"rows of {kind} have no {name}: {problem}", where=str(path)) from None
-    bad = np.flatnonzero(~(np.isfinite(values) & (values >= least) & (values <= LARGEST)))
-    if bad.size:
-        value = rows[int(bad[0])][name]
-        raise CalibrationError(f"a row of {kind} has {name} '{value}'", where=str(path), hint="Remove or mend it.")
-    return values
-
-
 def _fold(kind: str, columns: Mapping[str, Floats]) -> np.ndarray[Any, Any]:
     """Shapes, or whole models where a table says whose they are, dealt out in an order that has nothing to do with
     their sizes. A table of a few models is split by shapes."""
@@ -193,15 +127,16 @@ def _fit_rows(
 ) -> dict[str, float]:
     known = {**model.ranges, **{name: ends for name, ends in model.some.items() if name.partition("_")[0] in shape}}
     if seconds.size > MOST_ROWS:
-        some = _some(seconds.size)
-        shape, seconds = _pick(shape, some), seconds[some]
+        kept = some(seconds.size, MOST_ROWS)
+        shape, seconds = _pick(shape, kept), seconds[kept]
     ranges = {name: (start.get(name, first), least, most) for name, (first, least, most) in known.items()}
     return fit(lambda c: np.log(model.seconds(shape, dtype, chip, c) / seconds), ranges)
 
 
-def _some(rows: int) -> np.ndarray[Any, Any]:
-    """Places of so many rows as coefficients are fitted to, the same ones every time."""
-    return np.sort(np.random.default_rng(0).permutation(rows)[:MOST_ROWS])
+def some(rows: int, most: int) -> np.ndarray[Any, Any]:
+    """Places of `most` of so many rows, the same ones every time. Drawn, since every tenth row of a table that goes
+    through its sizes in turn may hold one size alone."""
+    return np.sort(np.random.default_rng(0).permutation(rows)[:most])
 
 
 def _pick(shape: Shape, rows: np.ndarray[Any, Any]) -> Shape:
@@ -261,8 +196,3 @@ def fit_table(path: Path, chip: Chip) -> dict[str, Any]:
     """All families of a table, as the `families` of a profile."""
     fits = (fit_family(kind, dtype, columns, chip) for (kind, dtype), columns in sorted(read_table(path).items()))
     return {f"{found.kind}.{found.dtype}": found.to_dict() for found in fits}
-
-
-def fit_power(path: Path, chip: Chip) -> dict[str, float]:
-    """What the sustained rows of a table say of the board."""
-    return board(loads(read_rows(path), str(path)), chip).figures

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.calibrate.fit import fit_family, read_rows
+from gnomon.calibrate.fit import fit_family
+from gnomon.calibrate.table import read_rows
 from gnomon.calibrate.training_fit import FRAMEWORK, LEAST_US
 from gnomon.calibrate.training_fit import paces as stream_paces
 from gnomon.cost.kernels import kernel_model

@@ -15,27 +15,14 @@ import numpy as np
 from gnomon.calibrate.engine import beside_requests
 from gnomon.calibrate.least_squares import fit
 from gnomon.cost.compiled import TableStepCost
-from gnomon.engines.vllm.overheads import Overheads
+from gnomon.engines.vllm.overheads import DECODE, LAUNCH, Overheads
 from gnomon.errors import CalibrationError
 from gnomon.sim.serving import simulate
 from gnomon.spec import Requests, ServingLimits
 from gnomon.spec.workload import Floats
 
-DECODE = {
-    "gap_us": (150.0, 0.0, 1000.0),
-    "gap_sequence_us": (3.0, 0.0, 20.0),
-    "decode_base_us": (1900.0, 200.0, 5000.0),
-    "decode_sequence_us": (18.0, 0.0, 60.0),
-}
-LAUNCH = {
-    "captured_base_us": (5000.0, 500.0, 15000.0),
-    "captured_layer_us": (80.0, 0.0, 600.0),
-    "eager_base_us": (6000.0, 500.0, 20000.0),
-    "eager_layer_us": (500.0, 0.0, 3000.0),
-    "idle_start_us": (3000.0, 0.0, 9000.0),
-}
-"""Each figure's start, least and most; microseconds, by layer or by sequence where the name says so."""
-
+WORST = 1.0
+"""Steps that stay off by more than a factor of two are of another chip or model than they say."""
 Rows = Sequence[Mapping[str, Any]]
 Priced = Mapping[str, tuple[TableStepCost, ServingLimits, int]]
 """By model: the step cost without overheads, the limits, and the layers."""
@@ -81,7 +68,11 @@ def _fit_decode(rows: Rows, priced: Priced) -> dict[str, float]:
         host = (c["decode_base_us"] + c["decode_sequence_us"] * sequences) * 1e-6
         return np.asarray(np.log(np.maximum(busy, host) / measured))
 
-    return fit(residual, DECODE, rounds=30)
+    found = fit(residual, DECODE, rounds=30)
+    off = float(np.expm1(np.median(np.abs(residual(found)))))
+    if off > WORST:
+        raise CalibrationError(f"no overheads explain the decode steps: they stay off by {off:.0%} (median)")
+    return found
 
 
 def _fit_launch(rows: Rows, priced: Priced, known: Mapping[str, float]) -> dict[str, float]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.calibrate.fit import fit_family, read_table
+from gnomon.calibrate.fit import fit_family
+from gnomon.calibrate.table import read_table
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 

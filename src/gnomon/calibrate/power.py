@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnomon.calibrate.least_squares import fit
+from gnomon.calibrate.table import LARGEST, LEAST_US, MOST_US, number
 from gnomon.cost import clock
-from gnomon.errors import CalibrationError
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
@@ -42,6 +42,9 @@ NOTHING_S = 20e-6
 CACHED_BYTES = 1e6
 """Loads that move more than this in a cache alone draw for it, and no operator says so."""
 LEAST_LOADS = 3
+MOST_WATTS = 2e4
+OPTIONAL = (("burst_us", LEAST_US, MOST_US, 0.0), ("duty", 0.0, 1.0, 1.0), ("cached_bytes", 0.0, LARGEST, 0.0))
+"""Columns that loads may have: their least, their most, and what stands for them where they are empty."""
 QUICK = 1.5
 """Attention this much slower than the quickest there is no kernel that anybody would train with."""
 USUAL_ATTENTION = 0.55
@@ -99,34 +102,26 @@ def loads(rows: Iterable[Mapping[str, str]], where: str = "") -> list[Load]:
 
 def _load(row: Mapping[str, str], where: str) -> Load | None:
     name, rest = row["kernel"], row["kernel"].startswith("rest")
-    seconds, watts = _number(row, "time_us", where) * 1e-6, _number(row, "watts", where)
-    flops, moved = (_number(row, column, where) for column in ("flops", "bytes"))
+    seconds = number(row, "time_us", where, most=MOST_US) * 1e-6
+    watts = number(row, "watts", where, most=MOST_WATTS)
+    flops, moved = (number(row, column, where, least=0.0) for column in ("flops", "bytes"))
+    burst_us, duty, cached = (
+        number(row, column, where, least, most) if row.get(column) else usual for column, least, most, usual in OPTIONAL
+    )
     if any(word in name for word in ODD) or (flops and row["dtype"] not in FORMATS):
         return None
-    if not flops and not moved and float(row.get("cached_bytes") or 0) > CACHED_BYTES:
+    if not flops and not moved and cached > CACHED_BYTES:
         return None
-    paused = float(row.get("duty") or 1) < 1
     return Load(
         name=name,
         narrow=row["dtype"] in NARROW,
-        burst_s=float(row["burst_us"]) * 1e-6 if row.get("burst_us") and flops else seconds,
+        burst_s=burst_us * 1e-6 if burst_us and flops else seconds,
         seconds=seconds,
         watts=watts,
         flops=flops,
         bytes=moved,
-        busy=0.0 if rest else float(row["busy"]) if paused else 1.0,
+        busy=0.0 if rest else number(row, "busy", where, most=1.0) if duty < 1 else 1.0,
     )
-
-
-def _number(row: Mapping[str, str], name: str, where: str) -> float:
-    text = row.get(name) or ""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1e15:
-        raise CalibrationError(f"a sustained row has {name} '{text}'", where=where, hint="Remove or mend it.")
-    return value
 
 
 def board(found: Sequence[Load], chip: Chip) -> Board:

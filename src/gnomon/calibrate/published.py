@@ -23,7 +23,7 @@ from gnomon import catalog
 from gnomon.calibrate.fit import fit_family
 from gnomon.calibrate.ship import PROFILES, write
 from gnomon.cost.kernels import kernel_model
-from gnomon.cost.profile import SCHEMA
+from gnomon.cost.profile_file import SCHEMA
 from gnomon.errors import CalibrationError
 from gnomon.load.files import read_text, read_yaml
 from gnomon.spec import Chip

@@ -12,9 +12,10 @@ import yaml
 
 from gnomon import catalog
 from gnomon.calibrate import engine_fit, module_fit, pooled, training_fit
-from gnomon.calibrate.fit import read_rows
 from gnomon.calibrate.power import board, loads
-from gnomon.cost.profile import SCHEMA, forget_profiles
+from gnomon.calibrate.table import read_rows
+from gnomon.cost.profile import forget_profiles
+from gnomon.cost.profile_file import SCHEMA
 from gnomon.engines.torch.paces import FILE as PACES
 from gnomon.engines.vllm.overheads import FILE
 from gnomon.spec import Chip

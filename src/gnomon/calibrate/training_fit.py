@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.calibrate.fit import fit_family, read_rows, read_table
+from gnomon.calibrate.fit import fit_family
+from gnomon.calibrate.table import read_rows, read_table
 from gnomon.cost.kernels import kernel_model
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats

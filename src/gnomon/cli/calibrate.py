@@ -90,7 +90,7 @@ def calibrate(
     from gnomon.api.calibrate import BUDGET_S
     from gnomon.api.calibrate import calibrate as answer
 
-    chosen = [name.strip() for name in families.split(",")] if families else None
+    chosen = [name.strip() for name in families.split(",")] if families is not None else None
     with redirect_stdout(sys.stderr), Progress("measuring") as tick:
         result = answer(
             paths.get("--out", table),

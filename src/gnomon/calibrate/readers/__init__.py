@@ -26,8 +26,8 @@ def kind_of(path: Path) -> str:
         check_regular(path, MOST_BYTES)
     except FileNotFoundError:
         raise InputError("no such file", where=str(path)) from None
-    except OSError as problem:
-        raise InputError(f"cannot be read: {problem.strerror or problem}", where=str(path)) from None
+    except (OSError, ValueError) as problem:
+        raise InputError(f"cannot be read: {getattr(problem, 'strerror', None) or problem}", where=str(path)) from None
     if path.suffix in (".csv", ".gz"):
         return CSV
     if path.suffix != ".json":

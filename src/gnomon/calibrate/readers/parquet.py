@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from gnomon.load.files import check_regular
 Cells = Mapping[str, Any]
 Groups = Mapping[tuple[str, str], list[dict[str, Any]]]
 """Rows by framework and version."""
-MOST_FILES, MOST_BYTES = 200, 512 * 1024**2
+MOST_FILES, MOST_FOLDERS, MOST_BYTES = 200, 2000, 512 * 1024**2
 FLOOR_US, FLAT, LEAST_ROWS = 35.0, 1.5, 100
 """vLLM 0.24's products in fp8 blocks on an H100 never take less than 55 us, and a fifth of them hardly more."""
 PARTS = 4
@@ -94,8 +95,7 @@ TABLES: dict[str, Callable[[Cells], dict[str, Any] | None]] = {
 
 def operators(path: Path) -> list[Operators]:
     """What a file or a folder holds, by framework; of several versions of one, the newest."""
-    files = sorted(path.rglob("*_perf.parquet")) if path.is_dir() else [path]
-    known = [file for file in files if file.stem in TABLES]
+    known = [file for file in (_within(path) if path.is_dir() else [path]) if file.stem in TABLES]
     if not known:
         hint = f"Known: {', '.join(f'{name}.parquet' for name in TABLES)}."
         raise CalibrationError("holds no table of operators that is read here", where=str(path), hint=hint)
@@ -122,6 +122,17 @@ def operators(path: Path) -> list[Operators]:
         _framework(name, version, groups, left[name], next(iter(devices), ""))
         for name, version in sorted(newest.items())
     ]
+
+
+def _within(folder: Path) -> list[Path]:
+    """Parquet files anywhere below a folder, which may not be a whole disk."""
+    found: list[Path] = []
+    for number, (place, _, files) in enumerate(os.walk(folder)):
+        if number >= MOST_FOLDERS:
+            hint = "Name the folder of one chip."
+            raise InputError(f"holds more than {MOST_FOLDERS:,} folders", where=str(folder), hint=hint)
+        found += [Path(place, name) for name in files if name.endswith(".parquet")]
+    return sorted(found)
 
 
 def _framework(name: str, version: str, groups: Groups, left: Mapping[str, int], device: str) -> Operators:
@@ -181,6 +192,8 @@ def _cells(file: Path) -> Iterator[Cells]:
     try:
         check_regular(file, MOST_BYTES)
         with duckdb.connect() as engine:
+            nodes = engine.execute("select name, num_children from parquet_schema(?)", [str(file)]).fetchall()
+            _check_names(nodes, str(file))
             found = engine.execute("select * from read_parquet(?)", [str(file)])
             names = [column[0] for column in found.description]
             rows = found.fetchall()
@@ -190,6 +203,17 @@ def _cells(file: Path) -> Iterator[Cells]:
         raise CalibrationError(f"is no Parquet table ({str(problem).splitlines()[0][:120]})", where=str(file)) from None
     for row in rows:
         yield dict(zip(names, row, strict=True))
+
+
+def _check_names(nodes: Sequence[tuple[str, int | None]], where: str) -> None:
+    """Refuse a column that stands twice; names within a column of several may repeat."""
+    names, inside = Counter[str](), 0
+    for name, children in nodes[1:]:
+        names.update([] if inside else [name.lower()])
+        inside = max(inside - 1, 0) + (children or 0)
+    twice = next((name for name, count in names.items() if count > 1), None)
+    if twice is not None:
+        raise CalibrationError(f"the column '{twice}' stands twice", where=where, hint="Keep one of them.")
 
 
 def _order(version: str) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,16 @@ from gnomon.errors import CalibrationError
 Json = Mapping[str, Any]
 AIPERF_MAJOR = 1
 """The schema of AIPerf's summaries that we read (its `schema_version`, before the point)."""
+DEEPEST = 16
+Ends = tuple[float, float]
+LARGEST = 1e15
+MANY, TOKENS, PER_SECOND = (1.0, 1e6), (1.0, 1e7), (1e-6, 1e9)
+"""The least and the most of requests, of a request's tokens, and of what is done in a second."""
+SECONDS, MILLISECONDS = (1e-7, 1e5), (1e-4, 1e8)
+TOTALS = ("total_input_tokens", "total_output_tokens")
+TIMES = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "s": 1.0, "sec": 1.0, "seconds": 1.0}
+RATES = {"tokens/sec": 1.0, "tokens/s": 1.0}
+"""AIPerf's units, and what one of them is in ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,46 +48,51 @@ class Reader:
     read: Callable[[Json, str], Deployed]
 
 
-def _number(data: Json, name: str, where: str, least: float = 0.0) -> float:
-    value = data.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= least:
-        raise CalibrationError(f"{name} is '{value}', not a number above {least:g}", where=where)
+def _number(data: Json, name: str, where: str, ends: Ends) -> float:
+    value, (least, most) = data.get(name), ends
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        shown = str(value) if not isinstance(value, int) or abs(value) < LARGEST else "a very large number"
+        raise CalibrationError(f"{name} is '{shown[:40]}', not a number from {least:g} to {most:g}", where=where)
     return float(value)
 
 
 def _vllm(data: Json, where: str) -> Deployed:
-    done = _number(data, "completed", where)
+    done = _number(data, "completed", where, MANY)
     if data.get("failed"):
         raise CalibrationError(f"{data['failed']} requests failed: the rest met less load", where=where)
+    tokens = {name: _number(data, name, where, (1.0, LARGEST)) / done for name in TOTALS}
     return Deployed(
         tool="vllm bench serve",
         model=str(data.get("model_id") or ""),
         requests=int(done),
         rate_per_s=_rate(data.get("request_rate"), where),
-        concurrency=int(_number(data, "max_concurrency", where)) if data.get("max_concurrency") else None,
-        input_tokens=_number(data, "total_input_tokens", where) / done,
-        output_tokens=_number(data, "total_output_tokens", where) / done,
-        ttft_s=_number(data, "median_ttft_ms", where) * 1e-3,
-        tpot_s=_number(data, "median_tpot_ms", where) * 1e-3,
-        output_tokens_per_s=_number(data, "output_throughput", where),
+        concurrency=int(_number(data, "max_concurrency", where, MANY)) if data.get("max_concurrency") else None,
+        input_tokens=_number(tokens, TOTALS[0], f"{where}, a request's", TOKENS),
+        output_tokens=_number(tokens, TOTALS[1], f"{where}, a request's", TOKENS),
+        ttft_s=_number(data, "median_ttft_ms", where, MILLISECONDS) * 1e-3,
+        tpot_s=_number(data, "median_tpot_ms", where, MILLISECONDS) * 1e-3,
+        output_tokens_per_s=_number(data, "output_throughput", where, PER_SECOND),
     )
 
 
 def _rate(value: Any, where: str) -> float | None:
     """`inf`, as the tool writes it, is no rate: all requests came at once."""
-    if value in (None, "inf"):
+    if value in (None, "inf", float("inf")):
         return None
-    return _number({"request_rate": value}, "request_rate", where)
+    return _number({"request_rate": value}, "request_rate", where, PER_SECOND)
 
 
-def _stat(data: Json, name: str, where: str, *stats: str) -> float:
+def _stat(data: Json, name: str, where: str, ends: Ends, units: Mapping[str, float], *stats: str) -> float:
     """One statistic of one of AIPerf's metrics, in seconds where it is a time."""
     metric = data.get(name)
     if not isinstance(metric, Mapping):
         raise CalibrationError(f"has no {name}", where=where)
+    unit = metric.get("unit", None if units is TIMES else next(iter(units)))  # a count is one without its unit too
+    if not isinstance(unit, str) or unit not in units:
+        raise CalibrationError(f"{name} is in '{unit}', not in {' or '.join(units)}", where=where)
     stat = next((each for each in stats if each in metric), stats[0])
-    scale = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}.get(str(metric.get("unit")), 1.0)
-    return scale * _number({f"{name} {stat}": metric.get(stat)}, f"{name} {stat}", where)
+    value = _number({f"{name} {stat}": metric.get(stat)}, f"{name} {stat}", where, (-LARGEST, LARGEST))
+    return _number({f"{name} {stat}": units[unit] * value}, f"{name} {stat}", where, ends)
 
 
 def _aiperf(data: Json, where: str) -> Deployed:
@@ -92,36 +106,33 @@ def _aiperf(data: Json, where: str) -> Deployed:
     return Deployed(
         tool="AIPerf",
         model=_first(_found(asked, "model_names") or _found(asked, "model")),
-        requests=int(_stat(data, "request_count", where, "avg")),
-        rate_per_s=_asked(asked, "request_rate", where),
-        concurrency=int(limit) if (limit := _asked(asked, "concurrency", where)) else None,
-        input_tokens=_stat(data, "input_sequence_length", where, "avg"),
-        output_tokens=_stat(data, "output_sequence_length", where, "avg"),
-        ttft_s=_stat(data, "time_to_first_token", where, "p50", "avg"),
-        tpot_s=_stat(data, "inter_token_latency", where, "p50", "avg"),
-        output_tokens_per_s=_stat(data, "output_token_throughput", where, "avg"),
+        requests=int(_stat(data, "request_count", where, MANY, {"requests": 1.0}, "avg")),
+        rate_per_s=_asked(asked, "request_rate", where, PER_SECOND),
+        concurrency=int(limit) if (limit := _asked(asked, "concurrency", where, MANY)) else None,
+        input_tokens=_stat(data, "input_sequence_length", where, TOKENS, {"tokens": 1.0}, "avg"),
+        output_tokens=_stat(data, "output_sequence_length", where, TOKENS, {"tokens": 1.0}, "avg"),
+        ttft_s=_stat(data, "time_to_first_token", where, SECONDS, TIMES, "p50", "avg"),
+        tpot_s=_stat(data, "inter_token_latency", where, SECONDS, TIMES, "p50", "avg"),
+        output_tokens_per_s=_stat(data, "output_token_throughput", where, PER_SECOND, RATES, "avg"),
     )
 
 
-def _found(data: Any, name: str) -> Any:
+def _found(data: Any, name: str, deep: int = DEEPEST) -> Any:
     """A field anywhere in what the user had asked for: versions of the tool nest it differently."""
-    if isinstance(data, Mapping):
-        if data.get(name) is not None:
-            return data[name]
-        return next((hit for each in data.values() if (hit := _found(each, name)) is not None), None)
-    if isinstance(data, list):
-        return next((hit for each in data if (hit := _found(each, name)) is not None), None)
-    return None
+    if isinstance(data, Mapping) and data.get(name) is not None:
+        return data[name]
+    inside = data.values() if isinstance(data, Mapping) else data if isinstance(data, list) else ()
+    return next((hit for each in inside if deep and (hit := _found(each, name, deep - 1)) is not None), None)
 
 
 def _first(value: Any) -> str:
     return str(value[0]) if isinstance(value, list) and value else str(value or "")
 
 
-def _asked(asked: Json, name: str, where: str) -> float | None:
+def _asked(asked: Json, name: str, where: str, ends: Ends) -> float | None:
     value = _found(asked, name)
     value = value[0] if isinstance(value, list) and len(value) == 1 else value
-    return None if value is None else _number({name: value}, name, where)
+    return None if value is None else _number({name: value}, name, where, ends)
 
 
 READERS = (

@@ -13,12 +13,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost.compiled import HostCost
-from gnomon.engines.own import own_overheads, own_path
-from gnomon.errors import CalibrationError
+from gnomon.engines.own import own_figures
 from gnomon.spec import Model
 from gnomon.spec.estimate import DRAWS
 
 FILE = Path(__file__).parent / "overheads.yaml"
+DECODE = {
+    "gap_us": (150.0, 0.0, 1000.0),
+    "gap_sequence_us": (3.0, 0.0, 20.0),
+    "decode_base_us": (1900.0, 200.0, 5000.0),
+    "decode_sequence_us": (18.0, 0.0, 60.0),
+}
+LAUNCH = {
+    "captured_base_us": (5000.0, 500.0, 15000.0),
+    "captured_layer_us": (80.0, 0.0, 600.0),
+    "eager_base_us": (6000.0, 500.0, 20000.0),
+    "eager_layer_us": (500.0, 0.0, 3000.0),
+    "idle_start_us": (3000.0, 0.0, 9000.0),
+}
+"""Each figure's start, least and most; microseconds, by layer or by sequence where the name says so."""
+RANGES = {
+    **{name: (least, most) for name, (_, least, most) in (DECODE | LAUNCH).items()},
+    "ingress_us": (0.0, 1e5),
+    "egress_us": (0.0, 1e5),
+    "spread": (0.0, 3.0),
+}
+"""What each figure of a file may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +116,8 @@ def _table() -> dict[str, Any]:
 def overheads(model: Model) -> Overheads:
     """Figures for a model: mixtures of experts run on vLLM's first model runner, dense models on its second."""
     kind = "moe" if model.is_moe else "dense"
-    own = own_overheads("vllm")
-    if own is not None and kind in own["figures"]:
-        return _own(own, kind)
+    own = own_figures("vllm", kind, RANGES)
+    if own is not None:
+        return Overheads.of(own.figures, f"vLLM {own.version}, {own.date}, on your own host")
     table = _table()
     return Overheads.of(table["figures"][kind], f"vLLM {table['version']}, {table['date']}")
-
-
-def _own(table: Mapping[str, Any], kind: str) -> Overheads:
-    """The figures that the user measured, on the host they run it on."""
-    try:
-        return Overheads.of(table["figures"][kind], f"vLLM {table['version']}, {table['date']}, on your own host")
-    except (KeyError, TypeError, AttributeError) as problem:
-        hint = "Remove it, or calibrate again."
-        raise CalibrationError(f"is not whole ({kind}: {problem})", where=str(own_path("vllm")), hint=hint) from None

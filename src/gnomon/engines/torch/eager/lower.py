@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gnomon.engines.own import own_overheads, own_path
+from gnomon.engines.own import own_figures
 from gnomon.engines.torch.eager.algebra import ALGEBRA, refuse_uncounted
 from gnomon.engines.torch.eager.lowering import Lowering, Precision
 from gnomon.engines.torch.eager.products import PRODUCTS
 from gnomon.engines.torch.eager.streams import base_name, stream
 from gnomon.engines.torch.engine import LAUNCH_S
 from gnomon.engines.torch.paces import paces
-from gnomon.errors import CalibrationError, unknown_name
+from gnomon.errors import unknown_name
 from gnomon.graph.ops import Op
 from gnomon.spec.traced import Call, Phase, Traced
 
@@ -32,6 +32,8 @@ HOST_SPREAD = 0.7
 HOST_SOURCE = "launches on the host of the H200 that was measured"
 GRAPH_S = 10e-6
 """Host seconds to start a captured graph. An estimate."""
+OWN = {"call_us": (0.5, 1e4), "graph_us": (0.5, 1e5)}
+"""What figures of the user's own host may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +46,14 @@ class Host:
 
 
 def host() -> Host:
-    own = own_overheads("transformers")
-    if own is None or "eager" not in own["figures"]:
+    own = own_figures("transformers", "eager", OWN, optional=("graph_us",))
+    if own is None:
         return Host()
-    figures = own["figures"]["eager"]
-    try:
-        forward_s, graph_s = figures["call_us"] * 1e-6, figures.get("graph_us", GRAPH_S * 1e6) * 1e-6
-    except (KeyError, TypeError, AttributeError) as problem:
-        hint = "Remove it, or calibrate again."
-        raise CalibrationError(f"is not whole ({problem})", where=str(own_path("transformers")), hint=hint) from None
-    return Host(forward_s=forward_s, graph_s=graph_s, source=f"launches on your own host, {own['date']}")
+    return Host(
+        forward_s=own.figures["call_us"] * 1e-6,
+        graph_s=own.figures.get("graph_us", GRAPH_S * 1e6) * 1e-6,
+        source=f"launches on your own host, {own.date}",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

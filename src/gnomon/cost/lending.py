@@ -1,0 +1,130 @@
+"""What a chip without a fit of its own borrows: a sibling's coefficients under its own data sheet, with wider bands.
+
+What no profile holds starts from the formula's own figures. Each family says where it is from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import hypot
+
+import numpy as np
+
+from gnomon.cost.clock import BURST, BUSY
+from gnomon.cost.kernels import kernel_model
+from gnomon.cost.profile_file import Family, Profile
+from gnomon.graph.dtypes import PRODUCTS
+from gnomon.graph.ops import Shape
+from gnomon.load.chips import chip as find_chip
+from gnomon.spec import Chip, Provenance
+
+BORROWED = 1.5
+"""A sibling's coefficients on another chip spread more: the H200's bf16 GEMM fit spreads by 0.12 on the published
+H100 table of vLLM 0.24 (AIConfigurator 0.12, 3,425 shapes), and by 0.08 on the H200's own held-out shapes."""
+FOREIGN, FOREIGN_SHARED = 0.35, 0.25
+"""What another architecture's fit adds to its spread, and to the part that its operators share: the H200's fits are
+off by 0.15 (matrix products) to 0.5 (decode attention) on the published A100 tables, mostly one way."""
+FORWARD, BACKWARD = "attention_forward", "attention_backward"
+LONG: Shape = {
+    "sequences": np.array([4.0]), "tokens": np.array([16384.0]), "pairs": np.array([4 * 4096 * 4097 / 2]),
+    "context": np.array([16384.0]), "heads": np.array([32.0]), "kv_heads": np.array([8.0]),
+    "head_dim": np.array([128.0]),
+}  # fmt: skip
+"""A shape that fills any chip, by which two fits are compared."""
+OF_ANOTHER_KIND = 3.0
+"""A processor so many times as fast as the lender's is no such processor but an array of them: a TPU's core has 120
+times the rate of an H200's multiprocessor, a B200's multiprocessor twice."""
+OF_A_PROCESSOR = {
+    "sm_gb_s": 1.0, "step_ns": -1.0, "epilogue_us": -1.0, "block_us": -1.0, "key_tile_us": -1.0, "exp_ps": -1.0,
+    "turn_us": -1.0, "tile_us": -1.0, "fill_us": -1.0, "lone_us": -1.0, "lone_ps": -1.0,
+}  # fmt: skip
+"""Coefficients that are absolute for one processor, and how they follow its size."""
+
+
+def of_kind(profile: Profile, kind: str) -> dict[str, Family]:
+    return {key: family for key, family in profile.families.items() if key.partition(".")[0] == kind}
+
+
+def lent(kind: str, chip: Chip, lenders: Iterable[Profile]) -> dict[str, Family]:
+    """A kind of operator from the first who has it, else from the formula's own figures."""
+    for lender in lenders:
+        found = of_kind(lender, kind)
+        if find_chip(lender.chip).architecture != chip.architecture:  # `paces` knows more of these formats' kernels
+            found = {key: family for key, family in found.items() if key.partition(".")[2] not in PRODUCTS}
+        if found:
+            return {key: _widen(family, chip, lender) for key, family in found.items()}
+    return {f"{kind}.bf16": _formula(kind)}
+
+
+def as_forward(chip: Chip, families: Mapping[str, Family], lenders: Iterable[Profile]) -> dict[str, Family]:
+    """A lent backward attention, as much slower or quicker than its lender's as the chip's own forward is."""
+    lender = next((profile for profile in lenders if of_kind(profile, BACKWARD)), None)
+    if lender is None:
+        return {}
+    price = kernel_model(FORWARD).seconds
+    theirs = next(iter(of_kind(lender, FORWARD).values()), None)
+    own = next(family for key, family in families.items() if key.startswith(FORWARD))
+    if theirs is None:
+        return {}
+    seconds = (float(price(LONG, "bf16", chip, family.coefficients)[0]) for family in (theirs, own))
+    pace = next(seconds) / next(seconds)
+    ranges = kernel_model(BACKWARD).ranges
+
+    def paced(family: Family) -> Family:
+        c = dict(family.coefficients)
+        for name, value in (("rate", c["rate"] * pace), ("exp_ps", c["exp_ps"] / pace)):
+            c[name] = min(max(value, ranges[name][1]), ranges[name][2])
+        return replace(family, coefficients=c, source=f"{family.source}, paced by its forward")
+
+    return {key: paced(family) for key, family in families.items() if key.startswith(BACKWARD)}
+
+
+def borrowed(chip: Chip, lender: Profile) -> Profile:
+    """A profile without families of its own."""
+    power = lent_power(chip, lender)
+    return replace(lender, source=f"borrowed from {lender.source}", families={}, power=power, borrowed=True)
+
+
+def lent_power(chip: Chip, lender: Profile) -> dict[str, float]:
+    """Watts are the lender's share of its limit, joules a FLOP follow from the limit and the rate; joules a byte are
+    taken as they are."""
+    other = find_chip(lender.chip)
+    share = chip.tdp_w / other.tdp_w
+    per_flop = share * other.rate(other.half) / chip.rate(chip.half)
+    factors = {"active_w": share, BUSY: share, "j_per_flop": per_flop, BURST: per_flop}
+    return {name: value * factors.get(name, 1.0) for name, value in lender.power.items()} | {"idle_w": chip.idle_w}
+
+
+def _formula(kind: str) -> Family:
+    model = kernel_model(kind)
+    return Family(
+        coefficients={name: start for name, (start, _, _) in model.ranges.items()},
+        spread=model.spread,
+        shared=model.spread / 2,
+        provenance=Provenance.FORMULA,
+        source=f"{kind} by the data sheet, not measured on any chip yet",
+    )
+
+
+def _widen(family: Family, chip: Chip, lender: Profile) -> Family:
+    other = find_chip(lender.chip)
+    spread, shared, learnt = family.spread * BORROWED, family.shared + 0.05, family.residual
+    if other.architecture != chip.architecture:
+        spread, shared, learnt = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED), None
+    return replace(
+        family,
+        residual=learnt,
+        coefficients=_resized(family.coefficients, chip, other),
+        spread=spread,
+        shared=min(spread, shared),
+        source=f"{family.source}, scaled by the data sheet of {chip.name}",
+    )
+
+
+def _resized(coefficients: Mapping[str, float], chip: Chip, lender: Chip) -> Mapping[str, float]:
+    """Coefficients of one processor, where a chip has a few very large ones."""
+    larger = chip.rate(chip.half) / chip.sm_count / (lender.rate(lender.half) / lender.sm_count)
+    if larger <= OF_ANOTHER_KIND:
+        return coefficients
+    return {name: value * larger ** OF_A_PROCESSOR.get(name, 0.0) for name, value in coefficients.items()}
