@@ -20,7 +20,7 @@ from gnomon.calibrate.ship import PROFILES, write
 from gnomon.calibrate.truth import Table
 from gnomon.cost.lending import lent_power
 from gnomon.cost.profile import profile_of
-from gnomon.cost.profile_file import SCHEMA
+from gnomon.cost.profile_file import ELSEWHERE, SCHEMA
 from gnomon.errors import GnomonError
 from gnomon.spec import Chip
 
@@ -76,6 +76,7 @@ def profile(framework: str, tables: Mapping[str, tuple[Table, Chip]]) -> dict[st
         "date": DATE,
         "table": "published operator tables",
         "versions": versions,
+        "elsewhere": ELSEWHERE,
         "notes": [LENT_NOTE if chip.architecture in LIKE_MEASURED else POWER_NOTE],
         "families": families,
         "power": watts(chip),

@@ -13,7 +13,7 @@ import numpy as np
 
 from gnomon.cost.clock import BURST, BUSY
 from gnomon.cost.kernels import kernel_model
-from gnomon.cost.profile_file import Family, Profile
+from gnomon.cost.profile_file import ELSEWHERE, Family, Profile
 from gnomon.graph.dtypes import PRODUCTS
 from gnomon.graph.ops import Shape
 from gnomon.load.chips import chip as find_chip
@@ -83,7 +83,8 @@ def as_forward(chip: Chip, families: Mapping[str, Family], lenders: Iterable[Pro
 def borrowed(chip: Chip, lender: Profile) -> Profile:
     """A profile without families of its own."""
     power = lent_power(chip, lender)
-    return replace(lender, source=f"borrowed from {lender.source}", families={}, power=power, borrowed=True)
+    source = f"borrowed from {lender.source}"
+    return replace(lender, source=source, families={}, power=power, borrowed=True, elsewhere=ELSEWHERE)
 
 
 def lent_power(chip: Chip, lender: Profile) -> dict[str, float]:

@@ -166,7 +166,8 @@ class Machine:
         return op.count * once
 
     def factors(self, op_name: str, kind: str, dtype: str) -> NDArray[np.float64]:
-        """What each draw multiplies an operator's time by: a part its family shares, a part of its own.
+        """What each draw multiplies an operator's time by: a part its family shares, a part of its own, and one of all
+        operators where the chip was measured elsewhere.
 
         Drawn from the held-out errors, by name, so that the same operator gets the same draws anywhere.
         """
@@ -174,7 +175,8 @@ class Machine:
         own = np.sqrt(max(family.spread**2 - family.shared**2, 0.0))
         shared = normals(f"{self.profile.chip}/{kind}/{dtype}")
         alone = normals(f"{self.profile.chip}/{kind}/{dtype}/{op_name}")
-        return np.asarray(np.exp(family.shared * shared + own * alone))
+        together = self.profile.elsewhere * normals(f"{self.profile.chip}/elsewhere")
+        return np.asarray(np.exp(family.shared * shared + own * alone + together))
 
     def arithmetic(self, kind: str, dtype: str) -> str:
         """The number format whose rate an operator's kernel has: attention widens what it reads to 16 bits, scans on
