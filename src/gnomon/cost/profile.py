@@ -214,6 +214,16 @@ def _files(own: Path) -> Files:
     return {chip: tuple(sorted(files.items())) for chip, files in found.items()}
 
 
+def chips_with(framework: str) -> list[str]:
+    """Chips that have a profile of a framework's own."""
+    return [chip for chip, files in _files(user_profiles()).items() if framework in dict(files)]
+
+
+def frameworks() -> list[str]:
+    """Those that profiles are of."""
+    return sorted({name for files in _files(user_profiles()).values() for name, _ in files if name})
+
+
 @cache
 def _text(path: Path) -> str:
     return read_text(path, MIB)
