@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -49,14 +49,16 @@ def ops(source: Any, *, on: str, out: str | Path | None = None) -> list[dict[str
         columns, rows, lines = _read(Path(source))
         told = [f"{source} line {line}" for line in lines]
     else:
-        columns, rows = [], [dict(row) for row in source]
+        rows = [dict(row) for row in source]
+        columns = list(dict.fromkeys(name for row in rows for name in row))
         told = [f"row {index}" for index in range(len(rows))]
-        for row, place in zip(rows, told, strict=True):
-            check_results(row, place)
+        if not set(ADDED).isdisjoint(columns):
+            for row, place in zip(rows, told, strict=True):
+                check_results(row, place)
     for group, members in _groups(rows, told).items():
         places = [told[i] for i in members]
         pricer.check(group, places[0])
-        _price(pricer, group, [rows[i] for i in members], places)
+        _price(pricer, group, [rows[i] for i in members], places, columns)
     if out is not None:
         write_text(Path(out), table(rows, [*columns, *ADDED]))
     return rows
@@ -114,12 +116,14 @@ def _groups(rows: Sequence[Mapping[str, Any]], told: Sequence[str]) -> dict[Grou
     return groups
 
 
-def _price(pricer: Pricer, group: Group, rows: Sequence[dict[str, Any]], places: Sequence[str]) -> None:
+def _price(
+    pricer: Pricer, group: Group, rows: Sequence[dict[str, Any]], places: Sequence[str], columns: Collection[str]
+) -> None:
     sizes = {name: _numbers(name, rows, places) for name in group.needed}
     for name, usual in group.optional.items():
-        if any(not _empty(row.get(name)) for row in rows):
+        if name in columns and any(not _empty(row.get(name)) for row in rows):
             sizes[name] = _numbers(name, rows, places, usual, some=True)
-    for name in group.unused:
+    for name in set(group.unused).intersection(columns):
         said = next((place for row, place in zip(rows, places, strict=True) if not _empty(row.get(name))), None)
         if said is not None:
             raise group.refusal(name, said)

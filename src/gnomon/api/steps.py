@@ -17,6 +17,7 @@ from gnomon.errors import InputError
 from gnomon.graph.ops import Op
 from gnomon.graph.phases import is_padded
 from gnomon.spec import Batch, Chip, Estimate, Pool, Provenance
+from gnomon.spec.estimate import joined
 
 MOST_STEPS = 100_000
 
@@ -118,7 +119,7 @@ def engines_line(device: Estimate, pieces: Sequence[Piece]) -> OperatorTime:
     host, gap = (sum((getattr(one, name) * one.factors for one in parts), np.zeros(1)) for name in ("host_s", "gap_s"))
     value = max(sum(one.host_s for one in parts) - device.value, sum(one.gap_s for one in parts))
     draws = np.maximum(host - device.draws, gap)
-    share = Estimate(value, draws, Provenance.FITTED, "; ".join(dict.fromkeys(one.source for one in parts)))
+    share = Estimate(value, draws, Provenance.FITTED, joined(one.source for one in parts))
     return OperatorTime(op="engine", kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)
 
 
