@@ -546,3 +546,17 @@ def test_frameworks_with_a_profile_of_their_own() -> None:
         price(GEMM | {"engine": "zorp"})
     with pytest.raises(InputError, match=r"column engine: sglang has no versions to choose from"):
         price(GEMM | {"engine": "sglang@0.5"}, on="H100")
+
+
+def test_no_band_ends_below_what_the_data_sheet_allows() -> None:
+    """A stranger's coefficients spread so much that draws would: the peak of its arithmetic, and of its memory."""
+    large = GEMM | {"m": 16384, "n": 16384, "k": 16384}
+    row = price(large, on="MI300X")[0]
+    assert row["low_us"] >= 2 * 16384**3 / catalog.chip("MI300X").rate("bf16") * 1e6 * (1 - 1e-6)
+    assert row["low_us"] > row["time_us"] ** 2 / row["high_us"] * (1 + 1e-6), "the band would end lower"
+    stream = {"op": "elementwise", "dtype": "bf16", "bytes_read": 1e10, "bytes_written": 1e10}
+    for chip in ("H20", "TPU-v7x"):
+        found, sheet = price(stream, on=chip)[0], catalog.chip(chip)
+        assert found["low_us"] >= (2e10 - sheet.l2_bytes) / sheet.memory_bandwidth_bytes_s * 1e6 * (1 - 1e-6)
+    fits = {"op": "elementwise", "dtype": "bf16", "bytes_read": 1e6, "bytes_written": 1e6}
+    assert price(fits, on="H20")[0]["low_us"] > 0

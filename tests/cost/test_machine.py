@@ -19,7 +19,8 @@ from gnomon.cost.machine import known_kinds, normals
 from gnomon.cost.profile import BORROWED, OF_A_PROCESSOR, SCHEMA, forget_profiles, profile_for, profile_from_dict
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError, UnknownNameError
-from gnomon.graph.ops import TOKENS, Collective
+from gnomon.graph.ops import TOKENS, Collective, Gemm
+from gnomon.spec import Batch
 from gnomon.spec.estimate import DRAWS, Estimate
 
 PRODUCT = {"op": "gemm", "dtype": "bf16", "m": 128, "n": 4096, "k": 4096}
@@ -284,3 +285,16 @@ def test_shipped_profiles_are_of_known_chips() -> None:
     assert {path.stem.partition(".")[0] for path in catalog.profile_paths()} <= {
         n.lower() for n in catalog.chip_names()
     }
+
+
+@pytest.mark.parametrize("name", ["H20", "H200", "MI300X", "T4"])
+def test_no_draw_is_quicker_than_the_chip(name: str) -> None:
+    """The mean of its draws may go below an operator's time, none below the peaks of the data sheet."""
+    on = machine(name)
+    batch = Batch.decode([64], [4096])
+    op = Gemm(name="ffn.up", m=TOKENS, n=28672, k=8192, dtype=on.chip.half, count=3)
+    seconds = on.op_seconds(op, batch)
+    moved = 3 * (64 * 8192 + 28672 * 8192 + 64 * 28672) * 2
+    draws = on.op_draws(op, batch, seconds)
+    assert draws.min() >= moved / on.chip.memory_bandwidth_bytes_s * (1 - 1e-9)
+    assert draws.max() == (float(seconds.sum()) * on.factors(op.name, "gemm", op.dtype)).max()

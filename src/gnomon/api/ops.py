@@ -142,17 +142,20 @@ def _numbers(
     name: str, rows: Sequence[Mapping[str, Any]], places: Sequence[str], usual: float = math.nan, some: bool = False
 ) -> Floats:
     """A column of the rows; `usual` stands where nothing does, which only some columns allow."""
-    values = np.empty(len(rows))
+    values = []
     for i, row in enumerate(rows):
         text: Any = row.get(name)
         try:
-            values[i] = usual if _empty(text) else float(text)
+            value = float(text) if text not in (None, "") else usual
         except (TypeError, ValueError, OverflowError):
-            values[i] = _truth(text, f"{places[i]}, column {name}")
-        if values[i] != values[i] and (some != _empty(text)):
-            why = f"'{text}' is not a number" if some else "is missing"
-            raise InputError(why, where=f"{places[i]}, column {name}")
-    return values
+            value = _truth(text, f"{places[i]}, column {name}")
+        if value != value:
+            if some != _empty(text):
+                why = f"'{text}' is not a number" if some else "is missing"
+                raise InputError(why, where=f"{places[i]}, column {name}")
+            value = usual
+        values.append(value)
+    return np.array(values)
 
 
 def _truth(text: Any, where: str) -> float:

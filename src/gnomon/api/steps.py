@@ -69,14 +69,16 @@ def line(machine: Machine, op: Op, padded: Batch, steps: Batch) -> OperatorTime:
     """An operator over the padded steps, whose padding what follows sequences skips; FLOPs and bytes are those of the
     work asked for."""
     dtype = priced_dtype(op)
-    seconds = machine.op_seconds(op, padded if is_padded(op) else steps).sum(keepdims=True)
+    run = padded if is_padded(op) else steps
+    each = machine.op_seconds(op, run)
+    seconds = each.sum(keepdims=True)
     flops, moved = (op.count * figure(steps).sum(keepdims=True) for figure in (op.flops, op.bytes))
     family = machine.evidence(op.kind, dtype)
     value = float(seconds[0])
     return OperatorTime(
         op=op.name,
         kind=op.kind,
-        time_s=Estimate(value, value * machine.factors(op.name, op.kind, dtype), family.provenance, machine.source(op)),
+        time_s=Estimate(value, machine.op_draws(op, run, each), family.provenance, machine.source(op)),
         bound=str(machine.bound(flops, moved, seconds, op.kind, dtype, op.count * steps.size)[0]),
         count=op.count * steps.size,
         flops=float(flops[0]),
