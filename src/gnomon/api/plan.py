@@ -58,8 +58,8 @@ def plan_serving(
     A plan is a chip, a tensor parallel degree, a number of equal replicas, a number format and two step budgets
     of the engine. Requests are dealt to the replicas in turn. By cost (the default) the cheapest plan that
     meets the goals wins, which may leave chips unused; at equal price one that uses at most 90% of every
-    limit, then the earlier of `dtypes`, then the most headroom, then the quicker. `throughput` is the highest rate held within
-    the goals on a whole pool, `latency` the least mean time of a request (to a percent, and cheapest), `energy`
+    limit, then the earlier of `dtypes`, then the most headroom, then the quicker. `throughput` is the highest rate
+    held within the goals on a whole pool, `latency` the least mean time of a request (to a percent, and cheapest), `energy`
     the fewest watt-hours a token. A load without a rate of its own (no `rate`, and no `trace` with times) is
     always planned for throughput.
 
