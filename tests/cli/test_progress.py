@@ -17,6 +17,7 @@ class Terminal(io.StringIO):
 
 def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> Progress:
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("gnomon.cli.progress.DELAY_S", 60.0)
     with Progress("accuracy") as tick:
         tick(3, 8, "reading tables")

@@ -394,12 +394,12 @@ def _lent(kind: str, chip: Chip, lenders: Iterable[Profile]) -> dict[str, Family
 
 
 def _fed(kind: str, family: Family, chip: Chip, lender: Profile) -> Family:
-    """Decodes of a sibling whose processors have another share of the memory each."""
+    """Decodes of a sibling with more memory bandwidth behind each processor; of less nothing is known."""
     other = find_chip(lender.chip)
     if kind != "attention_decode" or other.architecture != chip.architecture:
         return family
     theirs, ours = (one.memory_bandwidth_bytes_s / one.sm_count for one in (other, chip))
-    sooner = {name: family.coefficients[name] * (theirs / ours) ** FED for name in ("tile_us", "key_tile_us")}
+    sooner = {name: family.coefficients[name] * min(theirs / ours, 1.0) ** FED for name in ("tile_us", "key_tile_us")}
     return replace(family, coefficients={**family.coefficients, **sooner})
 
 
