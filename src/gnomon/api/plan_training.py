@@ -145,7 +145,7 @@ def plan_training(
 
     `techniques` go into every plan; `auto` among them asks for the best of each that a search tries, and none. Plans
     may leave chips idle where the degrees do not divide them. Exact: every plan that was not timed has a lower bound
-    at or above the best time.
+    at or above the best time. Of plans as quick as each other the one that leaves more memory free wins.
     """
     started = time.perf_counter()
     load = load_of(seq, global_batch, tokens)
@@ -197,7 +197,7 @@ def _best(searches: Sequence[Search], progress: Callable[[int], None] | None) ->
     best: tuple[Search, Quickest] | None = None
     for search in searches:
         if best is None or search.bounds_s.min() < best[1].value:
-            found = quickest(search.bounds_s, search.step_s, progress)
+            found = quickest(search.bounds_s, search.step_s, progress, needs=search.peak_bytes)
             if best is None or found.value < best[1].value:
                 best = search, found
     assert best is not None  # some search has a plan that fits
