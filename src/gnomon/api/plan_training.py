@@ -156,19 +156,19 @@ def plan_training(
     pool = parse_pool(cluster, "--cluster")
     check_chips(pool.count, "--cluster")
     try:
-        plain = _search(load_model(model), pool, load, training_engine(engine), optimizer, dtype)
+        plain = search_of(load_model(model), pool, load, training_engine(engine), optimizer, dtype)
         searches = [replace(plain, techniques=words) for words in _sets(techniques)]
         fitting = [search for search in searches if search.fits.any()]
         if not fitting:
             raise _nowhere(searches[0].lean)
-        search, found = _best(fitting, progress)
+        search, found = best_of(fitting, progress)
         return _report(str(model), search, found, time.perf_counter() - started)
     except GnomonError as error:
         error.where, error.hint = as_flags(error.where), as_flags(error.hint)
         raise
 
 
-def _search(
+def search_of(
     model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str | None
 ) -> Search:
     chosen = dtype or training_dtype(model, pool.chip)
@@ -192,7 +192,7 @@ def _joins(words: Sequence[str]) -> bool:
         return False
 
 
-def _best(searches: Sequence[Search], progress: Callable[[int], None] | None) -> tuple[Search, Quickest]:
+def best_of(searches: Sequence[Search], progress: Callable[[int], None] | None) -> tuple[Search, Quickest]:
     """The quickest plan of all, the first of equals. A search whose best bound is above it has nothing to say."""
     best: tuple[Search, Quickest] | None = None
     for search in searches:
@@ -205,7 +205,7 @@ def _best(searches: Sequence[Search], progress: Callable[[int], None] | None) ->
 
 
 def _report(model: str, search: Search, found: Quickest, seconds: float) -> TrainingPlanReport:
-    best = _step(model, search, found.best)
+    best = step_report(model, search, found.best)
     lacking = (search.peak_bytes - usable_bytes(search.pool, search.traits))[~search.fits]
     fit = int(search.fits.sum())
     return TrainingPlanReport(
@@ -246,7 +246,7 @@ def _command(engine: TrainingEngine, plan: Plan) -> str:
         return ""
 
 
-def _step(model: str, search: Search, row: int) -> TrainingReport:
+def step_report(model: str, search: Search, row: int) -> TrainingReport:
     recipe, strategy = search.grid.recipe(row, search.optimizer), search.grid.strategy(row)
     strategy = replace(strategy, techniques=search.techniques)
     label = f"{search.engine.name}@{search.engine.version}"
@@ -311,7 +311,7 @@ def _enough(search: Search) -> int:
 
     def fits(nodes: int) -> bool:
         pool = replace(search.pool, count=nodes * node, per_node=node)
-        wider = _search(search.model, pool, search.load, search.engine, search.optimizer, search.dtype)
+        wider = search_of(search.model, pool, search.load, search.engine, search.optimizer, search.dtype)
         return bool(replace(wider, techniques=search.techniques).lean.fits.any())
 
     low = search.pool.count // node

@@ -15,6 +15,8 @@ COMMANDS = {
     "ops": "gnomon.cli.ops",
     "simulate": "gnomon.cli.simulate",
     "plan": "gnomon.cli.plan",
+    "try": "gnomon.cli.try_idea",
+    "techniques": "gnomon.cli.techniques",
     "export": "gnomon.cli.export",
     "launch": "gnomon.cli.launch",
     "verify": "gnomon.cli.verify",

@@ -18,6 +18,8 @@ REPORTS = {
     "gnomon.simulate.train/1": "gnomon.report.train",
     "gnomon.plan.serve/1": "gnomon.report.plan",
     "gnomon.plan.train/1": "gnomon.report.plan_train",
+    "gnomon.try/1": "gnomon.report.tried",
+    "gnomon.techniques/1": "gnomon.report.techniques",
     "gnomon.verify/1": "gnomon.report.verify",
     "gnomon.launch/1": "gnomon.report.launch",
     "gnomon.explain/1": "gnomon.report.explain",

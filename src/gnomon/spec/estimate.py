@@ -83,6 +83,12 @@ class Estimate:
             joined([self.source, other.source]),
         )
 
+    def over(self, other: Estimate) -> Estimate:
+        """The ratio to another estimate; what both are off by alike does not count."""
+        kind = Provenance.weakest(self.provenance, other.provenance)
+        draws = self.draws / other.draws if self.draws.size and other.draws.size else np.empty(0)
+        return Estimate(self.value / other.value, draws, kind, joined([self.source, other.source]))
+
     def _paired(self, other: Estimate) -> NDArray[np.float64]:
         if not self.draws.size and not other.draws.size:
             return self.draws

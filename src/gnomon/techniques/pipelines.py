@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gnomon.engines.training import Grid
 from gnomon.spec import Recipe, Strategy
-from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+from gnomon.spec.training import SCHEDULES
+from gnomon.techniques.base import Case, Choice, Parameter, Technique, Trial, Values
 
 
 class GPipe(Technique):
@@ -29,6 +31,9 @@ class GPipe(Technique):
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         moved = _staged(strategy, int(values["stages"]))
         return replace(moved, vp=1), replace(recipe, schedule="gpipe", recompute="full")
+
+    def ways(self, grid: Grid) -> tuple[Choice, Choice]:
+        return (grid.pp > 1) & (grid.schedule == SCHEDULES.index("gpipe")), grid.pp == 1
 
 
 class Interleaved(Technique):
@@ -54,6 +59,9 @@ class Interleaved(Technique):
 
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         return replace(strategy, vp=int(values["parts"])), replace(recipe, schedule="interleaved")
+
+    def ways(self, grid: Grid) -> tuple[Choice, Choice]:
+        return grid.vp > 1, grid.vp == 1
 
 
 def _too_long(case: Case, stages: int) -> str:

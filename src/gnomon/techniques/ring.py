@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gnomon.engines.training import Grid
 from gnomon.spec import Recipe, Strategy
-from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+from gnomon.spec.training import CP_COMMS
+from gnomon.techniques.base import Case, Choice, Parameter, Technique, Trial, Values
 
 
 class Ring(Technique):
@@ -32,3 +34,6 @@ class Ring(Technique):
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         ranks = int(values["ranks"])
         return replace(strategy, cp=ranks, dp=strategy.cp * strategy.dp // ranks), replace(recipe, cp_comm="p2p")
+
+    def ways(self, grid: Grid) -> tuple[Choice, Choice]:
+        return (grid.cp > 1) & (grid.cp_comm == CP_COMMS.index("p2p")), grid.cp == 1
