@@ -56,7 +56,8 @@ SENT_IN_PARTS = (119.0, 134.0, 142.0, 144.0, 147.0)
 def _rate(answer: TrainingReport) -> float:
     """TFLOP/s a GPU as the paper counts them."""
     job = answer.step.job
-    return counted_flops(job.model, job.load) / (answer.step_time_s.value * job.plan.strategy.ranks * TERA)
+    gpu_s: float = answer.step_time_s.value * job.plan.strategy.ranks
+    return counted_flops(job.model, job.load) / (gpu_s * TERA)
 
 
 def _tables() -> Iterator[Figure]:
