@@ -99,11 +99,12 @@ def _of_a_layer(tp: int) -> tuple[float, float]:
     return (more_states - states) / LAYERS, (more_kept - kept) / LAYERS
 
 
-def _moved(model: Path, degree: str, ranks: int) -> float:
+def _moved(model: Path, tp: int, cp: int) -> float:
     """Bytes that a rank sends in its layers, forward and backward: an all-reduce goes round twice."""
+    ranks = tp * cp
     found = gnomon.predict(
         model, on=f"P100-PCIe-16GB:{ranks}", phase="train", batch=8, tokens=SEQ * HEADS, engine="megatron",
-        dtype="fp16", settings={"micro_batch": 8, "sequence_parallel": False}, **{degree: ranks},
+        dtype="fp16", tp=tp, cp=cp, settings={"micro_batch": 8, "sequence_parallel": False},
     )  # fmt: skip
     sent = {"all_reduce": 2 * (ranks - 1) / ranks, "send_recv": 1.0}
     inside = [line for line in found.breakdown if line.op.startswith(("attention.", "ffn.")) and line.kind in sent]
@@ -112,7 +113,7 @@ def _moved(model: Path, degree: str, ranks: int) -> float:
 
 def _volume() -> Iterator[Figure]:
     with _bert() as model:
-        ratio = _moved(model, "cp", 4) / _moved(model, "tp", 4)
+        ratio = _moved(model, tp=1, cp=4) / _moved(model, tp=4, cp=1)
     what = "bytes a ring sends beside tensor parallelism, 4 GPUs"
     yield Figure(what=what, claimed=1.0, ours=ratio, unit="x", note=HOPS)
 
@@ -142,7 +143,7 @@ DERIVATION = Derivation(
         Input(name="sequences of the largest batch", value="512 tokens", source=f"{PAPER}, recalled, not read"),
         Input(name="batch of the longest sequence", value="64", source=f"{PAPER}, recalled, not read"),
         Input(name="memory", value="16 GB", source="NVIDIA P100 PCIe data sheet, gnomon.catalog"),
-        Input(name="tensors of a block", value="32 H^2 and 16 H^2 of states, one of B L H more under tensor parallelism",
+        Input(name="tensors of a block", value="states of 32 H^2 and 16 H^2; tensor parallelism has one of B L H more",
               source=f"{PAPER}, as a third party tells it"),
     ),
     figures=figures,
