@@ -28,7 +28,7 @@ def test_figures(found: list[Figure]) -> None:
 def test_misses_say_why(found: list[Figure]) -> None:
     assert [each.within for each in found[:4]] == [True] * 4
     assert sum(not each.within for each in found) == 10
-    assert all(each.note for each in found if not each.within)
+    assert all(bool(each.note) is not each.within for each in found)
     assert {each.tolerance for each in found} == {0.05}
 
 

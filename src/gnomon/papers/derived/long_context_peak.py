@@ -89,7 +89,8 @@ def _fitted() -> Iterator[Figure]:
 
 
 def _figure(what: str, claimed: float, ours: float, unit: str, kind: str = "identity", note: str = "") -> Figure:
-    return Figure(what=what, claimed=claimed, ours=ours, unit=unit, tolerance=TOLERANCE, kind=kind, note=note)
+    found = Figure(what=what, claimed=claimed, ours=ours, unit=unit, tolerance=TOLERANCE, kind=kind, note=note)
+    return replace(found, note="") if found.within else found
 
 
 def figures() -> Sequence[Figure]:
@@ -97,8 +98,8 @@ def figures() -> Sequence[Figure]:
 
 
 ROOM = (
-    "The printed 20 is what 80 GiB leave beside 68 x 10^9 bytes of weights at the printed 11 GB a cache of 50K; ours is "
-    "12.3, and 68.8 of weights. Whole users."
+    "The printed 20 is what 80 GiB leave beside 68 GB of weights at the printed 11 GB a cache of 50K; ours are 68.8 "
+    "and 12.3 GB, and whole users."
 )
 UNIT = "245,760 bytes a token are 12.3 GB for 50,000, or 11.4 GiB, of which 11 are printed."
 CONVENTION = (
@@ -110,8 +111,8 @@ NO_PEAK = (
     "causal attention counted, and 75% of its bandwidth."
 )
 RESERVE = (
-    "vLLM takes 92% of what it sees of the card and works in 0.9 GB of that: room for 36,208 tokens beside the weights, less than one "
-    "user of 50K."
+    "vLLM takes 92% of what it sees of the card and works in 0.9 GB of that: room for 36,208 tokens beside the "
+    "weights, less than one user of 50K."
 )
 DERIVATION = Derivation(
     slug="long-context-peak",
@@ -129,7 +130,8 @@ DERIVATION = Derivation(
     inputs=(
         Input(name="shapes", value="60 layers, 7,168 channels, 8 key-value heads of 128",
               source="Yi-34B config.json, gnomon.catalog"),
-        Input(name="chip", value="312 TFLOP/s in bf16, 2.04 TB/s, 80 GiB", source="gnomon.catalog, NVIDIA's data sheet"),
+        Input(name="chip", value="312 TFLOP/s in bf16, 2.04 TB/s, 80 GiB",
+              source="NVIDIA A100 80GB data sheet, gnomon.catalog"),
         Input(name="link to the host", value="20 GB/s", source=f"{PAPER}, recalled, not read"),
         Input(name="answer", value="250 tokens", source=f"{PAPER}, as summarised"),
     ),
