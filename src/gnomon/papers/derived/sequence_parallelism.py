@@ -29,6 +29,8 @@ HOPS = (
     "all-reduce, two rounds each; our ring, that of fused attention, sends them along, one round each: 20 parts of a "
     "sequence for the paper's 24."
 )
+COPIES = 4
+"""Numbers of a parameter as the paper counts: weight, gradient and two moments, each as wide as an activation."""
 MOST = 1 << 20
 
 
@@ -77,9 +79,9 @@ def _fits() -> Iterator[Figure]:
 def _crossover() -> Iterator[Figure]:
     """Tokens from which a layer needs less in a ring than in tensor parallel, in multiples of the channels. A block's
     weights, gradients and two moments are whole in a ring; one tensor more a block is whole in tensor parallel."""
-    for name, states in (("feed-forward", 4 * 8.0), ("attention", 4 * 4.0)):
-        tokens = states * HIDDEN**2 / HIDDEN
-        claimed = {"feed-forward": 32.0, "attention": 16.0}[name]
+    blocks = {"feed-forward": (32.0, 2 * HIDDEN * INNER), "attention": (16.0, 4 * HIDDEN * HIDDEN)}
+    for name, (claimed, parameters) in blocks.items():
+        tokens = COPIES * parameters / HIDDEN
         what = f"tokens where a ring needs less, {name}, by the paper's tensors"
         yield Figure(what=what, claimed=claimed, ours=tokens / HIDDEN, unit="x channels", kind="identity")
     (whole, kept), (part, cut) = _of_a_layer(1), _of_a_layer(TENSOR)
