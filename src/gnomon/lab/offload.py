@@ -109,7 +109,7 @@ class HostUpdate:
 
     def pieces(self, chosen: list[int], step: int) -> None:
         """These subgroups in turn, the next one's gradients on their way meanwhile."""
-        arrived = self._fetch(chosen[0], 0, step) if chosen else None
+        arrived: Any = self._fetch(chosen[0], 0, step) if chosen else None
         for turn, index in enumerate(chosen):
             slot, here = turn % 2, arrived
             if turn + 1 < len(chosen):

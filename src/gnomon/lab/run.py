@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -69,8 +70,6 @@ def _looked_at() -> tuple[Card, tuple[str, ...]]:
 
 def _versions(torch: Any) -> dict[str, str]:
     found = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda or "")}
-    try:
+    with suppress(PackageNotFoundError):
         found["triton"] = version("triton")
-    except PackageNotFoundError:
-        pass
     return found
