@@ -55,6 +55,19 @@ class Bench:
         if self.timed:
             self.torch.cuda.synchronize()
 
+    def idle(self) -> None:
+        """Wait for the current stream alone, not for what runs beside it."""
+        if self.timed:
+            self.torch.cuda.current_stream().synchronize()
+
+    @property
+    def processors(self) -> int:
+        return int(self.torch.cuda.get_device_properties(0).multi_processor_count)
+
+    @property
+    def held_bytes(self) -> int:
+        return int(self.torch.cuda.memory_allocated())
+
     def pinned(self, count: int, dtype: Any) -> Any:
         """Host memory that the GPU copies from and to by itself."""
         return self.torch.empty(count, dtype=dtype, pin_memory=self.timed)

@@ -99,10 +99,10 @@ def train(bench: Bench, mode: str, sizes: Mapping[str, int], snapshots: Snapshot
             if saving:
                 last = kept.request(loop.state())
             loss = loop.forward_backward()
-            _idle(bench)
+            bench.idle()
             kept.before_update()
             loop.update()
-            _idle(bench)
+            bench.idle()
             if turn >= WARM:
                 times.append(time.perf_counter() - start)
                 blocked.append(kept.blocked if saving else Blocked())
@@ -122,12 +122,6 @@ def train(bench: Bench, mode: str, sizes: Mapping[str, int], snapshots: Snapshot
         differing=differing,
         gpu_bytes=bytes_held,
     )
-
-
-def _idle(bench: Bench) -> None:
-    """Wait for the training's own stream, not for the copies beside it."""
-    if bench.timed:
-        bench.torch.cuda.current_stream().synchronize()
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:

@@ -197,8 +197,7 @@ def _quickest(bench: Bench, x: Any, narrow: list[int4.Packed]) -> tuple[str, Cal
     if not bench.timed:
         return "PyTorch", partial(int4.plainly, torch), None, []
     ways: dict[str, Call] = {}
-    processors = int(torch.cuda.get_device_properties(0).multi_processor_count)
-    for tile in int4.tiles(m, narrow[0].n, narrow[0].groups, processors):
+    for tile in int4.tiles(m, narrow[0].n, narrow[0].groups, bench.processors):
         name = f"fused, {tile.columns} columns, {tile.splits} splits"
         ways[name] = partial(int4.fused, torch, tile)
     if m >= UNFOLDED_FROM:
@@ -232,7 +231,7 @@ def _triton_error() -> type[Exception]:
 def _measured(bench: Bench, timing: Timing | None, call: Callable[[], Any], weights_bytes: int) -> Measured:
     if timing is None:
         return Measured(seconds=None, spread=None, repeats=1, gpu_bytes=0)
-    before = int(bench.torch.cuda.memory_allocated())
+    before = bench.held_bytes
     with bench.peak() as most:
         call()
         bench.synchronize()
