@@ -15,11 +15,11 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; run `make
 
 from gnomon.calibrate.timer import Timing  # noqa: E402
 from gnomon.cli.run import run as cli  # noqa: E402
-from gnomon.errors import InputError  # noqa: E402
+from gnomon.errors import CalibrationError, InputError  # noqa: E402
 from gnomon.lab import EXPERIMENTS, experiment, int4, quantise  # noqa: E402
 from gnomon.lab.base import Findings  # noqa: E402
 from gnomon.lab.bench import Bench  # noqa: E402
-from gnomon.lab.checkpoint import Checkpointed, Snapshot, Snapshots  # noqa: E402
+from gnomon.lab.checkpoint import Checkpointed, Snapshot, Snapshots, check_disk  # noqa: E402
 from gnomon.lab.deep_optimizer_states import apart  # noqa: E402
 from gnomon.lab.offload import HostUpdate, Interleaved, Offloaded, adamw  # noqa: E402
 from gnomon.lab.run import run  # noqa: E402
@@ -101,11 +101,31 @@ def test_a_device_with_times_gives_gains_and_rates(slug: str, monkeypatch: pytes
     assert wanted[slug] <= set(found.facts)
 
 
-def test_a_skipped_subgroup_is_seen(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_cannot_be_built_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr("gnomon.lab.gptq.copies_for", lambda _: 1)
+    monkeypatch.setattr(int4, "fused", broken)
+    with pytest.raises(CalibrationError, match="no such instruction"):
+        experiment("gptq").work(Pretended(), small("gptq"))
+
+
+def test_a_skipped_subgroup_is_seen_and_what_was_found_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = HostUpdate.pieces
     monkeypatch.setattr(HostUpdate, "pieces", lambda self, chosen, step: whole(self, chosen[:-1], step))
-    outcome = run("deep-optimizer-states", {}, "cpu", quiet)
-    assert not outcome.ok
+    monkeypatch.setenv("GNOMON_HOME", str(tmp_path))
+    out = tmp_path / "out.json"
+    assert cli(["lab", "run", "deep-optimizer-states", "--device", "cpu", "--out", str(out)]) == 1
+    assert "checks failed" in capsys.readouterr().err
+    assert not json.loads(out.read_text())["ok"]
+
+
+def test_a_disk_too_small_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="TMPDIR"):
+        check_disk(tmp_path, 1 << 60)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 11, 50])

@@ -7,6 +7,7 @@ buffer is used again only when its file is written. What the training waits for 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -204,9 +205,10 @@ class Checkpointed:
 
 
 def check_disk(folder: Path, needed: int) -> None:
-    stats = os.statvfs(folder)
-    free = stats.f_bavail * stats.f_frsize
-    if free < needed:
+    """Refuse before the work what the disk cannot take; one that does not tell its size is believed."""
+    disk = shutil.disk_usage(folder)
+    free = disk.free
+    if disk.total and free < needed:
         hint = "Give fewer parameters or buffers, or set TMPDIR to a larger disk."
         raise InputError(f"{needed:,} bytes of checkpoints, {free:,} free", where=str(folder), hint=hint)
 

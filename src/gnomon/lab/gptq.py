@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
-from gnomon.errors import InputError
+from gnomon.errors import CalibrationError, InputError, MissingExtraError
 from gnomon.lab import int4, quantise
 from gnomon.lab.base import Check, Compared, Experiment, Findings, Measured, Size
 from gnomon.lab.bench import SEED, Bench
@@ -31,6 +32,8 @@ Call = Callable[[Any, int4.Packed], Any]
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     shapes, rows = _asked(bench, sizes)
+    if bench.timed and importlib.util.find_spec("triton") is None:
+        raise MissingExtraError("triton", "torch", "a product of four-bit weights on a GPU")
     bench.tell("rounding a small matrix by definition")
     checks = [*_definition(bench)]
     bench.tell("rounding a layer")
@@ -140,10 +143,11 @@ def _matrix(bench: Bench, n: int, k: int, generator: Any) -> _Matrix:
     return _Matrix(narrow=narrow, wide=wide, exact=exact, squares=exact.square())
 
 
-def _product(bench: Bench, x: Any, matrix: _Matrix) -> tuple[Compared, list[Check], list[str]]:
+def _product(bench: Bench, x: Any, matrix: _Matrix) -> tuple[Compared, list[Check], tuple[str, ...]]:
     """Checked and timed, with what could not be run."""
     torch, wide, packed = bench.torch, matrix.wide, matrix.narrow[0]
-    way, call, timing, failed = _quickest(bench, x, matrix.narrow)
+    chosen = _quickest(bench, x, matrix.narrow)
+    way, call = chosen.way, chosen.call
     plain = bench.kernel(lambda i: torch.matmul(x, wide[i]), len(wide))
     truth, mixed = x.float() @ matrix.exact, (x.float().square() @ matrix.squares).sqrt()
     mine, loose = call(x, packed), EXACT if way.startswith("fused") else ROUNDED
@@ -155,17 +159,18 @@ def _product(bench: Bench, x: Any, matrix: _Matrix) -> tuple[Compared, list[Chec
     ]
     row = Compared(
         what=what,
-        shape={"m": m, "n": n, "k": k, "way": way, "plain_bytes": wide_bytes, "bytes": packed.nbytes},
+        shape={"m": m, "n": n, "k": k, "plain_bytes": wide_bytes, "technique_bytes": packed.nbytes}
+        | {"way": way, "ways_s": dict(chosen.ways_s)},
         plain=_measured(bench, plain, lambda: torch.matmul(x, wide[0]), wide_bytes),
-        technique=_measured(bench, timing, lambda: call(x, packed), packed.nbytes),
+        technique=_measured(bench, chosen.timing, lambda: call(x, packed), packed.nbytes),
     )
-    return row, checks, failed
+    return row, checks, chosen.failed
 
 
 def _whole(bench: Bench, x: Any, weights: Any, packed: int4.Packed, name: str) -> Check:
     """The layer's product from packed weights, its inputs in their order, beside the rounded weights in fp32."""
     there = int4.arranged(x, packed)
-    _, call, _, _ = _quickest(bench, there, [packed])
+    call = _quickest(bench, there, [packed]).call
     mixed = (x.float().square() @ weights.square()).sqrt()
     return _close(f"{name}: the layer's product beside fp32", call(there, packed), x.float() @ weights, ROUNDED * mixed)
 
@@ -191,15 +196,25 @@ def _drawn(bench: Bench, n: int, groups: int, generator: Any) -> int4.Packed:
     )
 
 
-def _quickest(bench: Bench, x: Any, narrow: list[int4.Packed]) -> tuple[str, Call, Timing | None, list[str]]:
-    """The way that is quickest at these sizes; those that the machine's Triton cannot build are named."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """The way that is quickest at some sizes, and the times of all."""
+
+    way: str
+    call: Call
+    timing: Timing | None = None
+    ways_s: Mapping[str, float] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+    """Ways that the machine's Triton cannot build, and why."""
+
+
+def _quickest(bench: Bench, x: Any, narrow: list[int4.Packed]) -> _Chosen:
     torch, m = bench.torch, int(x.shape[0])
     if not bench.timed:
-        return "PyTorch", partial(int4.plainly, torch), None, []
+        return _Chosen(way="PyTorch", call=partial(int4.plainly, torch))
     ways: dict[str, Call] = {}
     for tile in int4.tiles(m, narrow[0].n, narrow[0].groups, bench.processors):
-        name = f"fused, {tile.columns} columns, {tile.splits} splits"
-        ways[name] = partial(int4.fused, torch, tile)
+        ways[f"fused, {tile.columns} columns, {tile.splits} splits"] = partial(int4.fused, torch, tile)
     if m >= UNFOLDED_FROM:
         ways["unfolded, then torch.matmul"] = partial(int4.unfolded, torch)
     times: dict[str, Timing] = {}
@@ -209,10 +224,13 @@ def _quickest(bench: Bench, x: Any, narrow: list[int4.Packed]) -> tuple[str, Cal
             call(x, narrow[0])
             times[name] = _timed(bench, call, x, narrow)
         except (RuntimeError, _triton_error()) as failure:
-            bench.synchronize()
-            failed.append(f"{name} of {m} rows cannot be run: {str(failure).strip().splitlines()[0][:120]}")
+            reason = (str(failure).strip().splitlines() or [type(failure).__name__])[0]
+            failed.append(f"{name}, of {m} rows, cannot be run: {reason[:120]}")
+    if not times:
+        raise CalibrationError(f"no product of four-bit weights runs here: {failed[0]}")
     best = min(times, key=lambda name: times[name].seconds)
-    return best, ways[best], times[best], failed
+    seconds = {name: timing.seconds for name, timing in times.items()}
+    return _Chosen(way=best, call=ways[best], timing=times[best], ways_s=seconds, failed=tuple(failed))
 
 
 def _timed(bench: Bench, call: Call, x: Any, narrow: list[int4.Packed]) -> Timing:

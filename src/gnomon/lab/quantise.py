@@ -89,8 +89,9 @@ def gptq(torch: Any, weights: Any, hessian: Any, group: int, *, symmetric: bool,
     left, curvature = weights.clone(), hessian
     if order is not None:
         left, curvature = left[:, order], hessian[order][:, order]
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(curvature))
-    factor = torch.linalg.cholesky(inverse, upper=True)
+    # In float64: a nearly singular Hessian still has its factor there.
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(curvature.to(torch.float64)))
+    factor = torch.linalg.cholesky(inverse, upper=True).to(weights.dtype)
     codes, scales, zeros = torch.empty_like(left), [], []
     for start in range(0, left.shape[1], BLOCK):
         end = min(start + BLOCK, left.shape[1])
