@@ -14,6 +14,7 @@ import numpy as np
 
 from gnomon.calibrate.card import Card
 from gnomon.calibrate.timer import Timing, time_call
+from gnomon.errors import CalibrationError
 from gnomon.lab.base import Measured, Tell
 
 SEED = 20261115
@@ -70,7 +71,12 @@ class Bench:
 
     def pinned(self, count: int, dtype: Any) -> Any:
         """Host memory that the GPU copies from and to by itself."""
-        return self.torch.empty(count, dtype=dtype, pin_memory=self.timed)
+        try:
+            return self.torch.empty(count, dtype=dtype, pin_memory=self.timed)
+        except RuntimeError as failure:
+            reason = str(failure).splitlines()[0]
+            hint = "Give smaller sizes, or allow more locked memory (ulimit -l)."
+            raise CalibrationError(f"{count:,} values of host memory cannot be had: {reason}", hint=hint) from None
 
     def empty(self, *shape: int, dtype: Any) -> Any:
         return self.torch.empty(*shape, dtype=dtype, device=self.device)

@@ -52,6 +52,7 @@ class Loop:
             for _ in range(sizes["layers"])
         ]
         self.table = nn.Embedding(VOCABULARY if bench.timed else 64, width, device=bench.device)
+        nn.init.normal_(self.table.weight, std=0.02)
         self.layers = nn.ModuleList(layer)
         self.model = nn.ModuleList([self.table, self.layers])
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
