@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "gnomon.cli.explain",
     "history": "gnomon.cli.history",
     "calibrate": "gnomon.cli.calibrate",
+    "lab": "gnomon.cli.lab",
     "chips": "gnomon.cli.chips",
     "models": "gnomon.cli.models",
     "completion": "gnomon.cli.completion",

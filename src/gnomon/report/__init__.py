@@ -27,6 +27,8 @@ REPORTS = {
     "gnomon.calibrate/1": "gnomon.report.calibrate",
     "gnomon.calibrate.engine/1": "gnomon.report.calibrate_engine",
     "gnomon.calibrate.check/1": "gnomon.report.calibrate_engine",
+    "gnomon.lab/1": "gnomon.report.lab",
+    "gnomon.lab.list/1": "gnomon.report.lab",
     "gnomon.chips/1": "gnomon.report.chips",
     "gnomon.chips.new/1": "gnomon.report.chips",
     "gnomon.models/1": "gnomon.report.models",
