@@ -7,14 +7,16 @@ from dataclasses import asdict
 from typing import Any
 
 from gnomon.catalog.base import fold
-from gnomon.errors import InputError, unknown_name
+from gnomon.errors import unknown_name
 from gnomon.papers import derivations, derive
 from gnomon.papers.base import STATUSES, Paper
 from gnomon.papers.ranking import ranked
 from gnomon.papers.results import PaperList, PaperShown, PapersRun
 from gnomon.papers.shelf import paper, papers, shelves
+from gnomon.units import parse_whole
 
 USUAL_LIMIT = 10
+FIRST_YEAR = 1900
 
 
 def listed(
@@ -36,9 +38,7 @@ def listed(
 
 def search(words: str, *, limit: int = USUAL_LIMIT) -> PaperList:
     """Papers by what they say, the best match first."""
-    if limit < 1:
-        raise InputError(f"'{limit}' is not a whole number of at least 1", where="limit")
-    found = ranked(words)[:limit]
+    found = ranked(words)[: parse_whole(limit, "--limit")]
     return PaperList(papers=tuple(_entry(match) | {"score": round(score, 3)} for match, score in found), query=words)
 
 
@@ -88,7 +88,8 @@ def _by_hardware(entries: Iterable[Paper], name: str) -> tuple[Paper, ...]:
 
 
 def _since(entries: Iterable[Paper], year: int) -> tuple[Paper, ...]:
-    return tuple(entry for entry in entries if entry.date and int(entry.date[:4]) >= year)
+    first = parse_whole(year, "--since", least=FIRST_YEAR, most=9999)
+    return tuple(entry for entry in entries if entry.date and int(entry.date[:4]) >= first)
 
 
 def _known(what: str, name: str, known: Iterable[str]) -> str:

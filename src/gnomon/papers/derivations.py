@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 
-from gnomon.errors import InputError
+from gnomon.errors import GnomonError, InputError
 from gnomon.papers import derived
 from gnomon.papers.base import KINDS, Derivation, Figure
 
@@ -52,8 +52,13 @@ def check(found: Derivation, slug: str, where: str) -> None:
 
 def figures(found: Derivation) -> tuple[Figure, ...]:
     """What the derivation computes, checked."""
-    computed = tuple(found.figures())
-    check_figures(computed, place(found.slug))
+    where = place(found.slug)
+    try:
+        computed = tuple(found.figures())
+    except GnomonError as error:
+        error.where = f"{where}, {error.where}" if error.where else where
+        raise
+    check_figures(computed, where)
     return computed
 
 
