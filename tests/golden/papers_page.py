@@ -11,7 +11,8 @@ from typing import Any
 import gnomon
 from gnomon.papers.base import STATUSES, Paper
 from gnomon.papers.shelf import papers
-from gnomon.report.papers import amount
+from gnomon.report.papers import amount, within
+from gnomon.report.text import Notes
 
 PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
 
@@ -51,32 +52,44 @@ def page() -> str:
 
 
 def _rederived(answer: Mapping[str, Any]) -> list[str]:
-    results = answer["results"]
-    if not results:
+    if not answer["results"]:
         return [NONE]
-    head = ("paper", "figure", "claimed", "ours", "error", "tolerance", "", "how")
-    rows = [_figure(result["slug"], claim) for result in results for claim in result["claims"]]
-    told = f"{answer['figures_within']} of {answer['figures']} figures of {len(results)} papers are within tolerance.\n"
-    return [FIGURES, told, _table(head, rows), *map(_grounds, results)]
+    head = ("paper", "status", "within tolerance", "headline", "claimed", "ours", "error")
+    told = f"Of all, {within(answer['by_kind'])}.\n"
+    return [FIGURES, told, _table(head, map(_headline, answer["results"])), *map(_one, answer["results"])]
 
 
-def _figure(slug: str, claim: Mapping[str, Any]) -> Sequence[str]:
-    error = "" if claim["error"] is None else f"{claim['error']:+.1%}"
-    within = "within" if claim["within"] else "**outside**"
-    sides = (amount(claim[side], claim["unit"]) for side in ("claimed", "ours"))
-    return (slug, claim["what"], *sides, error, f"{100 * claim['tolerance']:.3g}%", within, claim["kind"])
+def _headline(result: Mapping[str, Any]) -> Sequence[str]:
+    claims = result["claims"]
+    held = sum(claim["within"] for claim in claims)
+    what, claimed, ours, error, *_ = _figure(claims[0])
+    return f"`{result['slug']}`", result["status"], f"{held} of {len(claims)}", what, claimed, ours, error
 
 
-def _grounds(result: Mapping[str, Any]) -> str:
-    """What the figures of a paper rest on, and why some miss."""
-    lines = [f"### {result['slug']}: {result['title']}\n", f"{result['setting']} Source: {result['source']}\n"]
-    facts = [f"{given['name']}: {given['value']} ({given['source']})" for given in result["inputs"]]
-    notes = [f"{claim['what']}: {claim['note']}" for claim in result["claims"] if claim["note"]]
+def _one(result: Mapping[str, Any]) -> str:
+    """The figures of a paper, why some miss, and what they rest on."""
+    notes = Notes(longest=0)
+    head = ("figure", "claimed", "ours", "error", "tolerance", "", "how", "note")
+    rows = [(*_figure(claim), notes.short(claim["note"])) for claim in result["claims"]]
+    taken = [f"{given['name']}: {given['value']} ({given['source']})" for given in result["inputs"]]
     named = [f"`{name}`" for name in result["techniques"]]
-    for title, items in (("Assumed", result["assumptions"]), ("Taken from it", facts), ("Notes", notes)):
-        lines += [f"{title}:\n", *(f"- {item}" for item in items), ""] if items else []
-    lines += [f"In plans: {', '.join(named)}\n"] if named else []
+    lines = [f"### {result['slug']}\n", f"{result['title']}. {result['setting'].rstrip('.')}.\n", _table(head, rows)]
+    for title, items in (
+        ("Notes", [note.partition(" ")[2] for note in notes.lines()]),
+        ("Assumed", result["assumptions"]),
+        (f"Taken as it is; figures are from {result['source'].rstrip('.')}", taken),
+        ("In plans", named),
+    ):
+        mark = "1." if title == "Notes" else "-"
+        lines += [f"{title}:\n", *(f"{mark} {item}" for item in items), ""] if items else []
     return "\n".join(lines)
+
+
+def _figure(claim: Mapping[str, Any]) -> Sequence[str]:
+    error = "" if claim["error"] is None else f"{claim['error']:+.1%}"
+    verdict = "within" if claim["within"] else "**outside**"
+    sides = (amount(claim[side], claim["unit"]) for side in ("claimed", "ours"))
+    return (claim["what"], *sides, error, f"{100 * claim['tolerance']:.3g}%", verdict, claim["kind"])
 
 
 def _entry(entry: Paper) -> Sequence[str]:

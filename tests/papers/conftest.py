@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.papers.shelved import Shelved, forget
 
-from gnomon.papers import derived, shelf
+from gnomon.papers import derived, executed
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelved]:
     with monkeypatch.context() as patched:
         patched.setattr(sys, "dont_write_bytecode", True)  # a file written twice in a second is read twice
         patched.setattr(derived, "__path__", [str(made.derived)])
-        patched.setattr(shelf, "HERE", folder)
+        patched.setattr(executed, "LAB", made.lab)
         forget()
         yield made
     forget()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
-from gnomon.papers import derivations, derived, shelf
+from gnomon.papers import derivations, derived, executed, shelf
 
 GPIPE = """
 from gnomon.papers.base import Derivation, Figure, Input
@@ -38,10 +40,9 @@ class Shelved:
     """Puts derivations and lab results beside the shelves."""
 
     def __init__(self, folder: Path) -> None:
-        self.derived, self.home = folder / "derived", folder
+        self.derived, self.lab = folder / "derived", folder / "lab"
         self.derived.mkdir()
-        (folder / "lab").mkdir()
-        (folder / "shelves").symlink_to(shelf.HERE / "shelves")
+        self.lab.mkdir()
 
     def derive(self, slug: str, text: str) -> None:
         (self.derived / f"{slug.replace('-', '_')}.py").write_text(text)
@@ -52,13 +53,16 @@ class Shelved:
         assert not old or GPIPE.count(old) == 1
         self.derive("gpipe", GPIPE.replace(old, new) if old else GPIPE)
 
-    def execute(self, slug: str) -> None:
-        (self.home / "lab" / f"{slug}.json").write_text("{}")
+    def execute(self, slug: str, /, **changed: Any) -> None:
+        """A result of `gnomon lab` that ships."""
+        compared = [{"what": "one step", "gain": 2.5}]
+        found = {"schema": "gnomon.lab/1", "slug": slug, "ok": True, "device": "NVIDIA H200", "date": "2026-11-15"}
+        (self.lab / f"{slug}.json").write_text(json.dumps(found | {"compared": compared} | changed))
         forget()
 
 
 def forget() -> None:
-    for cached in (derivations.slugs, derivations.derivation, shelf.papers):
+    for cached in (derivations.slugs, derivations.derivation, executed.outcome, shelf.papers):
         cached.cache_clear()
     for name in [name for name in sys.modules if name.startswith(f"{derived.__name__}.")]:
         del sys.modules[name]

@@ -96,7 +96,7 @@ def test_one_that_is(capsys: Out, own: Shelved) -> None:
     shown = text(capsys, "show", "gpipe")
     for part in (
         "it claims", "computed again", "idle share", "0.179", "-0.3%", "3.5x", "2.8x", "-20.0%", "outside", "a reason",
-        "stages are equal", "micro-batches 32 (section 2)", "next: gnomon papers run gpipe",
+        "stages are equal", "micro-batches: 32 (section 2)", "next: gnomon papers run gpipe",
     ):  # fmt: skip
         assert part in shown
     assert "why not" not in shown and "gnomon try" not in shown
@@ -112,5 +112,18 @@ def test_run(capsys: Out, own: Shelved) -> None:
     assert found == answer(capsys, "run", "--all")
     assert [claim["within"] for claim in found["results"][0]["claims"]] == [True, False]
     told = text(capsys, "run", "--all")
-    assert told.startswith("gpipe: GPipe") and "1 of 2 figures within tolerance" in told
+    assert told.startswith("gpipe: GPipe") and "within tolerance: 0 of 1 predicted figure, 1 of 1 identity" in told
     assert "gnomon papers run gpipe" in text(capsys, "--status", "identity")
+
+
+def test_one_that_was_run(capsys: Out, own: Shelved) -> None:
+    own.execute("cuda")
+    shown = text(capsys, "show", "cuda")
+    assert "run on NVIDIA H200, 2026-11-15\n  one step: 2.5x as quick as the plain version" in shown
+    assert slugs(answer(capsys, "--status", "executed")) == {"cuda"}
+
+
+def test_what_notes_say_alike_is_told_once(capsys: Out, own: Shelved) -> None:
+    own.gpipe('tolerance=0.01, kind="identity")', 'tolerance=0.01, kind="identity", note="a reason")')
+    shown = text(capsys, "run", "gpipe")
+    assert shown.count("a reason") == 1 and shown.count("[1]") == 3

@@ -29,7 +29,7 @@ def test_a_run(own: Shelved) -> None:
     assert speed["error"] == pytest.approx(-0.2)
     assert (result.kind, speed["kind"]) == ("identity", "predicted")
     answer = run("gpipe").to_dict()
-    assert (answer["figures"], answer["figures_within"]) == (2, 1)
+    assert answer["by_kind"] == {"predicted": {"figures": 1, "within": 0}, "identity": {"figures": 1, "within": 1}}
     assert answer["results"] == [result.to_dict()]
     assert show("gpipe").to_dict()["result"] == result.to_dict()
 
@@ -78,3 +78,10 @@ def test_what_is_wrong(old: str, new: str, message: str, own: Shelved) -> None:
     with pytest.raises(InputError) as caught:
         run("gpipe")
     assert f"papers/derived/gpipe.py{message}" in str(caught.value)
+
+
+def test_a_paper_that_was_run_and_is_not_computed(own: Shelved) -> None:
+    own.execute("cuda")
+    assert show("cuda").to_dict()["lab"]["device"] == "NVIDIA H200"
+    with pytest.raises(InputError, match="'cuda' is not re-derived"):
+        run("cuda")

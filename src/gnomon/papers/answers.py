@@ -9,9 +9,10 @@ from typing import Any
 from gnomon.catalog.base import fold
 from gnomon.errors import unknown_name
 from gnomon.papers import derivations, derive
-from gnomon.papers.base import STATUSES, Paper
+from gnomon.papers.base import KINDS, STATUSES, Paper
+from gnomon.papers.executed import executed, outcome
 from gnomon.papers.ranking import ranked
-from gnomon.papers.results import PaperList, PaperShown, PapersRun
+from gnomon.papers.results import PaperList, PaperShown, PapersRun, Rederived
 from gnomon.papers.shelf import paper, papers, shelves
 from gnomon.units import parse_whole
 
@@ -46,15 +47,19 @@ def show(slug: str) -> PaperShown:
     """One paper; its figures beside ours where it is re-derived."""
     entry = paper(slug)
     result = derive.run(entry.slug) if entry.slug in derivations.slugs() else None
-    return PaperShown(paper=_entry(entry), result=result)
+    lab = outcome(entry.slug) if entry.slug in executed() else None
+    return PaperShown(paper=_entry(entry), result=result, lab=lab)
 
 
 def run(slug: str | None = None, *, progress: derive.Progress | None = None) -> PapersRun:
     """A paper's figures computed again; without a name, those of every paper that is re-derived."""
     results = derive.run_all(progress) if slug is None else (derive.run(slug),)
-    claims = [claim for result in results for claim in result.claims]
-    within = sum(bool(claim["within"]) for claim in claims)
-    return PapersRun(results=results, figures=len(claims), figures_within=within)
+    return PapersRun(results=results, by_kind={kind: _counts(results, kind) for kind in KINDS})
+
+
+def _counts(results: Iterable[Rederived], kind: str) -> dict[str, int]:
+    within = [bool(claim["within"]) for result in results for claim in result.claims if claim["kind"] == kind]
+    return {"figures": len(within), "within": sum(within)}
 
 
 def _entry(entry: Paper) -> dict[str, Any]:

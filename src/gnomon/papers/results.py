@@ -42,12 +42,13 @@ class PaperShown(Result):
     paper: Mapping[str, Any]
     result: Rederived | None
     """Its figures computed again; none where it is not re-derived."""
+    lab: Mapping[str, Any] | None
+    """What `gnomon lab` found on a GPU; none where it was not run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PapersRun(Result):
     SCHEMA = "papers.run"
     results: tuple[Rederived, ...]
-    figures: int
-    figures_within: int
-    """How many of all figures are within their tolerance."""
+    by_kind: Mapping[str, Mapping[str, int]]
+    """Of predicted figures and of identities, how many there are, and how many are within their tolerance."""

@@ -13,8 +13,9 @@ from typing import Any
 from gnomon.errors import InputError, unknown_name
 from gnomon.papers import derivations
 from gnomon.papers.base import STATUSES, Paper, Said
+from gnomon.papers.executed import executed, outcome
 
-HERE = Path(__file__).parent
+SHELVES = Path(__file__).parent / "shelves"
 _TOPICS = """
     attention batching carbon checkpoint cloud cluster code-generation communication compiler cost cpu diffusion edge
     energy fault-tolerance gemm graph heterogeneous image inference kernel kv-cache long-context lora measurement
@@ -25,7 +26,6 @@ TOPICS = frozenset(_TOPICS.split())
 ON_SHELF = ("modelled", "listed")
 """What an entry may say of itself; the other statuses follow from a derivation or a run."""
 FEASIBILITIES = ("A", "B", "C", "D")
-REDERIVED = ("executed", "predicted", "identity")
 _FIELDS = frozenset(field.name for field in fields(Paper)) - {"shelf"}
 _OPTIONAL = {"date"}
 _SAID = {"what", "value", "against", "setting"}
@@ -36,14 +36,13 @@ _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 @cache
 def papers() -> tuple[Paper, ...]:
     """All papers, shelf by shelf, by slug."""
-    entries = read(HERE / "shelves")
+    entries = read(SHELVES)
     known = {entry.slug for entry in entries}
-    for slug in derivations.slugs():
+    files = {slug: f"papers/lab/{slug}.json" for slug in executed()}
+    files |= {slug: derivations.place(slug) for slug in derivations.slugs()}
+    for slug, where in files.items():
         if slug not in known:
-            raise InputError(f"'{slug}' is on no shelf", where=derivations.place(slug), hint="Add it to one.")
-    for slug in executed():
-        if slug not in known:
-            raise InputError(f"'{slug}' is on no shelf", where=f"papers/lab/{slug}.json", hint="Add it to one.")
+            raise InputError(f"'{slug}' is on no shelf", where=where, hint="Add it to one.")
     return tuple(map(_with_status, entries))
 
 
@@ -55,11 +54,6 @@ def paper(slug: str) -> Paper:
         hint = "`gnomon papers search WORDS` looks for it by what it says."
         raise unknown_name("paper", slug, by_slug, hint=hint)
     return by_slug[folded]
-
-
-def executed() -> frozenset[str]:
-    """Papers with a result of `gnomon lab` that comes with Gnomon."""
-    return frozenset(file.stem for file in (HERE / "lab").glob("*.json"))
 
 
 def shelves() -> tuple[str, ...]:
@@ -81,6 +75,7 @@ def read(folder: Path) -> tuple[Paper, ...]:
 
 def _with_status(entry: Paper) -> Paper:
     if entry.slug in executed():
+        outcome(entry.slug)
         return replace(entry, status="executed", why="")
     if entry.slug in derivations.slugs():
         return replace(entry, status=derivations.derivation(entry.slug).kind, why="")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from gnomon.report.text import GAP, INDENT, Style, digits, next_steps, plural, table, words
+from gnomon.report.text import GAP, INDENT, Notes, Style, digits, next_steps, plural, table, words
 
 WIDTH = 110
 REDERIVED = ("predicted", "identity")
@@ -25,13 +25,13 @@ FEASIBILITY = {
     "C": "in part",
     "D": "out of reach",
 }
-CLAIM_HEAD = ("figure", "claimed", "ours", "error", "tolerance", "", "how")
+CLAIM_HEAD = ("figure", "claimed", "ours", "error", "tolerance", "", "how", "")
 TRIED_ON = ("--model", "llama-3.1-8b", "--on", "H100:8")
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
     if payload["schema"] == "gnomon.papers.show/1":
-        return "\n".join(_one(payload["paper"], payload["result"], style))
+        return "\n".join(_one(payload, style))
     if payload["schema"] == "gnomon.papers.run/1":
         return "\n".join(_run(payload, style))
     return "\n".join(_list(payload, style))
@@ -69,7 +69,8 @@ def _cut(line: str) -> str:
     return line if len(line) <= WIDTH else line[: WIDTH - 1].rstrip() + "…"
 
 
-def _one(paper: Mapping[str, Any], result: Mapping[str, Any] | None, style: Style) -> list[str]:
+def _one(payload: Mapping[str, Any], style: Style) -> list[str]:
+    paper, result = payload["paper"], payload["result"]
     year = f" ({paper['date']})" if paper["date"] else ""
     facts = [("status", STATUSES[paper["status"]]), ("topics", ", ".join(paper["topics"]))]
     facts += [("hardware", ", ".join(paper["hardware"]))] if paper["hardware"] else []
@@ -80,7 +81,9 @@ def _one(paper: Mapping[str, Any], result: Mapping[str, Any] | None, style: Styl
     if paper["claims"]:
         lines += ["", style.strong("it claims"), *map(_said, paper["claims"])]
     if result:
-        lines += ["", style.strong("computed again"), *_result(result, style)]
+        lines += ["", style.strong("computed again"), *_figures(result, style), *_grounds(result)]
+    if payload["lab"]:
+        lines += ["", *_lab(payload["lab"], style)]
     steps = next_steps(*_next(paper, result))
     return [*lines, *(["", *steps] if steps else [])]
 
@@ -99,30 +102,55 @@ def _said(claim: Mapping[str, str]) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT * 2)
 
 
+def _lab(found: Mapping[str, Any], style: Style) -> list[str]:
+    """What was run, and how many times quicker it was than the plain version."""
+    lines = [style.strong(f"run on {found['device']}, {found['date']}")]
+    for row in found["compared"]:
+        gain = f"{digits(row['gain'])}x as quick as the plain version" if row["gain"] else "not timed"
+        lines += _wrapped(f"{row['what']}: {gain}")
+    return lines
+
+
 def _run(payload: Mapping[str, Any], style: Style) -> list[str]:
     results = payload["results"]
     if not results:
         return [f"{INDENT}no paper is re-derived yet", "", *next_steps(words("gnomon", "papers"))]
     lines: list[str] = []
     for result in results:
-        lines += [style.strong(f"{result['slug']}: {result['title']}"), *_result(result, style), ""]
-    told = f"{payload['figures_within']} of {plural(payload['figures'], 'figure')} within tolerance"
-    return [*lines, f"{INDENT}{told}", "", *next_steps(words("gnomon", "papers", "show", results[0]["slug"]))]
+        lines += [style.strong(f"{result['slug']}: {result['title']}"), *_figures(result, style)]
+        lines += [*_grounds(result), ""] if len(results) == 1 else [""]
+    steps = next_steps(words("gnomon", "papers", "show", results[0]["slug"]))
+    return [*lines, f"{INDENT}{within(payload['by_kind'])}", "", *steps]
 
 
-def _result(result: Mapping[str, Any], style: Style) -> list[str]:
-    """The figures beside ours, and what they rest on."""
-    rows = [CLAIM_HEAD, *map(_claim, result["claims"])]
-    head, *rest = table(rows, "<>>>><<")
-    lines = [style.faint(head), *rest]
-    for claim in result["claims"]:
-        if claim["note"]:
-            lines += _wrapped(f"{claim['what']}: {claim['note']}", INDENT * 2)
+def within(by_kind: Mapping[str, Mapping[str, int]]) -> str:
+    """`within tolerance: 61 of 86 predicted figures, 5 of 5 identities`, apart because identities prove less."""
+    predicted, identity = by_kind["predicted"], by_kind["identity"]
+    parts = []
+    if predicted["figures"]:
+        parts.append(f"{predicted['within']} of {plural(predicted['figures'], 'predicted figure')}")
+    if identity["figures"]:
+        noun = "identity" if identity["figures"] == 1 else "identities"
+        parts.append(f"{identity['within']} of {identity['figures']} {noun}")
+    return f"within tolerance: {', '.join(parts)}"
+
+
+def _figures(result: Mapping[str, Any], style: Style) -> list[str]:
+    """The figures beside ours; what several notes say alike is told once."""
+    notes = Notes(longest=0)
+    rows = [CLAIM_HEAD, *((*_claim(claim), notes.short(claim["note"])) for claim in result["claims"])]
+    head, *rest = table(rows, "<>>>><<<")
+    told = [line for note in notes.lines() for line in _wrapped(note, INDENT * 2)]
+    return [style.faint(head), *rest, *told]
+
+
+def _grounds(result: Mapping[str, Any]) -> list[str]:
+    """What the figures rest on."""
     facts = [("setting", result["setting"]), ("source", result["source"])]
     facts += [("assumed", text) for text in result["assumptions"]]
-    facts += [("taken", f"{given['name']} {given['value']} ({given['source']})") for given in result["inputs"]]
+    facts += [("taken", f"{given['name']}: {given['value']} ({given['source']})") for given in result["inputs"]]
     facts += [("techniques", ", ".join(result["techniques"]))] if result["techniques"] else []
-    return [*lines, *_facts(facts)]
+    return ["", *_facts(facts)]
 
 
 def _claim(claim: Mapping[str, Any]) -> tuple[str, ...]:
