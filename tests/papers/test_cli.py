@@ -10,6 +10,7 @@ from tests.contract.shapes import check, number, positive
 from tests.papers.shelved import Shelved
 
 from gnomon.cli.run import run
+from gnomon.papers.shelf import papers
 
 Out = pytest.CaptureFixture[str]
 
@@ -31,9 +32,12 @@ def slugs(found: Any) -> set[str]:
 def test_the_list(capsys: Out) -> None:
     lines = text(capsys).splitlines()
     assert max(map(len, lines)) <= 110
-    assert "offload-memory (10)" in lines
-    assert sum(line.startswith("  zero-") for line in lines) == 2
-    assert any("184 papers: " in line for line in lines)
+    entries = papers()
+    assert f"moe ({sum(entry.shelf == 'moe' for entry in entries)})" in lines
+    assert [line.split()[0] for line in lines if line.startswith("  ") and "   " in line.strip()] == [
+        entry.slug for entry in entries
+    ]
+    assert any(f"{len(entries)} papers: " in line for line in lines)
 
 
 def test_narrowed(capsys: Out) -> None:

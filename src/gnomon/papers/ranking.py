@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from gnomon.errors import InputError, near_names
+from gnomon.errors import InputError
 from gnomon.papers.base import Paper
 from gnomon.papers.shelf import papers
 from gnomon.papers.stems import alike, words
@@ -22,6 +23,8 @@ SYNONYM = 0.35
 """What a word of the same meaning counts beside the one that was asked for."""
 FEWEST_LETTERS = 3
 """Of a word that is not in the index and may be the beginning of one that is."""
+LIKENESS = 0.8
+"""Of a word that is not in the index and may be one that is, mistyped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +69,7 @@ def _variants(asked: list[str], known: Index) -> list[dict[str, float]]:
 def _guesses(word: str, known: Index) -> dict[str, float]:
     """Words of the index that begin so, or else look so."""
     begun = [term for term in known.rarity if term.startswith(word)] if len(word) >= FEWEST_LETTERS else []
-    near = begun or [term for term in near_names(word, known.rarity, most=2) if term[0] == word[0]]
-    return dict.fromkeys(near, SYNONYM)
+    return dict.fromkeys(begun or difflib.get_close_matches(word, known.rarity, n=2, cutoff=LIKENESS), SYNONYM)
 
 
 def _best(variants: Mapping[str, float], known: Index) -> dict[str, float]:
