@@ -7,7 +7,7 @@ from tests.papers.shelved import Shelved
 
 from gnomon.errors import InputError
 from gnomon.papers import derivations
-from gnomon.papers.answers import run, show
+from gnomon.papers.answers import listed, run, show
 from gnomon.papers.derive import run as run_one
 from gnomon.papers.derive import run_all
 
@@ -15,6 +15,7 @@ from gnomon.papers.derive import run_all
 @pytest.mark.parametrize("slug", derivations.slugs())
 def test_every_derivation_that_ships(slug: str) -> None:
     result = run_one(slug)
+    assert derivations.kind(slug) == result.kind
     for claim in result.claims:
         assert claim["within"] or claim["note"], f"{claim['what']} misses and does not say why"
 
@@ -32,6 +33,13 @@ def test_a_run(own: Shelved) -> None:
     assert answer["by_kind"] == {"predicted": {"figures": 1, "within": 0}, "identity": {"figures": 1, "within": 1}}
     assert answer["results"] == [result.to_dict()]
     assert show("gpipe").to_dict()["result"] == result.to_dict()
+
+
+def test_listing_loads_no_derivation(own: Shelved) -> None:
+    own.gpipe("DERIVATION = ", "raise AssertionError\nDERIVATION = ")
+    assert {entry["slug"]: entry["status"] for entry in listed().papers}["gpipe"] == "identity"
+    own.gpipe("DERIVATION = Derivation(", "DERIVATION = OTHER = Derivation(")  # loaded where the text does not say
+    assert {entry["slug"]: entry["status"] for entry in listed().papers}["gpipe"] == "identity"
 
 
 def test_progress_is_told(own: Shelved) -> None:

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import math
 import pkgutil
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 
 from gnomon.errors import GnomonError, InputError
 from gnomon.papers import derived
 from gnomon.papers.base import KINDS, Derivation, Figure
+
+_KIND = re.compile(rf'^DERIVATION = Derivation\($.*?^    kind="({"|".join(KINDS)})",$', re.DOTALL | re.MULTILINE)
 
 
 @cache
 def slugs() -> tuple[str, ...]:
     """Papers with a derivation, by the names of their files; none of them is loaded."""
     return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(derived.__path__)))
+
+
+@cache
+def kind(slug: str) -> str:
+    """The kind of a paper's derivation, read off its text where it can be: a list of papers loads none of them."""
+    file = Path(derived.__path__[0], f"{slug.replace('-', '_')}.py")
+    written = _KIND.search(file.read_text(encoding="utf-8"))
+    return written[1] if written else derivation(slug).kind
 
 
 @cache

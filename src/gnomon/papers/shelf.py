@@ -78,7 +78,7 @@ def _with_status(entry: Paper) -> Paper:
         outcome(entry.slug)
         return replace(entry, status="executed", why="")
     if entry.slug in derivations.slugs():
-        return replace(entry, status=derivations.derivation(entry.slug).kind, why="")
+        return replace(entry, status=derivations.kind(entry.slug), why="")
     return entry
 
 
