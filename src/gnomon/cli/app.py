@@ -27,6 +27,7 @@ COMMANDS = {
     "lab": "gnomon.cli.lab",
     "chips": "gnomon.cli.chips",
     "models": "gnomon.cli.models",
+    "papers": "gnomon.cli.papers",
     "completion": "gnomon.cli.completion",
 }
 """Modules in the order of the help. Each has `add(app)`, which adds its command or its group of them."""

@@ -32,6 +32,9 @@ REPORTS = {
     "gnomon.chips/1": "gnomon.report.chips",
     "gnomon.chips.new/1": "gnomon.report.chips",
     "gnomon.models/1": "gnomon.report.models",
+    "gnomon.papers/1": "gnomon.report.papers",
+    "gnomon.papers.show/1": "gnomon.report.papers",
+    "gnomon.papers.run/1": "gnomon.report.papers",
 }
 """Each module has `render(payload, style)`, which gives the text."""
 
