@@ -12,7 +12,7 @@ def add(app: typer.Typer) -> None:
 
 
 def techniques(as_json: flags.Json = False) -> None:
-    """Ideas of papers that plans can use with --with, and their parameters."""
+    """Ideas of papers that plans can use."""
     from gnomon.api.known_techniques import techniques as known
     from gnomon.cli.output import emit
 

@@ -37,7 +37,7 @@ def try_idea(
     engine: train_flags.Engine = "megatron",
     as_json: flags.Json = False,
 ) -> None:
-    """What a paper's idea would bring on your model and chips, against the best plan without it."""
+    """What a paper's idea would bring on your model and chips."""
     from gnomon.api.try_idea import SEQ
     from gnomon.api.try_idea import try_idea as answer
     from gnomon.cli.output import emit
