@@ -39,9 +39,18 @@ def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
         f" {plural(batch, 'sequence')} of {format_count(context)} at once",
         f"  the longest sequence: {format_count(payload['max_context'])} tokens",
         f"  of {gib(payload['total_bytes'])} GiB: {parts}",
+        *_techniques(payload),
         *_close(payload, style),
         "",
         *_next(payload, {}),
+    ]
+
+
+def _techniques(payload: Mapping[str, Any]) -> list[str]:
+    """Figures that techniques add."""
+    return [
+        f"  {name}: " + ", ".join(f"{what} {value:.3g}" for what, value in facts.items())
+        for name, facts in (payload.get("techniques") or {}).items()
     ]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnomon.spec import Recipe, Strategy
-from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
 
 
-class GPipe(Technique):
+class GPipe(TrainingTechnique):
     name = "gpipe"
     searched = False
     title = "Pipeline, all micro-batches forward first"
@@ -31,7 +31,7 @@ class GPipe(Technique):
         return replace(moved, vp=1), replace(recipe, schedule="gpipe", recompute="full")
 
 
-class Interleaved(Technique):
+class Interleaved(TrainingTechnique):
     name = "interleaved"
     searched = False
     title = "Pipeline whose stages hold several parts"

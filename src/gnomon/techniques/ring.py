@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnomon.spec import Recipe, Strategy
-from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
 
 
-class Ring(Technique):
+class Ring(TrainingTechnique):
     name = "ring-attention"
     searched = False
     title = "Sequences cut over chips"
