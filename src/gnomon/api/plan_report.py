@@ -51,7 +51,8 @@ class Question:
         aims = {"cost": "cheapest", "throughput": "most throughput", "latency": "fastest", "energy": "least energy"}
         within = f" within {goals}" if goals else ""
         name = catalog.model_title(self.model.name)
-        return f"{name} on {self.chips}, {self.stream}: {aims[self.objective.name]} plan{within}"
+        ideas = f" with {', '.join(self.techniques)}" if self.techniques else ""
+        return f"{name} on {self.chips}, {self.stream}: {aims[self.objective.name]} plan{ideas}{within}"
 
     @property
     def chips(self) -> str:

@@ -49,7 +49,8 @@ def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
 def _techniques(payload: Mapping[str, Any]) -> list[str]:
     """Figures that techniques add."""
     return [
-        f"  {name}: " + ", ".join(f"{what} {value:.3g}" for what, value in facts.items())
+        f"  {name}: "
+        + ", ".join(f"{what} {f'{value:,.0f}' if value >= 100 else f'{value:.3g}'}" for what, value in facts.items())
         for name, facts in (payload.get("techniques") or {}).items()
     ]
 
@@ -111,4 +112,6 @@ def _next(payload: Mapping[str, Any], change: Mapping[str, Any]) -> list[str]:
     predict = words("gnomon", "predict", *common, "--phase", "decode", "--batch", 32, "--context", 1024)
     if change:
         return next_steps(words("gnomon", "fit", *common), predict)
+    if payload.get("techniques"):  # what a technique adds here it makes of a step, not of a load
+        return next_steps(predict)
     return next_steps(predict, words("gnomon", "simulate", "serve", *common, *LOAD))

@@ -27,6 +27,7 @@ __all__ = [
     "Values",
     "Words",
     "applied",
+    "beyond_words",
     "for_paper",
     "searched_words",
     "served",
@@ -85,6 +86,17 @@ def words(name: str, values: Values) -> str:
     told = [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items()
             if value != known[key]]  # fmt: skip
     return f"{name}:{','.join(told)}" if told else name
+
+
+def beyond_words(written: Iterable[str]) -> tuple[str, ...]:
+    """Those that the other words of a plan do not say."""
+    known = techniques()
+    return tuple(text for text in written if text.partition(":")[0] not in known or not _in_words(text))
+
+
+def _in_words(text: str) -> bool:
+    one, values = _read(text)
+    return one.in_words(values)
 
 
 def applied(written: Iterable[str]) -> Applied:

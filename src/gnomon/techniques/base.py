@@ -42,7 +42,7 @@ class Parameter:
         """A value as a plan writes it."""
         if self.choices:
             if text not in self.choices:
-                raise InputError(f"'{text}' is not one of its {self.name}s", where=where, hint=f"It is {self.range}.")
+                raise InputError(f"{self.name} is '{text}'", where=where, hint=f"It is {self.range}.")
             return text
         try:
             value = float(text)
@@ -99,6 +99,10 @@ class Technique:
     """Whether a plan search tries it when asked to: not what it tries anyway, or what only costs."""
     changes: ClassVar[frozenset[str]] = frozenset()
     """What it does not leave as it is: of `CONSERVED`, in serving of `SERVING_CONSERVED`."""
+
+    def in_words(self, values: Values) -> bool:
+        """Whether the other words of a plan say all of it, so that whoever starts the plan need not know it."""
+        return False
 
 
 class TrainingTechnique(Technique):

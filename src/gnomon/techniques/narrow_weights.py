@@ -15,6 +15,8 @@ from gnomon.techniques.serving import ServingTechnique, Words
 
 SCALE_BITS = 16.0
 WIDE_BYTES = 2.0
+GROUP = 128.0
+"""Weights that share a scale in what `int4` alone stands for."""
 JOINED = (("q", "k", "v"), ("gate", "up"))
 """Matrices that are multiplied, and so written out, as one."""
 STORED_SO = "-weights"
@@ -50,7 +52,7 @@ class Int4Weights(_NarrowWeights):
     parameters = (
         Parameter(name="bits", what="of a weight", default="4", choices=("4", "3"), tried=("4", "3")),
         Parameter(
-            name="group", what="weights of a row that share a scale; 0 for all", default=128.0, low=0.0, high=65536.0
+            name="group", what="weights of a row that share a scale; 0 for all", default=GROUP, low=0.0, high=65536.0
         ),
     )
     excludes = ("unpacked-weights",)
@@ -65,6 +67,9 @@ class Int4Weights(_NarrowWeights):
         if words.model.is_moe and self.own_products(values):
             return "experts in three bits are not priced"
         return super().why_not(words, values)
+
+    def in_words(self, values: Values) -> bool:
+        return bool(values["bits"] == "4" and values["group"] == GROUP)
 
     def own_products(self, values: Values) -> bool:
         """Engines have kernels for four bits; the paper brought one for three."""
