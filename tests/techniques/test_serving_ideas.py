@@ -10,6 +10,7 @@ import pytest
 import gnomon
 from gnomon.api.deploy import deploy
 from gnomon.api.verify import measure
+from gnomon.cli.run import run
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.graph.ops import Elementwise, Gemm
@@ -134,10 +135,17 @@ def test_sessions_that_there_is_room_for() -> None:
     each = 4096 * load_model("yi-34b").kv_bytes_per_token(2)
     host = parse_pool("A100").host
     assert host is not None
-    assert facts["sessions in the cache"] == found.max_batch
-    assert facts["sessions on the host"] == 0.9 * host.memory_bytes // each
-    assert facts["switch in s"] == pytest.approx(2 * each / 20e9)
+    assert facts["sessions_in_cache"] == found.max_batch
+    assert facts["sessions_on_host"] == 0.9 * host.memory_bytes // each
+    assert facts["switch_s"] == pytest.approx(2 * each / 20e9)
     assert not gnomon.fit("yi-34b", on="A100", context=4096).techniques
+
+
+def test_fit_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fit", "yi-34b", "--on", "A100", "--context", "4096", "--with", "swapped-sessions"]) == 0
+    out = capsys.readouterr().out
+    assert "swapped-sessions: sessions in cache 8, sessions on host 1,966, switch 63.9 ms" in out
+    assert "--with swapped-sessions" in out and "simulate serve" not in out, "a load with it is not simulated"
 
 
 def test_prompts_wait_for_no_switch() -> None:

@@ -107,7 +107,7 @@ class Fit(Result):
     block_tokens: int = 16
     changes: tuple[Change, ...]
     techniques: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Figures that techniques add, each by a name that says its unit."""
+    """Figures that techniques add, by name; seconds by one that ends in `_s`."""
     inputs: Mapping[str, Any]
 
 

@@ -162,7 +162,7 @@ With = Annotated[
     typer.Option(
         "--with",
         metavar="TECHNIQUE",
-        help="A technique, such as int4-weights:bits=3; may be repeated.",
+        help="A technique, such as int4-weights or offload-optimizer:stride=2; `gnomon techniques` lists them.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]

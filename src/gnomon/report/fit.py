@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon.report.networks import network_step
 from gnomon.report.text import Style, chip_count, chip_word, deployed, flag, gib, next_steps, part, plural, table, words
-from gnomon.units import format_bytes, format_count
+from gnomon.units import format_bytes, format_count, format_duration
 
 LOAD = ("--rate", 4, "--input", 1024, "--output", 256)
 
@@ -48,11 +48,13 @@ def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
 
 def _techniques(payload: Mapping[str, Any]) -> list[str]:
     """Figures that techniques add."""
-    return [
-        f"  {name}: "
-        + ", ".join(f"{what} {f'{value:,.0f}' if value >= 100 else f'{value:.3g}'}" for what, value in facts.items())
-        for name, facts in (payload.get("techniques") or {}).items()
-    ]
+    named = (payload.get("techniques") or {}).items()
+    return [f"  {name}: {', '.join(_fact(*fact) for fact in facts.items())}" for name, facts in named]
+
+
+def _fact(name: str, value: float) -> str:
+    what, _, unit = name.rpartition("_")
+    return f"{what} {format_duration(value)}" if unit == "s" else f"{name.replace('_', ' ')} {format_count(value)}"
 
 
 def _passes(payload: Mapping[str, Any], style: Style, parts: str) -> list[str]:

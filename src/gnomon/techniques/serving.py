@@ -68,7 +68,7 @@ class ServingTechnique(Technique):
         return None
 
     def facts(self, used: MemoryUse, deployment: Deployment, values: Values) -> Mapping[str, float]:
-        """Figures beside whether it fits, by a name that ends in the unit."""
+        """Figures beside whether it fits, by name; seconds by one that ends in `_s`."""
         return {}
 
 

@@ -52,9 +52,9 @@ class SwappedSessions(ServingTechnique):
             return {}
         room = ROOM * deployment.pool.host.memory_bytes
         return {
-            "sessions in the cache": max(used.kv_blocks, 0) // max(used.blocks_of(context), 1),
-            "sessions on the host": room // (each * _neighbours(deployment)),
-            "switch in s": switch_s(deployment, each, values),
+            "sessions_in_cache": max(used.kv_blocks, 0) // max(used.blocks_of(context), 1),
+            "sessions_on_host": room // (each * _neighbours(deployment)),
+            "switch_s": switch_s(deployment, each, values),
         }
 
 
