@@ -177,8 +177,8 @@ STRIDED = (
 )
 ENCODED = {
     "V100-SXM2-32GB": (
-        "At 2,048 tokens eight V100 reach 22% of their 125 TFLOP/s in the table, and 55% by our products, lent from an "
-        "A100. Why theirs reach so little is not known."
+        "At 2,048 tokens eight V100 reach 22% of their 125 TFLOP/s in the table, and 55% by ours, whose products are "
+        "lent from an A100. Why theirs reach so little is not known."
     ),
     "RTX-3090": (
         "Cards without direct access to each other sum through the host: at 2,048 tokens 140 sums of 50 MB take 0.5 s "
