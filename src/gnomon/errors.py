@@ -63,6 +63,16 @@ def named_by(where: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def named_as(field: str, flag: str) -> Iterator[None]:
+    """What a plan's field would be blamed for in here was given by this flag."""
+    try:
+        yield
+    except GnomonError as error:
+        error.where = error.where.replace(field, flag)
+        raise
+
+
 def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """The known names that look like one, the likest first."""
     lowered = {entry.lower(): entry for entry in reversed(list(known))}

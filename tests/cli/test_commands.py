@@ -23,6 +23,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 def test_predict_passes_every_flag(calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
     words = "predict my-model --on H100:4 --phase prefill --batch 8 --tokens 8k --context 1,024 --dtype fp8"
     words += " --engine vllm@0.24 --tp 4 --pp 1 --ep 2 --cp 1 --dp 1 --set max_num_seqs=64 --set enforce-eager=true"
+    words += " --with int4-weights"
     assert run(words.split()) == 0
     assert calls.made == [
         (
@@ -47,6 +48,7 @@ def test_predict_passes_every_flag(calls: Calls, capsys: pytest.CaptureFixture[s
                 "images": None,
                 "image": None,
                 "steps": None,
+                "techniques": ["int4-weights"],
             },
         )
     ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gnomon.engines import Deployment, Engine
 from gnomon.engines import engine as engine_of
-from gnomon.errors import InputError
+from gnomon.errors import InputError, named_as
 from gnomon.graph.dtypes import width
 from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import check_priced
@@ -17,6 +17,7 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
 from gnomon.spec.narrowed import in_format
+from gnomon.techniques import WHERE, Words, served
 
 
 def deploy(
@@ -36,11 +37,14 @@ def deploy(
     """
     strategy = strategy or Strategy()
     chosen = engine_of(engine if isinstance(engine, str) else engine.label)
-    if strategy.techniques:
-        raise InputError(
-            f"no technique is known yet, and '{strategy.techniques[0]}' is asked for", where="strategy.techniques"
-        )
-    dtype = dtype or dtype_of(model, pool)
+    given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
+    ideas = served(strategy.techniques)
+    words = Words(
+        model=model, pool=pool, strategy=strategy, dtype=dtype or None, kv_dtype=kv_dtype or None, settings=given
+    )
+    words = ideas.settled(words)
+    model, strategy, kv_dtype, given = words.model, words.strategy, words.kv_dtype, dict(words.settings)
+    dtype = words.dtype or dtype_of(model, pool)
     if priced:
         check_priced(model, dtype)
     model = running_in(model, dtype, pool)
@@ -48,7 +52,6 @@ def deploy(
     width(kv_dtype)
     if priced:
         check_degrees(model, strategy)
-    given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
     strategy, given = chosen.arranged(strategy, given)
     deployment = Deployment(
         model=model,
@@ -57,6 +60,7 @@ def deploy(
         dtype=dtype,
         kv_dtype=kv_dtype,
         settings=chosen.settings(given, model, pool),
+        ideas=ideas or None,
     )
     if priced:
         chosen.check(deployment)
@@ -110,6 +114,7 @@ def deploy_named(
     cp: int = 1,
     dp: int = 1,
     settings: Mapping[str, Any] | None,
+    techniques: Sequence[str] = (),
     priced: bool = True,
 ) -> tuple[Engine, Deployment, dict[str, Any]]:
     """One replica from the words of a command, and those words, so that an answer can be asked for again.
@@ -119,9 +124,12 @@ def deploy_named(
     found = model if isinstance(model, Model) else load_model(model)
     pool = parse_pool(on)
     strategy = strategy or spanning(pool, engine, tp, pp=pp, ep=ep, cp=cp, dp=dp)
-    chosen, deployment = deploy(
-        found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings, priced=priced
-    )
+    strategy = replace(strategy, techniques=(*strategy.techniques, *techniques))
+    with named_as(WHERE, "--with"):
+        chosen, deployment = deploy(
+            found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings,
+            priced=priced,
+        )  # fmt: skip
     words = {
         "model": model.name if isinstance(model, Model) else str(model),
         "on": on,
@@ -130,8 +138,14 @@ def deploy_named(
         "kv_dtype": deployment.kv_dtype,
         "engine": f"{chosen.name}@{chosen.version}",
         "settings": dict(settings or {}),
+        **({"techniques": list(strategy.techniques)} if strategy.techniques else {}),
     }
     return chosen, deployment, words
+
+
+def refuse_techniques(what: str, techniques: Sequence[str], hint: str = "Leave it out.") -> None:
+    if techniques:
+        raise InputError(f"{techniques[0]} is not applied to {what}", where="--with", hint=hint)
 
 
 def said_degrees(strategy: Strategy) -> dict[str, int]:
@@ -181,4 +195,5 @@ def title_words(model: Model, dtype: str, pool: Pool, strategy: Strategy, runs_o
     if (strategy.pp, strategy.ep, strategy.dp) != (1, 1, 1):
         said = {degree: getattr(strategy, degree) for degree in ("tp", "pp", "dp", "ep")}
         chips += f" ({', '.join(f'{degree.upper()} {n}' for degree, n in said.items() if n > 1)})"
-    return f"{name}, {dtype}, {chips}, {runs_on}"
+    ideas = f" with {', '.join(strategy.techniques)}" if strategy.techniques else ""
+    return f"{name}, {dtype}, {chips}, {runs_on}{ideas}"

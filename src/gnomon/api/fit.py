@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.deploy import deploy, deploy_named, title_of, whole
+from gnomon.api.deploy import deploy, deploy_named, refuse_techniques, title_of, whole
 from gnomon.api.fit_network import fit_network, memory_beside
 from gnomon.api.predict_network import KINDS, check_served, default_engine
 from gnomon.api.results import Change, Fit
@@ -41,11 +41,13 @@ def fit(
     dp: int = 1,
     context: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    techniques: Sequence[str] = (),
 ) -> Fit:
     """Memory of one rank: whether the model and one sequence of `context` tokens have room beside the engine, which is
     vLLM where it runs the model, else PyTorch.
 
-    Without a tensor-parallel degree the ranks left over by the other degrees share each layer.
+    Without a tensor-parallel degree the ranks left over by the other degrees share each layer. `techniques` are named
+    as in a plan, for plain decoders: `int4-weights:bits=3`.
     """
     found = model if isinstance(model, Model) else load_model(model)
     given = dict(settings or {})
@@ -55,6 +57,8 @@ def fit(
             raise InputError(f"{context:,} is not between 1 and {found.max_context:,}", where="--context")
         given.setdefault("max_model_len", context)
     label = engine or default_engine(found)
+    if found.kind in KINDS:
+        refuse_techniques(f"{found.name}, which is no plain decoder", techniques)
     if found.kind in KINDS and (found.kind == "encoder" or label.partition("@")[0] == "torch"):
         return fit_network(
             found, found.name if isinstance(model, Model) else str(model), on=on, dtype=dtype, kv_dtype=kv_dtype,
@@ -64,7 +68,7 @@ def fit(
     check_served(found)
     chosen, deployment, words = deploy_named(
         model, on, dtype=dtype, kv_dtype=kv_dtype, engine=label, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
-        settings=given, priced=False,
+        settings=given, techniques=techniques, priced=False,
     )  # fmt: skip
     wanted = int(deployment.settings["max_model_len"])
     if context is not None and context > wanted:
@@ -96,6 +100,7 @@ def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any], wante
         close=abs(margin) < use.slack_bytes,
         block_tokens=use.block_tokens,
         changes=() if fits else tuple(_changes(engine, deployment, wanted)),
+        techniques=deployment.ideas.facts(use, deployment) if deployment.ideas else {},
         inputs=words | {"context": wanted},
     )
 
@@ -143,6 +148,8 @@ def _changes(engine: Engine, deployment: Deployment, wanted: int) -> Iterator[Ch
 
 
 def _formats(deployment: Deployment) -> list[str]:
+    if deployment.ideas is not None:  # which may have chosen the format
+        return [deployment.dtype]
     own = DIGITS_OF.get(deployment.dtype, 0.0)
     return [deployment.dtype, *(name for name in NARROWER if NARROW[name].bits < own)]
 

@@ -12,7 +12,7 @@ from gnomon.api.plan_evaluator import ServingEvaluator
 from gnomon.api.plan_replicas import Replicas, Setup
 from gnomon.api.plan_report import Question, report
 from gnomon.api.results import PlanReport
-from gnomon.errors import InputError
+from gnomon.errors import InputError, named_as
 from gnomon.graph.dtypes import width
 from gnomon.load import model as load_model
 from gnomon.load import parse_fleet, parse_goals
@@ -22,7 +22,8 @@ from gnomon.search import Family, Job, Level, families, search
 from gnomon.search import objective as named_objective
 from gnomon.search.best_first import Progress
 from gnomon.search.shares import Shares
-from gnomon.spec import Cluster, EngineChoice, Goal, Model, Pool, ServingLoad
+from gnomon.spec import Cluster, EngineChoice, Goal, Model, Pool, ServingLoad, Strategy
+from gnomon.techniques import WHERE, Words, served
 from gnomon.units import parse_rate, parse_whole
 
 SEARCH_REQUESTS = 2_000
@@ -51,6 +52,7 @@ def plan_serving(
     dtypes: Sequence[str] | None = None,
     kv_dtype: str = "bf16",
     settings: Mapping[str, Any] | None = None,
+    techniques: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> PlanReport:
     """The best plan of a fleet for a load within goals, and what it was weighed against.
@@ -65,13 +67,15 @@ def plan_serving(
 
     `requests` is how many requests the winner is judged on (20,000 of a drawn load, all of a trace, never
     more than 20,000); the search uses 2,000, or 4,000 of a trace from its calm and its busy stretches. Money and
-    energy are for a million output tokens. `progress` is called with the plans decided and the plans there are.
+    energy are for a million output tokens. `techniques`, named as in a plan, go into every plan. `progress` is called
+    with the plans decided and the plans there are.
     """
     began = time.perf_counter()
     aim = named_objective(objective or "cost")
     goals, chosen = _goals(slo), _engine(engine, settings)
     cluster = fleet if isinstance(fleet, Cluster) else parse_fleet(fleet)
     network = model if isinstance(model, Model) else load_model(model)
+    fixed = _fixed_format(techniques, network, cluster, dtypes, kv_dtype)
     shares = Shares(_load(trace, rate, input, output, requests, seed))
     if any(goal.metric == "tpot" for goal in goals) and not (shares.whole.output_tokens > 1).any():
         raise InputError("requests of one token have no time between tokens", where="--slo", hint="Drop the tpot goal.")
@@ -87,16 +91,41 @@ def plan_serving(
         load=shares.load,
         job=Job(goals=goals, rate_per_s=shares.rate_per_s, output_tokens=float(shares.whole.output_tokens.mean())),
         objective=aim if shares.rate_per_s else named_objective("throughput"),
+        techniques=tuple(techniques),
     )
     setup = Setup(
-        model=network, pools={pool.chip.name: pool for pool in cluster.pools}, engine=chosen, kv_dtype=kv_dtype
+        model=network,
+        pools={pool.chip.name: pool for pool in cluster.pools},
+        engine=chosen,
+        kv_dtype=kv_dtype,
+        techniques=tuple(techniques),
     )
-    space = _space(setup, cluster, _formats(setup.model) if dtypes is None else _checked(dtypes))
+    tried = (fixed,) if fixed else _formats(setup.model) if dtypes is None else _checked(dtypes)
+    space = _space(setup, cluster, tried)
     counts = _counts(shares.load)
     evaluator = ServingEvaluator(Replicas(setup, space, shares.longest), shares, goals, counts)
     found = search(space, evaluator, question.objective, question.job, progress=progress)
     answer = report(question, found, evaluator, counts[Level.SEARCH])
     return replace(answer, seconds=time.perf_counter() - began)
+
+
+def _fixed_format(
+    techniques: Sequence[str], model: Model, fleet: Cluster, dtypes: Sequence[str] | None, kv_dtype: str
+) -> str | None:
+    """The number format that techniques choose, where they do. Raises where one applies to no plan."""
+    with named_as(WHERE, "--with"):
+        ideas = served(techniques)
+        ideas.check_simulated()
+        named = () if dtypes is None else _checked(dtypes)
+        told = named[0] if len(named) == 1 else None
+        asked = [
+            Words(model=model, pool=pool, strategy=Strategy(), dtype=told, kv_dtype=kv_dtype) for pool in fleet.pools
+        ]
+        found = {ideas.settled(words).dtype for words in asked} - {told}
+    if found and dtypes is not None:
+        message = f"the techniques choose weights in {', '.join(sorted(map(str, found)))}"
+        raise InputError(message, where="--dtype", hint="Leave it out.")
+    return found.pop() if len(found) == 1 else None
 
 
 def _counts(load: ServingLoad) -> dict[Level, int]:

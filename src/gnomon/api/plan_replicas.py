@@ -60,6 +60,7 @@ class Setup:
     pools: Mapping[str, Pool]
     engine: EngineChoice
     kv_dtype: str
+    techniques: tuple[str, ...] = ()
 
     def deploy(
         self, chip: str, tp: int, dtype: str, settings: Mapping[str, Any], ep: int = 1
@@ -69,7 +70,7 @@ class Setup:
         return deploy(
             self.model,
             replace(pool, count=tp),
-            strategy=Strategy(tp=tp, ep=ep),
+            strategy=Strategy(tp=tp, ep=ep, techniques=self.techniques),
             dtype=dtype,
             kv_dtype=self.kv_dtype,
             engine=self.engine.label,

@@ -43,6 +43,7 @@ class Question:
     load: ServingLoad
     job: Job
     objective: Objective
+    techniques: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -50,7 +51,8 @@ class Question:
         aims = {"cost": "cheapest", "throughput": "most throughput", "latency": "fastest", "energy": "least energy"}
         within = f" within {goals}" if goals else ""
         name = catalog.model_title(self.model.name)
-        return f"{name} on {self.chips}, {self.stream}: {aims[self.objective.name]} plan{within}"
+        ideas = f" with {', '.join(self.techniques)}" if self.techniques else ""
+        return f"{name} on {self.chips}, {self.stream}: {aims[self.objective.name]} plan{ideas}{within}"
 
     @property
     def chips(self) -> str:
@@ -205,7 +207,7 @@ def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predict
         chip=pool.chip.reference,
         per_node=pool.unusual_node_size,
         replicas=score.plan.replicas,
-        strategy=Strategy(tp=family.tp, ep=family.ep),
+        strategy=Strategy(tp=family.tp, ep=family.ep, techniques=question.techniques),
         dtype=family.dtype,
         kv_dtype=question.kv_dtype,
         engine=EngineChoice(name=replica.engine.name, version=replica.engine.version, settings=replica.settings),

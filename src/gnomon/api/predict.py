@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.deploy import deploy_named, title_of, whole
+from gnomon.api.deploy import deploy_named, refuse_techniques, title_of, whole
 from gnomon.api.network_words import Words, refuse_extra
 from gnomon.api.parallel import parallel
 from gnomon.api.predict_network import KINDS, predict_network
 from gnomon.api.predict_training import predict_training
 from gnomon.api.results import Prediction
-from gnomon.api.steps import bound_of, check_size, engine_line, joules, line, prefill_steps
+from gnomon.api.steps import bound_of, check_size, engine_line, joules, line, prefill_steps, wait_line
 from gnomon.api.trace_script import predict_script
 from gnomon.cost.machine import Machine, normals
 from gnomon.cost.profile import profile_for
@@ -49,6 +49,7 @@ def predict(
     images: int | None = None,
     image: str | None = None,
     steps: int | None = None,
+    techniques: Sequence[str] = (),
 ) -> Prediction:
     """Seconds, memory, energy and dollars of one step of `batch` sequences.
 
@@ -64,8 +65,11 @@ def predict(
 
     `script.py:function` runs that function, which gives a torch module and its inputs, and is predicted as
     `gnomon.trace` does.
+
+    `techniques` are named as in a plan, for prompts and decodes of plain decoders: `int4-weights:bits=3`.
     """
     if isinstance(model, str) and is_script(model):
+        refuse_techniques("a module of your own", techniques)
         unused = {"--tokens": tokens, "--context": context, "--kv-dtype": kv_dtype, "--tp": tp}
         unused |= {"--source": source, "--images": images, "--image": image, "--steps": steps}
         degrees = {"--pp": pp, "--ep": ep, "--cp": cp, "--dp": dp}
@@ -79,6 +83,7 @@ def predict(
     )
     if phase == "train":
         refuse_extra("training", words)
+        refuse_techniques("phase train", techniques, "Use `gnomon simulate train`, which takes --with.")
         cuts = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
         return predict_training(
             model, on=on, batch=batch, tokens=tokens, context=context, dtype=dtype, kv_dtype=kv_dtype, engine=engine,
@@ -88,6 +93,7 @@ def predict(
     found = model if isinstance(model, Model) else load_model(model)
     name = found.name if isinstance(model, Model) else str(model)
     if found.kind in KINDS:
+        refuse_techniques(f"{found.name}, which is no plain decoder", techniques)
         return predict_network(
             found, words, name=name, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings,
             degrees={"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp},
@@ -97,7 +103,7 @@ def predict(
     work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
     chosen, deployment, named = deploy_named(
         found, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
-        settings=settings,
+        settings=settings, techniques=techniques,
     )  # fmt: skip
     share = -(-batch // deployment.strategy.dp)
     check_size(chosen, deployment, share, work, context)
@@ -135,12 +141,13 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     lines = [line(machine, op, parts.padded, steps) for op in engine.graph(deployment).ops]
     lines = [one for one in lines if one.time_s.value > 0]
     lines.append(engine_line(Estimate.total([one.time_s for one in lines]), parts))
-    total = Estimate.total([one.time_s for one in lines])
     ranks, chip = deployment.strategy.ranks, deployment.pool.chip
     use = engine.memory(deployment)
     tokens = float(inputs["batch"] * inputs["tokens"])
     share = -(-inputs["batch"] // deployment.strategy.dp)
     cached = share * use.sequence_bytes(inputs["context"] + inputs["tokens"], inputs["tokens"])
+    lines += [wait_line(one) for one in deployment.ideas.waits(deployment, steps, cached)] if deployment.ideas else []
+    total = Estimate.total([one.time_s for one in lines])
     taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached}
     flops, moved = sum(one.flops for one in lines), sum(one.bytes for one in lines)
     power, pp = machine.profile.power, deployment.strategy.pp

@@ -106,6 +106,8 @@ class Fit(Result):
     """Whether the margin is within that: too close to call."""
     block_tokens: int = 16
     changes: tuple[Change, ...]
+    techniques: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Figures that techniques add, by name; seconds by one that ends in `_s`."""
     inputs: Mapping[str, Any]
 
 

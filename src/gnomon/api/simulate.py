@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +36,19 @@ def simulate_serving(
     requests: int | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
+    techniques: Sequence[str] = (),
     record: Recorder | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ServingReport:
     """Serve a trace, or requests drawn at a rate, and give the times the clients see.
 
     Degrees whose steps are not those of one scheduler, one after another (pipelines, data parallelism), are refused.
+    `techniques` are named as in a plan: `int4-weights`.
     """
     chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp, settings=settings
-    )
+        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp, settings=settings,
+        techniques=techniques,
+    )  # fmt: skip
     load = ServingLoad(
         trace=trace or "",
         rate_per_s=None if rate is None else parse_rate(rate, "--rate"),

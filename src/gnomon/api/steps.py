@@ -12,7 +12,7 @@ from gnomon.api.energy import step_joules
 from gnomon.api.results import OperatorTime
 from gnomon.cost.machine import Machine, normals, priced_dtype
 from gnomon.cost.profile_file import Profile
-from gnomon.engines.base import Deployment, Engine, Piece, StepParts
+from gnomon.engines.base import Deployment, Engine, Piece, StepParts, Wait
 from gnomon.errors import InputError
 from gnomon.graph.ops import Op
 from gnomon.graph.phases import is_padded
@@ -96,6 +96,13 @@ def engine_line(device: Estimate, parts: StepParts) -> OperatorTime:
     value, draws = float(own(device.value, 1.0)), np.asarray(own(device.draws, parts.factors))
     share = Estimate(value, draws, Provenance.FITTED, parts.source)
     return OperatorTime(op="engine", kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)
+
+
+def wait_line(wait: Wait) -> OperatorTime:
+    """What a technique makes steps wait for."""
+    draws = wait.seconds * np.exp(wait.spread * normals(f"wait/{wait.name}"))
+    time = Estimate(wait.seconds, draws, Provenance.FORMULA, wait.source)
+    return OperatorTime(op=wait.name, kind="host", time_s=time, bound="host", count=1, flops=0.0, bytes=0.0)
 
 
 def bound_of(lines: Sequence[OperatorTime], total: float) -> tuple[str, float]:

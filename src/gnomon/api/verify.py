@@ -28,9 +28,12 @@ from gnomon.sim.serving import simulate
 from gnomon.spec import Plan, Requests, ServingLoad, TrainingLoad
 from gnomon.spec.estimate import DRAWS
 from gnomon.store import resolve_plan
+from gnomon.techniques import beyond_words
 
 LEAST_REQUESTS = 500
 """Fewer requests leave too few for a median that repeats."""
+MADE_HERE = ("bf16", "fp16", "fp8")
+"""Formats that the engine makes of dummy weights."""
 
 
 def verify(
@@ -73,6 +76,7 @@ def measure(
     from gnomon.engines.vllm.runner import VllmRunner, versions
 
     tell = progress or (lambda text: None)
+    _check_runnable(plan)
     streams = list(_streams(plan, rates))
     config = config_of(plan.model)
     if not config:
@@ -104,6 +108,19 @@ def measure(
             loads=tuple(loads),
             probes=tuple(probes),
         )
+
+
+def _check_runnable(plan: Plan) -> None:
+    """Raise for what the engine would run otherwise than the plan says: the measurement would be of something else."""
+    beyond = beyond_words(plan.strategy.techniques)
+    if beyond:
+        message = f"vLLM does not know the technique {beyond[0]}"
+        raise InputError(
+            message, where="strategy.techniques", hint="Only plans that it runs as they are can be checked."
+        )
+    if plan.dtype not in MADE_HERE and plan.dtype != load_model(plan.model).dtype:
+        hint = f"Verify a plan in {', '.join(MADE_HERE)}, or of a checkpoint that is stored in {plan.dtype}."
+        raise InputError(f"vLLM does not make weights in {plan.dtype} itself", where="dtype", hint=hint)
 
 
 def _streams(plan: Plan, rates: Sequence[float] | None) -> Iterator[tuple[float, Requests]]:

@@ -34,6 +34,7 @@ def fit(
         typer.Option("--context", parser=flags.whole("--context"), metavar="C", help="Tokens of each sequence."),
     ] = None,
     set_: flags.Set = None,
+    techniques: flags.With = None,
     as_json: flags.Json = False,
 ) -> None:
     """Whether a model fits, and the changes that make it fit."""
@@ -43,6 +44,6 @@ def fit(
     settings = flags.settings(set_)
     result = answer(
         model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
-        context=context, settings=settings,
+        context=context, settings=settings, techniques=techniques or (),
     )  # fmt: skip
     emit(result.to_dict(), as_json=as_json)

@@ -70,6 +70,7 @@ def serve(
     ] = "bf16",
     engine: flags.Engine = "vllm",
     set_: flags.Set = None,
+    techniques: flags.With = None,
     as_json: flags.Json = False,
 ) -> None:
     """The best deployment for a load and its goals, and why it won."""
@@ -99,6 +100,7 @@ def serve(
             kv_dtype=kv_dtype,
             engine=engine,
             settings=settings,
+            techniques=techniques or (),
             progress=tick,
         )
     emit(report.to_dict(), as_json=as_json)
@@ -113,7 +115,7 @@ def train(
     optimizer: train_flags.Optimizer = "adamw",
     dtype: flags.Dtype = None,
     engine: train_flags.Engine = "megatron",
-    techniques: train_flags.With = None,
+    techniques: flags.With = None,
     as_json: flags.Json = False,
 ) -> None:
     """The quickest way to train a model on a cluster, how long it takes, and what it needs."""

@@ -105,6 +105,7 @@ def predict(
     cp: flags.Cp = 1,
     dp: Annotated[int | None, flags.degree("--dp", "Data", " Ranks with sequences of their own.")] = None,
     set_: flags.Set = None,
+    techniques: flags.With = None,
     as_json: flags.Json = False,
 ) -> None:
     """Time, memory, energy and cost of one step."""
@@ -131,5 +132,6 @@ def predict(
         images=images,
         image=image,
         steps=steps,
+        techniques=techniques or (),
     )
     emit(result.to_dict(), as_json=as_json)

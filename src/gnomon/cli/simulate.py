@@ -42,6 +42,7 @@ def serve(
     requests: Annotated[int | None, flags.requests()] = None,
     seed: flags.Seed = 0,
     set_: flags.Set = None,
+    techniques: flags.With = None,
     requests_out: Annotated[
         str | None, typer.Option("--requests-out", metavar="FILE.csv", help="Write the times of every request.")
     ] = None,
@@ -80,6 +81,7 @@ def serve(
             requests=requests,
             seed=seed,
             settings=settings,
+            techniques=techniques or (),
             record=recorder,
             progress=tick,
         )
@@ -127,7 +129,7 @@ def train(
     sequence_parallel: train_flags.SequenceParallel = True,
     cp_comm: train_flags.CpComm = "p2p",
     expert_tp: train_flags.ExpertTp = 0,
-    techniques: train_flags.With = None,
+    techniques: flags.With = None,
     trace_out: train_flags.TraceOut = None,
     memory_out: train_flags.MemoryOut = None,
     as_json: flags.Json = False,

@@ -73,14 +73,6 @@ def _zero(text: Any) -> int:
     return whole("--zero", least=0, most=MAX_ZERO)(text)
 
 
-With = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--with",
-        metavar="TECHNIQUE",
-        help="A technique, such as offload-optimizer:stride=2; `gnomon techniques` lists them.",
-    ),
-]
 Seq = Annotated[int, typer.Option("--seq", parser=whole("--seq"), metavar="S", help="Tokens of a sequence.")]
 GlobalBatch = Annotated[
     int, typer.Option("--global-batch", parser=whole("--global-batch"), metavar="B", help="Sequences of a step.")

@@ -19,7 +19,7 @@ from gnomon.cost.machine import Machine
 from gnomon.cost.prompts import PromptCost
 from gnomon.cost.step import Curve
 from gnomon.graph import Graph
-from gnomon.graph.ops import Op, Rows
+from gnomon.graph.ops import TOKENS, Op, Rows
 from gnomon.graph.phases import part_of, rows_of
 from gnomon.spec import Batch
 
@@ -100,6 +100,8 @@ class TableStepCost:
         total = np.zeros_like(rows)
         for op in self.graph.ops:
             size = rows_of(op)
+            if size is None and of == "tokens" and part_of(op) is None:  # runs in every step, whatever its size
+                size = TOKENS
             if size is not None and size.of == of:
                 total += self.machine.op_seconds(op, _with_rows(rows, size)) * self.factors.get(op.name, 1.0)
         return total

@@ -10,7 +10,7 @@ architecture without a table of its own is an estimate with the widest spread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TABLES = "AIConfigurator 0.12"
 
@@ -45,6 +45,7 @@ _PRODUCTS = {
     "Blackwell": _of("bf16", 0.35, 0.8, 8.1, 0.5, _MARLIN),
     ANY: _of("bf16", 1.0, 1.0, 8.1, 0.4, _WIDE),
 }
+_THREE = "Three bits as four, by their bytes: no table of ours has a kernel for them; estimated"
 _EXPERTS = {
     "Ampere": _of("bf16", 1.12, 1.2, 0.0, 0.16, _AMPERE),
     "Hopper": _of("bf16", 0.48, 1.0, 27.0, 0.27, _TURNED),
@@ -61,6 +62,7 @@ _FOUR_EXPERTS = f"{TABLES}, vLLM 0.24's nvfp4 experts: off by 13% on a B200, by 
 PACES: dict[tuple[str, str], dict[str, Pace]] = {
     **{("gemm", f"{name}-weights"): _PRODUCTS for name in ("int4", "int8", "fp8", "mxfp4", "nvfp4")},
     **{("moe", f"{name}-weights"): _EXPERTS for name in ("int4", "int8", "fp8", "nvfp4")},
+    ("gemm", "int3-weights"): {name: replace(found, spread=0.5, source=_THREE) for name, found in _PRODUCTS.items()},
     ("gemm", "fp8-blocks"): {ANY: _of("fp8", 1.0, 1.0, 0.0, 0.25, _DEEP)},
     ("gemm", "nvfp4"): {ANY: _of("fp8", 0.86, 0.83, 1.1, 0.19, _FOUR)},
     ("gemm", "int8"): {

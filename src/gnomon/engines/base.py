@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +13,40 @@ from gnomon.cost.step import StepCost
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import Graph
 from gnomon.spec import Batch, Model, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Seconds that steps wait for something beside their operators."""
+
+    name: str
+    seconds: float
+    spread: float
+    """What they may be off by (log)."""
+    source: str
+
+
+class Ideas(Protocol):
+    """What techniques make of a deployment, behind whatever engine runs it."""
+
+    @property
+    def own_products(self) -> bool:
+        """Whether they bring the kernels that read narrow weights, so that the engine's own need not know them."""
+
+    def graph(self, graph: Graph, deployment: Deployment) -> Graph:
+        """The operators of a step on one rank, as they make it of the engine's."""
+
+    def beside_bytes(self, deployment: Deployment) -> float:
+        """Bytes on every rank beside what the engine takes."""
+
+    def waits(self, deployment: Deployment, steps: Batch, cached_bytes: float) -> Sequence[Wait]:
+        """What steps wait for beside their operators, with so many bytes of cache on a rank."""
+
+    def facts(self, used: MemoryUse, deployment: Deployment) -> Mapping[str, Mapping[str, float]]:
+        """Figures beside whether it fits, by technique."""
+
+    def check_simulated(self) -> None:
+        """Raise InputError where a load cannot be simulated with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +61,8 @@ class Deployment:
     settings: Mapping[str, Any]
     fill: float = 1.0
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
+    ideas: Ideas | None = None
+    """Techniques, where there are any; `strategy.techniques` has their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

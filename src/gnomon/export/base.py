@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gnomon.errors import InputError
 from gnomon.spec import Plan, TrainingLoad
+from gnomon.techniques import beyond_words
 
 SERVING = ("vllm", "kubernetes")
 TRAINING = ("megatron", "torchrun")
@@ -32,6 +33,11 @@ class Target(Protocol):
 
     def render(self, plan: Plan) -> Rendered:
         """The plan's files. Raises InputError where the plan's load or engine is not the target's."""
+
+
+def in_other_words(plan: Plan) -> Plan:
+    """The plan without the techniques that its format, degrees and settings say already."""
+    return replace(plan, strategy=replace(plan.strategy, techniques=beyond_words(plan.strategy.techniques)))
 
 
 def require_load(plan: Plan, target: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gnomon.engines.vllm import launch
 from gnomon.errors import InputError
-from gnomon.export.base import Rendered, require_load
+from gnomon.export.base import Rendered, in_other_words, require_load
 from gnomon.export.vllm import require_vllm
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.plan import plan_to_yaml
@@ -55,7 +55,7 @@ def _require_one_node(plan: Plan) -> None:
 
 
 def _not_expressed(plan: Plan, words: list[str]) -> list[str]:
-    kept = [line for line in launch.not_expressed(plan) if not line.startswith("spreading requests")]
+    kept = [line for line in launch.not_expressed(in_other_words(plan)) if not line.startswith("spreading requests")]
     if plan.replicas > 1:
         kept.append("balancing by load: a Service picks a pod for each connection, not by the length of its queue")
     if not _product(plan.chip):

@@ -6,7 +6,7 @@ import shlex
 
 from gnomon.engines.vllm import launch
 from gnomon.errors import InputError
-from gnomon.export.base import Rendered, require_load
+from gnomon.export.base import Rendered, in_other_words, require_load
 from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import unpriced
 from gnomon.load import model as load_model
@@ -24,7 +24,7 @@ def render(plan: Plan) -> Rendered:
         command=shlex.join(launch.command(plan)),
         engine="vllm",
         version=launch.version_of(plan),
-        not_expressed=tuple(launch.not_expressed(plan)),
+        not_expressed=tuple(launch.not_expressed(in_other_words(plan))),
     )
 
 

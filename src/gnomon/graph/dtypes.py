@@ -15,6 +15,7 @@ WIDTH = {
     "int8": 1.0,
     "fp4": 0.5,
     "int4": 0.5,
+    "int3": 0.375,
     "mxfp4": 0.5,
     "nvfp4": 0.5,
 }
@@ -50,6 +51,7 @@ PRODUCTS = {
     "fp8-weights": Product(inputs=_HALF, weights=1.0, multiplied="bf16"),
     "int8-weights": Product(inputs=_HALF, weights=1 + 2 / 128, multiplied="bf16"),
     "int4-weights": Product(inputs=_HALF, weights=0.5 + 2 / 128, multiplied="bf16"),
+    "int3-weights": Product(inputs=_HALF, weights=0.375 + 2 / 128, multiplied="bf16"),
     "mxfp4-weights": Product(inputs=_HALF, weights=0.5 + 1 / 32, multiplied="bf16"),
     "nvfp4-weights": Product(inputs=_HALF, weights=0.5 + 1 / 16, multiplied="bf16"),
 }

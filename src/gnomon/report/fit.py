@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon.report.networks import network_step
 from gnomon.report.text import Style, chip_count, chip_word, deployed, flag, gib, next_steps, part, plural, table, words
-from gnomon.units import format_bytes, format_count
+from gnomon.units import format_bytes, format_count, format_duration
 
 LOAD = ("--rate", 4, "--input", 1024, "--output", 256)
 
@@ -39,10 +39,22 @@ def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
         f" {plural(batch, 'sequence')} of {format_count(context)} at once",
         f"  the longest sequence: {format_count(payload['max_context'])} tokens",
         f"  of {gib(payload['total_bytes'])} GiB: {parts}",
+        *_techniques(payload),
         *_close(payload, style),
         "",
         *_next(payload, {}),
     ]
+
+
+def _techniques(payload: Mapping[str, Any]) -> list[str]:
+    """Figures that techniques add."""
+    named = (payload.get("techniques") or {}).items()
+    return [f"  {name}: {', '.join(_fact(*fact) for fact in facts.items())}" for name, facts in named]
+
+
+def _fact(name: str, value: float) -> str:
+    what, _, unit = name.rpartition("_")
+    return f"{what} {format_duration(value)}" if unit == "s" else f"{name.replace('_', ' ')} {format_count(value)}"
 
 
 def _passes(payload: Mapping[str, Any], style: Style, parts: str) -> list[str]:
@@ -102,4 +114,6 @@ def _next(payload: Mapping[str, Any], change: Mapping[str, Any]) -> list[str]:
     predict = words("gnomon", "predict", *common, "--phase", "decode", "--batch", 32, "--context", 1024)
     if change:
         return next_steps(words("gnomon", "fit", *common), predict)
+    if payload.get("techniques"):  # what a technique adds here it makes of a step, not of a load
+        return next_steps(predict)
     return next_steps(predict, words("gnomon", "simulate", "serve", *common, *LOAD))

@@ -132,6 +132,8 @@ def deployed(inputs: Mapping[str, Any]) -> list[Any]:
         said += flag(f"--{name}", inputs.get(name), 1)
     for name, value in (inputs.get("settings") or {}).items():
         said += ["--set", f"{name}={value}"]
+    for name in inputs.get("techniques") or ():
+        said += ["--with", name]
     return said
 
 

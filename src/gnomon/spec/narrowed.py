@@ -24,7 +24,12 @@ def in_format(model: Model, dtype: str) -> Model:
         return replace(_with(model, None), dtype=dtype, kept_dtype="", head_format=None)
     if dtype not in NARROW:
         raise unknown_name("number format of weights", dtype, (*PLAIN_BITS, *NARROW))
-    return replace(_with(model, NARROW[dtype]), dtype=dtype, kept_dtype=model.working_dtype, head_format=None)
+    return narrowed(model, NARROW[dtype])
+
+
+def narrowed(model: Model, format: Format) -> Model:
+    """The same in any narrow format, under its name."""
+    return replace(_with(model, format), dtype=format.name, kept_dtype=model.working_dtype, head_format=None)
 
 
 def _with(model: Model, format: Format | None) -> Model:

@@ -5,27 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from itertools import product
+from typing import TypeVar
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.techniques.applied import Applied
-from gnomon.techniques.base import CONSERVED, Case, Parameter, Technique, Trial, Values
+from gnomon.techniques.base import CONSERVED, Case, Parameter, Technique, TrainingTechnique, Trial, Values
+from gnomon.techniques.serving import SERVING_CONSERVED, Served, ServingTechnique, Words
 
 __all__ = [
     "CONSERVED",
+    "SERVING_CONSERVED",
+    "WHERE",
     "Applied",
     "Case",
     "Parameter",
+    "Served",
+    "ServingTechnique",
     "Technique",
+    "TrainingTechnique",
     "Trial",
     "Values",
+    "Words",
     "applied",
+    "beyond_words",
     "for_paper",
     "searched_words",
+    "served",
     "technique",
     "techniques",
     "variants",
     "words",
 ]
+T = TypeVar("T", bound=Technique)
 WHERE = "strategy.techniques"
 
 
@@ -33,13 +44,16 @@ WHERE = "strategy.techniques"
 def techniques() -> dict[str, Technique]:
     """All of them by name."""
     from gnomon.techniques.checkpoints import Checkpoints
+    from gnomon.techniques.narrow_weights import Int4Weights, UnpackedWeights
     from gnomon.techniques.offload_optimizer import OffloadOptimizer
     from gnomon.techniques.pipelines import GPipe, Interleaved
     from gnomon.techniques.ring import Ring
+    from gnomon.techniques.swapped_sessions import SwappedSessions
     from gnomon.techniques.vocabulary import VocabularyParallel
 
-    known = (Checkpoints(), GPipe(), Interleaved(), OffloadOptimizer(), Ring(), VocabularyParallel())
-    return {one.name: one for one in known}
+    training = (Checkpoints(), GPipe(), Interleaved(), OffloadOptimizer(), Ring(), VocabularyParallel())
+    serving = (Int4Weights(), SwappedSessions(), UnpackedWeights())
+    return {one.name: one for one in (*training, *serving)}
 
 
 def technique(name: str) -> Technique:
@@ -86,9 +100,30 @@ def variants(written: str) -> list[str]:
     return found
 
 
+def beyond_words(written: Iterable[str]) -> tuple[str, ...]:
+    """Those that the other words of a plan do not say."""
+    known = techniques()
+    return tuple(text for text in written if text.partition(":")[0] not in known or not _in_words(text))
+
+
+def _in_words(text: str) -> bool:
+    one, values = _read(text)
+    return one.in_words(values)
+
+
 def applied(written: Iterable[str]) -> Applied:
-    """Techniques as a plan writes them, in the order of their names: it makes no difference which is named first."""
-    pairs = sorted((_read(text) for text in written), key=lambda pair: pair[0].name)
+    """Techniques of training as a plan writes them, in the order of their names: it makes no difference which is named
+    first."""
+    return Applied(_joined(written, TrainingTechnique))
+
+
+def served(written: Iterable[str]) -> Served:
+    """The same of serving."""
+    return Served(_joined(written, ServingTechnique))
+
+
+def _joined(written: Iterable[str], of: type[T]) -> tuple[tuple[T, Values], ...]:
+    pairs = sorted((_of(text, of) for text in written), key=lambda pair: pair[0].name)
     names = [one.name for one, _ in pairs]
     for name in names:
         if names.count(name) > 1:
@@ -97,7 +132,16 @@ def applied(written: Iterable[str]) -> Applied:
         clash = next((other for other, _ in pairs if other.name in one.excludes), None)
         if clash is not None:
             raise InputError(f"{one.name} and {clash.name} cannot be joined", where=WHERE, hint="Leave one out.")
-    return Applied(tuple(pairs))
+    return tuple(pairs)
+
+
+def _of(text: str, of: type[T]) -> tuple[T, Values]:
+    one, values = _read(text)
+    if not isinstance(one, of):
+        known = ", ".join(name for name, other in techniques().items() if isinstance(other, of))
+        message = f"{one.name} is a technique of {one.work}, not of {of.work}"
+        raise InputError(message, where=WHERE, hint=f"Known there: {known}.")
+    return one, values
 
 
 def _read(text: str) -> tuple[Technique, Values]:

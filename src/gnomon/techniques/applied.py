@@ -11,7 +11,7 @@ from gnomon.engines.training import Figures, RankMemory
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Case, Technique, Values
+from gnomon.techniques.base import Case, TrainingTechnique, Values
 
 ROOM = 0.9
 """Of a host's memory, what a job can use."""
@@ -21,7 +21,7 @@ ROOM = 0.9
 class Applied:
     """Techniques with their values. Without any, everything stays as it is."""
 
-    pairs: tuple[tuple[Technique, Values], ...] = ()
+    pairs: tuple[tuple[TrainingTechnique, Values], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.pairs)

@@ -46,7 +46,7 @@ class Parameter:
         """A value as a plan writes it."""
         if self.choices:
             if text not in self.choices:
-                raise InputError(f"'{text}' is not one of its {self.name}s", where=where, hint=f"It is {self.range}.")
+                raise InputError(f"{self.name} is '{text}'", where=where, hint=f"It is {self.range}.")
             return text
         try:
             value = float(text)
@@ -86,13 +86,13 @@ class Case:
 
 
 class Technique:
-    """The contract. Whatever a technique does not override it leaves as it is."""
+    """What every technique says of itself; what it does stands in the contract of its work."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     idea: ClassVar[str]
     """One sentence: what it does and what that costs."""
-    work: ClassVar[str] = "training"
+    work: ClassVar[str]
     """`training` or `serving`."""
     trials: ClassVar[tuple[Trial, ...]]
     """One a paper it comes from."""
@@ -102,7 +102,17 @@ class Technique:
     searched: ClassVar[bool] = True
     """Whether a plan search tries it when asked to: not what it tries anyway, or what only costs."""
     changes: ClassVar[frozenset[str]] = frozenset()
-    """Of `CONSERVED`, what it does not leave as it is."""
+    """What it does not leave as it is: of `CONSERVED`, in serving of `SERVING_CONSERVED`."""
+
+    def in_words(self, values: Values) -> bool:
+        """Whether the other words of a plan say all of it, so that whoever starts the plan need not know it."""
+        return False
+
+
+class TrainingTechnique(Technique):
+    """The contract in training. Whatever a technique does not override it leaves as it is."""
+
+    work = "training"
 
     def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         """Why it cannot be used here; empty where it can."""

@@ -7,7 +7,7 @@ import numpy as np
 from gnomon.engines.training import Figures
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
 
 STATE_BYTES = 12.0
 """Of a parameter: fp32 weight, momentum and variance, of which every copy of the weights writes a part."""
@@ -15,7 +15,7 @@ WEIGHT_BYTES = 2.0
 """Of a parameter in 16 bits, which every rank of one copy writes."""
 
 
-class Checkpoints(Technique):
+class Checkpoints(TrainingTechnique):
     name = "checkpoints"
     searched = False
     title = "Checkpoints of the whole state"

@@ -10,7 +10,7 @@ import numpy as np
 from gnomon.engines.training import Figures, RankMemory
 from gnomon.spec import Host, Recipe, Strategy
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
 
 STATE_BYTES = 12.0
 """Of a parameter: fp32 weight, momentum and variance."""
@@ -28,7 +28,7 @@ LINK_SPREAD = 0.10
 """Of copies between chip and host beside each other."""
 
 
-class OffloadOptimizer(Technique):
+class OffloadOptimizer(TrainingTechnique):
     name = "offload-optimizer"
     title = "Optimizer states on the host"
     idea = (

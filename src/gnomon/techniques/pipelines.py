@@ -7,10 +7,10 @@ from dataclasses import replace
 from gnomon.engines.training import Grid
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.training import SCHEDULES
-from gnomon.techniques.base import Case, Choice, Parameter, Technique, Trial, Values
+from gnomon.techniques.base import Case, Choice, Parameter, TrainingTechnique, Trial, Values
 
 
-class GPipe(Technique):
+class GPipe(TrainingTechnique):
     name = "gpipe"
     searched = False
     title = "Pipeline, all micro-batches forward first"
@@ -36,7 +36,7 @@ class GPipe(Technique):
         return (grid.pp > 1) & (grid.schedule == SCHEDULES.index("gpipe")), grid.pp == 1
 
 
-class Interleaved(Technique):
+class Interleaved(TrainingTechnique):
     name = "interleaved"
     searched = False
     title = "Pipeline whose stages hold several parts"

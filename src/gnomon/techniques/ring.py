@@ -7,10 +7,10 @@ from dataclasses import replace
 from gnomon.engines.training import Grid
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.training import CP_COMMS
-from gnomon.techniques.base import Case, Choice, Parameter, Technique, Trial, Values
+from gnomon.techniques.base import Case, Choice, Parameter, TrainingTechnique, Trial, Values
 
 
-class Ring(Technique):
+class Ring(TrainingTechnique):
     name = "ring-attention"
     searched = False
     title = "Sequences cut over chips"

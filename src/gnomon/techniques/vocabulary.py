@@ -10,10 +10,10 @@ import numpy as np
 from gnomon.engines.training import Figures, RankMemory
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
 
 
-class VocabularyParallel(Technique):
+class VocabularyParallel(TrainingTechnique):
     name = "vocabulary-parallel"
     title = "Embedding and head over all stages"
     idea = (

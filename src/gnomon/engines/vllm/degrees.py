@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gnomon.engines.base import Deployment, StageWork
-from gnomon.engines.vllm.formats import running
+from gnomon.engines.vllm.formats import run_model
 from gnomon.engines.vllm.states import state_dtype
 from gnomon.errors import InputError
 from gnomon.graph import Graph, lower
@@ -64,8 +64,11 @@ def shared_cache(deployment: Deployment) -> int:
     return int(deployment.settings.get(CONTEXT, 1))
 
 
-def check_simulated(strategy: Strategy) -> None:
+def check_simulated(deployment: Deployment) -> None:
     """Raise InputError where one step does not follow another: a simulated replica has one scheduler and one batch."""
+    strategy = deployment.strategy
+    if deployment.ideas is not None:
+        deployment.ideas.check_simulated()
     if strategy.pp > 1:
         raise InputError(
             f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
@@ -152,7 +155,7 @@ def stages(model: Model, pp: int) -> tuple[Stage, ...]:
 def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
     """The operators of one rank of each stage."""
     strategy, pool = deployment.strategy, deployment.pool
-    model = running(deployment.model, pool.chip)
+    model = run_model(deployment)
     far = (False, *crossings(strategy, pool.per_node))
     found = []
     for stage, crosses in zip(stages(deployment.model, strategy.pp), far, strict=True):
@@ -168,6 +171,7 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
             last=stage.last,
         )
         graph = decode_context(graph, shared_cache(deployment))
+        graph = graph if deployment.ideas is None else deployment.ideas.graph(graph, deployment)
         joined = () if stage.first else tuple(received(deployment.model, strategy, crosses, pool.per_node))
         found.append(StageWork(layers=stage.layers, graph=Graph((*joined, *graph.ops))))
     return tuple(found)

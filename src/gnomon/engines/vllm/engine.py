@@ -95,7 +95,7 @@ class Vllm:
         return Machine(deployment.pool, profile_for(deployment.pool.chip))
 
     def step_cost(self, deployment: Deployment, draw: int | None = None) -> TableStepCost:
-        degrees.check_simulated(deployment.strategy)
+        degrees.check_simulated(deployment)
         machine, graph, settings = self.machine(deployment), self.graph(deployment), deployment.settings
         extra, factors = overheads(deployment.model), {}
         if draw is not None:

@@ -16,6 +16,8 @@ BEFORE_MARLIN = ("Kepler", "Maxwell", "Pascal", "Volta")
 """Marlin needs Turing's tensor cores."""
 NO_INT8 = ("Blackwell", "Blackwell Ultra", "Rubin")
 """vLLM has no kernels for int8 inputs there."""
+NO_KERNEL = ("int3",)
+"""Formats with a product that is another's than vLLM's: its GPTQ reads four and eight bits (`AutoGPTQConfig`)."""
 NATIVE = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}
 """The rate a chip needs for products whose inputs are narrowed to a format."""
 
@@ -23,13 +25,20 @@ NATIVE = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}
 def check_formats(deployment: Deployment) -> None:
     """Raise InputError where vLLM cannot run the weights or the cache in the formats asked for."""
     chip, dtype, kv_dtype = deployment.pool.chip, deployment.dtype, deployment.kv_dtype
-    running(deployment.model, chip)
+    run_model(deployment)
     if dtype in PLAIN_BITS and (dtype not in chip.rates_flops or dtype == "fp32"):
         hint = f"What runs there: {', '.join(supported(chip))}."
         raise InputError(f"'{dtype}' is not priced for vllm on {chip.name}", where="--dtype", hint=hint)
     if kv_dtype not in CACHES:
         hint = f"Known: {', '.join(CACHES)}."
         raise InputError(f"'{kv_dtype}' is not priced for vllm yet", where="--kv-dtype", hint=hint)
+
+
+def run_model(deployment: Deployment) -> Model:
+    """The model with every format as it runs; a technique that brings its own products runs them as they are stored."""
+    if deployment.ideas is not None and deployment.ideas.own_products:
+        return deployment.model
+    return running(deployment.model, deployment.pool.chip)
 
 
 def running(model: Model, chip: Chip) -> Model:
@@ -62,6 +71,8 @@ def obstacle(format: Format, chip: Chip) -> str:
         return "vLLM multiplies int8 from Turing to Hopper only"
     if not known(replace(format, activations="")):
         return "no product stands for it"
+    if format.name in NO_KERNEL:
+        return f"vLLM has no kernel for {format.name}"
     return not_widened(chip)
 
 

@@ -22,6 +22,7 @@ _ONLINE = {"fp8": "fp8"}
 """Weight formats vLLM makes itself while it loads a bf16 checkpoint."""
 _MADE_BEFOREHAND = {
     "int4": "GPTQ or AWQ",
+    "int3": "GPTQ, and a kernel for it, which vLLM does not have",
     "int8": "compressed-tensors",
     "mxfp4": "compressed-tensors",
     "nvfp4": "compressed-tensors or ModelOpt",

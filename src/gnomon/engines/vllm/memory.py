@@ -60,7 +60,8 @@ def _per_token(deployment: Deployment) -> float:
 def _rank(deployment: Deployment, usable: float, plan: Layout, stage: Stage) -> _Rank:
     model, strategy, settings = deployment.model, deployment.strategy, deployment.settings
     weights = weight_bytes(model, strategy, stage, deployment.pool.chip.architecture)
-    activations = reserve.activation_bytes(model, settings, strategy, stage)
+    beside = deployment.ideas.beside_bytes(deployment) if deployment.ideas else 0.0
+    activations = reserve.activation_bytes(model, settings, strategy, stage) + beside
     runtime = reserve.runtime_bytes(model, settings, strategy)
     kv = usable - weights - activations - runtime
     page = plan.block_bytes(stage.numbers)

@@ -1,0 +1,76 @@
+"""More sessions than the cache holds: they take turns, and the others' caches lie on the host meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gnomon.engines.base import Deployment, MemoryUse, Wait
+from gnomon.spec import Batch
+from gnomon.techniques.applied import ROOM
+from gnomon.techniques.base import Parameter, Trial, Values
+from gnomon.techniques.serving import ServingTechnique, Words
+
+LINK_SPREAD = 0.10
+"""Of copies between chip and host."""
+
+
+class SwappedSessions(ServingTechnique):
+    name = "swapped-sessions"
+    title = "Sessions that take turns in the cache"
+    idea = (
+        "A session that waits for its user leaves the cache to another and comes back from the host's memory: many "
+        "more are open at once, and every turn begins with one cache copied out and one copied in."
+    )
+    trials = (Trial(paper="long-context-peak", words="swapped-sessions"),)
+    parameters = (
+        Parameter(
+            name="turn", what="tokens that a session makes before another takes its place", default=250.0, low=1.0,
+            high=1e6,
+        ),
+        Parameter(
+            name="link_gb_s", what="what one chip's copies reach; 0 for the link's pace", default=0.0, low=0.0,
+            high=1000.0,
+        ),
+    )  # fmt: skip
+    simulated = False
+
+    def why_not(self, words: Words, values: Values) -> str:
+        return "" if words.pool.host is not None else f"nothing is known of the host of {words.pool.chip.name}"
+
+    def wait(self, deployment: Deployment, steps: Batch, cached_bytes: float, values: Values) -> Wait | None:
+        """A mean decode step's share of the switch that ends a turn. Prompts come in while nothing is switched."""
+        if not steps.decodes.any():
+            return None
+        seconds = steps.size * switch_s(deployment, cached_bytes, values) / float(values["turn"])
+        return Wait(name=self.name, seconds=seconds, spread=LINK_SPREAD, source=_link(deployment))
+
+    def facts(self, used: MemoryUse, deployment: Deployment, values: Values) -> Mapping[str, float]:
+        """Sessions of the longest context there may be."""
+        context = int(deployment.settings["max_model_len"])
+        each = used.sequence_bytes(context, 1)
+        if each <= 0 or deployment.pool.host is None:
+            return {}
+        room = ROOM * deployment.pool.host.memory_bytes
+        return {
+            "sessions_in_cache": max(used.kv_blocks, 0) // max(used.blocks_of(context), 1),
+            "sessions_on_host": room // (each * _neighbours(deployment)),
+            "switch_s": switch_s(deployment, each, values),
+        }
+
+
+def switch_s(deployment: Deployment, cached_bytes: float, values: Values) -> float:
+    """So many bytes of every rank copied to the host, then as many copied back."""
+    host = deployment.pool.host
+    assert host is not None  # `why_not` has seen to it
+    pace = float(values["link_gb_s"]) * 1e9 or host.copy_bytes_s(_neighbours(deployment))
+    return 2 * cached_bytes / pace
+
+
+def _neighbours(deployment: Deployment) -> int:
+    """Ranks that share one host."""
+    return min(deployment.strategy.ranks, deployment.pool.per_node)
+
+
+def _link(deployment: Deployment) -> str:
+    host = deployment.pool.host
+    return host.link.name if host else ""

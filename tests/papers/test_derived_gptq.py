@@ -1,0 +1,34 @@
+"""GPTQ's table beside ours: every figure pinned, and the misses known."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnomon.papers.base import Figure
+from gnomon.papers.derived.gptq import DERIVATION
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Figure]:
+    return {each.what: each for each in DERIVATION.figures()}
+
+
+def test_gpus_that_hold_it(found: dict[str, Figure]) -> None:
+    gpus = {what: each.ours for what, each in found.items() if each.unit == "GPUs"}
+    assert list(gpus.values()) == [5, 1, 8, 2]
+    assert found["weights in three bits"].ours == pytest.approx(62.0, rel=1e-3)
+    assert found["cache of 2,048 tokens"].ours == pytest.approx(9.0, rel=1e-3)
+    assert found["four bits fit one A100-80GB (1 for yes)"].ours == 0
+
+
+def test_milliseconds_a_token(found: dict[str, Figure]) -> None:
+    ours = [each.ours for each in found.values() if each.unit == "ms"]
+    assert ours == pytest.approx([220.9, 60.0, 598.7, 120.7], rel=5e-3)
+
+
+def test_misses_say_why(found: dict[str, Figure]) -> None:
+    missed = {what for what, each in found.items() if not each.within}
+    assert missed == {"A100-SXM-80GB, three bits: sooner by", "A100-SXM-80GB, three bits on 1: a token"}
+    assert all(bool(each.note) is not each.within for each in found.values())
+    assert {each.tolerance for each in found.values()} == {0.0, 0.1}
+    assert all(given.source and given.value for given in DERIVATION.inputs)
