@@ -3,50 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnomon.api.plan_training import Search, best_of, search_of, step_report
-from gnomon.api.results import Result, TrainingReport
+from gnomon.api.results import TrainingReport
 from gnomon.api.simulate_training import as_flags, check_chips, load_of
+from gnomon.api.tried import NO_CHANGE, Tried
 from gnomon.engines import training_engine
 from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import Estimate
-from gnomon.techniques import Technique, Trial, for_paper, techniques, variants
+from gnomon.techniques import Technique, TrainingTechnique, Trial, for_paper, techniques, variants
 from gnomon.units import format_bytes
 
 SEQ, EACH_CHIP = 8192, 8
 """Tokens of a sequence and sequences a chip, where nothing else is asked for."""
-NO_CHANGE = 0.005
-"""A gain below this is none."""
 Progress = Callable[[int], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tried(Result):
-    """An idea against doing without it. `gain` is how many times as quick a step is, with its band; it is null where
-    one of the two does not run."""
-
-    SCHEMA = "try"
-    HIDDEN = frozenset({"reports"})
-    title: str
-    paper: str
-    technique: str
-    idea: str
-    against: str
-    plain: Mapping[str, Any] | None
-    applied: Mapping[str, Any] | None
-    gain: Estimate | None
-    memory_saved_bytes: float | None
-    helps: bool
-    verdict: str
-    inputs: Mapping[str, Any]
-    reports: tuple[Any, Any] = (None, None)
 
 
 def try_idea(
@@ -54,20 +31,30 @@ def try_idea(
     *,
     model: str | Path,
     on: str,
-    seq: int = SEQ,
+    seq: int | None = None,
     global_batch: int | None = None,
+    batch: int | None = None,
+    context: int | None = None,
     optimizer: str = "adamw",
     dtype: str | None = None,
     engine: str = "megatron",
     progress: Progress | None = None,
 ) -> Tried:
-    """The idea of a paper (its slug), or a technique by its own name, on a model and chips."""
+    """The idea of a paper (its slug), or a technique by its own name, on a model and chips.
+
+    Ideas of training take `seq` and `global_batch`, those of serving `batch` and `context`.
+    """
     one, trial = idea_of(name)
-    if one.work != "training":
-        raise InputError(f"{one.name} is for {one.work}", where="SLUG")
+    _check_words(one, {"--seq": seq, "--global-batch": global_batch}, {"--batch": batch, "--context": context})
+    if not isinstance(one, TrainingTechnique):
+        from gnomon.api.try_serving import BATCH, CONTEXT, try_serving
+
+        return try_serving(
+            one, trial, model=model, on=on, batch=batch or BATCH, context=context or CONTEXT, dtype=dtype
+        )
     pool = parse_pool(on)
     check_chips(pool.count, "--on")
-    load = load_of(seq, global_batch or EACH_CHIP * pool.count, None)
+    load = load_of(seq or SEQ, global_batch or EACH_CHIP * pool.count, None)
     try:
         plain = search_of(load_model(model), pool, load, training_engine(engine), optimizer, dtype)
         without, within = _spaces(one, trial, plain)
@@ -79,6 +66,12 @@ def try_idea(
     inputs |= {"optimizer": optimizer, "dtype": plain.dtype, "engine": f"{plain.engine.name}@{plain.engine.version}"}
     why = "" if after else _why_not(one, within)
     return _tried(one, trial, before, after, why, inputs)
+
+
+def _check_words(one: Technique, training: Mapping[str, Any], serving: Mapping[str, Any]) -> None:
+    for flag, value in (serving if one.work == "training" else training).items():
+        if value is not None:
+            raise InputError(f"{one.name} is an idea of {one.work}", where=flag, hint="Leave it out.")
 
 
 def idea_of(name: str) -> tuple[Technique, Trial]:
@@ -93,7 +86,7 @@ def idea_of(name: str) -> tuple[Technique, Trial]:
     raise unknown_name("idea to try", name, sorted({*papers, *known}), where="SLUG")
 
 
-def _spaces(one: Technique, trial: Trial, plain: Search) -> tuple[list[Search], list[Search]]:
+def _spaces(one: TrainingTechnique, trial: Trial, plain: Search) -> tuple[list[Search], list[Search]]:
     """Plans without the idea and plans with it. Where plans are what it changes, the grid is divided."""
     ways = one.ways(plain.grid)
     if ways is not None:

@@ -12,13 +12,24 @@ Slug = Annotated[str, typer.Argument(metavar="SLUG", help="A paper, or a techniq
 Network = Annotated[str, typer.Option("--model", metavar="MODEL", help="A name, a folder, a config or shapes.")]
 Sequence = Annotated[
     int | None,
-    typer.Option("--seq", parser=flags.whole("--seq"), metavar="S", help="Tokens of a sequence (8192)."),
+    typer.Option("--seq", parser=flags.whole("--seq"), metavar="S", help="In training: tokens of a sequence (8192)."),
 ]
 Batch = Annotated[
     int | None,
     typer.Option(
-        "--global-batch", parser=flags.whole("--global-batch"), metavar="B", help="Sequences of a step (8 a chip)."
+        "--global-batch",
+        parser=flags.whole("--global-batch"),
+        metavar="B",
+        help="In training: sequences of a step (8 a chip).",
     ),
+]
+Together = Annotated[
+    int | None,
+    typer.Option("--batch", parser=flags.whole("--batch"), metavar="N", help="In serving: sequences of a step (8)."),
+]
+Context = Annotated[
+    int | None,
+    typer.Option("--context", parser=flags.whole("--context"), metavar="C", help="In serving: tokens of each (2048)."),
 ]
 
 
@@ -32,13 +43,14 @@ def try_idea(
     on: flags.On,
     seq: Sequence = None,
     global_batch: Batch = None,
+    batch: Together = None,
+    context: Context = None,
     optimizer: train_flags.Optimizer = "adamw",
     dtype: flags.Dtype = None,
     engine: train_flags.Engine = "megatron",
     as_json: flags.Json = False,
 ) -> None:
     """What a paper's idea would bring on your model and chips."""
-    from gnomon.api.try_idea import SEQ
     from gnomon.api.try_idea import try_idea as answer
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
@@ -48,8 +60,10 @@ def try_idea(
             slug,
             model=model,
             on=on,
-            seq=seq or SEQ,
+            seq=seq,
             global_batch=global_batch,
+            batch=batch,
+            context=context,
             optimizer=optimizer,
             dtype=dtype,
             engine=engine,

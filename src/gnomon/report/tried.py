@@ -12,6 +12,7 @@ from gnomon.units import format_duration
 
 Payload = Mapping[str, Any]
 WIDE = 100
+Row = tuple[str, str, str, str, str]
 
 
 def render(payload: Payload, style: Style) -> str:
@@ -19,20 +20,40 @@ def render(payload: Payload, style: Style) -> str:
     lines = [style.strong(payload["title"]), f"{payload['technique']} ({payload['paper']}){against}", ""]
     mark = style.good if payload["helps"] else style.strong
     lines += [f"  {mark(payload['verdict'])}", ""]
-    rows: list[tuple[str, ...]] = [("", "a step", "90%", "memory", "plan")]
-    rows += [_row(name, payload[key], payload["inputs"]) for name, key in (("without", "plain"), ("with", "applied"))]
+    serving = payload["inputs"].get("work") == "serving"
+    row = _served if serving else _row
+    rows = [("", "a step", "90%", "a prompt" if serving else "memory", "weights, room" if serving else "plan")]
+    rows += [row(name, payload[key], payload["inputs"]) for name, key in (("without", "plain"), ("with", "applied"))]
     found = table(rows, "<>>><")
     lines += [style.faint(found[0]), *found[1:], "", *(f"  {line}" for line in wrap(payload["idea"], WIDE)), ""]
     return "\n".join([*lines, *_next(payload)])
 
 
-def _row(name: str, figures: Payload | None, inputs: Payload) -> tuple[str, ...]:
+def _served(name: str, figures: Payload | None, inputs: Payload) -> Row:
+    if figures is None:
+        return (name, "does not fit" if name == "without" else "none", "", "", "")
+    time = figures["step_time_s"]
+    facts = [f"{key.replace('_', ' ')} {value:,.4g}" for one in figures["facts"].values() for key, value in one.items()]
+    room = ", ".join([f"{gib(figures['weight_bytes'])} GiB a chip", f"{figures['sessions']:,} sequences", *facts])
+    return (
+        name,
+        format_duration(time["value"]),
+        _edges(time),
+        format_duration(figures["prompt_time_s"]["value"]),
+        room,
+    )
+
+
+def _edges(time: Payload) -> str:
+    return band(time).strip("()").removesuffix(", 90%")
+
+
+def _row(name: str, figures: Payload | None, inputs: Payload) -> Row:
     if figures is None:
         return (name, "none fits", "", "", "")
     plan = in_words({**inputs, **figures["degrees"], **figures["settings"], "techniques": figures["techniques"]})
     time = figures["step_time_s"]
-    edges = band(time).strip("()").removesuffix(", 90%")
-    return (name, format_duration(time["value"]), edges, f"{gib(figures['peak_memory_bytes'])} GiB", plan)
+    return (name, format_duration(time["value"]), _edges(time), f"{gib(figures['peak_memory_bytes'])} GiB", plan)
 
 
 def _next(payload: Payload) -> list[str]:
@@ -40,6 +61,10 @@ def _next(payload: Payload) -> list[str]:
     if figures is None:
         return next_steps(words("gnomon", "papers", "show", payload["paper"]))
     names = [part for name in figures["techniques"] for part in ("--with", name)]
+    if inputs.get("work") == "serving":
+        load = ["--on", inputs["on"], "--batch", inputs["batch"], "--context", inputs["context"]]
+        step = words("gnomon", "predict", inputs["model"], *load, *names)
+        return next_steps(step, words("gnomon", "papers", "show", payload["paper"]))
     load = ["--cluster", inputs["on"], "--seq", inputs["seq"], "--global-batch", inputs["global_batch"]]
     return next_steps(
         words("gnomon", "plan", "train", inputs["model"], *load, *names),
