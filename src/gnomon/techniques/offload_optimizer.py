@@ -26,6 +26,10 @@ HOST_SPREAD = 0.15
 """Of the pace of an update on the processors: 46% of a host's bandwidth is one machine's figure, and the others'."""
 LINK_SPREAD = 0.10
 """Of copies between chip and host beside each other."""
+UPDATE_BYTES = 30.0
+"""Of a parameter, between the host's memory and its processors in an update."""
+SUSTAINED = 0.8
+"""Of a host's memory bandwidth, what processors and copies reach together: STREAM on servers of two sockets."""
 
 
 class OffloadOptimizer(Technique):
@@ -74,18 +78,21 @@ class OffloadOptimizer(Technique):
         return "a stride of 1 leaves nothing to the host" if values["stride"] == 1 else ""
 
     def figures(self, found: Figures, case: Case, values: Values) -> Figures:
-        update = self.update_s(found, case, values)
-        return replace(found, optimizer_s=update + self.flush_s(found, case, values))
+        chunks = found.chunks.longer("backward_s", self.flush_s(found, case, values))
+        return replace(found, chunks=chunks, **chunks.columns(), optimizer_s=self.update_s(found, case, values))
 
     def update_s(self, found: Figures, case: Case, values: Values) -> Floats:
-        """Processors, copies both ways and the chip at once; the last subgroup's weights follow."""
+        """Processors, the memory that they share with copies, copies both ways and the chip at once; the last
+        subgroup's weights follow."""
         away, turns = float(values["share"]) * found.own_parameters, _turns(values)
         here = 1 - float(values["share"]) * (1 - turns)
         host, link = self._paces(found, case)
+        memory = SUSTAINED * _host(case).memory_bandwidth_bytes_s / _neighbours(found, case)
         return np.asarray(
             np.maximum.reduce(
                 [
                     away * (1 - turns) / host,
+                    away * ((1 - turns) * (UPDATE_BYTES + WEIGHT_BYTES) + turns * 2 * STATE_BYTES) / memory,
                     away * ((1 - turns) * WEIGHT_BYTES + turns * STATE_BYTES) / link,
                     away * turns * STATE_BYTES / link,
                     found.optimizer_s * here,
@@ -95,14 +102,14 @@ class OffloadOptimizer(Technique):
         )
 
     def flush_s(self, found: Figures, case: Case, values: Values) -> Floats:
-        """Gradients to the host, of every micro-batch: what its backward pass does not hide."""
+        """Gradients of a micro-batch to the host: what its backward pass does not hide."""
         _, link = self._paces(found, case)
         pace = float(values["flush_gb_s"]) * 1e9 or link
         each = float(values["share"]) * found.own_parameters * GRADIENT_BYTES
         if values["flush"] == "waits":
-            return np.asarray(found.micros * each / pace)
+            return np.asarray(each / pace)
         backward = found.backward_s + found.first_backward_s + found.last_backward_s
-        return np.asarray(found.micros * np.maximum(each / link - backward, 0.0))
+        return np.asarray(np.maximum(each / link - backward, 0.0))
 
     def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case, values: Values) -> RankMemory:
         share = float(values["share"])
