@@ -115,7 +115,7 @@ class OffloadOptimizer(Technique):
         share = float(values["share"])
         layer = np.max([kind.held.total for kind in found.chunks.kinds], axis=0)
         staged = STAGED * SUBGROUP * STATE_BYTES if values["stride"] else SUBGROUP * WEIGHT_BYTES
-        flying = np.minimum(used.gradients, case.traits.optimizers[case.optimizer].gradient_bytes * 2 * layer)
+        flying = np.minimum(used.gradients, GRADIENT_BYTES * 2 * layer)
         return replace(
             used,
             gradients=used.gradients * (1 - share) + flying * share,

@@ -169,8 +169,8 @@ SHARED = (
     "weights that return. Passes as on H100."
 )
 HEADLINE = (
-    "Ours has shorter passes than the logs, so that what the technique saves weighs more; by the logs themselves 20B is "
-    "2.87 times quicker."
+    "Ours has shorter passes than the logs, so that what the technique saves weighs more; by the logs themselves 20B "
+    "is 2.87 times quicker."
 )
 DERIVATION = Derivation(
     slug="deep-optimizer-states",
@@ -178,8 +178,8 @@ DERIVATION = Derivation(
     setting="7B to 30B under ZeRO on 4 H100 or 4 A100, a sequence of 2,048 tokens a chip, full recompute",
     source=f"{LOGS} (median, and last but one step); {PAPER}",
     assumptions=(
-        "The code is Megatron-DeepSpeed, nearest to Megatron-LM of 2022: attention in parts, 65 us a kernel on the host. "
-        "That version has no ZeRO 3, so ranks share out states only (ZeRO 1), and gathers of weights are left out.",
+        "The code is Megatron-DeepSpeed, nearest to Megatron-LM of 2022: attention in parts, 65 us a kernel. That "
+        "version has no ZeRO 3, so ranks share out states only (ZeRO 1), and gathers of weights are left out.",
         "Activations are run again, as the logs' arguments say; gated feed-forwards, four heads of keys and values, a "
         "vocabulary of 50,304, which gives the 11.3 thousand million parameters that 13B's log lists by subgroup.",
         "Inner widths of 8.3B, 10B and 20B of 64 layers are not in our source: 8/3 of the width with all heads for the "
