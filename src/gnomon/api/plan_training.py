@@ -40,6 +40,8 @@ from gnomon.techniques import Applied, Case, applied, searched_words
 from gnomon.units import format_bytes
 
 AUTO = "auto"
+DECIDING = ("pp", "vp", "cp", "ep", "dp", "micro_batch", "schedule", "recompute", "cp_comm")
+"""What of a plan decides whether techniques apply to it: not how its layers, states and experts are cut."""
 LARGER = (2, 4, 8, 16, 32, 64, 128, 256)
 """A model that does not fit is tried on so many times the nodes, to say how many it needs."""
 
@@ -100,11 +102,12 @@ class Search:
 
     @cached_property
     def allowed(self) -> NDArray[np.bool_]:
-        """Plans that the techniques apply to."""
+        """Plans that the techniques apply to, and that have the degrees and the recipe which they ask for."""
         found = np.ones(self.grid.size, bool)
-        for _, rows in self.grid.groups(("pp", "vp", "dp", "schedule", "micro_batch")):
+        for _, rows in self.grid.groups(DECIDING):
             strategy, recipe = self.grid.strategy(rows[0]), self.grid.recipe(rows[0], self.optimizer)
-            found[rows] = not self.applied.why_not(self.case, strategy, recipe)
+            same = self.applied.settled(strategy, recipe) == (strategy, recipe)
+            found[rows] = same and not self.applied.why_not(self.case, strategy, recipe)
         return found
 
     @cached_property

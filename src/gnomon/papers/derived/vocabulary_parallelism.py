@@ -55,7 +55,7 @@ def _mfu(found: TrainingReport) -> float:
     load, model = found.step.job.load, found.step.job.model
     beside = load.seq / (6 * HIDDEN) + model.vocab / (12 * LAYERS * HIDDEN)
     flops = 72 * load.global_batch * load.seq * LAYERS * HIDDEN**2 * (1 + beside)
-    return 100 * flops / (found.step_time_s.value * CHIPS * PEAK_FLOPS)
+    return float(100 * flops / (found.step_time_s.value * CHIPS * PEAK_FLOPS))
 
 
 def _rows() -> Iterator[Figure]:
