@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from gnomon.engines.training import Figures, RankMemory
-from gnomon.spec import Host, Recipe, Strategy
+from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values
+from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours
 
 STATE_BYTES = 12.0
 """Of a parameter: fp32 weight, momentum and variance."""
@@ -28,8 +29,6 @@ LINK_SPREAD = 0.10
 """Of copies between chip and host beside each other."""
 UPDATE_BYTES = 30.0
 """Of a parameter, between the host's memory and its processors in an update."""
-SUSTAINED = 0.8
-"""Of a host's memory bandwidth, what processors and copies reach together: STREAM on servers of two sockets."""
 
 
 class OffloadOptimizer(Technique):
@@ -79,7 +78,13 @@ class OffloadOptimizer(Technique):
 
     def figures(self, found: Figures, case: Case, values: Values) -> Figures:
         chunks = found.chunks.longer("backward_s", self.flush_s(found, case, values))
-        return replace(found, chunks=chunks, **chunks.columns(), optimizer_s=self.update_s(found, case, values))
+        return replace(
+            found,
+            chunks=chunks,
+            **chunks.columns(),
+            optimizer_s=self.update_s(found, case, values),
+            away_parameters=float(values["share"]) * found.own_parameters,
+        )
 
     def update_s(self, found: Figures, case: Case, values: Values) -> Floats:
         """Processors, the memory that they share with copies, copies both ways and the chip at once; the last
@@ -87,7 +92,7 @@ class OffloadOptimizer(Technique):
         away, turns = float(values["share"]) * found.own_parameters, _turns(values)
         here = 1 - float(values["share"]) * (1 - turns)
         host, link = self._paces(found, case)
-        memory = SUSTAINED * _host(case).memory_bandwidth_bytes_s / _neighbours(found, case)
+        memory = memory_bytes_s(found, case)
         return np.asarray(
             np.maximum.reduce(
                 [
@@ -125,28 +130,17 @@ class OffloadOptimizer(Technique):
 
     def host_bytes(self, found: Figures, case: Case, values: Values) -> Floats:
         each = STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes
-        return np.asarray(float(values["share"]) * found.own_parameters * each * _neighbours(found, case))
+        return np.asarray(float(values["share"]) * found.own_parameters * each * neighbours(found, case))
 
     def _paces(self, found: Figures, case: Case) -> tuple[Floats, Floats]:
         """Parameters a second that the host updates for one rank, and bytes a second that a rank copies, one way."""
-        host, near = _host(case), _neighbours(found, case)
-        link = host.link.bandwidth_bytes_s / np.minimum(near, host.link_sharing)
+        pace = host_of(case).adam_parameters_s / neighbours(found, case)
         return (
-            np.asarray(host.adam_parameters_s / near * case.drawn("host update", HOST_SPREAD)),
-            np.asarray(link * case.drawn("host link", LINK_SPREAD)),
+            np.asarray(pace * case.drawn("host update", HOST_SPREAD)),
+            np.asarray(link_bytes_s(found, case) * case.drawn("host link", LINK_SPREAD)),
         )
 
 
 def _turns(values: Values) -> float:
     """The share of subgroups that the chip updates."""
     return 1 / float(values["stride"]) if values["stride"] else 0.0
-
-
-def _host(case: Case) -> Host:
-    assert case.pool.host is not None  # `why_not` has seen to it
-    return case.pool.host
-
-
-def _neighbours(found: Figures, case: Case) -> Floats:
-    """Ranks that share one host."""
-    return np.minimum(found.grid.ranks, case.pool.per_node).astype(float)
