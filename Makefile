@@ -12,7 +12,7 @@ ORACLES_STAMP := $(ORACLES)/.done
 RESULTS := src/gnomon/catalog/data/accuracy/results.json
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench test-oracles profiles golden accuracy modules hardware fit-page clean
+.PHONY: help setup demo test check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ modules: $(ORACLES_STAMP) ## write the table of measured modules in docs/tracing
 
 hardware: $(STAMP) ## write docs/hardware.md again from the catalog
 	$(BIN)/python -m tests.golden.hardware
+
+papers: $(STAMP) ## write docs/papers.md again: every paper, and those re-derived computed again
+	$(BIN)/python -m tests.golden.papers_page
 
 clean: ## remove environments, caches and builds
 	rm -rf $(VENV) $(ORACLES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gnomon import papers
     from gnomon.api.calibrate import calibrate
     from gnomon.api.explain import explain
     from gnomon.api.export import export
@@ -44,6 +45,7 @@ __all__ = [
     "models",
     "new_chip",
     "ops",
+    "papers",
     "plan_serving",
     "plan_training",
     "predict",
@@ -87,6 +89,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "__version__":
         return _version()
+    if name == "papers":
+        return import_module("gnomon.papers")
     if name not in _HOMES:
         raise AttributeError(f"module 'gnomon' has no attribute '{name}'")
     found = getattr(import_module(_HOMES[name]), name)

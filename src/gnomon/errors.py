@@ -80,5 +80,6 @@ def unknown_name(
     names = list(known)
     name = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
     near = near or near_names(name, names)
-    tail = f"Near: {', '.join(near)}." if near else f"Known: {', '.join(sorted(names)[:12])}."
+    known_too = "" if hint.startswith("Known: ") else f"Known: {', '.join(sorted(names)[:12])}."
+    tail = f"Near: {', '.join(near)}." if near else known_too
     return UnknownNameError(f"unknown {kind} '{name}'", where=where, hint=" ".join(filter(None, [tail, hint])))

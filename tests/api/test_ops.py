@@ -444,3 +444,119 @@ def test_broken_options_name_the_place(name: str) -> None:
         price(row)
     with pytest.raises(InputError, match=message.split(":")[0]):
         gnomon.ops(row, on="H100:8")
+
+
+MOE, FP8 = ROWS[3], ROWS[2]
+
+
+def test_what_is_said_of_experts_counts() -> None:
+    """Rows that say nothing are priced as before, whoever stands beside them."""
+    said: list[dict[str, float]] = [{}, {"visited": 20}, {"skew": 1.2}, {"skew": 0}, {"skew": 1.2, "visited": 20}]
+    said += [{"absent": 512}, {"matrices": 2}, {"matrices": 3}]
+    alone = [price(MOE | each)[0]["time_us"] for each in said]
+    assert [row["time_us"] for row in price(*(MOE | each for each in said))] == alone
+    names = ("skew", "visited", "absent", "matrices")
+    columns = {name: np.array([each.get(name, math.nan) for each in said]) for name in names}
+    assert gnomon.ops(MOE | columns, on="H100:8")["time_us"].tolist() == alone
+    plain, few, skewed, dealt, both, absent, ungated, gated = alone
+    assert few < 0.5 * plain
+    assert skewed < plain < dealt
+    assert both < 0.5 * skewed
+    assert absent > plain
+    assert ungated < plain == gated
+
+
+def test_narrowing_activations_takes_longer_where_a_fit_knows_it() -> None:
+    plain, narrowed = (micros(FP8 | {"quantised": given}, on="H100") for given in (0, "true"))
+    assert plain == micros(FP8, on="H100") < 0.9 * narrowed
+    with pytest.raises(InputError, match=r"row 0, column quantised: .*H200.* is not fitted"):
+        price(FP8 | {"quantised": 1}, on="H200")
+    with pytest.raises(InputError, match="row 0, column quantised: activations of bf16 products are not narrowed"):
+        price(GEMM | {"quantised": 1})
+
+
+CONV = {"op": "conv", "dtype": "bf16", "m": 3136, "n": 64, "k": 576, "batch": 1, "bytes": 1e6}
+SAID: dict[str, tuple[dict[str, Any], str]] = {
+    "skew": (MOE | {"skew": -1}, "column skew: '-1' is not a number of at least 0"),
+    "much skew": (MOE | {"skew": 4}, "column skew: '4' is more than 3"),
+    "few visited": (MOE | {"visited": 7}, "column visited: fewer than a single token chooses"),
+    "many visited": (MOE | {"visited": 129}, "column visited: more than there are experts"),
+    "more than chosen": (MOE | {"tokens": 1, "visited": 9}, "column visited: more than there are experts, or choices"),
+    "matrices": (MOE | {"matrices": 4}, "column matrices: '4' is not 2 or 3"),
+    "absent": (MOE | {"absent": -1}, "column absent: '-1' is not a number of at least 0"),
+    "quantised": (FP8 | {"quantised": 2}, "column quantised: '2' is not 0 or 1"),
+    "both gradients": (CONV | {"by_input": 1, "by_weight": 1}, "column by_weight: one gradient at a time"),
+    "across": (GEMM | {"across": 3}, "column across: '3' is not 0, 1 or 2"),
+    **{
+        f"{name} elsewhere": (ROWS[1] | {name: 1}, f"column {name}: says nothing of attention_decode, only of moe")
+        for name in ("skew", "visited", "absent", "matrices")
+    },
+    "quantised elsewhere": (MOE | {"quantised": 1}, "column quantised: says nothing of moe, only of gemm"),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_is_said_is_checked_and_refused_where_it_means_nothing(name: str) -> None:
+    row, message = SAID[name]
+    with pytest.raises(InputError, match=f"row 0, {message}"):
+        price(row)
+    with pytest.raises(InputError, match=f"row 0, {message}"):
+        gnomon.ops(row, on="H100:8")
+
+
+def test_a_word_for_nothing_is_no_number_in_a_row() -> None:
+    with pytest.raises(InputError, match="row 0, column skew: 'nan' is not a number"):
+        price(MOE | {"skew": "nan"})
+    assert micros(MOE | {"skew": math.nan, "matrices": math.nan}) == micros(MOE)
+
+
+def test_gradients_and_turned_tensors_take_their_time() -> None:
+    plain = micros(CONV)
+    assert micros(CONV | {"turned": 1e6}) > plain
+    assert micros(CONV | {"by_weight": 1}) != plain == micros(CONV | {"by_weight": "", "turned": 0})
+
+
+@pytest.mark.parametrize("taken", ADDED)
+def test_figures_that_results_would_replace_are_refused(tmp_path: Path, taken: str) -> None:
+    message = f"has a column '{taken}', which the results would replace.*measured_us"
+    with pytest.raises(InputError, match=f"row 1: {message}"):
+        price(GEMM, GEMM | {taken: 5.0})
+    with pytest.raises(InputError, match=f"table: {message}"):
+        gnomon.ops(GEMM | {taken: 5.0}, on="H200")
+    path = write(tmp_path / "in.csv", f"op,dtype,m,n,k,{taken}\ngemm,bf16,1,2,3,17\n")
+    with pytest.raises(InputError, match=f"in.csv: {message}"):
+        gnomon.ops(path, on="H200")
+
+
+def test_a_column_twice_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.csv", "op,dtype,m,n,k,m\ngemm,bf16,1,2,3,4\n")
+    with pytest.raises(InputError, match=r"in.csv: has the column 'm' twice"):
+        gnomon.ops(path, on="H200")
+
+
+def test_frameworks_with_a_profile_of_their_own() -> None:
+    sglang, trtllm, vllm = (price(GEMM | {"engine": name}, on="H100")[0] for name in ("sglang", "trtllm", "vllm"))
+    assert len({row["time_us"] for row in (sglang, trtllm, vllm)}) == 3
+    assert "sglang" in sglang["provenance"]
+    assert "trtllm" in trtllm["provenance"]
+    assert price(ROWS[4] | {"engine": "sglang"}, on="H100")[0]["provenance"].endswith(", none of sglang")
+    with pytest.raises(InputError, match=r"column engine: no profile has sglang's kernels on H200.*H100-SXM-80GB"):
+        price(GEMM | {"engine": "sglang"}, on="H200")
+    with pytest.raises(InputError, match=r"unknown engine 'zorp'.*Known: vllm, megatron, torch, nccl, sglang, trtllm"):
+        price(GEMM | {"engine": "zorp"})
+    with pytest.raises(InputError, match=r"column engine: sglang has no versions to choose from"):
+        price(GEMM | {"engine": "sglang@0.5"}, on="H100")
+
+
+def test_no_band_ends_below_what_the_data_sheet_allows() -> None:
+    """A stranger's coefficients spread so much that draws would: the peak of its arithmetic, and of its memory."""
+    large = GEMM | {"m": 16384, "n": 16384, "k": 16384}
+    row = price(large, on="MI300X")[0]
+    assert row["low_us"] >= 2 * 16384**3 / catalog.chip("MI300X").rate("bf16") * 1e6 * (1 - 1e-6)
+    assert row["low_us"] > row["time_us"] ** 2 / row["high_us"] * (1 + 1e-6), "the band would end lower"
+    stream = {"op": "elementwise", "dtype": "bf16", "bytes_read": 1e10, "bytes_written": 1e10}
+    for chip in ("H20", "TPU-v7x"):
+        found, sheet = price(stream, on=chip)[0], catalog.chip(chip)
+        assert found["low_us"] >= (2e10 - sheet.l2_bytes) / sheet.memory_bandwidth_bytes_s * 1e6 * (1 - 1e-6)
+    fits = {"op": "elementwise", "dtype": "bf16", "bytes_read": 1e6, "bytes_written": 1e6}
+    assert price(fits, on="H20")[0]["low_us"] > 0

@@ -71,7 +71,7 @@ def test_bands_hold_their_figures() -> None:
             low, high = report.bands[metric][statistic]
             assert 0 < low <= value <= high
             # Before first tokens requests wait, which grows by more than steps do: 1.3 at 1 a second, 2.08 at 20.
-            assert statistic in ("p95", "p99") or 1.01 < high / low < (2.1 if metric == "ttft_s" else 1.6)
+            assert statistic in ("p95", "p99") or 1.01 < high / low < (2.5 if metric == "ttft_s" else 1.8)
     assert report.bands == serve(rate=20).bands
 
 

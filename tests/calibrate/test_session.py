@@ -73,7 +73,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCard:
     watched = FakeCard()
     monkeypatch.setenv("GNOMON_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(session, "torch_module", lambda: TORCH)
-    monkeypatch.setattr(session, "_card", lambda: watched)
+    monkeypatch.setattr(session, "first_card", lambda: watched)
     monkeypatch.setattr(session, "Lab", FakeLab)
     return watched
 

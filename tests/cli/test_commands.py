@@ -216,6 +216,11 @@ USAGE: list[tuple[str, str]] = [
     ("simulate serve m --on H100 --trace t.csv --requests-out ./t.csv", "--requests-out: 't.csv' is also the file of"),
     ("simulate serve m --on H100 --trace t.csv --trace-out t.csv", "--trace-out: 't.csv' is also the file of --trace"),
     ("export last --to helm", "--to: unknown export target 'helm'"),
+    ("papers --since MMXX", "--since: 'MMXX'"),
+    ("papers --topic moe show tutel", "--topic: narrows the list only"),
+    ("papers run", "SLUG: which paper?"),
+    ("papers run gptq --all", "SLUG: a paper and --all exclude each other"),
+    ("papers search the", "WORDS: 'the' has no word to look for"),
     ("--frobnicate", "no such option: --frobnicate"),
 ]
 

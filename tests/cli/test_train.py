@@ -23,7 +23,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
-    words += " --cp-comm a2a --expert-tp 1"
+    words += " --cp-comm a2a --expert-tp 1 --with checkpoints --with vocabulary-parallel:barriers=2"
     words += " --recompute full --optimizer adamw-bf16 --engine megatron@3.0 --dtype bf16 --tokens 300B"
     assert run([*words.split(), "--no-sequence-parallel"]) == 0
     ((name, positional, named),) = calls.made
@@ -44,6 +44,7 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "dtype": "bf16",
         "engine": "megatron@3.0",
         "tokens": 300e9,
+        "techniques": ["checkpoints", "vocabulary-parallel:barriers=2"],
     }
 
 
@@ -57,7 +58,7 @@ def test_defaults_of_simulate_train(calls: Calls) -> None:
 
 
 def test_plan_train_passes_every_flag(calls: Calls) -> None:
-    assert run(f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch".split()) == 0
+    assert run(f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch --with auto".split()) == 0
     ((name, positional, named),) = calls.made
     assert (name, positional) == ("plan_training", ("m",))
     named.pop("progress")
@@ -69,6 +70,7 @@ def test_plan_train_passes_every_flag(calls: Calls) -> None:
         "optimizer": "adamw-bf16",
         "dtype": "bf16",
         "engine": "torch",
+        "techniques": ["auto"],
     }
 
 

@@ -81,6 +81,22 @@ def test_models_can_be_narrowed(cli: Cli) -> None:
     assert cli("models", "--find", "no such name")["models"] == []
 
 
+def test_papers(cli: Cli) -> None:
+    answer = cli("papers")
+    assert answer["schema"] == "gnomon.papers/1"
+    said = [{"what": str, "value": str, "against": str, "setting": str}]
+    entry = {"slug": str, "title": str, "status": str, "technique": str, "why": str, "topics": [str], "claims": said}
+    check(answer, {"papers": [entry]})
+    assert len(answer["papers"]) >= 184
+    assert json.loads(json.dumps(gnomon.papers().to_dict())) == answer
+    found = cli("papers", "search", "offload", "optimizer")
+    check(found, {"papers": [entry | {"score": positive}]})
+    assert json.loads(json.dumps(gnomon.papers.search("offload optimizer").to_dict())) == found
+    shown = cli("papers", "show", "zero-offload")
+    assert shown == cli("papers", "--json", "show", "zero-offload")
+    check(shown, {"paper": entry})
+
+
 PREDICTION = {
     "time_s": estimate,
     "memory_bytes": estimate,

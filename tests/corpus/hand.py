@@ -303,6 +303,9 @@ FLAGS: dict[str, tuple[str, str]] = {
     "chip shown": ("chips show H1000", "H1000"),
     "model shown": ("models show gpt-99", "gpt-99"),
     "memory": ("chips --memory lots", "--memory"),
+    "paper shown": ("papers show no-such-paper", "no-such-paper"),
+    "paper not re-derived": ("papers run cuda", "cuda"),
+    "paper's topic": ("papers --topic cats", "--topic"),
     "history": ("history --limit zero", "--limit"),
     "new chip": ("chips new X --like H1000 --out x.yaml", "--like"),
 }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from tests.cost.machines import machine, seconds
 
+import gnomon
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS
 from gnomon.cost.lending import FOREIGN
@@ -38,7 +40,9 @@ def test_what_is_measured_is_kept() -> None:
     found = profile_for(catalog.chip("A100"))
     assert not found.borrowed
     assert found.family("gemm", "fp16").spread == 0.1
-    assert found.family("gemm", "fp16").source == "A100-SXM-80GB 2026-01-01, by hand"
+    source = found.family("gemm", "fp16").source
+    assert source.startswith("your profile ")
+    assert source.endswith("a100.yaml, A100-SXM-80GB 2026-01-01, by hand")
 
 
 @pytest.mark.usefixtures("only_products")
@@ -107,3 +111,29 @@ def test_a_few_large_cores_are_not_priced_as_multiprocessors() -> None:
     assert few == pytest.approx(80e-6, rel=0.35)
     lent = profile_for(on.chip).family("gemm", "bf16").coefficients
     assert lent["sm_gb_s"] > 50 * profile_for(catalog.chip("H200")).family("gemm", "bf16").coefficients["sm_gb_s"]
+
+
+H20_DECODES = {
+    8: ((16, 4096, 106.17), (32, 1024, 65.47), (64, 4096, 363.81), (128, 8192, 1514.86), (256, 4096, 1524.0)),
+    4: ((16, 16384, 186.204), (32, 4096, 97.209), (64, 4096, 190.055), (128, 8192, 691.538), (256, 8192, 1296.013)),
+}
+"""Sequences, their cached tokens, and microseconds, in bf16 with 32 heads of 128 channels over so many: FlashInfer on
+an H20, by alibaba/InferSim (bench_data/mha/decode/h20)."""
+
+
+def test_a_sibling_of_fewer_processors_waits_less_for_its_memory() -> None:
+    """An H20 has more memory bandwidth than an H100 behind 59% of its processors."""
+    common = {"op": "attention_decode", "dtype": "bf16", "heads": 32, "head_dim": 128}
+    ratios = []
+    for kv_heads, rows in H20_DECODES.items():
+        given = [common | {"kv_heads": kv_heads, "batch": batch, "kv_len": keys} for batch, keys, _ in rows]
+        found = gnomon.ops(given, on="H20")
+        ratios += [row["time_us"] / us for row, (_, _, us) in zip(found, rows, strict=True)]
+    assert np.mean(np.abs(np.array(ratios) - 1)) < 0.09
+    assert np.mean(ratios) == pytest.approx(1, abs=0.06)
+
+
+@pytest.mark.parametrize("name", ["H800", "H100-PCIe-80GB"])
+def test_siblings_with_no_more_memory_a_processor_have_equal_tiles(name: str) -> None:
+    own, lent = (profile_for(catalog.chip(chip)).family("attention_decode", "bf16") for chip in ("H100", name))
+    assert lent.coefficients == own.coefficients

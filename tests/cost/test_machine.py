@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from tests.cost.machines import CHIPS, machine
 
+import gnomon
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.lending import BORROWED, OF_A_PROCESSOR
 from gnomon.cost.machine import known_kinds, normals
-from gnomon.cost.profile import profile_for
+from gnomon.cost.profile import forget_profiles, profile_for
 from gnomon.cost.profile_file import SCHEMA, profile_from_dict
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError, UnknownNameError
-from gnomon.graph.ops import TOKENS, Collective
-from gnomon.spec.estimate import DRAWS
+from gnomon.graph.ops import TOKENS, Collective, Gemm
+from gnomon.spec import Batch
+from gnomon.spec.estimate import DRAWS, Estimate
+
+PRODUCT = {"op": "gemm", "dtype": "bf16", "m": 128, "n": 4096, "k": 4096}
 
 
 def test_draws_repeat() -> None:
@@ -181,9 +188,17 @@ def test_a_profile_is_read() -> None:
         ({"families": {"gemm.bf16": {"spread": 0.1, "shared": 0.1}}}, "coefficients"),
         ({"families": {"gemm.bf16": {"coefficients": {"rate": 1.0}, "spread": 0.1, "shared": 0.1}}}, "x.yaml"),
         ({"families": {"gem.bf16": {"coefficients": {}, "spread": 0.1, "shared": 0.1}}}, "gem"),
-        ({"power": {"idle_w": 1}}, "active_w"),
-        ({"power": None}, "x.yaml"),
-        ({"families": []}, "x.yaml"),
+        ({"power": {"idle_w": 1}}, "it has no 'active_w'"),
+        ({"power": None}, "power is no mapping"),
+        ({"families": []}, "families is no mapping"),
+        ({"families": {"gemm": {}}}, "the family 'gemm' is not an operator and its number format"),
+        ({"families": {"gemm.bf61": {}}}, "the family 'gemm.bf61' is not"),
+        ({"families": {5: {}}}, "the family '5' is not"),
+        ({"families": {"gemm.bf16": None}}, "gemm.bf16 is no mapping"),
+        (
+            {"power": {"idle_w": 75.0, "active_w": 100.0, "j_per_flop": 0, "j_per_byte": 1e-11}},
+            "j_per_flop is not a",
+        ),
         ({"families": {}}, "attention|gemm|moe"),
         ({"chip": "X1"}, "X1"),
         ({"power": {"idle_w": -1.0, "active_w": 1.0, "j_per_flop": 0.0, "j_per_byte": 0.0}}, "idle_w"),
@@ -212,7 +227,76 @@ def test_no_spread_is_nonsense(name: str, value: float) -> None:
         profile_from_dict(broken, "x.yaml")
 
 
+def test_no_part_of_a_spread_is_more_than_all_of_it() -> None:
+    broken = small_profile()
+    broken["families"]["gemm.bf16"]["shared"] = 0.2
+    with pytest.raises(CalibrationError, match=r"gemm\.bf16 shared, a part of its spread, is not between 0 and 0\.1"):
+        profile_from_dict(broken, "x.yaml")
+
+
+def test_numbers_beyond_all_numbers_are_refused() -> None:
+    broken = small_profile()
+    residual = {"axes": {"m": [0, 10, 2]}, "thousandths": "1 " + "9" * 400}
+    broken["families"]["gemm.bf16"]["residual"] = residual
+    with pytest.raises(CalibrationError, match="is not a whole profile"):
+        profile_from_dict(broken, "x.yaml")
+
+
+@pytest.fixture
+def own_profiles(own_history: Path) -> Iterator[Path]:
+    folder = own_history / "profiles"
+    folder.mkdir(parents=True)
+    forget_profiles()
+    yield folder
+    forget_profiles()
+
+
+def test_a_source_stands_once_in_a_sum() -> None:
+    one, two = Estimate.exact(1.0, "a"), Estimate.exact(1.0, "b; c")
+    assert (one + two + one + two + Estimate.exact(1.0, "c") + Estimate.exact(1.0)).source == "a; b; c"
+
+
+def test_a_profile_of_ones_own_is_called_that(own_profiles: Path) -> None:
+    path = own_profiles / "h200-sxm-141gb.yaml"
+    path.write_text(yaml.safe_dump(small_profile()))
+    told = f"your profile {path}, H200 2026-01-01"
+    assert gnomon.ops([PRODUCT], on="H200")[0]["provenance"] == f"fitted: {told}"
+    assert told in gnomon.predict("llama-3.1-8b", on="H200").time_s.source
+    assert "your profile" not in gnomon.ops([PRODUCT], on="A100")[0]["provenance"]
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "told"),
+    [
+        ("h200-sxm-141gb", {"chip": "H100"}, "H100-SXM-80GB"),
+        ("h200-sxm-141gb", {"framework": "sglang"}, "H200-SXM-141GB sglang"),
+        ("h200-sxm-141gb.torch", {}, "H200-SXM-141GB"),
+    ],
+)
+def test_a_profile_is_of_what_its_file_is_named_after(
+    own_profiles: Path, name: str, inside: dict[str, str], told: str
+) -> None:
+    path = own_profiles / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(small_profile() | inside))
+    with pytest.raises(CalibrationError, match=f"is named '{name}.yaml', and holds a profile of {told}$") as caught:
+        gnomon.ops([PRODUCT | {"engine": "torch"}], on="H200")
+    assert caught.value.where == str(path)
+
+
 def test_shipped_profiles_are_of_known_chips() -> None:
     assert {path.stem.partition(".")[0] for path in catalog.profile_paths()} <= {
         n.lower() for n in catalog.chip_names()
     }
+
+
+@pytest.mark.parametrize("name", ["H20", "H200", "MI300X", "T4"])
+def test_no_draw_is_quicker_than_the_chip(name: str) -> None:
+    """The mean of its draws may go below an operator's time, none below the peaks of the data sheet."""
+    on = machine(name)
+    batch = Batch.decode([64], [4096])
+    op = Gemm(name="ffn.up", m=TOKENS, n=28672, k=8192, dtype=on.chip.half, count=3)
+    seconds = on.op_seconds(op, batch)
+    moved = 3 * (64 * 8192 + 28672 * 8192 + 64 * 28672) * 2
+    draws = on.op_draws(op, batch, seconds)
+    assert draws.min() >= moved / on.chip.memory_bandwidth_bytes_s * (1 - 1e-9)
+    assert draws.max() == (float(seconds.sum()) * on.factors(op.name, "gemm", op.dtype)).max()

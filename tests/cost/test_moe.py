@@ -13,7 +13,8 @@ from gnomon.cost.kernels import kernel_model
 from gnomon.cost.moe import BLOCKS, uneven_rows
 from gnomon.cost.profile import profile_for
 from gnomon.cost.rows import shape_of
-from gnomon.graph.uneven import counts_between
+from gnomon.cost.work import work
+from gnomon.graph.uneven import counts_between, visited_unevenly
 from gnomon.spec.workload import Floats
 
 MODEL = {"hidden": 2048.0, "inter": 768.0, "experts": 128.0, "topk": 8.0}
@@ -87,3 +88,13 @@ def test_uneven_routing_as_measured() -> None:
     assert len(errors) == 24
     assert np.abs(errors).mean() < 0.06
     assert abs(errors.mean()) < 0.03
+
+
+def test_the_least_time_is_of_the_experts_that_are_visited() -> None:
+    """Not of those that tokens choosing at random would visit: a skew leaves some of these out."""
+    sizes = {"tokens": 64.0, "hidden": 2048.0, "inter": 768.0, "experts": 128.0, "topk": 8.0}
+    shape = {name: np.array([value]) for name, value in sizes.items()}
+    skew = {"skew": np.array([1.2])}
+    visited = visited_unevenly(shape["tokens"], shape["experts"], shape["topk"], skew["skew"])
+    drawn, skewed, said = (work("moe", "bf16", shape | each)[1] for each in ({}, skew, {"visited": visited}))
+    assert skewed == said < drawn

@@ -62,6 +62,8 @@ FIRST = {
     "chips": "chips",
     "chip": "chips show H200",
     "models": "models",
+    "papers": "papers",
+    "papers-found": "papers search offload optimizer",
     "history": "history",
 }
 

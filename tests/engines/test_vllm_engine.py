@@ -138,13 +138,15 @@ def test_draws_of_a_step_spread_around_it(kv_dtype: str) -> None:
 
 @pytest.mark.parametrize("kv_dtype", ["bf16", "fp8"])
 def test_the_same_operator_has_the_same_draws_anywhere(kv_dtype: str) -> None:
-    """A step's draws are those a prediction shows for its operators."""
+    """A step's draws are those a prediction shows for its operators, but that no operator of a prediction is quicker
+    than its chip can be."""
     import gnomon
 
     chosen, deployment = deployed(kv_dtype=kv_dtype)
     shown = gnomon.predict("llama-3.1-8b", on="H200", batch=128, context=16383, kv_dtype=kv_dtype).time_s
     drawn = [chosen.step_cost(deployment, draw).decode_curve(128).seconds[-1] for draw in range(DRAWS)]
-    assert drawn == pytest.approx(shown.draws.tolist(), rel=1e-9)
+    assert np.median(np.asarray(drawn) / shown.draws) == pytest.approx(1.0, rel=1e-9)
+    assert np.all(np.asarray(drawn) <= shown.draws * (1 + 1e-9))
 
 
 def test_deployments_with_one_key_have_one_cost() -> None:

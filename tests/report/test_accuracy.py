@@ -150,3 +150,27 @@ def test_pictures_are_the_same_every_time() -> None:
     assert b"gemm, H200" in first["families.svg"]
     empty = {"rules": RULES, "tables": [], "families": [], "left_out": []}
     assert set(pictures(payload(operators=empty))) == {"deployments.svg"}
+
+
+def test_the_page_says_first_where_it_is_worst() -> None:
+    """The largest errors of each kind, largest first, of however many there are."""
+    tables = [operator() | {"chip": f"C{place}", "mean_error": place / 10} for place in range(8)]
+    step = deployment() | {"detail": "decode of 8", "error": -0.4}
+    steps = {"rows": [step | {"error": 0.1}, step], "totals": [], "summaries": [], "left_out": []}
+    made = payload(steps=steps)
+    made["operators"] = made["operators"] | {"tables": tables}
+    text = page(made)
+    top = text[text.index("## Where it is worst") : text.index("## Summary")]
+    named = [line.split("|")[2].split()[0] for line in top.splitlines() if line.startswith("| operator, mean")]
+    assert named == ["C7", "C6", "C5", "C4", "C3"]
+    first, second = (line for line in top.splitlines() if line.startswith("| step, ours"))
+    assert "M in bf16 on H200: decode of 8" in first
+    assert ("-40.0%" in first, "+10.0%" in second) == (True, True)
+    assert "recent, x, H200: TPOT" in top
+
+
+def test_a_page_of_nothing_has_no_worst() -> None:
+    nothing = {"rows": [], "totals": [], "summaries": [], "left_out": []}
+    made = payload(deployments=nothing | {"usable": 0, "sampled": 0})
+    made["operators"] = made["operators"] | {"tables": []}
+    assert "## Where it is worst" not in page(made)

@@ -110,6 +110,6 @@ def exhaustive(evaluator: FakeEvaluator, objective: Objective, job: Job) -> Cand
         sample = evaluator.evaluate(plan, job.rate_per_s, Level.SEARCH)
         full = evaluator.evaluate(plan, job.rate_per_s, Level.FULL)
         if sample.meets(job.goals) and full.meets(job.goals):
-            lawful.append(sample)
+            lawful.append(sample if objective.as_promised(full, sample, job) else full)
     best = min(lawful, key=lambda score: objective.key(score, job), default=None)
     return best.plan if best else None

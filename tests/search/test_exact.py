@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.search.fakes import FakeEvaluator, every_plan, exhaustive, random_job, random_space
+from tests.search.fakes import FakeEvaluator, Queue, every_plan, exhaustive, random_job, random_space
 
-from gnomon.search import OBJECTIVES, Level, highest_rate, search
+from gnomon.search import OBJECTIVES, Family, Job, Level, highest_rate, search
 from gnomon.search.best_first import FULL_TOLERANCE
 from gnomon.search.rate import TOLERANCE
 from gnomon.spec import Goal
@@ -118,3 +118,38 @@ def test_progress_ends_at_all_plans() -> None:
     assert found.best is not None
     assert told[-1] == (found.considered, found.considered)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def two_of_one_price(first: Queue, second: Queue) -> FakeEvaluator:
+    """The first is what wins a tie: in the preferred format, and first in the space."""
+    common = {"chip": "chip", "tp": 1, "settings": (), "usd_h": 2.0, "most": 1}
+    families = [
+        Family(dtype=dtype, dtype_rank=rank, order=rank, **common) for rank, dtype in enumerate(("bf16", "fp8"))
+    ]
+    return FakeEvaluator(dict(zip(families, (first, second), strict=True)))
+
+
+QUEUE = Queue(first_s=0.1, token_s=0.04, capacity=10.0, watts=300.0, looseness=1.0, full_factor=1.0, fits=True)
+JOB = Job(goals=(Goal("tpot", "p90", 0.05),), rate_per_s=0.1, output_tokens=100.0)
+
+
+def test_of_one_price_a_plan_that_the_full_load_brings_to_the_brink_gives_way() -> None:
+    """On the sample both leave room, and the preferred format wins; on the full load only the other does."""
+    tight = two_of_one_price(replace(QUEUE, full_factor=1.2), replace(QUEUE, token_s=0.03))
+    best = search(tight.queues, tight, OBJECTIVES["cost"], JOB).best
+    assert best is not None
+    assert best.plan.family.dtype == "fp8"
+    both = two_of_one_price(replace(QUEUE, full_factor=1.2), replace(QUEUE, full_factor=1.2))
+    best = search(both.queues, both, OBJECTIVES["cost"], JOB).best
+    assert best is not None
+    assert best.plan.family.dtype == "bf16"
+
+
+def test_of_one_price_and_equal_headroom_the_quicker_wins() -> None:
+    """Without goals the load alone is a limit."""
+    job = replace(JOB, goals=())
+    slow, quick = replace(QUEUE, token_s=0.04), replace(QUEUE, token_s=0.01)
+    spaces = [two_of_one_price(*pair) for pair in ((slow, quick), (quick, slow))]
+    spaces = [FakeEvaluator({replace(f, dtype_rank=0): q for f, q in space.queues.items()}) for space in spaces]
+    found = [search(space.queues, space, OBJECTIVES["cost"], job).best for space in spaces]
+    assert [score.plan.family.order for score in found if score] == [1, 0]

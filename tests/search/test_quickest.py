@@ -57,6 +57,14 @@ def test_of_equal_ones_the_most_hopeful_wins_then_the_first() -> None:
     assert found([(4, 0, True)] * 3)[0].best == 0
 
 
+def test_of_equal_ones_the_one_that_needs_least_wins() -> None:
+    """Where bounds are equal too, as those of regular pipelines are."""
+    bounds, needs = np.array([5.0, 4.0, 4.0, 4.0]), np.array([1.0, 9.0, 3.0, 6.0])
+    answer = quickest(bounds, lambda place: float(bounds[place]), needs=needs)
+    assert (answer.best, answer.second) == (2, 3)
+    assert quickest(bounds, lambda place: float(bounds[place])).best == 1
+
+
 def test_progress_counts() -> None:
     seen: list[int] = []
     quickest(np.zeros(3), [3.0, 1.0, 2.0].__getitem__, seen.append)

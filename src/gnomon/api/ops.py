@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
 from gnomon.api.ops_columns import priced_columns
-from gnomon.api.ops_price import ADDED, TRUTH, WORDS, Group, Pricer, word
+from gnomon.api.ops_price import ADDED, TRUTH, WORDS, Group, Pricer, check_results, word
+from gnomon.api.ops_ranges import SWITCHES
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
 from gnomon.load.files import check_regular
@@ -36,7 +37,8 @@ def ops(source: Any, *, on: str, out: str | Path | None = None) -> list[dict[str
     """Rows of an operator table with `time_us,low_us,high_us,provenance` added, in order.
 
     `source` is a CSV file, an iterable of mappings, or a mapping of columns, which comes back as one of arrays; there
-    a single value stands for all rows. Device time, without launch.
+    a single value stands for all rows. Device time, without launch. A table that has all of these columns already is
+    priced again; one that has some of them keeps figures of its own there, and is refused.
     """
     pricer = Pricer(parse_pool(on))
     if isinstance(source, Mapping):
@@ -47,12 +49,16 @@ def ops(source: Any, *, on: str, out: str | Path | None = None) -> list[dict[str
         columns, rows, lines = _read(Path(source))
         told = [f"{source} line {line}" for line in lines]
     else:
-        columns, rows = [], [dict(row) for row in source]
+        rows = [dict(row) for row in source]
+        columns = list(dict.fromkeys(name for row in rows for name in row))
         told = [f"row {index}" for index in range(len(rows))]
+        if not set(ADDED).isdisjoint(columns):
+            for row, place in zip(rows, told, strict=True):
+                check_results(row, place)
     for group, members in _groups(rows, told).items():
         places = [told[i] for i in members]
         pricer.check(group, places[0])
-        _price(pricer, group, [rows[i] for i in members], places)
+        _price(pricer, group, [rows[i] for i in members], places, columns)
     if out is not None:
         write_text(Path(out), table(rows, [*columns, *ADDED]))
     return rows
@@ -90,6 +96,7 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
     for column in WORDS[:2]:
         if column not in columns:
             raise InputError(f"has no column '{column}'", where=str(path), hint="`op` and `dtype` are needed.")
+    check_results(columns, str(path))
     for row, line in zip(rows, lines, strict=True):
         if None in row:
             raise InputError("has more fields than the header", where=f"{path} line {line}")
@@ -109,11 +116,17 @@ def _groups(rows: Sequence[Mapping[str, Any]], told: Sequence[str]) -> dict[Grou
     return groups
 
 
-def _price(pricer: Pricer, group: Group, rows: Sequence[dict[str, Any]], places: Sequence[str]) -> None:
+def _price(
+    pricer: Pricer, group: Group, rows: Sequence[dict[str, Any]], places: Sequence[str], columns: Collection[str]
+) -> None:
     sizes = {name: _numbers(name, rows, places) for name in group.needed}
     for name, usual in group.optional.items():
-        if any(row.get(name) not in (None, "") for row in rows):
-            sizes[name] = _numbers(name, rows, places, usual)
+        if name in columns and any(not _empty(row.get(name)) for row in rows):
+            sizes[name] = _numbers(name, rows, places, usual, some=True)
+    for name in set(group.unused).intersection(columns):
+        said = next((place for row, place in zip(rows, places, strict=True) if not _empty(row.get(name))), None)
+        if said is not None:
+            raise group.refusal(name, said)
     priced = pricer.priced(group, sizes, places)
     told = priced.pop("provenance")
     times = (values.tolist() for values in priced.values())
@@ -121,22 +134,32 @@ def _price(pricer: Pricer, group: Group, rows: Sequence[dict[str, Any]], places:
         row.update(zip(ADDED, (*values, told), strict=True))
 
 
-def _numbers(name: str, rows: Sequence[Mapping[str, Any]], places: Sequence[str], usual: float = math.nan) -> Floats:
-    """A column of the rows; `usual` stands where nothing does."""
-    values = np.empty(len(rows))
+def _empty(value: Any) -> bool:
+    return value is None or value == "" or value != value
+
+
+def _numbers(
+    name: str, rows: Sequence[Mapping[str, Any]], places: Sequence[str], usual: float = math.nan, some: bool = False
+) -> Floats:
+    """A column of the rows; `usual` stands where nothing does, which only some columns allow."""
+    values = []
     for i, row in enumerate(rows):
-        text = row.get(name)
+        text: Any = row.get(name)
         try:
-            values[i] = float(text) if text not in (None, "") else usual
+            value = float(text) if text not in (None, "") else usual
         except (TypeError, ValueError, OverflowError):
-            values[i] = _truth(text, f"{places[i]}, column {name}")
-        if values[i] != values[i] and text in (None, ""):
-            raise InputError("is missing", where=f"{places[i]}, column {name}")
-    return values
+            value = _truth(text, f"{places[i]}, column {name}")
+        if value != value:
+            if some != _empty(text):
+                why = f"'{text}' is not a number" if some else "is missing"
+                raise InputError(why, where=f"{places[i]}, column {name}")
+            value = usual
+        values.append(value)
+    return np.array(values)
 
 
 def _truth(text: Any, where: str) -> float:
-    value = TRUTH.get(str(text).strip().lower()) if where.endswith("causal") else None
+    value = TRUTH.get(str(text).strip().lower()) if where.endswith(SWITCHES) else None
     if value is None:
         raise InputError(f"'{text}' is not a number", where=where)
     return value

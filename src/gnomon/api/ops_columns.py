@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.api.ops_price import ADDED, TRUTH, WORDS, Group, Pricer, word
+from gnomon.api.ops_price import ADDED, TRUTH, WORDS, Group, Pricer, check_results, word
+from gnomon.api.ops_ranges import SWITCHES
 from gnomon.errors import InputError
 from gnomon.spec.workload import Floats
 
@@ -46,6 +47,7 @@ def _columns(table: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     for name in WORDS[:2]:
         if name not in table:
             raise InputError(f"has no column '{name}'", where="table", hint="`op` and `dtype` are needed.")
+    check_results(table, "table")
     arrays = {name: np.atleast_1d(np.asarray(values)) for name, values in table.items()}
     size = 0 if any(array.size == 0 for array in arrays.values()) else max(array.size for array in arrays.values())
     for name, array in arrays.items():
@@ -109,6 +111,13 @@ def sizes_of(group: Group, columns: Mapping[str, NDArray[Any]], rows: Rows) -> d
         if name in columns:
             values = _numbers(columns, name, rows)
             sizes[name] = np.where(np.isnan(values), usual, values)
+            if np.isnan(sizes[name]).all():
+                del sizes[name]
+    for name in group.unused:
+        if name in columns:
+            said = next((row for row in rows if _text(columns[name][row]).strip()), None)
+            if said is not None:
+                raise group.refusal(name, f"row {int(said)}")
     return sizes
 
 
@@ -118,7 +127,7 @@ def _numbers(columns: Mapping[str, NDArray[Any]], name: str, rows: Rows) -> Floa
     whole = columns[name]
     values = whole if rows.size == whole.size else whole[rows]
     if values.dtype.kind in "OU":
-        known = {"": np.nan} | (TRUTH if name == "causal" else {})
+        known = {"": np.nan} | (TRUTH if name in SWITCHES else {})
         values = np.array([known.get(_text(value).strip().lower(), value) for value in values], dtype=object)
     try:
         return np.asarray(values, np.float64)

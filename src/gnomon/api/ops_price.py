@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from gnomon.api.ops_ranges import Places, check_range, check_sizes
 from gnomon.cost import clock
-from gnomon.cost.machine import COLLECTIVES, EXCHANGES, Machine, known_kinds
-from gnomon.cost.profile import profile_for
-from gnomon.cost.rows import COLUMNS, OPTIONAL, shape_of
-from gnomon.engines import kernels_of
+from gnomon.cost.machine import COLLECTIVES, Machine, known_kinds
+from gnomon.cost.profile import chips_with, profile_for
+from gnomon.cost.rows import BESIDE, COLUMNS, OPTIONAL, SAID, shape_of
+from gnomon.engines import OWN, kernels_of
 from gnomon.engines.vllm.formats import not_widened
 from gnomon.errors import InputError, UnknownNameError, unknown_name
 from gnomon.graph.dtypes import PRODUCTS, WIDTH, product
@@ -25,24 +27,25 @@ WORDS = ("op", "dtype", "engine", "sustained")
 ADDED = ("time_us", "low_us", "high_us", "provenance")
 DECIMALS = 4
 MOST_RANKS = 10_000_000
-MOST_SIZE, MOST_BYTES = 1e12, 1e15
-"""Beyond these a size is a slip: no operator of one chip takes a petabyte."""
 TRUTH = {"true": 1.0, "false": 0.0}
 FORMATS = tuple(dict.fromkeys((*WIDTH, *PRODUCTS)))
 PRODUCT_KINDS = ("gemm", "moe")
 """Operators whose two sides may be in different formats."""
 WIDENED = ("int4", "mxfp4", "nvfp4")
 """Formats of weights alone on most chips."""
-_FROM_ZERO = frozenset({"bytes_read", "bytes_written", "bytes", "window"})
-_BROKEN = frozenset({"bytes_read", "bytes_written", "bytes"})
 _SPELLED = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 _SWITCH = {"": False, "0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
 
-class Places(Protocol):
-    """Where each row stands."""
+@dataclass(frozen=True, slots=True)
+class _Some:
+    """Some of the rows."""
 
-    def __getitem__(self, index: int, /) -> str: ...
+    places: Places
+    rows: NDArray[np.int64]
+
+    def __getitem__(self, index: int, /) -> str:
+        return self.places[int(self.rows[index])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,27 @@ class Group:
 
     @property
     def optional(self) -> Mapping[str, float]:
-        return OPTIONAL.get(self.kind, {})
+        """What stands for the columns that may be empty; for `nan` no number does."""
+        return {**OPTIONAL.get(self.kind, {}), **BESIDE.get(self.kind, {})}
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Columns that would change the time of other operators: who fills one in means something by it."""
+        return tuple(name for name in SAID if name not in BESIDE.get(self.kind, {}))
+
+    def refusal(self, column: str, place: str) -> InputError:
+        users = ", ".join(kind for kind, names in BESIDE.items() if column in names)
+        why = f"says nothing of {self.kind}, only of {users}"
+        return InputError(why, where=f"{place}, column {column}", hint="Leave it empty in this row.")
+
+
+def check_results(columns: Collection[str], where: str) -> None:
+    """Refuse a table whose own figures the results would replace; one that has all of these columns was priced before,
+    and is priced again."""
+    taken = [name for name in ADDED if name in columns]
+    if taken and len(taken) < len(ADDED):
+        hint = f"Call it otherwise, measured_us say; a table with all of {', '.join(ADDED)} is priced again."
+        raise InputError(f"has a column '{taken[0]}', which the results would replace", where=where, hint=hint)
 
 
 def word(column: str, text: str, place: str) -> str | bool:
@@ -111,6 +134,10 @@ class Pricer:
     def check(self, group: Group, place: str) -> None:
         """Refuse a number format that the operator has no kernels for, or that the chip does not multiply in."""
         where, dtype = f"{place}, column dtype", self._run_in(group)
+        known = chips_with(group.framework)
+        if group.framework not in OWN and self.pool.chip.name not in known:
+            why = f"no profile has {group.framework}'s kernels on {self.pool.chip.name}"
+            raise InputError(why, where=f"{place}, column engine", hint=f"There are some of {', '.join(known)}.")
         if dtype not in WIDTH and group.kind not in PRODUCT_KINDS:
             hint = f"Use one of {', '.join(WIDTH)}."
             raise InputError(f"'{dtype}' is a format of products, which {group.kind} is not", where=where, hint=hint)
@@ -133,11 +160,30 @@ class Pricer:
         return group.dtype if product(group.dtype).multiplied in chip.rates_flops else widened
 
     def priced(self, group: Group, columns: Mapping[str, Floats], places: Places) -> dict[str, Any]:
-        """The columns that are added; the provenance is one for all rows."""
+        """The columns that are added; the provenance is one for all rows. Rows that leave out what others say are
+        priced apart: no number means the same."""
+        partial = [name for name, usual in group.optional.items() if usual != usual and name in columns]
+        lacking = {name: np.isnan(columns[name]) for name in partial if np.isnan(columns[name]).any()}
+        if not lacking:
+            return self._alike(group, columns, places)
+        code = np.asarray(sum(lacks * 2**place for place, lacks in enumerate(lacking.values())))
+        added: dict[str, Any] = {name: np.empty(code.shape) for name in ADDED[:3]}
+        for each in np.unique(code):
+            rows = np.flatnonzero(code == each)
+            none = [name for name, lacks in lacking.items() if lacks[rows[0]]]
+            said = {name: values[rows] for name, values in columns.items() if name not in none}
+            found = self._alike(group, said, _Some(places, rows))
+            for name in ADDED[:3]:
+                added[name][rows] = found[name]
+        return added | {"provenance": found["provenance"]}
+
+    def _alike(self, group: Group, columns: Mapping[str, Floats], places: Places) -> dict[str, Any]:
         for name, values in columns.items():
-            _in_range(group.kind, name, values, places)
-        _check(group.kind, columns, places, self.pool.per_node)
+            check_range(group.kind, name, values, places)
+        check_sizes(group.kind, columns, places, self.pool.per_node)
         machine, dtype = self._machine(group.framework), self._run_in(group)
+        family = machine.evidence(group.kind, dtype)
+        self._check_narrowing(dtype, columns, "quantised" in family.coefficients, places)
         with np.errstate(over="ignore", invalid="ignore"):
             shape = shape_of(group.kind, self._on_nodes(group.kind, columns, places))
             seconds = machine.seconds(group.kind, dtype, shape)
@@ -145,14 +191,31 @@ class Pricer:
         bad = np.flatnonzero(~np.isfinite(seconds))
         if bad.size:
             raise InputError("is too large to price", where=places[int(bad[0])])
-        family = machine.evidence(group.kind, dtype)
         spread = 1.645 * (math.hypot(family.spread, clock.SPREAD) if group.sustained else family.spread)
         micros = seconds * stretch * 1e6
         times = zip(ADDED, (1.0, math.exp(-spread), math.exp(spread)), strict=False)
         added: dict[str, Any] = {name: np.round(micros * factor, DECIMALS) for name, factor in times}
+        floor = machine.floor(group.kind, dtype, shape, seconds) * 1e6
+        np.maximum(added["low_us"], np.round(floor, DECIMALS), out=added["low_us"])
         told = f", {machine.clock_words}" if group.sustained else ""
         told += f", as {dtype}" if dtype != group.dtype else ""
+        if group.framework not in OWN and f"{group.kind}.{dtype}.{group.framework}" not in machine.profile.families:
+            told += f", none of {group.framework}"
         return added | {"provenance": f"{family.provenance}: {family.source}{told}"}
+
+    def _check_narrowing(self, dtype: str, columns: Mapping[str, Floats], fitted: bool, places: Places) -> None:
+        """A product's time holds the narrowing of its activations only where a fit knows that."""
+        asked = np.flatnonzero(columns.get("quantised", np.zeros(1)) > 0)
+        if not asked.size:
+            return
+        narrow = product(dtype).inputs < WIDTH["bf16"]
+        why = f"how long narrowing takes beside {dtype} products on {self.pool.chip.name} is not fitted"
+        if not (narrow and fitted):
+            raise InputError(
+                why if narrow else f"activations of {dtype} products are not narrowed",
+                where=f"{places[int(asked[0])]}, column quantised",
+                hint="Leave it empty, and give the narrowing as an elementwise operator." if narrow else "",
+            )
 
     def _on_nodes(self, kind: str, columns: Mapping[str, Floats], places: Places) -> Mapping[str, Floats]:
         """A collective's rows with the nodes their ranks span: as few as hold them where none are given."""
@@ -179,45 +242,3 @@ class Pricer:
                 hint = f"{least[first]:g} hold {ranks[first]:g} ranks."
                 raise InputError(told, where=f"{places[first]}, column nodes", hint=hint)
         return dict(columns) | {"nodes": spanned}
-
-
-def _in_range(kind: str, name: str, values: Floats, places: Places) -> None:
-    """Sizes are whole numbers from 1; bytes are any from 0, those of a collective and what a strided convolution sums
-    over are any from 1."""
-    if name == "causal":
-        bad, what = np.flatnonzero((values != 0) & (values != 1)), "0 or 1"
-    else:
-        broken = name in _BROKEN or (kind, name) == ("conv", "k")
-        from_zero = (name in _FROM_ZERO and kind not in COLLECTIVES) or name == "rows"
-        least = 0.0 if from_zero or name == "nodes" else 1.0
-        good = np.isfinite(values) & (values >= least)
-        bad = np.flatnonzero(~(good if broken else good & (values == np.floor(values))))
-        what = f"a {'number' if broken else 'whole number'} of at least {least:g}"
-    if bad.size:
-        first = int(bad[0])
-        raise InputError(f"'{values[first]:.12g}' is not {what}", where=f"{places[first]}, column {name}")
-    most = MOST_BYTES if name in _BROKEN else MOST_SIZE
-    large = np.flatnonzero(values > most)
-    if large.size:
-        first = int(large[0])
-        raise InputError(f"'{values[first]:.12g}' is more than {most:g}", where=f"{places[first]}, column {name}")
-
-
-def _check(kind: str, columns: Mapping[str, Any], places: Places, node: int) -> None:
-    def refuse(bad: Any, column: str, why: str) -> None:
-        found = np.flatnonzero(bad)
-        if found.size:
-            raise InputError(why, where=f"{places[int(found[0])]}, column {column}")
-
-    if kind in EXCHANGES:
-        refuse(
-            columns["ranks"] > node, "ranks", f"beyond a node, which holds {node}, no exchange with experts is priced"
-        )
-        refuse(columns["ranks"] > columns["experts"], "ranks", "there are more ranks than experts")
-    if kind == "moe" or kind in EXCHANGES:
-        refuse(columns["topk"] > columns["experts"], "topk", "more experts are chosen than there are")
-    if kind.startswith("attention"):
-        if "q_len" in columns:
-            why = "new tokens are more than the keys they attend to"
-            refuse(columns["q_len"] > columns["kv_len"], "q_len", why)
-        refuse(columns["heads"] % columns["kv_heads"] != 0, "kv_heads", "heads do not divide by kv_heads")

@@ -58,10 +58,10 @@ def plan_serving(
     A plan is a chip, a tensor parallel degree, a number of equal replicas, a number format and two step budgets
     of the engine. Requests are dealt to the replicas in turn. By cost (the default) the cheapest plan that
     meets the goals wins, which may leave chips unused; at equal price one that uses at most 90% of every
-    limit, then the earlier of `dtypes`, then the most headroom. `throughput` is the highest rate held within
-    the goals on a whole pool, `latency` the least mean time of a request (to a percent, and cheapest), `energy`
-    the fewest watt-hours a token. A load without a rate of its own (no `rate`, and no `trace` with times) is
-    always planned for throughput.
+    limit, then the earlier of `dtypes`, then the most headroom, then the quicker. `throughput` is the highest rate
+    held within the goals on a whole pool, `latency` the least mean time of a request (to a percent, and cheapest),
+    `energy` the fewest watt-hours a token. A load without a rate of its own (no `rate`, and no `trace` with times)
+    is always planned for throughput.
 
     `requests` is how many requests the winner is judged on (20,000 of a drawn load, all of a trace, never
     more than 20,000); the search uses 2,000, or 4,000 of a trace from its calm and its busy stretches. Money and

@@ -49,7 +49,7 @@ def plan_training(
 
     `techniques` go into every plan; `auto` among them asks for the best of each that a search tries, and none. Plans
     may leave chips idle where the degrees do not divide them. Exact: every plan that was not timed has a lower bound
-    at or above the best time.
+    at or above the best time. Of plans as quick as each other the one that leaves more memory free wins.
     """
     started = time.perf_counter()
     load = load_of(seq, global_batch, tokens)
@@ -65,7 +65,7 @@ def plan_training(
         fitting = [search for search in searches if search.fits.any()]
         if not fitting:
             raise nowhere(searches[0].lean)
-        search, found = _best(fitting, progress)
+        search, found = best_of(fitting, progress)
         return _report(str(model), search, found, time.perf_counter() - started)
     except GnomonError as error:
         error.where, error.hint = as_flags(error.where), as_flags(error.hint)
@@ -80,12 +80,12 @@ def _sets(techniques: Sequence[str]) -> list[tuple[str, ...]]:
     return [given, *(words for words in more if joins(words))]
 
 
-def _best(searches: Sequence[Search], progress: Callable[[int], None] | None) -> tuple[Search, Quickest]:
+def best_of(searches: Sequence[Search], progress: Callable[[int], None] | None) -> tuple[Search, Quickest]:
     """The quickest plan of all, the first of equals. A search whose best bound is above it has nothing to say."""
     best: tuple[Search, Quickest] | None = None
     for search in searches:
         if best is None or search.bounds_s.min() < best[1].value:
-            found = quickest(search.bounds_s, search.step_s, progress)
+            found = quickest(search.bounds_s, search.step_s, progress, needs=search.peak_bytes)
             if best is None or found.value < best[1].value:
                 best = search, found
     assert best is not None  # some search has a plan that fits
@@ -93,7 +93,7 @@ def _best(searches: Sequence[Search], progress: Callable[[int], None] | None) ->
 
 
 def _report(model: str, search: Search, found: Quickest, seconds: float) -> TrainingPlanReport:
-    best = _step(model, search, found.best)
+    best = step_report(model, search, found.best)
     lacking = (search.peak_bytes - usable_bytes(search.pool, search.traits))[~search.fits]
     fit = int(search.fits.sum())
     return TrainingPlanReport(
@@ -134,7 +134,7 @@ def _command(engine: TrainingEngine, plan: Plan) -> str:
         return ""
 
 
-def _step(model: str, search: Search, row: int) -> TrainingReport:
+def step_report(model: str, search: Search, row: int) -> TrainingReport:
     recipe, strategy = search.grid.recipe(row, search.optimizer), search.grid.strategy(row)
     strategy = replace(strategy, techniques=search.techniques)
     label = f"{search.engine.name}@{search.engine.version}"

@@ -193,6 +193,8 @@ class TrainingReport(Result):
     fits: bool
     ranks: tuple[Mapping[str, Any], ...]
     """Every rank: its place in the pipeline, and its memory at the fullest moment."""
+    host_bytes: float = 0.0
+    """What techniques keep in the memory of one host."""
     memory_parts: tuple[Mapping[str, float], ...]
     """By pipeline rank: weights, gradients, optimizer, activations, working."""
     bubble_fraction: float

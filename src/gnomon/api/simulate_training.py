@@ -226,6 +226,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
             {"rank": rank, "pipeline_rank": rank // each, "peak_memory_bytes": step.peaks[rank // each]}
             for rank in range(ranks)
         ),
+        host_bytes=step.host_bytes,
         memory_parts=tuple(_parts(step, rank) for rank in range(plan.strategy.pp)),
         bubble_fraction=step.timeline.bubble_fraction,
         exposed_communication_s=max(seconds.value - step.quiet_s, 0.0),
@@ -325,4 +326,5 @@ def _inputs(step: TrainingStep) -> dict[str, Any]:
     degrees = {name: getattr(plan.strategy, name) for name in ("tp", "pp", "vp", "cp", "ep", "dp")}
     words: dict[str, Any] = {"model": plan.model, "on": step.pool.words, "dtype": plan.dtype}
     words |= {"seq": load.seq, "global_batch": load.global_batch, "tokens": load.tokens, "engine": plan.engine.label}
-    return words | degrees | dict(plan.engine.settings)
+    techniques = {"techniques": list(plan.strategy.techniques)} if plan.strategy.techniques else {}
+    return words | degrees | dict(plan.engine.settings) | techniques

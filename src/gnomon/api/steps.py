@@ -17,6 +17,7 @@ from gnomon.errors import InputError
 from gnomon.graph.ops import Op
 from gnomon.graph.phases import is_padded
 from gnomon.spec import Batch, Chip, Estimate, Pool, Provenance
+from gnomon.spec.estimate import joined
 
 MOST_STEPS = 100_000
 
@@ -68,14 +69,16 @@ def line(machine: Machine, op: Op, padded: Batch, steps: Batch) -> OperatorTime:
     """An operator over the padded steps, whose padding what follows sequences skips; FLOPs and bytes are those of the
     work asked for."""
     dtype = priced_dtype(op)
-    seconds = machine.op_seconds(op, padded if is_padded(op) else steps).sum(keepdims=True)
+    run = padded if is_padded(op) else steps
+    each = machine.op_seconds(op, run)
+    seconds = each.sum(keepdims=True)
     flops, moved = (op.count * figure(steps).sum(keepdims=True) for figure in (op.flops, op.bytes))
     family = machine.evidence(op.kind, dtype)
     value = float(seconds[0])
     return OperatorTime(
         op=op.name,
         kind=op.kind,
-        time_s=Estimate(value, value * machine.factors(op.name, op.kind, dtype), family.provenance, machine.source(op)),
+        time_s=Estimate(value, machine.op_draws(op, run, each), family.provenance, machine.source(op)),
         bound=str(machine.bound(flops, moved, seconds, op.kind, dtype, op.count * steps.size)[0]),
         count=op.count * steps.size,
         flops=float(flops[0]),
@@ -118,7 +121,7 @@ def engines_line(device: Estimate, pieces: Sequence[Piece]) -> OperatorTime:
     host, gap = (sum((getattr(one, name) * one.factors for one in parts), np.zeros(1)) for name in ("host_s", "gap_s"))
     value = max(sum(one.host_s for one in parts) - device.value, sum(one.gap_s for one in parts))
     draws = np.maximum(host - device.draws, gap)
-    share = Estimate(value, draws, Provenance.FITTED, "; ".join(dict.fromkeys(one.source for one in parts)))
+    share = Estimate(value, draws, Provenance.FITTED, joined(one.source for one in parts))
     return OperatorTime(op="engine", kind="host", time_s=share, bound="host", count=1, flops=0.0, bytes=0.0)
 
 

@@ -26,7 +26,7 @@ def measure(
     out: Path, families: Sequence[str], *, budget_s: float, force: bool, tell: Tell | None
 ) -> tuple[Log, Chip, dict[str, int]]:
     """The table with all that could be measured in the time, the chip, and how many rows each outcome got."""
-    torch, card = torch_module(), _card()
+    torch, card = torch_module(), first_card()
     problems = before(card)
     if not force:
         refuse(problems, str(out))
@@ -55,7 +55,7 @@ def measure(
         lab.close()
 
 
-def _card() -> Card:
+def first_card() -> Card:
     """The card that PyTorch calls the first, by its number among all that the driver knows."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     try:

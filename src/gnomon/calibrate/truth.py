@@ -9,9 +9,10 @@ import csv
 import io
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -83,14 +84,22 @@ def path(folder: Path, name: str) -> Path:
 
 def rows(folder: Path, name: str) -> Iterator[Row]:
     """All rows of a published table, as text."""
-    where = path(folder, name)
+    return (row for _, row in numbered(path(folder, name), ("time_us",)))
+
+
+def numbered(where: Path, needed: Collection[str]) -> Iterator[tuple[int, Row]]:
+    """The rows of a table, packed or not, as text, with the lines they end on; it must have these columns."""
     reader = csv.DictReader(io.StringIO(read_text(where, MAX_BYTES), newline=""))
-    if "time_us" not in (reader.fieldnames or ()):
-        raise CalibrationError("has no column time_us", where=str(where))
-    for line, row in enumerate(reader, 2):
-        if None in row or None in row.values():
-            raise CalibrationError("has not as many fields as the header", where=f"{where} line {line}")
-        yield row
+    try:
+        names = reader.fieldnames or ()
+        if missing := [name for name in needed if name not in names]:
+            raise CalibrationError(f"has no column {missing[0]}", where=f"{where} line 1")
+        for row in reader:
+            if None in row or None in row.values():
+                raise CalibrationError("has not as many fields as the header", where=f"{where} line {reader.line_num}")
+            yield reader.line_num, row
+    except csv.Error as problem:
+        raise CalibrationError(f"is no table: {problem}", where=f"{where} line {reader.line_num}") from None
 
 
 def number(row: Row, name: str, empty: float = 0.0) -> float:
@@ -98,7 +107,17 @@ def number(row: Row, name: str, empty: float = 0.0) -> float:
     try:
         return float(text) if text else empty
     except ValueError:
-        raise CalibrationError(f"a published row has {name} '{text}'") from None
+        raise CalibrationError(f"'{text}' is not a number", where=f"column {name}") from None
+
+
+def _time(row: Row, where: str) -> float:
+    try:
+        found = float(row["time_us"])
+    except ValueError:
+        found = 0.0
+    if not 0 < found < inf:
+        raise CalibrationError(f"'{row['time_us']}' is not a number above 0", where=where)
+    return found
 
 
 def _gemm(row: Row) -> tuple[str, str, Sizes]:
@@ -145,6 +164,19 @@ def _latent(row: Row) -> tuple[str, str, Sizes] | None:
     return "attention_prefill", row["kv_cache_dtype"], sizes | {"q_len": number(row, "isl")}
 
 
+_ANY = ("source", "gpu", "framework", "framework_version", "kernel", "time_us")
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "gemm": (*_ANY, "dtype", "m", "n", "k"),
+    "attention": (
+        *_ANY, "attn_type", "phase", "attn_dtype", "kv_cache_dtype", "batch_size", "isl", "kv_len", "num_heads",
+        "num_key_value_heads", "head_dim", "window_size",
+    ),
+    "moe": (
+        *_ANY, "dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size",
+        "moe_ep_size", "distribution",
+    ),
+}  # fmt: skip
+"""Columns that the readers read."""
 READERS: Mapping[str, Callable[[Row], tuple[str, str, Sizes] | None]] = {
     "gemm": _gemm,
     "attention": _attention,
@@ -158,15 +190,19 @@ def tables(folder: Path, name: str) -> tuple[Table, ...]:
     found: dict[tuple[str, ...], dict[tuple[float, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
     named: dict[tuple[str, ...], set[str]] = defaultdict(set)
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for row in rows(folder, name):
-        read = READERS[name](row)
+    for line, row in numbered(path(folder, name), NEEDED[name]):
+        try:
+            read = READERS[name](row)
+        except CalibrationError as problem:
+            problem.where = ", ".join(filter(None, [f"{path(folder, name)} line {line}", problem.where]))
+            raise
         if read is None or read[1] not in FORMATS:
             continue
         kind, dtype, sizes = read
         framework = FRAMEWORKS.get(row["framework"], row["framework"])
         variant = " ".join(row[column] for column in VARIANTS.get(name, ()))
         key = (row["source"], row["gpu"], framework, row["framework_version"], kind, FORMATS[dtype], variant)
-        found[key][tuple(sizes.values())].append(number(row, "time_us"))
+        found[key][tuple(sizes.values())].append(_time(row, f"{path(folder, name)} line {line}, column time_us"))
         named[key].add(row["kernel"])
         names[key] = tuple(sizes)
     return tuple(_table(key, names[key], found[key], named[key]) for key in sorted(found))

@@ -17,18 +17,21 @@ def add(app: typer.Typer) -> None:
     app.command("accuracy")(accuracy)
 
 
+def _narrow(flag: str, metavar: str, says: str) -> Any:
+    return typer.Option(flag, parser=flags.word(flag), metavar=metavar, help=says)
+
+
 def accuracy(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Compute it again; needs the published tables (GNOMON_TRUTH).")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Compute it again from fewer rows.")] = False,
-    chip: Annotated[str | None, typer.Option("--chip", metavar="CHIP", help="Results of one chip.")] = None,
-    framework: Annotated[
-        str | None, typer.Option("--framework", metavar="NAME", help="Results of one framework or engine.")
-    ] = None,
+    chip: Annotated[str | None, _narrow("--chip", "CHIP", "Results of one chip.")] = None,
+    framework: Annotated[str | None, _narrow("--framework", "NAME", "Results of one framework or engine.")] = None,
     family: Annotated[
-        str | None, typer.Option("--family", metavar="KIND", help="Results of one kind of operator: gemm, attention …")
+        str | None, _narrow("--family", "KIND", "Results of one kind of operator: gemm, attention …")
     ] = None,
+    dtype: Annotated[str | None, _narrow("--dtype", "FORMAT", "Results in one number format: bf16, fp8 …")] = None,
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE.md", help="Write the page, and its lists in a folder beside.")
     ] = None,
@@ -43,17 +46,15 @@ def accuracy(
 ) -> None:
     """How far off predictions are, on data not fitted to."""
     from gnomon.api.accuracy import accuracy as answer
-    from gnomon.cli.files import output_file
     from gnomon.cli.output import emit, put
     from gnomon.cli.progress import Progress
 
-    places = {name: output_file(path, f"--{name}") for name, path in (("out", out), ("save", save)) if path is not None}
+    places, site = _places(out, save, page)
+    words = {"chip": chip, "framework": framework, "family": family, "dtype": dtype}
     with Progress("accuracy") as tick:
-        results = answer(
-            fresh=fresh, quick=quick, chip=chip, framework=framework, family=family, jobs=jobs, progress=tick
-        )
+        results = answer(fresh=fresh, quick=quick, jobs=jobs, progress=tick, **words)
     found = results.to_dict()
-    written = _written(found, places.get("out"), places.get("save"), Path(page) if page is not None else None)
+    written = _written(found, places.get("--out"), places.get("--save"), site)
     if as_json:
         emit(found, as_json=True, keep=False)
     elif written:
@@ -61,7 +62,28 @@ def accuracy(
     else:
         from gnomon.report.accuracy import brief
 
-        put(brief(found))
+        put(brief(found, narrow=any(word is not None for word in words.values())))
+
+
+def _places(out: str | None, save: str | None, page: str | None) -> tuple[dict[str, Path], Path | None]:
+    """Where files go, checked before anything is computed: none takes the place of another."""
+    from gnomon.cli.files import keep_apart, output_files, output_folder
+    from gnomon.errors import InputError
+    from gnomon.report.accuracy import LISTS
+    from gnomon.report.accuracy.plots import NAMES
+
+    paths = output_files({"--out": out, "--save": save})
+    if (path := paths.get("--out")) is not None:
+        if not path.suffix:
+            hint = f"Call it {path.name}.md: the lists go to the folder {path.name} beside it."
+            raise InputError(f"'{out}' has no ending", where="--out", hint=hint)
+        beside = output_folder(str(path.with_suffix("")), "--out")
+        for name in LISTS:
+            keep_apart({"--save": paths["--save"]} if save else {}, beside / f"{name}.md", "a list of --out")
+    site = output_folder(page, "--page") if page is not None else None
+    for name in ("index.html", *NAMES) if site else ():
+        keep_apart(paths, Path(page or "", name), "--page")
+    return paths, site
 
 
 def _written(found: Mapping[str, Any], out: Path | None, save: Path | None, site: Path | None) -> list[Path]:
@@ -79,7 +101,6 @@ def _written(found: Mapping[str, Any], out: Path | None, save: Path | None, site
     if site is not None:
         texts |= _site(found, site)
     for path, text in texts.items():
-        _folder(path.parent)
         write_text(path, text)
     return list(texts)
 
@@ -91,12 +112,3 @@ def _site(found: Mapping[str, Any], folder: Path) -> dict[Path, str]:
 
     drawn = {folder / name: picture.decode() for name, picture in pictures(found).items()}
     return {folder / "index.html": document(found["title"], page(found, "."), listed(found))} | drawn
-
-
-def _folder(path: Path) -> None:
-    from gnomon.errors import InputError
-
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InputError(f"cannot be made: {problem.strerror or problem}", where=str(path)) from None

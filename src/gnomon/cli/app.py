@@ -15,6 +15,8 @@ COMMANDS = {
     "ops": "gnomon.cli.ops",
     "simulate": "gnomon.cli.simulate",
     "plan": "gnomon.cli.plan",
+    "try": "gnomon.cli.try_idea",
+    "techniques": "gnomon.cli.techniques",
     "export": "gnomon.cli.export",
     "launch": "gnomon.cli.launch",
     "verify": "gnomon.cli.verify",
@@ -22,8 +24,10 @@ COMMANDS = {
     "explain": "gnomon.cli.explain",
     "history": "gnomon.cli.history",
     "calibrate": "gnomon.cli.calibrate",
+    "lab": "gnomon.cli.lab",
     "chips": "gnomon.cli.chips",
     "models": "gnomon.cli.models",
+    "papers": "gnomon.cli.papers",
     "completion": "gnomon.cli.completion",
 }
 """Modules in the order of the help. Each has `add(app)`, which adds its command or its group of them."""

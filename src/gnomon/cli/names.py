@@ -20,6 +20,18 @@ def chips(incomplete: str) -> list[str]:
     return [f"{head}{comma}{name}" for name in sorted(found, key=lambda name: (len(name), name.lower()))]
 
 
+def papers(incomplete: str) -> list[str]:
+    from gnomon.papers.shelf import papers as entries
+
+    return _completed(incomplete, (entry.slug for entry in entries()))
+
+
+def rederived(incomplete: str) -> list[str]:
+    from gnomon.papers.derivations import slugs
+
+    return _completed(incomplete, slugs())
+
+
 def words(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """One of a few words, which are looked up when they are asked for."""
 
@@ -45,6 +57,24 @@ def kinds() -> Iterable[str]:
     from gnomon.spec.model import KINDS
 
     return KINDS
+
+
+def topics() -> Iterable[str]:
+    from gnomon.papers.shelf import TOPICS
+
+    return sorted(TOPICS)
+
+
+def statuses() -> Iterable[str]:
+    from gnomon.papers.base import STATUSES
+
+    return STATUSES
+
+
+def shelves() -> Iterable[str]:
+    from gnomon.papers.shelf import shelves as known
+
+    return known()
 
 
 def targets() -> Iterable[str]:

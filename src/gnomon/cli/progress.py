@@ -20,8 +20,10 @@ class Progress:
         self._task: Any = None
         self._timer: threading.Timer | None = None
         self._over = False
+        self._told: tuple[int, int | None, str] = (0, None, "")
 
     def __call__(self, done: int = 0, total: int | None = None, text: str = "") -> None:
+        self._told = (done, total, text)
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, description=text or self._text)
 
@@ -50,6 +52,7 @@ class Progress:
         with self._lock:
             if self._over:
                 return
-            self._task = bar.add_task(self._text, total=None)
+            done, total, text = self._told  # said before there was a bar
+            self._task = bar.add_task(text or self._text, completed=done, total=total)
             bar.start()
             self._bar = bar

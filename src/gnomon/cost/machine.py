@@ -26,6 +26,8 @@ NETWORK_SPREAD, SHEET_SPREAD = 0.2, 0.4
 """Of collectives that leave a node over links whose inside is measured, and of links known by their data sheet alone
 (B200 and MI300X, priced so, are off by as much as the second)."""
 PRODUCT_KINDS = ("gemm", "moe")
+MULTIPLY = frozenset(("gemm", "gemm_unaligned", "conv", "conv_few", "conv_depthwise", "moe"))
+"""Kinds that run in the format of their operands, which come from memory: no step leaves them in a cache."""
 WIDEST = 2**24
 """More ranks than any group has."""
 LATENCY_SHARE = 0.4
@@ -119,6 +121,28 @@ class Machine:
         flops, moved = work(kind, dtype, shape)
         rate = self.chip.matrix_rate(product(dtype).multiplied) if kind in PRODUCT_KINDS else self.chip.half_rate(dtype)
         return np.maximum(flops / rate, moved / self.chip.memory_bandwidth_bytes_s)
+
+    def floor(self, kind: str, dtype: str, shape: Shape, seconds: Floats) -> Floats:
+        """What no draw of an operator's time goes below: `seconds`, or what the data sheet's peaks allow. Of what only
+        streams, as much as the cache holds may come from there; networks have no such figure."""
+        if kind in COLLECTIVES or kind in EXCHANGES:
+            return np.zeros_like(seconds)
+        rates, multiplied = self.chip.rates_flops, product(dtype).multiplied if kind in MULTIPLY else ""
+        rate = rates.get(multiplied, max(rates.values())) if kind in MULTIPLY else self.chip.half_rate(dtype)
+        flops, moved = work(kind, dtype, shape)
+        if kind not in MULTIPLY and not kind.startswith(("attention", "mla")):
+            moved = np.maximum(moved - self.chip.l2_bytes, 0.0)
+        least = np.maximum(flops / rate, moved / self.chip.memory_bandwidth_bytes_s)
+        return np.asarray(np.minimum(least, seconds))
+
+    def op_draws(self, op: Op, batch: Batch, seconds: Floats) -> NDArray[np.float64]:
+        """Draws of an operator's `op_seconds` in all, none quicker than the chip can be."""
+        dtype = priced_dtype(op)
+        draws = float(seconds.sum()) * self.factors(op.name, op.kind, dtype)
+        if isinstance(op, Hidden):
+            return draws
+        least = op.count * self.floor(op.kind, dtype, op.shape(batch), seconds / max(op.count, 1))
+        return np.asarray(np.maximum(draws, float(np.sum(least))))
 
     def _exchanged(self, kind: str, shape: Shape) -> Floats:
         """Collectives of one group after another; all ranks of a call stand equally far apart."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from gnomon.cost.residual import Axis
 from gnomon.graph.dtypes import product
-from gnomon.graph.ops import Shape, absent_bytes, visited_experts
-from gnomon.graph.uneven import counts_between, integral, visited_unevenly
+from gnomon.graph.ops import Shape, absent_bytes
+from gnomon.graph.uneven import counts_between, integral, visited_by
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
@@ -98,13 +98,7 @@ def _routed(shape: Shape) -> tuple[Floats, Floats, Callable[[int], Floats]]:
     """Visits, visited experts, and the rows that are computed in blocks of a size."""
     tokens, experts, topk = shape["tokens"], shape["experts"], shape["topk"]
     visits, skew = tokens * topk, shape.get("skew")
-    if "visited" in shape:
-        visited = shape["visited"]
-    elif skew is None:
-        visited = visited_experts(tokens, experts, topk)
-    else:
-        drawn = visited_unevenly(tokens, experts, topk, skew)
-        visited = np.where(skew > 0, drawn, np.minimum(visits, experts))
+    visited = visited_by(shape)
     if skew is None:
         return visits, visited, lambda block: padded_rows(visits, visited, block)
     least, most = counts_between(tokens, experts, topk, skew)

@@ -51,6 +51,16 @@ def _files(own: Path) -> Files:
     return {chip: tuple(sorted(files.items())) for chip, files in found.items()}
 
 
+def chips_with(framework: str) -> list[str]:
+    """Chips that have a profile of a framework's own."""
+    return [chip for chip, files in _files(user_profiles()).items() if framework in dict(files)]
+
+
+def frameworks() -> list[str]:
+    """Those that profiles are of."""
+    return sorted({name for files in _files(user_profiles()).values() for name, _ in files if name})
+
+
 @cache
 def _text(path: Path) -> str:
     return read_text(path, MIB)
@@ -58,7 +68,14 @@ def _text(path: Path) -> str:
 
 @cache
 def _read(path: Path) -> Profile:
-    return profile_from_dict(parse_yaml(_text(path), str(path)), str(path))
+    data = parse_yaml(_text(path), str(path))
+    profile = profile_from_dict(data, str(path), f"your profile {path}, " if path.parent == user_profiles() else "")
+    name, _, framework = path.stem.partition(".")
+    inside = (profile.chip, str(data.get("framework", "")))
+    if inside != (find_chip(name).name, framework):
+        told = " ".join(filter(None, inside))
+        raise CalibrationError(f"is named '{path.name}', and holds a profile of {told}", where=str(path))
+    return profile
 
 
 def forget_profiles() -> None:

@@ -16,6 +16,7 @@ from gnomon.cost.kernels import MODELS, UNFITTED, kernel_model
 from gnomon.cost.paces import Pace, pace
 from gnomon.cost.residual import Residual, residual_from_dict
 from gnomon.errors import CalibrationError, UnknownNameError
+from gnomon.graph.dtypes import PRODUCTS, WIDTH
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.schemas import check_schema
 from gnomon.spec import Provenance
@@ -105,30 +106,41 @@ def _paced(family: Family, found: Pace) -> Family:
     )
 
 
-def profile_from_dict(data: Mapping[str, Any], where: str) -> Profile:
-    """A profile file's content, with the families it holds. Other schemas and incomplete files are refused."""
+def profile_from_dict(data: Mapping[str, Any], where: str, whose: str = "") -> Profile:
+    """A profile file's content, with the families it holds. Other schemas and incomplete files are refused. What is
+    not shipped says `whose` it is."""
     check_schema(data.get("schema"), SCHEMA, where)
     try:
-        source = f"{data['chip']} {data['date']}"
-        whose = f".{data['framework']}" if "framework" in data else ""
+        source = f"{whose}{data['chip']} {data['date']}"
+        end = f".{data['framework']}" if "framework" in data else ""
         profile = Profile(
             chip=find_chip(str(data["chip"])).name,
             source=source,
             date=str(data["date"]),
-            families={key + whose: _family(key, value, source) for key, value in data["families"].items()},
-            power=_power(data["power"]),
+            families={f"{key}{end}": _family(key, it, source) for key, it in _mapping(data, "families").items()},
+            power=_power(_mapping(data, "power")),
             elsewhere=_number(data.get("elsewhere", 0.0), "elsewhere", 0.0, WIDEST),
         )
         if not profile.families:
             raise ValueError(f"it holds none of {', '.join(MODELS)}")
         return profile
-    except (KeyError, TypeError, ValueError, AttributeError, UnknownNameError) as problem:
-        raise CalibrationError(f"is not a whole profile ({problem})", where=where) from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, UnknownNameError) as problem:
+        told = f"it has no {problem}" if isinstance(problem, KeyError) else problem
+        raise CalibrationError(f"is not a whole profile ({told})", where=where) from None
+
+
+def _mapping(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = data[name]
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{name} is no mapping of fields")
+    return found
 
 
 def _power(data: Mapping[str, Any]) -> dict[str, float]:
     """All of the board's figures, and those of its clock under the limit where they were measured."""
     needed = {name: _number(data[name], name, 0.0, MOST_POWER[name]) for name in POWER}
+    if none := [name for name, value in needed.items() if value == 0]:
+        raise ValueError(f"{none[0]} is not above 0")
     limits = {LIMIT: (0.2, 1.2), BURST: (0.0, 1e-9), ATTENTION: (0.2, 5.0)}
     given = {name: _number(data[name], name, *limits[name]) for name in KEYS if name in data}
     beside = {BUSY: (0.0, 5e3), NARROW: (0.2, 5.0)}
@@ -137,14 +149,20 @@ def _power(data: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _family(key: str, data: Mapping[str, Any], source: str) -> Family:
-    model, given = kernel_model(key.partition(".")[0]), data["coefficients"]
+    kind, _, rest = str(key).partition(".")
+    if rest.partition(".")[0] not in (*WIDTH, *PRODUCTS):
+        raise ValueError(f"the family '{key}' is not an operator and its number format, as in gemm.bf16")
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{key} is no mapping of fields")
+    model, given = kernel_model(kind), _mapping(data, "coefficients")
+    spread = _number(data["spread"], f"{key} spread", 0.0, WIDEST)
     ranges = {**model.ranges, **{name: ends for name, ends in model.some.items() if name in given}}
     return Family(
         coefficients={
             name: _number(given[name], f"{key} {name}", low, high) for name, (_, low, high) in ranges.items()
         },
-        spread=_number(data["spread"], f"{key} spread", 0.0, WIDEST),
-        shared=_number(data["shared"], f"{key} shared", 0.0, WIDEST),
+        spread=spread,
+        shared=_number(data["shared"], f"{key} shared, a part of its spread,", 0.0, spread),
         provenance=Provenance.FITTED,
         source=f"{source}, {data['source']}" if "source" in data else source,
         residual=residual_from_dict(data["residual"], model.axes) if "residual" in data else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import nan
 
 import numpy as np
 
@@ -58,14 +59,20 @@ OPTIONAL: Mapping[str, Mapping[str, float]] = {
 the ranks, states in 16 bits, no rows that a thread block takes whole, as many
 thread blocks as DeepEP takes."""
 
-BESIDE = (
-    "turned", "turned_weights", "by_input", "by_weight", "out_aligned", "across", "quantised", "skew", "visited",
-    "absent", "matrices",
-)  # fmt: skip
-"""What may be said beside: bytes of a convolution that lie channels first, which gradient it is; of a product, how its
-rows are aligned, how many operands do not lie along k, and whether its time holds the narrowing of activations; of
-experts, how unevenly they are chosen, how many are visited, rows whose experts stand elsewhere, and matrices of one
-(three where nothing is said)."""
+_TURNED = {"turned": 0.0, "turned_weights": 0.0, "by_input": 0.0, "by_weight": 0.0}
+BESIDE: Mapping[str, Mapping[str, float]] = {
+    "gemm": {"across": 0.0, "quantised": 0.0},
+    "gemm_unaligned": {"across": 0.0, "out_aligned": nan},
+    "conv": _TURNED,
+    "conv_few": _TURNED,
+    "conv_depthwise": {name: usual for name, usual in _TURNED.items() if name != "turned_weights"},
+    "moe": {"skew": nan, "visited": nan, "absent": 0.0, "matrices": 3.0},
+}
+"""What may be said beside, and what stands for it in rows that say nothing where others do; no number stands for `nan`.
+Bytes of a convolution that lie channels first, which gradient it is; of a product, how its rows are aligned, how many
+operands do not lie along k, and whether its time holds the narrowing of activations; of experts, how unevenly they are
+chosen, how many are visited, rows whose experts stand elsewhere, and matrices of one."""
+SAID = tuple(dict.fromkeys(name for names in BESIDE.values() for name in names))
 
 
 def kind_of(row: Mapping[str, str]) -> str:
@@ -92,7 +99,9 @@ def shape_of(kind: str, columns: Mapping[str, Floats]) -> Shape:
         rows, moved = given["rows"], given["bytes_read"] + given["bytes_written"]
         each = {"row_bytes": np.where(rows > 0, moved / np.maximum(rows, 1.0), 0.0)}
         return {name: given[name] for name in COLUMNS[kind]} | each
-    return {name: given[name] for name in (*COLUMNS[kind], *OPTIONAL.get(kind, ()), *BESIDE) if name in given}
+    return {
+        name: given[name] for name in (*COLUMNS[kind], *OPTIONAL.get(kind, ()), *BESIDE.get(kind, ())) if name in given
+    }
 
 
 def _decode(given: Mapping[str, Floats]) -> Shape:

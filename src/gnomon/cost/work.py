@@ -8,7 +8,8 @@ import numpy as np
 
 from gnomon.graph.dtypes import product, width
 from gnomon.graph.mixer_ops import Mixing, index_bytes, scan_bytes, scan_flops
-from gnomon.graph.ops import Shape, visited_experts
+from gnomon.graph.ops import Shape
+from gnomon.graph.uneven import visited_by
 from gnomon.spec.workload import Floats
 
 ARITHMETIC = (
@@ -51,11 +52,10 @@ def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
 
 
 def _experts(dtype: str, shape: Shape) -> tuple[Floats, Floats]:
-    tokens, hidden, inner, experts, topk = (shape[name] for name in ("tokens", "hidden", "inter", "experts", "topk"))
-    visited = shape["visited"] if "visited" in shape else visited_experts(tokens, experts, topk)
+    hidden, inner, visited = shape["hidden"], shape["inter"], visited_by(shape)
     matrices = shape.get("matrices", 3.0)
     weights = visited * matrices * hidden * inner * product(dtype).weights
-    rows = tokens * topk
+    rows = shape["tokens"] * shape["topk"]
     return 2.0 * matrices * rows * hidden * inner, weights + rows * (2.0 * hidden + matrices * inner) * 2.0
 
 

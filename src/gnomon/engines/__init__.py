@@ -5,12 +5,15 @@ from __future__ import annotations
 from gnomon.engines.base import Deployment, Engine, MemoryUse, TrainingEngine
 from gnomon.errors import InputError, unknown_name
 
-__all__ = ["Deployment", "Engine", "MemoryUse", "TrainingEngine", "engine", "kernels_of", "training_engine"]
+__all__ = ["OWN", "Deployment", "Engine", "MemoryUse", "TrainingEngine", "engine", "kernels_of", "training_engine"]
 
 SERVING = ("vllm",)
 TRAINING = ("megatron", "torch")
 LIBRARIES = "nccl"
 """What runs where no engine is named: NCCL's collectives, and the serving kernels beside them."""
+
+OWN = ("", LIBRARIES, "torch")
+"""Kernels that every chip has some of; those of other frameworks only a profile of theirs has."""
 
 
 def engine(label: str) -> Engine:
@@ -38,7 +41,7 @@ def training_engine(label: str) -> TrainingEngine:
 
 def kernels_of(label: str) -> str:
     """Whose kernels an engine runs, as `gnomon.cost.machine.Machine` names them: `name` or `name@version`, the word
-    `nccl`, or nothing."""
+    `nccl`, a framework that some profile was fitted to, or nothing."""
     name, _, version = label.partition("@")
     if name in ("", LIBRARIES) and not version:
         return LIBRARIES
@@ -46,7 +49,14 @@ def kernels_of(label: str) -> str:
         engine(label)
         return ""
     if name not in TRAINING:
-        raise unknown_name("engine", name, (*SERVING, *TRAINING, LIBRARIES))
+        from gnomon.cost.profile import frameworks
+
+        known = (*SERVING, *TRAINING, LIBRARIES, *(each for each in frameworks() if each not in (*SERVING, *TRAINING)))
+        if name not in known:
+            raise unknown_name("engine", name, known, hint=f"Known: {', '.join(known)}.")
+        if version:
+            raise InputError(f"{name} has no versions to choose from", hint=f"Give {name} alone.")
+        return name
     training_engine(label)
     return "torch"
 

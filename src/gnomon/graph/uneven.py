@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnomon.graph.ops import Shape, visited_experts
 from gnomon.graph.routing import largest_normal
 from gnomon.spec.workload import Floats
 
@@ -48,6 +49,17 @@ def visited_unevenly(tokens: Floats, experts: Floats, topk: Floats, skew: Floats
     rounded = integral(turn, high, 1.0 - skew) / whole
     left = scale * integral(low, turn, 2.0 - skew) / whole
     return np.asarray(np.minimum(experts * (rounded + left), np.minimum(experts, tokens * topk)))
+
+
+def visited_by(shape: Shape) -> Floats:
+    """Experts that the rows of a table visit: as many as they say, else by their skew, else at random and evenly."""
+    if "visited" in shape:
+        return shape["visited"]
+    tokens, experts, topk = shape["tokens"], shape["experts"], shape["topk"]
+    if "skew" not in shape:
+        return visited_experts(tokens, experts, topk)
+    drawn = visited_unevenly(tokens, experts, topk, shape["skew"])
+    return np.where(shape["skew"] > 0, drawn, np.minimum(tokens * topk, experts))
 
 
 def counts_between(tokens: Floats, experts: Floats, topk: Floats, skew: Floats) -> tuple[Floats, Floats]:

@@ -18,6 +18,8 @@ REPORTS = {
     "gnomon.simulate.train/1": "gnomon.report.train",
     "gnomon.plan.serve/1": "gnomon.report.plan",
     "gnomon.plan.train/1": "gnomon.report.plan_train",
+    "gnomon.try/1": "gnomon.report.tried",
+    "gnomon.techniques/1": "gnomon.report.techniques",
     "gnomon.verify/1": "gnomon.report.verify",
     "gnomon.launch/1": "gnomon.report.launch",
     "gnomon.explain/1": "gnomon.report.explain",
@@ -25,9 +27,14 @@ REPORTS = {
     "gnomon.calibrate/1": "gnomon.report.calibrate",
     "gnomon.calibrate.engine/1": "gnomon.report.calibrate_engine",
     "gnomon.calibrate.check/1": "gnomon.report.calibrate_engine",
+    "gnomon.lab/1": "gnomon.report.lab",
+    "gnomon.lab.list/1": "gnomon.report.lab",
     "gnomon.chips/1": "gnomon.report.chips",
     "gnomon.chips.new/1": "gnomon.report.chips",
     "gnomon.models/1": "gnomon.report.models",
+    "gnomon.papers/1": "gnomon.report.papers",
+    "gnomon.papers.show/1": "gnomon.report.papers",
+    "gnomon.papers.run/1": "gnomon.report.papers",
 }
 """Each module has `render(payload, style)`, which gives the text."""
 

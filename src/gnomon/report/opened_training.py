@@ -52,7 +52,7 @@ def _step(payload: Payload) -> Node:
     pipeline, step = float(parts["pipeline_s"]), float(time["value"])
     inner = [_pipeline(payload, pipeline, step)]
     for key, name in AFTER.items():
-        seconds = float(parts[key])
+        seconds = float(parts.get(key, 0.0))
         if seconds > NOTHING * step:
             inner.append(Node(name=name, level="part", shown=f"{format_duration(seconds)}, {share(seconds, step)}"))
     return metric("step time", format_duration(step), "sum of its parts", time, tuple(inner))

@@ -14,6 +14,7 @@ AFTER = {
     "gradient_reduction_s": "gradient reduction after the last pass",
     "optimizer_s": "optimizer",
     "weight_gather_s": "gathering of new weights",
+    "waits_s": "waiting for what goes on beside it",
 }
 DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
 
@@ -35,7 +36,7 @@ def in_words(inputs: Payload) -> str:
     said += [expert_words(int(inputs.get("expert_tp") or 0))] if inputs.get("expert_tp") else []
     said += [f"keys by {inputs['cp_comm']}"] if inputs["cp"] > 1 and "cp_comm" in inputs else []
     said += ["sequence parallel"] if inputs["sequence_parallel"] and inputs["tp"] > 1 else []
-    return ", ".join([*said, inputs["optimizer"]])
+    return ", ".join([*said, inputs["optimizer"], *inputs.get("techniques", ())])
 
 
 def expert_words(ranks: int) -> str:
@@ -80,7 +81,7 @@ def _times(payload: Payload, style: Style) -> list[str]:
     fill = min(idle, (pipeline - idle) * fill_share(payload))
     spent = {"forward and backward passes": pipeline - idle, "filling and draining the pipeline": fill}
     spent |= {"waiting for sends and for the slowest stage": idle - fill}
-    spent |= {name: float(parts[key]) for key, name in AFTER.items()}
+    spent |= {name: float(parts.get(key, 0.0)) for key, name in AFTER.items()}
     shown = [(name, seconds) for name, seconds in spent.items() if seconds > 1e-6 * step]
     rows = [("where the time goes", "time", "share")]
     rows += [(name, format_duration(seconds), share(seconds, step)) for name, seconds in shown]
@@ -110,7 +111,8 @@ def _memory(payload: Payload) -> list[str]:
     fullest = max(range(len(ranks)), key=lambda rank: sum(ranks[rank].values()))
     parts = ", ".join(f"{name} {gib(size)}" for name, size in ranks[fullest].items() if size)
     where = f"pipeline rank {fullest}, the fullest of {len(ranks)}" if len(ranks) > 1 else "every rank"
-    return [f"  memory on {where}, in GiB: {parts}"]
+    host = [f"  and {gib(payload['host_bytes'])} GiB in the memory of each host"] if payload.get("host_bytes") else []
+    return [f"  memory on {where}, in GiB: {parts}", *host]
 
 
 def run_lines(payload: Payload) -> list[str]:

@@ -53,8 +53,8 @@ class _Ledger:
     job: Job
     seen: dict[tuple[Candidate, float], Score] = field(default_factory=dict)
     barred: dict[Candidate, Score] = field(default_factory=dict)
-    """Plans that missed their goals on the full load, or met them only at less than the sample promised: they
-    are decided, and the search goes on among the others."""
+    """Plans that missed their goals on the full load, or met them by less than the sample promised: they are
+    decided, and the search goes on among the others."""
 
     def run(self, plan: Candidate, rate_per_s: float) -> Score:
         if plan in self.barred:
@@ -142,7 +142,7 @@ def _confirmed(
             return found
         full = objective.confirm(best, job, ledger.run_in_full)
         if full.meets(job.goals):
-            if full.rate_per_s >= best.rate_per_s:
+            if objective.as_promised(full, best, job):
                 meter.at(1.0)
                 return full
             if found is None or objective.key(full, job) < objective.key(found, job):

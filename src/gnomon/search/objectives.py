@@ -24,6 +24,8 @@ HEADROOM_STEP = 0.02
 BRINK = 0.9
 """Share of a limit beyond which a plan gives way to a roomier one of the same price: predictions are not that sure."""
 LATENCY_STEP = 0.01
+EQUAL_STEP = 0.05
+"""Of plans that have as much headroom, the quicker wins where it is by about this share; else the default settings."""
 LEAST_SHARE = 1e-3
 """Of the most a plan could serve: where it cannot meet its goals even at this rate, it never does."""
 
@@ -51,16 +53,28 @@ class Objective(Protocol):
     def confirm(self, best: Score, job: Job, run: Trial) -> Score:
         """The winner on the full load; it is out if it misses its goals there."""
 
+    def as_promised(self, full: Score, best: Score, job: Job) -> bool:
+        """Whether the winner is on the full load what it was on the sample; if not, others may be better."""
 
-def _rank(family: Family, values_s: Mapping[str, float], load_share: float, goals: tuple[Goal, ...]) -> Key:
+
+def _rank(family: Family, values_s: Mapping[str, float], load_share: float, e2e_s: float, job: Job) -> Key:
     """Among plans of one price: not at the brink, the preferred number format, the most headroom under the worst
-    limit, then under all, the order of the space. The load a plan could keep up with is a limit like its goals."""
-    shares = [share_of(values_s[goal.name], goal.limit_s) for goal in goals] + [load_share]
+    limit, then under all, the least time of a request, the order of the space. The load a plan could keep up with is a
+    limit like its goals."""
+    shares = [share_of(values_s[goal.name], goal.limit_s) for goal in job.goals] + [load_share]
     steps = [math.ceil(share / HEADROOM_STEP - 1e-9) for share in shares]
-    return (max(shares) > BRINK, family.dtype_rank, max(steps), sum(steps), family.order)
+    return (max(shares) > BRINK, family.dtype_rank, max(steps), sum(steps), _step(e2e_s, EQUAL_STEP), family.order)
+
+
+def _step(seconds: float, share: float) -> int:
+    """Times that differ by less than a share, or a little more, are on one step."""
+    return math.floor(math.log(max(seconds, 1e-12)) / math.log(1 + share))
 
 
 class _AtGivenRate:
+    def as_promised(self, full: Score, best: Score, job: Job) -> bool:
+        return True
+
     def confirm(self, best: Score, job: Job, run: Trial) -> Score:
         return run(best.plan, job.rate_per_s)
 
@@ -71,7 +85,11 @@ class Cost(_AtGivenRate):
     name = "cost"
 
     def key(self, score: Score, job: Job) -> Key:
-        return (score.plan.usd_h, *_rank(score.plan.family, score.values_s, score.load_share, job.goals))
+        return (score.plan.usd_h, *_rank(score.plan.family, score.values_s, score.load_share, score.e2e_s, job))
+
+    def as_promised(self, full: Score, best: Score, job: Job) -> bool:
+        """The full load must not bring a plan to the brink that its sample left room: another may have some."""
+        return self.key(full, job)[:2] <= self.key(best, job)[:2]
 
     def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
         return self._floor(Candidate(family=family, replicas=job.replicas(bounds)), bounds, job)
@@ -103,7 +121,7 @@ class Cost(_AtGivenRate):
     def _floor(self, plan: Candidate, bounds: Bounds, job: Job) -> Key:
         """No run of the plan has a key below this."""
         share = plan.load_share(job.rate_per_s, bounds)
-        return (plan.usd_h, *_rank(plan.family, bounds.floors_s, share, job.goals))
+        return (plan.usd_h, *_rank(plan.family, bounds.floors_s, share, bounds.e2e_s, job))
 
 
 class Latency(_AtGivenRate):
@@ -113,28 +131,30 @@ class Latency(_AtGivenRate):
     name = "latency"
 
     def key(self, score: Score, job: Job) -> Key:
-        return (self._step(score.e2e_s), score.plan.usd_h, score.plan.family.dtype_rank, score.plan.family.order)
+        return (
+            _step(score.e2e_s, LATENCY_STEP),
+            score.plan.usd_h,
+            score.plan.family.dtype_rank,
+            score.plan.family.order,
+        )
 
     def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
         usd_h = job.replicas(bounds) * family.usd_h
-        return (self._step(bounds.e2e_s), usd_h, family.dtype_rank, family.order)
+        return (_step(bounds.e2e_s, LATENCY_STEP), usd_h, family.dtype_rank, family.order)
 
     def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
         """All replicas are the fastest; then as few as are as fast."""
         fastest = run(Candidate(family=family, replicas=family.most), job.rate_per_s)
-        step = self._step(fastest.e2e_s)
-        if not fastest.meets(job.goals) or (best and step > self._step(best.e2e_s)):
+        step = _step(fastest.e2e_s, LATENCY_STEP)
+        if not fastest.meets(job.goals) or (best and step > _step(best.e2e_s, LATENCY_STEP)):
             return None
 
         def as_fast(replicas: int) -> bool:
             score = run(Candidate(family=family, replicas=replicas), job.rate_per_s)
-            return score.meets(job.goals) and self._step(score.e2e_s) == step
+            return score.meets(job.goals) and _step(score.e2e_s, LATENCY_STEP) == step
 
         replicas = fewest(as_fast, job.replicas(bounds), family.most)
         return run(Candidate(family=family, replicas=replicas), job.rate_per_s)
-
-    def _step(self, seconds: float) -> int:
-        return math.floor(math.log(max(seconds, 1e-12)) / math.log(1 + LATENCY_STEP))
 
 
 class Energy(_AtGivenRate):
@@ -187,6 +207,9 @@ class Throughput:
         if least > beyond or not run(plan, least).meets(job.goals):
             return None
         return run(plan, highest(lambda rate: run(plan, rate).meets(job.goals), least, beyond))
+
+    def as_promised(self, full: Score, best: Score, job: Job) -> bool:
+        return full.rate_per_s >= best.rate_per_s
 
     def confirm(self, best: Score, job: Job, run: Trial) -> Score:
         """A rate that a sample allowed and the full load does not is lowered until it holds."""

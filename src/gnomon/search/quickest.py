@@ -25,11 +25,16 @@ class Quickest:
 
 
 def quickest(
-    bounds: Floats, evaluate: Callable[[int], float], progress: Callable[[int], None] | None = None
+    bounds: Floats,
+    evaluate: Callable[[int], float],
+    progress: Callable[[int], None] | None = None,
+    *,
+    needs: Floats | None = None,
 ) -> Quickest:
     """Evaluate plans, the most hopeful first, until no bound left is below the second best value, so that the best
-    two are certain. Of equal ones the first in order of bound, then of place, wins."""
-    order = np.argsort(bounds, kind="stable")
+    two are certain. Of equal ones the first in order of bound, then of what it needs (memory, say), then of place,
+    wins."""
+    order = np.argsort(bounds, kind="stable") if needs is None else np.lexsort((needs, bounds))
     found: list[tuple[float, int]] = []
     best = second = np.inf
     for count, place in enumerate(order.tolist()):

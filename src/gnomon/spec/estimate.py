@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -26,6 +26,11 @@ class Provenance(StrEnum):
     def weakest(*kinds: Provenance) -> Provenance:
         order = list(Provenance)
         return max(kinds, key=order.index, default=Provenance.FORMULA)
+
+
+def joined(sources: Iterable[str]) -> str:
+    """Each source once, those of sums taken apart."""
+    return "; ".join(dict.fromkeys(one for source in sources for one in source.split("; ") if one))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,13 +76,18 @@ class Estimate:
 
     def __add__(self, other: Estimate) -> Estimate:
         draws = self._paired(other)
-        sources = dict.fromkeys(filter(None, [self.source, other.source]))
         return Estimate(
             self.value + other.value,
             draws,
             Provenance.weakest(self.provenance, other.provenance),
-            "; ".join(sources),
+            joined([self.source, other.source]),
         )
+
+    def over(self, other: Estimate) -> Estimate:
+        """The ratio to another estimate; what both are off by alike does not count."""
+        kind = Provenance.weakest(self.provenance, other.provenance)
+        draws = self.draws / other.draws if self.draws.size and other.draws.size else np.empty(0)
+        return Estimate(self.value / other.value, draws, kind, joined([self.source, other.source]))
 
     def _paired(self, other: Estimate) -> NDArray[np.float64]:
         if not self.draws.size and not other.draws.size:

@@ -23,6 +23,7 @@ __all__ = [
     "searched_words",
     "technique",
     "techniques",
+    "variants",
     "words",
 ]
 WHERE = "strategy.techniques"
@@ -72,6 +73,17 @@ def words(name: str, values: Values) -> str:
     told = [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items()
             if value != known[key]]  # fmt: skip
     return f"{name}:{','.join(told)}" if told else name
+
+
+def variants(written: str) -> list[str]:
+    """A technique as it is written, and with other values worth trying of each number that is."""
+    one, values = _read(written)
+    found = [written]
+    for parameter in one.parameters:
+        if f"{parameter.name}=" in written and not parameter.choices:
+            others = (value for value in parameter.tried if value not in (parameter.default, values[parameter.name]))
+            found += [words(one.name, {**values, parameter.name: value}) for value in others]
+    return found
 
 
 def applied(written: Iterable[str]) -> Applied:

@@ -11,13 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gnomon.cost.machine import Machine
-from gnomon.engines.training import Figures, RankMemory, Traits
+from gnomon.engines.training import Figures, Grid, RankMemory, Traits
 from gnomon.errors import InputError
 from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.workload import Floats
 
 Values = Mapping[str, Any]
+Choice = NDArray[np.bool_]
 CONSERVED = ("flops", "tokens", "parameters", "state bytes")
 """What a technique leaves as it is, unless it declares that it does not."""
 
@@ -113,9 +117,9 @@ class Technique:
         """Why it cannot be used here; empty where it can."""
         return ""
 
-    def useless(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
-        """Why it can bring nothing here, though it could be used; empty where it may."""
-        return ""
+    def ways(self, grid: Grid) -> tuple[Choice, Choice] | None:
+        """Which plans of a grid use it and which do without, where the grid itself has both."""
+        return None
 
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         """The plan's degrees and recipe with it."""

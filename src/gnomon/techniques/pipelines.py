@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gnomon.engines.training import Grid
 from gnomon.spec import Recipe, Strategy
-from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values, not_shared_out
+from gnomon.spec.training import SCHEDULES
+from gnomon.techniques.base import Case, Choice, Parameter, Technique, Trial, Values, not_shared_out
 
 
 class GPipe(Technique):
@@ -35,6 +37,9 @@ class GPipe(Technique):
         moved = _staged(strategy, int(values["stages"]))
         return replace(moved, vp=1), replace(recipe, schedule="gpipe", recompute="full")
 
+    def ways(self, grid: Grid) -> tuple[Choice, Choice]:
+        return (grid.pp > 1) & (grid.schedule == SCHEDULES.index("gpipe")), grid.pp == 1
+
 
 class Interleaved(Technique):
     name = "interleaved"
@@ -59,6 +64,9 @@ class Interleaved(Technique):
 
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         return replace(strategy, vp=int(values["parts"])), replace(recipe, schedule="interleaved")
+
+    def ways(self, grid: Grid) -> tuple[Choice, Choice]:
+        return grid.vp > 1, grid.vp == 1
 
 
 def _too_long(case: Case, stages: int) -> str:

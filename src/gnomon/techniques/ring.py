@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gnomon.engines.training import Grid
 from gnomon.graph.trained import windows_of
 from gnomon.spec import Recipe, Strategy
-from gnomon.techniques.base import Case, Parameter, Technique, Trial, Values, not_shared_out
+from gnomon.spec.training import CP_COMMS
+from gnomon.techniques.base import Case, Choice, Parameter, Technique, Trial, Values, not_shared_out
 
 
 class Ring(Technique):
@@ -34,6 +36,9 @@ class Ring(Technique):
 
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         return _ring(strategy, int(values["ranks"])), replace(recipe, cp_comm="p2p")
+
+    def ways(self, grid: Grid) -> tuple[Choice, Choice]:
+        return (grid.cp > 1) & (grid.cp_comm == CP_COMMS.index("p2p")), grid.cp == 1
 
 
 def _ring(strategy: Strategy, ranks: int) -> Strategy:

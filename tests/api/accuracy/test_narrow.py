@@ -34,6 +34,14 @@ def test_one_framework() -> None:
     assert found.measured
 
 
+def test_one_number_format() -> None:
+    found = accuracy(dtype="FP8")
+    rows = [*found.operators["tables"], *found.unseen_chips, *found.deployments["rows"], *found.runs["rows"]]
+    assert {row["dtype"] for row in rows} == {"fp8"}
+    assert all(" fp8" in row["source"] for row in found.operators["left_out"])
+    assert found.published == ()
+
+
 def test_stored_results_are_all_there() -> None:
     found = accuracy().to_dict()
     assert found["schema"] == stored.SCHEMA

@@ -48,6 +48,9 @@ def test_a_serving_row() -> None:
         ({"concurrency": ""}, "no concurrency"),
         ({"ttft_ms": "", "tpot_ms": ""}, "no figure"),
         ({"isl": "200000"}, "longer than the network"),
+        ({"isl": "inf"}, "no isl"),
+        ({"tpot_ms": "0"}, "tpot_ms is 0"),
+        ({"ttft_ms": "-3"}, "no ttft_ms"),
         ({"source": "splitwise", "plan_detail": "power-capped"}, "power limit"),
     ],
 )
@@ -105,7 +108,11 @@ def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[
         ({"step_time_derived_s": ""}, "neither a step time"),
         ({"arch": "dit"}, "not plain"),
         ({"zero_stage": "3 + CPU offload"}, "host memory"),
+        ({"zero_stage": "x"}, "no zero_stage"),
         ({"hidden": ""}, "no hidden"),
+        ({"hidden": "inf"}, "no hidden"),
+        ({"step_time_s": "soon"}, "no step_time_s"),
+        ({"step_time_s": "0"}, "step_time_s is 0"),
         ({"features": "LoRA packed"}, "adapters"),
     ],
 )

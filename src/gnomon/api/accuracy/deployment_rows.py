@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from typing import Any
 
 from gnomon.catalog import model_entry
@@ -139,11 +140,11 @@ def _load(row: Row) -> str:
 def _measured(row: Row, load: str) -> dict[str, float]:
     found = {}
     if row["tpot_ms"]:
-        found["TPOT"] = _number(row, "tpot_ms") / 1e3
+        found["TPOT"] = positive(row, "tpot_ms") / 1e3
     if row["ttft_ms"] and load != STEADY:
-        found["TTFT"] = _number(row, "ttft_ms") / 1e3
+        found["TTFT"] = positive(row, "ttft_ms") / 1e3
     if row["output_tok_s"] and load == STATIC:
-        found["tokens/s"] = _number(row, "output_tok_s")
+        found["tokens/s"] = positive(row, "output_tok_s")
     return found
 
 
@@ -175,6 +176,17 @@ def _degree(row: Row, name: str) -> int:
 
 def _number(row: Row, name: str) -> float:
     try:
-        return float(row[name])
+        found = float(row[name])
     except ValueError:
-        raise Unfit(f"no {name}") from None
+        found = inf
+    if not 0 <= found < inf:
+        raise Unfit(f"no {name}")
+    return found
+
+
+def positive(row: Row, name: str) -> float:
+    """A measured figure."""
+    found = _number(row, name)
+    if not found:
+        raise Unfit(f"{name} is 0")
+    return found

@@ -1,36 +1,67 @@
-"""Of all results those of one chip, one framework or one family of operators."""
+"""Of all results those of one chip, one framework, one family of operators or one number format."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from gnomon.api.accuracy.operators import by_family
 from gnomon.api.accuracy.scores import summaries
-from gnomon.errors import UnknownNameError, unknown_name
+from gnomon.errors import InputError, UnknownNameError, unknown_name
 from gnomon.load import chip as find_chip
 
 Row = Mapping[str, Any]
 Keep = Callable[[Row], bool]
 
 
-def narrowed(
-    found: Mapping[str, Any], *, chip: str | None, framework: str | None, family: str | None
-) -> dict[str, Any]:
-    """The results, less what concerns other chips, frameworks or families; summaries are made again."""
-    if chip is framework is family is None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to keep; nothing that is left out narrows anything."""
+
+    chip: str | None = None
+    framework: str | None = None
+    family: str | None = None
+    dtype: str | None = None
+
+    def keeps(self, row: Row) -> bool:
+        return (
+            self.chip in (None, _name(str(row["chip"])))
+            and self.framework in (None, _framework(row))
+            and (self.family is None or str(row.get("kind", "")).startswith(self.family))
+            and self.dtype in (None, str(row.get("dtype", "")))
+        )
+
+    def leaves_out(self, row: Row) -> bool:
+        """Whether a table that was left out would have been kept; its name is the words of what it is of."""
+        chip, _, rest = str(row["source"]).partition(" ")
+        words = rest.split()
+        return (
+            self.chip in (None, _name(chip))
+            and (self.framework is None or self.framework in words[:1])
+            and (self.family is None or any(word.startswith(self.family) for word in words[1:]))
+            and (self.dtype is None or self.dtype in words[1:])
+        )
+
+    def __str__(self) -> str:
+        parts = {"--chip": self.chip, "--framework": self.framework, "--family": self.family, "--dtype": self.dtype}
+        return " ".join(f"{flag} {word}" for flag, word in parts.items() if word is not None)
+
+
+def narrowed(found: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
+    """The results, less what concerns other chips, frameworks, families or formats; summaries are made again."""
+    if wanted == Wanted():
         return dict(found)
-    wanted = None if chip is None else find_chip(chip).name
-    _check(found, wanted, framework, family)
-
-    def keep(row: Row) -> bool:
-        same_chip = wanted is None or _name(str(row["chip"])) == wanted
-        same_framework = framework is None or _framework(row) == framework.casefold()
-        return same_chip and same_framework and (family is None or str(row.get("kind", "")).startswith(family))
-
+    wanted = _checked(found, wanted)
+    keep = wanted.keeps
+    left = [row for row in found["operators"]["left_out"] if wanted.leaves_out(row)]
+    if not any(map(keep, _all(found))):
+        told = "; ".join(f"{row['source']}: {row['why']}" for row in left[:3])
+        hint = f"Left out: {told}." if left else "Leave out one of them."
+        raise InputError("nothing was compared of these together", where=str(wanted), hint=hint)
     return dict(found) | {
-        "operators": _operators(found["operators"], keep),
+        "operators": _operators(found["operators"], keep) | {"left_out": left},
         "unseen_chips": [row for row in found["unseen_chips"] if keep(row)],
         **{name: _section(found[name], keep) for name in ("steps", "deployments", "runs")},
         **{name: list(_tables(found[name], keep)) for name in ("published", "measured")},
@@ -52,17 +83,24 @@ def _framework(row: Row) -> str:
     return str(named).casefold().partition("@")[0].partition(" ")[0]
 
 
-def _check(found: Mapping[str, Any], chip: str | None, framework: str | None, family: str | None) -> None:
+def _checked(found: Mapping[str, Any], wanted: Wanted) -> Wanted:
+    """In the results' own words. Those of a table that was left out are known too."""
     rows = list(_all(found))
-    chips = sorted({_name(str(row["chip"])) for row in rows})
-    if chip is not None and chip not in chips:
-        raise unknown_name("chip with results", chip, chips)
-    frameworks = sorted({_framework(row) for row in rows})
-    if framework is not None and framework.casefold() not in frameworks:
-        raise unknown_name("framework with results", framework, frameworks)
-    kinds = sorted({str(row["kind"]) for row in rows if "kind" in row})
-    if family is not None and not any(kind.startswith(family) for kind in kinds):
-        raise unknown_name("family with results", family, kinds)
+    left = [str(row["source"]).split() for row in found["operators"]["left_out"]]
+    chip = None if wanted.chip is None else find_chip(wanted.chip).name
+    framework, dtype = (None if word is None else word.casefold() for word in (wanted.framework, wanted.dtype))
+    frameworks = {_framework(row) for row in rows} | {words[1] for words in left if len(words) > 1}
+    kinds = {str(row["kind"]) for row in rows if "kind" in row}
+    family = next((kind for kind in sorted(kinds) if wanted.family and kind.startswith(wanted.family)), None)
+    for what, word, known in (
+        ("chip", chip, {_name(str(row["chip"])) for row in rows} | {_name(words[0]) for words in left}),
+        ("framework", framework, frameworks),
+        ("family", wanted.family if family is None else family, kinds),
+        ("number format", dtype, {str(row.get("dtype", "")) for row in rows} - {""}),
+    ):
+        if word is not None and word not in known:
+            raise unknown_name(f"{what} with results", word, sorted(known))
+    return replace(wanted, chip=chip, framework=framework, dtype=dtype)
 
 
 def _all(found: Mapping[str, Any]) -> Iterable[Row]:

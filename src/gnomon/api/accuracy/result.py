@@ -10,7 +10,7 @@ from typing import Any
 
 from gnomon.api.accuracy import stored, truth
 from gnomon.api.accuracy.deployments import deployments
-from gnomon.api.accuracy.narrow import narrowed
+from gnomon.api.accuracy.narrow import Wanted, narrowed
 from gnomon.api.accuracy.operators import gathered, operators
 from gnomon.api.accuracy.published import training_steps
 from gnomon.api.accuracy.runs import runs
@@ -18,6 +18,7 @@ from gnomon.api.accuracy.scores import rounded
 from gnomon.api.accuracy.steps import steps
 from gnomon.api.accuracy.unseen import unseen_chips
 from gnomon.api.results import Result
+from gnomon.load import chip as find_chip
 
 CHECKOUT = Path(__file__).parents[4] / "measurements"
 """Where a checkout keeps what was measured; an installed package has none."""
@@ -65,16 +66,19 @@ def accuracy(
     chip: str | None = None,
     framework: str | None = None,
     family: str | None = None,
+    dtype: str | None = None,
     jobs: int = 1,
     progress: Tell | None = None,
 ) -> Accuracy:
     """What is stored, or with `fresh` (needs the published tables, `GNOMON_TRUTH`) all of it again.
 
     `quick` compares fewer tables, deployments and runs; `jobs` processes fit. The others keep what concerns one chip,
-    framework or operator family.
+    framework, operator family or number format.
     """
+    if chip is not None:
+        find_chip(chip)
     found = computed(quick=quick, jobs=jobs, progress=progress) if fresh or quick else stored.load()
-    kept = narrowed(found, chip=chip, framework=framework, family=family)
+    kept = narrowed(found, Wanted(chip=chip, framework=framework, family=family, dtype=dtype))
     names = {field.name for field in fields(Accuracy)}
     return Accuracy(**{name: _frozen(value) for name, value in kept.items() if name in names})
 
@@ -88,13 +92,15 @@ def computed(
     def ticks(text: str) -> Callable[[int, int], None]:
         return lambda done, total: tell(done, total, text)
 
+    tell(0, None, "reading tables")
+    truth.check(folder)
+    tables, left = gathered(folder, measurements)
     tell(0, None, "training steps")
     training = training_steps(measurements)
     tell(0, None, "steps")
     measured = steps(measurements)
     loads = deployments(folder, quick=quick, progress=ticks("deployments"))
     trained = runs(folder, quick=quick, progress=ticks("training runs"))
-    tables, left = gathered(folder, measurements)
     tables = tables[::QUICK_TABLES] if quick else tables
     fitted = operators(tables, left, jobs=jobs, progress=ticks("operators"))
     unseen = unseen_chips(tables, left, progress=ticks("chips not seen"))

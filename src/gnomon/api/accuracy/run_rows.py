@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnomon.api.accuracy.deployment_rows import Row, Unfit
+from gnomon.api.accuracy.deployment_rows import Row, Unfit, positive
 from gnomon.errors import InputError
 from gnomon.load import chip
 from gnomon.load.shapes import SCHEMA
@@ -150,6 +150,8 @@ def _engine(row: Row) -> str:
 def _zero(stage: str) -> int:
     if "offload" in stage:
         raise Unfit("states kept in host memory")
+    if not (stage.startswith("FSDP") or stage[:1] in "0123"):
+        raise Unfit("no zero_stage")
     return 2 if stage.startswith("FSDP") else int(stage[:1] or 0)
 
 
@@ -159,19 +161,19 @@ def _dtype(precision: str) -> str:
 
 
 def _measured(row: Row) -> dict[str, float]:
-    seconds = row["step_time_s"] or row["step_time_derived_s"]
+    seconds = next((name for name in ("step_time_s", "step_time_derived_s") if row[name]), None)
     if not seconds:
         raise Unfit("neither a step time nor tokens a second")
-    found = {"step time": float(seconds)}
+    found = {"step time": positive(row, seconds)}
     if row["mem_gb"] and row["mem_kind"].startswith("peak"):
-        found["peak memory"] = float(row["mem_gb"]) * (GIB if "GiB" in row["mem_kind"] else GB)
+        found["peak memory"] = positive(row, "mem_gb") * (GIB if "GiB" in row["mem_kind"] else GB)
     return found
 
 
 def _count(row: Row, name: str, usual: int | None = None) -> int:
     try:
         return round(float(row[name]))
-    except ValueError:
+    except (ValueError, OverflowError):
         if usual is not None and not row[name]:
             return usual
         raise Unfit(f"no {name}") from None

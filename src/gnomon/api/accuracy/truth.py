@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import os
 from pathlib import Path
 
+from gnomon.api.accuracy import deployment_rows, run_rows
 from gnomon.calibrate import truth as operators
-from gnomon.errors import CalibrationError, InputError
-from gnomon.load.files import read_text
+from gnomon.errors import InputError
 
 SERVING, TRAINING = "serving_e2e.csv.gz", "training.csv"
 
@@ -43,14 +41,15 @@ def files(folder: Path) -> list[Path]:
 
 def rows(path: Path, needed: tuple[str, ...]) -> list[Row]:
     """The rows of a table, packed or not, which must have these columns."""
-    try:
-        found = list(csv.DictReader(io.StringIO(read_text(path, operators.MAX_BYTES), newline="")))
-    except csv.Error as problem:
-        raise CalibrationError(f"is no table: {problem}", where=str(path)) from None
-    missing = [name for name in needed if not found or name not in found[0]]
-    if missing:
-        raise CalibrationError(f"has no column {missing[0]}", where=str(path))
-    return found
+    return [dict(row) for _, row in operators.numbered(path, needed)]
+
+
+def check(folder: Path) -> None:
+    """Refuse tables that cannot be read, before hours go into the others."""
+    rows(folder / SERVING, deployment_rows.NEEDED)
+    rows(folder / TRAINING, run_rows.NEEDED)
+    for name in operators.TABLES:
+        next(operators.numbered(operators.path(folder, name), operators.NEEDED.get(name, ("time_us",))), None)
 
 
 def checksum(path: Path) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gnomon.report.accuracy import lists
-from gnomon.report.accuracy.grid import HEADS, grid, scored, scores
+from gnomon.report.accuracy.grid import HEADS, grid, left_out, scored, scores
 from gnomon.report.accuracy.training import name_of, peers, training
+from gnomon.report.accuracy.worst import MOST, worst
 
 INTRO = """\
 `gnomon accuracy` shows these results, `gnomon accuracy --fresh` computes them again, and `make accuracy` stores them
@@ -16,6 +17,10 @@ Gnomon expects more than it took. Mean, median and p90 are of absolute errors, t
 the one figure that is furthest off. Bands are meant to hold 90% of what is measured; a half-width is half a band over
 what it is a band of, at the median. Nothing was fitted to a step, a deployment or a training run below, and errors of
 operators are of fits that had not seen the shapes, or the chips, they are tested on."""
+
+ON_WORST = f"""\
+Of all below, the {MOST} operator tables, steps, groups of deployments and groups of training runs with the largest
+errors: do not lean on a prediction of their kind."""
 
 ON_OPERATORS = """\
 Fits of one kind of operator in one format, by one framework on one chip, tested on whole shapes set aside (all rows of
@@ -65,7 +70,9 @@ LISTS = {
 def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
     """The page; its lists and pictures lie in the folder `beside` it."""
     hurry = " In a hurry: fewer rows than `make accuracy` compares." if payload["quick"] else ""
-    parts = [f"# {payload['title']}", f"Computed {payload['date']}.{hurry}", INTRO, "## Summary", summary(payload)]
+    parts = [f"# {payload['title']}", f"Computed {payload['date']}.{hurry}", INTRO]
+    parts += ["## Where it is worst", ON_WORST, table] if (table := worst(payload)) else []
+    parts += ["## Summary", summary(payload)]
     parts += [f"![Error by family and chip]({beside}/families.svg)", "## Operators"]
     parts += [ON_OPERATORS.format(**payload["operators"]["rules"]), _families(payload), *_ours(payload)]
     parts += [f"![Predicted over measured by size]({beside}/sizes.svg)", f"![What bands hold]({beside}/coverage.svg)"]
@@ -80,12 +87,17 @@ def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def brief(payload: Mapping[str, Any]) -> str:
-    """What a terminal shows: the summary, then the tables of what is left when only a few are."""
+def brief(payload: Mapping[str, Any], *, narrow: bool = False) -> str:
+    """What a terminal shows: the summary, then the tables of what is left when only a few are, and of a part of the
+    results (`narrow`) the tables that were left out."""
     parts = [f"{payload['title']}, computed {payload['date']}", summary(payload)]
     tables = payload["operators"]["tables"]
     if 0 < len(tables) <= FEW:
         parts.append(scored(lists.TABLE, tables))
+    left = payload["operators"]["left_out"] if narrow else []
+    if left:
+        more = f", {len(left) - FEW} more in --out FILE.md" if len(left) > FEW else ""
+        parts += [f"Operator tables left out, and why{more}:", left_out(left[:FEW], "table")]
     parts.append(NEXT)
     return "\n\n".join(parts) + "\n"
 

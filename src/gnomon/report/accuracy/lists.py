@@ -76,14 +76,14 @@ def runs(payload: Payload) -> str:
 def _rows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     lines = [(*names, "what", "measured", "predicted", "band", "error", "in band")]
     for row in rows:
-        band = NOTHING if row["low"] is None else f"{_value(row, 'low')} to {_value(row, 'high')}"
+        band = NOTHING if row["low"] is None else f"{value(row, 'low')} to {value(row, 'high')}"
         held = {None: NOTHING, True: "yes", False: "no"}[row["inside"]]
-        figures = (row["what"], _value(row, "measured"), _value(row, "predicted"), band, f"{row['error']:+.1%}", held)
+        figures = (row["what"], value(row, "measured"), value(row, "predicted"), band, f"{row['error']:+.1%}", held)
         lines.append((*(str(row[name]) or NOTHING for name in names), *figures))
     return grid(lines, "<" * (len(names) + 1) + ">" * 5)
 
 
-def _value(row: Mapping[str, Any], name: str) -> str:
+def value(row: Mapping[str, Any], name: str) -> str:
     """Seconds in the unit that suits them, bytes in GiB."""
     value = row[name]
     if row["unit"] == "s":

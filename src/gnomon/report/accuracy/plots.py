@@ -17,6 +17,9 @@ STYLE = {"svg.hashsalt": "gnomon", "svg.fonttype": "none", "font.size": 8.0}
 """The same file every time, with text as text."""
 
 
+NAMES = ("families.svg", "sizes.svg", "coverage.svg", "deployments.svg")
+
+
 def pictures(payload: Payload) -> dict[str, bytes]:
     """Every picture by file name; those of which nothing is known are left out."""
     require_matplotlib("drawing accuracy")
@@ -25,10 +28,10 @@ def pictures(payload: Payload) -> dict[str, bytes]:
     tables = payload["operators"]["tables"]
     drawn: dict[str, Callable[[], Any]] = {}
     if tables:
-        drawn |= {"families.svg": lambda: _families(tables), "sizes.svg": lambda: _sizes(tables)}
-        drawn["coverage.svg"] = lambda: _coverage(tables)
+        made = (lambda: _families(tables), lambda: _sizes(tables), lambda: _coverage(tables))
+        drawn |= dict(zip(NAMES, made, strict=False))
     if payload["deployments"]["rows"]:
-        drawn["deployments.svg"] = lambda: _deployments(payload["deployments"]["rows"])
+        drawn[NAMES[-1]] = lambda: _deployments(payload["deployments"]["rows"])
     found = {}
     with matplotlib.rc_context(STYLE):
         for name, make in drawn.items():

@@ -14,6 +14,7 @@ from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.engines.torch.eager.lower import Launched, Lowered
 from gnomon.graph.ops import Convolution, Gemm, Op, SequenceAttention
 from gnomon.spec import Batch, Estimate, Provenance
+from gnomon.spec.estimate import joined
 from gnomon.spec.workload import Floats
 
 ONE = Batch.prefill([1], 1)
@@ -90,7 +91,7 @@ class PricedStep:
             family = self.machine.evidence(op.kind, dtype)
             sources[family.source] = family.provenance
         kind = max(kinds, key=lambda name: kinds[name])
-        time_s = Estimate(value, draws, Provenance.weakest(*sources.values()), "; ".join(sources))
+        time_s = Estimate(value, draws, Provenance.weakest(*sources.values()), joined(sources))
         bound_by = max(shares, key=lambda name: shares[name])
         return Cost(time_s=time_s, bound=bound_by, kind=kind, kernels=kernels, flops=flops, bytes=moved)
 

@@ -1,0 +1,82 @@
+"""`gnomon lab`"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from gnomon.cli import flags, names
+
+
+def _slugs() -> Iterable[str]:
+    from gnomon.lab import EXPERIMENTS
+
+    return EXPERIMENTS
+
+
+def add(app: typer.Typer) -> None:
+    from gnomon.cli.app import group
+
+    commands = group("Techniques of papers, run on your own GPU.")
+    commands.callback(invoke_without_command=True)(lab)
+    commands.command("run")(run)
+    app.add_typer(commands, name="lab")
+
+
+def lab(context: typer.Context, as_json: flags.Json = False) -> None:
+    """Techniques of papers, run on your own GPU beside the plain version."""
+    if context.invoked_subcommand is None:
+        from gnomon.cli.output import emit
+        from gnomon.lab import EXPERIMENTS, experiment
+
+        found = [_entry(experiment(slug)) for slug in EXPERIMENTS]
+        emit({"schema": "gnomon.lab.list/1", "experiments": found}, as_json=as_json, keep=False)
+
+
+def _entry(experiment: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    sizes = [asdict(size) for size in experiment.sizes]
+    return {"slug": experiment.slug, "title": experiment.title, "checks": experiment.checks, "sizes": sizes}
+
+
+def run(
+    context: typer.Context,
+    slug: Annotated[
+        str, typer.Argument(metavar="SLUG", autocompletion=names.words(_slugs), help="What `gnomon lab` lists.")
+    ],
+    size: Annotated[
+        list[str] | None, typer.Option("--size", metavar="NAME=VALUE", help="A size of its own; may be repeated.")
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", metavar="cuda|cpu", help="On the CPU it is checked and not timed.")
+    ] = "cuda",
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE.json", help="Keep what was measured.")] = None,
+    as_json: flags.Json = False,
+) -> None:
+    """Check a technique against the plain version, then time both."""
+    import json
+    import sys
+    from contextlib import redirect_stdout
+
+    from gnomon.cli.files import output_file
+    from gnomon.cli.output import emit, fail, finite
+    from gnomon.cli.progress import Progress
+    from gnomon.lab.base import words_of_sizes
+    from gnomon.paths import write_text
+
+    path = output_file(out, "--out") if out is not None else None
+    given = words_of_sizes(size or [])
+    from gnomon.lab.run import run as answer
+
+    with redirect_stdout(sys.stderr), Progress(slug) as tick:
+        outcome = answer(slug, given, device, lambda text: tick(text=text))
+    payload = outcome.to_dict()
+    if path is not None:
+        write_text(path, json.dumps(finite(payload), indent=2, allow_nan=False) + "\n")
+    emit(payload, as_json=as_json or bool(context.parent and context.parent.params.get("as_json")))
+    if not outcome.ok:
+        failed = [check.what for check in outcome.findings.checks if not check.ok]
+        raise typer.Exit(fail(f"{len(failed)} checks failed, the first: {failed[0]}", where=slug, code=1))

@@ -1,0 +1,126 @@
+"""`gnomon papers`"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from gnomon.cli import flags, names
+
+Slug = Annotated[
+    str, typer.Argument(metavar="SLUG", autocompletion=names.papers, help="A paper's name in the list: zero-offload.")
+]
+FILTERS = ("topic", "status", "shelf", "hardware", "since")
+
+
+def add(app: typer.Typer) -> None:
+    from gnomon.cli.app import group
+
+    commands = group("Papers: what they claim, beside what Gnomon computes.")
+    commands.callback(invoke_without_command=True)(papers)
+    commands.command("search")(search)
+    commands.command("show")(show)
+    commands.command("run")(run)
+    app.add_typer(commands, name="papers")
+
+
+def _filter(name: str, metavar: str, help: str, known: Any = None) -> Any:
+    offered = names.words(known) if known else None
+    return typer.Option(f"--{name}", parser=flags.word(f"--{name}"), autocompletion=offered, metavar=metavar, help=help)
+
+
+def papers(
+    context: typer.Context,
+    topic: Annotated[
+        str | None, _filter("topic", "TOPIC", "Only those on this: serving, offload, moe …", names.topics)
+    ] = None,
+    status: Annotated[
+        str | None,
+        _filter("status", "STATUS", "Only executed, predicted, identity, modelled or listed ones.", names.statuses),
+    ] = None,
+    shelf: Annotated[str | None, _filter("shelf", "SHELF", "Only those of this kind.", names.shelves)] = None,
+    hardware: Annotated[str | None, _filter("hardware", "NAME", "Only those that used it: A100.")] = None,
+    since: Annotated[
+        int | None,
+        typer.Option(
+            "--since",
+            parser=flags.whole("--since", least=1900, most=9999),
+            metavar="YEAR",
+            help="Only those of this year or later.",
+        ),
+    ] = None,
+    as_json: flags.Json = False,
+) -> None:
+    """The papers Gnomon knows: executed on a GPU, predicted by its own model, identities of their own numbers,
+    modelled but not re-derived, or listed.
+    """
+    if context.invoked_subcommand is None:
+        from gnomon.papers.answers import listed
+
+        _print(listed(topic=topic, status=status, shelf=shelf, hardware=hardware, since=since), as_json)
+        return
+    for name in FILTERS:
+        if context.params.get(name) is not None:
+            from gnomon.errors import InputError
+
+            hint = f"Leave it out, or leave out `{context.invoked_subcommand}`."
+            raise InputError("narrows the list only", where=f"--{name}", hint=hint)
+
+
+def search(
+    context: typer.Context,
+    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="What it is about: offload optimizer.")],
+    limit: Annotated[
+        int,
+        typer.Option("--limit", parser=flags.whole("--limit", most=1_000_000), metavar="N", help="How many, at most."),
+    ] = 10,
+    as_json: flags.Json = False,
+) -> None:
+    """Papers by what they say, the best match first."""
+    from gnomon.papers.answers import search as answer
+
+    _print(answer(" ".join(words), limit=limit), as_json or _asked_before(context))
+
+
+def show(context: typer.Context, slug: Slug, as_json: flags.Json = False) -> None:
+    """One paper: its idea, its claims, and ours beside them."""
+    from gnomon.cli.progress import Progress
+    from gnomon.papers.answers import show as answer
+
+    with Progress(slug):
+        shown = answer(slug)
+    _print(shown, as_json or _asked_before(context))
+
+
+def run(
+    context: typer.Context,
+    slug: Annotated[
+        str | None,
+        typer.Argument(metavar="[SLUG]", autocompletion=names.rederived, help="A paper that is re-derived."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All that are re-derived.")] = False,
+    as_json: flags.Json = False,
+) -> None:
+    """Compute the figures of a paper again, beside those it claims."""
+    from gnomon.cli.progress import Progress
+    from gnomon.errors import InputError
+    from gnomon.papers.answers import run as answer
+
+    if (slug is None) == (not every):
+        hint = "Give one paper, as in `gnomon papers run SLUG`, or --all."
+        raise InputError("a paper and --all exclude each other" if every else "which paper?", where="SLUG", hint=hint)
+    with Progress("papers") as tick:
+        done = answer(slug, progress=tick)
+    _print(done, as_json or _asked_before(context))
+
+
+def _asked_before(context: typer.Context) -> bool:
+    """`gnomon papers --json show zero-offload`."""
+    return bool(context.parent.params.get("as_json", False)) if context.parent else False
+
+
+def _print(answer: Any, as_json: bool) -> None:
+    from gnomon.cli.output import emit
+
+    emit(answer.to_dict(), as_json=as_json, keep=False)

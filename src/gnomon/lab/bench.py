@@ -1,0 +1,155 @@
+"""Where an experiment runs: a GPU with its streams, pinned memory and clock, or a CPU that stands in for tests.
+
+On the CPU everything happens in order and nothing is timed, so the same code can be checked without a GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from gnomon.calibrate.card import Card
+from gnomon.calibrate.timer import Timing, time_call
+from gnomon.errors import CalibrationError
+from gnomon.lab.base import Measured, Tell
+
+SEED = 20261115
+
+
+class _Done:
+    """An event of a device that finishes everything before it goes on."""
+
+    def record(self) -> None: ...
+    def synchronize(self) -> None: ...
+
+
+class Bench:
+    """One device. `timed` says whether its times mean anything."""
+
+    def __init__(self, torch: Any, device: str, tell: Tell, card: Card | None = None) -> None:
+        self.torch, self.device, self.tell, self.card = torch, device, tell, card
+        self.timed = device == "cuda"
+        self._clocks: list[float] = []
+
+    def stream(self) -> Any:
+        return self.torch.cuda.Stream() if self.timed else None
+
+    def within(self, stream: Any) -> AbstractContextManager[Any]:
+        return nullcontext() if stream is None else self.torch.cuda.stream(stream)
+
+    def recorded(self) -> Any:
+        """An event at this point of the current stream."""
+        event = self.torch.cuda.Event() if self.timed else _Done()
+        event.record()
+        return event
+
+    def wait(self, event: Any) -> None:
+        """Let the current stream, not the host, wait for an event; for none, go on."""
+        if self.timed and event is not None:
+            self.torch.cuda.current_stream().wait_event(event)
+
+    def synchronize(self) -> None:
+        if self.timed:
+            self.torch.cuda.synchronize()
+
+    def idle(self) -> None:
+        """Wait for the current stream alone, not for what runs beside it."""
+        if self.timed:
+            self.torch.cuda.current_stream().synchronize()
+
+    @property
+    def processors(self) -> int:
+        return int(self.torch.cuda.get_device_properties(0).multi_processor_count)
+
+    @property
+    def held_bytes(self) -> int:
+        return int(self.torch.cuda.memory_allocated())
+
+    def pinned(self, count: int, dtype: Any) -> Any:
+        """Host memory that the GPU copies from and to by itself."""
+        try:
+            return self.torch.empty(count, dtype=dtype, pin_memory=self.timed)
+        except RuntimeError as failure:
+            reason = str(failure).splitlines()[0]
+            hint = "Give smaller sizes, or allow more locked memory (ulimit -l)."
+            raise CalibrationError(f"{count:,} values of host memory cannot be had: {reason}", hint=hint) from None
+
+    def empty(self, *shape: int, dtype: Any) -> Any:
+        return self.torch.empty(*shape, dtype=dtype, device=self.device)
+
+    def generator(self, seed: int = SEED) -> Any:
+        return self.torch.Generator(device=self.device).manual_seed(seed)
+
+    def normal(self, *shape: int, dtype: Any, generator: Any, scale: float = 1.0) -> Any:
+        found = self.torch.empty(*shape, dtype=dtype, device=self.device)
+        return found.normal_(0.0, scale, generator=generator)
+
+    def release(self) -> None:
+        """Give memory that nobody holds back to the driver."""
+        if self.timed:
+            self.torch.cuda.empty_cache()
+
+    @contextmanager
+    def peak(self) -> Iterator[Callable[[], int]]:
+        """What is yielded gives the most bytes held on the GPU since."""
+        if self.timed:
+            self.torch.cuda.synchronize()
+            self.torch.cuda.reset_peak_memory_stats()
+        yield lambda: int(self.torch.cuda.max_memory_allocated()) if self.timed else 0
+
+    def wall(self, call: Callable[[], Any], repeats: int, *, warm: int = 1, host_bytes: int = 0) -> Measured:
+        """Host seconds of a call, from an idle device to an idle device."""
+        with self.peak() as most:
+            for _ in range(warm):
+                call()
+            samples = [self.seconds(call) for _ in range(repeats)]
+            return self.measured(samples, most(), host_bytes)
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        self.synchronize()
+        start = time.perf_counter()
+        call()
+        self.synchronize()
+        took = time.perf_counter() - start
+        self.look()
+        return took
+
+    def look(self) -> None:
+        """Note the clock; to be called while the GPU works, or has just worked."""
+        if self.card is not None:
+            self._clocks.append(self.card.sm_hz)
+
+    @property
+    def sm_hz(self) -> float | None:
+        """The middle of the clocks seen."""
+        return float(np.median(self._clocks)) if self._clocks else None
+
+    def measured(self, samples: list[float], gpu_bytes: int, host_bytes: int = 0) -> Measured:
+        if not self.timed:
+            return Measured(seconds=None, spread=None, repeats=len(samples), gpu_bytes=0, host_bytes=host_bytes)
+        timing = Timing.of(np.maximum(np.array(samples), 1e-9))
+        return Measured(
+            seconds=timing.seconds,
+            spread=timing.spread,
+            repeats=len(samples),
+            gpu_bytes=gpu_bytes,
+            host_bytes=host_bytes,
+            samples_s=tuple(samples),
+        )
+
+    def kernel(self, call: Callable[[int], Any], copies: int) -> Timing | None:
+        """Device seconds of a call without its launch, operands cold."""
+        if not self.timed:
+            for i in range(copies):
+                call(i)
+            return None
+        card = self.card
+        if card is None:
+            return time_call(self.torch, call, copies)
+        found = time_call(self.torch, call, copies, clock=lambda: card.sm_hz, full_hz=card.most_hz)
+        self._clocks.append(found.sm_hz)
+        return found

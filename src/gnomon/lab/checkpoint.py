@@ -1,0 +1,221 @@
+"""A training loop whose state is checkpointed: waiting for all of it, for the copy alone, or for neither.
+
+The state is copied into pinned host memory and written from there by threads. `Snapshots` owns that memory; a
+buffer is used again only when its file is written. What the training waits for is measured, by cause.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gnomon.errors import CalibrationError, InputError
+from gnomon.lab.bench import Bench
+
+CHUNK_BYTES = 1 << 28
+"""A power of two, since PyTorch rounds pinned memory up to one."""
+WRITERS = 4
+JUNK = 0xA5
+MODES = ("none", "synchronous", "asynchronous", "lazy")
+
+
+@dataclass(slots=True)
+class Blocked:
+    """Seconds that training waited in one iteration, by cause."""
+
+    queue_s: float = 0.0
+    """While the host queued the copies."""
+    buffer_s: float = 0.0
+    """For a free host buffer: the file before is not written yet."""
+    copy_s: float = 0.0
+    write_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        return self.queue_s + self.buffer_s + self.copy_s + self.write_s
+
+
+def flat_bytes(torch: Any, tensor: Any) -> Any:
+    return tensor.detach().view(-1).view(torch.uint8)
+
+
+class Snapshot:
+    """Host memory of one checkpoint and the file it goes to."""
+
+    def __init__(self, bench: Bench, nbytes: int, chunk_bytes: int, path: Path) -> None:
+        sizes = [min(chunk_bytes, nbytes - at) for at in range(0, nbytes, chunk_bytes)]
+        self.chunks = [bench.pinned(size, bench.torch.uint8) for size in sizes]
+        self.chunk_bytes, self.path = chunk_bytes, path
+        self.written: Future[None] | None = None
+
+    def copy_from(self, torch: Any, tensors: list[Any]) -> None:
+        """Queue the copy of the tensors, one after another, on the current stream."""
+        at = 0
+        for tensor in tensors:
+            source, done = flat_bytes(torch, tensor), 0
+            while done < source.numel():
+                index, within = divmod(at, self.chunk_bytes)
+                count = min(source.numel() - done, self.chunk_bytes - within)
+                self.chunks[index][within : within + count].copy_(source[done : done + count], non_blocking=True)
+                done, at = done + count, at + count
+
+    def write(self, pool: ThreadPoolExecutor) -> None:
+        """To the file, by several threads, until the disk has it."""
+        file = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            parts = enumerate(self.chunks)
+            list(pool.map(lambda part: _write(file, part[1].numpy(), part[0] * self.chunk_bytes), parts))
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    def wait(self) -> None:
+        """Until the file is written, if one is being written."""
+        try:
+            if self.written is not None:
+                self.written.result()
+        except OSError as failure:
+            reason = failure.strerror or failure
+            raise CalibrationError(f"the checkpoint cannot be written: {reason}", where=str(self.path)) from None
+
+    def differing(self, torch: Any, tensors: list[Any]) -> int:
+        """Bytes of the file that are not those of the tensors. What the buffer held is lost."""
+        count, landing = 0, self.chunks[0]
+        with self.path.open("rb", buffering=0) as file:
+            for tensor in tensors:
+                source = flat_bytes(torch, tensor)
+                for done in range(0, source.numel(), landing.numel()):
+                    part = source[done : done + landing.numel()]
+                    read = _read(file, landing[: part.numel()].numpy())
+                    same = landing[:read].to(part.device) == part[:read]
+                    count += part.numel() - int(same.sum())
+            return count + len(file.read(1))
+
+
+def _write(file: int, data: Any, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(file, view, at)
+        view, at = view[count:], at + count
+
+
+def _read(file: Any, into: Any) -> int:
+    """Bytes read, all that are left or as many as there is room for."""
+    view, done = memoryview(into), 0
+    while count := file.readinto(view[done:]):
+        done += count
+    return done
+
+
+class Snapshots:
+    """Checkpoints in turn over a few buffers, written in the background."""
+
+    def __init__(self, bench: Bench, nbytes: int, buffers: int, folder: Path, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.bench = bench
+        self._pool, self._queue = ThreadPoolExecutor(WRITERS), ThreadPoolExecutor(1)
+        self.all = [Snapshot(bench, nbytes, chunk_bytes, folder / f"checkpoint-{i}") for i in range(buffers)]
+        self._turn = 0
+        self.write_s: list[float] = []
+
+    def next(self) -> Snapshot:
+        """The buffer whose turn it is, free: waits until its file is written."""
+        found = self.all[self._turn % len(self.all)]
+        self._turn += 1
+        found.wait()
+        return found
+
+    def start_writing(self, snapshot: Snapshot, copied: Any) -> None:
+        """In the background, once the copy is done; one file after another."""
+        snapshot.written = self._queue.submit(self._write, snapshot, copied)
+
+    def _write(self, snapshot: Snapshot, copied: Any) -> None:
+        copied.synchronize()
+        start = time.perf_counter()
+        snapshot.write(self._pool)
+        self.write_s.append(time.perf_counter() - start)
+
+    def forget(self) -> None:
+        """No file and no byte of an earlier run may be taken for one of the next."""
+        self.drain()
+        self.write_s.clear()
+        for snapshot in self.all:
+            snapshot.path.unlink(missing_ok=True)
+            for chunk in snapshot.chunks:
+                chunk.fill_(JUNK)
+
+    def drain(self) -> None:
+        for snapshot in self.all:
+            snapshot.wait()
+
+    def close(self) -> None:
+        self._queue.shutdown()
+        self._pool.shutdown()
+        for snapshot in self.all:
+            snapshot.path.unlink(missing_ok=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class Checkpointed:
+    """One mode of checkpointing around a training iteration."""
+
+    bench: Bench
+    mode: str
+    snapshots: Snapshots
+    stream: Any
+    _copied: Any = None
+    blocked: Blocked = field(default_factory=Blocked)
+
+    def request(self, tensors: list[Any]) -> Snapshot:
+        """Checkpoint these as they are now. Until `before_update` they must not change."""
+        bench, self.blocked = self.bench, Blocked()
+        start = time.perf_counter()
+        snapshot = self.snapshots.next()
+        self.blocked.buffer_s = time.perf_counter() - start
+        start, ready = time.perf_counter(), bench.recorded()
+        with bench.within(self.stream):
+            bench.wait(ready)
+            snapshot.copy_from(bench.torch, tensors)
+            self._copied = bench.recorded()
+        self.blocked.queue_s = time.perf_counter() - start
+        if self.mode != "lazy":
+            self._wait_for_copy()
+        self.snapshots.start_writing(snapshot, self._copied)
+        if self.mode == "synchronous":
+            start = time.perf_counter()
+            self.snapshots.drain()
+            self.blocked.write_s = time.perf_counter() - start
+        return snapshot
+
+    def before_update(self) -> None:
+        """The backward pass is done: what is still being copied must be waited for."""
+        if self._copied is not None:
+            self._wait_for_copy()
+            self._copied = None
+
+    def _wait_for_copy(self) -> None:
+        start = time.perf_counter()
+        self._copied.synchronize()
+        self.blocked.copy_s += time.perf_counter() - start
+
+
+def check_disk(folder: Path, needed: int) -> None:
+    """Refuse before the work what the disk cannot take; one that does not tell its size is believed."""
+    disk = shutil.disk_usage(folder)
+    free = disk.free
+    if disk.total and free < needed:
+        hint = "Give fewer parameters or buffers, or set TMPDIR to a larger disk."
+        raise InputError(f"{needed:,} bytes of checkpoints, {free:,} free", where=str(folder), hint=hint)
+
+
+def state_of(model: Any, optimizer: Any) -> Iterator[Any]:
+    """Weights and the optimizer's states, in a fixed order."""
+    for weight in model.parameters():
+        yield weight
+        for _, value in sorted(optimizer.state[weight].items()):
+            yield value

@@ -1,0 +1,209 @@
+"""Deep Optimizer States: every k-th subgroup of offloaded Adam states is updated on the GPU, the others on the CPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gnomon.lab.base import Check, Compared, Experiment, Findings, Size
+from gnomon.lab.bench import Bench
+from gnomon.lab.offload import STATES, HostUpdate, Interleaved, Offloaded, adamw
+
+STATE_BYTES = 4 * STATES
+"""Of one parameter: fp32 weight, momentum and variance."""
+NARROW_BYTES = 2
+STATE_BOUND = 1e-5
+"""Of the value plus the root mean square of all; fp32 sums in another order differ by some 1e-7."""
+ULPS = 1.0
+NAMES = ("fp32 weights", "momentum", "variance")
+WIDEST = 8
+"""Strides tried by the rule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What the machine does alone: bytes a second over the link, parameters a second updated."""
+
+    up_bytes_s: float
+    down_bytes_s: float
+    cpu_parameters_s: float
+    gpu_parameters_s: float
+
+
+def seconds_per_parameter(rates: Rates, stride: int) -> float:
+    """Of an update that fetches every `stride`-th subgroup, its queues side by side, each bound by its own rate."""
+    on_cpu = stride - 1
+    moved = STATE_BYTES + NARROW_BYTES * on_cpu
+    longest = max(
+        on_cpu / rates.cpu_parameters_s,
+        moved / rates.up_bytes_s,
+        moved / rates.down_bytes_s,
+        1 / rates.gpu_parameters_s,
+    )
+    return longest / stride
+
+
+def best_stride(rates: Rates, subgroups: int) -> int:
+    """The stride whose slowest queue is done first. The CPU always has its part, as in the paper."""
+    return min(range(2, max(2, min(WIDEST, subgroups)) + 1), key=lambda stride: seconds_per_parameter(rates, stride))
+
+
+def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
+    bench.tell("taking host memory")
+    data = Offloaded(bench, sizes["parameters"], sizes["subgroup"])
+    bench.tell("measuring the link and the CPU")
+    fused, facts, rates = _rates(bench, data)
+    host = HostUpdate(data, fused=fused)
+    rule = best_stride(rates, len(data.pieces)) if rates else 2
+    stride = min(sizes["stride"] or rule, len(data.pieces))
+    bench.tell("updating on the GPU alone, for comparison")
+    reference = _Reference(data)
+    for step in range(sizes["steps"]):
+        reference.step(step)
+    bench.tell("checking both updates")
+    checks = [*_checks(data, reference, host.step, "CPU", sizes["steps"])]
+    both = f"CPU and GPU, stride {stride}"
+    checks += _checks(data, reference, Interleaved(data, host, stride).step, both, sizes["steps"])
+    bench.tell("timing")
+    references = {"GPU alone": bench.wall(_counted(reference.step), sizes["repeats"], host_bytes=0)}
+    reference.drop()
+    plain = bench.wall(_counted(host.step), sizes["repeats"], host_bytes=data.host_bytes)
+    compared = []
+    for wanted in sorted({stride, *range(1, min(4, len(data.pieces)) + 1)}, key=lambda tried: tried != stride):
+        bench.release()
+        way = Interleaved(data, host, wanted)
+        took = bench.wall(_counted(way.step), sizes["repeats"], host_bytes=data.host_bytes)
+        shape = {"stride": wanted, "subgroups": len(data.pieces), "on_gpu": len(way.chosen)}
+        compared.append(Compared(what=f"update phase, stride {wanted}", shape=shape, plain=plain, technique=took))
+        del way
+    facts |= {"stride_by_rule": rule if rates else None, "stride": stride, "subgroups": len(data.pieces)}
+    facts |= {"parameters": data.parameters, "state_bytes": data.parameters * STATE_BYTES}
+    return Findings(checks=tuple(checks), compared=tuple(compared), references=references, facts=facts, notes=NOTES)
+
+
+NOTES = (
+    "plain: gradients copied down in bf16, AdamW on the CPU, weights copied up in bf16, copies beside the CPU's work",
+    "times are of the update phase alone, from idle to idle; a training step could hide part of the copies",
+)
+
+
+def _counted(step: Callable[[int], None]) -> Callable[[], None]:
+    """The step with a count of its own: time does not depend on it."""
+    count = iter(range(1000, 1_000_000))
+    return lambda: step(next(count))
+
+
+class _Reference:
+    """All on the device, in fp32."""
+
+    def __init__(self, data: Offloaded) -> None:
+        torch = data.bench.torch
+        self.data = data
+        self.states = [[first, torch.zeros_like(first), torch.zeros_like(first)] for first in data.initial()]
+        self.weights16 = torch.cat([states[0].to(torch.bfloat16) for states in self.states])
+        self._gradient32 = data.bench.empty(data.largest, dtype=torch.float32)
+
+    def step(self, step: int) -> None:
+        for piece, states in zip(self.data.pieces, self.states, strict=True):
+            gradient = self._gradient32[: piece.size]
+            gradient.copy_(self.data.gradient(piece, step))
+            adamw(self.data.bench, states, gradient, step)
+            self.weights16[piece.start : piece.end].copy_(states[0])
+
+    def drop(self) -> None:
+        """Its memory is not the others'."""
+        self.states, self.weights16, self._gradient32 = [], None, None
+        self.data.bench.release()
+
+
+def _checks(
+    data: Offloaded, reference: _Reference, update: Callable[[int], None], name: str, steps: int
+) -> Iterator[Check]:
+    data.reset()
+    for step in range(steps):
+        update(step)
+    data.bench.synchronize()
+    what = f"{name}, {steps} steps"
+    worst = [0.0] * STATES
+    for mine, theirs in zip(data.states, reference.states, strict=True):
+        worst = [max(old, apart(a, b)) for old, a, b in zip(worst, mine, theirs, strict=True)]
+    for name, difference in zip(NAMES, worst, strict=True):
+        yield Check(what=f"{what}: {name}, relative", difference=difference, bound=STATE_BOUND)
+    yield Check(what=f"{what}: bf16 weights, ulp", difference=ulps(data, reference), bound=ULPS)
+
+
+def apart(mine: Any, theirs: Any) -> float:
+    """The largest difference, relative to the value and the root mean square; infinite where one is no number."""
+    there = mine.to(theirs.device)
+    scale = theirs.abs() + theirs.square().mean().sqrt() + 1e-30
+    worst = float(((there - theirs).abs() / scale).max())
+    return math.inf if math.isnan(worst) else worst
+
+
+def ulps(data: Offloaded, reference: _Reference) -> float:
+    """The largest distance of the 16-bit weights in steps of their format."""
+    torch = data.bench.torch
+
+    def ordered(values: Any) -> Any:
+        bits = values.view(torch.int16).to(torch.int32)
+        return torch.where(bits < 0, -(bits & 0x7FFF), bits)
+
+    return max(
+        float((ordered(data.weights16[p.start : p.end]) - ordered(reference.weights16[p.start : p.end])).abs().max())
+        for p in data.pieces
+    )
+
+
+def _rates(bench: Bench, data: Offloaded) -> tuple[bool, dict[str, Any], Rates | None]:
+    """Which of PyTorch's CPU updates is quicker, and the rates on the way; the states are overwritten."""
+    torch, size = bench.torch, data.pieces[0].size
+    states, near = data.states[0], bench.empty(size, dtype=torch.float32)
+    data.reset()
+
+    def on_cpu(host: HostUpdate) -> float:
+        return min(bench.seconds(lambda: host.update(0, 0, 0)) for _ in range(3))
+
+    ways = {}
+    for fused in (True, False):
+        host = HostUpdate(data, fused=fused)
+        host.pieces([0], 0)
+        ways[fused] = on_cpu(host)
+        del host
+    up = min(bench.seconds(lambda: near.copy_(states[0], non_blocking=True)) for _ in range(4))
+    down = min(bench.seconds(lambda: states[0].copy_(near, non_blocking=True)) for _ in range(4))
+    mine = [torch.zeros_like(near) for _ in range(STATES)]
+    update = min(bench.seconds(lambda: adamw(bench, mine, near, 0)) for _ in range(4))
+    if not bench.timed:
+        return True, {}, None
+    rates = Rates(
+        up_bytes_s=4 * size / up,
+        down_bytes_s=4 * size / down,
+        cpu_parameters_s=size / min(ways.values()),
+        gpu_parameters_s=size / update,
+    )
+    facts = {
+        "host_to_gpu_bytes_s": rates.up_bytes_s,
+        "gpu_to_host_bytes_s": rates.down_bytes_s,
+        "cpu_update_parameters_s": rates.cpu_parameters_s,
+        "cpu_update_parameters_s_by_way": {"fused": size / ways[True], "foreach": size / ways[False]},
+        "gpu_update_parameters_s": rates.gpu_parameters_s,
+        "cpu_threads": torch.get_num_threads(),
+    }
+    return ways[True] <= ways[False], facts, rates
+
+
+EXPERIMENT = Experiment(
+    slug="deep-optimizer-states",
+    title="Deep Optimizer States: offloaded Adam states updated on CPU and GPU side by side",
+    checks="weights and states after several steps equal those of AdamW on the GPU alone",
+    sizes=(
+        Size(name="parameters", what="parameters of the model", default=1_200_000_000, on_cpu=10_007, most=10**11),
+        Size(name="subgroup", what="parameters of a subgroup", default=100_000_000, on_cpu=1_000, most=10**10),
+        Size(name="stride", what="every how manieth subgroup; 0 by rule", default=0, on_cpu=0, least=0, most=1000),
+        Size(name="steps", what="steps before the comparison", default=3, on_cpu=5, most=1000),
+        Size(name="repeats", what="timed updates", default=3, on_cpu=1, most=1000),
+    ),
+    work=work,
+)

@@ -1,0 +1,275 @@
+"""GPTQ: four-bit weights rounded by the Hessian, and products that read them beside torch.matmul in bf16."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
+from gnomon.errors import CalibrationError, InputError, MissingExtraError
+from gnomon.lab import int4, quantise
+from gnomon.lab.base import Check, Compared, Experiment, Findings, Measured, Size
+from gnomon.lab.bench import SEED, Bench
+
+SHAPES = ((8192, 8192), (28672, 8192), (4096, 14336))
+"""(n, k) of large decoders' products."""
+ROWS = (1, 8, 16, 64, 256, 2048)
+UNFOLDED_FROM = 64
+"""Rows from which writing the weights out first is tried too."""
+SMALL = 2 * int4.GROUP
+"""Columns of the matrix that is rounded by definition too."""
+WAYS = (("symmetric", True, False), ("asymmetric", False, False), ("asymmetric, by activity", False, True))
+BF16_STEP = 2.0**-8
+EXACT, ROUNDED = 2.0**-12, 2.0**-5
+"""What may be off beside the rounding of the result, as a share of the root of the summands' squares: sums in fp32
+of numbers up to 143 that stand for numbers up to 15; weights, or parts of sums, rounded to bf16 one by one."""
+Call = Callable[[Any, int4.Packed], Any]
+
+
+def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
+    shapes, rows = _asked(bench, sizes)
+    if bench.timed and importlib.util.find_spec("triton") is None:
+        raise MissingExtraError("triton", "torch", "a product of four-bit weights on a GPU")
+    bench.tell("rounding a small matrix by definition")
+    checks = [*_definition(bench)]
+    bench.tell("rounding a layer")
+    found, facts = _layer(bench, sizes["layer"], sizes["tokens"])
+    checks += found
+    compared, notes = [], list(NOTES if bench.timed else CPU_NOTES)
+    generator = bench.generator(SEED + 6)
+    for n, k in shapes:
+        bench.tell(f"products of {n} x {k}")
+        matrix = _matrix(bench, n, k, generator)
+        for m in rows:
+            x = bench.normal(m, k, dtype=bench.torch.bfloat16, generator=generator)
+            row, close, failed = _product(bench, x, matrix)
+            compared.append(row)
+            checks += close
+            notes += [note for note in failed if note not in notes]
+        del matrix
+        bench.release()
+    return Findings(checks=tuple(checks), compared=tuple(compared), facts=facts, notes=tuple(notes))
+
+
+NOTES = (
+    "plain: torch.matmul with bf16 weights; device time inside a captured graph, weights cold",
+    "bytes on the GPU: the weights and what a call takes beside them",
+)
+CPU_NOTES = (
+    "without a GPU the four-bit product is unpacked by PyTorch and multiplied: the Triton kernels did not run",
+)
+
+
+def _asked(bench: Bench, sizes: Mapping[str, int]) -> tuple[list[tuple[int, int]], list[int]]:
+    n, k, m = sizes["n"], sizes["k"], sizes["m"]
+    if bool(n) != bool(k):
+        raise InputError("n and k belong together", where="--size", hint="Give both, or none for the usual shapes.")
+    for name in ("k", "layer"):
+        if sizes[name] % int4.GROUP:
+            hint = f"Give a multiple of {int4.GROUP}, the columns that share a scale."
+            raise InputError(f"{sizes[name]} cannot be cut into groups", where=f"--size {name}", hint=hint)
+    return [(n, k)] if n else list(SHAPES), [m] if m else list(ROWS)
+
+
+def correlated(bench: Bench, tokens: int, width: int, dtype: Any, seed: int) -> Any:
+    """Activations with a few strong directions and channels, as layers have; what GPTQ makes use of."""
+    generator, torch = bench.generator(seed), bench.torch
+    few = max(1, width // 16)
+    strong = bench.normal(tokens, few, dtype=dtype, generator=generator)
+    mix = bench.normal(few, width, dtype=dtype, generator=generator, scale=few**-0.5)
+    channels = torch.exp(bench.normal(width, dtype=dtype, generator=generator, scale=0.5))
+    return (strong @ mix + bench.normal(tokens, width, dtype=dtype, generator=generator, scale=0.3)) * channels
+
+
+def _definition(bench: Bench) -> Iterator[Check]:
+    """In float64, where both ways give the same codes."""
+    torch = bench.torch
+    weights = bench.normal(24, SMALL, dtype=torch.float64, generator=bench.generator(SEED + 2), scale=0.02)
+    bent = quantise.hessian(torch, correlated(bench, 4 * SMALL, SMALL, torch.float64, SEED + 3))
+    for symmetric, name in ((True, "symmetric"), (False, "asymmetric")):
+        one = quantise.gptq(torch, weights, bent, int4.GROUP, symmetric=symmetric, by_activity=False)
+        other = quantise.by_definition(torch, weights, bent, int4.GROUP, symmetric=symmetric)
+        what = f"{name}, {weights.shape[0]} x {SMALL}: codes unlike those by definition"
+        yield Check(what=what, difference=float((one.codes != other.codes).sum()), bound=0.0)
+        apart = float((one.weights() - other.weights()).abs().max() / weights.abs().max())
+        yield Check(what=f"{name}: weights beside those by definition, relative", difference=apart, bound=1e-9)
+
+
+def _layer(bench: Bench, width: int, tokens: int) -> tuple[list[Check], dict[str, Any]]:
+    """A layer rounded with one half of the tokens, and its outputs for the other."""
+    torch = bench.torch
+    weights = bench.normal(width, width, dtype=torch.float32, generator=bench.generator(SEED + 4), scale=0.02)
+    seen, unseen = correlated(bench, 2 * tokens, width, torch.float32, SEED + 5).split(tokens)
+    bent = quantise.hessian(torch, seen)
+    checks: list[Check] = []
+    facts: dict[str, Any] = {"layer": width, "tokens": tokens, "layer_parameters": width * width, "rounding_s": {}}
+    for name, symmetric, by_activity in WAYS:
+        near = quantise.nearest(torch, weights, int4.GROUP, symmetric=symmetric)
+        bench.synchronize()
+        start = time.perf_counter()
+        mine = quantise.gptq(torch, weights, bent, int4.GROUP, symmetric=symmetric, by_activity=by_activity)
+        bench.synchronize()
+        facts["rounding_s"][name] = time.perf_counter() - start if bench.timed else None
+        ratio = quantise.output_error(weights, mine.weights(), unseen)
+        ratio /= quantise.output_error(weights, near.weights(), unseen)
+        checks.append(Check(what=f"{name}: error of outputs over round-to-nearest's", difference=ratio, bound=0.9))
+        packed = int4.pack(torch, mine)
+        unlike = (int4.unpack(torch, packed) != mine.codes).sum()
+        unlike += (mine.rounded() != int4.weights(torch, packed).T).sum()
+        checks.append(Check(what=f"{name}: packed weights unlike the unpacked", difference=float(unlike), bound=0.0))
+        checks.append(_whole(bench, unseen[:16].to(torch.bfloat16), mine.weights().T, packed, name))
+    return checks, facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Matrix:
+    """One shape's weights, each several times so that they are cold, and what they stand for."""
+
+    narrow: list[int4.Packed]
+    wide: list[Any]
+    exact: Any
+    squares: Any
+
+
+def _matrix(bench: Bench, n: int, k: int, generator: Any) -> _Matrix:
+    torch, timed = bench.torch, bench.timed
+    narrow = [_drawn(bench, n, k // int4.GROUP, generator) for _ in range(copies_for(n * k / 2) if timed else 1)]
+    exact = int4.weights(torch, narrow[0])
+    wide = [exact.to(torch.bfloat16) for _ in range(copies_for(2 * n * k) if timed else 1)]
+    return _Matrix(narrow=narrow, wide=wide, exact=exact, squares=exact.square())
+
+
+def _product(bench: Bench, x: Any, matrix: _Matrix) -> tuple[Compared, list[Check], tuple[str, ...]]:
+    """Checked and timed, with what could not be run."""
+    torch, wide, packed = bench.torch, matrix.wide, matrix.narrow[0]
+    chosen = _quickest(bench, x, matrix.narrow)
+    way, call = chosen.way, chosen.call
+    plain = bench.kernel(lambda i: torch.matmul(x, wide[i]), len(wide))
+    truth, mixed = x.float() @ matrix.exact, (x.float().square() @ matrix.squares).sqrt()
+    mine, loose = call(x, packed), EXACT if way.startswith("fused") else ROUNDED
+    m, (k, n) = int(x.shape[0]), matrix.exact.shape
+    what, wide_bytes = f"m {m}, n {n}, k {k}", 2 * n * k
+    checks = [
+        _close(f"{what}: {way} beside fp32", mine, truth, loose * mixed),
+        _close(f"{what}: {way} beside torch.matmul", mine, torch.matmul(x, wide[0]).float(), ROUNDED * mixed),
+    ]
+    row = Compared(
+        what=what,
+        shape={"m": m, "n": n, "k": k, "plain_bytes": wide_bytes, "technique_bytes": packed.nbytes}
+        | {"way": way, "ways_s": dict(chosen.ways_s)},
+        plain=_measured(bench, plain, lambda: torch.matmul(x, wide[0]), wide_bytes),
+        technique=_measured(bench, chosen.timing, lambda: call(x, packed), packed.nbytes),
+    )
+    return row, checks, chosen.failed
+
+
+def _whole(bench: Bench, x: Any, weights: Any, packed: int4.Packed, name: str) -> Check:
+    """The layer's product from packed weights, its inputs in their order, beside the rounded weights in fp32."""
+    there = int4.arranged(x, packed)
+    call = _quickest(bench, there, [packed]).call
+    mixed = (x.float().square() @ weights.square()).sqrt()
+    return _close(f"{name}: the layer's product beside fp32", call(there, packed), x.float() @ weights, ROUNDED * mixed)
+
+
+def _close(what: str, mine: Any, theirs: Any, beside: Any) -> Check:
+    """The largest difference in multiples of what rounding may do."""
+    allowed = BF16_STEP * theirs.abs() + beside
+    worst = float(((mine.float() - theirs).abs() / allowed).max())
+    return Check(what=f"{what}, of the rounding allowed", difference=worst, bound=1.0)
+
+
+def _drawn(bench: Bench, n: int, groups: int, generator: Any) -> int4.Packed:
+    """Any words are codes; scales and zeros as a layer has them."""
+    torch = bench.torch
+
+    def whole(low: int, high: int, *shape: int, dtype: Any) -> Any:
+        return torch.randint(low, high, shape, dtype=dtype, device=bench.device, generator=generator)
+
+    return int4.Packed(
+        words=whole(-(2**31), 2**31, groups * int4.WORDS, n, dtype=torch.int64).to(torch.int32),
+        scales=(whole(1, 256, groups, n, dtype=torch.int32).float() / 2**16).to(torch.bfloat16),
+        zeros=whole(0, quantise.LEVELS + 1, groups, n, dtype=torch.uint8),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """The way that is quickest at some sizes, and the times of all."""
+
+    way: str
+    call: Call
+    timing: Timing | None = None
+    ways_s: Mapping[str, float] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+    """Ways that the machine's Triton cannot build, and why."""
+
+
+def _quickest(bench: Bench, x: Any, narrow: list[int4.Packed]) -> _Chosen:
+    torch, m = bench.torch, int(x.shape[0])
+    if not bench.timed:
+        return _Chosen(way="PyTorch", call=partial(int4.plainly, torch))
+    ways: dict[str, Call] = {}
+    for tile in int4.tiles(m, narrow[0].n, narrow[0].groups, bench.processors):
+        ways[f"fused, {tile.columns} columns, {tile.splits} splits"] = partial(int4.fused, torch, tile)
+    if m >= UNFOLDED_FROM:
+        ways["unfolded, then torch.matmul"] = partial(int4.unfolded, torch)
+    times: dict[str, Timing] = {}
+    failed: list[str] = []
+    for name, call in ways.items():
+        try:
+            call(x, narrow[0])
+            times[name] = _timed(bench, call, x, narrow)
+        except (RuntimeError, _triton_error()) as failure:
+            reason = (str(failure).strip().splitlines() or [type(failure).__name__])[0]
+            failed.append(f"{name}, of {m} rows, cannot be run: {reason[:120]}")
+    if not times:
+        raise CalibrationError(f"no product of four-bit weights runs here: {failed[0]}")
+    best = min(times, key=lambda name: times[name].seconds)
+    seconds = {name: timing.seconds for name, timing in times.items()}
+    return _Chosen(way=best, call=ways[best], timing=times[best], ways_s=seconds, failed=tuple(failed))
+
+
+def _timed(bench: Bench, call: Call, x: Any, narrow: list[int4.Packed]) -> Timing:
+    found = bench.kernel(lambda i: call(x, narrow[i]), len(narrow))
+    assert found is not None
+    return found
+
+
+def _triton_error() -> type[Exception]:
+    from triton.errors import TritonError
+
+    found: type[Exception] = TritonError
+    return found
+
+
+def _measured(bench: Bench, timing: Timing | None, call: Callable[[], Any], weights_bytes: int) -> Measured:
+    if timing is None:
+        return Measured(seconds=None, spread=None, repeats=1, gpu_bytes=0)
+    before = bench.held_bytes
+    with bench.peak() as most:
+        call()
+        bench.synchronize()
+        beside = most() - before
+    return Measured(
+        seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=weights_bytes + max(0, beside)
+    )
+
+
+EXPERIMENT = Experiment(
+    slug="gptq",
+    title="GPTQ: four-bit weights rounded by the Hessian, and products that read them",
+    checks="codes equal those by definition, outputs err less than by rounding to nearest, packed weights unpack to "
+    "the same, products equal those in fp32",
+    sizes=(
+        Size(name="layer", what="rows and columns of the layer that is rounded", default=4096, on_cpu=256, most=32768),
+        Size(name="tokens", what="activations that the Hessian is taken over", default=16384, on_cpu=1024, most=2**20),
+        Size(name="n", what="outputs of a product; 0: three usual shapes", default=0, on_cpu=96, least=0, most=2**17),
+        Size(name="k", what="inputs of a product; 0 with n", default=0, on_cpu=256, least=0, most=2**16),
+        Size(name="m", what="rows of a product; 0: from 1 to 2,048", default=0, on_cpu=5, least=0, most=2**16),
+    ),
+    work=work,
+)

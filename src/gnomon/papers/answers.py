@@ -1,0 +1,117 @@
+"""Answers about papers: lists, one opened up, and figures computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import Any
+
+from gnomon.catalog.base import fold
+from gnomon.errors import unknown_name
+from gnomon.papers import derivations, derive
+from gnomon.papers.base import KINDS, STATUSES, Paper
+from gnomon.papers.executed import executed, outcome
+from gnomon.papers.ranking import ranked
+from gnomon.papers.results import PaperList, PaperShown, PapersRun, Rederived
+from gnomon.papers.shelf import paper, papers, shelves
+from gnomon.units import parse_whole
+
+USUAL_LIMIT = 10
+FIRST_YEAR = 1900
+
+
+def listed(
+    *,
+    topic: str | None = None,
+    status: str | None = None,
+    shelf: str | None = None,
+    hardware: str | None = None,
+    since: int | None = None,
+) -> PaperList:
+    """All papers, or those with a topic, a status, a shelf, hardware they used, or of a year and later."""
+    asked = {"topic": topic, "status": status, "shelf": shelf, "hardware": hardware, "since": since}
+    filters = {name: value for name, value in asked.items() if value is not None}
+    found = papers()
+    for name, value in filters.items():
+        found = _NARROW[name](found, value)
+    return PaperList(papers=tuple(map(_entry, found)), filters=filters)
+
+
+def search(words: str, *, limit: int = USUAL_LIMIT) -> PaperList:
+    """Papers by what they say, the best match first."""
+    found = ranked(words)[: parse_whole(limit, "--limit")]
+    return PaperList(papers=tuple(_entry(match) | {"score": round(score, 3)} for match, score in found), query=words)
+
+
+def show(slug: str) -> PaperShown:
+    """One paper; its figures beside ours where it is re-derived."""
+    entry = paper(slug)
+    result = derive.run(entry.slug) if entry.slug in derivations.slugs() else None
+    lab = outcome(entry.slug) if entry.slug in executed() else None
+    return PaperShown(paper=_entry(entry), result=result, lab=lab)
+
+
+def run(slug: str | None = None, *, progress: derive.Progress | None = None) -> PapersRun:
+    """A paper's figures computed again; without a name, those of every paper that is re-derived."""
+    results = derive.run_all(progress) if slug is None else (derive.run(slug),)
+    return PapersRun(results=results, by_kind={kind: _counts(results, kind) for kind in KINDS})
+
+
+def _counts(results: Iterable[Rederived], kind: str) -> dict[str, int]:
+    within = [bool(claim["within"]) for result in results for claim in result.claims if claim["kind"] == kind]
+    return {"figures": len(within), "within": sum(within)}
+
+
+def _entry(entry: Paper) -> dict[str, Any]:
+    return asdict(entry)
+
+
+def _by_topic(entries: Iterable[Paper], topic: str) -> tuple[Paper, ...]:
+    known = {word for entry in papers() for word in entry.topics}
+    wanted = _known("topic", topic, known)
+    return tuple(entry for entry in entries if wanted in entry.topics)
+
+
+def _by_status(entries: Iterable[Paper], status: str) -> tuple[Paper, ...]:
+    wanted = _known("status", status, STATUSES)
+    return tuple(entry for entry in entries if entry.status == wanted)
+
+
+def _by_shelf(entries: Iterable[Paper], name: str) -> tuple[Paper, ...]:
+    wanted = _known("shelf", name, shelves())
+    return tuple(entry for entry in entries if entry.shelf == wanted)
+
+
+def _by_hardware(entries: Iterable[Paper], name: str) -> tuple[Paper, ...]:
+    """Papers that used it, as exactly as they say: H100-SXM-80GB finds those that say H100, and the reverse."""
+    wanted = _parts(name)
+    known = sorted({used for entry in papers() for used in entry.hardware})
+    same = {used for used in known if wanted and (wanted <= _parts(used) or _parts(used) <= wanted)}
+    if not same:
+        raise unknown_name("hardware", name, known, where="--hardware")
+    return tuple(entry for entry in entries if same & set(entry.hardware))
+
+
+def _since(entries: Iterable[Paper], year: int) -> tuple[Paper, ...]:
+    first = parse_whole(year, "--since", least=FIRST_YEAR, most=9999)
+    return tuple(entry for entry in entries if entry.date and int(entry.date[:4]) >= first)
+
+
+def _known(what: str, name: str, known: Iterable[str]) -> str:
+    names = {fold(word): word for word in known}
+    if fold(name) not in names:
+        raise unknown_name(what, name, names.values(), where=f"--{what}")
+    return names[fold(name)]
+
+
+def _parts(name: str) -> set[str]:
+    return set(fold(name).split("-")) - {"", "nvidia", "amd", "intel", "google", "huawei"}
+
+
+_NARROW: dict[str, Callable[[tuple[Paper, ...], Any], tuple[Paper, ...]]] = {
+    "topic": _by_topic,
+    "status": _by_status,
+    "shelf": _by_shelf,
+    "hardware": _by_hardware,
+    "since": _since,
+}

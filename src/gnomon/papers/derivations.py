@@ -1,0 +1,92 @@
+"""The files of `derived/`: which papers have one, and each of them loaded, when it is asked for, and checked."""
+
+from __future__ import annotations
+
+import math
+import pkgutil
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from gnomon.errors import GnomonError, InputError
+from gnomon.papers import derived
+from gnomon.papers.base import KINDS, Derivation, Figure
+
+_KIND = re.compile(rf'^DERIVATION = Derivation\($.*?^    kind="({"|".join(KINDS)})",$', re.DOTALL | re.MULTILINE)
+
+
+@cache
+def slugs() -> tuple[str, ...]:
+    """Papers with a derivation, by the names of their files; none of them is loaded."""
+    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(derived.__path__)))
+
+
+@cache
+def kind(slug: str) -> str:
+    """The kind of a paper's derivation, read off its text where it can be: a list of papers loads none of them."""
+    file = Path(derived.__path__[0], f"{slug.replace('-', '_')}.py")
+    written = _KIND.search(file.read_text(encoding="utf-8"))
+    return written[1] if written else derivation(slug).kind
+
+
+@cache
+def derivation(slug: str) -> Derivation:
+    """The derivation of a paper that has one."""
+    module = import_module(f"{derived.__name__}.{slug.replace('-', '_')}")
+    found = getattr(module, "DERIVATION", None)
+    where = place(slug)
+    if not isinstance(found, Derivation):
+        raise InputError("has no DERIVATION", where=where)
+    check(found, slug, where)
+    return found
+
+
+def place(slug: str) -> str:
+    """The file of a paper's derivation, as errors name it."""
+    return f"papers/derived/{slug.replace('-', '_')}.py"
+
+
+def check(found: Derivation, slug: str, where: str) -> None:
+    """Refuse a derivation that does not say whose it is, how it comes about and where its numbers are from."""
+    if found.slug != slug:
+        raise InputError(f"slug '{found.slug}' is not that of its file, '{slug}'", where=where)
+    if found.kind not in KINDS:
+        raise InputError(f"kind '{found.kind}' is none of {', '.join(KINDS)}", where=where)
+    for name in ("setting", "source"):
+        if not getattr(found, name).strip():
+            raise InputError(f"'{name}' is empty", where=where)
+    for given in found.inputs:
+        if not given.source.strip():
+            raise InputError(f"input '{given.name}' has no source", where=where)
+
+
+def figures(found: Derivation) -> tuple[Figure, ...]:
+    """What the derivation computes, checked."""
+    where = place(found.slug)
+    try:
+        computed = tuple(found.figures())
+    except GnomonError as error:
+        error.where = f"{where}, {error.where}" if error.where else where
+        raise
+    check_figures(computed, where)
+    return computed
+
+
+def check_figures(computed: Sequence[Figure], where: str) -> None:
+    if not computed:
+        raise InputError("gives no figure", where=where)
+    for figure in computed:
+        spot = f"{where}, figure '{figure.what}'"
+        if figure.kind not in KINDS:
+            raise InputError(f"kind '{figure.kind}' is none of {', '.join(KINDS)}", where=spot)
+        if not (math.isfinite(figure.tolerance) and figure.tolerance > 0):
+            raise InputError(f"tolerance {figure.tolerance} is not above zero", where=spot)
+        for name in ("claimed", "ours"):
+            if not math.isfinite(getattr(figure, name)):
+                raise InputError(f"'{name}' is {getattr(figure, name)}, not a number", where=spot)
+    names = [figure.what for figure in computed]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"figure '{name}' stands twice", where=where)

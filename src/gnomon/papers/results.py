@@ -1,0 +1,54 @@
+"""What the functions on papers return. `to_dict()` is the JSON of the same command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnomon.api.results import Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rederived(Result):
+    """A paper computed again: each claimed figure beside ours."""
+
+    slug: str
+    title: str
+    kind: str
+    status: str
+    setting: str
+    source: str
+    assumptions: tuple[str, ...]
+    inputs: tuple[Mapping[str, Any], ...]
+    techniques: tuple[str, ...]
+    claims: tuple[Mapping[str, Any], ...]
+    """What, claimed, ours, unit, error, tolerance, within, kind and note; the headline first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperList(Result):
+    """Papers with all fields of their entries, in the order of their shelves, or best match first."""
+
+    SCHEMA = "papers"
+    papers: tuple[Mapping[str, Any], ...]
+    query: str = ""
+    filters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperShown(Result):
+    SCHEMA = "papers.show"
+    paper: Mapping[str, Any]
+    result: Rederived | None
+    """Its figures computed again; none where it is not re-derived."""
+    lab: Mapping[str, Any] | None
+    """What `gnomon lab` found on a GPU; none where it was not run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PapersRun(Result):
+    SCHEMA = "papers.run"
+    results: tuple[Rederived, ...]
+    by_kind: Mapping[str, Mapping[str, int]]
+    """Of predicted figures and of identities, how many there are, and how many are within their tolerance."""

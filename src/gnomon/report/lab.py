@@ -1,0 +1,68 @@
+"""The text of `gnomon lab`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gnomon.report.text import Style, digits, next_steps, table
+from gnomon.units import format_bytes, format_count, format_duration
+
+
+def render(payload: Mapping[str, Any], style: Style) -> str:
+    return _list(payload, style) if "experiments" in payload else _outcome(payload, style)
+
+
+def _list(payload: Mapping[str, Any], style: Style) -> str:
+    lines = []
+    for entry in payload["experiments"]:
+        lines += [f"{style.strong(entry['slug'])}  {entry['title']}", f"  checks that {entry['checks']}"]
+        rows = [(f"--size {size['name']}=", format_count(size["default"]), size["what"]) for size in entry["sizes"]]
+        lines += [*table(rows, "<><"), ""]
+    return "\n".join([*lines, *next_steps("gnomon lab run gptq", "gnomon lab run gptq --device cpu")])
+
+
+def _outcome(payload: Mapping[str, Any], style: Style) -> str:
+    good = [check for check in payload["checks"] if check["ok"]]
+    verdict = f"{len(good)} of {len(payload['checks'])} checks hold"
+    lines = [style.strong(payload["title"]), f"  {_where(payload)}", ""]
+    lines += [f"  {style.good(verdict) if payload['ok'] else style.bad(verdict)}"]
+    lines += [f"  failed: {_check(check)}" for check in payload["checks"] if not check["ok"]]
+    timed = [row for row in payload["compared"] if row["gain"] is not None]
+    lines += ["", *_times(timed, payload["references"], style)] if timed else []
+    lines += ["", *(f"  {note}" for note in payload["notes"]), ""]
+    return "\n".join([*lines, *next_steps("gnomon lab", f"gnomon lab run {payload['slug']} --out measured.json")])
+
+
+def _where(payload: Mapping[str, Any]) -> str:
+    clock = [f"{payload['sm_hz'] / 1e6:.0f} MHz"] if payload["sm_hz"] else []
+    versions = [f"{name} {version}" for name, version in payload["versions"].items() if version]
+    return ", ".join([payload["device"], *clock, *versions, payload["date"]])
+
+
+def _check(check: Mapping[str, Any]) -> str:
+    found = "no number" if check["difference"] is None else digits(check["difference"])
+    return f"{check['what']}: {found}, at most {digits(check['bound'])}"
+
+
+def _times(timed: list[Any], references: Mapping[str, Any], style: Style) -> list[str]:
+    rows = [("", "plain", "technique", "gain", "spread", "GPU memory", "")]
+    for row in timed:
+        plain, mine = row["plain"], row["technique"]
+        rows.append(
+            (
+                row["what"],
+                format_duration(plain["seconds"]),
+                format_duration(mine["seconds"]),
+                f"{digits(row['gain'])}x",
+                f"{max(plain['spread'], mine['spread']):.0%}",
+                f"{format_bytes(plain['gpu_bytes'])} and {format_bytes(mine['gpu_bytes'])}",
+                str(row["shape"].get("way", "")),
+            )
+        )
+    for name, row in references.items():
+        spread = "" if row["spread"] is None else f"{row['spread']:.0%}"
+        seconds = "-" if row["seconds"] is None else format_duration(row["seconds"])
+        rows.append((f"for reference: {name}", seconds, "", "", spread, format_bytes(row["gpu_bytes"]), ""))
+    lines = table(rows, "<>>>>><")
+    return [style.faint(lines[0]), *lines[1:]]

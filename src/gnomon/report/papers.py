@@ -1,0 +1,187 @@
+"""The text of `gnomon papers`."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from gnomon.report.text import GAP, INDENT, Notes, Style, digits, next_steps, plural, table, words
+
+WIDTH = 110
+REDERIVED = ("predicted", "identity")
+STATUSES = {
+    "executed": "run on a GPU",
+    "predicted": "re-derived: its figures come out of Gnomon's own model",
+    "identity": "re-derived: its figures follow from its own numbers by arithmetic",
+    "modelled": "modelled: the mechanism is in Gnomon, its figures are not re-derived",
+    "listed": "listed: known, and not modelled",
+}
+FEASIBILITY = {
+    "A": "clear from what it says",
+    "B": "with assumptions",
+    "C": "in part",
+    "D": "out of reach",
+}
+CLAIM_HEAD = ("figure", "claimed", "ours", "error", "tolerance", "", "how", "")
+TRIED_ON = ("--model", "llama-3.1-8b", "--on", "H100:8")
+
+
+def render(payload: Mapping[str, Any], style: Style) -> str:
+    if payload["schema"] == "gnomon.papers.show/1":
+        return "\n".join(_one(payload, style))
+    if payload["schema"] == "gnomon.papers.run/1":
+        return "\n".join(_run(payload, style))
+    return "\n".join(_list(payload, style))
+
+
+def _list(payload: Mapping[str, Any], style: Style) -> list[str]:
+    papers = payload["papers"]
+    if not papers:
+        return [f"{INDENT}no paper is like that", "", *next_steps(words("gnomon", "papers"))]
+    lines: list[str] = []
+    if payload["query"]:
+        lines += _rows(papers)
+    else:
+        for shelf, members in groupby(papers, key=lambda paper: str(paper["shelf"])):
+            there = list(members)
+            lines += [style.strong(f"{shelf} ({len(there)})"), *_rows(there)]
+    counts = Counter(paper["status"] for paper in papers)
+    told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    rederived = [paper["slug"] for paper in papers if paper["status"] in REDERIVED][:1]
+    best = papers[:1] if payload["query"] else []
+    shown = [paper["slug"] for paper in best] or rederived or [papers[0]["slug"]]
+    steps = [words("gnomon", "papers", "show", slug) for slug in shown]
+    if not payload["query"]:
+        steps.append(words("gnomon", "papers", "search", "offload", "optimizer"))
+    steps += [words("gnomon", "papers", "run", slug) for slug in rederived]
+    return [*lines, "", style.faint(f"{INDENT}{plural(len(papers), 'paper')}: {told}"), "", *next_steps(*steps)]
+
+
+def _rows(papers: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [(paper["slug"], paper["date"][:4], paper["status"], paper["title"]) for paper in papers]
+    return [_cut(line) for line in table(rows, "<<<<")]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else line[: WIDTH - 1].rstrip() + "…"
+
+
+def _one(payload: Mapping[str, Any], style: Style) -> list[str]:
+    paper, result = payload["paper"], payload["result"]
+    year = f" ({paper['date']})" if paper["date"] else ""
+    facts = [("status", STATUSES[paper["status"]]), ("topics", ", ".join(paper["topics"]))]
+    facts += [("hardware", ", ".join(paper["hardware"]))] if paper["hardware"] else []
+    facts += [("in a plan", paper["technique"])]
+    if paper["why"]:
+        facts += [("why not", paper["why"]), ("re-derivable", FEASIBILITY[paper["feasibility"]])]
+    lines = [style.strong(f"{paper['title']}{year}"), "", *_wrapped(paper["idea"]), "", *_facts(facts)]
+    if paper["claims"]:
+        lines += ["", style.strong("it claims"), *map(_said, paper["claims"])]
+    if result:
+        lines += ["", style.strong("computed again"), *_figures(result, style), *_grounds(result)]
+    if payload["lab"]:
+        lines += ["", *_lab(payload["lab"], style)]
+    steps = next_steps(*_next(paper, result))
+    return [*lines, *(["", *steps] if steps else [])]
+
+
+def _next(paper: Mapping[str, Any], result: Mapping[str, Any] | None) -> list[str]:
+    if not result:
+        return []
+    tried = [words("gnomon", "try", paper["slug"], *TRIED_ON)] if result["techniques"] else []
+    return tried or [words("gnomon", "papers", "run", paper["slug"])]
+
+
+def _said(claim: Mapping[str, str]) -> str:
+    against = f" against {claim['against']}" if claim["against"] else ""
+    setting = f" ({claim['setting']})" if claim["setting"] else ""
+    text = f"{claim['what']}: {claim['value']}{against}{setting}"
+    return textwrap.fill(text, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT * 2)
+
+
+def _lab(found: Mapping[str, Any], style: Style) -> list[str]:
+    """What was run, and how many times quicker it was than the plain version."""
+    lines = [style.strong(f"run on {found['device']}, {found['date']}")]
+    for row in found["compared"]:
+        gain = f"{digits(row['gain'])}x as quick as the plain version" if row["gain"] else "not timed"
+        lines += _wrapped(f"{row['what']}: {gain}")
+    return lines
+
+
+def _run(payload: Mapping[str, Any], style: Style) -> list[str]:
+    results = payload["results"]
+    if not results:
+        return [f"{INDENT}no paper is re-derived yet", "", *next_steps(words("gnomon", "papers"))]
+    lines: list[str] = []
+    for result in results:
+        lines += [style.strong(f"{result['slug']}: {result['title']}"), *_figures(result, style)]
+        lines += [*_grounds(result), ""] if len(results) == 1 else [""]
+    steps = next_steps(words("gnomon", "papers", "show", results[0]["slug"]))
+    return [*lines, f"{INDENT}{within(payload['by_kind'])}", "", *steps]
+
+
+def within(by_kind: Mapping[str, Mapping[str, int]]) -> str:
+    """`within tolerance: 61 of 86 predicted figures, 5 of 5 identities`, apart because identities prove less."""
+    predicted, identity = by_kind["predicted"], by_kind["identity"]
+    parts = []
+    if predicted["figures"]:
+        parts.append(f"{predicted['within']} of {plural(predicted['figures'], 'predicted figure')}")
+    if identity["figures"]:
+        noun = "identity" if identity["figures"] == 1 else "identities"
+        parts.append(f"{identity['within']} of {identity['figures']} {noun}")
+    return f"within tolerance: {', '.join(parts)}"
+
+
+def _figures(result: Mapping[str, Any], style: Style) -> list[str]:
+    """The figures beside ours; what several notes say alike is told once."""
+    notes = Notes(longest=0)
+    rows = [CLAIM_HEAD, *((*_claim(claim), notes.short(claim["note"])) for claim in result["claims"])]
+    head, *rest = table(rows, "<>>>><<<")
+    told = [line for note in notes.lines() for line in _wrapped(note, INDENT * 2)]
+    return [style.faint(head), *rest, *told]
+
+
+def _grounds(result: Mapping[str, Any]) -> list[str]:
+    """What the figures rest on."""
+    facts = [("setting", result["setting"]), ("source", result["source"])]
+    facts += [("assumed", text) for text in result["assumptions"]]
+    facts += [("taken", f"{given['name']}: {given['value']} ({given['source']})") for given in result["inputs"]]
+    facts += [("techniques", ", ".join(result["techniques"]))] if result["techniques"] else []
+    return ["", *_facts(facts)]
+
+
+def _claim(claim: Mapping[str, Any]) -> tuple[str, ...]:
+    error = "-" if claim["error"] is None else f"{claim['error']:+.1%}"
+    return (
+        claim["what"],
+        amount(claim["claimed"], claim["unit"]),
+        amount(claim["ours"], claim["unit"]),
+        error,
+        f"{100 * claim['tolerance']:.3g}%",
+        "within" if claim["within"] else "outside",
+        claim["kind"],
+    )
+
+
+def amount(value: float, unit: str) -> str:
+    """`1.4x`, `20%`, `2.54 s`."""
+    return f"{digits(value)}{unit}" if unit in ("", "x", "%") else f"{digits(value)} {unit}"
+
+
+def _facts(facts: Sequence[tuple[str, str]]) -> list[str]:
+    """Names in a column and their texts beside it, wrapped; a name that stands above is not repeated."""
+    wide = max(len(name) for name, _ in facts)
+    lines: list[str] = []
+    before = ""
+    for name, text in facts:
+        head = f"{INDENT}{'' if name == before else name:<{wide}}{GAP}"
+        lines.append(textwrap.fill(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head)))
+        before = name
+    return lines
+
+
+def _wrapped(text: str, indent: str = INDENT) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)

@@ -1,0 +1,111 @@
+"""What every experiment keeps to, without PyTorch: names, sizes, the rule of strides, and what errors name."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+
+import pytest
+
+from gnomon.cli.run import run
+from gnomon.errors import InputError, UnknownNameError
+from gnomon.lab import EXPERIMENTS, experiment
+from gnomon.lab.base import Check, Compared, Findings, Measured, Outcome, words_of_sizes
+from gnomon.lab.deep_optimizer_states import Rates, best_stride, seconds_per_parameter
+from gnomon.lab.int4 import rows_of, tiles
+
+
+@pytest.mark.parametrize("slug", EXPERIMENTS)
+def test_every_experiment(slug: str) -> None:
+    found = experiment(slug)
+    assert found.slug == slug
+    assert found.title and found.checks
+    assert len({size.name for size in found.sizes}) == len(found.sizes)
+    for size in found.sizes:
+        assert size.least <= size.on_cpu <= size.most
+        assert size.least <= size.default <= size.most
+    assert found.read_sizes({}, "cuda") == {size.name: size.default for size in found.sizes}
+    assert found.read_sizes({}, "cpu") == {size.name: size.on_cpu for size in found.sizes}
+
+
+def test_sizes_are_read_and_refused() -> None:
+    found = experiment("deep-optimizer-states")
+    assert found.read_sizes({"parameters": "1.2e9"}, "cpu")["parameters"] == 1_200_000_000
+    with pytest.raises(UnknownNameError, match=r"parametres.*parameters"):
+        found.read_sizes({"parametres": "5"}, "cpu")
+    for text in ("-1", "0", "1.5", "much", "1e12", "nan"):
+        with pytest.raises(InputError, match="--size parameters"):
+            found.read_sizes({"parameters": text}, "cpu")
+    assert words_of_sizes(["a=1", "b=2=3"]) == {"a": "1", "b": "2=3"}
+    for words in (["a"], ["=1"], ["a="], ["a=1", "a=2"]):
+        with pytest.raises(InputError, match="--size"):
+            words_of_sizes(words)
+
+
+def outcome(*checks: Check) -> Outcome:
+    where = {"device": "cpu", "sm_hz": None, "date": "2026-11-15", "versions": {}, "notes": (), "wall_s": 1.0}
+    return Outcome(slug="x", title="X", sizes={}, findings=Findings(checks=checks, compared=()), **where)
+
+
+def test_a_run_is_good_when_all_its_checks_are() -> None:
+    good, bad = Check(what="a", difference=1.0, bound=1.0), Check(what="b", difference=math.nan, bound=1.0)
+    assert outcome(good).ok
+    assert not outcome(good, bad).ok
+    assert not outcome().ok
+    assert [check["ok"] for check in outcome(good, bad).to_dict()["checks"]] == [True, False]
+
+
+def test_the_gain_is_of_times_that_were_measured() -> None:
+    def took(seconds: float | None) -> Measured:
+        return Measured(seconds=seconds, spread=0.0, repeats=3, gpu_bytes=0)
+
+    assert Compared(what="", plain=took(3.0), technique=took(2.0)).gain == 1.5
+    assert Compared(what="", plain=took(None), technique=took(None)).gain is None
+
+
+def test_the_stride_balances_the_queues() -> None:
+    slow_cpu = Rates(up_bytes_s=55e9, down_bytes_s=55e9, cpu_parameters_s=1e9, gpu_parameters_s=100e9)
+    assert best_stride(slow_cpu, 12) == 2
+    # One parameter in two: 14 bytes each way against one on the CPU.
+    assert seconds_per_parameter(slow_cpu, 2) == pytest.approx(max(1 / 1e9, 14 / 55e9) / 2)
+    slow_link = Rates(up_bytes_s=5e9, down_bytes_s=5e9, cpu_parameters_s=1e9, gpu_parameters_s=100e9)
+    # Four on the CPU take as long as 12 + 4 x 2 bytes on the link.
+    assert best_stride(slow_link, 12) == 5
+    assert best_stride(slow_link, 4) == 4
+    assert best_stride(slow_cpu, 1) == 2
+
+
+def test_tiles_cover_every_row_and_split_no_further_than_groups() -> None:
+    for m, n, groups in ((1, 8192, 64), (16, 4096, 112), (2048, 28672, 64), (3, 64, 2)):
+        found = tiles(m, n, groups, 132)
+        assert found
+        assert all(1 <= tile.splits <= groups for tile in found)
+    assert [rows_of(m) for m in (1, 16, 17, 32, 33, 2048)] == [16, 16, 32, 32, 64, 64]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "gptqq"], "unknown experiment 'gptqq'. Near: gptq"),
+        (["run", "gptq", "--size", "layer"], "--size: 'layer' is not name=value"),
+        (["run", "gptq", "--size", "layer=x"], "--size layer: 'x'"),
+        (["run", "gptq", "--device", "tpu"], "--device: 'tpu' is no device"),
+        (["run", "gptq", "--out", "no/such/folder/x.json"], "--out"),
+    ],
+)
+def test_what_is_wrong_is_named(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lab", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="PyTorch is installed")
+def test_without_torch_the_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lab", "run", "gptq"]) == 2
+    assert "pip install 'gnomon[torch]'" in capsys.readouterr().err
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lab"]) == 0
+    text = capsys.readouterr().out
+    assert all(slug in text for slug in EXPERIMENTS)
+    assert "--size parameters=" in text

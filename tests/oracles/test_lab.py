@@ -1,0 +1,255 @@
+"""The lab's experiments on a CPU: what they check holds, and their checks see what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
+
+from gnomon.calibrate.timer import Timing  # noqa: E402
+from gnomon.cli.run import run as cli  # noqa: E402
+from gnomon.errors import CalibrationError, InputError  # noqa: E402
+from gnomon.lab import EXPERIMENTS, experiment, int4, quantise  # noqa: E402
+from gnomon.lab.base import Findings  # noqa: E402
+from gnomon.lab.bench import Bench  # noqa: E402
+from gnomon.lab.checkpoint import Checkpointed, Snapshot, Snapshots, check_disk  # noqa: E402
+from gnomon.lab.deep_optimizer_states import apart  # noqa: E402
+from gnomon.lab.offload import HostUpdate, Interleaved, Offloaded, adamw  # noqa: E402
+from gnomon.lab.run import run  # noqa: E402
+
+pytestmark = pytest.mark.oracle
+
+
+def quiet(_: str) -> None: ...
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(torch, "cpu", quiet)
+
+
+class Pretended(Bench):
+    """A CPU that says it is a GPU, so that what is only done there runs too; its times mean nothing."""
+
+    processors = 132
+    held_bytes = 0
+
+    def __init__(self) -> None:
+        super().__init__(torch, "cpu", quiet)
+        self.timed = True
+
+    def stream(self) -> Any:
+        return None
+
+    def recorded(self) -> Any:
+        return Bench(torch, "cpu", quiet).recorded()
+
+    def wait(self, event: Any) -> None: ...
+    def synchronize(self) -> None: ...
+    def idle(self) -> None: ...
+    def release(self) -> None: ...
+
+    def pinned(self, count: int, dtype: Any) -> Any:
+        return torch.empty(count, dtype=dtype)
+
+    @contextmanager
+    def peak(self) -> Iterator[Callable[[], int]]:
+        yield lambda: 1000
+
+    def kernel(self, call: Callable[[int], Any], copies: int) -> Timing | None:
+        for i in range(copies):
+            call(i)
+        return Timing(1e-3, 0.01, 1.9e9)
+
+
+def small(slug: str) -> dict[str, int]:
+    return experiment(slug).read_sizes({}, "cpu")
+
+
+@pytest.mark.parametrize("slug", EXPERIMENTS)
+def test_checks_hold_and_nothing_is_timed(slug: str) -> None:
+    outcome = run(slug, {}, "cpu", quiet)
+    assert outcome.ok, [check for check in outcome.findings.checks if not check.ok]
+    assert outcome.findings.compared
+    assert all(row.gain is None for row in outcome.findings.compared)
+    assert any("nothing is timed" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize("slug", EXPERIMENTS)
+def test_a_device_with_times_gives_gains_and_rates(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int4, "fused", lambda torch, tile, x, packed: int4.plainly(torch, x, packed))
+    monkeypatch.setattr("gnomon.lab.gptq.EXACT", 2.0**-5)
+    monkeypatch.setattr("gnomon.lab.datastates_llm.CHUNK_BYTES", 1000)
+    monkeypatch.setattr("gnomon.lab.datastates_llm.VOCABULARY", 64)
+    monkeypatch.setattr("gnomon.lab.gptq.copies_for", lambda _: 2)
+    found: Findings = experiment(slug).work(Pretended(), small(slug))
+    assert all(check.ok for check in found.checks), found.checks
+    assert all(row.gain and row.gain > 0 for row in found.compared)
+    json.dumps(dict(found.facts), allow_nan=False)
+    wanted = {
+        "deep-optimizer-states": {"cpu_update_parameters_s", "host_to_gpu_bytes_s", "gpu_to_host_bytes_s", "stride"},
+        "gptq": {"rounding_s", "layer_parameters"},
+        "datastates-llm": {"disk_write_bytes_s", "gpu_to_host_bytes_s", "checkpoint_bytes", "modes"},
+    }
+    assert wanted[slug] <= set(found.facts)
+
+
+def test_a_kernel_that_cannot_be_built_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr("gnomon.lab.gptq.copies_for", lambda _: 1)
+    monkeypatch.setattr(int4, "fused", broken)
+    with pytest.raises(CalibrationError, match="no such instruction"):
+        experiment("gptq").work(Pretended(), small("gptq"))
+
+
+def test_a_skipped_subgroup_is_seen_and_what_was_found_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = HostUpdate.pieces
+    monkeypatch.setattr(HostUpdate, "pieces", lambda self, chosen, step: whole(self, chosen[:-1], step))
+    monkeypatch.setenv("GNOMON_HOME", str(tmp_path))
+    out = tmp_path / "out.json"
+    assert cli(["lab", "run", "deep-optimizer-states", "--device", "cpu", "--out", str(out)]) == 1
+    assert "checks failed" in capsys.readouterr().err
+    assert not json.loads(out.read_text())["ok"]
+
+
+def test_a_disk_too_small_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="TMPDIR"):
+        check_disk(tmp_path, 1 << 60)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 11, 50])
+def test_every_subgroup_is_updated_once(bench: Bench, stride: int) -> None:
+    data = Offloaded(bench, 1050, 100)
+    host = HostUpdate(data)
+    way = Interleaved(data, host, stride)
+    data.reset()
+    first = [[state.clone() for state in states] for states in data.states]
+    way.step(0)
+    for piece, mine, states in zip(data.pieces, data.states, first, strict=True):
+        adamw(bench, states, data.gradient(piece, 0).float(), 0)
+        assert all(apart(a, b) < 1e-6 for a, b in zip(mine, states, strict=True))
+    assert len(way.chosen) == 11 // stride
+
+
+def test_adamw_is_that_of_the_optimizer(bench: Bench) -> None:
+    weight = torch.nn.Parameter(torch.linspace(-1, 1, 64))
+    optimizer = torch.optim.AdamW([weight], lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    states = [weight.detach().clone(), torch.zeros(64), torch.zeros(64)]
+    for step in range(4):
+        weight.grad = torch.sin(torch.arange(64.0) + step)
+        adamw(bench, states, weight.grad.clone(), step)
+        optimizer.step()
+    assert torch.allclose(states[0], weight.detach(), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("group", [32, 128])
+def test_gptq_is_that_of_the_definition(symmetric: bool, group: int) -> None:
+    generator = torch.Generator().manual_seed(3)
+    weights = torch.randn(6, 256, dtype=torch.float64, generator=generator)
+    inputs = torch.randn(300, 256, dtype=torch.float64, generator=generator)
+    inputs = inputs + 2 * inputs.roll(1, 1)
+    bent = quantise.hessian(torch, inputs)
+    mine = quantise.gptq(torch, weights, bent, group, symmetric=symmetric, by_activity=False)
+    theirs = quantise.by_definition(torch, weights, bent, group, symmetric=symmetric)
+    assert torch.equal(mine.codes, theirs.codes)
+    near = quantise.nearest(torch, weights, group, symmetric=symmetric)
+    assert quantise.output_error(weights, mine.weights(), inputs) < quantise.output_error(
+        weights, near.weights(), inputs
+    )
+
+
+def test_without_correlation_gptq_rounds_to_nearest() -> None:
+    weights = torch.randn(4, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    flat = torch.eye(128, dtype=torch.float64)
+    mine = quantise.gptq(torch, weights, flat, 128, symmetric=False, by_activity=False)
+    assert torch.equal(mine.codes, quantise.nearest(torch, weights, 128, symmetric=False).codes)
+
+
+def test_columns_by_activity_come_back_to_their_place() -> None:
+    weights = torch.randn(4, 256, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
+    bent = torch.diag(torch.linspace(1, 9, 256, dtype=torch.float64))
+    mine = quantise.gptq(torch, weights, bent, 128, symmetric=False, by_activity=True)
+    assert mine.order.tolist() == list(range(255, -1, -1))
+    assert (mine.weights() - weights).abs().max() <= 0.51 * mine.scales.max()
+    packed = int4.pack(torch, mine)
+    assert torch.equal(int4.unpack(torch, packed), mine.codes)
+    x = torch.randn(3, 256, dtype=torch.float32)
+    found = int4.plainly(torch, int4.arranged(x, packed), packed)
+    assert torch.allclose(found, x @ mine.weights().float().T, rtol=1e-4, atol=1e-4)
+
+
+def test_a_group_of_zeros_is_kept() -> None:
+    zeros = torch.zeros(2, 128)
+    for symmetric in (True, False):
+        assert torch.equal(quantise.nearest(torch, zeros, 128, symmetric=symmetric).weights(), zeros)
+
+
+def test_a_file_that_differs_is_seen(bench: Bench, tmp_path: Path) -> None:
+    tensors = [torch.arange(7.0), torch.tensor(3.0), torch.arange(2000, dtype=torch.int16)]
+    snapshot = Snapshot(bench, 7 * 4 + 4 + 4000, 1000, tmp_path / "file")
+    snapshot.copy_from(torch, tensors)
+    with ThreadPoolExecutor(2) as pool:
+        snapshot.write(pool)
+    good = snapshot.path.read_bytes()
+    assert len(good) == 4032
+    assert snapshot.differing(torch, tensors) == 0
+    for bad, count in ((good[:-5], 5), (good + b"x", 1), (good[:9] + b"\xff" + good[10:], 1), (b"", 4032)):
+        snapshot.path.write_bytes(bad)
+        assert snapshot.differing(torch, tensors) == count
+
+
+def test_a_checkpoint_is_of_the_state_when_it_was_asked_for(bench: Bench, tmp_path: Path) -> None:
+    state = [torch.arange(500.0)]
+    snapshots = Snapshots(bench, 2000, 1, tmp_path, 300)
+    for mode in ("synchronous", "asynchronous", "lazy"):
+        snapshots.forget()
+        kept = Checkpointed(bench=bench, mode=mode, snapshots=snapshots, stream=None)
+        before = [tensor.clone() for tensor in state]
+        snapshot = kept.request(state)
+        kept.before_update()
+        state[0] += 1
+        snapshots.drain()
+        assert snapshot.differing(torch, before) == 0
+        assert snapshot.differing(torch, state) > 0
+        assert kept.blocked.total_s > 0
+    snapshots.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("slug", "given", "words"),
+    [
+        ("gptq", {"k": "100"}, "multiple of 128"),
+        ("gptq", {"n": "0"}, "belong together"),
+        ("datastates-llm", {"heads": "3"}, "multiple of 3 heads"),
+    ],
+)
+def test_sizes_that_do_not_go_together(slug: str, given: dict[str, str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        run(slug, given, "cpu", quiet)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNOMON_HOME", str(tmp_path))
+    out = tmp_path / "out.json"
+    words = ["lab", "run", "deep-optimizer-states", "--device", "cpu", "--size", "parameters=500", "--out", str(out)]
+    assert cli([*words, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer == json.loads(out.read_text())
+    assert answer["schema"] == "gnomon.lab/1"
+    assert answer["sizes"]["parameters"] == 500
+    if not torch.cuda.is_available():
+        assert cli(["lab", "run", "gptq"]) == 2
+        assert "no CUDA device" in capsys.readouterr().err

@@ -1,0 +1,168 @@
+"""What runs on streams beside the host runs here as late as its events allow: a wait that is missing changes numbers.
+
+Elsewhere in the tests the same code runs as early as it can.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from gnomon.lab.bench import Bench  # noqa: E402
+from gnomon.lab.checkpoint import Checkpointed, Snapshots  # noqa: E402
+from gnomon.lab.deep_optimizer_states import _checks, _Reference  # noqa: E402
+from gnomon.lab.offload import HostUpdate, Interleaved, Offloaded  # noqa: E402
+
+pytestmark = pytest.mark.oracle
+
+PATIENCE_S = 0.5
+
+
+class Stream:
+    """Work in order, done when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.queued: list[Callable[[], Any]] = []
+        self.done = 0
+        self.lock = threading.RLock()
+
+    def run_to(self, place: int) -> None:
+        with self.lock:
+            while self.done < place:
+                self.done += 1
+                self.queued[self.done - 1]()
+
+
+class Mark:
+    """An event. A thread other than the first leaves the work to it for a while, so that it happens late."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream, self.place = stream, len(stream.queued) if stream else 0
+        self.reached = threading.Event()
+
+    def synchronize(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            self.reached.wait(PATIENCE_S)
+        if self.stream is not None:
+            self.stream.run_to(self.place)
+        self.reached.set()
+
+
+class Deferred(TorchDispatchMode):
+    """Puts every call that changes a tensor on a stream; what only looks or makes is done at once."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__()
+        self.stream = stream
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        if not call._schema.is_mutable:
+            return call(*args, **options)
+        self.stream.queued.append(lambda: call(*args, **options))
+        return args[0] if call._schema.returns else None
+
+
+class Late(Bench):
+    def __init__(self) -> None:
+        super().__init__(torch, "cpu", lambda _: None)
+        self.current: Stream | None = None
+        self.streams: list[Stream] = []
+
+    def stream(self) -> Any:
+        self.streams.append(Stream())
+        return self.streams[-1]
+
+    @contextmanager
+    def within(self, stream: Any) -> Iterator[None]:
+        self.current = stream
+        try:
+            with Deferred(stream):
+                yield
+        finally:
+            self.current = None
+
+    def recorded(self) -> Any:
+        return Mark(self.current)
+
+    def wait(self, event: Any) -> None:
+        if event is not None and self.current is not None:
+            self.current.queued.append(event.synchronize)
+
+    def synchronize(self) -> None:
+        for stream in self.streams:
+            stream.run_to(len(stream.queued))
+
+
+def updates(bench: Bench, stride: int | None) -> bool:
+    """Whether updates on the CPU, or on both, end where those of one device do."""
+    data = Offloaded(bench, 1050, 100)
+    host, reference = HostUpdate(data), _Reference(data)
+    for step in range(4):
+        reference.step(step)
+    way = host if stride is None else Interleaved(data, host, stride)
+    return all(check.ok for check in _checks(data, reference, way.step, "late", 4))
+
+
+@pytest.mark.parametrize("stride", [None, 1, 2, 3, 5])
+def test_updates_wait_for_what_they_need(stride: int | None) -> None:
+    assert updates(Late(), stride)
+
+
+def test_a_gpu_that_does_not_wait_for_its_states_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Late, "wait", lambda self, event: None)
+    assert not updates(Late(), 1)
+
+
+def test_a_cpu_that_does_not_wait_for_its_gradients_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mark, "synchronize", lambda self: None)
+    assert not updates(Late(), None)
+
+
+def test_weights_on_their_way_are_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = HostUpdate.update
+
+    def careless(self: HostUpdate, index: int, slot: int, step: int) -> None:
+        self._sent[slot] = None
+        whole(self, index, slot, step)
+
+    monkeypatch.setattr(HostUpdate, "update", careless)
+    assert not updates(Late(), None)
+
+
+def saved(mode: str, folder: Path, *, waits: bool = True) -> int:
+    """Bytes of three checkpoints, one an update, that are not those of the state when they were asked for."""
+    bench, state, wrong = Late(), [torch.arange(500.0), torch.zeros(3)], 0
+    snapshots = Snapshots(bench, 2012, 2, folder, 300)
+    snapshots.forget()
+    kept = Checkpointed(bench=bench, mode=mode, snapshots=snapshots, stream=bench.stream())
+    for _ in range(3):
+        before = [tensor.clone() for tensor in state]
+        snapshot = kept.request(state)
+        if waits:
+            kept.before_update()
+        for tensor in state:
+            tensor += 1
+        snapshots.drain()
+        wrong += snapshot.differing(torch, before)
+    snapshots.close()
+    return wrong
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous", "lazy"])
+def test_checkpoints_are_copied_before_the_state_changes(mode: str, tmp_path: Path) -> None:
+    assert saved(mode, tmp_path) == 0
+
+
+def test_a_lazy_copy_that_is_not_waited_for_is_seen(tmp_path: Path) -> None:
+    assert saved("lazy", tmp_path, waits=False) > 0
+    assert saved("asynchronous", tmp_path, waits=False) == 0

@@ -1,0 +1,133 @@
+"""`gnomon papers`: lists that can be narrowed, one opened up, and figures beside ours."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.contract.shapes import check, number, positive
+from tests.papers.shelved import Shelved
+
+from gnomon.cli.run import run
+from gnomon.papers.shelf import papers
+
+Out = pytest.CaptureFixture[str]
+
+
+def answer(capsys: Out, *words: str) -> Any:
+    assert run(["papers", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def text(capsys: Out, *words: str) -> str:
+    assert run(["papers", *words]) == 0
+    return capsys.readouterr().out
+
+
+def slugs(found: Any) -> set[str]:
+    return {paper["slug"] for paper in found["papers"]}
+
+
+def test_the_list(capsys: Out) -> None:
+    lines = text(capsys).splitlines()
+    assert max(map(len, lines)) <= 110
+    entries = papers()
+    assert f"moe ({sum(entry.shelf == 'moe' for entry in entries)})" in lines
+    assert [line.split()[0] for line in lines if line.startswith("  ") and "   " in line.strip()] == [
+        entry.slug for entry in entries
+    ]
+    assert any(f"{len(entries)} papers: " in line for line in lines)
+
+
+def test_narrowed(capsys: Out) -> None:
+    everything = answer(capsys)["papers"]
+    found = answer(capsys, "--topic", "Offload", "--hardware", "A100-SXM-80GB", "--since", "2024")["papers"]
+    expected = [
+        paper["slug"]
+        for paper in everything
+        if "offload" in paper["topics"] and "A100" in paper["hardware"] and paper["date"] >= "2024"
+    ]
+    assert [paper["slug"] for paper in found] == expected and len(expected) > 3
+    assert {"infinite-llm"} <= slugs(answer(capsys, "--shelf", "serving-system"))
+    assert all(paper["status"] == "modelled" for paper in answer(capsys, "--status", "modelled")["papers"])
+    assert slugs(answer(capsys, "--hardware", "rtx a6000")) == slugs(answer(capsys, "--hardware", "A6000")) != set()
+    assert "no paper is like that" in text(capsys, "--topic", "moe", "--since", "2100")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--topic", "ofload"], "--topic: unknown topic 'ofload'. Near: offload"),
+        (["--status", "predict"], "--status: unknown status 'predict'. Near: predicted"),
+        (["--shelf", "serving"], "--shelf: unknown shelf 'serving'. Near: serving-system"),
+        (["--hardware", "H1000"], "--hardware: unknown hardware 'H1000'. Near: H100"),
+        (["--hardware", "-"], "--hardware: unknown hardware '-'"),
+        (["--topic", " "], "--topic: is empty"),
+        (["show", "splitwize"], "unknown paper 'splitwize'. Near: splitwise"),
+        (["run", "splitwize"], "unknown paper 'splitwize'. Near: splitwise"),
+        (["run", "cuda"], "'cuda' is not re-derived"),
+    ],
+)
+def test_what_is_wrong(words: list[str], message: str, capsys: Out) -> None:
+    assert run(["papers", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_found_by_words(capsys: Out) -> None:
+    found = answer(capsys, "search", "offload", "optimizer", "--limit", "3")
+    assert slugs(found) == {"deep-optimizer-states", "zero-offload", "zero-infinity"}
+    assert found == answer(capsys, "search", "offload optimizer", "--limit", "3")
+    assert text(capsys, "search", "offload optimizer").startswith("  deep-optimizer-states")
+    assert "no paper is like that" in text(capsys, "search", "xqzvw")
+
+
+def test_one_that_is_not_re_derived(capsys: Out) -> None:
+    shown = " ".join(text(capsys, "show", "cuda").split())
+    for part in ("CUDA: Convolution-based Unlearnable Datasets (2023", "status listed", "why not", "out of reach"):
+        assert part in shown
+    assert "next:" not in shown
+
+
+CLAIM = {"what": str, "claimed": number, "ours": number, "error": number, "tolerance": positive, "within": bool}
+
+
+def test_one_that_is(capsys: Out, own: Shelved) -> None:
+    own.gpipe()
+    shown = text(capsys, "show", "gpipe")
+    for part in (
+        "it claims", "computed again", "idle share", "0.179", "-0.3%", "3.5x", "2.8x", "-20.0%", "outside", "a reason",
+        "stages are equal", "micro-batches: 32 (section 2)", "next: gnomon papers run gpipe",
+    ):  # fmt: skip
+        assert part in shown
+    assert "why not" not in shown and "gnomon try" not in shown
+    own.gpipe("techniques=()", 'techniques=("pipeline",)')
+    assert "next: gnomon try gpipe --model" in text(capsys, "show", "gpipe")
+
+
+def test_run(capsys: Out, own: Shelved) -> None:
+    assert "no paper is re-derived yet" in text(capsys, "run", "--all")
+    own.gpipe()
+    found = answer(capsys, "run", "gpipe")
+    check(found, {"schema": str, "results": [{"slug": str, "kind": str, "claims": [CLAIM], "setting": str}]})
+    assert found == answer(capsys, "run", "--all")
+    assert [claim["within"] for claim in found["results"][0]["claims"]] == [True, False]
+    told = text(capsys, "run", "--all")
+    assert told.startswith("gpipe: GPipe") and "within tolerance: 0 of 1 predicted figure, 1 of 1 identity" in told
+    assert "gnomon papers run gpipe" in text(capsys, "--status", "identity")
+
+
+def test_one_that_was_run(capsys: Out, own: Shelved) -> None:
+    own.execute("cuda")
+    shown = text(capsys, "show", "cuda")
+    assert "run on NVIDIA H200, 2026-11-15\n  one step: 2.5x as quick as the plain version" in shown
+    assert slugs(answer(capsys, "--status", "executed")) == {"cuda"}
+
+
+def test_what_notes_say_alike_is_told_once(capsys: Out, own: Shelved) -> None:
+    own.gpipe('tolerance=0.01, kind="identity")', 'tolerance=0.01, kind="identity", note="a reason")')
+    shown = text(capsys, "run", "gpipe")
+    assert shown.count("a reason") == 1 and shown.count("[1]") == 3

@@ -1,0 +1,95 @@
+"""Derivations: those that ship are sound, and one that does not say where its numbers are from is refused."""
+
+from __future__ import annotations
+
+import pytest
+from tests.papers.shelved import Shelved
+
+from gnomon.errors import InputError
+from gnomon.papers import derivations
+from gnomon.papers.answers import listed, run, show
+from gnomon.papers.derive import run as run_one
+from gnomon.papers.derive import run_all
+
+
+@pytest.mark.parametrize("slug", derivations.slugs())
+def test_every_derivation_that_ships(slug: str) -> None:
+    result = run_one(slug)
+    assert derivations.kind(slug) == result.kind
+    for claim in result.claims:
+        assert claim["within"] or claim["note"], f"{claim['what']} misses and does not say why"
+
+
+def test_a_run(own: Shelved) -> None:
+    own.gpipe()
+    (result,) = run_all()
+    idle, speed = result.claims
+    assert idle["ours"] == pytest.approx(7 / 39)
+    assert idle["error"] == pytest.approx(7 / 39 / 0.18 - 1)
+    assert (idle["within"], speed["within"]) == (True, False)
+    assert speed["error"] == pytest.approx(-0.2)
+    assert (result.kind, speed["kind"]) == ("identity", "predicted")
+    answer = run("gpipe").to_dict()
+    assert answer["by_kind"] == {"predicted": {"figures": 1, "within": 0}, "identity": {"figures": 1, "within": 1}}
+    assert answer["results"] == [result.to_dict()]
+    assert show("gpipe").to_dict()["result"] == result.to_dict()
+
+
+def test_listing_loads_no_derivation(own: Shelved) -> None:
+    own.gpipe("DERIVATION = ", "raise AssertionError\nDERIVATION = ")
+    assert {entry["slug"]: entry["status"] for entry in listed().papers}["gpipe"] == "identity"
+    own.gpipe("DERIVATION = Derivation(", "DERIVATION = OTHER = Derivation(")  # loaded where the text does not say
+    assert {entry["slug"]: entry["status"] for entry in listed().papers}["gpipe"] == "identity"
+
+
+def test_progress_is_told(own: Shelved) -> None:
+    own.gpipe()
+    told: list[tuple[int, int, str]] = []
+    run_all(lambda *words: told.append(words))
+    assert told == [(0, 1, "gpipe")]
+
+
+def test_a_paper_without_one(own: Shelved) -> None:
+    with pytest.raises(InputError, match="'zero-offload' is not re-derived"):
+        run("zero-offload")
+    assert show("zero-offload").result is None
+
+
+BROKEN = [
+    ('slug="gpipe"', 'slug="gpipes"', ": slug 'gpipes' is not that of its file, 'gpipe'"),
+    (
+        '    kind="identity",\n    setting',
+        '    kind="executed",\n    setting',
+        ": kind 'executed' is none of predicted, identity",
+    ),
+    ('"8 stages, 32 micro-batches."', '" "', ": 'setting' is empty"),
+    ("figures=figures", "figures=lambda: []", ": gives no figure"),
+    ("tolerance=0.01", "tolerance=0.0", ", figure 'idle share': tolerance 0.0 is not above zero"),
+    ("tolerance=0.01", "tolerance=float('nan')", ", figure 'idle share': tolerance nan"),
+    ("ours=2.8", "ours=float('nan')", ", figure 'speed': 'ours' is nan, not a number"),
+    ("claimed=3.5", "claimed=float('inf')", ", figure 'speed': 'claimed' is inf"),
+    ('kind="identity")', 'kind="guess")', ", figure 'idle share': kind 'guess'"),
+    ('what="speed"', 'what="idle share"', ": figure 'idle share' stands twice"),
+    ('value="32", source="section 2"', 'value="32", source=""', ": input 'micro-batches' has no source"),
+    ("DERIVATION =", "OTHER =", ": has no DERIVATION"),
+    (
+        "    share =",
+        "    import gnomon\n    gnomon.fit('llama-3.1-8b', on='H1000')\n    share =",
+        ", --on: unknown chip",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BROKEN)
+def test_what_is_wrong(old: str, new: str, message: str, own: Shelved) -> None:
+    own.gpipe(old, new)
+    with pytest.raises(InputError) as caught:
+        run("gpipe")
+    assert f"papers/derived/gpipe.py{message}" in str(caught.value)
+
+
+def test_a_paper_that_was_run_and_is_not_computed(own: Shelved) -> None:
+    own.execute("cuda")
+    assert show("cuda").to_dict()["lab"]["device"] == "NVIDIA H200"
+    with pytest.raises(InputError, match="'cuda' is not re-derived"):
+        run("cuda")

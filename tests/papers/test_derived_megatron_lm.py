@@ -1,0 +1,45 @@
+"""Megatron-LM's tables beside ours: every figure pinned, and the misses known."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnomon.papers.base import Figure
+from gnomon.papers.derived.megatron_lm import DERIVATION
+
+TABLE_1 = [140.8, 141.0, 144.1, 138.2, 135.0, 147.7, 150.1, 158.1, 163.1, 158.1]
+TABLE_2 = [154.0, 149.0, 140.0, 169.6, 164.5, 155.3]
+ZERO3 = [219.3, 210.0, 192.3, 220.3, 211.0, 194.3]
+PARTS = [124.0, 138.2, 143.6, 146.5, 148.3]
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Figure]:
+    return list(DERIVATION.figures())
+
+
+def of(found: list[Figure], start: str) -> list[float]:
+    return [each.ours for each in found if each.what.startswith(start)]
+
+
+def test_figures(found: list[Figure]) -> None:
+    assert found[0].ours == pytest.approx(485.7, rel=1e-3)
+    assert of(found, "Table 1") == pytest.approx(TABLE_1, rel=1e-3)
+    assert of(found, "Table 2, g") == pytest.approx(TABLE_2, rel=1e-3)
+    assert of(found, "Table 2, ZeRO-3") == pytest.approx(ZERO3, rel=1e-3)
+    assert of(found, "Figure 12") == pytest.approx([1.105], rel=1e-3)
+    assert of(found, "Figure 18") == pytest.approx(PARTS, rel=1e-3)
+    assert of(found, "GPT") == pytest.approx([485.7, 144.7, 33.59, 87.59], rel=1e-3)
+
+
+def test_misses_are_the_rows_of_zero3_and_say_why(found: list[Figure]) -> None:
+    missed = [each for each in found if not each.within]
+    assert [each.what for each in missed] == [each.what for each in found if "ZeRO-3" in each.what]
+    assert all(each.note for each in missed)
+    assert {each.tolerance for each in found} == {0.1}
+
+
+def test_kinds_and_sources(found: list[Figure]) -> None:
+    assert DERIVATION.kind == found[0].kind == "predicted"
+    assert {each.kind for each in found if "8 T P" in each.what} == {"identity"}
+    assert all(given.source and given.value for given in DERIVATION.inputs)

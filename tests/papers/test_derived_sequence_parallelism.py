@@ -1,0 +1,37 @@
+"""Sequence parallelism's figures beside ours: pinned, and the misses known."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnomon.papers.base import Figure
+from gnomon.papers.derived.sequence_parallelism import DERIVATION
+
+OURS = [9.026, 3.483, 1.554, 32.0, 16.0, 21.62, 0.8333]
+KINDS = ["predicted"] * 3 + ["identity"] * 2 + ["predicted"] * 2
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Figure]:
+    return list(DERIVATION.figures())
+
+
+def test_figures(found: list[Figure]) -> None:
+    assert [each.ours for each in found] == pytest.approx(OURS, rel=1e-3)
+    assert [each.kind for each in found] == KINDS
+    assert [each.tolerance for each in found] == [0.2] * 3 + [0.1] * 4
+
+
+def test_misses_say_why(found: list[Figure]) -> None:
+    missed = [each for each in found if not each.within]
+    assert [each.what.split(",")[0] for each in missed] == [
+        "largest batch",
+        "bytes a ring sends beside tensor parallelism",
+    ]
+    assert all(each.note for each in missed)
+
+
+def test_what_was_not_read_is_said() -> None:
+    assert DERIVATION.kind == "predicted"
+    assert all(given.source and given.value for given in DERIVATION.inputs)
+    assert sum("recalled" in given.source for given in DERIVATION.inputs) == 2
