@@ -149,9 +149,10 @@ WHOLE_PASSES = ((209.0, 972.0), (277.0, 850.0))
 """Ms forward and backward with the flush beside it of 20B, all states on the host: without and with interleaving."""
 NOTES = {
     "forward": (
-        "A layer takes the logs 3.9 to 4.4 ms up to 13B however wide it is: that is the host, with DeepSpeed's hooks "
-        "around every module. Ours takes 1.3 to 2.6 ms there, what the chip needs. Wider layers take the logs 5.3 "
-        "(20B) and 6.4 ms (30B), where gathers of ZeRO 3 are no longer hidden; ours 3.6 and 4.0."
+        "A layer takes the logs 3.9 to 4.4 ms up to 13B however wide it is, so it does not wait for the chip; "
+        "DeepSpeed's hooks around every module, on the host, are the likely cause. Ours takes 1.3 to 2.6 ms there. "
+        "Wider layers take the logs 5.3 (20B) and 6.4 ms (30B), ours 3.6 and 4.0: gathers of ZeRO 3 may not be "
+        "hidden."
     ),
     "backward": (
         "Beside the flush a layer's backward pass takes the logs about 2 ms and 55 ps a parameter, whatever share "

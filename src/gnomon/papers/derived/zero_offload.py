@@ -72,12 +72,13 @@ def figures() -> Sequence[Figure]:
 
 
 PLAIN = (
-    "1.4 billion at the edge of 32 GB are 22 bytes a parameter: PyTorch's data parallelism keeps its gradients a "
-    "second time in buckets, and took more than the one sequence of ours. Ours holds 18 bytes a parameter."
+    "1.4 billion at the edge of 32 GB are 22 bytes a parameter. Ours holds 18, and the activations of one sequence; "
+    "what else PyTorch held there, second gradients in its buckets or a larger batch, is not printed."
 )
 BOXES = (
-    "The paper's largest network was one of 70 billion, 1.1 of the host's 1.5 TB; ours fills 90% of it with 16 bytes a "
-    "parameter, and the chips would hold more. Its 15 billion without offload fill half of the chips, ours all."
+    "70 billion are 1.1 of the host's 1.5 TB, and the largest network that the paper names; ours fills 90% of the "
+    "host with 16 bytes a parameter, and the chips would hold more. 70 / 4.5 = 15.6 billion without offload fill half "
+    "of the chips, ours all."
 )
 PACE = (
     "At 40 TFLOP/s a step takes 16.4 s, which is inside our band of 10 to 18 s: a V100 of this kind has no profile of "
