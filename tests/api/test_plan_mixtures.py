@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tests.engines.plans import peaks, search, some
 
-from gnomon.api.plan_training import Search, plan_training
+from gnomon.api.plan_training import plan_training
+from gnomon.api.train_search import Search
 from gnomon.api.training import step_bound_s, step_timeline, usable_bytes
 from gnomon.search.quickest import quickest
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from tests.engines.plans import ENGINES, OPTIMIZERS, config, peaks, search
 
-from gnomon.api.plan_training import Search, plan_training
+from gnomon.api.plan_training import plan_training
 from gnomon.api.simulate_training import simulate_training, training_plan
+from gnomon.api.train_search import Search
 from gnomon.api.train_space import NAMES, divisors, space
 from gnomon.api.training import step_bound_s, step_timeline, usable_bytes
 from gnomon.engines import training_engine

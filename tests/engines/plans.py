@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.api.plan_training import Search
+from gnomon.api.train_search import Search
 from gnomon.api.train_space import NAMES, space
 from gnomon.api.training import held_bytes
 from gnomon.engines import training_engine

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.engines.plans import ENGINES, OPTIMIZERS, pairs, search, some
 
-from gnomon.api.plan_training import Search
+from gnomon.api.train_search import Search
 from gnomon.api.training import machine_for
 from gnomon.cost import tapes
 from gnomon.cost.machine import Machine

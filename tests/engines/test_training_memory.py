@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.engines.plans import ENGINES, OPTIMIZERS, config, memory, pairs, peaks, search
 
-from gnomon.api.plan_training import Search
+from gnomon.api.train_search import Search
 from gnomon.engines.training import Grid
 from gnomon.engines.training.memory import rank_parameters
 from gnomon.graph import liveness

@@ -11,9 +11,9 @@ from typing import Any
 
 from gnomon.api.deploy import whole
 from gnomon.api.results import TrainingReport
-from gnomon.api.training import TrainingStep
+from gnomon.api.training import TrainingStep, machine_for
 from gnomon.catalog import model_title
-from gnomon.engines import training_engine
+from gnomon.engines import TrainingEngine, training_engine
 from gnomon.engines.training.job import Job, job_of
 from gnomon.errors import GnomonError, InputError
 from gnomon.export import TRAINING, target
@@ -21,7 +21,7 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
 from gnomon.spec import Chip, EngineChoice, Estimate, Model, Plan, Pool, Recipe, Strategy, TrainingLoad
-from gnomon.techniques import Applied, applied
+from gnomon.techniques import Applied, Case, applied
 from gnomon.units import parse_count
 
 HOURS, DAYS = 3600.0, 86400.0
@@ -141,21 +141,28 @@ def training_plan(
 def step_of(plan: Plan, pool: Pool) -> TrainingStep:
     """A plan's step, once the plan is known to be possible."""
     chosen, ideas = training_engine(plan.engine.label), applied(plan.strategy.techniques)
-    plan = settled(plan, ideas)
+    if ideas:
+        plan = settled(plan, pool, chosen, ideas)
     job = job_of(plan)
     check_dtype(pool, plan.dtype)
     _check_size(job)
     chosen.check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)
-    step = TrainingStep(chosen, job, pool, ideas)
-    ideas.check(step.case, plan.strategy, job.recipe)
-    return step
+    return TrainingStep(chosen, job, pool, ideas)
 
 
-def settled(plan: Plan, ideas: Applied) -> Plan:
-    """A plan with the degrees and the recipe that its techniques ask for."""
-    if not ideas:
+def settled(plan: Plan, pool: Pool, engine: TrainingEngine, ideas: Applied) -> Plan:
+    """A plan with the degrees and the recipe that its techniques ask for, once they are known to apply to it."""
+    model, recipe, load = load_model(plan.model), recipe_of(plan.engine.settings, "engine.settings"), plan.load
+    if not isinstance(load, TrainingLoad):  # no job, as whoever makes one of it will say
         return plan
-    strategy, recipe = ideas.settled(plan.strategy, recipe_of(plan.engine.settings))
+    traits = engine.traits(model)
+    machine = machine_for(pool, traits)
+    ideas.check(
+        Case(model=model, pool=pool, load=load, machine=machine, traits=traits, optimizer=recipe.optimizer),
+        plan.strategy,
+        recipe,
+    )
+    strategy, recipe = ideas.settled(plan.strategy, recipe)
     return replace(plan, strategy=strategy, engine=replace(plan.engine, settings=recipe_to_settings(recipe)))
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.api.plan_training import Search, best_of, search_of, step_report
+from gnomon.api.plan_training import best_of, step_report
 from gnomon.api.results import TrainingReport
 from gnomon.api.simulate_training import as_flags, check_chips, load_of
+from gnomon.api.train_search import Search, search_of
 from gnomon.api.tried import NO_CHANGE, Tried
 from gnomon.engines import training_engine
 from gnomon.errors import GnomonError, InputError, unknown_name

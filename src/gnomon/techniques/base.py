@@ -85,6 +85,15 @@ class Case:
     """A factor a row for what is known only so well: a name, and the standard deviation of its logarithm."""
 
 
+def not_shared_out(case: Case, strategy: Strategy, recipe: Recipe) -> str:
+    """Why a step's sequences, or experts, cannot be shared out over the copies of a plan; empty where they can."""
+    ranks, batch = strategy.dp * strategy.cp, case.load.global_batch
+    if ranks % strategy.ep:
+        return f"experts cannot be spread over {strategy.ep} of {ranks} ranks"
+    each = strategy.dp * recipe.micro_batch
+    return f"{batch} sequences cannot be cut into micro-batches of {strategy.dp} copies" if batch % each else ""
+
+
 class Technique:
     """What every technique says of itself; what it does stands in the contract of its work."""
 

@@ -8,6 +8,7 @@ from gnomon.engines.training import Figures
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
+from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours
 
 STATE_BYTES = 12.0
 """Of a parameter: fp32 weight, momentum and variance, of which every copy of the weights writes a part."""
@@ -54,7 +55,7 @@ class Checkpoints(TrainingTechnique):
 
     def host_bytes(self, found: Figures, case: Case, values: Values) -> Floats | float:
         """A checkpoint lies in the host's memory until it is written."""
-        return 0.0 if values["mode"] == "synchronous" else rank_bytes(found) * _neighbours(found, case)
+        return 0.0 if values["mode"] == "synchronous" else rank_bytes(found) * neighbours(found, case)
 
     def waits(self, found: Figures, step_s: Floats, case: Case, values: Values) -> Floats:
         """A mean step's wait. A copy finds the one before it gone from the host's memory, or waits for it too."""
@@ -68,18 +69,15 @@ class Checkpoints(TrainingTechnique):
         return np.asarray((copied + behind) / every)
 
     def seconds(self, found: Figures, case: Case, values: Values) -> tuple[Floats, Floats]:
-        """Of the copy to the host and of the write, by the rank with most and its neighbours."""
-        host, near, size = case.pool.host, _neighbours(found, case), rank_bytes(found)
-        assert host is not None  # `why_not` has seen to it
-        link = float(values["copy_gb_s"]) * 1e9 or host.link.bandwidth_bytes_s / np.minimum(near, host.link_sharing)
-        disk = float(values["write_gb_s"]) * 1e9 or host.nvme_write_bytes_s
-        return np.asarray(size / link), np.asarray(size * near / disk)
+        """Of the copy to the host and of the write, by the rank with most and its neighbours. States that an update
+        changes on the host are copied within its memory, beside what comes from the chip."""
+        size, there = rank_bytes(found), found.away_parameters * STATE_BYTES
+        link = float(values["copy_gb_s"]) * 1e9 or link_bytes_s(found, case)
+        copy = np.maximum((size - there) / link, 2 * there / memory_bytes_s(found, case))
+        disk = float(values["write_gb_s"]) * 1e9 or host_of(case).nvme_write_bytes_s
+        return np.asarray(copy), np.asarray(size * neighbours(found, case) / disk)
 
 
 def rank_bytes(found: Figures) -> Floats:
     """What the fullest rank writes: its states, and its part of the 16-bit weights."""
     return np.asarray(found.own_parameters * STATE_BYTES + found.rank_parameters * WEIGHT_BYTES / found.grid.copies)
-
-
-def _neighbours(found: Figures, case: Case) -> Floats:
-    return np.minimum(found.grid.ranks, case.pool.per_node).astype(float)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from gnomon.engines.training import Figures, RankMemory
-from gnomon.spec import Host, Recipe, Strategy
+from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
+from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours
 
 STATE_BYTES = 12.0
 """Of a parameter: fp32 weight, momentum and variance."""
@@ -26,6 +27,8 @@ HOST_SPREAD = 0.15
 """Of the pace of an update on the processors: 46% of a host's bandwidth is one machine's figure, and the others'."""
 LINK_SPREAD = 0.10
 """Of copies between chip and host beside each other."""
+UPDATE_BYTES = 30.0
+"""Of a parameter, between the host's memory and its processors in an update."""
 
 
 class OffloadOptimizer(TrainingTechnique):
@@ -74,18 +77,27 @@ class OffloadOptimizer(TrainingTechnique):
         return "a stride of 1 leaves nothing to the host" if values["stride"] == 1 else ""
 
     def figures(self, found: Figures, case: Case, values: Values) -> Figures:
-        update = self.update_s(found, case, values)
-        return replace(found, optimizer_s=update + self.flush_s(found, case, values))
+        chunks = found.chunks.longer("backward_s", self.flush_s(found, case, values))
+        return replace(
+            found,
+            chunks=chunks,
+            **chunks.columns(),
+            optimizer_s=self.update_s(found, case, values),
+            away_parameters=float(values["share"]) * found.own_parameters,
+        )
 
     def update_s(self, found: Figures, case: Case, values: Values) -> Floats:
-        """Processors, copies both ways and the chip at once; the last subgroup's weights follow."""
+        """Processors, the memory that they share with copies, copies both ways and the chip at once; the last
+        subgroup's weights follow."""
         away, turns = float(values["share"]) * found.own_parameters, _turns(values)
         here = 1 - float(values["share"]) * (1 - turns)
         host, link = self._paces(found, case)
+        memory = memory_bytes_s(found, case)
         return np.asarray(
             np.maximum.reduce(
                 [
                     away * (1 - turns) / host,
+                    away * ((1 - turns) * (UPDATE_BYTES + WEIGHT_BYTES) + turns * 2 * STATE_BYTES) / memory,
                     away * ((1 - turns) * WEIGHT_BYTES + turns * STATE_BYTES) / link,
                     away * turns * STATE_BYTES / link,
                     found.optimizer_s * here,
@@ -95,20 +107,20 @@ class OffloadOptimizer(TrainingTechnique):
         )
 
     def flush_s(self, found: Figures, case: Case, values: Values) -> Floats:
-        """Gradients to the host, of every micro-batch: what its backward pass does not hide."""
+        """Gradients of a micro-batch to the host: what its backward pass does not hide."""
         _, link = self._paces(found, case)
         pace = float(values["flush_gb_s"]) * 1e9 or link
         each = float(values["share"]) * found.own_parameters * GRADIENT_BYTES
         if values["flush"] == "waits":
-            return np.asarray(found.micros * each / pace)
+            return np.asarray(each / pace)
         backward = found.backward_s + found.first_backward_s + found.last_backward_s
-        return np.asarray(found.micros * np.maximum(each / link - backward, 0.0))
+        return np.asarray(np.maximum(each / link - backward, 0.0))
 
     def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case, values: Values) -> RankMemory:
         share = float(values["share"])
         layer = np.max([kind.held.total for kind in found.chunks.kinds], axis=0)
         staged = STAGED * SUBGROUP * STATE_BYTES if values["stride"] else SUBGROUP * WEIGHT_BYTES
-        flying = np.minimum(used.gradients, case.traits.optimizers[case.optimizer].gradient_bytes * 2 * layer)
+        flying = np.minimum(used.gradients, GRADIENT_BYTES * 2 * layer)
         return replace(
             used,
             gradients=used.gradients * (1 - share) + flying * share,
@@ -118,28 +130,17 @@ class OffloadOptimizer(TrainingTechnique):
 
     def host_bytes(self, found: Figures, case: Case, values: Values) -> Floats:
         each = STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes
-        return np.asarray(float(values["share"]) * found.own_parameters * each * _neighbours(found, case))
+        return np.asarray(float(values["share"]) * found.own_parameters * each * neighbours(found, case))
 
     def _paces(self, found: Figures, case: Case) -> tuple[Floats, Floats]:
         """Parameters a second that the host updates for one rank, and bytes a second that a rank copies, one way."""
-        host, near = _host(case), _neighbours(found, case)
-        link = host.link.bandwidth_bytes_s / np.minimum(near, host.link_sharing)
+        pace = host_of(case).adam_parameters_s / neighbours(found, case)
         return (
-            np.asarray(host.adam_parameters_s / near * case.drawn("host update", HOST_SPREAD)),
-            np.asarray(link * case.drawn("host link", LINK_SPREAD)),
+            np.asarray(pace * case.drawn("host update", HOST_SPREAD)),
+            np.asarray(link_bytes_s(found, case) * case.drawn("host link", LINK_SPREAD)),
         )
 
 
 def _turns(values: Values) -> float:
     """The share of subgroups that the chip updates."""
     return 1 / float(values["stride"]) if values["stride"] else 0.0
-
-
-def _host(case: Case) -> Host:
-    assert case.pool.host is not None  # `why_not` has seen to it
-    return case.pool.host
-
-
-def _neighbours(found: Figures, case: Case) -> Floats:
-    """Ranks that share one host."""
-    return np.minimum(found.grid.ranks, case.pool.per_node).astype(float)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gnomon.engines.training import Grid
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.training import SCHEDULES
-from gnomon.techniques.base import Case, Choice, Parameter, TrainingTechnique, Trial, Values
+from gnomon.techniques.base import Case, Choice, Parameter, TrainingTechnique, Trial, Values, not_shared_out
 
 
 class GPipe(TrainingTechnique):
@@ -26,7 +26,12 @@ class GPipe(TrainingTechnique):
     changes = frozenset({"flops"})
 
     def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
-        return _too_long(case, int(values["stages"])) or _no_chips(case, strategy, int(values["stages"]))
+        stages = int(values["stages"])
+        return (
+            _too_long(case, stages)
+            or _no_chips(strategy, stages)
+            or not_shared_out(case, _staged(strategy, stages), recipe)
+        )
 
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         moved = _staged(strategy, int(values["stages"]))
@@ -69,7 +74,7 @@ def _too_long(case: Case, stages: int) -> str:
     return f"{layers} layers are fewer than {stages} stages" if layers < stages else ""
 
 
-def _no_chips(case: Case, strategy: Strategy, stages: int) -> str:
+def _no_chips(strategy: Strategy, stages: int) -> str:
     taken = strategy.pp * strategy.dp
     return "" if taken % stages == 0 else f"{taken} chips cannot be cut into rows of {stages}"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnomon.engines.training import Grid
+from gnomon.graph.trained import windows_of
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.training import CP_COMMS
-from gnomon.techniques.base import Case, Choice, Parameter, TrainingTechnique, Trial, Values
+from gnomon.techniques.base import Case, Choice, Parameter, TrainingTechnique, Trial, Values, not_shared_out
 
 
 class Ring(TrainingTechnique):
@@ -27,13 +28,19 @@ class Ring(TrainingTechnique):
         ranks, taken = int(values["ranks"]), strategy.cp * strategy.dp
         if taken % ranks:
             return f"{taken} chips cannot be cut into groups of {ranks}"
-        return (
-            "" if case.load.seq % (2 * ranks) == 0 else f"{case.load.seq} tokens cannot be cut into {2 * ranks} parts"
-        )
+        if case.load.seq % (2 * ranks):
+            return f"{case.load.seq} tokens cannot be cut into {2 * ranks} parts"
+        if windows_of(case.model, case.load.seq):
+            return f"{case.model.name} has layers with windows, which keys that go round do not know"
+        return not_shared_out(case, _ring(strategy, ranks), recipe)
 
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
-        ranks = int(values["ranks"])
-        return replace(strategy, cp=ranks, dp=strategy.cp * strategy.dp // ranks), replace(recipe, cp_comm="p2p")
+        return _ring(strategy, int(values["ranks"])), replace(recipe, cp_comm="p2p")
 
     def ways(self, grid: Grid) -> tuple[Choice, Choice]:
         return (grid.cp > 1) & (grid.cp_comm == CP_COMMS.index("p2p")), grid.cp == 1
+
+
+def _ring(strategy: Strategy, ranks: int) -> Strategy:
+    """Rings of so many chips that had the same sequences, or copies, before."""
+    return replace(strategy, cp=ranks, dp=strategy.cp * strategy.dp // ranks)

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.cost.collective import crowding
 from gnomon.engines.training import Figures, RankMemory
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
+
+WORKING_BYTES = 2.0
+"""Of a value between stages."""
 
 
 class VocabularyParallel(TrainingTechnique):
@@ -39,7 +43,7 @@ class VocabularyParallel(TrainingTechnique):
         return "" if recipe.schedule == "1f1b" else f"it is built for the schedule 1f1b, not {recipe.schedule}"
 
     def figures(self, found: Figures, case: Case, values: Values) -> Figures:
-        """Parts of the ends on every stage, as long as they were together."""
+        """Parts of the ends on every stage, as long as they were together, and what their collectives add."""
         ends, grid = found.chunks.ends, found.grid
         none = {end: {name: np.zeros_like(column) for name, column in part.items()} for end, part in ends.items()}
         each = {name: (ends["first"][name] + ends["last"][name]) / grid.pp for name in ends["first"]}
@@ -47,6 +51,8 @@ class VocabularyParallel(TrainingTechnique):
             name: column * (1 if name == "reduce_s" else self._slower(found, case)) for name, column in each.items()
         }
         chunks = replace(found.chunks, ends=none, each=each)
+        for name in ("forward_s", "backward_s"):
+            chunks = chunks.longer(name, self._met(found, case, getattr(found, name)))
         held = (found.first_parameters + found.last_parameters) / grid.pp
         before = found.rank_parameters
         after = before - np.maximum(found.first_parameters, found.last_parameters) + held
@@ -65,11 +71,28 @@ class VocabularyParallel(TrainingTechnique):
             head_peak_bytes=found.head_peak_bytes / grid.pp,
         )
 
+    def waits(self, found: Figures, step_s: Floats, case: Case, values: Values) -> Floats:
+        """At each barrier a micro-batch stays for one more turn of a stage, the last one too."""
+        return np.asarray(float(values["barriers"]) * (found.forward_s + found.backward_s))
+
     def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case, values: Values) -> RankMemory:
         """One more micro-batch at every barrier, and a part of the head on every stage."""
         more = float(values["barriers"]) * found.layers * found.grid.vp * found.kept_bytes
         head = found.head_kept_bytes + found.head_peak_bytes
         return replace(used, activations=used.activations + more, working=np.maximum(used.working, head))
+
+    def _met(self, found: Figures, case: Case, pass_s: Floats) -> Floats:
+        """What a pass waits for the stages' collectives, which run beside it: forward, the sum of what the embedding's
+        parts found, and the last layer's output to all; backward, the same two gradients."""
+        grid, network = found.grid, np.zeros(found.grid.size)
+        payload = WORKING_BYTES * grid.micro_batch * (case.load.seq // grid.cp) * case.model.hidden
+        payload = payload / np.where(grid.sequence_parallel == 1, grid.tp, 1)
+        for (tp, cp, dp), rows in grid.groups(("tp", "cp", "dp")):
+            stride = np.full(rows.size, tp * cp * dp)
+            shape = {"bytes": payload[rows], "ranks": grid.pp[rows], "stride": stride}
+            network[rows] = case.machine.seconds("all_reduce", "bf16", shape)
+        crowded = crowding(case.machine.chip.sm_count) * np.minimum(pass_s, network)
+        return np.asarray(np.maximum(network - pass_s, 0.0) + crowded)
 
     def _slower(self, found: Figures, case: Case) -> Floats:
         """What a product with a part of the vocabulary takes beyond its part of the time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -51,7 +51,7 @@ class Chunks:
     kinds: tuple[Layer, ...]
     ends: Mapping[str, Mapping[str, Floats]]
     each: Mapping[str, Floats] = field(default_factory=dict)
-    """What every chunk has of them, where they are cut over all."""
+    """What every chunk has beside its layers: of the ends, where they are cut over all, or of a technique's work."""
 
     def pick(self, rows: Ints) -> Chunks:
         """Some of the plans."""
@@ -87,6 +87,10 @@ class Chunks:
             if hasattr(kind, f"lead_{name}"):
                 found += (leads == place)[None] * getattr(kind, f"lead_{name}")[rows, None, None]
         return found + self._each(name.removeprefix("quiet_"))[rows, None, None]
+
+    def longer(self, name: str, seconds: Floats) -> Chunks:
+        """Every chunk takes so many seconds more."""
+        return replace(self, each={**self.each, name: self._each(name) + seconds})
 
     def _each(self, name: str) -> Floats:
         return self.each[name] if name in self.each else np.zeros(self.grid.size)

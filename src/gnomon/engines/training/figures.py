@@ -58,6 +58,8 @@ class Figures:
     rank_parameters: Floats
     """Of the rank with most, and those of them whose states it holds."""
     own_parameters: Floats
+    away_parameters: Floats
+    """Of those, the ones whose states lie on the host."""
     first_parameters: Floats
     """Of the embedding on one rank, and of the head."""
     last_parameters: Floats
@@ -130,6 +132,7 @@ def figures(
         gather_s=wire.gather(own),
         rank_parameters=own.total,
         own_parameters=np.where(grid.zero >= 1, own.shared(grid), own.total),
+        away_parameters=np.zeros(grid.size),
         first_parameters=first.parameters,
         last_parameters=last.parameters,
         each_parameters=np.zeros(grid.size),

@@ -1,0 +1,33 @@
+"""Machines that no catalog has, by their figures: a file for as long as a re-derivation needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from gnomon.load.cluster import SCHEMA
+
+
+@contextmanager
+def cluster_file(chip: str, count: int, per_node: int, host: Mapping[str, Any], **fields: Any) -> Iterator[str]:
+    """A cluster of such nodes, which every public function takes in a chip's place."""
+    said = {"schema": SCHEMA, "chip": chip, "count": count, "per_node": per_node, "host": dict(host)} | fields
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "cluster.yaml"
+        path.write_text(yaml.safe_dump(said), encoding="utf-8")
+        yield str(path)
+
+
+def host(
+    *, cores: int, memory_gib: float, memory_gb_s: float, adam_gparam_s: float, link_gb_s: float, nvme_gb_s: float = 4.0
+) -> dict[str, Any]:
+    """A host as a cluster's file has it. Copies of its chips do not disturb each other."""
+    link = {"name": "host link", "gb_s": link_gb_s, "latency_us": 5.0}
+    disks = {"nvme_tb": 3.2, "nvme_read_gb_s": nvme_gb_s, "nvme_write_gb_s": nvme_gb_s}
+    paces = {"memory_gb_s": memory_gb_s, "adam_gparam_s": adam_gparam_s}
+    return {"cores": cores, "memory_gib": memory_gib, **paces, **disks, "link": link, "link_sharing": 1}

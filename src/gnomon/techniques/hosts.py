@@ -1,0 +1,34 @@
+"""What ranks have of the host they share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnomon.engines.training import Figures
+from gnomon.spec import Host
+from gnomon.spec.workload import Floats
+from gnomon.techniques.base import Case
+
+SUSTAINED = 0.8
+"""Of a host's memory bandwidth, what processors and copies reach together: STREAM on servers of two sockets."""
+
+
+def host_of(case: Case) -> Host:
+    assert case.pool.host is not None  # `why_not` has seen to it
+    return case.pool.host
+
+
+def neighbours(found: Figures, case: Case) -> Floats:
+    """Ranks that share one host."""
+    return np.minimum(found.grid.ranks, case.pool.per_node).astype(float)
+
+
+def link_bytes_s(found: Figures, case: Case) -> Floats:
+    """Of one rank's copies while all its neighbours copy too, one way."""
+    host = host_of(case)
+    return np.asarray(host.link.bandwidth_bytes_s / np.minimum(neighbours(found, case), host.link_sharing))
+
+
+def memory_bytes_s(found: Figures, case: Case) -> Floats:
+    """One rank's part of what the host's memory moves."""
+    return np.asarray(SUSTAINED * host_of(case).memory_bandwidth_bytes_s / neighbours(found, case))

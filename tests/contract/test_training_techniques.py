@@ -1,0 +1,243 @@
+"""What every technique of a training plan keeps to, whoever wrote it: the registry's whole list is tried on networks of
+both kinds, chips of five generations and plans of every shape."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import gnomon
+from gnomon.api.results import TrainingReport
+from gnomon.engines.training.memory import rank_parameters
+from gnomon.errors import InputError, UnknownNameError
+from gnomon.load.recipe import recipe_of
+from gnomon.techniques import CONSERVED, Technique, applied, techniques, words
+
+ALL = [one for one in techniques().values() if one.work == "training"]
+NAMES = [one.name for one in ALL]
+PLANS: dict[str, dict[str, Any]] = {
+    "one V100": {"model": "gpt2-xl", "on": "V100-SXM2-32GB", "seq": 1024, "global_batch": 8},
+    "copies on L4": {"model": "llama-2-7b", "on": "L4:8", "seq": 2048, "global_batch": 8, "recompute": "full"},
+    "copies on H100": {"model": "llama-2-7b", "on": "H100:8", "seq": 4096, "global_batch": 16},
+    "tensor parallel on A100": {"model": "llama-2-13b", "on": "A100-80GB:8", "seq": 4096, "global_batch": 8, "tp": 4},
+    "pipeline on A100": {"model": "llama-2-7b", "on": "A100-80GB:16", "seq": 2048, "global_batch": 64, "pp": 8},
+    "interleaved on H100": {
+        "model": "llama-2-7b", "on": "H100:8", "seq": 2048, "global_batch": 64, "pp": 4, "vp": 2,
+    },
+    "context on H200": {"model": "llama-2-7b", "on": "H200:8", "seq": 32768, "global_batch": 4, "cp": 4},
+    "experts on H200": {"model": "mixtral-8x7b", "on": "H200:16", "seq": 4096, "global_batch": 16, "ep": 8},
+    "experts in a pipeline on H100": {
+        "model": "mixtral-8x7b", "on": "H100:32", "seq": 4096, "global_batch": 64, "ep": 8, "pp": 4,
+    },
+}  # fmt: skip
+"""States are shared out over all copies, so that every byte of them is held once."""
+
+
+def tried(one: Technique) -> list[str]:
+    """As a plan writes it: at its defaults, and with every value that a search would try."""
+    with_values = [p for p in one.parameters if p.tried]
+    sets = product(*(p.tried for p in with_values))
+    found = [words(one.name, dict(zip((p.name for p in with_values), values, strict=True))) for values in sets]
+    return list(dict.fromkeys([one.name, *found]))
+
+
+TRIED = [text for one in ALL for text in tried(one)]
+
+
+@cache
+def step(plan: str, *ideas: str) -> TrainingReport:
+    return gnomon.simulate_training(**PLANS[plan], zero=1, techniques=ideas)
+
+
+@cache
+def reason(plan: str, *ideas: str) -> str:
+    """Why the techniques do not apply to a plan; empty where they do."""
+    plain = step(plan).step
+    return applied(ideas).why_not(plain.case, plain.job.plan.strategy, recipe_of(plain.job.plan.engine.settings))
+
+
+def usable(*ideas: str) -> list[str]:
+    return [plan for plan in PLANS if not reason(plan, *ideas)]
+
+
+def changes(text: str) -> frozenset[str]:
+    return techniques()[text.partition(":")[0]].changes
+
+
+def held(found: TrainingReport) -> float:
+    """Parameters of one copy on one tensor-parallel rank of every stage."""
+    stages = found.plan.strategy.pp
+    return sum(float(rank_parameters(found.step.figures, rank)[0]) for rank in range(stages))
+
+
+def state_bytes(found: TrainingReport) -> float:
+    """Of optimizer states on all chips and hosts."""
+    strategy, pool = found.plan.strategy, found.step.pool
+    each = strategy.ranks // strategy.pp
+    chips = each * sum(parts["optimizer"] for parts in found.memory_parts)
+    return chips + found.step.host_bytes * math.ceil(strategy.ranks / pool.per_node)
+
+
+@pytest.mark.parametrize("one", ALL, ids=NAMES)
+def test_it_says_what_it_is(one: Technique) -> None:
+    assert one.title and one.idea and one.trials
+    assert one.changes <= set(CONSERVED)
+    assert set(one.excludes) <= set(techniques()) - {one.name}
+    for trial in one.trials:
+        assert trial.paper and applied([trial.words])
+        assert not trial.against or applied([trial.against])
+
+
+@pytest.mark.parametrize("one", ALL, ids=NAMES)
+def test_defaults_and_tried_values_are_in_their_ranges(one: Technique) -> None:
+    for parameter in one.parameters:
+        for value in (parameter.default, *parameter.tried):
+            text = f"{value:g}" if isinstance(value, float) else value
+            assert parameter.read(text, "here") == value
+    assert all(applied([text]).names == (one.name,) for text in tried(one))
+
+
+@pytest.mark.parametrize("one", [one for one in ALL if one.parameters], ids=lambda one: one.name)
+def test_values_out_of_range_are_refused_by_name(one: Technique) -> None:
+    for parameter in one.parameters:
+        wrong = ["gibberish", "nan"] if parameter.choices else ["gibberish", "nan", f"{parameter.high * 2 + 1:g}", "-1"]
+        for value in wrong:
+            with pytest.raises(InputError, match=one.name) as caught:
+                applied([f"{one.name}:{parameter.name}={value}"])
+            assert parameter.range in caught.value.hint
+
+
+@pytest.mark.parametrize("one", ALL, ids=NAMES)
+def test_unknown_parameters_are_answered_with_the_known_ones(one: Technique) -> None:
+    with pytest.raises(InputError, match="'no_such=1' is no parameter") as caught:
+        applied([f"{one.name}:no_such=1"])
+    assert all(parameter.name in caught.value.hint for parameter in one.parameters)
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="--with") as caught:
+        gnomon.simulate_training(**PLANS["one V100"], techniques=["ofload-optimizer"])
+    assert "offload-optimizer" in caught.value.hint
+
+
+@pytest.mark.parametrize("one", ALL, ids=NAMES)
+def test_it_is_asked_for_once(one: Technique) -> None:
+    with pytest.raises(InputError, match="twice"):
+        applied([one.name, one.name])
+
+
+@pytest.mark.parametrize("text", TRIED)
+@pytest.mark.parametrize("plan", PLANS)
+def test_it_runs_where_it_applies_and_is_refused_with_its_reason_elsewhere(plan: str, text: str) -> None:
+    why = reason(plan, text)
+    if why:
+        with pytest.raises(InputError) as caught:
+            step(plan, text)
+        assert why in str(caught.value)
+    else:
+        found = step(plan, text).step_time_s
+        assert 0 < found.low <= found.value <= found.high < math.inf
+
+
+@pytest.mark.parametrize("text", TRIED)
+def test_it_applies_somewhere(text: str) -> None:
+    assert usable(text)
+
+
+@pytest.mark.parametrize("text", TRIED)
+def test_work_is_conserved(text: str) -> None:
+    for plan in usable(text):
+        plain, found = step(plan), step(plan, text)
+        both = found.step, plain.step
+        if "flops" not in changes(text):
+            assert both[0].flops == pytest.approx(both[1].flops, rel=1e-9)
+        assert both[0].flops["model"] == pytest.approx(both[1].flops["model"], rel=1e-9)
+        if "tokens" not in changes(text):
+            assert both[0].job.load.step_tokens == both[1].job.load.step_tokens
+        if "parameters" not in changes(text):
+            assert held(found) == pytest.approx(held(plain), rel=1e-9)
+
+
+@pytest.mark.parametrize("text", TRIED)
+def test_states_lie_on_a_chip_or_a_host(text: str) -> None:
+    for plan in usable(text):
+        if "state bytes" not in changes(text):
+            assert state_bytes(step(plan, text)) >= state_bytes(step(plan)) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("one", "other"), list(combinations(NAMES, 2)))
+def test_pairs_are_refused_or_come_to_the_same_in_any_order(one: str, other: str) -> None:
+    known = techniques()
+    if other in known[one].excludes or one in known[other].excludes:
+        for pair in ((one, other), (other, one)):
+            with pytest.raises(InputError, match="cannot be joined"):
+                applied(pair)
+        return
+    for plan in PLANS:
+        assert reason(plan, one, other) == reason(plan, other, one)
+        if not reason(plan, one, other):
+            there, back = step(plan, one, other), step(plan, other, one)
+            assert there.step_time_s.value == back.step_time_s.value
+            assert there.memory_parts == back.memory_parts
+            assert 0 < there.step_time_s.low <= there.step_time_s.value <= there.step_time_s.high < math.inf
+
+
+USUAL = {"memory_gb_s": 200, "adam_gparam_s": 3, "nvme_write_gb_s": 4, "link": 20, "scaleup": 300, "scaleout": 12}
+BETTER = {"memory_gb_s": 800, "adam_gparam_s": 12, "nvme_write_gb_s": 32, "link": 60, "scaleup": 900, "scaleout": 50}
+
+
+def machine(folder: Path, **better: float) -> str:
+    """Two nodes of four A100 with hosts of their own, some figure of them better than usual."""
+    figures = USUAL | better
+    host = {"cores": 64, "memory_gib": 4096, "nvme_tb": 8.0, "nvme_read_gb_s": 8.0}
+    host |= {name: figures[name] for name in ("memory_gb_s", "adam_gparam_s", "nvme_write_gb_s")}
+    link = {"name": "host link", "gb_s": figures["link"], "latency_us": 5.0}
+    joined = {name: {"name": name, "gb_s": figures[name], "latency_us": 3.0} for name in ("scaleup", "scaleout")}
+    said = {"schema": "gnomon.cluster/1", "chip": "A100-80GB", "count": 8, "per_node": 4} | joined
+    path = folder / f"{'-'.join(better) or 'usual'}.yaml"
+    path.write_text(yaml.safe_dump(said | {"host": host | {"link": link}}))
+    return str(path)
+
+
+@pytest.mark.parametrize("text", TRIED)
+def test_a_better_machine_is_never_slower(text: str, tmp_path: Path) -> None:
+    compared = 0
+    for degrees in ({}, {"pp": 4}):
+        load = {"model": "llama-2-7b", "seq": 4096, "global_batch": 64, "zero": 1} | degrees
+        try:
+            usual = gnomon.simulate_training(**load, on=machine(tmp_path), techniques=[text]).step_time_s.value
+        except InputError:
+            continue
+        for name, value in BETTER.items():
+            on = machine(tmp_path, **{name: value})
+            better = gnomon.simulate_training(**load, on=on, techniques=[text]).step_time_s.value
+            assert better <= usual * (1 + 1e-9), name
+            compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize("text", NAMES)
+def test_a_search_prices_the_plan_it_answers_with(text: str) -> None:
+    """A technique that changes degrees leaves a search the plans that have them, or it says that none has."""
+    load = {"model": "llama-2-7b", "seq": 2048, "global_batch": 32}
+    try:
+        found = gnomon.plan_training(**load, cluster="A100-80GB:8", techniques=[text])
+    except InputError as refused:
+        assert refused.where == "--with" and text in str(refused)
+        return
+    strategy = found.best.plan.strategy
+    degrees = {name: getattr(strategy, name) for name in ("tp", "pp", "vp", "cp", "ep", "dp")}
+    told = {name for name, value in degrees.items() if f"{name.upper()} {value}," in found.label}
+    assert told == {name for name, value in degrees.items() if value > 1}
+    settings = dict(found.best.plan.engine.settings)
+    again = gnomon.simulate_training(
+        **load, on=f"A100-80GB:{strategy.ranks}", techniques=[text], **degrees, **settings
+    ).step_time_s.value
+    assert found.best.step_time_s.value == pytest.approx(again, rel=1e-9)
+    assert found.bound_s <= again * (1 + 1e-9)

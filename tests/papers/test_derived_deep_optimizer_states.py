@@ -1,0 +1,40 @@
+"""Deep Optimizer States' logs beside ours: pinned, and the misses known."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnomon.papers.base import Figure
+from gnomon.papers.derived.deep_optimizer_states import DERIVATION
+
+WITHIN = 40
+UPDATES = [717.1, 717.1, 360.4]
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Figure]:
+    return list(DERIVATION.figures())
+
+
+def test_headline_and_stride(found: list[Figure]) -> None:
+    assert [each.ours for each in found[:3]] == pytest.approx([3.638, 3.031, 2], rel=1e-3)
+    assert [each.kind for each in found[:3]] == ["predicted", "identity", "predicted"]
+
+
+def test_updates_are_within_and_passes_are_not(found: list[Figure]) -> None:
+    updates = [each for each in found if each.what.endswith(": update")]
+    assert [each.ours for each in updates if each.what.startswith("7B")] == pytest.approx(UPDATES, rel=1e-3)
+    assert all(each.within for each in updates if "interleaved" not in each.what)
+    assert all(-0.21 < each.error < 0.06 for each in updates)
+    assert not any(each.within for each in found if each.what.endswith(": forward"))
+
+
+def test_misses_say_why(found: list[Figure]) -> None:
+    assert len(found) == 110 and sum(each.within for each in found) == WITHIN
+    assert all(each.note for each in found if not each.within)
+    assert {each.tolerance for each in found} == {0.12}
+
+
+def test_kinds_and_sources() -> None:
+    assert DERIVATION.kind == "predicted" and DERIVATION.techniques == ("offload-optimizer",)
+    assert all(given.source and given.value for given in DERIVATION.inputs)

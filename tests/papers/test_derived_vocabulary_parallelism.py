@@ -1,0 +1,46 @@
+"""Vocabulary parallelism's table beside ours: pinned, and the misses known."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnomon.papers.base import Figure
+from gnomon.papers.derived.vocabulary_parallelism import DERIVATION
+
+BASELINE_MFU = [50.08, 43.29, 34.54, 25.54, 53.79, 46.89, 37.76, 28.10]
+VOCAB_1_GB = [15.64, 16.15, 17.18, 19.24, 23.25, 23.86, 25.08, 27.52]
+OUTLIER = "2k tokens, 256k words, baseline"
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Figure]:
+    return list(DERIVATION.figures())
+
+
+def of(found: list[Figure], end: str) -> list[float]:
+    return [each.ours for each in found if each.what.endswith(end)]
+
+
+def test_figures(found: list[Figure]) -> None:
+    assert [each.ours for each in found[:2]] == pytest.approx([2.205, 2.137], rel=1e-3)
+    assert of(found, "baseline: MFU") == pytest.approx(BASELINE_MFU, rel=1e-3)
+    assert of(found, "vocab-1: memory") == pytest.approx(VOCAB_1_GB, rel=1e-3)
+
+
+def test_memory_and_the_baseline_are_within_but_for_one_row(found: list[Figure]) -> None:
+    rows = [each for each in found if each.what.endswith("memory") or each.what.endswith("baseline: MFU")]
+    assert len(rows) == 32
+    assert all(each.within for each in rows if not each.what.startswith(OUTLIER))
+
+
+def test_misses_say_why(found: list[Figure]) -> None:
+    missed = [each for each in found if not each.within]
+    assert len(found) == 56 and len(missed) == 20
+    assert all(each.note for each in missed)
+    points = [each.tolerance * each.claimed for each in found if each.what.endswith("MFU")]
+    assert points == pytest.approx([3.0] * 24)
+
+
+def test_kinds_and_sources() -> None:
+    assert DERIVATION.kind == "predicted" and DERIVATION.techniques == ("vocabulary-parallel",)
+    assert all(given.source and given.value for given in DERIVATION.inputs)

@@ -1,0 +1,31 @@
+"""ZeRO-Offload's figures beside ours: pinned, and the misses known."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnomon.papers.base import Figure
+from gnomon.papers.derived.zero_offload import DERIVATION
+
+OURS = [14.11, 1.666, 8.465, 92.24, 3.521, 50.57, 51.9]
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Figure]:
+    return list(DERIVATION.figures())
+
+
+def test_figures(found: list[Figure]) -> None:
+    assert [each.ours for each in found] == pytest.approx(OURS, rel=1e-3)
+    assert [each.tolerance for each in found] == [0.1] * 5 + [0.12] * 2
+    assert {each.kind for each in found} == {DERIVATION.kind} == {"predicted"}
+
+
+def test_the_headline_is_within_and_misses_say_why(found: list[Figure]) -> None:
+    assert [each.within for each in found] == [True] + [False] * 6
+    assert all(each.note for each in found[1:])
+
+
+def test_sources() -> None:
+    assert all(given.source and given.value for given in DERIVATION.inputs)
+    assert sum("recalled" in given.source for given in DERIVATION.inputs) == 1

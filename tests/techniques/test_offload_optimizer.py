@@ -1,0 +1,61 @@
+"""An update on the host, by hand: what a step waits for, and what lies where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import gnomon
+from gnomon.api.results import TrainingReport
+from gnomon.papers.machines import cluster_file, host
+
+CHIPS, LINK, ADAM, MEMORY = 4, 25e9, 3e9, 400e9
+PARAMETERS = 6_738_415_616 / CHIPS
+"""Of Llama 2 7B, whose states one of four chips holds."""
+
+
+def step(*, memory_gb_s: float = MEMORY / 1e9, batch: int = CHIPS, words: str = "") -> TrainingReport:
+    machine = host(
+        cores=64, memory_gib=512, memory_gb_s=memory_gb_s, adam_gparam_s=ADAM / 1e9, link_gb_s=LINK / 1e9
+    )  # fmt: skip
+    with cluster_file("A100-40GB", CHIPS, CHIPS, machine) as on:
+        load: dict[str, Any] = {"seq": 2048, "global_batch": batch, "zero": 1, "recompute": "full"}
+        return gnomon.simulate_training("llama-2-7b", on=on, **load, techniques=[f"offload-optimizer:{words}"])
+
+
+def test_an_update_goes_at_the_hosts_pace() -> None:
+    last = 1e8 * 2 / LINK
+    assert step().step_parts["optimizer_s"] == pytest.approx(PARAMETERS / (ADAM / CHIPS) + last, rel=1e-9)
+
+
+def test_turns_halve_it_until_copies_and_processors_fill_the_hosts_memory() -> None:
+    last = 1e8 * 2 / LINK
+    update = step(words="stride=2").step_parts["optimizer_s"]
+    assert update == pytest.approx(PARAMETERS / 2 / (ADAM / CHIPS) + last, rel=1e-9)
+    slow = 60e9
+    update = step(words="stride=2", memory_gb_s=slow / 1e9).step_parts["optimizer_s"]
+    moved = PARAMETERS / 2 * (30 + 2 + 2 * 12)
+    assert update == pytest.approx(moved / (0.8 * slow / CHIPS) + last, rel=1e-9)
+
+
+@pytest.mark.parametrize("micros", [1, 3])
+def test_every_backward_pass_waits_for_its_flush(micros: int) -> None:
+    beside = step(batch=CHIPS * micros).step_parts["pipeline_s"]
+    waits = step(batch=CHIPS * micros, words="flush=waits,flush_gb_s=5").step_parts["pipeline_s"]
+    assert waits - beside == pytest.approx(micros * PARAMETERS * 2 / 5e9, rel=1e-6)
+
+
+def test_states_and_gradients_move_to_the_host() -> None:
+    found = step()
+    (parts,) = found.memory_parts
+    layer = 202_383_360
+    assert parts["optimizer"] == 0 and parts["gradients"] == 2 * 2 * layer
+    assert found.step.host_bytes == pytest.approx((12 + 4) * PARAMETERS * CHIPS, rel=1e-9)
+
+
+def test_a_host_that_is_full_holds_no_more() -> None:
+    small = host(cores=8, memory_gib=100, memory_gb_s=200, adam_gparam_s=3, link_gb_s=25)
+    with cluster_file("A100-80GB", CHIPS, CHIPS, small) as on:
+        with pytest.raises(gnomon.GnomonError, match=r"hosts' memory: .* 100\.4 GiB there, of 90\.0 GiB"):
+            gnomon.plan_training("llama-2-7b", cluster=on, seq=2048, global_batch=8, techniques=["offload-optimizer"])
