@@ -92,7 +92,7 @@ def test_one_that_is_not_re_derived(capsys: Out) -> None:
     assert "next:" not in shown
 
 
-CLAIM = {"what": str, "claimed": number, "ours": number, "error": number, "tolerance": positive, "within": bool}
+CLAIM = {"what": str, "claimed": number, "ours": number, "error": number, "tolerance": number, "within": bool}
 
 
 def test_one_that_is(capsys: Out, own: Shelved) -> None:

@@ -64,7 +64,7 @@ BROKEN = [
     ),
     ('"8 stages, 32 micro-batches."', '" "', ": 'setting' is empty"),
     ("figures=figures", "figures=lambda: []", ": gives no figure"),
-    ("tolerance=0.01", "tolerance=0.0", ", figure 'idle share': tolerance 0.0 is not above zero"),
+    ("tolerance=0.01", "tolerance=-0.1", ", figure 'idle share': tolerance -0.1 is below zero"),
     ("tolerance=0.01", "tolerance=float('nan')", ", figure 'idle share': tolerance nan"),
     ("ours=2.8", "ours=float('nan')", ", figure 'speed': 'ours' is nan, not a number"),
     ("claimed=3.5", "claimed=float('inf')", ", figure 'speed': 'claimed' is inf"),

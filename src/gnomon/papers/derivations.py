@@ -81,8 +81,8 @@ def check_figures(computed: Sequence[Figure], where: str) -> None:
         spot = f"{where}, figure '{figure.what}'"
         if figure.kind not in KINDS:
             raise InputError(f"kind '{figure.kind}' is none of {', '.join(KINDS)}", where=spot)
-        if not (math.isfinite(figure.tolerance) and figure.tolerance > 0):
-            raise InputError(f"tolerance {figure.tolerance} is not above zero", where=spot)
+        if not (math.isfinite(figure.tolerance) and figure.tolerance >= 0):
+            raise InputError(f"tolerance {figure.tolerance} is below zero", where=spot)
         for name in ("claimed", "ours"):
             if not math.isfinite(getattr(figure, name)):
                 raise InputError(f"'{name}' is {getattr(figure, name)}, not a number", where=spot)
