@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gnomon.api.export import export
     from gnomon.api.fit import fit
     from gnomon.api.known import chips, models, new_chip
+    from gnomon.api.known_techniques import techniques
     from gnomon.api.launch import launch
     from gnomon.api.ops import ops
     from gnomon.api.plan import plan_serving
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from gnomon.api.simulate import simulate_serving
     from gnomon.api.simulate_training import simulate_training
     from gnomon.api.trace import trace
+    from gnomon.api.try_idea import try_idea
     from gnomon.api.verify import verify
     from gnomon.errors import GnomonError
 
@@ -51,7 +53,9 @@ __all__ = [
     "predict",
     "simulate_serving",
     "simulate_training",
+    "techniques",
     "trace",
+    "try_idea",
     "verify",
 ]
 
@@ -71,7 +75,9 @@ _HOMES = {
     "predict": "gnomon.api.predict",
     "simulate_serving": "gnomon.api.simulate",
     "simulate_training": "gnomon.api.simulate_training",
+    "techniques": "gnomon.api.known_techniques",
     "trace": "gnomon.api.trace",
+    "try_idea": "gnomon.api.try_idea",
     "verify": "gnomon.api.verify",
 }
 

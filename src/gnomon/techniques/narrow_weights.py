@@ -48,7 +48,7 @@ class Int4Weights(_NarrowWeights):
         "Matrices are rounded to four bits or three, each so that the next makes up for its error; products read them "
         "as they are and widen them on the way, so memory and small batches gain what is not read."
     )
-    trials = (Trial(paper="gptq", words="int4-weights:bits=3"),)
+    trials = (Trial(paper="gptq", words="int4-weights"),)
     parameters = (
         Parameter(name="bits", what="of a weight", default="4", choices=("4", "3"), tried=("4", "3")),
         Parameter(
