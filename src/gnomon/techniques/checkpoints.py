@@ -59,14 +59,11 @@ class Checkpoints(TrainingTechnique):
 
     def waits(self, found: Figures, step_s: Floats, case: Case, values: Values) -> Floats:
         """A mean step's wait. A copy finds the one before it gone from the host's memory, or waits for it too."""
-        every = float(values["every"])
+        every, mode = float(values["every"]), str(values["mode"])
         copy, write = self.seconds(found, case, values)
-        if values["mode"] == "synchronous":
-            return np.asarray((copy + write) / every)
-        hidden = step_s - found.optimizer_s - found.gather_s if values["mode"] == "lazy" else 0.0
-        copied = np.maximum(copy - hidden, 0.0)
-        behind = np.maximum(write - (every * step_s + copied), 0.0)
-        return np.asarray((copied + behind) / every)
+        waited = waited_s(mode, copy, write, step_s - found.optimizer_s - found.gather_s)
+        behind = 0.0 if mode == "synchronous" else np.maximum(write - (every * step_s + waited), 0.0)
+        return np.asarray((waited + behind) / every)
 
     def seconds(self, found: Figures, case: Case, values: Values) -> tuple[Floats, Floats]:
         """Of the copy to the host and of the write, by the rank with most and its neighbours. States that an update
@@ -76,6 +73,14 @@ class Checkpoints(TrainingTechnique):
         copy = np.maximum((size - there) / link, 2 * there / memory_bytes_s(found, case))
         disk = float(values["write_gb_s"]) * 1e9 or host_of(case).nvme_write_bytes_s
         return np.asarray(copy), np.asarray(size * neighbours(found, case) / disk)
+
+
+def waited_s(mode: str, copy: Floats | float, write: Floats | float, passes: Floats | float) -> Floats:
+    """What training waits for a checkpoint that finds room in the host's memory. `passes` are the forward and backward
+    passes that come next."""
+    if mode == "synchronous":
+        return np.asarray(np.add(copy, write))
+    return np.asarray(copy if mode == "asynchronous" else np.maximum(np.subtract(copy, passes), 0.0))
 
 
 def rank_bytes(found: Figures) -> Floats:

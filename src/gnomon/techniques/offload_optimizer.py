@@ -87,24 +87,10 @@ class OffloadOptimizer(TrainingTechnique):
         )
 
     def update_s(self, found: Figures, case: Case, values: Values) -> Floats:
-        """Processors, the memory that they share with copies, copies both ways and the chip at once; the last
-        subgroup's weights follow."""
         away, turns = float(values["share"]) * found.own_parameters, _turns(values)
         here = 1 - float(values["share"]) * (1 - turns)
         host, link = self._paces(found, case)
-        memory = memory_bytes_s(found, case)
-        return np.asarray(
-            np.maximum.reduce(
-                [
-                    away * (1 - turns) / host,
-                    away * ((1 - turns) * (UPDATE_BYTES + WEIGHT_BYTES) + turns * 2 * STATE_BYTES) / memory,
-                    away * ((1 - turns) * WEIGHT_BYTES + turns * STATE_BYTES) / link,
-                    away * turns * STATE_BYTES / link,
-                    found.optimizer_s * here,
-                ]
-            )
-            + np.minimum(away, SUBGROUP) * WEIGHT_BYTES / link
-        )
+        return update_s(away, turns, host, memory_bytes_s(found, case), link, found.optimizer_s * here)
 
     def flush_s(self, found: Figures, case: Case, values: Values) -> Floats:
         """Gradients of a micro-batch to the host: what its backward pass does not hide."""
@@ -139,6 +125,24 @@ class OffloadOptimizer(TrainingTechnique):
             np.asarray(pace * case.drawn("host update", HOST_SPREAD)),
             np.asarray(link_bytes_s(found, case) * case.drawn("host link", LINK_SPREAD)),
         )
+
+
+def update_s(
+    away: Floats, turns: float, host: Floats | float, memory: Floats | float, link: Floats | float,
+    chip_s: Floats | float,
+) -> Floats:  # fmt: skip
+    """Processors, the memory that they share with copies, copies both ways and the chip at once; the last subgroup's
+    weights follow. Of parameters that are `away`, the chip updates one of so many `turns`; paces are a second."""
+    longest = np.maximum.reduce(
+        np.broadcast_arrays(
+            away * (1 - turns) / host,
+            away * ((1 - turns) * (UPDATE_BYTES + WEIGHT_BYTES) + turns * 2 * STATE_BYTES) / memory,
+            away * ((1 - turns) * WEIGHT_BYTES + turns * STATE_BYTES) / link,
+            away * turns * STATE_BYTES / link,
+            chip_s,
+        )
+    )
+    return np.asarray(longest + np.minimum(away, SUBGROUP) * WEIGHT_BYTES / link)
 
 
 def _turns(values: Values) -> float:
