@@ -104,8 +104,9 @@ def test_entries_found_in_the_text_are_those_that_yaml_finds() -> None:
 
 
 def test_formats_are_those_the_graph_knows() -> None:
-    """But for four-bit numbers with shared scales, whose products have the rate of fp4."""
-    assert set(FORMATS) == set(WIDTH) - {"mxfp4", "nvfp4"}
+    """But for four-bit numbers with shared scales, whose products have the rate of fp4, and three-bit ones, which no
+    chip multiplies."""
+    assert set(FORMATS) == set(WIDTH) - {"mxfp4", "nvfp4", "int3"}
 
 
 def test_the_measured_chips_kept_their_figures() -> None:
