@@ -111,6 +111,21 @@ def test_a_kernel_that_cannot_be_built_is_named(monkeypatch: pytest.MonkeyPatch)
         experiment("gptq").work(Pretended(), small("gptq"))
 
 
+def test_a_kernel_that_is_wrong_fails_a_check_and_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sometimes(torch: Any, tile: int4.Tile, x: Any, packed: int4.Packed) -> Any:
+        found = int4.plainly(torch, x, packed)
+        return found if tile.kernel == "products" else 1.1 * found
+
+    monkeypatch.setattr("gnomon.lab.gptq.copies_for", lambda _: 1)
+    monkeypatch.setattr("gnomon.lab.gptq.EXACT", 2.0**-5)
+    monkeypatch.setattr(int4, "fused", sometimes)
+    found = experiment("gptq").work(Pretended(), small("gptq") | {"m": 16})
+    bad = [check.what for check in found.checks if not check.ok]
+    assert bad and all("turned" in what for what in bad)
+    assert any("turned" in note and "is wrong" in note for note in found.notes)
+    assert all(way.startswith("products") for way in found.compared[0].shape["ways_s"])
+
+
 def test_a_skipped_subgroup_is_seen_and_what_was_found_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,7 +67,7 @@ def vector(
             far_pair = tl.load(place + part * WORDS)
             near_pair = tl.load(place + (part + 1) * WORDS)
             for upper in tl.static_range(2):
-                if SHIFT >= 4 * part + 16 * upper:
+                if 4 * part + 16 * upper <= SHIFT:
                     moved = codes << (SHIFT - 4 * part - 16 * upper)
                 else:
                     moved = codes >> (4 * part + 16 * upper - SHIFT)
