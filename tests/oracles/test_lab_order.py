@@ -69,7 +69,7 @@ class Deferred(TorchDispatchMode):
         if not call._schema.is_mutable:
             return call(*args, **options)
         self.stream.queued.append(lambda: call(*args, **options))
-        return args[0] if call._schema.returns else None
+        return options.get("out", args[0]) if call._schema.returns else None
 
 
 class Late(Bench):
