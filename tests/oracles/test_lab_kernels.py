@@ -17,6 +17,8 @@ pytestmark = pytest.mark.oracle
 INTERPRETED = """
 import torch
 from gnomon.lab import int4, quantise
+from gnomon.lab.gptq import EXACT
+from gnomon.lab.int4_vector import FAR_MASK, vector
 generator = torch.Generator().manual_seed(1)
 k, n = 384, 72
 weights = torch.randn(n, k, generator=generator)
@@ -35,6 +37,12 @@ for m in (1, 3, 17, 70):
         assert (found.float() - truth).abs().max() < 4e-3 * truth.abs().max(), (m, tile)
     wide = int4.unfolded(torch, x, packed)
     assert (wide.float() - x.float() @ exact.to(torch.float16).float()).abs().max() < 4e-3 * truth.abs().max()
+
+# Without products the interpreter takes bf16 too; the sums before they are rounded.
+x, out = torch.randn(1, k, generator=generator).to(torch.bfloat16), torch.empty(1, n)
+vector[(1, 1, 1)](x, packed.words, packed.scales, packed.zeros, out, 1, n, 3, 3, FAR_MASK, BLOCK_W=8, BLOCK_N=128)
+mixed = (x.double().square() @ exact.double().square()).sqrt()
+assert ((out - x.double() @ exact.double()).abs() / mixed).max() < 0.1 * EXACT
 """
 
 BUILT = """

@@ -163,6 +163,11 @@ class Snapshots:
         self._turn = 0
         self.write_s: list[float] = []
 
+    def prepare(self, tensors: list[Any]) -> None:
+        """Plan the copies of these before the first is asked for."""
+        for snapshot in self.all:
+            snapshot.prepare(self.bench.torch, tensors)
+
     def next(self) -> Snapshot:
         """The buffer whose turn it is, free: waits until its file is written."""
         found = self.all[self._turn % len(self.all)]

@@ -54,6 +54,8 @@ def train(bench: Bench, mode: str, sizes: Mapping[str, int], snapshots: Snapshot
     with bench.peak() as most:
         for turn in range(WARM + sizes["checkpoints"]):
             saving = turn >= WARM and mode != "none"
+            if saving and turn == WARM:
+                snapshots.prepare(loop.state())
             if saving and turn == WARM + sizes["checkpoints"] - 1:
                 witness = [tensor.detach().clone() for tensor in loop.state()]
             bench.synchronize()

@@ -17,7 +17,7 @@ MOST_SPLITS = 128
 LANE_COLUMNS = 128
 """Columns that a warp of `vector` loads at once, 16 bytes a thread."""
 PRODUCTS = ((32, 2, 5), (64, 2, 4), (128, 4, 3), (128, 4, 5), (256, 8, 2))
-TURNED = ((64, 4, 3), (64, 4, 5), (128, 4, 3), (128, 4, 4))
+TURNED = ((64, 4, 4), (128, 4, 3), (128, 4, 5))
 """Columns, warps and stages worth trying."""
 VECTOR = ((4, 1), (8, 1), (16, 1), (8, 4))
 """Words at a time and warps."""
