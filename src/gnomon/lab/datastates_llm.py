@@ -169,7 +169,7 @@ def losses_apart(mine: list[float], theirs: list[float]) -> float:
 
 def _link(bench: Bench, snapshots: Snapshots) -> dict[str, float]:
     """The rate of one large copy into pinned memory, with nothing beside it."""
-    snapshots.forget()
+    snapshots.drain()
     target = snapshots.all[0].chunks[0]
     source = bench.empty(target.numel(), dtype=target.dtype)
     took = min(bench.seconds(lambda: target.copy_(source, non_blocking=True)) for _ in range(4))
