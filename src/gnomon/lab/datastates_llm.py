@@ -115,7 +115,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         compared=tuple(_compared(bench, runs, nbytes, sizes["buffers"])),
         references={"iteration without checkpoints": _iteration(bench, runs["none"])},
         facts=_facts(bench, runs, nbytes) | link | {"parameters": parameters, "checkpoint_bytes": nbytes},
-        notes=(*NOTES, *_said(runs)),
+        notes=(*NOTES, *_said(bench, runs)),
     )
 
 
@@ -181,8 +181,8 @@ def _waited(run: Trained) -> list[float]:
     return [each.buffer_s for each in run.blocked if each.buffer_s > WAITED_S]
 
 
-def _said(runs: Mapping[str, Trained]) -> Iterator[str]:
-    for mode in MODES[1:]:
+def _said(bench: Bench, runs: Mapping[str, Trained]) -> Iterator[str]:
+    for mode in MODES[1:] if bench.timed else ():
         if waited := _waited(runs[mode]):
             count = f"{len(waited)} of {len(runs[mode].blocked)} checkpoints"
             yield f"{mode}: {count} waited for the disk, up to {max(waited):.3g} s; its row is of the others, if any"
