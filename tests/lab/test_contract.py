@@ -80,6 +80,8 @@ def test_tiles_cover_every_row_and_split_no_further_than_groups() -> None:
         found = tiles(m, n, groups, 132)
         assert found
         assert all(1 <= tile.splits <= groups for tile in found)
+        assert len({tile.name for tile in found}) == len(found) <= 24
+        assert any(tile.kernel == "vector" for tile in found) == (m <= 4)
     assert [rows_of(m) for m in (1, 16, 17, 32, 33, 2048)] == [16, 16, 32, 32, 64, 64]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +20,9 @@ from gnomon.errors import CalibrationError, InputError  # noqa: E402
 from gnomon.lab import EXPERIMENTS, experiment, int4, quantise  # noqa: E402
 from gnomon.lab.base import Findings  # noqa: E402
 from gnomon.lab.bench import Bench  # noqa: E402
-from gnomon.lab.checkpoint import Checkpointed, Snapshot, Snapshots, check_disk  # noqa: E402
-from gnomon.lab.deep_optimizer_states import apart  # noqa: E402
+from gnomon.lab.checkpoint import Blocked, Checkpointed, Snapshot, Snapshots, check_disk  # noqa: E402
+from gnomon.lab.datastates_llm import Trained, _free, _waited, losses_apart  # noqa: E402
+from gnomon.lab.deep_optimizer_states import apart, narrow_apart  # noqa: E402
 from gnomon.lab.offload import HostUpdate, Interleaved, Offloaded, adamw  # noqa: E402
 from gnomon.lab.run import run  # noqa: E402
 
@@ -87,7 +89,7 @@ def test_a_device_with_times_gives_gains_and_rates(slug: str, monkeypatch: pytes
     monkeypatch.setattr(int4, "fused", lambda torch, tile, x, packed: int4.plainly(torch, x, packed))
     monkeypatch.setattr("gnomon.lab.gptq.EXACT", 2.0**-5)
     monkeypatch.setattr("gnomon.lab.datastates_llm.CHUNK_BYTES", 1000)
-    monkeypatch.setattr("gnomon.lab.datastates_llm.VOCABULARY", 64)
+    monkeypatch.setattr("gnomon.lab.decoder.VOCABULARY", 64)
     monkeypatch.setattr("gnomon.lab.gptq.copies_for", lambda _: 2)
     found: Findings = experiment(slug).work(Pretended(), small(slug))
     assert all(check.ok for check in found.checks), found.checks
@@ -96,7 +98,8 @@ def test_a_device_with_times_gives_gains_and_rates(slug: str, monkeypatch: pytes
     wanted = {
         "deep-optimizer-states": {"cpu_update_parameters_s", "host_to_gpu_bytes_s", "gpu_to_host_bytes_s", "stride"},
         "gptq": {"rounding_s", "layer_parameters"},
-        "datastates-llm": {"disk_write_bytes_s", "gpu_to_host_bytes_s", "checkpoint_bytes", "modes"},
+        "datastates-llm": {"disk_write_bytes_s", "gpu_to_host_bytes_s", "checkpoint_bytes", "modes"}
+        | {"iteration_s", "update_s", "losses", "plain_losses_apart"},
     }
     assert wanted[slug] <= set(found.facts)
 
@@ -109,6 +112,21 @@ def test_a_kernel_that_cannot_be_built_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(int4, "fused", broken)
     with pytest.raises(CalibrationError, match="no such instruction"):
         experiment("gptq").work(Pretended(), small("gptq"))
+
+
+def test_a_kernel_that_is_wrong_fails_a_check_and_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sometimes(torch: Any, tile: int4.Tile, x: Any, packed: int4.Packed) -> Any:
+        found = int4.plainly(torch, x, packed)
+        return found if tile.kernel == "products" else 1.1 * found
+
+    monkeypatch.setattr("gnomon.lab.gptq.copies_for", lambda _: 1)
+    monkeypatch.setattr("gnomon.lab.gptq.EXACT", 2.0**-5)
+    monkeypatch.setattr(int4, "fused", sometimes)
+    found = experiment("gptq").work(Pretended(), small("gptq") | {"m": 16})
+    bad = [check.what for check in found.checks if not check.ok]
+    assert bad and all("turned" in what for what in bad)
+    assert any("turned" in note and "is wrong" in note for note in found.notes)
+    assert all(way.startswith("products") for way in found.compared[0].shape["ways_s"])
 
 
 def test_a_skipped_subgroup_is_seen_and_what_was_found_is_kept(
@@ -151,6 +169,20 @@ def test_adamw_is_that_of_the_optimizer(bench: Bench) -> None:
         adamw(bench, states, weight.grad.clone(), step)
         optimizer.step()
     assert torch.allclose(states[0], weight.detach(), rtol=1e-6, atol=1e-8)
+
+
+def test_narrow_weights_may_differ_by_a_step_and_around_zero() -> None:
+    wide = torch.tensor([1.0, -1.0, 0.5, 0.0])
+
+    def narrow(*values: float) -> Any:
+        return torch.tensor([*values, *[0.0] * (4 - len(values))], dtype=torch.bfloat16)
+
+    # Either side of zero and of a power of two: one step at most, however many numbers the format has between.
+    assert narrow_apart(narrow(1e-6, 1.0), narrow(-1e-6, 1.0 - 2**-8), wide) < 1
+    assert narrow_apart(narrow(1.0 + 2**-7), narrow(1.0), wide) == pytest.approx(1.0, rel=1e-3)
+    assert narrow_apart(narrow(1.0 + 2**-6), narrow(1.0), wide) > 1.9
+    assert narrow_apart(narrow(1e-4), narrow(-1e-4), wide) > 1
+    assert narrow_apart(narrow(float("nan")), narrow(1.0), wide) == float("inf")
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -199,7 +231,7 @@ def test_a_group_of_zeros_is_kept() -> None:
 def test_a_file_that_differs_is_seen(bench: Bench, tmp_path: Path) -> None:
     tensors = [torch.arange(7.0), torch.tensor(3.0), torch.arange(2000, dtype=torch.int16)]
     snapshot = Snapshot(bench, 7 * 4 + 4 + 4000, 1000, tmp_path / "file")
-    snapshot.copy_from(torch, tensors)
+    snapshot.copy_from(torch, snapshot.prepare(torch, tensors))
     with ThreadPoolExecutor(2) as pool:
         snapshot.write(pool)
     good = snapshot.path.read_bytes()
@@ -208,6 +240,40 @@ def test_a_file_that_differs_is_seen(bench: Bench, tmp_path: Path) -> None:
     for bad, count in ((good[:-5], 5), (good + b"x", 1), (good[:9] + b"\xff" + good[10:], 1), (b"", 4032)):
         snapshot.path.write_bytes(bad)
         assert snapshot.differing(torch, tensors) == count
+
+
+def test_small_tensors_are_copied_as_one(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gnomon.lab.checkpoint.SMALL_BYTES", 1000)
+    tensors = [torch.arange(7.0), torch.arange(900.0), torch.tensor(3.0), torch.arange(2000, dtype=torch.int16)]
+    snapshot = Snapshot(bench, 7 * 4 + 3600 + 4 + 4000, 3000, tmp_path / "file")
+    plan = snapshot.prepare(torch, tensors)
+    assert snapshot.prepare(torch, tensors) is plan
+    assert len(plan.sources) == 5 and plan.gathered.numel() == 32
+    tensors[0] += 1
+    snapshot.copy_from(torch, plan)
+    with ThreadPoolExecutor(2) as pool:
+        snapshot.write(pool)
+    assert snapshot.differing(torch, tensors) == 0
+    tensors[2] = tensors[2].clone()
+    assert snapshot.prepare(torch, tensors) is not plan
+
+
+def test_a_checkpoint_that_waited_for_the_disk_is_told_apart(bench: Bench) -> None:
+    blocked = [Blocked(copy_s=0.02), Blocked(buffer_s=4.0, copy_s=0.02), Blocked(copy_s=0.02)]
+    run = Trained(
+        losses=[1.0], iteration_s=[1.0, 5.0, 1.1], update_s=[0.1] * 3, blocked=blocked, drain_s=0.0, write_s=[4.0],
+        differing=0, gpu_bytes=0,
+    )  # fmt: skip
+    assert _free(run, run.iteration_s) == [1.0, 1.1]
+    assert _waited(run) == [4.0]
+    every = dataclasses.replace(run, blocked=[Blocked(buffer_s=4.0)] * 3)
+    assert _free(every, every.iteration_s) == run.iteration_s
+
+
+def test_losses_that_part_or_are_no_numbers_are_seen() -> None:
+    assert losses_apart([1.0, 2.002], [1.0, 2.0]) == pytest.approx(1e-3)
+    assert losses_apart([1.0, float("nan")], [1.0, 2.0]) == float("inf")
+    assert losses_apart([1.0, 2.0], [float("nan"), 2.0]) == float("inf")
 
 
 def test_a_checkpoint_is_of_the_state_when_it_was_asked_for(bench: Bench, tmp_path: Path) -> None:

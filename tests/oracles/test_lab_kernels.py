@@ -17,21 +17,32 @@ pytestmark = pytest.mark.oracle
 INTERPRETED = """
 import torch
 from gnomon.lab import int4, quantise
+from gnomon.lab.gptq import EXACT
+from gnomon.lab.int4_vector import FAR_MASK, vector
 generator = torch.Generator().manual_seed(1)
 k, n = 384, 72
 weights = torch.randn(n, k, generator=generator)
 packed = int4.pack(torch, quantise.nearest(torch, weights, 128, symmetric=False))
 exact = int4.weights(torch, packed)
-for m in (1, 17, 40, 70):
+for m in (1, 3, 17, 70):
     x = torch.randn(m, k, generator=generator).to(torch.float16)
     truth = x.float() @ exact
-    for splits in (1, 2, 3):
-        for columns in (64, 128):
-            found = int4.fused(torch, int4.Tile(columns=columns, splits=splits), x, packed)
-            assert found.shape == (m, n)
-            assert (found.float() - truth).abs().max() < 4e-3 * truth.abs().max(), (m, splits, columns)
+    tried = [int4.Tile(kernel=kernel, columns=columns, splits=splits, warps=4, stages=3)
+             for kernel in ("products", "turned") for columns in (64, 128) for splits in (1, 2, 3)]
+    tried += [int4.Tile(kernel="vector", columns=128, splits=splits, warps=1, words=words)
+              for words in (4, 8, 16) for splits in (1, 2, 3) if m == 1 or words == 8]
+    for tile in tried:
+        found = int4.fused(torch, tile, x, packed)
+        assert found.shape == (m, n)
+        assert (found.float() - truth).abs().max() < 4e-3 * truth.abs().max(), (m, tile)
     wide = int4.unfolded(torch, x, packed)
     assert (wide.float() - x.float() @ exact.to(torch.float16).float()).abs().max() < 4e-3 * truth.abs().max()
+
+# Without products the interpreter takes bf16 too; the sums before they are rounded.
+x, out = torch.randn(1, k, generator=generator).to(torch.bfloat16), torch.empty(1, n)
+vector[(1, 1, 1)](x, packed.words, packed.scales, packed.zeros, out, 1, n, 3, 3, FAR_MASK, BLOCK_W=8, BLOCK_N=128)
+mixed = (x.double().square() @ exact.double().square()).sqrt()
+assert ((out - x.double() @ exact.double()).abs() / mixed).max() < 0.1 * EXACT
 """
 
 BUILT = """
@@ -39,22 +50,36 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from gnomon.lab import int4, int4_kernels as kernels
+from gnomon.lab.int4_vector import vector
 
-def build(kernel, types, **constants):
+def build(kernel, types, warps=4, stages=1, **constants):
     names = kernel.arg_names
     signature = dict(zip(names, types)) | {name: "constexpr" for name in constants}
-    even = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types) if kind.startswith("*")}
+    even = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types)
+            if kind.startswith("*") or names[i] in ("n", "groups")}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=even)
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4, "num_stages": 4})
-    assert "mma" in made.asm["ptx"] or kernel is not kernels.products
+    options = {"num_warps": warps, "num_stages": stages}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
 
+given = ["*bf16", "*i32", "*bf16", "*u8"]
 ints = ["i32"] * 4
-for rows in (16, 32, 64):
-    for columns in (64, 128):
-        for out in ("*fp32", "*bf16"):
-            build(kernels.products, ["*bf16", "*i32", "*bf16", "*u8", out, *ints],
-                  MAGIC=0x4300, OFFSET=128.0, BLOCK_M=rows, BLOCK_N=columns)
-build(kernels.summed, ["*fp32", "*bf16", "i32", "i32"], BLOCK=int4.SUM_BLOCK)
+for name, tried in (("products", int4.PRODUCTS), ("turned", int4.TURNED)):
+    for columns, warps, stages in tried:
+        for rows in (16, 64):
+            made = build(getattr(kernels, name), [*given, "*fp32", *ints], warps, stages,
+                         MAGIC=0x4300, OFFSET=128.0, BLOCK_M=rows, BLOCK_N=columns)
+            assert "mma" in made.asm["ptx"]
+            assert made.metadata.shared <= 227 * 1024
+            if name == "turned":
+                assert "wgmma" in made.asm["ptx"]
+for words, warps in int4.VECTOR:
+    for out in ("*fp32", "*bf16"):
+        made = build(vector, [*given, out, *ints, "i32"], warps, BLOCK_W=words, BLOCK_N=int4.LANE_COLUMNS * warps)
+        assert "ld.global.v4" in made.asm["ptx"]
+        assert "bar.sync" not in made.asm["ptx"]
+for splits in (2, 33):
+    high, wide = int4.sum_tile(splits)
+    build(kernels.summed, ["*fp32", "*bf16", "i32", "i32"], SPLITS=high, BLOCK=wide)
 build(kernels.unfolded, ["*i32", "*bf16", "*u8", "*bf16", "i32"], BLOCK_N=int4.UNFOLD_BLOCK)
 """
 

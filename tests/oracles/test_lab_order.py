@@ -69,7 +69,7 @@ class Deferred(TorchDispatchMode):
         if not call._schema.is_mutable:
             return call(*args, **options)
         self.stream.queued.append(lambda: call(*args, **options))
-        return args[0] if call._schema.returns else None
+        return options.get("out", args[0]) if call._schema.returns else None
 
 
 class Late(Bench):
@@ -159,7 +159,11 @@ def saved(mode: str, folder: Path, *, waits: bool = True) -> int:
 
 
 @pytest.mark.parametrize("mode", ["synchronous", "asynchronous", "lazy"])
-def test_checkpoints_are_copied_before_the_state_changes(mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("small_bytes", [100, 10_000])
+def test_checkpoints_are_copied_before_the_state_changes(
+    mode: str, small_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.lab.checkpoint.SMALL_BYTES", small_bytes)
     assert saved(mode, tmp_path) == 0
 
 

@@ -20,6 +20,8 @@ from gnomon.lab.bench import Bench
 
 CHUNK_BYTES = 1 << 28
 """A power of two, since PyTorch rounds pinned memory up to one."""
+SMALL_BYTES = 1 << 20
+"""Tensors below this are gathered on the device and copied as one: each copy costs the host microseconds."""
 WRITERS = 4
 JUNK = 0xA5
 MODES = ("none", "synchronous", "asynchronous", "lazy")
@@ -45,6 +47,24 @@ def flat_bytes(torch: Any, tensor: Any) -> Any:
     return tensor.detach().view(-1).view(torch.uint8)
 
 
+def laid_out(tensors: list[Any]) -> list[Any]:
+    """As they stand in a file: large ones first, each group in its order."""
+    return sorted(tensors, key=lambda tensor: tensor.numel() * tensor.element_size() < SMALL_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Copies that are the same each time, while the tensors stay where they are."""
+
+    places: list[int]
+    """Addresses of the tensors."""
+    small: list[Any]
+    gathered: Any
+    """Device memory for the small ones together."""
+    sources: list[Any]
+    targets: list[Any]
+
+
 class Snapshot:
     """Host memory of one checkpoint and the file it goes to."""
 
@@ -53,17 +73,37 @@ class Snapshot:
         self.chunks = [bench.pinned(size, bench.torch.uint8) for size in sizes]
         self.chunk_bytes, self.path = chunk_bytes, path
         self.written: Future[None] | None = None
+        self.plan: Plan | None = None
 
-    def copy_from(self, torch: Any, tensors: list[Any]) -> None:
-        """Queue the copy of the tensors, one after another, on the current stream."""
-        at = 0
-        for tensor in tensors:
-            source, done = flat_bytes(torch, tensor), 0
+    def prepare(self, torch: Any, tensors: list[Any]) -> Plan:
+        """The copies of these tensors, made anew only when they have moved."""
+        places = [tensor.data_ptr() for tensor in tensors]
+        if self.plan is None or self.plan.places != places:
+            self.plan = self._planned(torch, tensors, places)
+        return self.plan
+
+    def _planned(self, torch: Any, tensors: list[Any], places: list[int]) -> Plan:
+        flat = [flat_bytes(torch, tensor) for tensor in laid_out(tensors)]
+        large = [source for source in flat if source.numel() >= SMALL_BYTES]
+        small = flat[len(large) :]
+        room = sum(source.numel() for source in small)
+        gathered = torch.empty(room, dtype=torch.uint8, device=flat[0].device)
+        sources, targets, at = [], [], 0
+        for source in [*large, gathered]:
+            done = 0
             while done < source.numel():
                 index, within = divmod(at, self.chunk_bytes)
                 count = min(source.numel() - done, self.chunk_bytes - within)
-                self.chunks[index][within : within + count].copy_(source[done : done + count], non_blocking=True)
+                targets.append(self.chunks[index][within : within + count])
+                sources.append(source[done : done + count])
                 done, at = done + count, at + count
+        return Plan(places=places, small=small, gathered=gathered, sources=sources, targets=targets)
+
+    def copy_from(self, torch: Any, plan: Plan) -> None:
+        """Queue the copies on the current stream."""
+        if plan.small:
+            torch.cat(plan.small, out=plan.gathered)
+        torch._foreach_copy_(plan.targets, plan.sources, non_blocking=True)
 
     def write(self, pool: ThreadPoolExecutor) -> None:
         """To the file, by several threads, until the disk has it."""
@@ -88,7 +128,7 @@ class Snapshot:
         """Bytes of the file that are not those of the tensors. What the buffer held is lost."""
         count, landing = 0, self.chunks[0]
         with self.path.open("rb", buffering=0) as file:
-            for tensor in tensors:
+            for tensor in laid_out(tensors):
                 source = flat_bytes(torch, tensor)
                 for done in range(0, source.numel(), landing.numel()):
                     part = source[done : done + landing.numel()]
@@ -123,6 +163,11 @@ class Snapshots:
         self._turn = 0
         self.write_s: list[float] = []
 
+    def prepare(self, tensors: list[Any]) -> None:
+        """Plan the copies of these before the first is asked for."""
+        for snapshot in self.all:
+            snapshot.prepare(self.bench.torch, tensors)
+
     def next(self) -> Snapshot:
         """The buffer whose turn it is, free: waits until its file is written."""
         found = self.all[self._turn % len(self.all)]
@@ -146,6 +191,7 @@ class Snapshots:
         self.write_s.clear()
         for snapshot in self.all:
             snapshot.path.unlink(missing_ok=True)
+            snapshot.plan = None
             for chunk in snapshot.chunks:
                 chunk.fill_(JUNK)
 
@@ -178,9 +224,10 @@ class Checkpointed:
         snapshot = self.snapshots.next()
         self.blocked.buffer_s = time.perf_counter() - start
         start, ready = time.perf_counter(), bench.recorded()
+        plan = snapshot.prepare(bench.torch, tensors)
         with bench.within(self.stream):
             bench.wait(ready)
-            snapshot.copy_from(bench.torch, tensors)
+            snapshot.copy_from(bench.torch, plan)
             self._copied = bench.recorded()
         self.blocked.queue_s = time.perf_counter() - start
         if self.mode != "lazy":

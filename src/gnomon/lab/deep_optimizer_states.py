@@ -16,7 +16,8 @@ STATE_BYTES = 4 * STATES
 NARROW_BYTES = 2
 STATE_BOUND = 1e-5
 """Of the value plus the root mean square of all; fp32 sums in another order differ by some 1e-7."""
-ULPS = 1.0
+NARROW_STEPS = 2.0**-7
+"""A step of bf16, of the power of two below a value."""
 NAMES = ("fp32 weights", "momentum", "variance")
 WIDEST = 8
 """Strides tried by the rule."""
@@ -76,6 +77,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         way = Interleaved(data, host, wanted)
         took = bench.wall(_counted(way.step), sizes["repeats"], host_bytes=data.host_bytes)
         shape = {"stride": wanted, "subgroups": len(data.pieces), "on_gpu": len(way.chosen)}
+        shape |= {"parameters": data.parameters, "subgroup_parameters": data.largest}
         compared.append(Compared(what=f"update phase, stride {wanted}", shape=shape, plain=plain, technique=took))
         del way
     facts |= {"stride_by_rule": rule if rates else None, "stride": stride, "subgroups": len(data.pieces)}
@@ -131,7 +133,11 @@ def _checks(
         worst = [max(old, apart(a, b)) for old, a, b in zip(worst, mine, theirs, strict=True)]
     for name, difference in zip(NAMES, worst, strict=True):
         yield Check(what=f"{what}: {name}, relative", difference=difference, bound=STATE_BOUND)
-    yield Check(what=f"{what}: bf16 weights, ulp", difference=ulps(data, reference), bound=ULPS)
+    worst16 = max(
+        narrow_apart(data.weights16[p.start : p.end], reference.weights16[p.start : p.end], states[0])
+        for p, states in zip(data.pieces, reference.states, strict=True)
+    )
+    yield Check(what=f"{what}: bf16 weights, of what rounding may do", difference=worst16, bound=1.0)
 
 
 def apart(mine: Any, theirs: Any) -> float:
@@ -142,18 +148,15 @@ def apart(mine: Any, theirs: Any) -> float:
     return math.inf if math.isnan(worst) else worst
 
 
-def ulps(data: Offloaded, reference: _Reference) -> float:
-    """The largest distance of the 16-bit weights in steps of their format."""
-    torch = data.bench.torch
-
-    def ordered(values: Any) -> Any:
-        bits = values.view(torch.int16).to(torch.int32)
-        return torch.where(bits < 0, -(bits & 0x7FFF), bits)
-
-    return max(
-        float((ordered(data.weights16[p.start : p.end]) - ordered(reference.weights16[p.start : p.end])).abs().max())
-        for p in data.pieces
-    )
+def narrow_apart(mine: Any, theirs: Any, wide: Any) -> float:
+    """The largest difference of bf16 weights, in multiples of one step of the format at the larger of both plus what
+    the fp32 weights they come from may differ by; infinite where one is no number."""
+    larger = mine.float().abs().maximum(theirs.float().abs())
+    mantissa, _ = larger.frexp()
+    power = larger / (2 * mantissa).clamp(min=1.0)
+    allowed = power * NARROW_STEPS + STATE_BOUND * wide.square().mean().sqrt() + 1e-30
+    worst = float(((mine.float() - theirs.float()).abs() / allowed).max())
+    return math.inf if math.isnan(worst) else worst
 
 
 def _rates(bench: Bench, data: Offloaded) -> tuple[bool, dict[str, Any], Rates | None]:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
-from gnomon.errors import CalibrationError, InputError, MissingExtraError
+from gnomon.errors import InputError, MissingExtraError
 from gnomon.lab import int4, quantise
 from gnomon.lab.base import Check, Compared, Experiment, Findings, Measured, Size
 from gnomon.lab.bench import SEED, Bench
+from gnomon.lab.int4_ways import FUSED, nothing, quickest, tried, ways_of
 
 SHAPES = ((8192, 8192), (28672, 8192), (4096, 14336))
 """(n, k) of large decoders' products."""
 ROWS = (1, 8, 16, 64, 256, 2048)
-UNFOLDED_FROM = 64
-"""Rows from which writing the weights out first is tried too."""
 SMALL = 2 * int4.GROUP
 """Columns of the matrix that is rounded by definition too."""
 WAYS = (("symmetric", True, False), ("asymmetric", False, False), ("asymmetric, by activity", False, True))
@@ -27,7 +25,6 @@ BF16_STEP = 2.0**-8
 EXACT, ROUNDED = 2.0**-12, 2.0**-5
 """What may be off beside the rounding of the result, as a share of the root of the summands' squares: sums in fp32
 of numbers up to 143 that stand for numbers up to 15; weights, or parts of sums, rounded to bf16 one by one."""
-Call = Callable[[Any, int4.Packed], Any]
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
@@ -146,17 +143,19 @@ def _matrix(bench: Bench, n: int, k: int, generator: Any) -> _Matrix:
 def _product(bench: Bench, x: Any, matrix: _Matrix) -> tuple[Compared, list[Check], tuple[str, ...]]:
     """Checked and timed, with what could not be run."""
     torch, wide, packed = bench.torch, matrix.wide, matrix.narrow[0]
-    chosen = _quickest(bench, x, matrix.narrow)
-    way, call = chosen.way, chosen.call
-    plain = bench.kernel(lambda i: torch.matmul(x, wide[i]), len(wide))
-    truth, mixed = x.float() @ matrix.exact, (x.float().square() @ matrix.squares).sqrt()
-    mine, loose = call(x, packed), EXACT if way.startswith("fused") else ROUNDED
     m, (k, n) = int(x.shape[0]), matrix.exact.shape
     what, wide_bytes = f"m {m}, n {n}, k {k}", 2 * n * k
-    checks = [
-        _close(f"{what}: {way} beside fp32", mine, truth, loose * mixed),
-        _close(f"{what}: {way} beside torch.matmul", mine, torch.matmul(x, wide[0]).float(), ROUNDED * mixed),
-    ]
+    truth, mixed = x.float() @ matrix.exact, (x.float().square() @ matrix.squares).sqrt()
+
+    def beside(way: str, found: Any) -> Check:
+        loose = EXACT if way.startswith(FUSED) else ROUNDED
+        return _close(f"{what}: {way} beside fp32", found, truth, loose * mixed)
+
+    chosen = quickest(bench, x, matrix.narrow, beside)
+    way, call = chosen.way, chosen.call
+    plain = bench.kernel(lambda i: torch.matmul(x, wide[i]), len(wide))
+    mine, theirs = call(x, packed), torch.matmul(x, wide[0]).float()
+    close = _close(f"{what}: {way} beside torch.matmul", mine, theirs, ROUNDED * mixed)
     row = Compared(
         what=what,
         shape={"m": m, "n": n, "k": k, "plain_bytes": wide_bytes, "technique_bytes": packed.nbytes}
@@ -164,15 +163,20 @@ def _product(bench: Bench, x: Any, matrix: _Matrix) -> tuple[Compared, list[Chec
         plain=_measured(bench, plain, lambda: torch.matmul(x, wide[0]), wide_bytes),
         technique=_measured(bench, chosen.timing, lambda: call(x, packed), packed.nbytes),
     )
-    return row, checks, chosen.failed
+    return row, [beside(way, mine), close, *chosen.wrong], chosen.failed
 
 
 def _whole(bench: Bench, x: Any, weights: Any, packed: int4.Packed, name: str) -> Check:
     """The layer's product from packed weights, its inputs in their order, beside the rounded weights in fp32."""
-    there = int4.arranged(x, packed)
-    call = _quickest(bench, there, [packed]).call
+    there, failed = int4.arranged(x, packed), []
     mixed = (x.float().square() @ weights.square()).sqrt()
-    return _close(f"{name}: the layer's product beside fp32", call(there, packed), x.float() @ weights, ROUNDED * mixed)
+    for way, call in ways_of(bench, there, packed).items():
+        found, reason = tried(bench, way, call, there, packed)
+        if not reason:
+            what = f"{name}: the layer's product beside fp32"
+            return _close(what, found, x.float() @ weights, ROUNDED * mixed)
+        failed.append(reason)
+    raise nothing(failed)
 
 
 def _close(what: str, mine: Any, theirs: Any, beside: Any) -> Check:
@@ -194,56 +198,6 @@ def _drawn(bench: Bench, n: int, groups: int, generator: Any) -> int4.Packed:
         scales=(whole(1, 256, groups, n, dtype=torch.int32).float() / 2**16).to(torch.bfloat16),
         zeros=whole(0, quantise.LEVELS + 1, groups, n, dtype=torch.uint8),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chosen:
-    """The way that is quickest at some sizes, and the times of all."""
-
-    way: str
-    call: Call
-    timing: Timing | None = None
-    ways_s: Mapping[str, float] = field(default_factory=dict)
-    failed: tuple[str, ...] = ()
-    """Ways that the machine's Triton cannot build, and why."""
-
-
-def _quickest(bench: Bench, x: Any, narrow: list[int4.Packed]) -> _Chosen:
-    torch, m = bench.torch, int(x.shape[0])
-    if not bench.timed:
-        return _Chosen(way="PyTorch", call=partial(int4.plainly, torch))
-    ways: dict[str, Call] = {}
-    for tile in int4.tiles(m, narrow[0].n, narrow[0].groups, bench.processors):
-        ways[f"fused, {tile.columns} columns, {tile.splits} splits"] = partial(int4.fused, torch, tile)
-    if m >= UNFOLDED_FROM:
-        ways["unfolded, then torch.matmul"] = partial(int4.unfolded, torch)
-    times: dict[str, Timing] = {}
-    failed: list[str] = []
-    for name, call in ways.items():
-        try:
-            call(x, narrow[0])
-            times[name] = _timed(bench, call, x, narrow)
-        except (RuntimeError, _triton_error()) as failure:
-            reason = (str(failure).strip().splitlines() or [type(failure).__name__])[0]
-            failed.append(f"{name}, of {m} rows, cannot be run: {reason[:120]}")
-    if not times:
-        raise CalibrationError(f"no product of four-bit weights runs here: {failed[0]}")
-    best = min(times, key=lambda name: times[name].seconds)
-    seconds = {name: timing.seconds for name, timing in times.items()}
-    return _Chosen(way=best, call=ways[best], timing=times[best], ways_s=seconds, failed=tuple(failed))
-
-
-def _timed(bench: Bench, call: Call, x: Any, narrow: list[int4.Packed]) -> Timing:
-    found = bench.kernel(lambda i: call(x, narrow[i]), len(narrow))
-    assert found is not None
-    return found
-
-
-def _triton_error() -> type[Exception]:
-    from triton.errors import TritonError
-
-    found: type[Exception] = TritonError
-    return found
 
 
 def _measured(bench: Bench, timing: Timing | None, call: Callable[[], Any], weights_bytes: int) -> Measured:

@@ -7,12 +7,20 @@ from typing import Any
 
 from gnomon.lab.quantise import Quantised
 
-GROUP, WORDS, PARTS = 128, 16, 8
+GROUP, WORDS, PARTS = 128, 16, 4
 MAGIC = {"torch.bfloat16": (0x4300, 128.0), "torch.float16": (0x6400, 1024.0)}
 """The bits of the number whose last bit counts one, and that number."""
-WARPS, STAGES = 4, 4
-SUM_BLOCK, UNFOLD_BLOCK = 1024, 128
-TALLEST = 64
+UNFOLD_BLOCK, SUM_TILE = 128, 4096
+TALLEST, FEWEST = 64, 4
+"""Rows that a program of the tensor cores takes at most; rows up to which `vector` is tried."""
+MOST_SPLITS = 128
+LANE_COLUMNS = 128
+"""Columns that a warp of `vector` loads at once, 16 bytes a thread."""
+PRODUCTS = ((32, 2, 5), (64, 2, 4), (128, 4, 3), (128, 4, 5), (256, 8, 2))
+TURNED = ((64, 4, 4), (128, 4, 3), (128, 4, 5))
+"""Columns, warps and stages worth trying."""
+VECTOR = ((4, 1), (8, 1), (16, 1), (8, 4))
+"""Words at a time and warps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +51,27 @@ class Packed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """How the fused kernel cuts its work: columns a program, and how often k is split."""
+    """A kernel and how it cuts its work: columns a program, and how often k is split."""
 
+    kernel: str
     columns: int
     splits: int
+    warps: int
+    stages: int = 1
+    words: int = WORDS
+    """Of a group, that `vector` takes at a time."""
+
+    @property
+    def name(self) -> str:
+        how = f"{self.words} words" if self.kernel == "vector" else f"{self.stages} stages"
+        return f"{self.kernel}, {self.columns} columns, {self.splits} splits, {self.warps} warps, {how}"
 
 
 def pack(torch: Any, quantised: Quantised) -> Packed:
     codes = quantised.codes.T.to(torch.int64)
     k, n = codes.shape
-    shifts = 4 * torch.arange(PARTS, device=codes.device)
-    words = (codes.reshape(-1, PARTS, WORDS, n) << shifts[None, :, None, None]).sum(1).reshape(k // PARTS, n)
+    parts = codes.reshape(-1, PARTS, WORDS, 2, n) << _shifts(torch, codes)
+    words = parts.sum((1, 3)).reshape(k // (2 * PARTS), n)
     signed = torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
     scales = quantised.scales.T.to(torch.bfloat16).contiguous()
     zeros = quantised.zeros.T.to(torch.uint8).contiguous()
@@ -62,10 +80,16 @@ def pack(torch: Any, quantised: Quantised) -> Packed:
 
 def unpack(torch: Any, packed: Packed) -> Any:
     """The codes [n, k] again."""
-    shifts = 4 * torch.arange(PARTS, device=packed.words.device, dtype=torch.int32)
-    words = packed.words.reshape(-1, 1, WORDS, packed.n)
-    codes = (words >> shifts[None, :, None, None]) & 0xF
+    words = packed.words.reshape(-1, 1, WORDS, 1, packed.n)
+    codes = (words >> _shifts(torch, words)) & 0xF
     return codes.reshape(-1, packed.n).T.to(torch.uint8)
+
+
+def _shifts(torch: Any, like: Any) -> Any:
+    """Of the parts of a word and its halves, for a tensor [groups, parts, words, halves, n]."""
+    parts = 4 * torch.arange(PARTS, device=like.device, dtype=like.dtype)
+    halves = 16 * torch.arange(2, device=like.device, dtype=like.dtype)
+    return parts[None, :, None, None, None] + halves[None, None, None, :, None]
 
 
 def weights(torch: Any, packed: Packed) -> Any:
@@ -76,15 +100,23 @@ def weights(torch: Any, packed: Packed) -> Any:
 
 
 def tiles(m: int, n: int, groups: int, processors: int) -> list[Tile]:
-    """Cuts worth trying: few rows need k split so that every processor streams weights."""
-    rows = -(-m // rows_of(m))
-    found = []
-    for columns in (64, 128):
-        for share in (2, 4):
-            wanted = share * processors / (rows * -(-n // columns))
-            tile = Tile(columns=columns, splits=max(1, min(groups, round(wanted))))
-            found += [tile] if tile not in found else []
-    return found
+    """Kernels and cuts worth trying: few rows need k split so that every processor streams weights."""
+    found: dict[Tile, None] = {}
+
+    def add(kernel: str, columns: int, warps: int, share: int, rows: int, **other: int) -> None:
+        wanted = round(share * processors / (rows * -(-n // columns)))
+        each = -(-groups // max(1, min(groups, MOST_SPLITS, wanted)))
+        found[Tile(kernel=kernel, columns=columns, splits=-(-groups // each), warps=warps, **other)] = None
+
+    rows, many = -(-m // rows_of(m)), m > TALLEST
+    for share in (8, 16, 32) if m <= FEWEST else ():
+        for words, warps in VECTOR:
+            add("vector", LANE_COLUMNS * warps, warps, max(1, share // warps), m, words=words)
+    for share in (4,) if many else (4, 8):
+        for kernel, tried in (("products", PRODUCTS), ("turned", TURNED)):
+            for columns, warps, stages in tried[2:3] if many else tried[::2] if m <= FEWEST else tried:
+                add(kernel, columns, warps, share, rows, stages=stages)
+    return list(found)
 
 
 def rows_of(m: int) -> int:
@@ -102,33 +134,41 @@ def fused(torch: Any, tile: Tile, x: Any, packed: Packed) -> Any:
     from gnomon.lab import int4_kernels as kernels
 
     m, n, groups = int(x.shape[0]), packed.n, packed.groups
-    magic, offset = MAGIC[str(x.dtype)]
     each = -(-groups // tile.splits)
     splits = -(-groups // each)
     alone = splits == 1
     out = torch.empty(m, n, dtype=x.dtype, device=x.device)
     parts = out if alone else torch.empty(splits, m, n, dtype=torch.float32, device=x.device)
-    tall = rows_of(m)
-    kernels.products[(-(-n // tile.columns), -(-m // tall), splits)](
-        x,
-        packed.words,
-        packed.scales,
-        packed.zeros,
-        parts,
-        m,
-        n,
-        groups,
-        each,
-        MAGIC=magic,
-        OFFSET=offset,
-        BLOCK_M=tall,
-        BLOCK_N=tile.columns,
-        num_warps=WARPS,
-        num_stages=STAGES,
-    )
+    given = (x, packed.words, packed.scales, packed.zeros, parts, m, n, groups, each)
+    if tile.kernel == "vector":
+        from gnomon.lab.int4_vector import FAR_MASK, vector
+
+        vector[(m, -(-n // tile.columns), splits)](
+            *given, FAR_MASK, BLOCK_W=tile.words, BLOCK_N=tile.columns, num_warps=tile.warps
+        )
+    else:
+        magic, offset = MAGIC[str(x.dtype)]
+        tall = rows_of(m)
+        kernel = kernels.turned if tile.kernel == "turned" else kernels.products
+        kernel[(-(-n // tile.columns), -(-m // tall), splits)](
+            *given,
+            MAGIC=magic,
+            OFFSET=offset,
+            BLOCK_M=tall,
+            BLOCK_N=tile.columns,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+        )
     if not alone:
-        kernels.summed[(-(-m * n // SUM_BLOCK),)](parts, out, m * n, splits, BLOCK=SUM_BLOCK)
+        high, wide = sum_tile(splits)
+        kernels.summed[(-(-m * n // wide),)](parts, out, m * n, splits, SPLITS=high, BLOCK=wide)
     return out
+
+
+def sum_tile(splits: int) -> tuple[int, int]:
+    """Summands, as a power of two, and values that a program of the last sum takes."""
+    high = 1 << (splits - 1).bit_length()
+    return high, min(1024, SUM_TILE // high)
 
 
 def unfolded(torch: Any, x: Any, packed: Packed) -> Any:
