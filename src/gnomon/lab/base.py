@@ -99,6 +99,8 @@ class Outcome:
     versions: Mapping[str, str]
     notes: tuple[str, ...]
     wall_s: float
+    predicted: Mapping[str, float] = field(default_factory=dict)
+    """Gains that Gnomon's own models say of this machine, by row."""
 
     @property
     def ok(self) -> bool:
@@ -113,7 +115,10 @@ class Outcome:
             "ok": self.ok,
             "sizes": dict(self.sizes),
             "checks": [asdict(check) | {"ok": check.ok} for check in found.checks],
-            "compared": [asdict(row) | {"gain": row.gain} for row in found.compared],
+            "compared": [
+                asdict(row) | {"gain": row.gain, "predicted_gain": self.predicted.get(row.what)}
+                for row in found.compared
+            ],
             "references": {name: asdict(row) for name, row in found.references.items()},
             "facts": dict(found.facts),
             "device": self.device,

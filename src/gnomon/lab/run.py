@@ -15,6 +15,7 @@ from gnomon.errors import CalibrationError, InputError, MissingExtraError
 from gnomon.lab import experiment
 from gnomon.lab.base import Outcome, Tell
 from gnomon.lab.bench import SEED, Bench
+from gnomon.lab.predicted import gains
 
 DEVICES = ("cuda", "cpu")
 CPU_NOTE = "run on a CPU: the logic is checked, nothing is timed"
@@ -36,17 +37,19 @@ def run(slug: str, given: Mapping[str, str], device: str, tell: Tell) -> Outcome
     except torch.OutOfMemoryError as failure:
         hint = f"Give smaller sizes; `gnomon lab` lists those of {slug}."
         raise CalibrationError(f"the GPU's memory is not enough: {str(failure).splitlines()[0]}", hint=hint) from None
+    name = str(torch.cuda.get_device_name(0)) if device == "cuda" else "cpu"
     return Outcome(
         slug=slug,
         title=asked.title,
         sizes=sizes,
         findings=findings,
-        device=str(torch.cuda.get_device_name(0)) if device == "cuda" else "cpu",
+        device=name,
         sm_hz=bench.sm_hz,
         date=time.strftime("%Y-%m-%d"),
         versions=_versions(torch),
         notes=notes,
         wall_s=time.monotonic() - start,
+        predicted=gains(slug, findings, name),
     )
 
 

@@ -46,7 +46,7 @@ def _check(check: Mapping[str, Any]) -> str:
 
 
 def _times(timed: list[Any], references: Mapping[str, Any], style: Style) -> list[str]:
-    rows = [("", "plain", "technique", "gain", "spread", "GPU memory", "")]
+    rows = [("", "plain", "technique", "gain", "predicted", "spread", "GPU memory", "")]
     for row in timed:
         plain, mine = row["plain"], row["technique"]
         rows.append(
@@ -55,6 +55,7 @@ def _times(timed: list[Any], references: Mapping[str, Any], style: Style) -> lis
                 format_duration(plain["seconds"]),
                 format_duration(mine["seconds"]),
                 f"{digits(row['gain'])}x",
+                f"{digits(row['predicted_gain'])}x" if row.get("predicted_gain") else "",
                 f"{max(plain['spread'], mine['spread']):.0%}",
                 f"{format_bytes(plain['gpu_bytes'])} and {format_bytes(mine['gpu_bytes'])}",
                 str(row["shape"].get("way", "")),
@@ -63,6 +64,6 @@ def _times(timed: list[Any], references: Mapping[str, Any], style: Style) -> lis
     for name, row in references.items():
         spread = "" if row["spread"] is None else f"{row['spread']:.0%}"
         seconds = "-" if row["seconds"] is None else format_duration(row["seconds"])
-        rows.append((f"for reference: {name}", seconds, "", "", spread, format_bytes(row["gpu_bytes"]), ""))
-    lines = table(rows, "<>>>>><")
+        rows.append((f"for reference: {name}", seconds, "", "", "", spread, format_bytes(row["gpu_bytes"]), ""))
+    lines = table(rows, "<>>>>>><")
     return [style.faint(lines[0]), *lines[1:]]
