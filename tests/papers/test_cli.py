@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.contract.shapes import check, number, positive
+from tests.contract.shapes import check, number
 from tests.papers.shelved import Shelved
 
 from gnomon.cli.run import run
