@@ -50,6 +50,9 @@ class FakeEngine:
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return DEFAULTS | {"max_model_len": model.max_context} | dict(given)
 
+    def not_expressed(self, plan: Plan) -> list[str]:
+        return []
+
     def memory(self, deployment: Deployment) -> MemoryUse:
         model, tp = deployment.model, deployment.strategy.tp
         usable = 0.9 * deployment.pool.chip.memory_bytes - 2e9

@@ -15,12 +15,12 @@ PARAMETERS = 6_738_415_616 / CHIPS
 """Of Llama 2 7B, whose states one of four chips holds."""
 
 
-def step(*, memory_gb_s: float = MEMORY / 1e9, batch: int = CHIPS, words: str = "") -> TrainingReport:
+def step(*, memory_gb_s: float = MEMORY / 1e9, batch: int = CHIPS, words: str = "", zero: int = 2) -> TrainingReport:
     machine = host(
         cores=64, memory_gib=512, memory_gb_s=memory_gb_s, adam_gparam_s=ADAM / 1e9, link_gb_s=LINK / 1e9
     )  # fmt: skip
     with cluster_file("A100-40GB", CHIPS, CHIPS, machine) as on:
-        load: dict[str, Any] = {"seq": 2048, "global_batch": batch, "zero": 1, "recompute": "full"}
+        load: dict[str, Any] = {"seq": 2048, "global_batch": batch, "zero": zero, "recompute": "full"}
         return gnomon.simulate_training("llama-2-7b", on=on, **load, techniques=[f"offload-optimizer:{words}"])
 
 
@@ -44,6 +44,15 @@ def test_every_backward_pass_waits_for_its_flush(micros: int) -> None:
     beside = step(batch=CHIPS * micros).step_parts["pipeline_s"]
     waits = step(batch=CHIPS * micros, words="flush=waits,flush_gb_s=5").step_parts["pipeline_s"]
     assert waits - beside == pytest.approx(micros * PARAMETERS * 2 / 5e9, rel=1e-6)
+
+
+def test_gradients_that_are_whole_until_the_end_stay_and_leave_once() -> None:
+    """Only ranks that share gradients out as they come have less of them, for a reduction a micro-batch."""
+    whole, shared = step(batch=3 * CHIPS, zero=1), step(batch=3 * CHIPS)
+    assert whole.memory_parts[0]["gradients"] == 4 * PARAMETERS * CHIPS > 10 * shared.memory_parts[0]["gradients"]
+    flush = PARAMETERS * 2 / LINK
+    assert whole.step_parts["optimizer_s"] == pytest.approx(shared.step_parts["optimizer_s"] + flush, rel=1e-9)
+    assert whole.step_parts["pipeline_s"] < shared.step_parts["pipeline_s"]
 
 
 def test_states_and_gradients_move_to_the_host() -> None:

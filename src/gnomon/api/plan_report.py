@@ -10,6 +10,7 @@ from typing import Any
 from gnomon import catalog
 from gnomon.api.plan_evaluator import Figures, ServingEvaluator
 from gnomon.api.results import PlanReport, PlanScore
+from gnomon.engines import Engine
 from gnomon.errors import DoesNotFitError, NoPlanError
 from gnomon.load import plan_to_dict
 from gnomon.report.why import why_bounded, why_missed
@@ -26,6 +27,7 @@ from gnomon.search.neighbours import (
 from gnomon.search.objectives import LEAST_SHARE
 from gnomon.search.rate import highest
 from gnomon.spec import Chip, Cluster, EngineChoice, Model, Plan, ServingLoad, Strategy
+from gnomon.techniques import beyond_words
 from gnomon.units import format_duration, format_money, format_rate
 
 WORDS = {"max_num_seqs": "{} sequences", "max_num_batched_tokens": "chunked prefill {}"}
@@ -95,7 +97,15 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator, reques
         goals=job.goals,
         seconds=0.0,
         command=shlex.join(replica.engine.command(chosen.plan)),
+        left_to_you=_left(replica.engine, chosen.plan),
     )
+
+
+def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
+    """What the command of one replica lacks: weights that have to be made first, techniques it does not know."""
+    plain = replace(plan, replicas=1, goals=())
+    beyond = beyond_words(plan.strategy.techniques)
+    return tuple(engine.not_expressed(replace(plain, strategy=replace(plan.strategy, techniques=beyond))))
 
 
 def plan_score(question: Question, score: Score, evaluator: ServingEvaluator, most: float | None = None) -> PlanScore:

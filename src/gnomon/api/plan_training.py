@@ -146,7 +146,7 @@ def _runner_up(search: Search, found: Quickest) -> dict[str, object]:
     if found.second is None or found.second_value is None:
         return {}
     return {
-        "label": label(search.grid, found.second),
+        "label": label(search.grid, found.second, search.techniques),
         "step_time_s": found.second_value,
         "why": f"{found.second_value / found.value - 1:.2%} slower",
     }

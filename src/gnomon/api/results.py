@@ -177,6 +177,8 @@ class PlanReport(Result):
     goals: tuple[Goal, ...]
     seconds: float
     command: str
+    left_to_you: tuple[str, ...] = ()
+    """What has to be made before the command can run, or is not in it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ class Tried(Result):
     applied: Mapping[str, Any] | None
     gain: Estimate | None
     memory_saved_bytes: float | None
+    note: str
     helps: bool
     verdict: str
     inputs: Mapping[str, Any]

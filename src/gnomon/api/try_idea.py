@@ -15,15 +15,16 @@ from gnomon.api.simulate_training import as_flags, check_chips, load_of
 from gnomon.api.train_search import Search, search_of
 from gnomon.api.tried import NO_CHANGE, Tried
 from gnomon.engines import training_engine
-from gnomon.errors import GnomonError, InputError, unknown_name
+from gnomon.errors import GnomonError, InputError, named_by, unknown_name
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import Estimate
-from gnomon.techniques import Technique, TrainingTechnique, Trial, for_paper, techniques, variants
+from gnomon.techniques import Technique, TrainingTechnique, Trial, for_paper, joined, techniques, variants
 from gnomon.units import format_bytes
 
 SEQ, EACH_CHIP = 8192, 8
 """Tokens of a sequence and sequences a chip, where nothing else is asked for."""
+LITTLE_BYTES = 0.05 * 2**30
 Progress = Callable[[int], None]
 
 
@@ -45,7 +46,8 @@ def try_idea(
 
     Ideas of training take `seq` and `global_batch`, those of serving `batch` and `context`.
     """
-    one, trial = idea_of(name)
+    with named_by("SLUG"):
+        one, trial = idea_of(name)
     _check_words(one, {"--seq": seq, "--global-batch": global_batch}, {"--batch": batch, "--context": context})
     if not isinstance(one, TrainingTechnique):
         from gnomon.api.try_serving import BATCH, CONTEXT, try_serving
@@ -60,13 +62,14 @@ def try_idea(
         plain = search_of(load_model(model), pool, load, training_engine(engine), optimizer, dtype)
         without, within = _spaces(one, trial, plain)
         before, after = (_best(str(model), searches, progress) for searches in (without, within))
+        beside = _best(str(model), [plain], progress) if trial.against and one.searched else None
     except GnomonError as error:
         error.where, error.hint = as_flags(error.where), as_flags(error.hint)
         raise
     inputs = {"model": str(model), "on": pool.words, "seq": load.seq, "global_batch": load.global_batch}
     inputs |= {"optimizer": optimizer, "dtype": plain.dtype, "engine": f"{plain.engine.name}@{plain.engine.version}"}
-    why = "" if after else _why_not(one, within)
-    return _tried(one, trial, before, after, why, inputs)
+    why = "" if after else _why_not(plain, within)
+    return _tried(one, trial, before, after, why, inputs, beside)
 
 
 def _check_words(one: Technique, training: Mapping[str, Any], serving: Mapping[str, Any]) -> None:
@@ -77,12 +80,16 @@ def _check_words(one: Technique, training: Mapping[str, Any], serving: Mapping[s
 
 def idea_of(name: str) -> tuple[Technique, Trial]:
     """A technique and how it is tried, by a paper's slug or its own name."""
-    found = for_paper(name)
-    if found:
-        return found
-    known = techniques()
-    if name in known:
-        return known[name], replace(known[name].trials[0], words=name)
+    name, colon, more = name.partition(":")
+    found, known = for_paper(name), techniques()
+    if found is None and name in known:
+        found = known[name], replace(known[name].trials[0], words=name, against="", note="")
+    if found is not None:
+        one, trial = found
+        if not colon:
+            return one, trial
+        against = joined(trial.against, more) if trial.against else ""
+        return one, replace(trial, words=joined(trial.words, more), against=against, note="")
     papers = {trial.paper for one in known.values() for trial in one.trials}
     raise unknown_name("idea to try", name, sorted({*papers, *known}), where="SLUG")
 
@@ -91,8 +98,13 @@ def _spaces(one: TrainingTechnique, trial: Trial, plain: Search) -> tuple[list[S
     """Plans without the idea and plans with it. Where plans are what it changes, the grid is divided."""
     ways = one.ways(plain.grid)
     if ways is not None:
-        within, without = (replace(plain, grid=plain.grid.pick(np.flatnonzero(rows))) for rows in ways)
-        return [without], [within]
+        rest = ~np.logical_or.reduce([np.zeros(plain.grid.size, bool), *ways.values()])
+        within = [
+            replace(plain, grid=plain.grid.pick(np.flatnonzero(rows)), techniques=(words,) if words else ())
+            for words, rows in ways.items()
+            if rows.any()
+        ]
+        return [replace(plain, grid=plain.grid.pick(np.flatnonzero(rest)))], within
     against = (trial.against,) if trial.against else ()
     return [replace(plain, techniques=against)], [
         replace(plain, techniques=(words,)) for words in variants(trial.words)
@@ -107,26 +119,29 @@ def _best(model: str, searches: Sequence[Search], progress: Progress | None) -> 
     return step_report(model, search, found.best)
 
 
-def _why_not(one: Technique, within: Sequence[Search]) -> str:
+def _why_not(plain: Search, within: Sequence[Search]) -> str:
     """The reason that no plan uses it."""
+    if not within:
+        return f"no plan of {plain.model.name} on {plain.pool.words} could use it"
     search = within[0]
-    if not search.grid.size:
-        return f"no plan of {search.model.name} on {search.pool.words} could use it"
     if search.applied and not search.allowed.any():
         row = 0
         return search.applied.why_not(search.case, search.grid.strategy(row), search.grid.recipe(row, search.optimizer))
-    return "no plan with it fits in memory either"
+    return "no plan with it fits in memory"
 
 
 def _tried(
     one: Technique, trial: Trial, before: TrainingReport | None, after: TrainingReport | None, why: str,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, Any], beside: TrainingReport | None,
 ) -> Tried:  # fmt: skip
     gain = saved = None
     if before and after:
         gain = before.step_time_s.over(after.step_time_s)
         saved = before.peak_memory_bytes.value - after.peak_memory_bytes.value
-    helps, verdict = _verdict(before, after, gain, saved, why)
+    helps, verdict = _verdict(before, after, gain, why, trial.against)
+    if helps and beside and after and beside.step_time_s.value < after.step_time_s.value:
+        times = after.step_time_s.value / beside.step_time_s.value
+        helps, verdict = False, f"It brings nothing here: without either all fits, and a step is {times:.2f}x as quick."
     report = after or before
     title = report.title if report else f"{inputs['model']} on {inputs['on']}"
     return Tried(
@@ -139,6 +154,7 @@ def _tried(
         applied=_figures(after),
         gain=gain,
         memory_saved_bytes=saved,
+        note=trial.note,
         helps=helps,
         verdict=verdict,
         inputs=inputs,
@@ -147,32 +163,51 @@ def _tried(
 
 
 def _verdict(
-    before: TrainingReport | None, after: TrainingReport | None, gain: Estimate | None, saved: float | None, why: str
+    before: TrainingReport | None, after: TrainingReport | None, gain: Estimate | None, why: str, against: str
 ) -> tuple[bool, str]:
     if after is None:
         return False, f"It brings nothing here: {why}."
-    if before is None or gain is None or saved is None:
-        return True, "Without it nothing fits in memory; with it this does."
-    room = f"{format_bytes(abs(saved))} {'less' if saved > 0 else 'more'} memory"
+    if before is None or gain is None:
+        return True, f"Without it nothing fits in memory; with it this does{_host(after)}."
+    than = f" as {against}" if against else ""
+    room = _room(before, after)
     if gain.value > 1 + NO_CHANGE:
         sure = "" if gain.low > 1 else ", which the band does not make certain"
-        return True, f"{gain.value:.2f}x as quick ({gain.low:.2f} to {gain.high:.2f}, 90%), with {room}{sure}."
+        edges = f"({gain.low:.2f} to {gain.high:.2f}, 90%)"
+        return True, f"{gain.value:.2f}x as quick{than} {edges}{room}{sure}."
     if gain.value >= 1 - NO_CHANGE:
-        return False, f"It brings nothing here: as quick as without it, with {room}."
-    return False, f"It brings nothing here: without it all fits, and a step is {1 / gain.value:.2f}x as quick; {room}."
+        return False, f"It brings nothing here: a step is as quick without it{room}."
+    return False, f"It brings nothing here: all fits without it, and a step is {1 / gain.value:.2f}x as quick{room}."
+
+
+def _room(before: TrainingReport, after: TrainingReport) -> str:
+    """What the same plan needs with it; of another plan that is not the idea's doing."""
+    same = before.plan.engine == after.plan.engine and _degrees(before) == _degrees(after)
+    saved = before.peak_memory_bytes.value - after.peak_memory_bytes.value
+    if not same:
+        return "; the best plan with it is another one"
+    if abs(saved) < LITTLE_BYTES:
+        return ""
+    return f"; with it a chip needs {format_bytes(abs(saved))} {'less' if saved > 0 else 'more'}"
+
+
+def _host(after: TrainingReport) -> str:
+    return f", with {format_bytes(after.host_bytes)} in the memory of each host" if after.host_bytes else ""
+
+
+def _degrees(report: TrainingReport) -> dict[str, int]:
+    return {name: getattr(report.plan.strategy, name) for name in ("tp", "pp", "vp", "cp", "ep", "dp")}
 
 
 def _figures(report: TrainingReport | None) -> dict[str, Any] | None:
     if report is None:
         return None
-    strategy = report.plan.strategy
-    degrees = {name: getattr(strategy, name) for name in ("tp", "pp", "vp", "cp", "ep", "dp")}
     return {
         "step_time_s": report.step_time_s,
         "mfu": report.mfu,
         "peak_memory_bytes": report.peak_memory_bytes.value,
         "cost_usd": report.cost_usd,
-        "degrees": degrees,
+        "degrees": _degrees(report),
         "settings": dict(report.plan.engine.settings),
-        "techniques": list(strategy.techniques),
+        "techniques": list(report.plan.strategy.techniques),
     }

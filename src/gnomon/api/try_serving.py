@@ -37,6 +37,7 @@ def try_serving(
         applied=after if after and after["fits"] else None,
         gain=gains.get("step_time_s"),
         memory_saved_bytes=before["weight_bytes"] - after["weight_bytes"] if after else None,
+        note=trial.note,
         helps=helps,
         verdict=verdict,
         inputs=load | {"work": "serving"},
@@ -59,7 +60,7 @@ def _figures(load: Mapping[str, Any], techniques: tuple[str, ...]) -> dict[str, 
     room = fit(model, context=load["context"], **words)
     step = predict(model, phase="decode", batch=load["batch"], context=load["context"], **words)
     prompt = predict(model, phase="prefill", batch=1, tokens=load["context"], **words)
-    return {
+    found = {
         "title": step.title,
         "fits": room.fits,
         "step_time_s": step.time_s,
@@ -69,6 +70,7 @@ def _figures(load: Mapping[str, Any], techniques: tuple[str, ...]) -> dict[str, 
         "facts": dict(room.techniques),
         "techniques": list(techniques),
     }
+    return found | {"fits": room.fits and _sessions(found) >= load["batch"]}
 
 
 def _gains(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> dict[str, Estimate]:
@@ -83,9 +85,10 @@ def _verdict(
     if after is None:
         return False, f"It brings nothing here: {why}."
     if not after["fits"]:
-        return False, "It brings nothing here: the model does not fit with it either."
+        return False, f"It brings nothing here: with it there is room for {_sessions(after):,.0f} sequences."
     if not before["fits"]:
-        return True, f"Without it the model does not fit; with it there is room for {after['sessions']} sequences."
+        now, then = _sessions(after), _sessions(before)
+        return True, f"With it there is room for {now:,.0f} sequences, without it for {then:,.0f}."
     step, prompt = gains["step_time_s"], gains["prompt_time_s"]
     figures = f"a decode step {_times(step)}, a prompt {_times(prompt)}, {_room(before, after)}"
     quicker = max(step.value, prompt.value) > 1 + NO_CHANGE

@@ -14,7 +14,7 @@ AFTER = {
     "gradient_reduction_s": "gradient reduction after the last pass",
     "optimizer_s": "optimizer",
     "weight_gather_s": "gathering of new weights",
-    "waits_s": "waiting for what goes on beside it",
+    "waits_s": "waiting for checkpoints and barriers",
 }
 DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
 
@@ -111,7 +111,11 @@ def _memory(payload: Payload) -> list[str]:
     fullest = max(range(len(ranks)), key=lambda rank: sum(ranks[rank].values()))
     parts = ", ".join(f"{name} {gib(size)}" for name, size in ranks[fullest].items() if size)
     where = f"pipeline rank {fullest}, the fullest of {len(ranks)}" if len(ranks) > 1 else "every rank"
-    host = [f"  and {gib(payload['host_bytes'])} GiB in the memory of each host"] if payload.get("host_bytes") else []
+    host = (
+        [f"  and {gib(payload['host_bytes'])} GiB in the memory of each host, which is taken to serve no other job"]
+        if payload.get("host_bytes")
+        else []
+    )
     return [f"  memory on {where}, in GiB: {parts}", *host]
 
 

@@ -25,7 +25,16 @@ def render(payload: Payload, style: Style) -> str:
     rows = [("", "a step", "90%", "a prompt" if serving else "memory", "weights, room" if serving else "plan")]
     rows += [row(name, payload[key], payload["inputs"]) for name, key in (("without", "plain"), ("with", "applied"))]
     found = table(rows, "<>>><")
-    lines += [style.faint(found[0]), *found[1:], "", *(f"  {line}" for line in wrap(payload["idea"], WIDE)), ""]
+    lines += [
+        style.faint(found[0]),
+        *found[1:],
+        "",
+        *(f"  {line}" for line in wrap(payload["idea"], WIDE, break_on_hyphens=False)),
+        "",
+    ]
+    lines += (
+        [*(f"  {line}" for line in wrap(payload["note"], WIDE, break_on_hyphens=False)), ""] if payload["note"] else []
+    )
     return "\n".join([*lines, *_next(payload)])
 
 
@@ -33,7 +42,7 @@ def _served(name: str, figures: Payload | None, inputs: Payload) -> Row:
     if figures is None:
         return (name, "does not fit" if name == "without" else "none", "", "", "")
     time = figures["step_time_s"]
-    facts = [f"{key.replace('_', ' ')} {value:,.4g}" for one in figures["facts"].values() for key, value in one.items()]
+    facts = [_fact(key, value) for one in figures["facts"].values() for key, value in one.items()]
     room = ", ".join([f"{gib(figures['weight_bytes'])} GiB a chip", f"{figures['sessions']:,} sequences", *facts])
     return (
         name,
@@ -42,6 +51,12 @@ def _served(name: str, figures: Payload | None, inputs: Payload) -> Row:
         format_duration(figures["prompt_time_s"]["value"]),
         room,
     )
+
+
+def _fact(name: str, value: float) -> str:
+    if name.endswith("_s"):
+        return f"{name.removesuffix('_s').replace('_', ' ')} {format_duration(value)}"
+    return f"{name.replace('_', ' ')} {value:,.0f}"
 
 
 def _edges(time: Payload) -> str:

@@ -29,6 +29,7 @@ __all__ = [
     "applied",
     "beyond_words",
     "for_paper",
+    "joined",
     "searched_words",
     "served",
     "technique",
@@ -87,6 +88,11 @@ def words(name: str, values: Values) -> str:
     told = [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items()
             if value != known[key]]  # fmt: skip
     return f"{name}:{','.join(told)}" if told else name
+
+
+def joined(written: str, more: str) -> str:
+    """A technique as it is written, with further parameters."""
+    return f"{written}{',' if ':' in written else ':'}{more}"
 
 
 def variants(written: str) -> list[str]:

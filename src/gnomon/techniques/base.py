@@ -65,6 +65,8 @@ class Trial:
     """Its slug."""
     words: str
     against: str = ""
+    note: str = ""
+    """What to know of the comparison."""
 
 
 def _exactly(name: str, spread: float) -> Floats | float:
@@ -127,8 +129,9 @@ class TrainingTechnique(Technique):
         """Why it cannot be used here; empty where it can."""
         return ""
 
-    def ways(self, grid: Grid) -> tuple[Choice, Choice] | None:
-        """Which plans of a grid use it and which do without, where the grid itself has both."""
+    def ways(self, grid: Grid) -> Mapping[str, Choice] | None:
+        """Which plans of a grid use it already, by what they have to be called beside their degrees; the others do
+        without. None where no plan of a grid does."""
         return None
 
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:

@@ -24,7 +24,14 @@ class Checkpoints(TrainingTechnique):
         "Weights and optimizer states are copied to the host and written to storage; lazily, the copy runs beside the "
         "next forward and backward passes, which change none of it, and the update waits only for what is left."
     )
-    trials = (Trial(paper="datastates-llm", words="checkpoints:mode=lazy", against="checkpoints:mode=synchronous"),)
+    trials = (
+        Trial(
+            paper="datastates-llm",
+            words="checkpoints:mode=lazy",
+            against="checkpoints:mode=synchronous",
+            note="A checkpoint every step, as in the paper; datastates-llm:every=100 tries one in a hundred.",
+        ),
+    )
     parameters = (
         Parameter(name="every", what="steps from one checkpoint to the next", default=1.0, low=1.0, high=1e6),
         Parameter(

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from gnomon.engines.training import Grid
+import numpy as np
+
+from gnomon.engines.training import Figures, Grid, RankMemory
 from gnomon.spec import Recipe, Strategy
-from gnomon.spec.training import SCHEDULES
+from gnomon.spec.training import RECOMPUTE, SCHEDULES
 from gnomon.techniques.base import Case, Choice, Parameter, TrainingTechnique, Trial, Values, not_shared_out
+
+HALF_BYTES = 2.0
+"""Of an activation between layers."""
 
 
 class GPipe(TrainingTechnique):
@@ -37,8 +44,18 @@ class GPipe(TrainingTechnique):
         moved = _staged(strategy, int(values["stages"]))
         return replace(moved, vp=1), replace(recipe, schedule="gpipe", recompute="full")
 
-    def ways(self, grid: Grid) -> tuple[Choice, Choice]:
-        return (grid.pp > 1) & (grid.schedule == SCHEDULES.index("gpipe")), grid.pp == 1
+    def ways(self, grid: Grid) -> Mapping[str, Choice]:
+        own = (grid.schedule == SCHEDULES.index("gpipe")) & (grid.recompute == RECOMPUTE.index("full"))
+        lengths = (int(pp) for pp in np.unique(grid.pp) if pp > 1)
+        return {f"gpipe:stages={pp}": own & (grid.pp == pp) for pp in lengths}
+
+    def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case, values: Values) -> RankMemory:
+        """What enters the stage, of all micro-batches, and everything of the one that is run again."""
+        grid = found.grid
+        tokens = grid.micro_batch * (case.load.seq // grid.cp)
+        entered = tokens * case.model.hidden * HALF_BYTES / np.where(grid.sequence_parallel > 0, grid.tp, 1)
+        again = found.layers * found.chunks.peak_bytes(rank)
+        return replace(used, activations=found.micros * entered + again)
 
 
 class Interleaved(TrainingTechnique):
@@ -65,8 +82,8 @@ class Interleaved(TrainingTechnique):
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         return replace(strategy, vp=int(values["parts"])), replace(recipe, schedule="interleaved")
 
-    def ways(self, grid: Grid) -> tuple[Choice, Choice]:
-        return grid.vp > 1, grid.vp == 1
+    def ways(self, grid: Grid) -> Mapping[str, Choice]:
+        return {"": grid.vp > 1}
 
 
 def _too_long(case: Case, stages: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gnomon.engines.training import Grid
@@ -37,8 +38,8 @@ class Ring(TrainingTechnique):
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         return _ring(strategy, int(values["ranks"])), replace(recipe, cp_comm="p2p")
 
-    def ways(self, grid: Grid) -> tuple[Choice, Choice]:
-        return (grid.cp > 1) & (grid.cp_comm == CP_COMMS.index("p2p")), grid.cp == 1
+    def ways(self, grid: Grid) -> Mapping[str, Choice]:
+        return {"": (grid.cp > 1) & (grid.cp_comm == CP_COMMS.index("p2p"))}
 
 
 def _ring(strategy: Strategy, ranks: int) -> Strategy:
