@@ -18,6 +18,7 @@ from gnomon.engines import training_engine
 from gnomon.errors import GnomonError, InputError, named_by, unknown_name
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.load.recipe import OPTIMIZERS
 from gnomon.spec import Estimate
 from gnomon.techniques import Technique, TrainingTechnique, Trial, for_paper, joined, techniques, variants
 from gnomon.units import format_bytes
@@ -37,9 +38,9 @@ def try_idea(
     global_batch: int | None = None,
     batch: int | None = None,
     context: int | None = None,
-    optimizer: str = "adamw",
+    optimizer: str | None = None,
     dtype: str | None = None,
-    engine: str = "megatron",
+    engine: str | None = None,
     progress: Progress | None = None,
 ) -> Tried:
     """The idea of a paper (its slug), or a technique by its own name, on a model and chips.
@@ -48,18 +49,21 @@ def try_idea(
     """
     with named_by("SLUG"):
         one, trial = idea_of(name)
-    _check_words(one, {"--seq": seq, "--global-batch": global_batch}, {"--batch": batch, "--context": context})
+    training = {"--seq": seq, "--global-batch": global_batch, "--optimizer": optimizer, "--engine": engine}
+    _check_words(one, training, {"--batch": batch, "--context": context})
     if not isinstance(one, TrainingTechnique):
         from gnomon.api.try_serving import BATCH, CONTEXT, try_serving
 
         return try_serving(
             one, trial, model=model, on=on, batch=batch or BATCH, context=context or CONTEXT, dtype=dtype
         )
-    pool = parse_pool(on)
+    pool, optimizer = parse_pool(on), optimizer or "adamw"
     check_chips(pool.count, "--on")
+    if optimizer not in OPTIMIZERS:
+        raise unknown_name("optimizer", optimizer, OPTIMIZERS, where="--optimizer")
     load = load_of(seq or SEQ, global_batch or EACH_CHIP * pool.count, None)
     try:
-        plain = search_of(load_model(model), pool, load, training_engine(engine), optimizer, dtype)
+        plain = search_of(load_model(model), pool, load, training_engine(engine or "megatron"), optimizer, dtype)
         without, within = _spaces(one, trial, plain)
         before, after = (_best(str(model), searches, progress) for searches in (without, within))
         beside = _best(str(model), [plain], progress) if trial.against and one.searched else None

@@ -58,7 +58,7 @@ def _applied(load: Mapping[str, Any], techniques: tuple[str, ...]) -> tuple[dict
 def _figures(load: Mapping[str, Any], techniques: tuple[str, ...]) -> dict[str, Any]:
     model, words = load["model"], {"on": load["on"], "dtype": load["dtype"], "techniques": techniques}
     room = fit(model, context=load["context"], **words)
-    step = predict(model, phase="decode", batch=load["batch"], context=load["context"], **words)
+    step = predict(model, phase="decode", batch=load["batch"], context=max(load["context"] - 1, 0), **words)
     prompt = predict(model, phase="prefill", batch=1, tokens=load["context"], **words)
     found = {
         "title": step.title,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import flags, train_flags
+from gnomon.cli import flags
 
 Slug = Annotated[str, typer.Argument(metavar="SLUG", help="A paper, or a technique by its own name.")]
 Network = Annotated[str, typer.Option("--model", metavar="MODEL", help="A name, a folder, a config or shapes.")]
@@ -31,6 +31,10 @@ Context = Annotated[
     int | None,
     typer.Option("--context", parser=flags.whole("--context"), metavar="C", help="In serving: tokens of each (2048)."),
 ]
+Optimizer = Annotated[
+    str | None, typer.Option("--optimizer", metavar="NAME", help="In training: the optimizer (adamw).")
+]
+Engine = Annotated[str | None, typer.Option("--engine", metavar="NAME", help="In training: the engine (megatron).")]
 
 
 def add(app: typer.Typer) -> None:
@@ -45,9 +49,9 @@ def try_idea(
     global_batch: Batch = None,
     batch: Together = None,
     context: Context = None,
-    optimizer: train_flags.Optimizer = "adamw",
+    optimizer: Optimizer = None,
     dtype: flags.Dtype = None,
-    engine: train_flags.Engine = "megatron",
+    engine: Engine = None,
     as_json: flags.Json = False,
 ) -> None:
     """What a paper's idea would bring on your model and chips."""

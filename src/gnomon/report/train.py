@@ -147,6 +147,7 @@ def same_job(inputs: Payload) -> list[Any]:
     said: list[Any] = ["--seq", inputs["seq"], "--global-batch", inputs["global_batch"]]
     said += flag("--tokens", count_word(inputs["tokens"]))
     said += flag("--optimizer", inputs["optimizer"], "adamw")
+    said += [word for name in inputs.get("techniques", ()) for word in ("--with", name)]
     return said + ["--dtype", inputs["dtype"], "--engine", inputs["engine"]]
 
 
