@@ -12,7 +12,7 @@ ORACLES_STAMP := $(ORACLES)/.done
 RESULTS := src/gnomon/catalog/data/accuracy/results.json
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
+.PHONY: lab-results help setup demo test check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ modules: $(ORACLES_STAMP) ## write the table of measured modules in docs/tracing
 
 hardware: $(STAMP) ## write docs/hardware.md again from the catalog
 	$(BIN)/python -m tests.golden.hardware
+
+lab-results: $(STAMP) ## predict the stored runs of the lab again
+	$(BIN)/python -m gnomon.lab.predicted src/gnomon/papers/lab/*.json
 
 papers: $(STAMP) ## write docs/papers.md again: every paper, and those re-derived computed again
 	$(BIN)/python -m tests.golden.papers_page

@@ -92,6 +92,7 @@ def idea_of(name: str) -> tuple[Technique, Trial]:
         one, trial = found
         if not colon:
             return one, trial
+        variants(joined(trial.words, more))
         against = joined(trial.against, more) if trial.against else ""
         return one, replace(trial, words=joined(trial.words, more), against=against, note="")
     papers = {trial.paper for one in known.values() for trial in one.trials}

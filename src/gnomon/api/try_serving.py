@@ -45,14 +45,11 @@ def try_serving(
 
 
 def _applied(load: Mapping[str, Any], techniques: tuple[str, ...]) -> tuple[dict[str, Any] | None, str]:
-    """Figures with the idea, or why it cannot be used."""
+    """Figures with the idea, or why it cannot be used: without it all of this runs."""
     try:
         return _figures(load, techniques), ""
     except InputError as problem:
-        _, refused, reason = problem.message.partition("does not apply: ")
-        if not refused:
-            raise
-        return None, reason
+        return None, problem.message.partition("does not apply: ")[2] or problem.message
 
 
 def _figures(load: Mapping[str, Any], techniques: tuple[str, ...]) -> dict[str, Any]:

@@ -6,7 +6,10 @@ whose host it is. What the chip does is predicted from its profile.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ import numpy as np
 from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.errors import UnknownNameError
-from gnomon.lab.base import Compared, Findings
+from gnomon.lab.base import Compared, Findings, Measured
 from gnomon.load.chips import chip as find_chip
 from gnomon.spec import Chip, Pool
 from gnomon.techniques.checkpoints import waited_s
@@ -76,8 +79,27 @@ def _checkpointed(row: Compared, facts: Facts, chip: Chip) -> float | None:
     return plain / other
 
 
+def told_again(outcome: dict[str, Any]) -> dict[str, Any]:
+    """A stored outcome with the gains that are predicted today."""
+    rows = tuple(
+        Compared(
+            what=row["what"], shape=row["shape"], plain=Measured(**row["plain"]), technique=Measured(**row["technique"])
+        )
+        for row in outcome["compared"]
+    )
+    found = gains(outcome["slug"], Findings(checks=(), compared=rows, facts=outcome["facts"]), outcome["device"])
+    compared = [row | {"predicted_gain": found.get(row["what"])} for row in outcome["compared"]]
+    return outcome | {"compared": compared}
+
+
 _OF: dict[str, Callable[[Compared, Facts, Chip], float | None]] = {
     "deep-optimizer-states": _offloaded,
     "gptq": _narrow,
     "datastates-llm": _checkpointed,
 }
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        path = Path(name)
+        path.write_text(json.dumps(told_again(json.loads(path.read_text())), indent=1) + "\n")

@@ -1,0 +1,76 @@
+"""Ideas of papers on models and chips they never saw."""
+
+from __future__ import annotations
+
+import pytest
+
+import gnomon
+
+TEN = (
+    "megatron-lm", "gpipe", "vocabulary-parallelism", "sequence-parallelism", "long-context-peak", "gptq", "glm-130b",
+    "zero-offload", "deep-optimizer-states", "datastates-llm",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("slug", TEN)
+def test_every_paper_answers_elsewhere(slug: str) -> None:
+    found = gnomon.try_idea(slug, model="qwen3-8b", on="MI300X:8")
+    assert found.paper == slug and found.verdict
+    assert found.applied is not None or (slug == "gptq" and "Marlin" in found.verdict)
+    if found.gain is not None:
+        assert found.gain.low <= found.gain.value <= found.gain.high
+        assert found.helps or found.gain.value < 1.005 or "without either" in found.verdict
+
+
+@pytest.mark.parametrize(
+    ("slug", "why"),
+    [
+        ("megatron-lm", "could use it"),
+        ("gpipe", "could use it"),
+        ("sequence-parallelism", "could use it"),
+        ("vocabulary-parallelism", "no pipeline"),
+        ("zero-offload", "all fits without it"),
+        ("deep-optimizer-states", "without either all fits"),
+    ],
+)
+def test_no_benefit_where_there_can_be_none(slug: str, why: str) -> None:
+    found = gnomon.try_idea(slug, model="qwen3-0.6b", on="H200:1")
+    assert not found.helps and found.verdict.startswith("It brings nothing here") and why in found.verdict
+
+
+def test_what_fits_only_with_it() -> None:
+    found = gnomon.try_idea("zero-offload", model="qwen3-8b", on="H200:1")
+    assert found.helps and found.plain is None and found.applied is not None and found.gain is None
+
+
+def test_without_is_the_best_plan_without() -> None:
+    """The best of all plans is on one of the two sides."""
+    words = {"seq": 131072, "global_batch": 4}
+    found = gnomon.try_idea("sequence-parallelism", model="llama-3.1-8b", on="H100:16", **words)
+    best = gnomon.plan_training("llama-3.1-8b", cluster="H100:16", **words).best.step_time_s.value
+    assert found.plain is not None and found.applied is not None
+    assert min(side["step_time_s"].value for side in (found.plain, found.applied)) == pytest.approx(best, rel=1e-9)
+
+
+def test_an_idea_with_parameters() -> None:
+    often = gnomon.try_idea("datastates-llm", model="qwen3-8b", on="H200:8")
+    rarely = gnomon.try_idea("datastates-llm:every=100", model="qwen3-8b", on="H200:8")
+    assert often.gain is not None and rarely.gain is not None and often.gain.value > 1.3 > rarely.gain.value > 1
+    assert "every=100" in rarely.technique and "every=100" in rarely.against
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "told"),
+    [
+        ("zero-ofload", {}, "zero-offload"),
+        ("gptq", {"seq": 4096}, "--seq"),
+        ("gptq", {"engine": "torch"}, "--engine"),
+        ("zero-offload", {"batch": 4}, "--batch"),
+        ("zero-offload", {"optimizer": "adan"}, "adam"),
+        ("zero-offload:stride=70", {}, "0 to 64"),
+    ],
+)
+def test_slips_are_answered(name: str, words: dict[str, object], told: str) -> None:
+    with pytest.raises(gnomon.GnomonError) as error:
+        gnomon.try_idea(name, model="qwen3-8b", on="H200:1", **words)  # type: ignore[arg-type]
+    assert told in str(error.value)
