@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from gnomon.api.results import TrainingPlanReport, TrainingReport
 from gnomon.api.simulate_training import (
     as_flags,
@@ -94,11 +96,12 @@ def best_of(searches: Sequence[Search], progress: Callable[[int], None] | None) 
 
 def _report(model: str, search: Search, found: Quickest, seconds: float) -> TrainingPlanReport:
     best = step_report(model, search, found.best)
-    lacking = (search.peak_bytes - usable_bytes(search.pool, search.traits))[~search.fits]
-    fit = int(search.fits.sum())
+    usable = search.allowed if search.applied else np.ones(search.grid.size, bool)
+    lacking = (search.peak_bytes - usable_bytes(search.pool, search.traits))[usable & ~search.fits]
+    lacking, considered, fit = lacking[lacking > 0], int(usable.sum()), int(search.fits.sum())
     return TrainingPlanReport(
         title=best.title,
-        plans_considered=search.grid.size,
+        plans_considered=considered,
         plans_fit=fit,
         plans_timed=found.evaluated,
         best=best,
@@ -106,7 +109,7 @@ def _report(model: str, search: Search, found: Quickest, seconds: float) -> Trai
         bound_s=min(found.bound, found.value),
         runner_up=_runner_up(search, found),
         rejected={
-            "does not fit in memory": search.grid.size - fit,
+            "does not fit in memory": considered - fit,
             "cannot be quicker": fit - found.evaluated,
             "timed and slower": found.evaluated - 1,
         },

@@ -75,6 +75,8 @@ class Search:
 
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
+        if self.applied and not self.allowed.any():
+            return self.allowed
         here = np.asarray(self.peak_bytes <= usable_bytes(self.pool, self.traits))
         return here & self.allowed & self.applied.host_fits(self.figures, self.case) if self.applied else here
 

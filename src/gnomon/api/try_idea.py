@@ -55,13 +55,19 @@ def try_idea(
         from gnomon.api.try_serving import BATCH, CONTEXT, try_serving
 
         return try_serving(
-            one, trial, model=model, on=on, batch=batch or BATCH, context=context or CONTEXT, dtype=dtype
+            one,
+            trial,
+            model=model,
+            on=on,
+            batch=BATCH if batch is None else batch,
+            context=CONTEXT if context is None else context,
+            dtype=dtype,
         )
     pool, optimizer = parse_pool(on), optimizer or "adamw"
     check_chips(pool.count, "--on")
     if optimizer not in OPTIMIZERS:
         raise unknown_name("optimizer", optimizer, OPTIMIZERS, where="--optimizer")
-    load = load_of(seq or SEQ, global_batch or EACH_CHIP * pool.count, None)
+    load = load_of(SEQ if seq is None else seq, EACH_CHIP * pool.count if global_batch is None else global_batch, None)
     try:
         plain = search_of(load_model(model), pool, load, training_engine(engine or "megatron"), optimizer, dtype)
         without, within = _spaces(one, trial, plain)

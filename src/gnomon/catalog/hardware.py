@@ -88,6 +88,7 @@ def chip_from_entry(entry: Mapping[str, Any], file: str = "") -> Chip:
         price_usd_h=figures.take("price_usd_h", "price_usd_h"),
         aliases=tuple(map(str, entry.get("aliases", ()))),
         note=entry.get("note", ""),
+        unified=entry.get("unified", False),
         sources=figures.sources,
         confidence=figures.confidence,
         file=file,

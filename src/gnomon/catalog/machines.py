@@ -80,6 +80,7 @@ def host_from_entry(entry: Mapping[str, Any], joined: Link) -> Host:
         nvme_write_bytes_s=figures.take("nvme_write_gb_s", "nvme_write_bytes_s", 9),
         link=joined,
         link_sharing=figures.whole("link_sharing", "link_sharing"),
+        machines=int(entry.get("machines", 1)),
         sources=figures.sources,
         confidence=figures.confidence,
     )

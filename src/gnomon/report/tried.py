@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from gnomon.report.text import Style, band, gib, next_steps, table, words
-from gnomon.report.train import in_words
+from gnomon.report.train import in_words, same_job
 from gnomon.units import format_duration
 
 Payload = Mapping[str, Any]
@@ -40,7 +40,7 @@ def render(payload: Payload, style: Style) -> str:
 
 def _served(name: str, figures: Payload | None, inputs: Payload) -> Row:
     if figures is None:
-        return (name, "does not fit" if name == "without" else "none", "", "", "")
+        return (name, "does not fit" if name == "without" else "not used", "", "", "")
     time = figures["step_time_s"]
     facts = [_fact(key, value) for one in figures["facts"].values() for key, value in one.items()]
     room = ", ".join([f"{gib(figures['weight_bytes'])} GiB a chip", f"{figures['sessions']:,} sequences", *facts])
@@ -65,7 +65,7 @@ def _edges(time: Payload) -> str:
 
 def _row(name: str, figures: Payload | None, inputs: Payload) -> Row:
     if figures is None:
-        return (name, "none fits", "", "", "")
+        return (name, "none fits" if name == "without" else "not used", "", "", "")
     plan = in_words({**inputs, **figures["degrees"], **figures["settings"], "techniques": figures["techniques"]})
     time = figures["step_time_s"]
     return (name, format_duration(time["value"]), _edges(time), f"{gib(figures['peak_memory_bytes'])} GiB", plan)
@@ -80,7 +80,7 @@ def _next(payload: Payload) -> list[str]:
         load = ["--on", inputs["on"], "--batch", inputs["batch"], "--context", inputs["context"]]
         step = words("gnomon", "predict", inputs["model"], *load, *names)
         return next_steps(step, words("gnomon", "papers", "show", payload["paper"]))
-    load = ["--cluster", inputs["on"], "--seq", inputs["seq"], "--global-batch", inputs["global_batch"]]
+    load = ["--cluster", inputs["on"], *same_job({**inputs, "tokens": None})]
     return next_steps(
         words("gnomon", "plan", "train", inputs["model"], *load, *names),
         words("gnomon", "papers", "show", payload["paper"]),

@@ -54,6 +54,8 @@ class Chip:
     price_usd_h: float
     aliases: tuple[str, ...] = ()
     note: str = ""
+    unified: bool = False
+    """Whether its memory is the host's too."""
     sources: Mapping[str, str] = field(default_factory=dict)
     confidence: Mapping[str, str] = field(default_factory=dict)
     """How a figure is known where it was not read in a data sheet or off the chip: recalled, estimated, announced."""

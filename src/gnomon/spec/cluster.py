@@ -106,6 +106,17 @@ class Pool:
     def host(self) -> Host | None:
         return self.node.host if self.node else None
 
+    @property
+    def machine(self) -> Host | None:
+        """The host that a rank shares with its neighbours: a node's, or that of a tray of a rack."""
+        return self.host.one if self.host else None
+
+    @property
+    def machine_chips(self) -> int:
+        """Chips of such a machine, as far as they are there."""
+        machines = self.host.machines if self.host else 1
+        return min(self.per_node, max(1, self.node_size // machines))
+
     def resized(self, count: int) -> Pool:
         """The same kind of nodes with another number of chips."""
         return Pool.of(self.chip, count, self.node, self.grid, self.file)

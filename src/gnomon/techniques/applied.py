@@ -65,7 +65,7 @@ class Applied:
 
     def host_fits(self, found: Figures, case: Case) -> Any:
         """Whether the host of each row holds what is kept there."""
-        host = case.pool.host
+        host = case.pool.machine
         room = ROOM * host.memory_bytes if host else 0.0
         return self.host_bytes(found, case) <= room
 

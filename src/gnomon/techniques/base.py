@@ -36,11 +36,18 @@ class Parameter:
     low: float = 0.0
     high: float = 0.0
     choices: tuple[str, ...] = ()
+    whole: bool = False
+    """Whether it counts something."""
+    floor: float = 0.0
+    """The least value beside 0, where 0 means that it follows from the machine."""
     tried: tuple[float | str, ...] = ()
 
     @property
     def range(self) -> str:
-        return " or ".join(self.choices) if self.choices else f"{self.low:g} to {self.high:g}"
+        if self.choices:
+            return " or ".join(self.choices)
+        least = f", at least {self.floor:g} where it is not 0" if self.floor else ""
+        return f"{self.low:g} to {self.high:g}{least}"
 
     def read(self, text: str, where: str) -> float | str:
         """A value as a plan writes it."""
@@ -52,8 +59,10 @@ class Parameter:
             value = float(text)
         except ValueError:
             raise InputError(f"'{text}' is no number", where=where, hint=f"It is {self.range}.") from None
-        if not self.low <= value <= self.high:
+        if not self.low <= value <= self.high or 0 < value < self.floor:
             raise InputError(f"{self.name} is {value:g}", where=where, hint=f"It is {self.range}.")
+        if self.whole and value % 1:
+            raise InputError(f"{self.name} is {value:g}, and no whole number", where=where, hint=f"It is {self.range}.")
         return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gnomon.engines.training import Figures
-from gnomon.spec import Host
+from gnomon.spec import Host, Pool
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case
 
@@ -14,13 +14,20 @@ SUSTAINED = 0.8
 
 
 def host_of(case: Case) -> Host:
-    assert case.pool.host is not None  # `why_not` has seen to it
-    return case.pool.host
+    assert case.pool.machine is not None  # `why_not` has seen to it
+    return case.pool.machine
+
+
+def no_host(pool: Pool) -> str:
+    """Why there is no other memory to move things to; empty where there is."""
+    if pool.chip.unified:
+        return f"the memory of {pool.chip.name} is its host's too"
+    return f"nothing is known of the host of {pool.chip.name}" if pool.host is None else ""
 
 
 def neighbours(found: Figures, case: Case) -> Floats:
     """Ranks that share one host."""
-    return np.minimum(found.grid.ranks, case.pool.per_node).astype(float)
+    return np.minimum(found.grid.ranks, case.pool.machine_chips).astype(float)
 
 
 def link_bytes_s(found: Figures, case: Case) -> Floats:

@@ -15,6 +15,7 @@ from gnomon.techniques.serving import ServingTechnique, Words
 
 SCALE_BITS = 16.0
 WIDE_BYTES = 2.0
+LEAST_GROUP = 32.0
 GROUP = 128.0
 """Weights that share a scale in what `int4` alone stands for."""
 JOINED = (("q", "k", "v"), ("gate", "up"))
@@ -52,7 +53,12 @@ class Int4Weights(_NarrowWeights):
     parameters = (
         Parameter(name="bits", what="of a weight", default="4", choices=("4", "3"), tried=("4", "3")),
         Parameter(
-            name="group", what="weights of a row that share a scale; 0 for all", default=GROUP, low=0.0, high=65536.0
+            name="group",
+            whole=True,
+            what="weights of a row that share a scale; 0 for all",
+            default=GROUP,
+            low=0.0,
+            high=65536.0,
         ),
     )
     excludes = ("unpacked-weights",)
@@ -62,8 +68,8 @@ class Int4Weights(_NarrowWeights):
         return Format(name=f"int{bits}", bits=bits, block=(1, group), scale_bits=SCALE_BITS)
 
     def why_not(self, words: Words, values: Values) -> str:
-        if values["group"] % 1:
-            return f"{values['group']:g} weights are no whole number"
+        if 0 < values["group"] < LEAST_GROUP:
+            return f"scales of {values['group']:g} weights are not priced: products read as many as of {GROUP:g}"
         if words.model.is_moe and self.own_products(values):
             return "experts in three bits are not priced"
         return super().why_not(words, values)

@@ -12,12 +12,13 @@ from gnomon.engines.training import Figures, RankMemory
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
-from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours
+from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
 
 STATE_BYTES = 12.0
 """Of a parameter: fp32 weight, momentum and variance."""
 GRADIENT_BYTES = 2.0
 """Of a parameter on its way to the host."""
+KNOWN = "adamw"
 WEIGHT_BYTES = 2.0
 """Of a parameter on its way back."""
 SUBGROUP = 1e8
@@ -48,6 +49,7 @@ class OffloadOptimizer(TrainingTechnique):
         Parameter(name="share", what="of the states that leave the chip", default=1.0, low=0.01, high=1.0),
         Parameter(
             name="stride",
+            whole=True,
             what="every so many subgroups one is updated on the chip; 0 for none",
             default=0.0,
             low=0.0,
@@ -62,6 +64,7 @@ class OffloadOptimizer(TrainingTechnique):
         ),
         Parameter(
             name="flush_gb_s",
+            floor=0.001,
             what="what a rank's waiting flush reaches; 0 for the link's pace",
             default=0.0,
             low=0.0,
@@ -70,12 +73,12 @@ class OffloadOptimizer(TrainingTechnique):
     )
 
     def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
-        if case.pool.host is None:
-            return f"nothing is known of the host of {case.pool.chip.name}"
+        if lacking := no_host(case.pool):
+            return lacking
         if strategy.pp > 1:
             return "an update on the host is not priced with a pipeline"
-        if not recipe.optimizer.startswith("adam"):
-            return f"the host's pace is known of Adam, not of {recipe.optimizer}"
+        if recipe.optimizer != KNOWN:
+            return f"the host's pace is known of {KNOWN} with its fp32 states, not of {recipe.optimizer}"
         return "a stride of 1 leaves nothing to the host" if values["stride"] == 1 else ""
 
     def figures(self, found: Figures, case: Case, values: Values) -> Figures:
@@ -90,7 +93,8 @@ class OffloadOptimizer(TrainingTechnique):
         )
 
     def update_s(self, found: Figures, case: Case, values: Values) -> Floats:
-        away, turns = float(values["share"]) * found.own_parameters, _turns(values)
+        away = float(values["share"]) * found.own_parameters
+        turns = _turns(values, away)
         here = 1 - float(values["share"]) * (1 - turns)
         host, link = self._paces(found, case)
         return update_s(away, turns, host, memory_bytes_s(found, case), link, found.optimizer_s * here)
@@ -138,7 +142,7 @@ def _leave_at_once(found: Figures) -> NDArray[np.bool_]:
 
 
 def update_s(
-    away: Floats, turns: float, host: Floats | float, memory: Floats | float, link: Floats | float,
+    away: Floats, turns: Floats | float, host: Floats | float, memory: Floats | float, link: Floats | float,
     chip_s: Floats | float,
 ) -> Floats:  # fmt: skip
     """Processors, the memory that they share with copies, copies both ways and the chip at once; the last subgroup's
@@ -155,6 +159,7 @@ def update_s(
     return np.asarray(longest + np.minimum(away, SUBGROUP) * WEIGHT_BYTES / link)
 
 
-def _turns(values: Values) -> float:
-    """The share of subgroups that the chip updates."""
-    return 1 / float(values["stride"]) if values["stride"] else 0.0
+def _turns(values: Values, away: Floats) -> Floats:
+    """The share of whole subgroups that the chip updates."""
+    groups = np.maximum(np.ceil(away / SUBGROUP), 1.0)
+    return np.floor(groups / float(values["stride"])) / groups if values["stride"] else np.zeros_like(groups)

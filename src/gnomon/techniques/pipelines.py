@@ -27,13 +27,17 @@ class GPipe(TrainingTechnique):
     )
     trials = (Trial(paper="gpipe", words="gpipe"),)
     parameters = (
-        Parameter(name="stages", what="chips in a row", default=2.0, low=2.0, high=1024.0, tried=(2.0, 4.0, 8.0)),
+        Parameter(
+            name="stages", whole=True, what="chips in a row", default=2.0, low=2.0, high=1024.0, tried=(2.0, 4.0, 8.0)
+        ),
     )
     excludes = ("interleaved",)
     changes = frozenset({"flops"})
 
     def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         stages = int(values["stages"])
+        if strategy.pp not in (1, stages):
+            return f"the plan has {strategy.pp} stages, and {stages} are asked for"
         return (
             _too_long(case, stages)
             or _no_chips(strategy, stages)
@@ -67,12 +71,18 @@ class Interleaved(TrainingTechnique):
         "times less at the beginning and the end of a step, and sends that many times more."
     )
     trials = (Trial(paper="megatron-lm", words="interleaved"),)
-    parameters = (Parameter(name="parts", what="of each chip", default=2.0, low=2.0, high=64.0, tried=(2.0, 3.0, 4.0)),)
+    parameters = (
+        Parameter(
+            name="parts", whole=True, what="of each chip", default=2.0, low=2.0, high=64.0, tried=(2.0, 3.0, 4.0)
+        ),
+    )
     excludes = ("gpipe", "vocabulary-parallel")
 
     def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         if strategy.pp == 1:
             return "there is no pipeline whose stages could hold several parts"
+        if strategy.vp not in (1, int(values["parts"])):
+            return f"the plan has {strategy.vp} parts a chip, and {values['parts']:g} are asked for"
         parts = strategy.pp * int(values["parts"])
         if case.model.layers < parts:
             return f"{case.model.layers} layers are fewer than {parts} parts"

@@ -22,11 +22,21 @@ class Ring(TrainingTechnique):
     )
     trials = (Trial(paper="sequence-parallelism", words="ring-attention"),)
     parameters = (
-        Parameter(name="ranks", what="that share a sequence", default=2.0, low=2.0, high=1024.0, tried=(2.0, 4.0, 8.0)),
+        Parameter(
+            name="ranks",
+            whole=True,
+            what="that share a sequence",
+            default=2.0,
+            low=2.0,
+            high=1024.0,
+            tried=(2.0, 4.0, 8.0),
+        ),
     )
 
     def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         ranks, taken = int(values["ranks"]), strategy.cp * strategy.dp
+        if strategy.cp not in (1, ranks):
+            return f"the plan cuts sequences over {strategy.cp} ranks, and {ranks} are asked for"
         if taken % ranks:
             return f"{taken} chips cannot be cut into groups of {ranks}"
         if case.load.seq % (2 * ranks):

@@ -8,6 +8,7 @@ from gnomon.engines.base import Deployment, MemoryUse, Wait
 from gnomon.spec import Batch
 from gnomon.techniques.applied import ROOM
 from gnomon.techniques.base import Parameter, Trial, Values
+from gnomon.techniques.hosts import no_host
 from gnomon.techniques.serving import ServingTechnique, Words
 
 LINK_SPREAD = 0.10
@@ -25,17 +26,17 @@ class SwappedSessions(ServingTechnique):
     parameters = (
         Parameter(
             name="turn", what="tokens that a session makes before another takes its place", default=250.0, low=1.0,
-            high=1e6,
+            high=1e6, whole=True,
         ),
         Parameter(
             name="link_gb_s", what="what one chip's copies reach; 0 for the link's pace", default=0.0, low=0.0,
-            high=1000.0,
+            high=1000.0, floor=0.001,
         ),
     )  # fmt: skip
     simulated = False
 
     def why_not(self, words: Words, values: Values) -> str:
-        return "" if words.pool.host is not None else f"nothing is known of the host of {words.pool.chip.name}"
+        return no_host(words.pool)
 
     def wait(self, deployment: Deployment, steps: Batch, cached_bytes: float, values: Values) -> Wait | None:
         """A mean decode step's share of the switch that ends a turn. Prompts come in while nothing is switched."""
@@ -48,9 +49,10 @@ class SwappedSessions(ServingTechnique):
         """Sessions of the longest context there may be."""
         context = int(deployment.settings["max_model_len"])
         each = used.sequence_bytes(context, 1)
-        if each <= 0 or deployment.pool.host is None:
+        machine = deployment.pool.machine
+        if each <= 0 or machine is None:
             return {}
-        room = ROOM * deployment.pool.host.memory_bytes
+        room = ROOM * machine.memory_bytes
         return {
             "sessions_in_cache": max(used.kv_blocks, 0) // max(used.blocks_of(context), 1),
             "sessions_on_host": room // (each * _neighbours(deployment)),
@@ -60,7 +62,7 @@ class SwappedSessions(ServingTechnique):
 
 def switch_s(deployment: Deployment, cached_bytes: float, values: Values) -> float:
     """So many bytes of every rank copied to the host, then as many copied back."""
-    host = deployment.pool.host
+    host = deployment.pool.machine
     assert host is not None  # `why_not` has seen to it
     pace = float(values["link_gb_s"]) * 1e9 or host.copy_bytes_s(_neighbours(deployment))
     return 2 * cached_bytes / pace
@@ -68,7 +70,7 @@ def switch_s(deployment: Deployment, cached_bytes: float, values: Values) -> flo
 
 def _neighbours(deployment: Deployment) -> int:
     """Ranks that share one host."""
-    return min(deployment.strategy.ranks, deployment.pool.per_node)
+    return min(deployment.strategy.ranks, deployment.pool.machine_chips)
 
 
 def _link(deployment: Deployment) -> str:

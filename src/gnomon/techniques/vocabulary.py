@@ -28,6 +28,7 @@ class VocabularyParallel(TrainingTechnique):
     parameters = (
         Parameter(
             name="barriers",
+            whole=True,
             what="points at which all stages meet in a micro-batch, each with one more in flight",
             default=1.0,
             low=1.0,
