@@ -117,12 +117,13 @@ def _row(model: Path, row: Row, on: str) -> Iterator[Figure]:
 
 
 def _cells(model: Path, row: Row, on: str) -> Iterator[Figure]:
-    """Where memory ran out, and where it did not."""
+    """Where memory ran out. Where it did not there is a time, and a machine that holds the network."""
     for tokens, decode_s, encode_ms in zip(LENGTHS, row.decode_s, row.encode_ms, strict=True):
         for verb, cell, at_once in (("decoding", decode_s, LENGTHS[0]), ("encoding", encode_ms, tokens)):
-            ours = _room(model, on, INT4, tokens, at_once)
-            what = f"{row.name}: room for {verb} {tokens} tokens (1 for yes)"
-            yield _figure(what, float(cell is not None), ours, tolerance=0.0, note=WORKED)
+            if cell is None:
+                ours = _room(model, on, INT4, tokens, at_once)
+                what = f"{row.name}: room for {verb} {tokens} tokens (1 for yes)"
+                yield _figure(what, 0.0, ours, tolerance=0.0, note=WORKED)
 
 
 def _library(model: Path) -> Iterator[Figure]:
