@@ -208,6 +208,9 @@ DERIVATION = Derivation(
     assumptions=(
         "The code is Megatron-DeepSpeed, nearest to Megatron-LM of 2022: attention in parts, 65 us a kernel. That "
         "version has no ZeRO 3, so ranks share out states only (ZeRO 1), and gathers of weights are left out.",
+        "So every chip of ours holds all weights, and some rows have no room in ours that had it there: 30B, 20B with "
+        "half of its states on the host (interleaved: with 60% too), and all of 20B on A100. They are priced all the "
+        "same.",
         "Activations are run again, as the logs' arguments say; gated feed-forwards, four heads of keys and values, a "
         "vocabulary of 50,304, which gives the 11.3 thousand million parameters that 13B's log lists by subgroup.",
         "Inner widths of 8.3B, 10B and 20B of 64 layers are not in our source: 8/3 of the width with all heads for the "
