@@ -130,6 +130,7 @@ DERIVATION = Derivation(
             value="7.1 GB/s a node",
             source=f"{PAPER}: 4.5 times quicker steps, of 3B's 1.95 s here; no other figure is fitted",
         ),
+        Input(name="host memory for checkpoints", value="64 GB a node", source=PAPER),
         Input(name="shapes and nodes", value="3B to 70B, 1 to 20 nodes, 16 sequences of 2,048", source=NOTEBOOK),
     ),
     figures=figures,

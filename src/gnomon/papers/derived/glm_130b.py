@@ -59,12 +59,12 @@ ROWS = (
     Row(chip="RTX-2080Ti", count=8, encode_ms=(392, 1044, None, None), decode_s=(6.77, 27.29, 56.02, None)),
 )
 HOLDS = (
+    ("RTX-3090", 4, "four bits", INT4, 1.0),
+    ("RTX-2080Ti", 8, "four bits", INT4, 1.0),
     ("A100-SXM-40GB", 8, "16 bits", (), 1.0),
     ("V100-SXM2-32GB", 8, "16 bits", (), 0.0),
     ("V100-SXM2-32GB", 8, "eight bits", INT8, 1.0),
     ("RTX-3090", 8, "eight bits", INT8, 1.0),
-    ("RTX-3090", 4, "four bits", INT4, 1.0),
-    ("RTX-2080Ti", 8, "four bits", INT4, 1.0),
 )
 SHORT = 512
 """Tokens of the sequence that a machine must have room for."""
