@@ -47,7 +47,10 @@ def page() -> str:
     parts = ["\n\n".join(INTRO) + "\n", _table(("status", "papers", "meaning"), statuses)]
     parts += ["## Re-derived\n", *_rederived(results), f"## All {len(entries)}\n"]
     for shelf, members in groupby(entries, key=lambda entry: entry.shelf):
-        parts += [f"### {shelf}\n", _table(("paper", "", "date", "status", "why not"), map(_entry, members))]
+        parts += [
+            f"### {shelf}\n",
+            _table(("paper", "", "date", "status", "why not, or what is left out"), map(_entry, members)),
+        ]
     return "\n".join(parts)
 
 
@@ -78,6 +81,7 @@ def _one(result: Mapping[str, Any]) -> str:
         ("Notes", [note.partition(" ")[2] for note in notes.lines()]),
         ("Assumed", result["assumptions"]),
         (f"Taken as it is; figures are from {result['source'].rstrip('.')}", taken),
+        ("Left out", [result["missing"]] if result["missing"] else []),
         ("In plans", named),
     ):
         mark = "1." if title == "Notes" else "-"

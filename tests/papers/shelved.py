@@ -62,7 +62,14 @@ class Shelved:
 
 
 def forget() -> None:
-    for cached in (derivations.slugs, derivations.kind, derivations.derivation, executed.outcome, shelf.papers):
+    for cached in (
+        derivations.slugs,
+        derivations.kind,
+        derivations.missing,
+        derivations.derivation,
+        executed.outcome,
+        shelf.papers,
+    ):
         cached.cache_clear()
     for name in [name for name in sys.modules if name.startswith(f"{derived.__name__}.")]:
         del sys.modules[name]

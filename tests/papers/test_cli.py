@@ -104,6 +104,8 @@ def test_one_that_is(capsys: Out, own: Shelved) -> None:
     ):  # fmt: skip
         assert part in shown
     assert "why not" not in shown and "gnomon try" not in shown
+    own.gpipe("techniques=()", 'missing="One claim, and why"')
+    assert "left out" in text(capsys, "show", "gpipe") and "One claim, and why" in text(capsys, "show", "gpipe")
     own.gpipe("techniques=()", 'techniques=("pipeline",)')
     assert "next: gnomon try gpipe --model" in text(capsys, "show", "gpipe")
 
@@ -124,7 +126,9 @@ def test_one_that_was_run(capsys: Out, own: Shelved) -> None:
     own.execute("cuda")
     shown = text(capsys, "show", "cuda")
     assert "run on NVIDIA H200, 2026-11-15\n  one step: 2.5x as quick as the plain version" in shown
-    assert slugs(answer(capsys, "--status", "executed")) == {"cuda"}
+    assert slugs(answer(capsys, "--status", "executed")) == {"cuda"} and "why not" not in shown
+    own.execute("cuda", compared=[{"what": "one step", "gain": 2.5, "predicted_gain": 2.0}])
+    assert "one step: 2.5x as quick as the plain version, predicted 2x" in text(capsys, "show", "cuda")
 
 
 def test_what_notes_say_alike_is_told_once(capsys: Out, own: Shelved) -> None:

@@ -30,5 +30,5 @@ def test_the_derivation(own: Shelved) -> None:
     own.derive("gptq", block("python"))
     ((claim,),) = (result.claims for result in run("gptq").results)
     assert claim["within"]
-    assert claim["ours"] == pytest.approx(2 * 2 * 96 * 12288 * 2048 / 1e9)
-    assert shelf.paper("gptq").status == "predicted"
+    assert (claim["ours"], claim["unit"]) == (pytest.approx(2 * 2 * 96 * 12288 * 2048 / 1024**3), "GiB")
+    assert shelf.paper("gptq").status == "predicted" and "Decode speeds" in shelf.paper("gptq").why

@@ -10,12 +10,17 @@ from gnomon.papers import derivations
 from gnomon.papers.answers import listed, run, show
 from gnomon.papers.derive import run as run_one
 from gnomon.papers.derive import run_all
+from gnomon.papers.shelf import paper
+from gnomon.techniques import for_paper, techniques
 
 
 @pytest.mark.parametrize("slug", derivations.slugs())
 def test_every_derivation_that_ships(slug: str) -> None:
     result = run_one(slug)
     assert derivations.kind(slug) == result.kind
+    assert derivations.missing(slug) == result.missing == paper(slug).why
+    assert set(result.techniques) <= set(techniques())
+    assert bool(result.techniques) == (for_paper(slug) is not None), "`gnomon try` knows it, or it names no technique"
     for claim in result.claims:
         assert claim["within"] or claim["note"], f"{claim['what']} misses and does not say why"
 
@@ -40,6 +45,23 @@ def test_listing_loads_no_derivation(own: Shelved) -> None:
     assert {entry["slug"]: entry["status"] for entry in listed().papers}["gpipe"] == "identity"
     own.gpipe("DERIVATION = Derivation(", "DERIVATION = OTHER = Derivation(")  # loaded where the text does not say
     assert {entry["slug"]: entry["status"] for entry in listed().papers}["gpipe"] == "identity"
+
+
+MISSING = [
+    ('missing="One claim.",', "One claim."),
+    ('missing=(\n        "One claim, "\n        "and why."\n    ),', "One claim, and why."),
+    ('missing=" ".join(("One", "claim.")),', "One claim."),
+    ('missing=(\n        f"{STAGES} claims."\n    ),', "8 claims."),
+]
+
+
+@pytest.mark.parametrize(("written", "why"), MISSING)
+def test_claims_that_are_left_out(written: str, why: str, own: Shelved) -> None:
+    own.gpipe("    techniques=(),", f"    {written}")
+    assert {entry["slug"]: entry["why"] for entry in listed().papers}["gpipe"] == why
+    assert show("gpipe").to_dict()["result"]["missing"] == why
+    own.execute("gpipe")
+    assert show("gpipe").to_dict()["paper"]["why"] == why
 
 
 def test_progress_is_told(own: Shelved) -> None:

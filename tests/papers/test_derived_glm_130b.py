@@ -27,13 +27,17 @@ def test_the_headline_holds(found: dict[str, Figure]) -> None:
 def test_what_fits(found: dict[str, Figure]) -> None:
     assert sum("hold it" in what for what in found) == len(HOLDS)
     assert missed(found, "hold it") == {"8 x V100-SXM2-32GB hold it in 16 bits (1 for yes)"}
-    assert missed(found, "room for") == {
-        "4 x RTX-3090: room for encoding 1024 tokens (1 for yes)",
-        "4 x RTX-3090: room for encoding 2048 tokens (1 for yes)",
-        "8 x RTX-2080Ti: room for encoding 1024 tokens (1 for yes)",
-        "8 x RTX-2080Ti: room for encoding 2048 tokens (1 for yes)",
-        "8 x RTX-2080Ti: room for decoding 2048 tokens (1 for yes)",
-    }
+    assert (
+        missed(found, "room for")
+        == {what for what in found if "room for" in what}
+        == {
+            "4 x RTX-3090: room for encoding 1024 tokens (1 for yes)",
+            "4 x RTX-3090: room for encoding 2048 tokens (1 for yes)",
+            "8 x RTX-2080Ti: room for encoding 1024 tokens (1 for yes)",
+            "8 x RTX-2080Ti: room for encoding 2048 tokens (1 for yes)",
+            "8 x RTX-2080Ti: room for decoding 2048 tokens (1 for yes)",
+        }
+    )
 
 
 def test_wide_decodes_agree(found: dict[str, Figure]) -> None:
@@ -51,8 +55,8 @@ def test_decodes_are_not_written_out_there(found: dict[str, Figure]) -> None:
 
 
 def test_misses_say_why(found: dict[str, Figure]) -> None:
-    assert len(found) == 126
-    assert sum(each.within for each in found.values()) == 63
+    assert len(found) == 75
+    assert sum(each.within for each in found.values()) == 12
     assert all(bool(each.note) is not each.within for each in found.values())
     assert {each.tolerance for each in found.values()} == {0.0, 0.1, 0.3}
     assert all(given.source and given.value for given in DERIVATION.inputs)

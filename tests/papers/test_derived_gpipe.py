@@ -7,7 +7,7 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.gpipe import DERIVATION
 
-MISSED_ROWS = 18
+MISSED_ROWS = 8
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,7 @@ def test_memory(found: list[Figure]) -> None:
     assert of(found, "Table 1, activations") == pytest.approx([6.787, 49.0, 195.2, 780.2, 66.69], rel=1e-3)
 
 
-@pytest.mark.parametrize("stages", [2, 4, 8])
-@pytest.mark.parametrize("micros", [1, 4, 32])
+@pytest.mark.parametrize(("stages", "micros"), [(4, 1), (8, 1), *((k, m) for k in (2, 4, 8) for m in (4, 32))])
 def test_an_even_pipeline_is_its_bubble(found: list[Figure], stages: int, micros: int) -> None:
     what = f"Table 2, Transformer-48, {stages} stages, {micros} micro-batches"
     assert of(found, what) == pytest.approx([stages * micros / (micros + stages - 1)])
@@ -41,5 +40,7 @@ def test_misses_say_why(found: list[Figure]) -> None:
 
 def test_kinds_and_sources(found: list[Figure]) -> None:
     assert "8 stages, 32" in found[0].what and found[0].within
-    assert DERIVATION.kind == "predicted" and {each.kind for each in found} == {"predicted"}
+    assert DERIVATION.kind == "predicted" and DERIVATION.techniques == ("gpipe",)
+    assert all((each.kind == "identity") == ("parameters" in each.what) for each in found)
+    assert not any(each.claimed == 1 or "AmoebaNet" in each.what for each in found)
     assert all(given.source and given.value for given in DERIVATION.inputs)

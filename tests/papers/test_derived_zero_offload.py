@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gnomon.papers.base import Figure
-from gnomon.papers.derived.zero_offload import DERIVATION
+from gnomon.papers.derived.zero_offload import DERIVATION, _step
 
 OURS = [14.11, 1.666, 8.465, 92.24, 3.521, 50.57, 51.9]
 
@@ -24,6 +24,16 @@ def test_figures(found: list[Figure]) -> None:
 def test_the_headline_is_within_and_misses_say_why(found: list[Figure]) -> None:
     assert [each.within for each in found] == [True] + [False] * 6
     assert all(each.note for each in found[1:])
+
+
+@pytest.mark.parametrize(
+    ("shape", "reached"),
+    [((40, 1536, 16, 8), 46.1), ((24, 2048, 16, 1), 31.5)],
+    ids=["Megatron-LM 2019", "one sequence"],
+)
+def test_what_the_notes_compare_with(shape: tuple[int, int, int, int], reached: float) -> None:
+    found = _step(*shape)
+    assert found.step.flops["model"] / found.step_time_s.value / 1e12 == pytest.approx(reached, rel=5e-3)
 
 
 def test_sources() -> None:

@@ -35,7 +35,7 @@ def test_every_entry_that_ships() -> None:
     assert len({entry.slug for entry in entries}) == len(entries)
     for entry in entries:
         assert entry.status in STATUSES
-        assert bool(entry.why) == (entry.status in ("modelled", "listed")), entry.slug
+        assert entry.why or entry.status not in ("modelled", "listed"), entry.slug
     assert [entry.slug for entry in entries if not entry.date] == ["dynamical-evolution-of-massless-particles-in-sta"]
     dates = {entry.slug: entry.date for entry in entries}
     assert (dates["deep-optimizer-states"], dates["fenghuang"]) == ("2024-10-25", "2025-11")

@@ -40,7 +40,7 @@ class Paper:
     claims: tuple[Said, ...]
     status: str
     why: str
-    """Why it is not re-derived; empty where it is."""
+    """Why it is not re-derived; where it is, which of its claims are not, if any, and why."""
     feasibility: str
 
 
@@ -94,3 +94,5 @@ class Derivation:
     """All figures, the headline first. Deterministic, on a CPU, in seconds."""
     techniques: tuple[str, ...] = ()
     """Names in `gnomon.techniques` that make the idea part of a plan."""
+    missing: str = ""
+    """Which of the claims in the paper's entry no figure stands for, and why."""

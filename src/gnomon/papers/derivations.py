@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import pkgutil
 import re
@@ -14,6 +15,7 @@ from gnomon.errors import GnomonError, InputError
 from gnomon.papers import derived
 from gnomon.papers.base import KINDS, Derivation, Figure
 
+_MISSING = re.compile(r'^    missing=(".*?"|\(\n.*?^    \)),$', re.DOTALL | re.MULTILINE)
 _KIND = re.compile(rf'^DERIVATION = Derivation\($.*?^    kind="({"|".join(KINDS)})",$', re.DOTALL | re.MULTILINE)
 
 
@@ -26,9 +28,25 @@ def slugs() -> tuple[str, ...]:
 @cache
 def kind(slug: str) -> str:
     """The kind of a paper's derivation, read off its text where it can be: a list of papers loads none of them."""
-    file = Path(derived.__path__[0], f"{slug.replace('-', '_')}.py")
-    written = _KIND.search(file.read_text(encoding="utf-8"))
+    written = _KIND.search(_text(slug))
     return written[1] if written else derivation(slug).kind
+
+
+@cache
+def missing(slug: str) -> str:
+    """Which claims it leaves out, and why, read off its text too."""
+    text = _text(slug)
+    if "missing=" not in text:
+        return ""
+    written = _MISSING.search(text)
+    try:
+        return str(ast.literal_eval(written[1] if written else ""))
+    except (SyntaxError, ValueError):  # not written out
+        return derivation(slug).missing
+
+
+def _text(slug: str) -> str:
+    return Path(derived.__path__[0], f"{slug.replace('-', '_')}.py").read_text(encoding="utf-8")
 
 
 @cache

@@ -46,6 +46,7 @@ def _result(found: Derivation, title: str, status: str) -> Rederived:
         assumptions=found.assumptions,
         inputs=tuple(asdict(given) for given in found.inputs),
         techniques=found.techniques,
+        missing=found.missing,
         claims=tuple(map(_claim, derivations.figures(found))),
     )
 

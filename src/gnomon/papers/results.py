@@ -22,6 +22,8 @@ class Rederived(Result):
     assumptions: tuple[str, ...]
     inputs: tuple[Mapping[str, Any], ...]
     techniques: tuple[str, ...]
+    missing: str
+    """Which of the paper's claims no figure stands for, and why."""
     claims: tuple[Mapping[str, Any], ...]
     """What, claimed, ours, unit, error, tolerance, within, kind and note; the headline first."""
 

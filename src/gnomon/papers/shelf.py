@@ -74,12 +74,12 @@ def read(folder: Path) -> tuple[Paper, ...]:
 
 
 def _with_status(entry: Paper) -> Paper:
+    rederived = entry.slug in derivations.slugs()
+    why = derivations.missing(entry.slug) if rederived else ""
     if entry.slug in executed():
         outcome(entry.slug)
-        return replace(entry, status="executed", why="")
-    if entry.slug in derivations.slugs():
-        return replace(entry, status=derivations.kind(entry.slug), why="")
-    return entry
+        return replace(entry, status="executed", why=why)
+    return replace(entry, status=derivations.kind(entry.slug), why=why) if rederived else entry
 
 
 def _entries(file: Path) -> list[Any]:

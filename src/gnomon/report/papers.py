@@ -75,7 +75,9 @@ def _one(payload: Mapping[str, Any], style: Style) -> list[str]:
     facts = [("status", STATUSES[paper["status"]]), ("topics", ", ".join(paper["topics"]))]
     facts += [("hardware", ", ".join(paper["hardware"]))] if paper["hardware"] else []
     facts += [("in a plan", paper["technique"])]
-    if paper["why"]:
+    if result or payload["lab"]:
+        facts += [("left out", paper["why"])] if paper["why"] else []
+    else:
         facts += [("why not", paper["why"]), ("re-derivable", FEASIBILITY[paper["feasibility"]])]
     lines = [style.strong(f"{paper['title']}{year}"), "", *_wrapped(paper["idea"]), "", *_facts(facts)]
     if paper["claims"]:
@@ -107,7 +109,8 @@ def _lab(found: Mapping[str, Any], style: Style) -> list[str]:
     lines = [style.strong(f"run on {found['device']}, {found['date']}")]
     for row in found["compared"]:
         gain = f"{digits(row['gain'])}x as quick as the plain version" if row["gain"] else "not timed"
-        lines += _wrapped(f"{row['what']}: {gain}")
+        ours = f", predicted {digits(row['predicted_gain'])}x" if row.get("predicted_gain") else ""
+        lines += _wrapped(f"{row['what']}: {gain}{ours}")
     return lines
 
 

@@ -59,12 +59,12 @@ ROWS = (
     Row(chip="RTX-2080Ti", count=8, encode_ms=(392, 1044, None, None), decode_s=(6.77, 27.29, 56.02, None)),
 )
 HOLDS = (
+    ("RTX-3090", 4, "four bits", INT4, 1.0),
+    ("RTX-2080Ti", 8, "four bits", INT4, 1.0),
     ("A100-SXM-40GB", 8, "16 bits", (), 1.0),
     ("V100-SXM2-32GB", 8, "16 bits", (), 0.0),
     ("V100-SXM2-32GB", 8, "eight bits", INT8, 1.0),
     ("RTX-3090", 8, "eight bits", INT8, 1.0),
-    ("RTX-3090", 4, "four bits", INT4, 1.0),
-    ("RTX-2080Ti", 8, "four bits", INT4, 1.0),
 )
 SHORT = 512
 """Tokens of the sequence that a machine must have room for."""
@@ -117,12 +117,13 @@ def _row(model: Path, row: Row, on: str) -> Iterator[Figure]:
 
 
 def _cells(model: Path, row: Row, on: str) -> Iterator[Figure]:
-    """Where memory ran out, and where it did not."""
+    """Where memory ran out. Where it did not there is a time, and a machine that holds the network."""
     for tokens, decode_s, encode_ms in zip(LENGTHS, row.decode_s, row.encode_ms, strict=True):
         for verb, cell, at_once in (("decoding", decode_s, LENGTHS[0]), ("encoding", encode_ms, tokens)):
-            ours = _room(model, on, INT4, tokens, at_once)
-            what = f"{row.name}: room for {verb} {tokens} tokens (1 for yes)"
-            yield _figure(what, float(cell is not None), ours, tolerance=0.0, note=WORKED)
+            if cell is None:
+                ours = _room(model, on, INT4, tokens, at_once)
+                what = f"{row.name}: room for {verb} {tokens} tokens (1 for yes)"
+                yield _figure(what, 0.0, ours, tolerance=0.0, note=WORKED)
 
 
 def _library(model: Path) -> Iterator[Figure]:

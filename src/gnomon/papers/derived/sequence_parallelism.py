@@ -149,4 +149,8 @@ DERIVATION = Derivation(
               source=f"{PAPER}, as a third party tells it"),
     ),
     figures=figures,
+    techniques=("ring-attention",),
+    missing=(
+        "114K tokens, 27x, with sparse attention: neither that attention in a ring nor what it keeps is built."
+    ),
 )  # fmt: skip
