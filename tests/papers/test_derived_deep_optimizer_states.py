@@ -7,7 +7,7 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.deep_optimizer_states import DERIVATION
 
-WITHIN = 40
+WITHIN = 28
 UPDATES = [717.1, 717.1, 360.4]
 
 
@@ -17,7 +17,7 @@ def found() -> list[Figure]:
 
 
 def test_headline_and_stride(found: list[Figure]) -> None:
-    assert [each.ours for each in found[:5]] == pytest.approx([3.638, 3.028, 3.87, 1.604, 2], rel=1e-3)
+    assert [each.ours for each in found[:5]] == pytest.approx([3.741, 2.99, 4.084, 1.647, 2], rel=1e-3)
     assert [each.kind for each in found[:5]] == ["predicted", "identity", "predicted", "predicted", "predicted"]
 
 
