@@ -48,7 +48,7 @@ def test_a_layer_is_not_rounded_by_too_few_tokens() -> None:
     with pytest.raises(InputError, match="--size tokens"):
         found.read_sizes({"tokens": "1"}, "cpu")
     sizes = found.read_sizes({"tokens": "64", "layer": "4096"}, "cpu")
-    with pytest.raises(InputError, match="--size tokens: 64 are too few for this layer. Give at least 256"):
+    with pytest.raises(InputError, match=r"--size tokens: 64 are too few for this layer\. Give at least 256"):
         found.work(None, sizes)
 
 
