@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import gnomon
+from gnomon.cli.output import finite
 from gnomon.errors import GnomonError, InputError
+from gnomon.report.plan import render
+from gnomon.report.text import Style
 from gnomon.techniques import applied, served
 
 STEP = {"on": "H100:8", "seq": 2048, "global_batch": 16}
@@ -32,7 +36,7 @@ def test_what_is_no_list_of_texts(function: str, given: Any) -> None:
 @pytest.mark.parametrize("given", [[5], [None], [b"gpipe"]], ids=repr)
 def test_a_search_for_training_refuses_them_too(given: Any) -> None:
     with pytest.raises(InputError, match="is no list of techniques"):
-        gnomon.plan_training("llama-3.2-1b", on="H100:8", seq=2048, global_batch=16, techniques=given)
+        gnomon.plan_training("llama-3.2-1b", cluster="H100:8", seq=2048, global_batch=16, techniques=given)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +75,8 @@ def test_a_chip_that_no_plan_is_made_for_is_named() -> None:
     with pytest.raises(GnomonError) as caught:
         gnomon.predict("llama-3.2-1b", on="V100-32GB", techniques=["int4-weights"])
     assert found.left_out["V100-SXM2-32GB"] == caught.value.message
-    assert f"left out  V100-SXM2-32GB: {caught.value.message}" in str(found)
+    page = render(json.loads(json.dumps(finite(found.to_dict()))), Style())
+    assert f"left out  V100-SXM2-32GB: {caught.value.message}" in page
     assert gnomon.plan_serving("llama-3.2-1b", **given).left_out == {}
 
 

@@ -230,7 +230,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         host_bytes=step.host_bytes,
         memory_parts=tuple(_parts(step, rank) for rank in range(plan.strategy.pp)),
         bubble_fraction=step.timeline.bubble_fraction,
-        exposed_communication_s=max(seconds.value - step.quiet_s, 0.0),
+        exposed_communication_s=max(step.timeline.step_s - step.quiet_s, 0.0),
         step_parts=_step_parts(step),
         micro_batches=int(step.figures.micros[0]),
         energy_j=step.energy_j,
