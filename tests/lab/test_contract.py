@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,15 @@ def test_sizes_are_read_and_refused() -> None:
     for words in (["a"], ["=1"], ["a="], ["a=1", "a=2"]):
         with pytest.raises(InputError, match="--size"):
             words_of_sizes(words)
+
+
+def test_a_layer_is_not_rounded_by_too_few_tokens() -> None:
+    found = experiment("gptq")
+    with pytest.raises(InputError, match="--size tokens"):
+        found.read_sizes({"tokens": "1"}, "cpu")
+    sizes = found.read_sizes({"tokens": "64", "layer": "4096"}, "cpu")
+    with pytest.raises(InputError, match=r"--size tokens: 64 are too few for this layer\. Give at least 256"):
+        found.work(None, sizes)
 
 
 def outcome(*checks: Check) -> Outcome:
@@ -98,6 +108,19 @@ def test_tiles_cover_every_row_and_split_no_further_than_groups() -> None:
 def test_what_is_wrong_is_named(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lab", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_only_another_outcome_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "notes.json"
+    for text in ("my notes", '{"schema": "gnomon.plan/1"}', "[1]"):
+        mine.write_text(text)
+        assert run(["lab", "run", "gptq", "--device", "tpu", "--out", str(mine)]) == 2
+        assert "--out" in (said := capsys.readouterr().err) and "no outcome of `gnomon lab`" in said
+        assert mine.read_text() == text
+    for text in ("", '{"schema": "gnomon.lab/1"}'):
+        mine.write_text(text)
+        assert run(["lab", "run", "gptq", "--device", "tpu", "--out", str(mine)]) == 2
+        assert "no device" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="PyTorch is installed")

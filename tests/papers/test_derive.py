@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.papers.shelved import Shelved
 
+from gnomon.cli.run import run as program
 from gnomon.errors import InputError
 from gnomon.papers import derivations
 from gnomon.papers.answers import listed, run, show
@@ -94,6 +95,21 @@ BROKEN = [
     ('what="speed"', 'what="idle share"', ": figure 'idle share' stands twice"),
     ('value="32", source="section 2"', 'value="32", source=""', ": input 'micro-batches' has no source"),
     ("DERIVATION =", "OTHER =", ": has no DERIVATION"),
+    ("    share =", "    share = = ", " line 8: cannot be loaded: SyntaxError: "),
+    ("STAGES, MICRO_BATCHES = 8, 32", "STAGES = 1 / 0", ": cannot be loaded: ZeroDivisionError: division by zero"),
+    ("STAGES, MICRO", "import no_such_module\nSTAGES, MICRO", ": cannot be loaded: ModuleNotFoundError: No module"),
+    ("STAGES, MICRO", "STAGES, = 1\nMICRO", ": cannot be loaded: TypeError: "),
+    ("    share =", "    {}['x']\n    share =", ": its figures cannot be computed: KeyError: 'x'"),
+    ("figures=figures", "figures=lambda: None", ": its figures cannot be computed: TypeError: "),
+    ("figures=figures", "figures=None", ": its figures cannot be computed: TypeError: "),
+    ("figures=figures", "figures=lambda: [1, 2]", ": gives 1, which is no Figure"),
+    ("figures=figures", "figures=lambda: 'ab'", ": gives 'a', which is no Figure"),
+    ('"8 stages, 32 micro-batches."', "None", ": 'setting' is None, not a text"),
+    ('("stages are equal",)', "5", ": 'assumptions' is 5, not several"),
+    ("techniques=()", "techniques=(5,)", ": one of 'techniques' is 5, not a text"),
+    ('(Input(name="micro-batches", value="32", source="section 2"),)', "(3,)", ": 3 in 'inputs' is no Input"),
+    ("ours=2.8", "ours='2.8'", ", figure 'speed': 'ours' is '2.8', not a number"),
+    ("claimed=3.5", "claimed=None", ", figure 'speed': 'claimed' is None, not a number"),
     (
         "    share =",
         "    import gnomon\n    gnomon.fit('llama-3.1-8b', on='H1000')\n    share =",
@@ -108,6 +124,12 @@ def test_what_is_wrong(old: str, new: str, message: str, own: Shelved) -> None:
     with pytest.raises(InputError) as caught:
         run("gpipe")
     assert f"papers/derived/gpipe.py{message}" in str(caught.value)
+
+
+def test_a_damaged_one_is_named_by_the_program(own: Shelved, capsys: pytest.CaptureFixture[str]) -> None:
+    own.gpipe("    share =", "    share = = ")
+    assert program(["papers", "show", "gpipe"]) == 2
+    assert "papers/derived/gpipe.py line 8: cannot be loaded" in capsys.readouterr().err
 
 
 def test_a_paper_that_was_run_and_is_not_computed(own: Shelved) -> None:

@@ -73,3 +73,10 @@ def test_it_is_quick() -> None:
     start = time.process_time()
     ranked("offload optimizer")
     assert time.process_time() - start < 0.1
+
+
+def test_too_many_words_are_refused() -> None:
+    words = [f"word{i}" for i in range(65)]
+    assert search(" ".join(words[:64])).query
+    with pytest.raises(InputError, match=r"WORDS: 65 words are too many to look for\. Use at most 64"):
+        search(" ".join(words))

@@ -86,6 +86,10 @@ BROKEN = [
     ("feasibility: A", "feasibility: E", "some.yaml, a-paper: unknown feasibility 'E'"),
     ("2024-10-25", "last year", "some.yaml, a-paper: date 'last year' is not a year"),
     ("2024-10-25", "2024-13-25", "some.yaml: is not YAML: month must be in 1..12"),
+    ("2024-10-25", "'2024-13-77'", "some.yaml, a-paper: date '2024-13-77' is not a year"),
+    ("2024-10-25", "2024-13", "some.yaml, a-paper: date '2024-13' is not a year"),
+    ("2024-10-25", "'2023-02-29'", "some.yaml, a-paper: date '2023-02-29' is not a year"),
+    ("[training, offload]", "[]", "some.yaml, a-paper: has no topic"),
     ("against: none", "versus: none", "some.yaml, a-paper, claim 1: unknown field 'versus'"),
     ('value: "2x"', "value: 2", "some.yaml, a-paper, claim 1: 'value' is not a text"),
     ("what: step time, ", "", "some.yaml, a-paper, claim 1: lacks the field 'what'"),
@@ -136,6 +140,11 @@ def test_files_of_no_paper(own: Shelved) -> None:
         ({"ok": False}, "its checks failed"),
         ({"ok": None}, "its checks failed"),
         ({"device": "cpu"}, "was run on a CPU"),
+        ({"device": "CPU"}, "was run on a CPU"),
+        ({"device": None}, "'device' is None, not a text"),
+        ({"date": 5}, "'date' is 5, not a text"),
+        ({"compared": 5}, "'compared' is no list of what was compared"),
+        ({"compared": []}, "'compared' is no list of what was compared"),
         ({"slug": "gptq"}, "slug 'gptq' is not that of its file, 'cuda'"),
         ({"schema": "gnomon.lab/2"}, "schema 'gnomon.lab/2' is not gnomon.lab/1"),
     ],
@@ -145,3 +154,20 @@ def test_a_run_that_proves_nothing(changed: dict[str, Any], message: str, own: S
     with pytest.raises(InputError) as caught:
         shelf.papers()
     assert f"papers/lab/cuda.json: {message}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (5, "does not say 'what' was compared and its 'gain'"),
+        ({"a": 1}, "does not say 'what' was compared and its 'gain'"),
+        ({"what": 1, "gain": 2.0}, "does not say 'what'"),
+        ({"what": "a step", "gain": "2x"}, "'gain' is '2x', not a number above zero"),
+        ({"what": "a step", "gain": -2}, "'gain' is -2, not a number above zero"),
+    ],
+)
+def test_a_comparison_that_says_nothing(row: Any, message: str, own: Shelved) -> None:
+    own.execute("cuda", compared=[{"what": "fine", "gain": None}, row])
+    with pytest.raises(InputError) as caught:
+        shelf.papers()
+    assert f"papers/lab/cuda.json, compared 2: {message}" in str(caught.value)

@@ -21,7 +21,9 @@ def step(*, memory_gb_s: float = MEMORY / 1e9, batch: int = CHIPS, words: str = 
     )  # fmt: skip
     with cluster_file("A100-40GB", CHIPS, CHIPS, machine) as on:
         load: dict[str, Any] = {"seq": 2048, "global_batch": batch, "zero": zero, "recompute": "full"}
-        return gnomon.simulate_training("llama-2-7b", on=on, **load, techniques=[f"offload-optimizer:{words}"])
+        return gnomon.simulate_training(
+            "llama-2-7b", on=on, **load, techniques=[f"offload-optimizer:{words}" if words else "offload-optimizer"]
+        )
 
 
 def test_an_update_goes_at_the_hosts_pace() -> None:

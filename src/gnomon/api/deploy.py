@@ -17,7 +17,7 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
 from gnomon.spec.narrowed import in_format
-from gnomon.techniques import WHERE, Words, served
+from gnomon.techniques import WHERE, Words, asked, served
 
 
 def deploy(
@@ -121,10 +121,11 @@ def deploy_named(
 
     Without a tensor-parallel degree the replica spans all chips of `on`.
     """
+    ideas = asked(techniques)
     found = model if isinstance(model, Model) else load_model(model)
     pool = parse_pool(on)
     strategy = strategy or spanning(pool, engine, tp, pp=pp, ep=ep, cp=cp, dp=dp)
-    strategy = replace(strategy, techniques=(*strategy.techniques, *techniques))
+    strategy = replace(strategy, techniques=(*strategy.techniques, *ideas))
     with named_as(WHERE, "--with"):
         chosen, deployment = deploy(
             found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings,

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.deploy import deploy, deploy_named, refuse_techniques, title_of, whole
+from gnomon.api.deploy import deploy, deploy_named, title_of, whole
 from gnomon.api.fit_network import fit_network, memory_beside
+from gnomon.api.network_words import refuse_beside
 from gnomon.api.predict_network import KINDS, check_served, default_engine
 from gnomon.api.results import Change, Fit
 from gnomon.engines import Deployment, Engine, MemoryUse
@@ -16,6 +17,7 @@ from gnomon.errors import InputError
 from gnomon.load import model as load_model
 from gnomon.spec import Model, Strategy
 from gnomon.spec.formats import NARROW, PLAIN_BITS
+from gnomon.techniques import asked
 
 CONTEXT_STEP = 1024
 DEGREES = (1, 2, 4, 8, 16, 32, 64)
@@ -49,6 +51,7 @@ def fit(
     Without a tensor-parallel degree the ranks left over by the other degrees share each layer. `techniques` are named
     as in a plan, for plain decoders: `int4-weights:bits=3`.
     """
+    techniques = asked(techniques)
     found = model if isinstance(model, Model) else load_model(model)
     given = dict(settings or {})
     if context is not None:
@@ -57,8 +60,7 @@ def fit(
             raise InputError(f"{context:,} is not between 1 and {found.max_context:,}", where="--context")
         given.setdefault("max_model_len", context)
     label = engine or default_engine(found)
-    if found.kind in KINDS:
-        refuse_techniques(f"{found.name}, which is no plain decoder", techniques)
+    refuse_beside(found, techniques)
     if found.kind in KINDS and (found.kind == "encoder" or label.partition("@")[0] == "torch"):
         return fit_network(
             found, found.name if isinstance(model, Model) else str(model), on=on, dtype=dtype, kv_dtype=kv_dtype,

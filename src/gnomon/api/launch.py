@@ -18,6 +18,7 @@ from gnomon.api.results import Result
 from gnomon.catalog import model_title
 from gnomon.engines.vllm.launch import Replica, not_expressed, replicas, version_of
 from gnomon.errors import UnknownNameError
+from gnomon.export.base import in_other_words, require_techniques
 from gnomon.export.vllm import require_vllm
 from gnomon.load.chips import chip as find_chip
 from gnomon.spec import Plan
@@ -55,6 +56,7 @@ def launch(plan: Plan | str | Path, *, dry_run: bool = False, tell: Callable[[st
     """
     chosen = plan if isinstance(plan, Plan) else resolve_plan(plan)
     require_vllm(chosen)
+    require_techniques(chosen)
     servers = replicas(chosen)
     devices = gpu_names()
     why_not = "this is a dry run" if dry_run else _obstacle(chosen, servers, devices)
@@ -69,7 +71,7 @@ def launch(plan: Plan | str | Path, *, dry_run: bool = False, tell: Callable[[st
         started=not why_not,
         why_not=why_not,
         notes=tuple(_notes(chosen, devices)),
-        not_expressed=tuple(not_expressed(chosen)),
+        not_expressed=tuple(not_expressed(in_other_words(chosen))),
         exit_code=code,
     )
 

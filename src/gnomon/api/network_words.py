@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isqrt
 
-from gnomon.api.deploy import whole
+from gnomon.api.deploy import refuse_techniques, whole
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Convolution, CrossAttention, Intake, Model, NetworkStep, Taken
 from gnomon.units import format_count
@@ -24,6 +25,12 @@ WHY_NOT = {
     "encoder": "an encoder reads whole sequences at once, in both directions",
     "diffusion": "a step of a diffusion transformer is one pass over its patches",
 }
+
+
+def refuse_beside(model: Model, techniques: Sequence[str]) -> None:
+    """Techniques are of decoders: what a tower or an encoder beside one makes of them is not known."""
+    if model.kind in PHASES:
+        refuse_techniques(f"{model.name}, which is no plain decoder", techniques)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

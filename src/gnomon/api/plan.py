@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gnomon.api.network_words import refuse_beside
 from gnomon.api.plan_evaluator import ServingEvaluator
 from gnomon.api.plan_replicas import Replicas, Setup
 from gnomon.api.plan_report import Question, report
@@ -23,7 +24,7 @@ from gnomon.search import objective as named_objective
 from gnomon.search.best_first import Progress
 from gnomon.search.shares import Shares
 from gnomon.spec import Cluster, EngineChoice, Goal, Model, Pool, ServingLoad, Strategy
-from gnomon.techniques import WHERE, Words, served
+from gnomon.techniques import WHERE, Words, asked, served
 from gnomon.units import parse_rate, parse_whole
 
 SEARCH_REQUESTS = 2_000
@@ -33,6 +34,7 @@ FULL_REQUESTS = 20_000
 SEQUENCES, TOKENS = "max_num_seqs", "max_num_batched_tokens"
 BUDGETS = {SEQUENCES: (64, 128, 256, 512, 1024), TOKENS: (2048, 4096, 8192, 16384)}
 """Step budgets to try where the settings do not fix them; the engine's default is tried first."""
+NO_DEGREE = "the model cannot be cut over its chips"
 Goals = str | Sequence[Goal] | Mapping[str, str | float]
 
 
@@ -70,12 +72,13 @@ def plan_serving(
     energy are for a million output tokens. `techniques`, named as in a plan, go into every plan. `progress` is called
     with the plans decided and the plans there are.
     """
-    began = time.perf_counter()
+    began, ideas = time.perf_counter(), asked(techniques)
     aim = named_objective(objective or "cost")
     goals, chosen = _goals(slo), _engine(engine, settings)
     cluster = fleet if isinstance(fleet, Cluster) else parse_fleet(fleet)
     network = model if isinstance(model, Model) else load_model(model)
-    fixed = _fixed_format(techniques, network, cluster, dtypes, kv_dtype)
+    refuse_beside(network, ideas)
+    fixed = _fixed_format(ideas, network, cluster, dtypes, kv_dtype)
     shares = Shares(_load(trace, rate, input, output, requests, seed))
     if any(goal.metric == "tpot" for goal in goals) and not (shares.whole.output_tokens > 1).any():
         raise InputError("requests of one token have no time between tokens", where="--slo", hint="Drop the tpot goal.")
@@ -91,14 +94,14 @@ def plan_serving(
         load=shares.load,
         job=Job(goals=goals, rate_per_s=shares.rate_per_s, output_tokens=float(shares.whole.output_tokens.mean())),
         objective=aim if shares.rate_per_s else named_objective("throughput"),
-        techniques=tuple(techniques),
+        techniques=ideas,
     )
     setup = Setup(
         model=network,
         pools={pool.chip.name: pool for pool in cluster.pools},
         engine=chosen,
         kv_dtype=kv_dtype,
-        techniques=tuple(techniques),
+        techniques=ideas,
     )
     tried = (fixed,) if fixed else _formats(setup.model) if dtypes is None else _checked(dtypes)
     space = _space(setup, cluster, tried)
@@ -106,7 +109,8 @@ def plan_serving(
     evaluator = ServingEvaluator(Replicas(setup, space, shares.longest), shares, goals, counts)
     found = search(space, evaluator, question.objective, question.job, progress=progress)
     answer = report(question, found, evaluator, counts[Level.SEARCH])
-    return replace(answer, seconds=time.perf_counter() - began)
+    left_out = _left_out(setup, cluster, tried, {family.chip for family in space})
+    return replace(answer, left_out=left_out, seconds=time.perf_counter() - began)
 
 
 def _fixed_format(
@@ -118,10 +122,10 @@ def _fixed_format(
         ideas.check_simulated()
         named = () if dtypes is None else _checked(dtypes)
         told = named[0] if len(named) == 1 else None
-        asked = [
+        each = [
             Words(model=model, pool=pool, strategy=Strategy(), dtype=told, kv_dtype=kv_dtype) for pool in fleet.pools
         ]
-        found = {ideas.settled(words).dtype for words in asked} - {told}
+        found = {ideas.settled(words).dtype for words in each} - {told}
     if found and dtypes is not None:
         message = f"the techniques choose weights in {', '.join(sorted(map(str, found)))}"
         raise InputError(message, where="--dtype", hint="Leave it out.")
@@ -220,16 +224,30 @@ def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Family
     return space
 
 
+def _left_out(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...], planned: set[str]) -> dict[str, str]:
+    """Chips of the fleet that no plan is made for, each with the reason against the first of the formats."""
+    return {
+        pool.chip.name: _why_not(setup, pool, pool.chip.instead_of(dtypes[0]) or dtypes[0]) or NO_DEGREE
+        for pool in fleet.pools
+        if pool.chip.name not in planned
+    }
+
+
+def _why_not(setup: Setup, pool: Pool, dtype: str) -> str:
+    """Why one chip of a pool does not run the model in a format; empty where it does."""
+    try:
+        setup.deploy(pool.chip.name, 1, dtype, setup.engine.settings)
+    except InputError as error:
+        return error.message
+    return ""
+
+
 def _run_in(setup: Setup, pool: Pool, dtype: str) -> str | None:
     """The format a chip runs a model of some format in: one it has a rate for, or narrow weights that it widens."""
     own = pool.chip.instead_of(dtype)
     if own is not None:
         return own
-    try:
-        setup.deploy(pool.chip.name, 1, dtype, setup.engine.settings)
-    except InputError:
-        return None
-    return dtype
+    return None if _why_not(setup, pool, dtype) else dtype
 
 
 def _budgets(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.api.deploy import deploy_named, refuse_techniques, title_of, whole
-from gnomon.api.network_words import Words, refuse_extra
+from gnomon.api.network_words import Words, refuse_beside, refuse_extra
 from gnomon.api.parallel import parallel
 from gnomon.api.predict_network import KINDS, predict_network
 from gnomon.api.predict_training import predict_training
@@ -22,6 +22,7 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.load import model as load_model
 from gnomon.load.modules import is_script
 from gnomon.spec import Batch, Estimate, Model, Provenance
+from gnomon.techniques import asked
 
 PHASES = ("decode", "prefill", "train")
 HALF_BAND = 1.645
@@ -68,6 +69,7 @@ def predict(
 
     `techniques` are named as in a plan, for prompts and decodes of plain decoders: `int4-weights:bits=3`.
     """
+    techniques = asked(techniques)
     if isinstance(model, str) and is_script(model):
         refuse_techniques("a module of your own", techniques)
         unused = {"--tokens": tokens, "--context": context, "--kv-dtype": kv_dtype, "--tp": tp}
@@ -93,7 +95,7 @@ def predict(
     found = model if isinstance(model, Model) else load_model(model)
     name = found.name if isinstance(model, Model) else str(model)
     if found.kind in KINDS:
-        refuse_techniques(f"{found.name}, which is no plain decoder", techniques)
+        refuse_beside(found, techniques)
         return predict_network(
             found, words, name=name, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings,
             degrees={"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp},
@@ -107,12 +109,12 @@ def predict(
     )  # fmt: skip
     share = -(-batch // deployment.strategy.dp)
     check_size(chosen, deployment, share, work, context)
-    asked = {"model": name, "phase": phase, "batch": batch, "tokens": work, "context": context}
+    said = {"model": name, "phase": phase, "batch": batch, "tokens": work, "context": context}
     budget = int(deployment.settings["max_num_batched_tokens"])
     steps_run = Batch.decode(share, context) if phase == "decode" else prefill_steps(share, work, context, budget)
     if not chosen.step_parts(deployment, steps_run).evened:
         deployment = replace(deployment, fill=batch / (share * deployment.strategy.dp))
-    return _predict(chosen, deployment, steps_run, named | asked)
+    return _predict(chosen, deployment, steps_run, named | said)
 
 
 def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:

@@ -179,6 +179,8 @@ class PlanReport(Result):
     command: str
     left_to_you: tuple[str, ...] = ()
     """What has to be made before the command can run, or is not in it."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Chips of the fleet that no plan is made for, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,14 @@ from typing import Any
 from gnomon.api.bands import bands
 from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.energy import energy_j
+from gnomon.api.network_words import refuse_beside
 from gnomon.api.results import ServingReport
 from gnomon.engines import Deployment, Engine
 from gnomon.load import draw
+from gnomon.load import model as load_model
 from gnomon.sim.serving import Recorder, ServingRun, simulate
 from gnomon.spec import Model, Requests, ServingLoad
+from gnomon.techniques import asked
 from gnomon.units import parse_rate
 
 
@@ -45,9 +48,12 @@ def simulate_serving(
     Degrees whose steps are not those of one scheduler, one after another (pipelines, data parallelism), are refused.
     `techniques` are named as in a plan: `int4-weights`.
     """
+    ideas = asked(techniques)
+    found = model if isinstance(model, Model) else load_model(model)
+    refuse_beside(found, ideas)
     chosen, deployment, words = deploy_named(
         model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp, settings=settings,
-        techniques=techniques,
+        techniques=ideas,
     )  # fmt: skip
     load = ServingLoad(
         trace=trace or "",

@@ -21,7 +21,7 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
 from gnomon.spec import Chip, EngineChoice, Estimate, Model, Plan, Pool, Recipe, Strategy, TrainingLoad
-from gnomon.techniques import Applied, Case, applied
+from gnomon.techniques import Applied, Case, applied, asked
 from gnomon.units import parse_count
 
 HOURS, DAYS = 3600.0, 86400.0
@@ -71,6 +71,7 @@ def simulate_training(
     Without a data-parallel degree the chips that the other degrees leave are used for it. With `tokens`, the whole
     run is answered too. `techniques` are named as in a plan: `offload-optimizer:stride=2`.
     """
+    ideas = asked(techniques)
     pool = parse_pool(on)
     given = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep}
     degrees: dict[str, Any] = {name: _positive(value, f"--{name}") for name, value in given.items()}
@@ -90,7 +91,7 @@ def simulate_training(
         # What the network refuses is told before how chips and sequences are shared out.
         even = replace(load, global_batch=recipe.micro_batch * degrees["pp"])
         job_of(training_plan(model, pool, Strategy(**degrees), recipe, even, dtype, engine))
-        strategy = replace(_strategy(pool, degrees, dp), techniques=tuple(techniques))
+        strategy = replace(_strategy(pool, degrees, dp), techniques=ideas)
         return report(training_plan(model, pool, strategy, recipe, load, dtype, engine), pool)
     except GnomonError as error:
         error.where, error.hint = as_flags(error.where), as_flags(error.hint)

@@ -65,7 +65,8 @@ class RankWalk:
         self.pp, self.vp = step.job.plan.strategy.pp, step.job.plan.strategy.vp
         self.tasks: Sequence[Task] = line.orders[rank]
         self.starts, self.ends = line.start_s[rank], line.end_s[rank]
-        self.static = float((memory.total - memory.activations - memory.working)[0])
+        self.passing = float((memory.activations + memory.working)[0])
+        self.static = float(memory.total[0]) - self.passing
 
     @cached_property
     def pieces(self) -> list[list[Piece]]:
@@ -114,6 +115,19 @@ class RankWalk:
             for kind in ("F", "B")
         }
 
+    @cached_property
+    def levels(self) -> list[float]:
+        """Most bytes of each task, with what other passes hold."""
+        return [
+            beside + self.highest[task.kind, task.chunk] for task, beside in zip(self.tasks, self.beside(), strict=True)
+        ]
+
+    @cached_property
+    def share(self) -> float:
+        """What a plan's techniques leave of the bytes that passes take, or make of them: they say it of the fullest
+        moment, and the others are taken to follow it."""
+        return self.passing / max(self.levels)
+
     def beside(self) -> Iterator[float]:
         """Bytes that other passes hold while each task runs."""
         flying = [0] * self.vp
@@ -123,6 +137,13 @@ class RankWalk:
             flying[task.chunk] += task.kind == "F"
 
     def moments(self, most: int) -> Iterator[Moment]:
+        if not self.step.applied:
+            yield from self._moments(most)
+            return
+        for time_s, size, what in self._moments(most):
+            yield Moment(time_s, self.static + (size - self.static) * self.share, what)
+
+    def _moments(self, most: int) -> Iterator[Moment]:
         together = -(-2 * len(self.tasks) // most)
         if together > 1:
             yield from _highest(self._during(()), together)
@@ -150,7 +171,9 @@ class RankWalk:
         yield Moment(line.optimizer_start_s, self.static, "optimizer")
         if found.gather_s[0] > 0:
             yield Moment(updated, self.static, "gather")
-        yield Moment(line.step_s, self.static, "end")
+        if self.step.waits_s > 0:
+            yield Moment(line.step_s, self.static, "waits")
+        yield Moment(line.step_s + self.step.waits_s, self.static, "end")
 
     def _opened(self, task: Task, start_s: float, below: float) -> Iterator[Moment]:
         """A task operator by operator. What a forward leaves grows piece by piece, what a backward needs shrinks."""
@@ -174,10 +197,7 @@ class RankWalk:
             return None
         first = {(task.kind, task.chunk): place for place, task in reversed(list(enumerate(self.tasks)))}
         last = {(task.kind, task.chunk): place for place, task in enumerate(self.tasks)}
-        levels = [
-            beside + self.highest[task.kind, task.chunk] for task, beside in zip(self.tasks, self.beside(), strict=True)
-        ]
-        return {*first.values(), *last.values(), levels.index(max(levels))}
+        return {*first.values(), *last.values(), self.levels.index(max(self.levels))}
 
 
 def memory_over_time(step: TrainingStep, rank: int, most: int | None = None) -> Iterator[Moment]:

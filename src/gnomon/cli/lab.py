@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -42,6 +43,23 @@ def _entry(experiment: Any) -> dict[str, Any]:
     return {"slug": experiment.slug, "title": experiment.title, "checks": experiment.checks, "sizes": sizes}
 
 
+def _check_replaced(path: Path) -> None:
+    """Only another outcome may be written over."""
+    from gnomon.errors import InputError
+    from gnomon.lab.base import SCHEMA
+    from gnomon.load.files import read_json
+
+    if not path.is_file() or path.stat().st_size == 0:
+        return
+    try:
+        kept = read_json(path).get("schema") == SCHEMA
+    except InputError:
+        kept = False
+    if not kept:
+        hint = "Give the name of a new file."
+        raise InputError(f"'{path}' is there and holds no outcome of `gnomon lab`", where="--out", hint=hint)
+
+
 def run(
     context: typer.Context,
     slug: Annotated[
@@ -68,6 +86,8 @@ def run(
     from gnomon.paths import write_text
 
     path = output_file(out, "--out") if out is not None else None
+    if path is not None:
+        _check_replaced(path)
     given = words_of_sizes(size or [])
     from gnomon.lab.run import run as answer
 

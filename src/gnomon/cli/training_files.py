@@ -53,7 +53,7 @@ def _write_trace(report: TrainingReport, path: Path) -> None:
         raise InputError(f"a step of {passes:,} passes is too long for a trace", where=TRACE, hint=hint)
     each = TRACE_ROWS // report.plan.strategy.pp
     with written(path) as file:
-        write_trace(step.timeline, lambda rank: memory_over_time(step, rank, each), file, report.title)
+        write_trace(step.timeline, lambda rank: memory_over_time(step, rank, each), file, report.title, step.waits_s)
 
 
 def _write_memory(report: TrainingReport, path: Path) -> None:

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gnomon.errors import InputError
+from gnomon.load import model as load_model
+from gnomon.load import parse_pool
+from gnomon.load.recipe import recipe_of
 from gnomon.spec import Plan, TrainingLoad
-from gnomon.techniques import beyond_words
+from gnomon.techniques import Words, applied, beyond_words, served
 
 SERVING = ("vllm", "kubernetes")
 TRAINING = ("megatron", "torchrun")
@@ -37,7 +40,36 @@ class Target(Protocol):
 
 def in_other_words(plan: Plan) -> Plan:
     """The plan without the techniques that its format, degrees and settings say already."""
-    return replace(plan, strategy=replace(plan.strategy, techniques=beyond_words(plan.strategy.techniques)))
+    names = plan.strategy.techniques
+    beyond = beyond_words(names)
+    if isinstance(plan.load, TrainingLoad):
+        beyond = tuple(text for text in names if text in beyond or not _settled(plan, text))
+    return replace(plan, strategy=replace(plan.strategy, techniques=beyond))
+
+
+def _settled(plan: Plan, text: str) -> bool:
+    """Whether the plan has the degrees and the recipe already that a technique asks for."""
+    own = plan.strategy, recipe_of(plan.engine.settings)
+    return applied([text]).settled(*own) == own
+
+
+def require_techniques(plan: Plan) -> None:
+    """Refuse what the plan's work does not know, or what does not go with its format, as whoever prices it does."""
+    names = plan.strategy.techniques
+    if not names:
+        return
+    if isinstance(plan.load, TrainingLoad):
+        applied(names)
+        return
+    words = Words(
+        model=load_model(plan.model),
+        pool=parse_pool(f"{plan.chip}:{plan.chips}", "chip"),
+        strategy=plan.strategy,
+        dtype=plan.dtype or None,
+        kv_dtype=plan.kv_dtype or None,
+        settings=plan.engine.settings,
+    )
+    served(names).settled(words)
 
 
 def require_load(plan: Plan, target: str) -> None:
@@ -48,3 +80,4 @@ def require_load(plan: Plan, target: str) -> None:
         kind = "training" if trains else "serving"
         hint = f"Targets for {kind}: {', '.join(fitting)}."
         raise InputError(f"a plan for {kind} cannot be exported to '{target}'", where="load", hint=hint)
+    require_techniques(plan)

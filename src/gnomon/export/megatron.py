@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.engines.megatron import launch
 from gnomon.engines.megatron.options import COMMIT
-from gnomon.export.base import Rendered, require_load
+from gnomon.export.base import Rendered, in_other_words, require_load
 from gnomon.spec import Plan
 
 NAME = "megatron"
@@ -18,5 +18,5 @@ def render(plan: Plan) -> Rendered:
         command="bash run.sh",
         engine="megatron",
         version=COMMIT,
-        not_expressed=tuple(launch.not_expressed(plan)),
+        not_expressed=tuple(launch.not_expressed(in_other_words(plan))),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.engines.torch import launch
-from gnomon.export.base import Rendered, require_load
+from gnomon.export.base import Rendered, in_other_words, require_load
 from gnomon.spec import Plan
 
 NAME = "torchrun"
@@ -17,5 +17,5 @@ def render(plan: Plan) -> Rendered:
         command="bash run.sh",
         engine="torch",
         version=plan.engine.version if plan.engine.name == "torch" else "",
-        not_expressed=tuple(launch.not_expressed(plan)),
+        not_expressed=tuple(launch.not_expressed(in_other_words(plan))),
     )

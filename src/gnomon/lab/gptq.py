@@ -22,6 +22,8 @@ SMALL = 2 * int4.GROUP
 """Columns of the matrix that is rounded by definition too."""
 WAYS = (("symmetric", True, False), ("asymmetric", False, False), ("asymmetric, by activity", False, True))
 BF16_STEP = 2.0**-8
+DIRECTIONS = 16
+"""Channels of a layer's inputs over the directions that are strong in them."""
 EXACT, ROUNDED = 2.0**-12, 2.0**-5
 """What may be off beside the rounding of the result, as a share of the root of the summands' squares: sums in fp32
 of numbers up to 143 that stand for numbers up to 15; weights, or parts of sums, rounded to bf16 one by one."""
@@ -69,13 +71,16 @@ def _asked(bench: Bench, sizes: Mapping[str, int]) -> tuple[list[tuple[int, int]
         if sizes[name] % int4.GROUP:
             hint = f"Give a multiple of {int4.GROUP}, the columns that share a scale."
             raise InputError(f"{sizes[name]} cannot be cut into groups", where=f"--size {name}", hint=hint)
+    if sizes["tokens"] < sizes["layer"] // DIRECTIONS:
+        hint = f"Give at least {sizes['layer'] // DIRECTIONS}: fewer do not show which directions are strong."
+        raise InputError(f"{sizes['tokens']} are too few for this layer", where="--size tokens", hint=hint)
     return [(n, k)] if n else list(SHAPES), [m] if m else list(ROWS)
 
 
 def correlated(bench: Bench, tokens: int, width: int, dtype: Any, seed: int) -> Any:
     """Activations with a few strong directions and channels, as layers have; what GPTQ makes use of."""
     generator, torch = bench.generator(seed), bench.torch
-    few = max(1, width // 16)
+    few = max(1, width // DIRECTIONS)
     strong = bench.normal(tokens, few, dtype=dtype, generator=generator)
     mix = bench.normal(few, width, dtype=dtype, generator=generator, scale=few**-0.5)
     channels = torch.exp(bench.normal(width, dtype=dtype, generator=generator, scale=0.5))
@@ -220,7 +225,14 @@ EXPERIMENT = Experiment(
     "the same, products equal those in fp32",
     sizes=(
         Size(name="layer", what="rows and columns of the layer that is rounded", default=4096, on_cpu=256, most=32768),
-        Size(name="tokens", what="activations that the Hessian is taken over", default=16384, on_cpu=1024, most=2**20),
+        Size(
+            name="tokens",
+            what="activations that the Hessian is taken over",
+            default=16384,
+            on_cpu=1024,
+            least=64,
+            most=2**20,
+        ),
         Size(name="n", what="outputs of a product; 0: three usual shapes", default=0, on_cpu=96, least=0, most=2**17),
         Size(name="k", what="inputs of a product; 0 with n", default=0, on_cpu=256, least=0, most=2**16),
         Size(name="m", what="rows of a product; 0: from 1 to 2,048", default=0, on_cpu=5, least=0, most=2**16),

@@ -6,14 +6,17 @@ import ast
 import math
 import pkgutil
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 from gnomon.errors import GnomonError, InputError
 from gnomon.papers import derived
-from gnomon.papers.base import KINDS, Derivation, Figure
+from gnomon.papers.base import KINDS, Derivation, Figure, Input
 
 _MISSING = re.compile(r'^    missing=(".*?"|\(\n.*?^    \)),$', re.DOTALL | re.MULTILINE)
 _KIND = re.compile(rf'^DERIVATION = Derivation\($.*?^    kind="({"|".join(KINDS)})",$', re.DOTALL | re.MULTILINE)
@@ -46,15 +49,16 @@ def missing(slug: str) -> str:
 
 
 def _text(slug: str) -> str:
-    return Path(derived.__path__[0], f"{slug.replace('-', '_')}.py").read_text(encoding="utf-8")
+    return Path(derived.__path__[0], f"{slug.replace('-', '_')}.py").read_text(encoding="utf-8", errors="replace")
 
 
 @cache
 def derivation(slug: str) -> Derivation:
     """The derivation of a paper that has one."""
-    module = import_module(f"{derived.__name__}.{slug.replace('-', '_')}")
-    found = getattr(module, "DERIVATION", None)
     where = place(slug)
+    with _blamed(where, "cannot be loaded"):
+        module = import_module(f"{derived.__name__}.{slug.replace('-', '_')}")
+    found = getattr(module, "DERIVATION", None)
     if not isinstance(found, Derivation):
         raise InputError("has no DERIVATION", where=where)
     check(found, slug, where)
@@ -66,6 +70,20 @@ def place(slug: str) -> str:
     return f"papers/derived/{slug.replace('-', '_')}.py"
 
 
+@contextmanager
+def _blamed(where: str, what: str) -> Iterator[None]:
+    """Whatever the file of a derivation raises is said with its name."""
+    try:
+        yield
+    except GnomonError as error:
+        error.where = f"{where}, {error.where}" if error.where else where
+        raise
+    except Exception as error:
+        line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise InputError(f"{what}: {type(error).__name__}: {said}", where=f"{where}{line}") from error
+
+
 def check(found: Derivation, slug: str, where: str) -> None:
     """Refuse a derivation that does not say whose it is, how it comes about and where its numbers are from."""
     if found.slug != slug:
@@ -73,21 +91,37 @@ def check(found: Derivation, slug: str, where: str) -> None:
     if found.kind not in KINDS:
         raise InputError(f"kind '{found.kind}' is none of {', '.join(KINDS)}", where=where)
     for name in ("setting", "source"):
-        if not getattr(found, name).strip():
+        if not _text(getattr(found, name), f"'{name}'", where).strip():
             raise InputError(f"'{name}' is empty", where=where)
-    for given in found.inputs:
+    for name in ("assumptions", "techniques"):
+        for one in _several(getattr(found, name), f"'{name}'", where):
+            _text(one, f"one of '{name}'", where)
+    for given in _several(found.inputs, "'inputs'", where):
+        if not isinstance(given, Input):
+            raise InputError(f"{given!r} in 'inputs' is no Input", where=where)
+        for name in ("name", "value", "source"):
+            _text(getattr(given, name), f"'{name}' of an input", where)
         if not given.source.strip():
             raise InputError(f"input '{given.name}' has no source", where=where)
+
+
+def _text(value: Any, what: str, where: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{what} is {value!r}, not a text", where=where)
+    return value
+
+
+def _several(value: Any, what: str, where: str) -> Iterable[Any]:
+    if not isinstance(value, (tuple, list)):
+        raise InputError(f"{what} is {value!r}, not several in brackets", where=where)
+    return value
 
 
 def figures(found: Derivation) -> tuple[Figure, ...]:
     """What the derivation computes, checked."""
     where = place(found.slug)
-    try:
+    with _blamed(where, "its figures cannot be computed"):
         computed = tuple(found.figures())
-    except GnomonError as error:
-        error.where = f"{where}, {error.where}" if error.where else where
-        raise
     check_figures(computed, where)
     return computed
 
@@ -96,7 +130,15 @@ def check_figures(computed: Sequence[Figure], where: str) -> None:
     if not computed:
         raise InputError("gives no figure", where=where)
     for figure in computed:
+        if not isinstance(figure, Figure):
+            raise InputError(f"gives {figure!r}, which is no Figure", where=where)
         spot = f"{where}, figure '{figure.what}'"
+        for name in ("what", "unit", "note"):
+            _text(getattr(figure, name), f"'{name}'", spot)
+        for name in ("claimed", "ours", "tolerance"):
+            value = getattr(figure, name)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise InputError(f"'{name}' is {value!r}, not a number", where=spot)
         if figure.kind not in KINDS:
             raise InputError(f"kind '{figure.kind}' is none of {', '.join(KINDS)}", where=spot)
         if not (math.isfinite(figure.tolerance) and figure.tolerance >= 0):

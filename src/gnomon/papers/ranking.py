@@ -23,6 +23,8 @@ SYNONYM = 0.35
 """What a word of the same meaning counts beside the one that was asked for."""
 FEWEST_LETTERS = 3
 """Of a word that is not in the index and may be the beginning of one that is."""
+MOST_WORDS = 64
+"""Of one search: each that no paper has is compared with all that papers have."""
 LIKENESS = 0.8
 """Of a word that is not in the index and may be one that is, mistyped."""
 
@@ -41,6 +43,9 @@ def ranked(query: str) -> list[tuple[Paper, float]]:
     if not asked:
         hint = "Say what it is about: `gnomon papers search offload optimizer`."
         raise InputError(f"'{query}' has no word to look for", where="WORDS", hint=hint)
+    if len(asked) > MOST_WORDS:
+        hint = f"Use at most {MOST_WORDS}."
+        raise InputError(f"{len(asked):,} words are too many to look for", where="WORDS", hint=hint)
     known = index()
     scores: dict[str, float] = {}
     hits: Counter[str] = Counter()

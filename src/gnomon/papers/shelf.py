@@ -29,7 +29,7 @@ FEASIBILITIES = ("A", "B", "C", "D")
 _FIELDS = frozenset(field.name for field in fields(Paper)) - {"shelf"}
 _OPTIONAL = {"date"}
 _SAID = {"what", "value", "against", "setting"}
-_DATE = re.compile(r"\d{4}(-\d{2}(-\d{2})?)?")
+_DATE = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?")
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -111,7 +111,7 @@ def _paper(entry: Any, file: Path, position: int) -> Paper:
         slug=slug,
         shelf=file.stem,
         date=_date(entry.get("date", ""), where),
-        topics=_words(entry["topics"], "topics", where, TOPICS),
+        topics=_topics(entry["topics"], where),
         hardware=_words(entry["hardware"], "hardware", where),
         claims=_claims(entry["claims"], where),
         status=_one_of(entry["status"], ON_SHELF, "status", where),
@@ -142,18 +142,31 @@ def _text(value: Any, name: str, where: str) -> str:
 def _date(value: Any, where: str) -> str:
     """YAML makes a date of `2024-10-25`, a number of `2024` and a text of `2024-10`."""
     text = value.isoformat() if isinstance(value, datetime.date) else str(value)
-    if text and not _DATE.fullmatch(text):
+    try:
+        known = not text or bool(
+            _DATE.fullmatch(text) and datetime.date.fromisoformat(text + "-01-01"[len(text) - 4 :])
+        )
+    except ValueError:  # a month or a day that no calendar has
+        known = False
+    if not known:
         raise InputError(f"date '{text}' is not a year, a month or a day such as 2024-10-25", where=where)
     return text
 
 
-def _words(value: Any, name: str, where: str, known: Iterable[str] | None = None) -> tuple[str, ...]:
+def _words(value: Any, name: str, where: str) -> tuple[str, ...]:
     if not (isinstance(value, list) and all(isinstance(word, str) for word in value)):
         raise InputError(f"'{name}' is not a list of words", where=where)
-    for word in value:
-        if known is not None and word not in known:
-            raise unknown_name("topic", word, known, where=where)
     return tuple(value)
+
+
+def _topics(value: Any, where: str) -> tuple[str, ...]:
+    found = _words(value, "topics", where)
+    if not found:
+        raise InputError("has no topic", where=where, hint=f"Known: {', '.join(sorted(TOPICS))}.")
+    for word in found:
+        if word not in TOPICS:
+            raise unknown_name("topic", word, TOPICS, where=where)
+    return found
 
 
 def _claims(value: Any, where: str) -> tuple[Said, ...]:

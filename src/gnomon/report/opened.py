@@ -8,6 +8,7 @@ from typing import Any
 from gnomon.errors import InputError
 from gnomon.report.nodes import Node, metric
 from gnomon.report.opened_training import trained, trained_plan
+from gnomon.report.opened_tried import tried
 from gnomon.report.text import digits, gib, known_chip, scaled
 from gnomon.spec import Chip
 from gnomon.units import format_bytes, format_count, format_duration, format_money
@@ -29,6 +30,7 @@ def opened(kind: str, payload: Payload, step: Step) -> tuple[Node, ...]:
         "plan.serve": lambda p: _planned(p, step),
         "simulate.train": trained,
         "plan.train": trained_plan,
+        "try": tried,
         "verify": _verified,
     }
     if kind not in openers:

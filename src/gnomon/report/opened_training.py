@@ -15,9 +15,28 @@ REMEDIES = {
     "communication": "less tensor parallelism, larger micro-batches or quicker links would shorten it",
     "the bubble": "more micro-batches, fewer pipeline ranks or more parts a rank (vp) would shorten it",
     "the optimizer": "data-parallel ranks that share it out (zero 1) would shorten it",
+    "waiting": "rarer checkpoints, a quicker link and quicker disks, or fewer barriers would shorten it",
     "kernels": "they run below the data sheet's rate: see `gnomon predict --phase train` for each of them",
 }
 """What a step loses beside its passes, and what would help."""
+ON_HOST = "a stride, a smaller share, or a host with a quicker update and link would shorten it"
+"""The same of an optimizer that runs on the host."""
+FOLLOWS = {
+    "optimizer_s": {
+        "offload-optimizer": "on the host: the longest of what its processors, its memory, the link each way and the "
+        "chip's own part take, then the last weights' way back",
+        "vocabulary-parallel": "every stage updates its part of the vocabulary",
+    },
+    "waits_s": {
+        "checkpoints": "a mean step's share of copies to the host and writes to its disks that no pass hides",
+        "vocabulary-parallel": "one more turn of a stage at each barrier",
+    },
+    "host_bytes": {
+        "offload-optimizer": "states and gradients of all chips of a host",
+        "checkpoints": "a checkpoint of all chips of a host, until it is written",
+    },
+}
+"""What techniques make of a part of a step, and what it follows from."""
 WORTH_TELLING = 0.02
 """The share of the step from which a loss is worth a remedy."""
 NOTHING = 1e-6
@@ -25,7 +44,8 @@ NOTHING = 1e-6
 
 def trained(payload: Payload) -> tuple[Node, ...]:
     """A simulated step."""
-    return _step(payload), _utilisation(payload), _memory(payload), _binding(payload), *_spent(payload)
+    memory = (_memory(payload), *_host(payload))
+    return _step(payload), _utilisation(payload), *memory, _binding(payload), *_spent(payload)
 
 
 def trained_plan(payload: Payload) -> tuple[Node, ...]:
@@ -54,8 +74,17 @@ def _step(payload: Payload) -> Node:
     for key, name in AFTER.items():
         seconds = float(parts.get(key, 0.0))
         if seconds > NOTHING * step:
-            inner.append(Node(name=name, level="part", shown=f"{format_duration(seconds)}, {share(seconds, step)}"))
+            shown = f"{format_duration(seconds)}, {share(seconds, step)}"
+            inner.append(Node(name=name, level="part", shown=shown, formula=_follows(payload, key)))
     return metric("step time", format_duration(step), "sum of its parts", time, tuple(inner))
+
+
+def _follows(payload: Payload, part: str) -> str:
+    """The techniques that a part of the step is due to, and how."""
+    known = FOLLOWS.get(part, {})
+    names = payload["inputs"].get("techniques", ())
+    found = ((text, known.get(str(text).partition(":")[0].strip())) for text in names)
+    return "; ".join(f"{text}: {how}" for text, how in found if how)
 
 
 def _pipeline(payload: Payload, pipeline: float, step: float) -> Node:
@@ -98,6 +127,14 @@ def _memory(payload: Payload) -> Node:
     return metric("memory", memory_range(payload).removeprefix("memory "), formula, payload["peak_memory_bytes"], ranks)
 
 
+def _host(payload: Payload) -> tuple[Node, ...]:
+    size = float(payload.get("host_bytes") or 0.0)
+    if not size:
+        return ()
+    shown = f"{gib(size)} GiB in the memory of each host"
+    return (Node(name="host memory", level="metric", shown=shown, formula=_follows(payload, "host_bytes")),)
+
+
 def _rank(rank: int, parts: Payload, usable: float) -> Node:
     total = sum(float(size) for size in parts.values())
     left = usable - total
@@ -113,10 +150,16 @@ def _binding(payload: Payload) -> Node:
         "communication": float(payload["exposed_communication_s"]) / step,
         "the bubble": float(parts["pipeline_s"]) * float(payload["bubble_fraction"]) / step,
         "the optimizer": float(parts["optimizer_s"]) / step,
+        "waiting": float(parts.get("waits_s", 0.0)) / step,
     }
     lost["kernels"] = max(1 - float(payload["hfu"]) - sum(lost.values()), 0.0)
     worst = max(lost, key=lambda name: lost[name])
-    remedy = f"{worst}: {REMEDIES[worst]}" if lost[worst] >= WORTH_TELLING else "nothing but the passes themselves"
+    offloaded = worst == "the optimizer" and "offload-optimizer" in _follows(payload, "optimizer_s")
+    remedy = (
+        f"{worst}: {ON_HOST if offloaded else REMEDIES[worst]}"
+        if lost[worst] >= WORTH_TELLING
+        else "nothing but the passes themselves"
+    )
     arithmetic = Node(
         name="arithmetic",
         level="part",

@@ -32,6 +32,7 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
     lines += [_line("holds", text) for text in _holds(payload)]
     lines += [_line("binding", text) for text in _binding(payload)]
     lines += [_line("also" if index == 0 else "", text) for index, text in enumerate(_also(payload))]
+    lines += [_line("left out", f"{chip}: {why}") for chip, why in payload.get("left_out", {}).items()]
     lines += ["", _line("run it:", payload["command"])]
     lines += [*(_line("needs", text) for text in payload.get("left_to_you", ())), ""]
     more = ("gnomon export last --to vllm --out deploy", "gnomon export last --to kubernetes", "gnomon explain last")

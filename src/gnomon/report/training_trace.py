@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, TextIO
 
 from gnomon.sim.training import Span, Timeline
@@ -28,12 +28,16 @@ def write_memory(ranks: Iterable[Moments], file: TextIO) -> None:
         writer.writerows((rank, time_s, size, what) for time_s, size, what in moments)
 
 
-def write_trace(line: Timeline, memory: Callable[[int], Moments], file: TextIO, title: str) -> None:
-    """The Chrome trace format, which ui.perfetto.dev opens: a process a pipeline rank, with its memory beside it."""
+def write_trace(
+    line: Timeline, memory: Callable[[int], Moments], file: TextIO, title: str, waits_s: float = 0.0
+) -> None:
+    """The Chrome trace format, which ui.perfetto.dev opens: a process a pipeline rank, with its memory beside it.
+    `waits_s` is what every rank waits for at the end of the step."""
     file.write('{"displayTimeUnit": "ms", "otherData": ' + json.dumps({"title": title}) + ', "traceEvents": [')
     comma = "\n"
     for rank, spans in groupby(line.spans(), key=lambda span: span.rank):
-        for event in _rank(rank, spans, memory(rank)):
+        waits = Span("waits", rank, line.step_s, line.step_s + waits_s)
+        for event in _rank(rank, chain(spans, [waits]), memory(rank)):
             file.write(comma + json.dumps(event))
             comma = ",\n"
     file.write("\n]}\n")

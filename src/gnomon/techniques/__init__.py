@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.techniques.applied import Applied
@@ -27,6 +27,7 @@ __all__ = [
     "Values",
     "Words",
     "applied",
+    "asked",
     "beyond_words",
     "for_paper",
     "joined",
@@ -90,6 +91,16 @@ def words(name: str, values: Values) -> str:
     return f"{name}:{','.join(told)}" if told else name
 
 
+def asked(given: Any) -> tuple[str, ...]:
+    """Techniques as a caller gives them, once they are known to be several texts."""
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, bytearray, dict))
+    found = tuple(given) if several else ()
+    if not several or not all(isinstance(text, str) for text in found):
+        hint = "Give a list of texts: ['int4-weights']."
+        raise InputError(f"{given!r} is no list of techniques", where="techniques", hint=hint)
+    return found
+
+
 def joined(written: str, more: str) -> str:
     """A technique as it is written, with further parameters."""
     return f"{written}{',' if ':' in written else ':'}{more}"
@@ -129,7 +140,7 @@ def served(written: Iterable[str]) -> Served:
 
 
 def _joined(written: Iterable[str], of: type[T]) -> tuple[tuple[T, Values], ...]:
-    pairs = sorted((_of(text, of) for text in written), key=lambda pair: pair[0].name)
+    pairs = sorted((_of(text, of) for text in asked(written)), key=lambda pair: pair[0].name)
     names = [one.name for one, _ in pairs]
     for name in names:
         if names.count(name) > 1:
@@ -151,15 +162,21 @@ def _of(text: str, of: type[T]) -> tuple[T, Values]:
 
 
 def _read(text: str) -> tuple[Technique, Values]:
-    name, _, rest = text.strip().partition(":")
+    name, colon, rest = text.strip().partition(":")
     one = technique(name.strip())
     known = {parameter.name: parameter for parameter in one.parameters}
     values = {parameter.name: parameter.default for parameter in one.parameters}
-    for part in filter(None, (part.strip() for part in rest.split(","))):
+    told: set[str] = set()
+    for part in (part.strip() for part in rest.split(",") if colon):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or key not in known:
             ranges = "; ".join(f"{p.name}: {p.what}, {p.range}" for p in one.parameters)
             message = f"'{part}' is no parameter of {one.name}"
             raise InputError(message, where=WHERE, hint=f"It has {ranges}." if ranges else "It has none.")
+        if key in told:
+            raise InputError(f"{key} is given twice", where=f"{WHERE}, {one.name}")
+        told.add(key)
+        if not value.isascii() or "_" in value:  # which Python takes for digits
+            raise InputError(f"'{value}' is no number", where=f"{WHERE}, {one.name}", hint=f"It is {known[key].range}.")
         values[key] = known[key].read(value, f"{WHERE}, {one.name}")
     return one, values

@@ -48,6 +48,9 @@ class GPipe(TrainingTechnique):
         moved = _staged(strategy, int(values["stages"]))
         return replace(moved, vp=1), replace(recipe, schedule="gpipe", recompute="full")
 
+    def in_words(self, values: Values) -> bool:
+        return True
+
     def ways(self, grid: Grid) -> Mapping[str, Choice]:
         own = (grid.schedule == SCHEDULES.index("gpipe")) & (grid.recompute == RECOMPUTE.index("full"))
         lengths = (int(pp) for pp in np.unique(grid.pp) if pp > 1)
@@ -91,6 +94,9 @@ class Interleaved(TrainingTechnique):
 
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         return replace(strategy, vp=int(values["parts"])), replace(recipe, schedule="interleaved")
+
+    def in_words(self, values: Values) -> bool:
+        return True
 
     def ways(self, grid: Grid) -> Mapping[str, Choice]:
         return {"": grid.vp > 1}

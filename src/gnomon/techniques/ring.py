@@ -48,6 +48,9 @@ class Ring(TrainingTechnique):
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         return _ring(strategy, int(values["ranks"])), replace(recipe, cp_comm="p2p")
 
+    def in_words(self, values: Values) -> bool:
+        return True
+
     def ways(self, grid: Grid) -> Mapping[str, Choice]:
         return {"": (grid.cp > 1) & (grid.cp_comm == CP_COMMS.index("p2p"))}
 

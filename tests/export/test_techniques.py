@@ -1,0 +1,104 @@
+"""Plans with techniques as files of other programs: refused as where they are priced, and nothing left unsaid."""
+
+from __future__ import annotations
+
+import pytest
+from tests.export.training import a_training_plan
+
+import gnomon
+from gnomon.api.launch import launch
+from gnomon.errors import InputError
+from gnomon.export import target
+from gnomon.spec import EngineChoice, Plan, Recipe, ServingLoad, Strategy
+
+
+def serving(*names: str, dtype: str = "bf16", model: str = "llama-3.1-8b") -> Plan:
+    return Plan(
+        model=model,
+        chip="H100-SXM-80GB",
+        replicas=1,
+        strategy=Strategy(techniques=names),
+        dtype=dtype,
+        kv_dtype="bf16",
+        engine=EngineChoice(name="vllm"),
+        load=ServingLoad(input_tokens=64, output_tokens=64, rate_per_s=1.0, requests=10),
+    )
+
+
+def training(*names: str, recipe: Recipe | None = None, **degrees: int) -> Plan:
+    return a_training_plan(recipe or Recipe(), strategy=Strategy(techniques=names, **degrees))
+
+
+REFUSED = [
+    (("no-such-idea",), "unknown technique 'no-such-idea'"),
+    (("int4-weights", "int4-weights"), "int4-weights is asked for twice"),
+    (("int4-weights", "unpacked-weights"), "cannot be joined"),
+    (("int4-weights:group=-1",), "0 to 65536"),
+    (("gpipe",), "gpipe is a technique of training, not of serving"),
+]
+
+
+@pytest.mark.parametrize(("names", "message"), REFUSED, ids=lambda value: "+".join(value) if len(value) < 4 else "")
+def test_serving_refuses(names: tuple[str, ...], message: str) -> None:
+    for name in ("vllm", "kubernetes"):
+        with pytest.raises(InputError, match=message):
+            gnomon.export(serving(*names, dtype="int4"), name)
+    with pytest.raises(InputError, match=message):
+        launch(serving(*names, dtype="int4"), dry_run=True)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "int8", "fp8"])
+def test_a_format_that_a_technique_does_not_mean_is_refused(dtype: str) -> None:
+    for act in (lambda plan: gnomon.export(plan), lambda plan: launch(plan, dry_run=True)):
+        with pytest.raises(InputError, match=f"int4-weights does not apply: weights are asked for in {dtype}"):
+            act(serving("int4-weights", dtype=dtype))
+
+
+def test_what_the_format_says_is_not_said_again() -> None:
+    plan = serving("int4-weights", dtype="int4")
+    for lines in (gnomon.export(plan).not_expressed, launch(plan, dry_run=True).not_expressed):
+        assert any("int4 weights: serve a checkpoint quantised beforehand" in line for line in lines)
+        assert not any("the technique" in line for line in lines)
+    narrow = gnomon.export(serving("int4-weights:bits=3", dtype="int3")).not_expressed
+    assert "the technique int4-weights:bits=3" in narrow
+
+
+def test_a_host_is_known_where_a_technique_asks_for_one() -> None:
+    assert "the technique swapped-sessions" in gnomon.export(serving("swapped-sessions")).not_expressed
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("no-such-idea",), "unknown technique"),
+        (("gpipe", "gpipe"), "gpipe is asked for twice"),
+        (("gpipe", "interleaved"), "cannot be joined"),
+        (("gpipe:stages=1",), "2 to 1024"),
+        (("int4-weights",), "int4-weights is a technique of serving, not of training"),
+    ],
+)
+def test_training_refuses(names: tuple[str, ...], message: str) -> None:
+    for name in ("megatron", "torchrun"):
+        with pytest.raises(InputError, match=message):
+            gnomon.export(training(*names), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "degrees", "other", "recipe"),
+    [
+        ("gpipe:stages=4", {"pp": 4}, {"pp": 2}, Recipe(schedule="gpipe", recompute="full")),
+        ("interleaved", {"pp": 4, "vp": 2}, {"vp": 4}, Recipe(schedule="interleaved")),
+        ("ring-attention", {"cp": 2}, {"cp": 4}, Recipe()),
+    ],
+)
+def test_what_degrees_and_schedule_say_is_not_said_again(
+    name: str, degrees: dict[str, int], other: dict[str, int], recipe: Recipe
+) -> None:
+    def left(**changed: int) -> bool:
+        plan = training(name, "offload-optimizer", recipe=recipe, **{**degrees, **changed})
+        lines = target("megatron").render(plan).not_expressed
+        assert "the technique offload-optimizer" in lines
+        return f"the technique {name}" in lines
+
+    assert not left()
+    assert left(**other)
