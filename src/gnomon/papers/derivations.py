@@ -31,14 +31,14 @@ def slugs() -> tuple[str, ...]:
 @cache
 def kind(slug: str) -> str:
     """The kind of a paper's derivation, read off its text where it can be: a list of papers loads none of them."""
-    written = _KIND.search(_text(slug))
+    written = _KIND.search(_written(slug))
     return written[1] if written else derivation(slug).kind
 
 
 @cache
 def missing(slug: str) -> str:
     """Which claims it leaves out, and why, read off its text too."""
-    text = _text(slug)
+    text = _written(slug)
     if "missing=" not in text:
         return ""
     written = _MISSING.search(text)
@@ -48,7 +48,7 @@ def missing(slug: str) -> str:
         return derivation(slug).missing
 
 
-def _text(slug: str) -> str:
+def _written(slug: str) -> str:
     return Path(derived.__path__[0], f"{slug.replace('-', '_')}.py").read_text(encoding="utf-8", errors="replace")
 
 
