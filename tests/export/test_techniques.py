@@ -7,6 +7,7 @@ from tests.export.training import a_training_plan
 
 import gnomon
 from gnomon.api.launch import launch
+from gnomon.api.verify import measure
 from gnomon.errors import InputError
 from gnomon.export import target
 from gnomon.spec import EngineChoice, Plan, Recipe, ServingLoad, Strategy
@@ -49,7 +50,7 @@ def test_serving_refuses(names: tuple[str, ...], message: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bf16", "int8", "fp8"])
 def test_a_format_that_a_technique_does_not_mean_is_refused(dtype: str) -> None:
-    for act in (lambda plan: gnomon.export(plan), lambda plan: launch(plan, dry_run=True)):
+    for act in (gnomon.export, lambda plan: launch(plan, dry_run=True), measure):
         with pytest.raises(InputError, match=f"int4-weights does not apply: weights are asked for in {dtype}"):
             act(serving("int4-weights", dtype=dtype))
 

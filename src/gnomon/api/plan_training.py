@@ -29,7 +29,7 @@ from gnomon.load import parse_pool
 from gnomon.load.recipe import OPTIMIZERS
 from gnomon.search.quickest import Quickest, quickest
 from gnomon.spec import Plan
-from gnomon.techniques import applied, searched_words
+from gnomon.techniques import applied, asked, searched_words
 
 AUTO = "auto"
 
@@ -63,7 +63,7 @@ def plan_training(
     check_chips(pool.count, "--cluster")
     try:
         plain = search_of(load_model(model), pool, load, training_engine(engine), optimizer, dtype)
-        searches = [replace(plain, techniques=words) for words in _sets(techniques)]
+        searches = [replace(plain, techniques=words) for words in _sets(asked(techniques))]
         fitting = [search for search in searches if search.fits.any()]
         if not fitting:
             raise nowhere(searches[0].lean)

@@ -20,6 +20,7 @@ from gnomon.api.verify_training import is_training_file, read_training, verify_t
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
+from gnomon.export.base import require_techniques
 from gnomon.load import config_of, draw
 from gnomon.load import model as load_model
 from gnomon.load.fleet import parse_pool
@@ -118,6 +119,7 @@ def _check_runnable(plan: Plan) -> None:
         raise InputError(
             message, where="strategy.techniques", hint="Only plans that it runs as they are can be checked."
         )
+    require_techniques(plan)
     if plan.dtype not in MADE_HERE and plan.dtype != load_model(plan.model).dtype:
         hint = f"Verify a plan in {', '.join(MADE_HERE)}, or of a checkpoint that is stored in {plan.dtype}."
         raise InputError(f"vLLM does not make weights in {plan.dtype} itself", where="dtype", hint=hint)

@@ -77,7 +77,7 @@ def _next(payload: Payload) -> list[str]:
         return next_steps(words("gnomon", "papers", "show", payload["paper"]))
     names = [part for name in figures["techniques"] for part in ("--with", name)]
     if inputs.get("work") == "serving":
-        load = ["--on", inputs["on"], "--batch", inputs["batch"], "--context", inputs["context"]]
+        load = ["--on", inputs["on"], "--batch", inputs["batch"], "--context", inputs["context"] - 1]
         step = words("gnomon", "predict", inputs["model"], *load, *names)
         return next_steps(step, words("gnomon", "papers", "show", payload["paper"]))
     load = ["--cluster", inputs["on"], *same_job({**inputs, "tokens": None})]
