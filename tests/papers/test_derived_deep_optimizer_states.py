@@ -7,8 +7,8 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.deep_optimizer_states import DERIVATION
 
-WITHIN = 28
-UPDATES = [717.1, 717.1, 360.4]
+WITHIN = 32
+UPDATES = [723.4, 723.4, 387.0]
 
 
 @pytest.fixture(scope="module")
@@ -17,15 +17,15 @@ def found() -> list[Figure]:
 
 
 def test_headline_and_stride(found: list[Figure]) -> None:
-    assert [each.ours for each in found[:5]] == pytest.approx([3.741, 2.99, 4.084, 1.647, 2], rel=1e-3)
+    assert [each.ours for each in found[:5]] == pytest.approx([3.578, 2.897, 3.731, 1.526, 2], rel=1e-3)
     assert [each.kind for each in found[:5]] == ["predicted", "identity", "predicted", "predicted", "predicted"]
 
 
 def test_updates_are_within_and_passes_are_not(found: list[Figure]) -> None:
     updates = [each for each in found if each.what.endswith(": update")]
     assert [each.ours for each in updates if each.what.startswith("7B")] == pytest.approx(UPDATES, rel=1e-3)
-    assert all(each.within for each in updates if "interleaved" not in each.what)
-    assert all(-0.21 < each.error < 0.06 for each in updates)
+    assert all(each.within for each in updates)
+    assert all(-0.12 < each.error < 0.07 for each in updates)
     assert not any(each.within for each in found if each.what.endswith(": forward"))
 
 

@@ -30,6 +30,9 @@ HOST_SPREAD = 0.25
 memory; published logs of an H100's host are 30% slower than that, those of an A100's 5%."""
 LINK_SPREAD = 0.10
 """Of copies between chip and host beside each other."""
+CROWDING = 4.0
+"""How sharply processors and copies that share the host's memory go over into waiting for it. Fitted to the updates of
+1.2 thousand million parameters on an H200's host (lab, 2026-11-15, strides 2 to 4 and none)."""
 UPDATE_BYTES = 30.0
 """Of a parameter, between the host's memory and its processors in an update."""
 
@@ -147,10 +150,11 @@ def update_s(
 ) -> Floats:  # fmt: skip
     """Processors, the memory that they share with copies, copies both ways and the chip at once; the last subgroup's
     weights follow. Of parameters that are `away`, the chip updates one of so many `turns`; paces are a second."""
+    processors = away * (1 - turns) / host
+    shared = away * ((1 - turns) * (UPDATE_BYTES + WEIGHT_BYTES) + turns * 2 * STATE_BYTES) / memory
     longest = np.maximum.reduce(
         np.broadcast_arrays(
-            away * (1 - turns) / host,
-            away * ((1 - turns) * (UPDATE_BYTES + WEIGHT_BYTES) + turns * 2 * STATE_BYTES) / memory,
+            (processors**CROWDING + shared**CROWDING) ** (1 / CROWDING),
             away * ((1 - turns) * WEIGHT_BYTES + turns * STATE_BYTES) / link,
             away * turns * STATE_BYTES / link,
             chip_s,
