@@ -11,7 +11,7 @@ from gnomon.api.training import usable_bytes
 from gnomon.errors import DoesNotFitError, GnomonError, InputError
 from gnomon.load.recipe import OPTIMIZERS
 from gnomon.techniques import searched_words
-from gnomon.techniques.applied import ROOM
+from gnomon.techniques.hosts import ROOM
 from gnomon.units import format_bytes
 
 LARGER = (2, 4, 8, 16, 32, 64, 128, 256)

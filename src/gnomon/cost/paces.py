@@ -10,7 +10,7 @@ architecture without a table of its own is an estimate with the widest spread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 TABLES = "AIConfigurator 0.12"
 
@@ -62,7 +62,7 @@ _FOUR_EXPERTS = f"{TABLES}, vLLM 0.24's nvfp4 experts: off by 13% on a B200, by 
 PACES: dict[tuple[str, str], dict[str, Pace]] = {
     **{("gemm", f"{name}-weights"): _PRODUCTS for name in ("int4", "int8", "fp8", "mxfp4", "nvfp4")},
     **{("moe", f"{name}-weights"): _EXPERTS for name in ("int4", "int8", "fp8", "nvfp4")},
-    ("gemm", "int3-weights"): {name: replace(found, spread=0.5, source=_THREE) for name, found in _PRODUCTS.items()},
+    ("gemm", "int3-weights"): {ANY: _of("int4-weights", 1.0, 1.0, 0.0, 0.3, _THREE)},
     ("gemm", "fp8-blocks"): {ANY: _of("fp8", 1.0, 1.0, 0.0, 0.25, _DEEP)},
     ("gemm", "nvfp4"): {ANY: _of("fp8", 0.86, 0.83, 1.1, 0.19, _FOUR)},
     ("gemm", "int8"): {

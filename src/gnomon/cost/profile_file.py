@@ -69,9 +69,6 @@ class Profile:
         any framework there is."""
         own = (f"{kind}.{dtype}.{framework}", f"{kind}.bf16.{framework}") if framework else ()
         fitted = {f"{kind}.{dtype}", f"{kind}.{dtype}.{framework}"} & self.families.keys()
-        if dtype == "int3-weights" and not fitted and f"{kind}.int4-weights" in self.families:
-            four = self.families[f"{kind}.int4-weights"]
-            return replace(_unfitted(four, dtype), source=f"{four.source}, paced by its four-bit products")
         paced = None if fitted else pace(kind, dtype, self.architecture)
         if paced:
             return _paced(self.family(kind, paced.base, framework), paced)

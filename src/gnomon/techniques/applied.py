@@ -12,9 +12,7 @@ from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case, TrainingTechnique, Values
-
-ROOM = 0.9
-"""Of a host's memory, what a job can use."""
+from gnomon.techniques.hosts import ROOM
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,10 @@ from gnomon.spec import Host, Pool
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case
 
+ROOM = 0.9
+"""Of a host's memory, what a job can use."""
+LINK_SPREAD = 0.10
+"""Of copies between chip and host beside each other."""
 SUSTAINED = 0.8
 """Of a host's memory bandwidth, what processors and copies reach together: STREAM on servers of two sockets."""
 

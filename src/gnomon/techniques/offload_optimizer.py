@@ -12,7 +12,7 @@ from gnomon.engines.training import Figures, RankMemory
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
-from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
+from gnomon.techniques.hosts import LINK_SPREAD, host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
 
 STATE_BYTES = 12.0
 """Of a parameter: fp32 weight, momentum and variance."""
@@ -28,8 +28,6 @@ STAGED = 3
 HOST_SPREAD = 0.25
 """Of the pace of an update on the processors: 46% of a host's bandwidth is one machine's figure, and others' by their
 memory; published logs of an H100's host are 30% slower than that, those of an A100's 5%."""
-LINK_SPREAD = 0.10
-"""Of copies between chip and host beside each other."""
 CROWDING = 4.0
 """How sharply processors and copies that share the host's memory go over into waiting for it. Fitted to the updates of
 1.2 thousand million parameters on an H200's host (lab, 2026-11-15, strides 2 to 4 and none)."""

@@ -6,13 +6,9 @@ from collections.abc import Mapping
 
 from gnomon.engines.base import Deployment, MemoryUse, Wait
 from gnomon.spec import Batch
-from gnomon.techniques.applied import ROOM
 from gnomon.techniques.base import Parameter, Trial, Values
-from gnomon.techniques.hosts import no_host
+from gnomon.techniques.hosts import LINK_SPREAD, ROOM, no_host
 from gnomon.techniques.serving import ServingTechnique, Words
-
-LINK_SPREAD = 0.10
-"""Of copies between chip and host."""
 
 
 class SwappedSessions(ServingTechnique):
