@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, ClassVar
 
 LONGEST_NAME = 80
+LONGEST_TEXT = 600
+"""Letters of a message or a hint; a longer one loses its middle, which is somebody's value quoted in full."""
+BAD_INPUT, INFEASIBLE = 2, 4
+"""Exit codes of the command line: what cannot be understood, and what is well-formed but has no answer."""
+
+
+def shortened(text: str, most: int = LONGEST_TEXT) -> str:
+    """The text without its middle where it is longer than `most` letters.
+
+    >>> shortened("abcdefghij", most=7)
+    'abc…hij'
+    """
+    keep = (most - 1) // 2
+    return text if len(text) <= most else f"{text[:keep]}…{text[-keep:]}"
 
 
 class GnomonError(Exception):
     """What was wrong, where it stood, and what to do next."""
 
+    exit_code: ClassVar[int] = BAD_INPUT
+
     def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = shortened(message)
+        super().__init__(self.message)
         self.where = where
-        self.hint = hint
+        self.hint = shortened(hint)
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.message}" if self.where else self.message
@@ -31,11 +48,23 @@ class UnknownNameError(InputError):
     """A name that a registry does not hold."""
 
 
-class DoesNotFitError(GnomonError):
+class InfeasibleError(GnomonError):
+    """Well-formed, and nothing can do it. `nearest` has the plan that comes closest, as plain JSON values."""
+
+    exit_code: ClassVar[int] = INFEASIBLE
+
+    def __init__(
+        self, message: str, *, where: str = "", hint: str = "", nearest: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.nearest = nearest
+
+
+class DoesNotFitError(InfeasibleError):
     """The model, or the request, needs more memory than there is."""
 
 
-class NoPlanError(GnomonError):
+class NoPlanError(InfeasibleError):
     """No plan of the space meets the goals."""
 
 

@@ -199,7 +199,7 @@ def test_what_does_not_fit() -> None:
         ({"slo": "ttft_p90=0s"}, "not above zero"),
         ({"slo": {"ttft_p90": -1.0}}, "zero or more"),
         ({"slo": "ttft_p90=fast"}, "not a duration"),
-        ({"slo": [Goal("ttft", "p90", 1.0), Goal("ttft", "p90", 2.0)]}, "stands twice"),
+        ({"slo": [Goal("ttft", "p90", 1.0), Goal("ttft", "p90", 2.0)]}, "is given twice"),
         ({"fleet": "H1000:4"}, "unknown chip 'H1000'"),
         ({"fleet": "H100:0"}, "'0' is not a positive whole number"),
         ({"fleet": "H100:4,H100:4"}, "twice"),

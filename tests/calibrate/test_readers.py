@@ -173,14 +173,14 @@ def test_a_column_twice_in_parquet(tmp_path: Path) -> None:
     rows = [row | {"zz_width": 7, "zz_depth": 7} for row in _products("vllm", "1", 20)]
     path = _parquet(tmp_path / "gemm_perf.parquet", rows)
     path.write_bytes(path.read_bytes().replace(b"zz_width", b"zz_depth"))
-    with pytest.raises(CalibrationError, match="the column 'zz_depth' stands twice"):
+    with pytest.raises(CalibrationError, match="the column 'zz_depth' is given twice"):
         gnomon.calibrate(source=path, on="H200")
 
 
 def test_columns_of_several_are_no_column_twice() -> None:
     nested = [("root", 3), ("a", 1), ("list", 1), ("m", None), ("b", 2), ("m", None), ("n", None), ("m", None)]
     parquet._check_names(nested, "t")
-    with pytest.raises(CalibrationError, match="the column 'm' stands twice"):
+    with pytest.raises(CalibrationError, match="the column 'm' is given twice"):
         parquet._check_names([*nested, ("M", None)], "t")
 
 

@@ -91,7 +91,7 @@ HEADERS = {
     "empty": ("", "has no column op"),
     "no format": ("op,m,n,k,time_us\n" + "gemm,1,2,3,4\n" * 20, "has no column dtype (it holds op, m,"),
     "no time": ("op,dtype,m,n,k\n" + "gemm,bf16,1,2,3\n" * 20, "has no column time_us"),
-    "a column twice": ("op,dtype,m,m,n,k,time_us\n" + "gemm,bf16,1,2,2,3,4\n" * 20, "the column 'm' stands twice"),
+    "a column twice": ("op,dtype,m,m,n,k,time_us\n" + "gemm,bf16,1,2,2,3,4\n" * 20, "the column 'm' is given twice"),
     "no size": ("op,dtype,m,time_us\n" + "gemm,bf16,1,2\n" * 20, "rows of gemm need a column n and a column k"),
     "no kernel": ("op,dtype,time_us\nlaunch,bf16,5\n", "line 2, column kernel: a row of launch says not of which"),
     "empty format": ("op,dtype,m,n,k,time_us\ngemm,,1,2,3,4\n", "line 2, column dtype: unknown number format ''"),

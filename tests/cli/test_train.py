@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.fakes import Calls, install
+from tests.words import replaced
 
 from gnomon.cli.run import run
 
@@ -112,7 +113,7 @@ USAGE = [
 
 @pytest.mark.parametrize(("words", "expected"), USAGE)
 def test_wrong_words(words: str, expected: str, calls: Calls, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(words.split()) == 2
+    assert run(replaced(words).split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: ")

@@ -10,6 +10,7 @@ from typing import Any
 from tests.corpus import case
 from tests.corpus.bases import BASES, BESIDE, CHIP, CLUSTER, CONFIG, MODEL, PLAN, SHAPES, TABLE, TRACE
 from tests.corpus.case import Case, Content
+from tests.words import replaced
 
 TOUCH = "!!python/object/apply:os.system ['touch ran']"
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
@@ -351,4 +352,4 @@ def cases() -> Iterator[Case]:
     yield from _changed("plan", PLANS, PLAN)
     yield from _changed("shapes", SHAPE_FILES, SHAPES)
     for name, (words_, place) in FLAGS.items():
-        yield Case(name=f"flags: {name}", words=tuple(words_.split()), place=place, files={"plan.yaml": PLAN})
+        yield Case(name=f"flags: {name}", words=tuple(replaced(words_).split()), place=place, files={"plan.yaml": PLAN})

@@ -22,7 +22,7 @@ OWN = "schema: gnomon.overheads/1\nengine: {}\nversion: '0.24.0'\ndate: '2026-11
 TABLES: dict[str, tuple[str, str]] = {
     "foreign": ("a,b,c\n1,2,3\n", "docs/calibrate.md"),
     "no format": ("op,m,n,k,time_us\ngemm,1,2,3,4\n", "has no column dtype"),
-    "a column twice": ("op,dtype,m,m,time_us\ngemm,bf16,1,2,3\n", "the column 'm' stands twice"),
+    "a column twice": ("op,dtype,m,m,time_us\ngemm,bf16,1,2,3\n", "the column 'm' is given twice"),
     "no kernel": ("op,dtype,time_us\nlaunch,bf16,5\n", "line 2, column kernel"),
     "a launch in no time": (HEADER + "launch,bf16,,,,graph,0\n", "time_us '0'"),
     "sustained without watts": (HEADER + "sustained,bf16,,,,gemm,5\n", "has watts ''"),

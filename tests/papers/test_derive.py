@@ -92,7 +92,7 @@ BROKEN = [
     ("ours=2.8", "ours=float('nan')", ", figure 'speed': 'ours' is nan, not a number"),
     ("claimed=3.5", "claimed=float('inf')", ", figure 'speed': 'claimed' is inf"),
     ('kind="identity")', 'kind="guess")', ", figure 'idle share': kind 'guess'"),
-    ('what="speed"', 'what="idle share"', ": figure 'idle share' stands twice"),
+    ('what="speed"', 'what="idle share"', ": figure 'idle share' is given twice"),
     ('value="32", source="section 2"', 'value="32", source=""', ": input 'micro-batches' has no source"),
     ("DERIVATION =", "OTHER =", ": has no DERIVATION"),
     ("    share =", "    share = = ", " line 8: cannot be loaded: SyntaxError: "),

@@ -95,6 +95,7 @@ def plan_serving(
         job=Job(goals=goals, rate_per_s=shares.rate_per_s, output_tokens=float(shares.whole.output_tokens.mean())),
         objective=aim if shares.rate_per_s else named_objective("throughput"),
         techniques=ideas,
+        settings=chosen.settings,
     )
     setup = Setup(
         model=network,
@@ -173,7 +174,7 @@ def _goals(slo: Goals | None) -> tuple[Goal, ...]:
     names = [goal.name for goal in goals]
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated:
-        raise InputError(f"'{repeated}' stands twice", where="slo")
+        raise InputError(f"'{repeated}' is given twice", where="slo")
     return goals
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnomon import catalog
@@ -46,6 +47,8 @@ class Question:
     job: Job
     objective: Objective
     techniques: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Engine settings as they were given."""
 
     @property
     def title(self) -> str:
@@ -98,6 +101,7 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator, reques
         seconds=0.0,
         command=shlex.join(replica.engine.command(chosen.plan)),
         left_to_you=_left(replica.engine, chosen.plan),
+        not_modelled=replica.engine.not_modelled(question.settings),
     )
 
 

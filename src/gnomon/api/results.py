@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gnomon.spec import Estimate, Goal, Plan
+from gnomon.spec import Estimate, Goal, NotModelled, Plan
 
 
 def _plain(value: Any) -> Any:
@@ -16,6 +16,8 @@ def _plain(value: Any) -> Any:
         return value.to_dict()
     if isinstance(value, Goal):
         return {"name": value.name, "limit_s": value.limit_s}
+    if isinstance(value, NotModelled):
+        return {"option": value.option, "why": value.why}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -25,7 +27,10 @@ def _plain(value: Any) -> Any:
 
 
 class Result:
-    """A command's answer. Subclasses are frozen dataclasses; every public field is in the JSON."""
+    """A command's answer. Subclasses are frozen dataclasses; every public field is in the JSON.
+
+    `not_modelled`, where an answer has it, lists what was given and has no effect on it, with the reason.
+    """
 
     SCHEMA: ClassVar[str] = ""
     HIDDEN: ClassVar[frozenset[str]] = frozenset()
@@ -55,6 +60,7 @@ class OperatorTime(Result):
 class Prediction(Result):
     SCHEMA = "predict"
     title: str
+    not_modelled: tuple[NotModelled, ...] = ()
     time_s: Estimate
     memory_bytes: Estimate
     energy_j: Estimate
@@ -90,6 +96,7 @@ class Change(Result):
 class Fit(Result):
     SCHEMA = "fit"
     title: str
+    not_modelled: tuple[NotModelled, ...] = ()
     fits: bool
     usable_bytes: float
     total_bytes: float
@@ -118,6 +125,7 @@ class ServingReport(Result):
     SCHEMA = "simulate.serve"
     HIDDEN = frozenset({"run"})
     title: str
+    not_modelled: tuple[NotModelled, ...] = ()
     requests: int
     makespan_s: float
     ttft_s: Mapping[str, float]
@@ -165,6 +173,7 @@ class PlanScore(Result):
 class PlanReport(Result):
     SCHEMA = "plan.serve"
     title: str
+    not_modelled: tuple[NotModelled, ...] = ()
     plans_considered: int
     plans_fit: int
     plans_simulated: int
@@ -190,6 +199,7 @@ class TrainingReport(Result):
     SCHEMA = "simulate.train"
     HIDDEN = frozenset({"step", "plan"})
     title: str
+    not_modelled: tuple[NotModelled, ...] = ()
     step_time_s: Estimate
     mfu: float
     hfu: float
@@ -228,6 +238,7 @@ class TrainingReport(Result):
 class TrainingPlanReport(Result):
     SCHEMA = "plan.train"
     title: str
+    not_modelled: tuple[NotModelled, ...] = ()
     plans_considered: int
     plans_fit: int
     plans_timed: int

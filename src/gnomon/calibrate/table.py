@@ -57,7 +57,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 def _check_header(names: Sequence[str], where: str) -> None:
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        raise CalibrationError(f"the column '{twice}' stands twice", where=where, hint="Keep one of them.")
+        raise CalibrationError(f"the column '{twice}' is given twice", where=where, hint="Keep one of them.")
     missing = [name for name in NEEDED if name not in names]
     if missing:
         held = ", ".join(names[:MOST_NAMED]) or "nothing"

@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+from gnomon.errors import InputError
 
 COMMANDS = {
     "predict": "gnomon.cli.predict",
@@ -35,7 +37,7 @@ COMMANDS = {
 
 def build(argv: Sequence[str]) -> typer.Typer:
     """The app for a command line."""
-    app = typer.Typer(
+    app = App(
         cls=Ordered,
         add_completion=False,
         rich_markup_mode=None,
@@ -58,9 +60,29 @@ class Ordered(TyperGroup):
         return [name for name in COMMANDS if name in self.commands]
 
 
+class Once(TyperCommand):
+    """A command that refuses a flag of one value given twice, in the place of keeping the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(list(args))
+            options = [param for param in given if param.param_type_name == "option"]
+            for option in options:
+                if options.count(option) > 1 and not (option.multiple or getattr(option, "is_flag", False)):
+                    raise InputError("is given twice", where=option.opts[0], hint="Give it once.")
+        return super().parse_args(ctx, args)
+
+
+class App(typer.Typer):
+    """An app whose commands take each flag once."""
+
+    def command(self, name: str | None = None, **words: Any) -> Any:
+        return super().command(name, **({"cls": Once} | words))
+
+
 def group(help: str) -> typer.Typer:
     """An app of subcommands."""
-    return typer.Typer(help=help, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    return App(help=help, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 def _show_version(wanted: bool) -> None:

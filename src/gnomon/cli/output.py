@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any, TextIO
 
-from gnomon.errors import InputError
+from gnomon.errors import InputError, shortened
 
 
 def emit(payload: Mapping[str, Any], *, as_json: bool, keep: bool = True) -> None:
@@ -53,16 +53,24 @@ def say(text: str) -> None:
 
 
 def fail(
-    message: str, *, where: str = "", hint: str = "", as_json: bool = False, code: int = 2, kind: str = "error"
+    message: str,
+    *,
+    where: str = "",
+    hint: str = "",
+    as_json: bool = False,
+    code: int = 2,
+    kind: str = "error",
+    more: Mapping[str, Any] | None = None,
 ) -> int:
-    """One line on stderr, the same in JSON on stdout where that was asked for; gives back the code."""
-    message, where, hint = one_line(message), one_line(where), one_line(hint)
+    """One line on stderr, the same in JSON on stdout where that was asked for, with `more` beside it; gives back the
+    code."""
+    message, where, hint = (shortened(one_line(text)) for text in (message, where, hint))
     head = f"{where}: {message}" if where else message
     stop = "" if head.endswith((".", "?", "!")) else "."
     say(f"{kind}: {head}{stop} {hint}" if hint else f"{kind}: {head}")
     if as_json:
         with suppress(OSError, ValueError, InputError):
-            print_json({"error": {"message": message, "where": where, "hint": hint}})
+            print_json({"error": {"message": message, "where": where, "hint": hint}} | dict(more or {}))
     return code
 
 

@@ -10,7 +10,7 @@ from gnomon.cli import flags, names, train_flags
 
 SLO = (
     "Limits on times, such as ttft_p90=1s,tpot_p90=40ms. "
-    "Metrics: ttft, tpot, e2e. Statistics: mean, p50, p90, p95, p99."
+    "Metrics: ttft, tpot, e2e. Statistics: mean, p50, p90, p95, p99. May be repeated."
 )
 
 
@@ -45,7 +45,7 @@ def serve(
     output: flags.Output = None,
     requests: Annotated[int | None, flags.requests("Requests the best plan is judged on.")] = None,
     seed: flags.Seed = 0,
-    slo: Annotated[str, typer.Option("--slo", metavar="GOALS", help=SLO)] = "",
+    slo: Annotated[list[str] | None, typer.Option("--slo", metavar="GOALS", help=SLO)] = None,
     objective: Annotated[
         str | None,
         typer.Option(
@@ -94,7 +94,7 @@ def serve(
             output=output,
             requests=requests,
             seed=seed,
-            slo=slo,
+            slo=",".join(slo or ()),
             objective=objective,
             dtypes=dtypes,
             kv_dtype=kv_dtype,

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gnomon.cli.output import fail, open_missing_streams, settle, silence
-from gnomon.errors import GnomonError
+from gnomon.errors import BAD_INPUT, GnomonError
 
 COMPLETE = "_GNOMON_COMPLETE"
 """Set by a shell that asks for names in the place of running a command."""
-BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 2, 3, 130, 141
+INTERNAL, INTERRUPTED, BROKEN_PIPE = 3, 130, 141
 
 
 def run(argv: Sequence[str]) -> int:
@@ -34,7 +34,7 @@ def _answered(argv: Sequence[str], as_json: bool) -> int:
         sys.stdout.flush()
         return code
     except GnomonError as error:
-        return fail(error.message, where=error.where, hint=error.hint, as_json=as_json, code=BAD_INPUT)
+        return _refused(error, as_json)
     except BrokenPipeError:
         silence("stdout")
         return BROKEN_PIPE
@@ -71,6 +71,13 @@ def _typed() -> list[str]:
     """The words before the cursor, as the shells hand them over, so that only their command is built."""
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
     return line.split()[1:]
+
+
+def _refused(error: GnomonError, as_json: bool) -> int:
+    nearest = getattr(error, "nearest", None)
+    more = {"nearest": nearest} if nearest else {}
+    where, hint, code = error.where, error.hint, error.exit_code
+    return fail(error.message, where=where, hint=hint, as_json=as_json, code=code, more=more)
 
 
 def _usage(error: Any, as_json: bool) -> int:

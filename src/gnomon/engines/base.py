@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gnomon.cost.step import StepCost
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import Graph
-from gnomon.spec import Batch, Model, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
+from gnomon.spec import Batch, Model, NotModelled, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +190,9 @@ class Engine(Protocol):
 
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         """All settings with defaults filled in. Unknown names and bad values raise InputError."""
+
+    def not_modelled(self, given: Mapping[str, Any]) -> tuple[NotModelled, ...]:
+        """Settings that the engine has, that are accepted, and that no figure of an answer depends on."""
 
     def check(self, deployment: Deployment) -> None:
         """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""

@@ -90,7 +90,7 @@ def read_json(path: Path, limit: int = 4 * MIB) -> dict[str, Any]:
     except RecursionError:
         raise InputError("is nested too deeply", where=str(path)) from None
     except _RepeatedKeyError as error:
-        raise InputError(f"the key '{error}' stands twice in one object", where=str(path)) from None
+        raise InputError(f"the key '{error}' is given twice in one object", where=str(path)) from None
     except ValueError:  # a whole number of thousands of digits
         raise InputError("holds a number that is too long", where=str(path)) from None
     if not isinstance(data, dict):
@@ -155,7 +155,7 @@ def _check_repeats(root: Any, where: str) -> None:
             for key, value in node.value:
                 if key.value.__hash__ and key.value in seen:
                     spot = f"{where} line {key.start_mark.line + 1}"
-                    raise InputError(f"the key '{key.value}' stands twice", where=spot)
+                    raise InputError(f"the key '{key.value}' is given twice", where=spot)
                 seen.update([key.value] if isinstance(key.value, str) else [])
                 waiting.append(value)
 

@@ -24,7 +24,7 @@ def parse_goals(text: str, where: str = "--slo") -> tuple[Goal, ...]:
         if not equals:
             raise InputError(f"'{part}' is not NAME=TIME, as in ttft_p90=1s", where=where)
         if name.lower() in goals:
-            raise InputError(f"'{name}' stands twice", where=where)
+            raise InputError(f"'{name}' is given twice", where=where)
         goals[name.lower()] = goal(name, limit, where)
     return tuple(goals.values())
 

@@ -108,7 +108,7 @@ def _columns(text: str, file: Path) -> dict[str, int]:
     for index, cell in enumerate(header):
         name = COLUMNS.get(cell.strip().lower())
         if name in columns:
-            raise InputError(f"the column {name} stands twice", where=f"{file} line 1", hint=NOTHING_RUN)
+            raise InputError(f"the column {name} is given twice", where=f"{file} line 1", hint=NOTHING_RUN)
         if name:
             columns[name] = index
     for name in ("input_tokens", "output_tokens"):

@@ -149,4 +149,4 @@ def check_figures(computed: Sequence[Figure], where: str) -> None:
     names = [figure.what for figure in computed]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"figure '{name}' stands twice", where=where)
+            raise InputError(f"figure '{name}' is given twice", where=where)

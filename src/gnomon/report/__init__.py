@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from gnomon.report.text import Style
+from gnomon.report.text import NEXT, Style, not_modelled
 
 REPORTS = {
     "gnomon.predict/1": "gnomon.report.predict",
@@ -42,4 +42,11 @@ REPORTS = {
 def render(payload: Mapping[str, Any], *, colour: bool = False) -> str:
     """The text of an answer, told by its schema."""
     text: str = import_module(REPORTS[payload["schema"]]).render(payload, Style(colour))
-    return text
+    unmodelled = not_modelled(payload)
+    return _before_next(text, unmodelled) if unmodelled else text
+
+
+def _before_next(text: str, lines: list[str]) -> str:
+    """The text with lines of their own in front of its last ones, which say what to do next."""
+    head, mark, tail = text.rpartition(f"\n{NEXT}")
+    return "\n".join([head.rstrip("\n"), "", *lines, f"{mark}{tail}"]) if mark else "\n".join([text, "", *lines])

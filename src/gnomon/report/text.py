@@ -13,6 +13,7 @@ from gnomon.units import format_bytes, format_duration
 
 INDENT = "  "
 GAP = "   "
+NEXT = f"{INDENT}next: "
 CACHELESS = ("diffusion", "encoder")
 """Kinds of networks that keep nothing of their tokens."""
 _SCALES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
@@ -105,9 +106,14 @@ def scaled(value: float, unit: str) -> str:
     return f"{digits(value)} {unit}"
 
 
+def not_modelled(payload: Mapping[str, Any]) -> list[str]:
+    """What was given and has no effect on the answer, a line each."""
+    return [f"{INDENT}not modelled: {each['option']}: {each['why']}" for each in payload.get("not_modelled") or ()]
+
+
 def next_steps(*commands: str) -> list[str]:
     """The last lines of a report: commands that work when they are pasted."""
-    return [f"{INDENT}{'next: ' if index == 0 else '      '}{command}" for index, command in enumerate(commands)]
+    return [f"{NEXT if index == 0 else ' ' * len(NEXT)}{command}" for index, command in enumerate(commands)]
 
 
 def words(*parts: Any) -> str:

@@ -206,14 +206,14 @@ def _cells(file: Path) -> Iterator[Cells]:
 
 
 def _check_names(nodes: Sequence[tuple[str, int | None]], where: str) -> None:
-    """Refuse a column that stands twice; names within a column of several may repeat."""
+    """Refuse a column that is given twice; names within a column of several may repeat."""
     names, inside = Counter[str](), 0
     for name, children in nodes[1:]:
         names.update([] if inside else [name.lower()])
         inside = max(inside - 1, 0) + (children or 0)
     twice = next((name for name, count in names.items() if count > 1), None)
     if twice is not None:
-        raise CalibrationError(f"the column '{twice}' stands twice", where=where, hint="Keep one of them.")
+        raise CalibrationError(f"the column '{twice}' is given twice", where=where, hint="Keep one of them.")
 
 
 def _order(version: str) -> tuple[int, ...]:

@@ -15,13 +15,13 @@ from gnomon.engines.base import Deployment, MemoryUse, StageWork, StepParts
 from gnomon.engines.vllm import degrees, launch
 from gnomon.engines.vllm.formats import check_formats
 from gnomon.engines.vllm.memory import memory
-from gnomon.engines.vllm.options import captured_sizes, fill
+from gnomon.engines.vllm.options import captured_sizes, fill, not_modelled
 from gnomon.engines.vllm.overheads import overheads
 from gnomon.engines.vllm.weights import check_cuts
 from gnomon.errors import DoesNotFitError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
-from gnomon.spec import Batch, Model, Plan, Pool, ServingLimits, Strategy
+from gnomon.spec import Batch, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
 from gnomon.units import format_bytes
 
 VERSIONS = ("0.24.0",)
@@ -43,6 +43,9 @@ class Vllm:
 
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return fill(given, model, pool)
+
+    def not_modelled(self, given: Mapping[str, Any]) -> tuple[NotModelled, ...]:
+        return not_modelled(given)
 
     def graph(self, deployment: Deployment) -> Graph:
         return degrees.walk(self.stages(deployment))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.spec import Chip, LatentAttention, Model, Pool
+from gnomon.spec import Chip, LatentAttention, Model, NotModelled, Pool
 
 LARGE_MEMORY_BYTES = 70 * 1024**3
 """From this memory on vLLM takes larger batch defaults, except on an A100, where they cost throughput."""
@@ -35,6 +35,8 @@ class Option:
     step: int = 1
     always: bool = False
     """Written into a launch command even when it has its default."""
+    unmodelled: str = ""
+    """Why no figure depends on it, where none does."""
 
 
 OPTIONS = (
@@ -86,7 +88,8 @@ OPTIONS = (
         kind=bool,
         flag="--enable-prefix-caching",
         default=True,
-        what="reuse the KV blocks of equal prompt beginnings; simulated prompts are all different",
+        what="reuse the KV blocks of equal prompt beginnings",
+        unmodelled="requests carry no shared prefixes, so every prompt is computed in full",
     ),
     Option(
         name="max_cudagraph_capture_size",
@@ -122,6 +125,17 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     _check(settings, model)
     _fill_capture(settings)
     return settings
+
+
+def not_modelled(given: Mapping[str, Any]) -> tuple[NotModelled, ...]:
+    """Settings among those given that no figure depends on."""
+    named = {_named(name): value for name, value in given.items() if value is not None}
+    told = {name: str(value).lower() if isinstance(value, bool) else value for name, value in named.items()}
+    return tuple(
+        NotModelled(option=f"{name}={value}", why=BY_NAME[name].unmodelled)
+        for name, value in told.items()
+        if BY_NAME[name].unmodelled
+    )
 
 
 def block_tokens(model: Model, chip: Chip) -> int:
