@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.api.energy import PowerUse
 from gnomon.cost.step import Curve
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.errors import DoesNotFitError
@@ -71,7 +72,7 @@ class FakeEngine:
             kv_bytes_per_token=per_token,
         )
 
-    def limits(self, deployment: Deployment) -> ServingLimits:
+    def limits(self, deployment: Deployment, draw: int | None = None) -> ServingLimits:
         blocks, context = self.memory(deployment).kv_blocks, int(deployment.settings["max_model_len"])
         if blocks * 16 < context:
             raise DoesNotFitError("the cache does not hold one sequence")
@@ -112,6 +113,6 @@ def deploy(
     return ENGINE, made
 
 
-def energy_j(engine: object, deployment: Deployment, run: Any) -> float:
+def power_use(engine: object, deployment: Deployment, run: Any) -> PowerUse:
     chip, ranks = deployment.pool.chip, deployment.strategy.ranks
-    return float(ranks * (chip.idle_w * run.makespan_s + (chip.tdp_w - chip.idle_w) * run.busy_s))
+    return PowerUse(busy_j=ranks * chip.tdp_w * run.busy_s, busy_s=run.busy_s, idle_w=ranks * chip.idle_w)

@@ -210,7 +210,7 @@ def test_simulate_a_trace(cli: Cli, tmp_path: Path) -> None:
 def test_plan_serve(planned: dict[str, Any]) -> None:
     assert planned["schema"] == "gnomon.plan.serve/1"
     shape = {"plans_considered": int, "plans_fit": int, "plans_simulated": int, "best": SCORE, "pareto": [SCORE]}
-    check(planned, shape | {"binding": str, "runner_up": {"why": str}})
+    check(planned, shape | {"binding": str, "runner_up": {"why": str}, "next_cheaper": {"why": str}, "router": str})
     assert planned["plans_considered"] >= planned["plans_fit"] >= 1
     assert planned["best"]["feasible"]
 
@@ -300,7 +300,7 @@ def test_plan_train(trained: dict[str, Any]) -> None:
     assert trained["bound_s"] <= trained["best"]["step_time_s"]["value"]
     again = gnomon.plan_training("llama-3.1-8b", cluster="H100:16", seq=2048, global_batch=32, tokens=300e9)
     same = json.loads(json.dumps(again.to_dict()))
-    assert same | {"seconds": 0} == trained | {"seconds": 0}
+    assert same == trained
 
 
 @pytest.mark.parametrize("target", ["megatron", "torchrun"])

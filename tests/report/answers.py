@@ -107,6 +107,7 @@ def served(**changes: Any) -> ServingReport:
     base: dict[str, Any] = {
         "title": "Llama-3.1-8B, bf16, 1 x H100, vLLM 0.24: 1,000 requests",
         "requests": 1000,
+        "saturation_rps": 19.5,
         "makespan_s": 125.0,
         "ttft_s": times(0.06),
         "tpot_s": times(0.011),
@@ -115,6 +116,7 @@ def served(**changes: Any) -> ServingReport:
         "output_tokens_per_s": 2041.0,
         "total_tokens_per_s": 10200.0,
         "energy_j": 55000.0,
+        "power_w": 440.0,
         "cost_usd": 0.114,
         "usd_per_mtok": 0.447,
         "preemptions": 0,
@@ -162,6 +164,7 @@ def score(label: str, **changes: Any) -> PlanScore:
         "usd_h": 26.32,
         "usd_per_mtok": 3.57,
         "wh_per_mtok": 610.0,
+        "power_w": 4497.0,
         "output_tokens_per_s": 2048.0,
         "ttft_s": times(0.47),
         "tpot_s": times(0.025),
@@ -169,7 +172,10 @@ def score(label: str, **changes: Any) -> PlanScore:
         "margin": {"ttft_p90": 0.29, "tpot_p90": 0.24},
         "label": label,
     }
-    return PlanScore(**base | changes)
+    made = base | changes
+    drawn = {name: {part: estimate(value) for part, value in made[name].items()} for name in ("ttft_s", "tpot_s")}
+    figures = {name: estimate(made[name]) for name in ("wh_per_mtok", "power_w", "usd_per_mtok", "output_tokens_per_s")}
+    return PlanScore(**{"predicted": drawn | figures} | made)
 
 
 def planned(**changes: Any) -> PlanReport:
@@ -180,13 +186,22 @@ def planned(**changes: Any) -> PlanReport:
         "plans_fit": 31200,
         "plans_simulated": 9,
         "requests_simulated": 20000,
+        "requests_searched": 2400,
+        "router": "random",
         "best": best,
         "pareto": (best, score("4 x (H100, TP 4, bf16)", usd_h=52.64, usd_per_mtok=7.1, ttft_s=times(0.2))),
         "binding": "tpot_p90",
-        "runner_up": {"label": "3 x (H100, TP 2, fp8)", "why": "misses TPOT p90 by 6 ms"},
-        "rejected": {"does not fit": 17112, "bounded away": 31191},
+        "runner_up": {
+            "label": "4 x (H100, TP 2, fp8)",
+            "usd_h": 26.32,
+            "ttft_s": times(0.4),
+            "tpot_s": times(0.02),
+            "why": "15% lower TTFT",
+        },
+        "next_cheaper": {"label": "3 x (H100, TP 2, fp8)", "usd_h": 19.74, "why": "misses tpot_p90 by 6 ms"},
+        "near_ties": ({"label": "2 x (H200, TP 2, fp8)", "usd_h": 27.4, "buys": ["TPOT p90 12 ms instead of 38 ms"]},),
+        "rejected": {"does not fit": 17112, "cannot beat the best": 31191},
         "goals": best.plan.goals,
-        "seconds": 1.4,
         "command": "vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 4 --quantization fp8",
     }
     return PlanReport(**base | changes)
@@ -294,7 +309,6 @@ def trained_plan(**changes: Any) -> TrainingPlanReport:
         "runner_up": {"label": "TP 4, PP 4, DP 2, micro-batch 2", "step_time_s": 31.2, "why": "0.97% slower"},
         "rejected": {"does not fit in memory": 9_870_113, "cannot be quicker": 1_828_402, "timed and slower": 12},
         "shortage_bytes": (0.2 * GIB, 61.0 * GIB),
-        "seconds": 6.1,
         "command": "torchrun --nnodes 4 --nproc-per-node 8 pretrain_gpt.py",
         "inputs": {
             "model": "gpt3-175b",

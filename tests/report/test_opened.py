@@ -82,7 +82,8 @@ def test_a_plan_leads_to_a_typical_step_of_one_replica() -> None:
     assert (inputs["on"], inputs["tp"], inputs["engine"]) == ("H100-SXM-80GB:4", 4, "vllm@0.24.0")
     assert (batch, context) == (round(1024 * 0.025), 1152)
     shown = {node.name: node for node in nodes}
-    assert shown["runner-up"].formula == "misses TPOT p90 by 6 ms"
+    assert shown["runner-up"].formula == "15% lower TTFT"
+    assert shown["next cheaper"].formula == "misses tpot_p90 by 6 ms"
     assert shown["ttft_p90"].shown == "29% of the goal to spare"
 
 

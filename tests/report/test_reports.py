@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -107,8 +108,16 @@ def test_a_served_load() -> None:
     text = render(payload("serve"))
     assert "2,041 output tokens/s" in text
     assert "busy 83% of the time over 10,533 steps" in text
-    assert "thrown out" not in text
-    assert "3 requests thrown out" in render(answers.served(preemptions=3).to_dict())
+    assert "saturation at 19.5 requests/s" in text
+    assert "preemption" not in text
+    assert "3 preemptions" in render(answers.served(preemptions=3).to_dict())
+
+
+def test_an_overloaded_engine_is_said_before_its_times() -> None:
+    lines = render(answers.served(overloaded=True).to_dict()).splitlines()
+    said = next(index for index, line in enumerate(lines) if "overloaded: the replica sustains 19.5 requests/s" in line)
+    assert said < next(index for index, line in enumerate(lines) if "TTFT p90" in line)
+    assert not any("overloaded" in line for line in render(payload("serve")).splitlines())
 
 
 def test_a_load_of_single_tokens_has_no_tpot() -> None:
@@ -120,15 +129,24 @@ def test_a_load_of_single_tokens_has_no_tpot() -> None:
 def test_a_plan() -> None:
     text = render(payload("plan"))
     assert "best      2 x (H100, TP 4, fp8, chunked prefill 2048)   $26.32/h" in text
-    assert "the goals up to 11.2 req/s (now 8)" in text
-    assert "binding   TPOT p90; the second best, 3 x (H100, TP 2, fp8), misses TPOT p90 by 6 ms" in text
+    assert "48,312 plans: 31,200 fit, 9 simulated with up to 2,400 requests, the best with 20,000" in text
+    assert "headroom  meets the goals up to 11.2 req/s (now 8)" in text
+    cheaper = "the next cheaper plan, 3 x (H100, TP 2, fp8) at $19.74/h, misses TPOT p90 by 6 ms"
+    assert f"binding   TPOT p90; {cheaper}" in text
+    assert "runner-up 4 x (H100, TP 2, fp8)   $26.32/h" in text
+    assert "near tie  2 x (H200, TP 2, fp8)   $27.40/h, +4%: TPOT p90 12 ms instead of 38 ms" in text
+    assert "router    requests are assigned to replicas at random" in text
+    assert re.search(r"TTFT p90 705 ms \(.* to .*, 90%\)", text)
     assert "also      lowest TTFT: 4 x (H100, TP 4, bf16)" in text
     assert "run it:   vllm serve" in text
 
 
 def test_a_plan_without_a_second() -> None:
-    text = render(answers.planned(runner_up={"why": "nothing cheaper holds the model"}, pareto=()).to_dict())
+    nothing = {"why": "nothing cheaper holds the model"}
+    none = {"why": "no other plan that was run meets the goals"}
+    text = render(answers.planned(runner_up=none, next_cheaper=nothing, near_ties=(), pareto=()).to_dict())
     assert "binding   TPOT p90; nothing cheaper holds the model" in text
+    assert "runner-up no other plan that was run meets the goals" in text
     assert "also" not in text
 
 
@@ -225,8 +243,8 @@ def test_counts_are_written_so_that_a_flag_reads_them_back() -> None:
 
 def test_a_training_plan() -> None:
     lines = lines_of("plan-train")
-    rejected = "9,870,113 do not fit (worst rank short by 0.2 GiB to 61.0 GiB), 1,828,402 bounded away, 13 timed."
-    assert lines[1] == f"11,698,528 plans: {rejected} 6.1 s, exact"
+    rejected = "9,870,113 do not fit (worst rank short by 0.2 GiB to 61.0 GiB), 1,828,402 pruned by bounds, 13 timed"
+    assert lines[1] == f"11,698,528 plans: {rejected}; exact"
     assert lines[3].startswith("best TP 8, PP 2, VP 6, DP 2")
     figures = "51.2% MFU, 34.1 days (32.6 to 35.6), $1.9M, 612 MWh"
     assert lines[4] == f"30.9 s a step (29.5 to 32.3, 90%), {figures}"

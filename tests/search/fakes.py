@@ -47,7 +47,9 @@ class FakeEvaluator:
         self.calls.append((plan, rate_per_s, level))
         queue = self.queues[plan.family]
         used = rate_per_s / plan.replicas / queue.capacity
-        slower = (1 / (1 - used) if used < 1 else 1e6) * (queue.full_factor if level is Level.FULL else 1.0)
+        slower = (1 / (1 - used) if used < 1 else 1e6) * (
+            queue.full_factor if level in (Level.FULL, Level.SURE) else 1.0
+        )
         first, token = queue.first_s * slower, queue.token_s * (1 + used) * min(slower, 3.0)
         return Score(
             plan=plan,

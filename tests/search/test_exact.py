@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.search.fakes import FakeEvaluator, Queue, every_plan, exhaustive, random_job, random_space
 
-from gnomon.search import OBJECTIVES, Family, Job, Level, highest_rate, search
+from gnomon.search import OBJECTIVES, Candidate, Family, Job, Level, Score, highest_rate, search
 from gnomon.search.best_first import FULL_TOLERANCE
 from gnomon.search.rate import TOLERANCE
 from gnomon.spec import Goal
@@ -143,6 +143,46 @@ def test_of_one_price_a_plan_that_the_full_load_brings_to_the_brink_gives_way() 
     best = search(both.queues, both, OBJECTIVES["cost"], JOB).best
     assert best is not None
     assert best.plan.family.dtype == "bf16"
+
+
+@dataclass
+class NoisyEvaluator(FakeEvaluator):
+    """The sample of one family misses by chance; only a longer run can tell."""
+
+    unlucky: Family | None = None
+
+    def evaluate(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:
+        score = super().evaluate(plan, rate_per_s, level)
+        if plan.family != self.unlucky or level is Level.SURE:
+            return score
+        return replace(score, values_s=dict.fromkeys(score.values_s, 1.02 * JOB.goals[0].limit_s), clearance=NEAR)
+
+
+NEAR = {"tpot_p90": -0.8}
+
+
+def test_a_cheaper_plan_that_misses_by_chance_is_run_in_full() -> None:
+    cheap, dear = (
+        Family(chip="chip", tp=tp, dtype="bf16", dtype_rank=0, settings=(), usd_h=float(tp), most=1, order=tp)
+        for tp in (1, 2)
+    )
+    evaluator = NoisyEvaluator({cheap: QUEUE, dear: QUEUE}, unlucky=cheap)
+    best = search(evaluator.queues, evaluator, OBJECTIVES["cost"], JOB).best
+    assert best is not None
+    assert best.plan.family == cheap
+    assert sum(level is Level.SURE for _, _, level in evaluator.calls) <= 2
+
+
+def test_a_goal_that_is_met_without_confidence_is_not_met() -> None:
+    @dataclass
+    class Unsure(FakeEvaluator):
+        def evaluate(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:
+            return replace(super().evaluate(plan, rate_per_s, level), clearance={"tpot_p90": 1.0})
+
+    family = Family(chip="chip", tp=1, dtype="bf16", dtype_rank=0, settings=(), usd_h=1.0, most=1, order=0)
+    for queues, found in ((Unsure, False), (FakeEvaluator, True)):
+        evaluator = queues({family: QUEUE})
+        assert (search(evaluator.queues, evaluator, OBJECTIVES["cost"], JOB).best is not None) is found
 
 
 def test_of_one_price_and_equal_headroom_the_quicker_wins() -> None:

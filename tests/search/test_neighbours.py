@@ -9,44 +9,83 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.search.fakes import every_plan, random_job, random_space
 
-from gnomon.search import OBJECTIVES, Level, pareto, search
-from gnomon.search.neighbours import fastest, next_cheaper, second_best, second_rate
+from gnomon.search import OBJECTIVES, Candidate, Level, pareto, search
+from gnomon.search.neighbours import (
+    DEARER,
+    alternatives,
+    fastest,
+    next_cheaper,
+    possible,
+    second_best,
+    second_rate,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
 @settings(max_examples=100)
 @given(seed=SEEDS)
-def test_next_cheaper_is_one_price_below_and_misses(seed: int) -> None:
+def test_next_cheaper_misses_and_no_cheaper_plan_comes_nearer(seed: int) -> None:
     rng = np.random.default_rng(seed)
     evaluator, job = random_space(rng), random_job(rng)
     found = search(evaluator.queues, evaluator, OBJECTIVES["cost"], job)
     if found.best is None:
         return
-    prices = {plan.usd_h for plan in every_plan(evaluator) if plan.usd_h < found.best.plan.usd_h}
+    cheaper = [plan for plan in every_plan(evaluator) if plan.usd_h < found.best.plan.usd_h]
     other = next_cheaper(found, found.best, evaluator, job)
     if other is None:
-        assert not prices
+        assert not cheaper
         return
-    assert other.plan.usd_h == max(prices)
-    sample = evaluator.evaluate(other.plan, job.rate_per_s, Level.SEARCH)
-    full = evaluator.evaluate(other.plan, job.rate_per_s, Level.FULL)
-    assert not (sample.meets(job.goals) and full.meets(job.goals))
+    assert other.plan in cheaper
+    levels = (Level.SEARCH, Level.FULL)
+    assert not all(evaluator.evaluate(other.plan, job.rate_per_s, level).meets(job.goals) for level in levels)
+    if other.score is None:  # its bounds rule it out, and so do those of every other cheaper plan
+        assert not any(possible(plan, evaluator.bounds(plan.family), job) for plan in cheaper)
 
 
-@settings(max_examples=50)
-@given(seed=SEEDS)
-def test_second_best_is_no_better_than_the_best(seed: int) -> None:
+@settings(max_examples=100)
+@given(seed=SEEDS, name=st.sampled_from(["cost", "latency", "energy"]))
+def test_the_runner_up_meets_the_goals_and_is_no_better_than_the_best(seed: int, name: str) -> None:
     rng = np.random.default_rng(seed)
     evaluator, job = random_space(rng), random_job(rng)
-    found = search(evaluator.queues, evaluator, OBJECTIVES["latency"], job)
-    other = second_best(found, found.best, OBJECTIVES["latency"], job) if found.best else None
-    if found.best is None or other is None or other.score is None:
+    found = search(evaluator.queues, evaluator, OBJECTIVES[name], job)
+    if found.best is None:
         return
-    best = evaluator.evaluate(found.best.plan, job.rate_per_s, Level.SEARCH)
+    ran = (*found.scores, *alternatives(found, found.best, evaluator, job))
+    other = second_best(ran, found.best, OBJECTIVES[name], job)
+    met = [score for score in ran if score.meets(job.goals) and score.plan != found.best.plan]
+    if other is None:
+        assert all((score.plan.family.shape, score.plan.replicas) == shape_of(found.best.plan) for score in met)
+        return
+    assert other.score is not None
+    assert other.score.meets(job.goals)
+    assert shape_of(other.plan) != shape_of(found.best.plan)
+    best, sample = (evaluator.evaluate(p, job.rate_per_s, Level.SEARCH) for p in (found.best.plan, other.plan))
     full = evaluator.evaluate(other.plan, job.rate_per_s, Level.FULL)
-    assert other.plan != found.best.plan
-    assert other.score.e2e_s >= best.e2e_s / 1.01 or not full.meets(job.goals)
+    aim = OBJECTIVES[name]
+    assert aim.key(sample, job)[0] >= aim.key(best, job)[0] or not full.meets(job.goals)
+
+
+@settings(max_examples=100)
+@given(seed=SEEDS)
+def test_alternatives_are_the_cheapest_of_their_shape_that_meet_the_goals(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    evaluator, job = random_space(rng), random_job(rng)
+    found = search(evaluator.queues, evaluator, OBJECTIVES["cost"], job)
+    if found.best is None:
+        return
+    scores = alternatives(found, found.best, evaluator, job)
+    prices = [score.plan.usd_h for score in scores]
+    assert all(price <= max(DEARER * found.best.plan.usd_h, prices[0]) for price in prices)
+    for score in scores:
+        assert score.meets(job.goals)
+        assert score.plan.family.shape != found.best.plan.family.shape
+        fewer = replace(score.plan, replicas=score.plan.replicas - 1)
+        assert not fewer.replicas or not evaluator.evaluate(fewer, job.rate_per_s, Level.SEARCH).meets(job.goals)
+
+
+def shape_of(plan: Candidate) -> tuple[object, int]:
+    return plan.family.shape, plan.replicas
 
 
 @settings(max_examples=50)

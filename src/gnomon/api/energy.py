@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,13 +36,31 @@ def _mean_batch(run: ServingRun) -> Batch:
     return Batch(*means)
 
 
-def energy_j(engine: Engine, deployment: Deployment, run: ServingRun) -> float:
-    """Joules of all chips of a replica over a run. FLOPs and bytes are those of the mean step, times the steps."""
-    chip = deployment.pool.chip
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerUse:
+    """What the chips of a replica take: joules of all its steps, which last `busy_s` together, and watts in between."""
+
+    busy_j: float
+    busy_s: float
+    idle_w: float
+
+    def mean_w(self, busy_share: float) -> float:
+        """Watts of a replica that computes for a share of the time."""
+        share = min(busy_share, 1.0)
+        return share * self.busy_j / self.busy_s + (1 - share) * self.idle_w
+
+
+def power_use(engine: Engine, deployment: Deployment, run: ServingRun) -> PowerUse:
+    """FLOPs and bytes are those of the mean step of a run, times its steps."""
+    chip, ranks = deployment.pool.chip, deployment.strategy.ranks
     power = profile_for(chip).power
     graph, batch, steps = engine.graph(deployment), _mean_batch(run), run.totals.steps
-    busy = step_joules(
-        power, chip, run.busy_s, steps * float(graph.flops(batch)[0]), steps * float(graph.bytes(batch)[0])
-    )
-    idle = max(run.makespan_s - run.busy_s, 0.0) * power["idle_w"]
-    return deployment.strategy.ranks * (busy + idle)
+    flops, moved = steps * float(graph.flops(batch)[0]), steps * float(graph.bytes(batch)[0])
+    busy = step_joules(power, chip, run.busy_s, flops, moved)
+    return PowerUse(busy_j=ranks * busy, busy_s=run.busy_s, idle_w=ranks * power["idle_w"])
+
+
+def energy_j(engine: Engine, deployment: Deployment, run: ServingRun) -> float:
+    """Joules of all chips of a replica over a run."""
+    use = power_use(engine, deployment, run)
+    return use.busy_j + max(run.makespan_s - run.busy_s, 0.0) * use.idle_w

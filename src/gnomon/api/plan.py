@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +9,11 @@ from typing import Any
 
 from gnomon.api.network_words import refuse_beside
 from gnomon.api.plan_evaluator import ServingEvaluator
+from gnomon.api.plan_infeasible import no_plan
 from gnomon.api.plan_replicas import Replicas, Setup
 from gnomon.api.plan_report import Question, report
 from gnomon.api.results import PlanReport
-from gnomon.errors import InputError, named_as
+from gnomon.errors import InputError, named_as, unknown_name
 from gnomon.graph.dtypes import width
 from gnomon.load import model as load_model
 from gnomon.load import parse_fleet, parse_goals
@@ -21,9 +21,10 @@ from gnomon.load.goals import goal as make_goal
 from gnomon.load.hf import YAML
 from gnomon.search import Family, Job, Level, families, search
 from gnomon.search import objective as named_objective
+from gnomon.search.arrivals import Arrivals
 from gnomon.search.best_first import Progress
-from gnomon.search.shares import Shares
 from gnomon.spec import Cluster, EngineChoice, Goal, Model, Pool, ServingLoad, Strategy
+from gnomon.spec.plan import ROUTERS
 from gnomon.techniques import WHERE, Words, asked, served
 from gnomon.units import parse_rate, parse_whole
 
@@ -50,6 +51,7 @@ def plan_serving(
     seed: int = 0,
     slo: Goals | None = "",
     objective: str | None = None,
+    router: str = "random",
     engine: str | EngineChoice = "vllm",
     dtypes: Sequence[str] | None = None,
     kv_dtype: str = "bf16",
@@ -60,42 +62,43 @@ def plan_serving(
     """The best plan of a fleet for a load within goals, and what it was weighed against.
 
     A plan is a chip, a tensor parallel degree, a number of equal replicas, a number format and two step budgets
-    of the engine. Requests are dealt to the replicas in turn. By cost (the default) the cheapest plan that
-    meets the goals wins, which may leave chips unused; at equal price one that uses at most 90% of every
-    limit, then the earlier of `dtypes`, then the most headroom, then the quicker. `throughput` is the highest rate
+    of the engine; the pools of a fleet are alternatives. Requests are assigned to replicas at random, as a Kubernetes
+    Service does it, or by `router`: `round-robin`, `least-requests`. By cost (the default) the cheapest plan that
+    meets the goals wins, which may leave chips unused; at equal price one that uses at most 90% of every limit, then
+    the earlier of `dtypes`, then the most headroom, then the faster. `throughput` is the highest rate
     held within the goals on a whole pool, `latency` the least mean time of a request (to a percent, and cheapest),
-    `energy` the fewest watt-hours a token. A load without a rate of its own (no `rate`, and no `trace` with times)
+    `energy` the fewest watt-hours per token. A load without a rate of its own (no `rate`, and no `trace` with times)
     is always planned for throughput.
 
-    `requests` is how many requests the winner is judged on (20,000 of a drawn load, all of a trace, never
-    more than 20,000); the search uses 2,000, or 4,000 of a trace from its calm and its busy stretches. Money and
-    energy are for a million output tokens. `techniques`, named as in a plan, go into every plan. `progress` is called
-    with the plans decided and the plans there are.
+    The winner is judged on at least `requests` requests of a replica (20,000, or a whole trace up to that many), the
+    search on 2,000, or 4,000 of a trace from its calm and its busy stretches; a run goes on until it has settled, a
+    trace that is too short for that with blocks of itself, and only the steady part counts. A goal is met where it is
+    with 95% confidence. Money and energy are for a million output tokens. `techniques`, named as in a plan, go into
+    every plan. `progress` is called with the plans decided and the plans there are.
     """
-    began, ideas = time.perf_counter(), asked(techniques)
+    ideas = asked(techniques)
     aim = named_objective(objective or "cost")
+    if router not in ROUTERS:
+        raise unknown_name("router", router, ROUTERS, where="--router")
     goals, chosen = _goals(slo), _engine(engine, settings)
     cluster = fleet if isinstance(fleet, Cluster) else parse_fleet(fleet)
     network = model if isinstance(model, Model) else load_model(model)
     refuse_beside(network, ideas)
     fixed = _fixed_format(ideas, network, cluster, dtypes, kv_dtype)
-    shares = Shares(_load(trace, rate, input, output, requests, seed))
-    if any(goal.metric == "tpot" for goal in goals) and not (shares.whole.output_tokens > 1).any():
-        raise InputError("requests of one token have no time between tokens", where="--slo", hint="Drop the tpot goal.")
-    if objective not in ("", "cost", "throughput", None) and not shares.rate_per_s:
-        raise InputError(
-            "a load without a rate is planned for throughput", where="--objective", hint="Give --rate, or leave it out."
-        )
+    arrivals = Arrivals(_load(trace, rate, input, output, requests, seed), router)
+    _check_asked(arrivals, goals, objective)
     question = Question(
         model=network,
         reference=_reference(model, network),
         fleet=cluster,
         kv_dtype=kv_dtype,
-        load=shares.load,
-        job=Job(goals=goals, rate_per_s=shares.rate_per_s, output_tokens=float(shares.whole.output_tokens.mean())),
-        objective=aim if shares.rate_per_s else named_objective("throughput"),
+        load=arrivals.load,
+        router=router,
+        job=Job(goals=goals, rate_per_s=arrivals.rate_per_s, output_tokens=float(arrivals.whole.output_tokens.mean())),
+        objective=aim if arrivals.rate_per_s else named_objective("throughput"),
         techniques=ideas,
         settings=chosen.settings,
+        requests=requests,
     )
     setup = Setup(
         model=network,
@@ -106,12 +109,21 @@ def plan_serving(
     )
     tried = (fixed,) if fixed else _formats(setup.model) if dtypes is None else _checked(dtypes)
     space = _space(setup, cluster, tried)
-    counts = _counts(shares.load)
-    evaluator = ServingEvaluator(Replicas(setup, space, shares.longest), shares, goals, counts)
+    evaluator = ServingEvaluator(Replicas(setup, space, arrivals.longest), arrivals, goals, _counts(arrivals.load))
     found = search(space, evaluator, question.objective, question.job, progress=progress)
-    answer = report(question, found, evaluator, counts[Level.SEARCH])
-    left_out = _left_out(setup, cluster, tried, {family.chip for family in space})
-    return replace(answer, left_out=left_out, seconds=time.perf_counter() - began)
+    if found.best is None:
+        raise no_plan(question, found, evaluator)
+    answer = report(question, found, evaluator)
+    return replace(answer, left_out=_left_out(setup, cluster, tried, {family.chip for family in space}))
+
+
+def _check_asked(arrivals: Arrivals, goals: tuple[Goal, ...], objective: str | None) -> None:
+    if any(goal.metric == "tpot" for goal in goals) and not (arrivals.whole.output_tokens > 1).any():
+        raise InputError("requests of one token have no time between tokens", where="--slo", hint="Drop the tpot goal.")
+    if objective not in ("", "cost", "throughput", None) and not arrivals.rate_per_s:
+        raise InputError(
+            "a load without a rate is planned for throughput", where="--objective", hint="Give --rate, or leave it out."
+        )
 
 
 def _fixed_format(
@@ -136,7 +148,7 @@ def _fixed_format(
 def _counts(load: ServingLoad) -> dict[Level, int]:
     full = min(load.requests or FULL_REQUESTS, FULL_REQUESTS)
     sample = min(TRACE_REQUESTS if load.trace else SEARCH_REQUESTS, full)
-    return {Level.SEARCH: sample, Level.SAMPLE: sample, Level.FULL: full}
+    return {Level.SEARCH: sample, Level.SAMPLE: sample, Level.FULL: full, Level.SURE: full}
 
 
 def _absolute(trace: str | Path) -> str:

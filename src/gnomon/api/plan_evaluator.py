@@ -7,36 +7,56 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gnomon.api.energy import energy_j
-from gnomon.api.plan_replicas import Replica, Replicas
+from gnomon.api.energy import power_use
+from gnomon.api.plan_replicas import Replicas
+from gnomon.cost.step import StepCost
 from gnomon.search import Bounds, Candidate, Family, Level, Score
+from gnomon.search.arrivals import Arrivals, Routed
 from gnomon.search.bounds import Demand, StepTimes, bounds
-from gnomon.search.judge import Floats, Peaks, backlog_grows, lost_already, places_taken, same_schedule, statistic
-from gnomon.search.shares import Shares, at_rate, first_part
+from gnomon.search.judge import (
+    SETTLED,
+    WARM_UP,
+    Floats,
+    Peaks,
+    backlog_grows,
+    clearance,
+    is_settled,
+    lifetime_s,
+    lost_already,
+    places_taken,
+    same_schedule,
+    statistic,
+    steady_part,
+)
 from gnomon.sim.serving import ServingRun, simulate
-from gnomon.spec import Goal, Requests, ServingLimits
+from gnomon.sim.serving.pool import simulate_pool
+from gnomon.spec import Goal, ServingLimits
 from gnomon.spec.workload import METRICS, STATISTICS
 
 FIRST_PART = 0.25
 """Share of a load after which a hopeless plan is given up."""
-DOUBTFUL = 0.5
+HIGH_LOAD = 0.5
 """Share of what its bounds allow from which on a plan may be hopeless, and is first run on a part of the load."""
 LEAST_PART = 100
 """Requests below which a first part is not worth its own run."""
-SETTLING = 6.0
-"""A run goes on for at least this many times what a request takes on its own."""
-LONGEST = 20_000
-"""Requests of one run that a settling replica may ask for."""
+MARGIN = 1.2
+"""A run that proved too short to settle is made so much longer than its own lifetimes would need."""
+LONGER = 4
+"""How many times the full load a winner is judged on at most, where its verdict is not clear."""
+MOST_REQUESTS = 80_000
+"""Requests of one run at most; a plan that has not settled by then is not called good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """A simulated plan in the terms of its report; times by statistic, rates over all replicas."""
+    """A simulated plan in the terms of its report: times of the steady part by statistic, rates and watts over all
+    replicas, what was counted over the whole run."""
 
     ttft_s: Mapping[str, float]
     tpot_s: Mapping[str, float]
     e2e_s: Mapping[str, float]
     output_tokens_per_s: float
+    power_w: float
     requests: int
     preemptions: int
 
@@ -54,16 +74,19 @@ class ServingEvaluator:
     """See `gnomon.search.Evaluator`. Everything that does not depend on the rate is worked out once."""
 
     def __init__(
-        self, replicas: Replicas, shares: Shares, goals: tuple[Goal, ...], counts: Mapping[Level, int]
+        self, replicas: Replicas, arrivals: Arrivals, goals: tuple[Goal, ...], counts: Mapping[Level, int]
     ) -> None:
-        """`counts` has the requests that a simulated replica gets."""
+        """`counts` has the requests that a simulated replica gets at least."""
         self.replicas = replicas
-        self._shares, self._goals, self._counts = shares, goals, counts
-        self._demand = Demand.of(shares.whole)
+        self._arrivals, self._goals, self._counts = arrivals, goals, counts
+        self._demand = Demand.of(arrivals.whole)
+        self._output_tokens = float(arrivals.whole.output_tokens.mean())
         self._times: dict[Hashable, StepTimes] = {}
         self._bounds: dict[Family, Bounds] = {}
-        self._dealt: dict[tuple[int, int], list[Requests]] = {}
+        self._routed: dict[tuple[int, int, float], Routed] = {}
         self._known: dict[Hashable, list[Known]] = {}
+        self.longest_run = 0
+        """Requests of the longest run so far."""
 
     def fits(self, family: Family) -> bool:
         return self.replicas.find(family) is not None
@@ -78,42 +101,70 @@ class ServingEvaluator:
 
     def evaluate(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:
         replica = self.replicas[plan.family]
-        shares = self._share(plan, rate_per_s, level)
-        key = (replica.cost_key, plan.replicas, rate_per_s, level, len(shares[0]))
-        alike = self._known.setdefault(key, [])
+        alike = self._known.setdefault((replica.cost_key, plan.replicas, rate_per_s, level), [])
         for known in alike:
             if same_schedule(known.limits, replica.limits, known.peaks):
                 return replace(known.score, plan=plan)
-        score, peaks = self._run(plan, rate_per_s, shares, level)
+        score, peaks = self._judged(plan, rate_per_s, level)
         alike.append(Known(score=score, limits=replica.limits, peaks=peaks))
         return score
 
-    def _run(self, plan: Candidate, rate_per_s: float, shares: list[Requests], level: Level) -> tuple[Score, Peaks]:
+    def with_goals(self, goals: tuple[Goal, ...]) -> ServingEvaluator:
+        """The same plans under other goals."""
+        return ServingEvaluator(self.replicas, self._arrivals, goals, self._counts)
+
+    def drawn(self, plan: Candidate, rate_per_s: float, count: int, draws: int) -> list[Figures]:
+        """Figures of a part of the load: by the central estimate first, then by draws of the step cost."""
         replica = self.replicas[plan.family]
-        first = [first_part(share, FIRST_PART) for share in shares]
-        doubtful = plan.load_share(rate_per_s, self.bounds(plan.family)) > DOUBTFUL
-        if level is not Level.SAMPLE and doubtful and all(len(part) >= LEAST_PART for part in first):
-            runs, peaks = self._simulate(replica, first)
-            if self._lost(runs, sum(map(len, shares))):
-                return self._score(plan, rate_per_s, replica, runs, partial=True), peaks
-        runs, peaks = self._simulate(replica, shares)
-        return self._score(plan, rate_per_s, replica, runs), peaks
+        routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
+        found = [self._figures(plan, rate_per_s, self._simulate(plan, routed)[0])]
+        for draw in range(draws):
+            cost = replica.engine.step_cost(replica.deployment, draw)
+            limits = replica.engine.limits(replica.deployment, draw)
+            found.append(self._figures(plan, rate_per_s, self._runs(plan, routed, cost, limits)))
+        return found
 
-    def _share(self, plan: Candidate, rate_per_s: float, level: Level) -> list[Requests]:
-        """Long enough that the replica settles, also where many requests are under way at once."""
-        count, arriving = self._counts[level], rate_per_s / plan.replicas
-        while count < min(LONGEST, SETTLING * self.bounds(plan.family).e2e_s * arriving):
-            count *= 2
-        key = (plan.replicas, count)
-        if key not in self._dealt:
-            self._dealt[key] = self._shares.of(*key)
-        return [at_rate(share, rate_per_s) for share in self._dealt[key]]
+    def _judged(self, plan: Candidate, rate_per_s: float, level: Level) -> tuple[Score, Peaks]:
+        """Runs of growing length, until the plan is lost, or has settled and its verdict is clear."""
+        count, life_s = self._counts[level], self.bounds(plan.family).e2e_s
+        while True:
+            routed = self._routed_to(plan, rate_per_s, count, life_s)
+            score, peaks = self._run(plan, rate_per_s, routed, level)
+            if score.partial or score.grows or routed.requests >= MOST_REQUESTS:
+                return score, peaks
+            if not score.settled:
+                life_s = MARGIN * max(life_s, score.detail.e2e_s["p90"])
+            elif level is Level.SURE and score.unclear(self._goals) and count < LONGER * self._counts[level]:
+                count *= 2
+            else:
+                return score, peaks
 
-    def _simulate(self, replica: Replica, shares: list[Requests]) -> tuple[list[ServingRun], Peaks]:
+    def _routed_to(self, plan: Candidate, rate_per_s: float, count: int, life_s: float) -> Routed:
+        """Requests of one replica, or of those that are simulated together, for as long as the plan needs to settle if
+        a request takes `life_s`."""
+        span = min(SETTLED * life_s * rate_per_s, MOST_REQUESTS * float(plan.replicas))
+        key = (plan.replicas, count, span)
+        if key not in self._routed:
+            self._routed[key] = self._arrivals.of(*key)
+        return self._routed[key].at_rate(rate_per_s)
+
+    def _run(self, plan: Candidate, rate_per_s: float, routed: Routed, level: Level) -> tuple[Score, Peaks]:
+        first = routed.first_part(FIRST_PART)
+        busy = plan.load_share(rate_per_s, self.bounds(plan.family)) > HIGH_LOAD
+        if level is not Level.SAMPLE and busy and all(len(part) >= LEAST_PART for part in first.shares):
+            runs, peaks = self._simulate(plan, first)
+            if any(lost_already(_warm(runs, goal), routed.requests, goal) for goal in self._goals):
+                return self._score(plan, rate_per_s, runs, partial=True), peaks
+        runs, peaks = self._simulate(plan, routed)
+        return self._score(plan, rate_per_s, runs, sample=routed.sample), peaks
+
+    def _simulate(self, plan: Candidate, routed: Routed) -> tuple[list[ServingRun], Peaks]:
+        replica = self.replicas[plan.family]
         replica.cost.most_tokens = 0
-        runs = [simulate(share, replica.cost, replica.limits) for share in shares]
+        runs = self._runs(plan, routed, replica.cost, replica.limits)
+        self.longest_run = max(self.longest_run, routed.requests)
         sequences = max(run.peak_sequences for run in runs)
-        longest = -(-self._shares.longest // replica.limits.block_tokens)
+        longest = -(-self._arrivals.longest // replica.limits.block_tokens)
         peaks = Peaks(
             places=max(places_taken(run.peak_sequences, run.finish_s) for run in runs),
             step_tokens=max(sequences, replica.cost.most_tokens),
@@ -121,43 +172,69 @@ class ServingEvaluator:
         )
         return runs, peaks
 
-    def _lost(self, runs: list[ServingRun], total: int) -> bool:
-        return any(lost_already(_pooled(runs, goal.metric), total, goal) for goal in self._goals)
+    def _runs(self, plan: Candidate, routed: Routed, cost: StepCost, limits: ServingLimits) -> list[ServingRun]:
+        together = self._arrivals.together(plan.replicas)
+        if together == 1:
+            return [simulate(share, cost, limits) for share in routed.shares]
+        pools = [simulate_pool(share, cost, limits, replicas=together) for share in routed.shares]
+        return [run for pool in pools for run in pool]
 
     def _score(
-        self, plan: Candidate, rate_per_s: float, replica: Replica, runs: list[ServingRun], partial: bool = False
+        self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], *, partial: bool = False, sample: bool = False
     ) -> Score:
-        figures = _figures(runs, plan.replicas)
-        tokens = sum(int(run.requests.output_tokens.sum()) for run in runs)
-        joules = sum(energy_j(replica.engine, replica.deployment, run) for run in runs)
+        figures = self._figures(plan, rate_per_s, runs)
         by_metric = {metric: getattr(figures, f"{metric}_s") for metric in METRICS}
+        offered = rate_per_s * self._output_tokens
         return Score(
             plan=plan,
             rate_per_s=rate_per_s,
             values_s={goal.name: by_metric[goal.metric][goal.statistic] for goal in self._goals},
             grows=not partial and any(_falls_behind(run) for run in runs),
+            settled=partial or all(is_settled(run.requests.arrival_s, run.finish_s) for run in runs),
+            clearance={goal.name: clearance(_steady(runs, goal.metric), goal) for goal in self._goals}
+            if sample
+            else {},
             load_share=plan.load_share(rate_per_s, self.bounds(plan.family)),
             e2e_s=figures.e2e_s["mean"],
-            wh_per_mtok=joules / 3600 / tokens * 1e6,
+            wh_per_mtok=figures.power_w / offered / 3600 * 1e6,
             partial=partial,
             detail=figures,
         )
 
+    def _figures(self, plan: Candidate, rate_per_s: float, runs: list[ServingRun]) -> Figures:
+        replica = self.replicas[plan.family]
+        times = {metric: _statistics(_steady(runs, metric)) for metric in METRICS}
+        offered = rate_per_s / plan.replicas * self._output_tokens
+        uses = [power_use(replica.engine, replica.deployment, run) for run in runs]
+        busy_s = [run.busy_s / float(run.requests.output_tokens.sum()) for run in runs]
+        watts = [use.mean_w(offered * seconds) for use, seconds in zip(uses, busy_s, strict=True)]
+        return Figures(
+            ttft_s=times["ttft"],
+            tpot_s=times["tpot"],
+            e2e_s=times["e2e"],
+            output_tokens_per_s=plan.replicas * float(np.mean([run.output_tokens_per_s for run in runs])),
+            power_w=plan.replicas * float(np.mean(watts)),
+            requests=sum(len(run.requests) for run in runs),
+            preemptions=sum(run.preemptions for run in runs),
+        )
 
-def _figures(runs: list[ServingRun], replicas: int) -> Figures:
-    times = {metric: _statistics(_pooled(runs, metric)) for metric in METRICS}
-    return Figures(
-        ttft_s=times["ttft"],
-        tpot_s=times["tpot"],
-        e2e_s=times["e2e"],
-        output_tokens_per_s=replicas * float(np.mean([run.output_tokens_per_s for run in runs])),
-        requests=sum(len(run.requests) for run in runs),
-        preemptions=sum(run.preemptions for run in runs),
-    )
+
+def _steady(runs: list[ServingRun], metric: str) -> Floats:
+    """A time of the requests that the runs are judged by, in order of arrival."""
+    parts = [steady_part(run.requests.arrival_s, run.finish_s) for run in runs]
+    values = np.concatenate([getattr(run, f"{metric}_s")[part] for run, part in zip(runs, parts, strict=True)])
+    arrivals = np.concatenate([run.requests.arrival_s[part] for run, part in zip(runs, parts, strict=True)])
+    return values[np.argsort(arrivals, kind="stable")]
 
 
-def _pooled(runs: list[ServingRun], metric: str) -> Floats:
-    return np.concatenate([getattr(run, f"{metric}_s") for run in runs])
+def _warm(runs: list[ServingRun], goal: Goal) -> Floats:
+    """The same of runs of a first part: of requests after the warm-up, which lasts for half of it at most."""
+    found = []
+    for run in runs:
+        arrival = run.requests.arrival_s
+        warm_up = min(WARM_UP * lifetime_s(arrival, run.finish_s), float(np.ptp(arrival)) / 2)
+        found.append(getattr(run, f"{goal.metric}_s")[arrival >= arrival[0] + warm_up])
+    return np.concatenate(found)
 
 
 def _statistics(values: Floats) -> dict[str, float]:

@@ -1,37 +1,30 @@
-"""A finished search as a report: scores, the Pareto set, what binds, who came next and why."""
+"""A finished search as a report: scores with their intervals, the Pareto set, what binds, who came next and why."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnomon import catalog
+from gnomon.api.plan_bands import Spread, estimate, spread
 from gnomon.api.plan_evaluator import Figures, ServingEvaluator
 from gnomon.api.results import PlanReport, PlanScore
 from gnomon.engines import Engine
-from gnomon.errors import DoesNotFitError, NoPlanError
 from gnomon.load import plan_to_dict
-from gnomon.report.why import why_bounded, why_missed
-from gnomon.search import Candidate, Found, Job, Level, Objective, Score, highest_rate, pareto
-from gnomon.search.neighbours import (
-    fastest,
-    nearest,
-    next_cheaper,
-    second_best,
-    second_rate,
-    shortfall,
-    to_the_end,
-)
-from gnomon.search.objectives import LEAST_SHARE
-from gnomon.search.rate import highest
-from gnomon.spec import Chip, Cluster, EngineChoice, Model, Plan, ServingLoad, Strategy
+from gnomon.report.why import what_it_buys, why_bounded, why_missed, why_second
+from gnomon.search import Candidate, Found, Job, Objective, Score, highest_rate, pareto
+from gnomon.search.neighbours import Neighbour, alternatives, fastest, next_cheaper, second_best, second_rate
+from gnomon.spec import Chip, Cluster, EngineChoice, Estimate, Model, NotModelled, Plan, ServingLoad, Strategy
 from gnomon.techniques import beyond_words
-from gnomon.units import format_duration, format_money, format_rate
+from gnomon.units import format_duration, format_rate
 
 WORDS = {"max_num_seqs": "{} sequences", "max_num_batched_tokens": "chunked prefill {}"}
+NEAR_TIE = 1.1
+"""Up to so many times the price of the best, a plan that buys something is named beside it."""
+ONE_POOL = "replicas of different chips are not joined in one plan: the pools are alternatives"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,24 +37,27 @@ class Question:
     fleet: Cluster
     kv_dtype: str
     load: ServingLoad
+    router: str
     job: Job
     objective: Objective
     techniques: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Engine settings as they were given."""
+    requests: int | None = None
+    """How many requests were asked for, where that was said."""
 
     @property
     def title(self) -> str:
         goals = ", ".join(f"{goal.name} {format_duration(goal.limit_s)}" for goal in self.job.goals)
-        aims = {"cost": "cheapest", "throughput": "most throughput", "latency": "fastest", "energy": "least energy"}
-        within = f" within {goals}" if goals else ""
+        aims = {"cost": "cheapest", "throughput": "highest-throughput", "latency": "fastest", "energy": "lowest-energy"}
+        within = f" that meets {goals}" if goals else ""
         name = catalog.model_title(self.model.name)
         ideas = f" with {', '.join(self.techniques)}" if self.techniques else ""
         return f"{name} on {self.chips}, {self.stream}: {aims[self.objective.name]} plan{ideas}{within}"
 
     @property
     def chips(self) -> str:
-        return ",".join(f"{pool.chip.short}:{pool.count}" for pool in self.fleet.pools)
+        return " or ".join(f"{pool.chip.short}:{pool.count}" for pool in self.fleet.pools)
 
     def chip(self, name: str) -> Chip:
         return next(pool.chip for pool in self.fleet.pools if pool.chip.name == name)
@@ -73,36 +69,55 @@ class Question:
         return f"{what} at {format_rate(self.job.rate_per_s)}" if self.job.rate_per_s else what
 
 
-def report(question: Question, found: Found, evaluator: ServingEvaluator, requests: int) -> PlanReport:
-    """The answer, but for the seconds it took. Raises NoPlanError, or DoesNotFitError, where there is no best plan."""
-    if found.best is None:
-        raise no_plan(question, found, evaluator)
+def report(question: Question, found: Found, evaluator: ServingEvaluator) -> PlanReport:
+    """The answer to a question that has a best plan."""
     best, job = found.best, question.job
-    if question.objective.name != "throughput":
-        found = replace(found, scores=(*found.scores, *fastest(found, evaluator, job)))
+    assert best is not None
+    searched = evaluator.longest_run
     most = best.rate_per_s
+    others: list[Score] = []
     if question.objective.name != "throughput":
+        others = [*alternatives(found, best, evaluator, job), *fastest(found, evaluator, job)]
         most = highest_rate(best, evaluator, found.bounds[best.plan.family], job)
-    chosen = plan_score(question, best, evaluator, most)
+    met = [score for score in (*found.scores, *others) if score.plan != best.plan and score.meets(job.goals)]
+    book = Book(question, evaluator)
+    chosen = book.score(best, most)
+    cheaper = next_cheaper(found, best, evaluator, job) if question.objective.name == "cost" else None
+    if question.objective.name == "throughput":
+        second = second_rate(found, best, evaluator, question.objective, job)
+    else:
+        second = second_best(met, best, question.objective, job)
     replica = evaluator.replicas[best.plan.family]
     goal, _ = best.worst(job.goals)
     return PlanReport(
         title=question.title,
+        not_modelled=(*replica.engine.not_modelled(question.settings), *_not_modelled(question, best)),
         plans_considered=found.considered,
         plans_fit=found.fit,
         plans_simulated=found.simulated,
-        requests_simulated=requests,
+        requests_simulated=best.detail.requests,
+        requests_searched=searched,
+        router=question.router,
         best=chosen,
-        pareto=tuple(_front(question, found, best, chosen, evaluator)),
+        pareto=tuple(_front(book, best, chosen, met)),
         binding=goal.name if goal else "load",
-        runner_up=_runner_up(question, found, best, evaluator),
+        runner_up=_runner_up(book, best, second),
+        next_cheaper=_next_cheaper(book, found, cheaper) if question.objective.name == "cost" else {},
+        near_ties=tuple(_near_ties(book, best, met)),
         rejected=found.rejected,
         goals=job.goals,
-        seconds=0.0,
         command=shlex.join(replica.engine.command(chosen.plan)),
         left_to_you=_left(replica.engine, chosen.plan),
-        not_modelled=replica.engine.not_modelled(question.settings),
     )
+
+
+def _not_modelled(question: Question, best: Score) -> Iterable[NotModelled]:
+    if len(question.fleet.pools) > 1:
+        yield NotModelled(option="--fleet", why=ONE_POOL)
+    asked, ran = question.requests, best.detail.requests
+    if asked is not None and asked < ran:
+        why = f"{ran:,} were simulated, as many as the plan needs to settle and its verdict to be clear"
+        yield NotModelled(option=f"--requests {asked}", why=why)
 
 
 def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
@@ -112,38 +127,73 @@ def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
     return tuple(engine.not_expressed(replace(plain, strategy=replace(plan.strategy, techniques=beyond))))
 
 
-def plan_score(question: Question, score: Score, evaluator: ServingEvaluator, most: float | None = None) -> PlanScore:
-    figures: Figures = score.detail
-    job = question.job
-    usd_h = score.plan.chips * question.chip(score.plan.family.chip).price_usd_h
-    # A plan that keeps up makes the tokens it is asked for; the tail of a finite run says less.
-    offered = score.rate_per_s * job.output_tokens
-    tokens_per_s = figures.output_tokens_per_s if score.grows or score.partial else offered
-    usd_per_mtok = usd_h / (tokens_per_s * 3600 / 1e6)
-    predicted = {
-        "usd_h": usd_h,
-        "usd_per_mtok": usd_per_mtok,
-        "wh_per_mtok": score.wh_per_mtok,
-        "output_tokens_per_s": tokens_per_s,
-        "ttft_s": _known(figures.ttft_s),
-        "tpot_s": _known(figures.tpot_s),
-        "e2e_s": _known(figures.e2e_s),
-        "rate_per_s": score.rate_per_s,
-        "requests": figures.requests,
-    } | ({"max_rate_per_s": most} if most is not None else {})
-    return PlanScore(
-        plan=_plan(question, score, evaluator, predicted),
-        feasible=score.meets(job.goals),
-        usd_h=usd_h,
-        usd_per_mtok=usd_per_mtok,
-        wh_per_mtok=score.wh_per_mtok,
-        output_tokens_per_s=tokens_per_s,
-        ttft_s=_known(figures.ttft_s),
-        tpot_s=_known(figures.tpot_s),
-        max_rate_per_s=most,
-        margin=_known({goal.name: 1 - score.values_s[goal.name] / goal.limit_s for goal in job.goals}),
-        label=label(question, score.plan),
-    )
+@dataclass(slots=True)
+class Book:
+    """Scores as answers. Intervals are drawn for some plans; another has those of the last plan on the same chip."""
+
+    question: Question
+    evaluator: ServingEvaluator
+    spreads: dict[str, Spread] = field(default_factory=dict)
+
+    def score(self, score: Score, most: float | None = None, *, draw: bool = True) -> PlanScore:
+        figures: Figures = score.detail
+        job, chip = self.question.job, score.plan.family.chip
+        usd_h = score.plan.chips * self.question.chip(chip).price_usd_h
+        # A plan that keeps up makes the tokens it is asked for; the tail of a finite run says less.
+        offered = score.rate_per_s * job.output_tokens
+        tokens_per_s = figures.output_tokens_per_s if score.grows or score.partial else offered
+        usd_per_mtok = usd_h / (tokens_per_s * 3600 / 1e6)
+        written = {
+            "usd_h": usd_h,
+            "usd_per_mtok": usd_per_mtok,
+            "wh_per_mtok": score.wh_per_mtok,
+            "power_w": figures.power_w,
+            "output_tokens_per_s": tokens_per_s,
+            "ttft_s": _known(figures.ttft_s),
+            "tpot_s": _known(figures.tpot_s),
+            "e2e_s": _known(figures.e2e_s),
+            "rate_per_s": score.rate_per_s,
+            "requests": figures.requests,
+        } | ({"max_rate_per_s": most} if most is not None else {})
+        return PlanScore(
+            plan=_plan(self.question, score, self.evaluator, written),
+            feasible=score.meets(job.goals),
+            usd_h=usd_h,
+            usd_per_mtok=usd_per_mtok,
+            wh_per_mtok=score.wh_per_mtok,
+            power_w=figures.power_w,
+            output_tokens_per_s=tokens_per_s,
+            ttft_s=_known(figures.ttft_s),
+            tpot_s=_known(figures.tpot_s),
+            max_rate_per_s=most,
+            margin=_known({goal.name: 1 - score.values_s[goal.name] / goal.limit_s for goal in job.goals}),
+            label=label(self.question, score.plan),
+            predicted=self._predicted(score, usd_per_mtok, tokens_per_s, draw),
+        )
+
+    def _predicted(self, score: Score, usd_per_mtok: float, tokens_per_s: float, draw: bool) -> dict[str, Any]:
+        chip = score.plan.family.chip
+        if draw or chip not in self.spreads:
+            self.spreads[chip] = spread(self.evaluator, score)
+        found = self.spreads[chip]
+        return found.of(score.detail) | {
+            "output_tokens_per_s": Estimate.exact(tokens_per_s, "the rate asked for"),
+            "usd_per_mtok": Estimate.exact(usd_per_mtok, "the rate asked for, at the price of the chips"),
+            "wh_per_mtok": estimate(score.wh_per_mtok, found.power),
+            "power_w": estimate(score.detail.power_w, found.power),
+        }
+
+    def facts(self, scored: PlanScore) -> dict[str, Any]:
+        """A plan beside the best one."""
+        return {
+            "label": scored.label,
+            "usd_h": scored.usd_h,
+            "plan": plan_to_dict(scored.plan),
+            "ttft_s": scored.ttft_s,
+            "tpot_s": scored.tpot_s,
+            "margin": scored.margin,
+            "predicted": scored.predicted,
+        }
 
 
 def label(question: Question, plan: Candidate) -> str:
@@ -153,55 +203,6 @@ def label(question: Question, plan: Candidate) -> str:
     degrees = [f"TP {family.tp}", *([f"EP {family.ep}"] if family.ep > 1 else [])]
     parts = [question.chip(family.chip).short, *degrees, family.dtype, *budgets]
     return f"{plan.replicas} x ({', '.join(parts)})"
-
-
-def no_plan(question: Question, found: Found, evaluator: ServingEvaluator) -> DoesNotFitError | NoPlanError:
-    """Which plan comes nearest, what it misses by how much, and what to try."""
-    job, name = question.job, catalog.model_title(question.model.name)
-    if not found.bounds:
-        largest = max(question.fleet.pools, key=lambda pool: pool.per_node * pool.chip.memory_bytes)
-        size = f"{largest.chip.short}:{min(largest.per_node, largest.count)}"
-        return DoesNotFitError(
-            f"no replica of {name} with its longest request fits on {question.chips}",
-            hint=f"`gnomon fit {question.model.name} --on {size}` says what is missing.",
-        )
-    if not found.scores:
-        plans = [Candidate(family=family, replicas=family.most) for family in found.bounds]
-        plan = min(plans, key=lambda plan: shortfall(plan, found.bounds[plan.family], job))
-        why, advice = why_bounded(plan, found.bounds[plan.family], job), _wishes(plan, found, job)
-    else:
-        score = to_the_end(nearest(found.scores, job), evaluator)
-        plan, why, advice = score.plan, why_missed(score, job), _advice(score, evaluator, found, job)
-    hint = f"Try {', '.join([*advice, 'more or faster chips'])}."
-    return NoPlanError(
-        f"no plan on {question.chips} meets the goals: the nearest, {label(question, plan)}, {why}", hint=hint
-    )
-
-
-def _wishes(plan: Candidate, found: Found, job: Job) -> list[str]:
-    """What a plan that its bounds rule out would need at the least."""
-    bounds = found.bounds[plan.family]
-    beyond = [goal for goal in job.goals if bounds.floors_s[goal.name] > goal.limit_s]
-    wishes = [f"{goal.name} above {format_duration(bounds.floors_s[goal.name])}" for goal in beyond]
-    most = plan.replicas * bounds.rate_per_s
-    return wishes + ([f"a rate below {format_rate(most)}"] if most < job.rate_per_s else [])
-
-
-def _advice(score: Score, evaluator: ServingEvaluator, found: Found, job: Job) -> list[str]:
-    """Looser goals under which the plan would do, and the rate it holds."""
-    missed = [goal for goal in job.goals if score.values_s[goal.name] > goal.limit_s]
-    looser = [f"{goal.name}={math.ceil(score.values_s[goal.name] * 1000)}ms" for goal in missed]
-    advice = [f"goals of {', '.join(looser)}"] if looser and not score.grows else []
-    beyond = score.plan.replicas * found.bounds[score.plan.family].rate_per_s
-    beyond = min(beyond, job.rate_per_s) if job.rate_per_s else beyond
-
-    def holds(rate_per_s: float) -> bool:
-        return evaluator.evaluate(score.plan, rate_per_s, Level.SEARCH).meets(job.goals)
-
-    least = LEAST_SHARE * beyond
-    if job.rate_per_s and holds(least):
-        advice.append(f"a rate of {format_rate(highest(holds, least, beyond))}")
-    return advice
 
 
 def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:
@@ -221,6 +222,7 @@ def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predict
         chip=pool.chip.reference,
         per_node=pool.unusual_node_size,
         replicas=score.plan.replicas,
+        router=question.router,
         strategy=Strategy(tp=family.tp, ep=family.ep, techniques=question.techniques),
         dtype=family.dtype,
         kv_dtype=question.kv_dtype,
@@ -231,60 +233,50 @@ def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predict
     )
 
 
-def _front(
-    question: Question, found: Found, best: Score, chosen: PlanScore, evaluator: ServingEvaluator
-) -> list[PlanScore]:
+def _front(book: Book, best: Score, chosen: PlanScore, met: list[Score]) -> list[PlanScore]:
     """Plans that met their goals and that none beats in price and in the times the goals name (else their p90)."""
-    named = {goal.metric: goal.statistic for goal in question.job.goals}
+    named = {goal.metric: goal.statistic for goal in book.question.job.goals}
 
     def figures(score: Score) -> tuple[float, ...]:
-        if question.objective.name == "throughput":
+        if book.question.objective.name == "throughput":
             return (score.plan.usd_h, -score.rate_per_s)
         times = (score.detail.ttft_s[named.get("ttft", "p90")], score.detail.tpot_s[named.get("tpot", "p90")])
         return (score.plan.usd_h, *(0.0 if math.isnan(seconds) else seconds for seconds in times))
 
-    met = [best, *(s for s in found.scores if s.plan != best.plan and s.meets(question.job.goals))]
-    return [chosen if s is best else plan_score(question, s, evaluator) for s in pareto(met, figures)]
+    return [chosen if s is best else book.score(s, draw=False) for s in pareto([best, *met], figures)]
 
 
-def _runner_up(question: Question, found: Found, best: Score, evaluator: ServingEvaluator) -> dict[str, Any]:
-    """By cost the next cheaper plan and what it misses; else the second best and by how much it lost."""
-    job = question.job
-    by_cost = question.objective.name == "cost"
-    if by_cost:
-        other = next_cheaper(found, best, evaluator, job)
-    elif question.objective.name == "throughput":
-        other = second_rate(found, best, evaluator, question.objective, job)
-    else:
-        other = second_best(found, best, question.objective, job)
+def _runner_up(book: Book, best: Score, other: Neighbour | None) -> dict[str, Any]:
+    """The best other plan that meets the goals, and what it costs and buys."""
+    if other is None or other.score is None:
+        return {"why": "no other plan that was run meets the goals"}
+    return book.facts(book.score(other.score)) | {"why": why_second(book.question.objective.name, best, other.score)}
+
+
+def _next_cheaper(book: Book, found: Found, other: Neighbour | None) -> dict[str, Any]:
+    """The plan one price below the best, and what it misses."""
     if other is None:
-        return {"why": "nothing cheaper holds the model" if by_cost else "no other shape of plan met the goals"}
-    plan = other.plan
-    facts: dict[str, Any] = {
-        "label": label(question, plan),
-        "usd_h": plan.chips * question.chip(plan.family.chip).price_usd_h,
-    }
+        return {"why": "nothing cheaper holds the model"}
+    plan, job = other.plan, book.question.job
     if other.score is None:
-        return facts | {"why": why_bounded(plan, found.bounds[plan.family], job)}
-    scored = plan_score(question, other.score, evaluator)
-    why = why_missed(other.score, job) if by_cost else _why_second(question, best, other.score)
-    return facts | {
-        "plan": plan_to_dict(scored.plan),
-        "ttft_s": scored.ttft_s,
-        "tpot_s": scored.tpot_s,
-        "margin": scored.margin,
-        "why": why,
-    }
+        usd_h = plan.chips * book.question.chip(plan.family.chip).price_usd_h
+        why = why_bounded(plan, found.bounds[plan.family], job)
+        return {"label": label(book.question, plan), "usd_h": usd_h, "why": why}
+    return book.facts(book.score(other.score, draw=False)) | {"why": why_missed(other.score, job)}
 
 
-def _why_second(question: Question, best: Score, other: Score) -> str:
-    if question.objective.name == "throughput":
-        return f"holds {format_rate(other.rate_per_s)}, the best {format_rate(best.rate_per_s)}"
-    if question.objective.name == "energy":
-        return f"takes {other.wh_per_mtok:,.0f} Wh/Mtok, the best {best.wh_per_mtok:,.0f}"
-    extra = format_money(other.plan.usd_h - best.plan.usd_h)
-    took = f"{format_duration(other.e2e_s)} a request on average, the best {format_duration(best.e2e_s)}"
-    return f"takes {took} (at {extra}/h more)" if other.plan.usd_h > best.plan.usd_h else f"takes {took}"
+def _near_ties(book: Book, best: Score, met: list[Score]) -> Iterable[dict[str, Any]]:
+    """Plans of other shapes that cost hardly more and buy something, cheapest first."""
+    if book.question.objective.name != "cost":
+        return
+    seen = {best.plan.family.shape}
+    for score in sorted(met, key=lambda score: book.question.objective.key(score, book.question.job)):
+        if score.plan.usd_h > NEAR_TIE * best.plan.usd_h or score.plan.family.shape in seen:
+            continue
+        seen.add(score.plan.family.shape)
+        bought = what_it_buys(best, score)
+        if bought:
+            yield book.facts(book.score(score, draw=False)) | {"buys": bought}
 
 
 def _known(times: Any) -> dict[str, float]:

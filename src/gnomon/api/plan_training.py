@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +52,6 @@ def plan_training(
     may leave chips idle where the degrees do not divide them. Exact: every plan that was not timed has a lower bound
     at or above the best time. Of plans as quick as each other the one that leaves more memory free wins.
     """
-    started = time.perf_counter()
     load = load_of(seq, global_batch, tokens)
     if optimizer not in OPTIMIZERS:
         raise InputError(
@@ -68,7 +66,7 @@ def plan_training(
         if not fitting:
             raise nowhere(searches[0].lean)
         search, found = best_of(fitting, progress)
-        return _report(str(model), search, found, time.perf_counter() - started)
+        return _report(str(model), search, found)
     except GnomonError as error:
         error.where, error.hint = as_flags(error.where), as_flags(error.hint)
         raise
@@ -94,7 +92,7 @@ def best_of(searches: Sequence[Search], progress: Callable[[int], None] | None) 
     return best
 
 
-def _report(model: str, search: Search, found: Quickest, seconds: float) -> TrainingPlanReport:
+def _report(model: str, search: Search, found: Quickest) -> TrainingPlanReport:
     best = step_report(model, search, found.best)
     usable = search.allowed if search.applied else np.ones(search.grid.size, bool)
     lacking = (search.peak_bytes - usable_bytes(search.pool, search.traits))[usable & ~search.fits]
@@ -114,7 +112,6 @@ def _report(model: str, search: Search, found: Quickest, seconds: float) -> Trai
             "timed and slower": found.evaluated - 1,
         },
         shortage_bytes=(float(lacking.min()), float(lacking.max())) if lacking.size else (0.0, 0.0),
-        seconds=seconds,
         command=_command(search.engine, best.plan),
         inputs={
             "model": model,

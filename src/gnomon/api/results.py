@@ -127,6 +127,10 @@ class ServingReport(Result):
     title: str
     not_modelled: tuple[NotModelled, ...] = ()
     requests: int
+    saturation_rps: float = 0.0
+    """Requests a second that the replica sustains at most; 0 where it is not known."""
+    overloaded: bool = False
+    """Requests arrive faster than they are served: times grow with the length of the load."""
     makespan_s: float
     ttft_s: Mapping[str, float]
     tpot_s: Mapping[str, float]
@@ -135,6 +139,8 @@ class ServingReport(Result):
     output_tokens_per_s: float
     total_tokens_per_s: float
     energy_j: float
+    power_w: float = 0.0
+    """Of all chips of the replica, on average over the run."""
     cost_usd: float
     usd_per_mtok: float
     preemptions: int
@@ -155,13 +161,18 @@ class PlanScore(Result):
     feasible: bool
     usd_h: float
     usd_per_mtok: float
+    """For a million output tokens, as is energy."""
     wh_per_mtok: float
+    power_w: float
+    """Of all its chips at the rate it is planned for."""
     output_tokens_per_s: float
     ttft_s: Mapping[str, float]
     tpot_s: Mapping[str, float]
     max_rate_per_s: float | None
     margin: Mapping[str, float]
     label: str
+    predicted: Mapping[str, Any] = field(default_factory=dict)
+    """The same figures as estimates with their intervals; times by statistic."""
 
     def to_dict(self) -> dict[str, Any]:
         from gnomon.load.plan import plan_to_dict
@@ -178,13 +189,22 @@ class PlanReport(Result):
     plans_fit: int
     plans_simulated: int
     requests_simulated: int
+    """Requests that the best plan was judged on."""
+    requests_searched: int
+    """Requests of the longest run of the search."""
+    router: str
+    """How requests are assigned to replicas."""
     best: PlanScore
     pareto: tuple[PlanScore, ...]
     binding: str
     runner_up: Mapping[str, Any]
+    """The best other plan that meets the goals, and what it costs and buys."""
+    next_cheaper: Mapping[str, Any] = field(default_factory=dict)
+    """By cost: the plan one price below the best, and what it misses."""
+    near_ties: tuple[Mapping[str, Any], ...] = ()
+    """By cost: plans of other shapes that cost hardly more, and what that buys."""
     rejected: Mapping[str, int]
     goals: tuple[Goal, ...]
-    seconds: float
     command: str
     left_to_you: tuple[str, ...] = ()
     """What has to be made before the command can run, or is not in it."""
@@ -251,7 +271,6 @@ class TrainingPlanReport(Result):
     rejected: Mapping[str, int]
     shortage_bytes: tuple[float, float]
     """What plans that do not fit lack on their fullest rank, least and most."""
-    seconds: float
     command: str
     """What starts the best plan on each node, beside where they meet; empty where its engine cannot say it."""
     inputs: Mapping[str, Any]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from gnomon.api.bands import bands
 from gnomon.api.deploy import deploy_named, title_of, whole
@@ -14,8 +18,9 @@ from gnomon.api.results import ServingReport
 from gnomon.engines import Deployment, Engine
 from gnomon.load import draw
 from gnomon.load import model as load_model
-from gnomon.sim.serving import Recorder, ServingRun, simulate
-from gnomon.spec import Model, Requests, ServingLoad
+from gnomon.search.judge import backlog_grows
+from gnomon.sim.serving import Recorder, ServingRun, saturation_rps, simulate
+from gnomon.spec import Model, NotModelled, Requests, ServingLoad
 from gnomon.techniques import asked
 from gnomon.units import parse_rate
 
@@ -64,7 +69,8 @@ def simulate_serving(
         seed=whole(seed, "--seed"),
     )
     stream = draw(load)
-    run = simulate(stream, chosen.step_cost(deployment), chosen.limits(deployment), record=record, progress=progress)
+    cost, limits = chosen.step_cost(deployment), chosen.limits(deployment)
+    run = simulate(stream, cost, limits, record=record, progress=progress)
     load_words = {
         "trace": trace,
         "rate": load.rate_per_s,
@@ -73,17 +79,35 @@ def simulate_serving(
         "requests": len(stream),
         "seed": seed,
     }
-    return report(chosen, deployment, run, words | load_words)
+    unmodelled = (*chosen.not_modelled(words["settings"]), *_not_drawn(load, stream))
+    return _report(
+        chosen,
+        deployment,
+        run,
+        words | load_words,
+        sustained=saturation_rps(stream, cost, limits),
+        unmodelled=unmodelled,
+    )
 
 
-def report(engine: Engine, deployment: Deployment, run: ServingRun, inputs: Mapping[str, Any]) -> ServingReport:
-    """A run as an answer."""
+def _report(
+    engine: Engine,
+    deployment: Deployment,
+    run: ServingRun,
+    inputs: Mapping[str, Any],
+    *,
+    sustained: float,
+    unmodelled: tuple[NotModelled, ...],
+) -> ServingReport:
     chip, ranks = deployment.pool.chip, deployment.strategy.ranks
     cost = run.makespan_s / 3600 * ranks * chip.price_usd_h
-    made = int(run.requests.output_tokens.sum())
+    made, joules = int(run.requests.output_tokens.sum()), energy_j(engine, deployment, run)
+    arriving = run.requests.rate_per_s
     return ServingReport(
         title=f"{title_of(engine, deployment)}: {_stream(run.requests, inputs.get('rate'))}",
-        not_modelled=engine.not_modelled(inputs["settings"]),
+        not_modelled=unmodelled,
+        saturation_rps=sustained,
+        overloaded=math.isfinite(arriving) and (arriving > sustained or _grows(run)),
         requests=len(run.requests),
         makespan_s=run.makespan_s,
         ttft_s=run.statistics("ttft"),
@@ -92,7 +116,8 @@ def report(engine: Engine, deployment: Deployment, run: ServingRun, inputs: Mapp
         queue_s=run.statistics("queue"),
         output_tokens_per_s=run.output_tokens_per_s,
         total_tokens_per_s=(made + int(run.requests.input_tokens.sum())) / run.makespan_s,
-        energy_j=energy_j(engine, deployment, run),
+        energy_j=joules,
+        power_w=joules / run.makespan_s,
         cost_usd=cost,
         usd_per_mtok=cost / made * 1e6,
         preemptions=run.preemptions,
@@ -104,6 +129,16 @@ def report(engine: Engine, deployment: Deployment, run: ServingRun, inputs: Mapp
         bands=bands(engine, deployment, run),
         run=run,
     )
+
+
+def _grows(run: ServingRun) -> bool:
+    return backlog_grows(run.requests.arrival_s, run.first_token_s, run.finish_s)
+
+
+def _not_drawn(load: ServingLoad, stream: Requests) -> Iterable[NotModelled]:
+    """A seed where nothing is drawn: another would give the same requests."""
+    if load.seed and np.array_equal(draw(replace(load, seed=load.seed + 1)).arrival_s, stream.arrival_s):
+        yield NotModelled(option=f"--seed {load.seed}", why="every request has its time and its lengths, none is drawn")
 
 
 def _stream(requests: Requests, asked: float | None) -> str:

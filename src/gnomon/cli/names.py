@@ -83,6 +83,12 @@ def targets() -> Iterable[str]:
     return TARGETS
 
 
+def routers() -> Iterable[str]:
+    from gnomon.spec.plan import ROUTERS
+
+    return ROUTERS
+
+
 def phases() -> Iterable[str]:
     return ("prefill", "decode", "train", "forward")
 

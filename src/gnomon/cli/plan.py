@@ -36,14 +36,14 @@ def serve(
             "--fleet",
             metavar="CHIP:N[,CHIP:N]",
             autocompletion=names.chips,
-            help="The chips one may use; or a cluster's YAML file.",
+            help="The chips one may use, one kind for all replicas of a plan; or a cluster's YAML file.",
         ),
     ],
     trace: flags.Trace = None,
     rate: flags.Rate = None,
     input: flags.Input = None,
     output: flags.Output = None,
-    requests: Annotated[int | None, flags.requests("Requests the best plan is judged on.")] = None,
+    requests: Annotated[int | None, flags.requests("Requests the best plan is judged on, at least.")] = None,
     seed: flags.Seed = 0,
     slo: Annotated[list[str] | None, typer.Option("--slo", metavar="GOALS", help=SLO)] = None,
     objective: Annotated[
@@ -55,6 +55,16 @@ def serve(
             help="cost (the default), throughput, latency or energy.",
         ),
     ] = None,
+    router: Annotated[
+        str,
+        typer.Option(
+            "--router",
+            parser=flags.word("--router"),
+            autocompletion=names.words(names.routers),
+            metavar="HOW",
+            help="How requests reach replicas: random (as in a Kubernetes Service), round-robin or least-requests.",
+        ),
+    ] = "random",
     dtype: Annotated[
         str | None,
         typer.Option(
@@ -96,6 +106,7 @@ def serve(
             seed=seed,
             slo=",".join(slo or ()),
             objective=objective,
+            router=router,
             dtypes=dtypes,
             kv_dtype=kv_dtype,
             engine=engine,

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gnomon.errors import InputError
+from gnomon.errors import InputError, unknown_name
 from gnomon.load.fields import Fields
 from gnomon.load.files import as_path, read_yaml
 from gnomon.load.goals import goal
 from gnomon.load.recipe import read_recipe
 from gnomon.spec import EngineChoice, Goal, Plan, ServingLoad, Strategy, TrainingLoad
+from gnomon.spec.plan import ROUTERS
 from gnomon.units import parse_count
 
 SCHEMA = "gnomon.plan/1"
@@ -29,6 +30,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "chip": plan.chip,
         "per_node": plan.per_node or None,
         "replicas": plan.replicas,
+        "router": plan.router if plan.replicas > 1 else None,
         "strategy": _strategy_to_dict(plan.strategy),
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
@@ -54,6 +56,7 @@ def plan_from_dict(data: Mapping[str, Any], where: str = "plan") -> Plan:
         chip=fields.text("chip"),
         per_node=fields.whole("per_node", 0, most=MAX_DEGREE),
         replicas=fields.whole("replicas", most=MAX_DEGREE),
+        router=_router(fields),
         strategy=_strategy(fields.inner("strategy"), trains),
         dtype=fields.text("dtype"),
         kv_dtype=fields.text("kv_dtype", "") if trains else fields.text("kv_dtype"),
@@ -86,6 +89,13 @@ def plan_to_yaml(plan: Plan) -> str:
         plan_to_dict(plan), sort_keys=False, default_flow_style=None, width=110, allow_unicode=True
     )
     return text
+
+
+def _router(fields: Fields) -> str:
+    name = fields.text("router", ROUTERS[0])
+    if name not in ROUTERS:
+        raise unknown_name("router", name, ROUTERS, where=fields.spot("router"))
+    return name
 
 
 def _strategy(fields: Fields, trains: bool) -> Strategy:

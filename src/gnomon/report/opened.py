@@ -245,7 +245,7 @@ def _planned(payload: Payload, step: Step) -> tuple[Node, ...]:
 
 
 def _choice(payload: Payload) -> Node:
-    best, runner_up = payload["best"], payload.get("runner_up") or {}
+    best = payload["best"]
     goals = [
         Node(name=name, level="part", shown=f"{float(margin):.0%} of the goal to spare")
         for name, margin in (best.get("margin") or {}).items()
@@ -256,9 +256,11 @@ def _choice(payload: Payload) -> Node:
         for reason, count in (payload.get("rejected") or {}).items()
     ]
     second = []
-    if runner_up.get("why"):
-        label = str(runner_up.get("label") or "none")
-        second.append(Node(name="runner-up", level="part", shown=label, formula=str(runner_up["why"])))
+    for name, key in (("runner-up", "runner_up"), ("next cheaper", "next_cheaper")):
+        other = payload.get(key) or {}
+        if other.get("why"):
+            label = str(other.get("label") or "none")
+            second.append(Node(name=name, level="part", shown=label, formula=str(other["why"])))
     return Node(
         name="plan",
         level="metric",

@@ -6,37 +6,50 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gnomon.report.text import Style, next_steps
+from gnomon.report.text import Style, band, digits, next_steps
 from gnomon.units import format_count, format_duration, format_money
 
 _GOAL = re.compile(r"\b(ttft|tpot|e2e)_(mean|p\d+)\b")
 ALSO: tuple[tuple[str, Callable[[Mapping[str, Any]], float | None]], ...] = (
     ("cheapest", lambda score: score["usd_per_mtok"]),
-    ("least energy", lambda score: score["wh_per_mtok"]),
+    ("lowest energy", lambda score: score["wh_per_mtok"]),
     ("lowest TTFT", lambda score: score["ttft_s"].get("p90")),
     ("lowest TPOT", lambda score: score["tpot_s"].get("p90")),
 )
 """What another plan of the Pareto set may be best at; less is better."""
 WORTH_TELLING = 0.05
 """Share by which it must be better than the chosen plan."""
+MOST_TIES = 3
+
+
+ROUTED = {
+    "random": "requests are assigned to replicas at random, as a Kubernetes Service does it",
+    "round-robin": "requests are assigned to replicas round-robin",
+    "least-requests": "each request goes to the replica with the fewest unfinished ones",
+}
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
-    searched = (
-        f"searched {format_count(payload['plans_considered'])} plans in {format_duration(payload['seconds'])}: "
-        f"{format_count(payload['plans_fit'])} fit, {format_count(payload['plans_simulated'])} simulated "
-        f"with {format_count(payload['requests_simulated'])} requests each"
-    )
     best = payload["best"]
-    lines = [style.strong(payload["title"]), searched, "", _line("best", _score(best), style.strong)]
-    lines += [_line("holds", text) for text in _holds(payload)]
+    lines = [style.strong(payload["title"]), _searched(payload), "", _line("best", _score(best), style.strong)]
+    lines += [_line("", text) for text in _energy(best)]
+    lines += [_line("headroom", text) for text in _headroom(payload)]
     lines += [_line("binding", text) for text in _binding(payload)]
+    lines += [_line("runner-up", text) for text in _runner_up(payload)]
+    lines += [_line("near tie", text) for text in _near_ties(payload)]
     lines += [_line("also" if index == 0 else "", text) for index, text in enumerate(_also(payload))]
     lines += [_line("left out", f"{chip}: {why}") for chip, why in payload.get("left_out", {}).items()]
+    lines += [_line("router", ROUTED[payload["router"]])] if best["plan"]["replicas"] > 1 else []
     lines += ["", _line("run it:", payload["command"])]
     lines += [*(_line("needs", text) for text in payload.get("left_to_you", ())), ""]
     more = ("gnomon export last --to vllm --out deploy", "gnomon export last --to kubernetes", "gnomon explain last")
     return "\n".join([*lines, *next_steps(*more)])
+
+
+def _searched(payload: Mapping[str, Any]) -> str:
+    considered, fit, ran = (format_count(payload[f"plans_{name}"]) for name in ("considered", "fit", "simulated"))
+    most, judged = (format_count(payload[f"requests_{name}"]) for name in ("searched", "simulated"))
+    return f"{considered} plans: {fit} fit, {ran} simulated with up to {most} requests, the best with {judged}"
 
 
 def _line(label: str, text: str, emphasis: Any = str) -> str:
@@ -44,35 +57,61 @@ def _line(label: str, text: str, emphasis: Any = str) -> str:
 
 
 def _score(score: Mapping[str, Any]) -> str:
-    figures = [score["label"], f"{format_money(score['usd_h'])}/h", f"{format_money(score['usd_per_mtok'])}/Mtok"]
-    figures += [_goal_time(score, "ttft_s", "TTFT"), _goal_time(score, "tpot_s", "TPOT")]
-    return "   ".join(figures)
+    figures = [score["label"], f"{format_money(score['usd_h'])}/h"]
+    figures += [f"{format_money(score['usd_per_mtok'])}/Mtok"] if "usd_per_mtok" in score else []
+    return "   ".join([*figures, _goal_time(score, "ttft_s", "TTFT"), _goal_time(score, "tpot_s", "TPOT")])
 
 
 def _goal_time(score: Mapping[str, Any], key: str, name: str) -> str:
     value = score[key].get("p90")
-    return f"{name} p90 {format_duration(value) if value is not None else '-'}"
+    if value is None:
+        return f"{name} p90 -"
+    estimate = score.get("predicted", {}).get(key, {}).get("p90")
+    return f"{name} p90 {format_duration(value)}{f' {band(estimate)}' if estimate else ''}"
 
 
-def _holds(payload: Mapping[str, Any]) -> list[str]:
+def _energy(best: Mapping[str, Any]) -> list[str]:
+    watts, energy = best["power_w"], best["predicted"]["wh_per_mtok"]
+    shown = f"{digits(best['wh_per_mtok'])} Wh/Mtok ({digits(energy['low'])} to {digits(energy['high'])}, 90%)"
+    return [f"{digits(watts)} W at this load, {shown}; $ and Wh per million output tokens"]
+
+
+def _headroom(payload: Mapping[str, Any]) -> list[str]:
     most = payload["best"].get("max_rate_per_s")
     if most is None:
         return []
     load = payload["best"]["plan"].get("load") or {}
-    now = load.get("rate_per_s")
-    what = "the goals up to" if payload["goals"] else "up with"
-    return [f"{what} {most:.3g} req/s" + (f" (now {now:.3g})" if now else "")]
+    now = load.get("rate_per_s") or payload["best"]["plan"]["predicted"]["rate_per_s"]
+    what = "meets the goals up to" if payload["goals"] else "sustains"
+    return [f"{what} {digits(most)} req/s (now {digits(now)})"]
 
 
 def _binding(payload: Mapping[str, Any]) -> list[str]:
-    other = payload["runner_up"] or {}
+    other = payload.get("next_cheaper") or {}
     why, label = other.get("why", ""), other.get("label", "")
-    cheaper = other.get("usd_h") is not None and other["usd_h"] < payload["best"]["usd_h"]
-    place = "the next cheaper plan" if cheaper else "the second best"
-    second = f"{place}, {label}, {why}" if why and label else why
+    cheaper = f"the next cheaper plan, {label} at {format_money(other['usd_h'])}/h, {why}" if label else why
     binding = "the load alone, there are no goals" if payload["binding"] == "load" else payload["binding"]
-    said = "; ".join(filter(None, [binding, second]))
-    return [_GOAL.sub(lambda match: f"{match[1].upper()} {match[2]}", said)] if said else []
+    return [_goals("; ".join(filter(None, [binding, cheaper])))]
+
+
+def _runner_up(payload: Mapping[str, Any]) -> list[str]:
+    other = payload["runner_up"] or {}
+    return [f"{_score(other)}: {_goals(other['why'])}" if "label" in other else str(other.get("why", "none"))]
+
+
+def _near_ties(payload: Mapping[str, Any]) -> list[str]:
+    """Plans that cost hardly more, but for the runner-up, which has its own line."""
+    told = (payload["runner_up"] or {}).get("label")
+    ties = [tie for tie in payload.get("near_ties") or () if tie["label"] != told]
+    price = float(payload["best"]["usd_h"])
+    return [
+        f"{tie['label']}   {format_money(tie['usd_h'])}/h, {tie['usd_h'] / price - 1:+.0%}: {', '.join(tie['buys'])}"
+        for tie in ties[:MOST_TIES]
+    ]
+
+
+def _goals(text: str) -> str:
+    return _GOAL.sub(lambda match: f"{match[1].upper()} {match[2]}", text)
 
 
 def _also(payload: Mapping[str, Any]) -> list[str]:

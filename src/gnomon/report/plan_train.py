@@ -30,8 +30,7 @@ def _searched(payload: Payload) -> str:
     lacking = f" (worst rank short by {least} to {most})" if considered > fit else ""
     return (
         f"{format_count(considered)} plans: {format_count(considered - fit)} do not fit{lacking}, "
-        f"{format_count(fit - timed)} bounded away, {format_count(timed)} timed. "
-        f"{format_duration(payload['seconds'])}, exact"
+        f"{format_count(fit - timed)} pruned by bounds, {format_count(timed)} timed; exact"
     )
 
 

@@ -14,9 +14,19 @@ STATISTICS = ("mean", "p50", "p90", "p99")
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
     return "\n".join(
-        [style.strong(payload["title"]), "", *_answer(payload, style), "", *_times(payload, style), ""]
+        [style.strong(payload["title"]), "", *_overload(payload, style), *_answer(payload, style), ""]
+        + [*_times(payload, style), ""]
         + [*_why(payload), "", *_next(payload)]
     )
+
+
+def _overload(payload: Mapping[str, Any], style: Style) -> list[str]:
+    """Said first: the times of an overloaded engine are those of this many requests and of no others."""
+    if not payload.get("overloaded"):
+        return []
+    most = float(payload["saturation_rps"])
+    what = f"overloaded: the replica sustains {digits(most)} requests/s, and more arrive"
+    return [f"  {style.bad(what)}; the queue, and every time below, grows with the length of the load", ""]
 
 
 def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
@@ -27,7 +37,10 @@ def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
         f"TPOT p90 {_seconds(payload['tpot_s'].get('p90'))}{_band(payload, 'tpot_s')}",
         f"{format_money(payload['usd_per_mtok'])}/Mtok",
     ]
-    return [f"  {'      '.join(figures)}", f"  {plural(requests, 'request')} in {format_duration(span)}"]
+    ran = f"{plural(requests, 'request')} in {format_duration(span)}"
+    if payload["saturation_rps"] and not payload["overloaded"]:
+        ran += f"; saturation at {digits(float(payload['saturation_rps']))} requests/s"
+    return [f"  {'      '.join(figures)}", f"  {ran}"]
 
 
 def _band(payload: Mapping[str, Any], metric: str) -> str:
@@ -56,8 +69,8 @@ def _why(payload: Mapping[str, Any]) -> list[str]:
     energy = f"{float(payload['energy_j']) / 3600:,.1f} Wh, {format_money(payload['cost_usd'])}"
     return [
         f"  {busy}",
-        f"  {cache}" + (f"; {plural(lost, 'request')} thrown out and run again" if lost else ""),
-        f"  {energy} in all",
+        f"  {cache}" + (f"; {plural(lost, 'preemption')}" if lost else ""),
+        f"  {energy} in all, {digits(float(payload['power_w']))} W on average",
     ]
 
 

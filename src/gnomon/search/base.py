@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -16,6 +16,8 @@ from gnomon.spec import Goal
 
 Key = tuple[float, ...]
 """Lower is better, first figure first."""
+SURE = 1.645
+"""Standard errors between a figure and its goal from which on it is met with 95% confidence."""
 Shape = tuple[str, int, int, str]
 """A chip, the degrees, and a number format."""
 
@@ -46,7 +48,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One plan. Requests are dealt to its replicas in turn, so that each serves an equal share."""
+    """One plan."""
 
     family: Family
     replicas: int
@@ -88,6 +90,8 @@ class Level(StrEnum):
     """The same sample to its end."""
     FULL = "full"
     """All of it."""
+    SURE = "sure"
+    """All of it, and more where the verdict is not clear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,10 @@ class Score:
     e2e_s: float
     wh_per_mtok: float
     partial: bool = False
+    settled: bool = True
+    """Whether the run was long enough to have a steady part; no plan is good that never settled."""
+    clearance: Mapping[str, float] = field(default_factory=dict)
+    """Standard errors by which each goal is met; see `gnomon.search.judge.clearance`."""
     detail: Any = None
 
     def worst(self, goals: tuple[Goal, ...]) -> tuple[Goal | None, float]:
@@ -119,7 +127,22 @@ class Score:
         return worst
 
     def meets(self, goals: tuple[Goal, ...]) -> bool:
-        return not self.grows and self.worst(goals)[1] <= 1
+        return self.settled and not self.grows and self.worst(goals)[1] <= 1
+
+    def surely_meets(self, goals: tuple[Goal, ...]) -> bool:
+        """Whether a run of other requests would meet the goals too, with 95% confidence."""
+        return self.meets(goals) and all(self.clearance.get(goal.name, math.inf) >= SURE for goal in goals)
+
+    def nearly(self, goals: tuple[Goal, ...]) -> bool:
+        """Whether the goals were missed by no more than chance explains."""
+        return not self.meets(goals) and self.unclear(goals)
+
+    def unclear(self, goals: tuple[Goal, ...]) -> bool:
+        """Whether more requests could turn the verdict on some goal."""
+        if self.grows or self.partial or not self.settled:
+            return False
+        least = min((self.clearance.get(goal.name, math.inf) for goal in goals), default=math.inf)
+        return abs(least) < SURE
 
 
 def share_of(value_s: float, limit_s: float) -> float:

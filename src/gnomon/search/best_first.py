@@ -1,8 +1,9 @@
 """The search: drop what does not fit, bound the rest, run what could still win, best hopes first.
 
 It is exact: as far as the bounds and the laws of `Evaluator` hold, the answer is the plan that running
-every plan would have found. The winner of the search is run once more on the full load; if it misses its goals
-there, it is out, and the search goes on with what it knows.
+every plan would have found. The winner of the search is run once more on the full load; where it does not meet its
+goals there with 95% confidence, it is out, and the search goes on with what it knows. Plans that would have beaten the
+winner and missed their goals on the sample by no more than chance explains are run on the full load too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score
 from gnomon.search.objectives import Job, Objective
-from gnomon.search.rate import highest
+from gnomon.search.rate import fewest, highest
 from gnomon.spec import Goal
 
 Progress = Callable[[int, int], None]
@@ -23,6 +24,8 @@ NO_MEMORY = "does not fit in memory"
 TOO_SLOW = "cannot keep up with the load"
 GROWING = "queue grows without end when simulated"
 BEATEN = "cannot beat the best"
+FIRST_STEP = 64
+"""Of so many replicas one more is tried first where a plan misses its goals on the full load."""
 FULL_TOLERANCE = 0.03
 """By this share, and then in longer steps, a highest rate of a sample is lowered until the full load allows it."""
 
@@ -55,24 +58,49 @@ class _Ledger:
     barred: dict[Candidate, Score] = field(default_factory=dict)
     """Plans that missed their goals on the full load, or met them by less than the sample promised: they are
     decided, and the search goes on among the others."""
+    least: dict[Family, int] = field(default_factory=dict)
+    """Replicas below which a family misses its goals on the full load."""
 
     def run(self, plan: Candidate, rate_per_s: float) -> Score:
         if plan in self.barred:
             return replace(self.barred[plan], grows=True)
+        if plan.replicas < self.least.get(plan.family, 0):
+            return replace(self._sample(plan, rate_per_s), grows=True)
+        return self._sample(plan, rate_per_s)
+
+    def _sample(self, plan: Candidate, rate_per_s: float) -> Score:
         key = (plan, rate_per_s)
         if key not in self.seen:
             self.seen[key] = self.evaluator.evaluate(plan, rate_per_s, Level.SEARCH)
         return self.seen[key]
 
     def run_in_full(self, plan: Candidate, rate_per_s: float) -> Score:
-        return self.evaluator.evaluate(plan, rate_per_s, Level.FULL)
+        return self.evaluator.evaluate(plan, rate_per_s, Level.SURE)
+
+    def more_replicas(self, plan: Candidate, rate_per_s: float) -> int:
+        """The fewest replicas of the plan's family that meet the goals on the full load, where the plan's own do not:
+        growing steps up, then back to the border. One more than there are where none do."""
+
+        def enough(replicas: int) -> bool:
+            return self.run_in_full(replace(plan, replicas=replicas), rate_per_s).surely_meets(self.job.goals)
+
+        missed, step = plan.replicas, max(1, plan.replicas // FIRST_STEP)
+        while missed < plan.family.most:
+            tried = min(missed + step, plan.family.most)
+            if enough(tried):
+                return fewest(enough, missed + 1, tried)
+            missed, step = tried, 2 * step
+        return plan.family.most + 1
 
     def judged(self) -> tuple[Score, ...]:
-        """One score a plan: at the highest rate that meets the goals, or else at the lowest."""
+        """One score a plan: at the highest rate that meets the goals, or else at the lowest. A plan that only its
+        sample let through has none."""
         chosen: dict[Candidate, Score] = {}
         for score in self.seen.values():
             if score.plan in self.barred:
                 chosen[score.plan] = self.barred[score.plan]
+                continue
+            if score.meets(self.job.goals) and score.plan.replicas < self.least.get(score.plan.family, 0):
                 continue
             other = chosen.setdefault(score.plan, score)
             sign = 1 if score.meets(self.job.goals) else -1
@@ -138,16 +166,34 @@ def _confirmed(
     while True:
         best = _best(hopeful, bounds, objective, ledger, meter)
         if best is None or (found is not None and objective.key(best, job) >= objective.key(found, job)):
-            meter.at(1.0)
-            return found
+            break
         full = objective.confirm(best, job, ledger.run_in_full)
-        if full.meets(job.goals):
-            if objective.as_promised(full, best, job):
-                meter.at(1.0)
-                return full
+        if full.surely_meets(job.goals):
             if found is None or objective.key(full, job) < objective.key(found, job):
                 found = full
+            if objective.as_promised(full, best, job):
+                break
+        elif job.rate_per_s and objective.name != "throughput":
+            ledger.least[best.plan.family] = ledger.more_replicas(best.plan, job.rate_per_s)
         ledger.barred[best.plan] = full
+    found = _recovered(found, objective, ledger)
+    meter.at(1.0)
+    return found
+
+
+def _recovered(found: Score | None, objective: Objective, ledger: _Ledger) -> Score | None:
+    """The winner, or a better plan that the sample ruled out by chance."""
+    job = ledger.job
+    if not job.rate_per_s or objective.name == "throughput":  # its plans are run at many rates, one close to the border
+        return found
+    near = [score for score in ledger.seen.values() if score.plan not in ledger.barred and score.nearly(job.goals)]
+    for score in sorted(near, key=lambda score: objective.key(score, job)):
+        if found is not None and objective.key(score, job) >= objective.key(found, job):
+            break
+        full = ledger.run_in_full(score.plan, job.rate_per_s)
+        if full.surely_meets(job.goals) and (found is None or objective.key(full, job) < objective.key(found, job)):
+            found = full
+    return found
 
 
 def _best(
@@ -195,13 +241,17 @@ def miss_name(score: Score, goals: tuple[Goal, ...]) -> str:
 
 def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: Job) -> float:
     """The highest rate at which a plan that meets its goals still does: on a sample, then on the full load."""
+    beyond = score.plan.replicas * bounds.rate_per_s
+    most = highest(
+        lambda rate: evaluator.evaluate(score.plan, rate, Level.SEARCH).meets(job.goals), score.rate_per_s, beyond
+    )
+    return confirmed_rate(score.plan, most, score.rate_per_s, evaluator, job)
 
-    def holds(level: Level) -> Callable[[float], bool]:
-        return lambda rate_per_s: evaluator.evaluate(score.plan, rate_per_s, level).meets(job.goals)
 
-    most = highest(holds(Level.SEARCH), score.rate_per_s, score.plan.replicas * bounds.rate_per_s)
+def confirmed_rate(plan: Candidate, most: float, held: float, evaluator: Evaluator, job: Job) -> float:
+    """A rate that a plan holds on a sample, lowered until it holds it on the full load as well; at the least `held`."""
     step = FULL_TOLERANCE
-    while most > score.rate_per_s and not holds(Level.FULL)(most):
-        most = max(score.rate_per_s, most / (1 + step))
+    while most > held and not evaluator.evaluate(plan, most, Level.FULL).surely_meets(job.goals):
+        most = max(held, most / (1 + step))
         step *= 1.5
     return most

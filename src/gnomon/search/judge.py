@@ -1,4 +1,5 @@
-"""Verdicts on runs: is it lost already, does its queue grow without end, would other limits have changed it."""
+"""Verdicts on runs: which part of one is steady, how sure a goal is met, does its queue grow, is it lost already, would
+other limits have changed it."""
 
 from __future__ import annotations
 
@@ -18,6 +19,50 @@ GROWTH = 0.02
 SIGMAS = 3.0
 STEADY = 1.25
 """A load whose last quarter comes in faster than its second by more than this is no steady one."""
+WARM_UP, COOL_DOWN, SETTLED = 2.0, 1.0, 6.0
+"""In lifetimes of a request (the 90th percentile from arrival to last token): what is left out at the beginning, while
+the batch of an empty engine fills, and at the end, where no requests follow; and how long a run must be at least."""
+BATCHES = 20
+"""Parts of a run whose means are taken to be independent of each other."""
+
+
+def lifetime_s(arrival_s: Floats, finish_s: Floats) -> float:
+    """What all but a tenth of the requests take from their arrival to their last token."""
+    return float(np.quantile(finish_s - arrival_s, 0.9))
+
+
+def is_settled(arrival_s: Floats, finish_s: Floats) -> bool:
+    """Whether a run lasts for enough lifetimes of its requests to have a steady part."""
+    return float(arrival_s[-1] - arrival_s[0]) >= SETTLED * lifetime_s(arrival_s, finish_s)
+
+
+def steady_part(arrival_s: Floats, finish_s: Floats) -> slice:
+    """The requests that a run is judged by: those that found a filled batch, and after which others came. Of a run
+    that never settled it is the second half."""
+    count = int(arrival_s.size)
+    if not is_settled(arrival_s, finish_s):
+        return slice(count // 2, count)
+    life = lifetime_s(arrival_s, finish_s)
+    return slice(*np.searchsorted(arrival_s, [arrival_s[0] + WARM_UP * life, arrival_s[-1] - COOL_DOWN * life]))
+
+
+def clearance(values_s: Floats, goal: Goal) -> float:
+    """Standard errors by which a goal is met (or missed, below zero) over requests in order of arrival.
+
+    A quantile is met where no more than its share of requests takes longer than the limit. The error of that share,
+    or of a mean, comes from the means of `BATCHES` parts of the run: neighbours in a queue share their fate.
+    """
+    known = values_s[~np.isnan(values_s)]
+    if goal.statistic == "mean":
+        each, allowed = known, goal.limit_s
+    else:
+        each, allowed = (known > goal.limit_s).astype(np.float64), 1 - QUANTILES[goal.statistic]
+    if each.size < 2 * BATCHES:
+        return math.inf if each.size and each.mean() <= allowed else -math.inf
+    means = np.array([part.mean() for part in np.array_split(each, BATCHES)])
+    error = float(means.std(ddof=1)) / math.sqrt(BATCHES)
+    room = allowed - float(each.mean())
+    return room / error if error > 0 else math.copysign(math.inf, room)
 
 
 def statistic(values: Floats, name: str) -> float:

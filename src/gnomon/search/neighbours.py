@@ -1,16 +1,18 @@
-"""Plans beside the best one: the next cheaper, the second best, the nearest to its goals."""
+"""Plans beside the best one: what is cheaper and why it fails, the best other plan, the nearest to its goals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score, Shape
 from gnomon.search.best_first import FULL_TOLERANCE, Found, missed_by_bound
 from gnomon.search.objectives import LEAST_SHARE, Job, Objective
-from gnomon.search.rate import highest
+from gnomon.search.rate import fewest, highest
 
+DEARER = 1.25
+"""Up to so many times the price of the best, every other shape of plan is run for comparison."""
 IDLE_SHARE = 0.05
 """Share of what its bounds allow at which a plan is about as fast as it gets."""
 OTHER_SHAPES = 3
@@ -26,38 +28,83 @@ class Neighbour:
 
 
 def next_cheaper(found: Found, best: Score, evaluator: Evaluator, job: Job) -> Neighbour | None:
-    """Of the plans one price below the best, the one that comes nearest to the goals; None where all cost as much.
+    """The cheaper plan that comes nearest to the goals: of every shape the most replicas that cost less than the best.
+    None where nothing costs less.
 
-    Plans of that price that the search could leave out are run, one for each chip, degree and number format.
+    Plans that the search could leave out are run, in the first settings of each shape.
     """
-    usd_h = max((_cheaper(family, best.plan.usd_h) for family in found.bounds), default=0.0)
-    level = [plan for family in found.bounds for plan in _at_price(family, usd_h)] if usd_h else []
-    known = {score.plan: score for score in found.scores}
-    shapes: set[Shape] = set()
-    scores: list[Score] = []
-    for plan in level:
-        bounds, family = found.bounds[plan.family], plan.family
-        if plan in known:
-            scores.append(known[plan])
-        elif possible(plan, bounds, job) and family.shape not in shapes:
-            scores.append(evaluator.evaluate(plan, job.rate_per_s, Level.SEARCH))
-        shapes.add(family.shape)
-    missed = [score for score in scores if not score.meets(job.goals)]
+    plans: dict[Shape, Candidate] = {}
+    for family in sorted(found.bounds, key=lambda family: family.order):
+        replicas = _cheaper(family, best.plan.usd_h)
+        if replicas:
+            plans.setdefault(family.shape, Candidate(family=family, replicas=replicas))
+    missed = [score for score in found.scores if score.plan.usd_h < best.plan.usd_h]
+    known = {score.plan for score in missed}
+    for plan in plans.values():
+        if plan not in known and possible(plan, found.bounds[plan.family], job):
+            score = evaluator.evaluate(plan, job.rate_per_s, Level.SEARCH)
+            missed += [] if score.meets(job.goals) else [score]
     if missed:
         score = to_the_end(nearest(missed, job), evaluator)
         return Neighbour(plan=score.plan, score=score)
-    if not level:
+    if not plans:
         return None
-    return Neighbour(plan=min(level, key=lambda plan: shortfall(plan, found.bounds[plan.family], job)), score=None)
+    plan = min(plans.values(), key=lambda plan: shortfall(plan, found.bounds[plan.family], job))
+    return Neighbour(plan=plan, score=None)
 
 
-def second_best(found: Found, best: Score, objective: Objective, job: Job) -> Neighbour | None:
-    """The best of another shape: plans that differ from the best only in step budgets are no alternative."""
-    others = [score for score in found.scores if score.meets(job.goals) and _shape(score.plan) != _shape(best.plan)]
-    if not others:
+def second_best(scores: Iterable[Score], best: Score, objective: Objective, job: Job) -> Neighbour | None:
+    """The best other plan that meets the goals: of another shape where there is one, since plans that differ from the
+    best only in step budgets are no alternative; else with more replicas."""
+    others = [score for score in scores if score.meets(job.goals) and score.plan != best.plan]
+    elsewhere = [score for score in others if score.plan.family.shape != best.plan.family.shape]
+    larger = [score for score in others if _shape(score.plan) != _shape(best.plan)]
+    pool = elsewhere or larger
+    if not pool:
         return None
-    score = min(others, key=lambda score: objective.key(score, job))
+    score = min(pool, key=lambda score: objective.key(score, job))
     return Neighbour(plan=score.plan, score=score)
+
+
+def alternatives(found: Found, best: Score, evaluator: Evaluator, job: Job) -> list[Score]:
+    """Of other shapes, in the first settings of the space, the cheapest plans that meet the goals: every shape that
+    costs hardly more than the best, and as many more as it takes to know the cheapest. What the search could leave out
+    is run."""
+    known = {score.plan: score for score in found.scores}
+    kept: list[Score] = []
+    limit = math.inf
+    for family, usd_h in _by_least_price(found, best, job):
+        if usd_h > limit:
+            break
+        least = job.replicas(found.bounds[family])
+        most = min(family.most, int(limit / family.usd_h)) if limit < math.inf else family.most
+
+        def run(replicas: int, family: Family = family) -> Score:
+            plan = Candidate(family=family, replicas=replicas)
+            return known.get(plan) or evaluator.evaluate(plan, job.rate_per_s, Level.SEARCH)
+
+        def meets(replicas: int, run: Callable[[int], Score] = run) -> bool:
+            return run(replicas).meets(job.goals)
+
+        if least <= most and meets(most):
+            kept.append(run(fewest(meets, least, most)))
+            limit = max(DEARER * best.plan.usd_h, min(score.plan.usd_h for score in kept))
+    return kept
+
+
+def _by_least_price(found: Found, best: Score, job: Job) -> list[tuple[Family, float]]:
+    """The first family of every other shape that its bounds allow, with the least that a plan of it can cost."""
+    first: dict[Shape, Family] = {}
+    for family in sorted(found.bounds, key=lambda family: family.order):
+        first.setdefault(family.shape, family)
+    first.pop(best.plan.family.shape, None)
+    priced = [
+        (family, job.replicas(found.bounds[family]) * family.usd_h)
+        for family in first.values()
+        if missed_by_bound(found.bounds[family], job.goals) is None
+        and job.replicas(found.bounds[family]) <= family.most
+    ]
+    return sorted(priced, key=lambda pair: (pair[1], pair[0].order))
 
 
 def second_rate(found: Found, best: Score, evaluator: Evaluator, objective: Objective, job: Job) -> Neighbour | None:
@@ -117,18 +164,12 @@ def shortfall(plan: Candidate, bounds: Bounds, job: Job) -> float:
     return max([*shares, job.rate_per_s / (plan.replicas * bounds.rate_per_s)])
 
 
-def _cheaper(family: Family, usd_h: float) -> float:
-    """The highest price below another that some number of replicas has; 0 where there is none."""
+def _cheaper(family: Family, usd_h: float) -> int:
+    """The most replicas that cost less than a price; 0 where one does not."""
     replicas = min(family.most, int(usd_h / family.usd_h) + 1)
     while replicas and replicas * family.usd_h >= usd_h:
         replicas -= 1
-    return replicas * family.usd_h
-
-
-def _at_price(family: Family, usd_h: float) -> list[Candidate]:
-    replicas = round(usd_h / family.usd_h)
-    fitting = 1 <= replicas <= family.most and replicas * family.usd_h == usd_h
-    return [Candidate(family=family, replicas=replicas)] if fitting else []
+    return replicas
 
 
 def _shape(plan: Candidate) -> tuple[Shape, int]:

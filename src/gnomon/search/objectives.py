@@ -21,7 +21,7 @@ from gnomon.spec import Goal
 Trial = Callable[[Candidate, float], Score]
 HEADROOM_STEP = 0.02
 """Plans whose figures differ by less than this share of the limit are equally good; the default settings win."""
-BRINK = 0.9
+TIGHT_SHARE = 0.9
 """Share of a limit beyond which a plan gives way to a roomier one of the same price: predictions are not that sure."""
 LATENCY_STEP = 0.01
 EQUAL_STEP = 0.05
@@ -58,12 +58,19 @@ class Objective(Protocol):
 
 
 def _rank(family: Family, values_s: Mapping[str, float], load_share: float, e2e_s: float, job: Job) -> Key:
-    """Among plans of one price: not at the brink, the preferred number format, the most headroom under the worst
-    limit, then under all, the least time of a request, the order of the space. The load a plan could keep up with is a
+    """Among plans of one price: not tight, the preferred number format, the most headroom under the worst limit, then
+    under all, the least time of a request, the order of the space. The load a plan could keep up with is a
     limit like its goals."""
     shares = [share_of(values_s[goal.name], goal.limit_s) for goal in job.goals] + [load_share]
     steps = [math.ceil(share / HEADROOM_STEP - 1e-9) for share in shares]
-    return (max(shares) > BRINK, family.dtype_rank, max(steps), sum(steps), _step(e2e_s, EQUAL_STEP), family.order)
+    return (
+        max(shares) > TIGHT_SHARE,
+        family.dtype_rank,
+        max(steps),
+        sum(steps),
+        _step(e2e_s, EQUAL_STEP),
+        family.order,
+    )
 
 
 def _step(seconds: float, share: float) -> int:
@@ -88,7 +95,7 @@ class Cost(_AtGivenRate):
         return (score.plan.usd_h, *_rank(score.plan.family, score.values_s, score.load_share, score.e2e_s, job))
 
     def as_promised(self, full: Score, best: Score, job: Job) -> bool:
-        """The full load must not bring a plan to the brink that its sample left room: another may have some."""
+        """The full load must not make a plan tight that its sample left room: another may have some."""
         return self.key(full, job)[:2] <= self.key(best, job)[:2]
 
     def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
@@ -215,7 +222,7 @@ class Throughput:
         """A rate that a sample allowed and the full load does not is lowered until it holds."""
         score, step = run(best.plan, best.rate_per_s), TOLERANCE
         least = max(job.rate_per_s, LEAST_SHARE * best.rate_per_s)
-        while not score.meets(job.goals) and score.rate_per_s > least:
+        while not score.surely_meets(job.goals) and score.rate_per_s > least:
             score = run(best.plan, max(least, score.rate_per_s / (1 + step)))
             step *= 1.5
         return score

@@ -42,6 +42,11 @@ class EngineChoice:
         return f"{self.name}@{self.version}" if self.version else self.name
 
 
+ROUTERS = ("random", "round-robin", "least-requests")
+"""Random assignment is what a Kubernetes Service does; by least-requests a request goes to the replica with the fewest
+unfinished ones."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A model on chips under an engine, for a load and goals; `predicted` holds the figures that chose it."""
@@ -51,6 +56,8 @@ class Plan:
     per_node: int = 0
     """Chips of a node; 0 where it is the chip's usual number."""
     replicas: int
+    router: str = "random"
+    """How requests are assigned to replicas; one of `ROUTERS`."""
     strategy: Strategy
     dtype: str
     kv_dtype: str = ""

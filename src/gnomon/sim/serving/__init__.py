@@ -12,10 +12,11 @@ from gnomon.sim.serving.base import Policy, Progress, Recorder, StepRecord
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.chunked import chunked
 from gnomon.sim.serving.run import ServingRun, StepTotals
+from gnomon.sim.serving.saturation import saturation_rps
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
-__all__ = ["POLICIES", "Policy", "Recorder", "ServingRun", "StepRecord", "StepTotals", "simulate"]
+__all__ = ["POLICIES", "Policy", "Recorder", "ServingRun", "StepRecord", "StepTotals", "saturation_rps", "simulate"]
 
 POLICIES: dict[str, Policy] = {"chunked": chunked}
 

@@ -46,13 +46,17 @@ def chunked(
     progress: Progress | None = None,
 ) -> ServingRun:
     """Run the policy; see `gnomon.sim.serving.base.Policy`."""
-    replica = _Replica(requests, cost, limits, record, progress)
+    replica = ChunkedReplica(requests, cost, limits, record, progress)
     replica.run()
-    return replica.result()
+    return replica.result(requests)
 
 
-class _Replica:
-    """The engine's loop: when the scheduler is called, what it decides, when the step ends."""
+class ChunkedReplica:
+    """The engine's loop: when the scheduler is called, what it decides, when the step ends.
+
+    Requests may be known from the start, or `add`ed in order of arrival as a router sends them, with `run(until)` in
+    between.
+    """
 
     __slots__ = (
         "_cost",
@@ -70,10 +74,10 @@ class _Replica:
         "_now",
         "_progress",
         "_record",
-        "_requests",
         "_scheduled",
         "_tally",
         "_visible",
+        "ended",
     )
 
     def __init__(
@@ -84,10 +88,11 @@ class _Replica:
         record: Recorder | None,
         progress: Progress | None,
     ) -> None:
-        self._requests, self._cost, self._limits = requests, cost, limits
+        self._cost, self._limits = cost, limits
         self._record, self._progress = record, progress
         self._crew = Residents(requests.input_tokens.tolist(), requests.output_tokens.tolist(), limits)
         self._visible: list[float] = [*(requests.arrival_s + limits.ingress_s).tolist(), inf]
+        """When the scheduler can see each request; at last, when it could see one that is not known yet."""
         self._head = 0
         """The first request that has never run."""
         self._now = -inf
@@ -104,13 +109,25 @@ class _Replica:
         self._finished = 0
         blank = bytes(8 * len(requests))
         self._first, self._finish, self._scheduled = array("d", blank), array("d", blank), array("d", blank)
+        self.ended: list[float] | None = None
+        """A list here gets the time at which each request is through; its reader may empty it."""
 
-    def run(self) -> None:
+    def add(self, arrival_s: float, prompt: int, output: int) -> int:
+        """One more request, which arrives no earlier than the others; its index."""
+        index = self._crew.add(prompt, output)
+        self._visible.insert(index, arrival_s + self._limits.ingress_s)
+        for times in (self._first, self._finish, self._scheduled):
+            times.append(0.0)
+        return index
+
+    def run(self, until: float = inf) -> None:
+        """Call the scheduler as long as no request that arrives from `until` on could matter to it."""
         crew, visible, places = self._crew, self._visible, self._limits.max_sequences
-        while True:
+        visible[-1] = horizon = until + self._limits.ingress_s
+        while self._now < horizon:
             waiting = self._next_waiting()
             if waiting == NOBODY and not crew.count:
-                if visible[self._head] == inf:
+                if visible[self._head] == horizon:
                     break
                 self._now = visible[self._head]
                 continue
@@ -123,10 +140,10 @@ class _Replica:
         if self._progress:
             self._progress(self._finished)
 
-    def result(self) -> ServingRun:
+    def result(self, requests: Requests) -> ServingRun:
         tally, crew = self._tally, self._crew
         return ServingRun(
-            requests=self._requests,
+            requests=requests,
             first_token_s=np.array(self._first),
             finish_s=np.array(self._finish),
             scheduled_s=np.array(self._scheduled),
@@ -274,6 +291,8 @@ class _Replica:
         self._finished += len(ended)
         for request in ended:
             self._finish[request] = end + self._limits.egress_s
+        if self.ended is not None:
+            self.ended += [end + self._limits.egress_s] * len(ended)
         if self._progress and self._finished // PROGRESS_EVERY > before // PROGRESS_EVERY:
             self._progress(self._finished)
 

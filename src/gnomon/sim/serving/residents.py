@@ -63,6 +63,12 @@ class Residents:
         self.resumed: list[int] = []
         """Requests taken out, the next to come back last; they go before all new ones."""
 
+    def add(self, prompt: int, output: int) -> int:
+        """One more request that may come in; its index."""
+        self._prompt.append(prompt)
+        self._output.append(output)
+        return len(self._prompt) - 1
+
     @property
     def context(self) -> int:
         """Cached tokens of all decodes together."""

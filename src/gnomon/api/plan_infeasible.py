@@ -1,0 +1,75 @@
+"""No plan meets the goals: which comes nearest, what it misses, and changes that were run and do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gnomon import catalog
+from gnomon.api.plan_evaluator import ServingEvaluator
+from gnomon.api.plan_report import Book, Question
+from gnomon.errors import DoesNotFitError, NoPlanError
+from gnomon.load import plan_to_dict
+from gnomon.report.why import why_bounded, why_missed
+from gnomon.search import Candidate, Found, Job, Level
+from gnomon.search.advice import Advice, advice
+from gnomon.search.neighbours import nearest, shortfall
+from gnomon.search.objectives import LEAST_SHARE
+
+
+def no_plan(question: Question, found: Found, evaluator: ServingEvaluator) -> DoesNotFitError | NoPlanError:
+    """The error of a search that found nothing."""
+    if not found.bounds:
+        return _does_not_fit(question)
+    plan = _nearest(found, question.job)
+    bounds = found.bounds[plan.family]
+    job = question.job
+    if not job.rate_per_s:  # no rate meets the goals, so the lowest that is tried stands for all
+        job = replace(job, rate_per_s=LEAST_SHARE * plan.replicas * bounds.rate_per_s)
+    score = evaluator.evaluate(plan, job.rate_per_s, Level.SAMPLE)
+    why = why_bounded(plan, bounds, job) or why_missed(score, job)
+    changes = _flags(question, plan, advice(plan, bounds, job, evaluator, evaluator.with_goals))
+    tried = " or ".join(f"{flag} {value}" for flag, value in changes.items())
+    where = "no plan on" if len(question.fleet.pools) == 1 else "no pool of"
+    scored = Book(question, evaluator).score(score)
+    return NoPlanError(
+        f"{where} {question.chips} meets the goals: the nearest, {scored.label}, {why}",
+        hint=f"Simulated, and meets them: {tried}." if tried else "No single change of fleet, rate or goals does.",
+        nearest={
+            "label": scored.label,
+            "plan": plan_to_dict(scored.plan),
+            "why": why,
+            "usd_h": scored.usd_h,
+            "values_s": dict(score.values_s),
+            "settled": score.settled and not score.grows,
+            "changes": changes,
+        },
+    )
+
+
+def _nearest(found: Found, job: Job) -> Candidate:
+    if found.scores:
+        return nearest(found.scores, job).plan
+    plans = [Candidate(family=family, replicas=family.most) for family in found.bounds]
+    return min(plans, key=lambda plan: shortfall(plan, found.bounds[plan.family], job))
+
+
+def _does_not_fit(question: Question) -> DoesNotFitError:
+    largest = max(question.fleet.pools, key=lambda pool: pool.per_node * pool.chip.memory_bytes)
+    size = f"{largest.chip.short}:{min(largest.per_node, largest.count)}"
+    return DoesNotFitError(
+        f"no replica of {catalog.model_title(question.model.name)} with its longest request fits on {question.chips}",
+        hint=f"`gnomon fit {question.model.name} --on {size}` says what is missing.",
+    )
+
+
+def _flags(question: Question, plan: Candidate, found: Advice) -> dict[str, Any]:
+    """The changes as flags of the command."""
+    flags: dict[str, Any] = {}
+    if found.replicas:
+        flags["--fleet"] = f"{question.chip(plan.family.chip).reference}:{found.replicas * plan.family.tp}"
+    if found.rate_per_s and question.job.rate_per_s:
+        flags["--rate"] = f"{found.rate_per_s:g}"
+    if found.goals:
+        flags["--slo"] = ",".join(f"{goal.name}={goal.limit_s * 1e3:g}ms" for goal in found.goals)
+    return flags

@@ -1,0 +1,203 @@
+"""What the replicas of a plan see of a load, as the router in front of them spreads it.
+
+Random assignment (the default, as a Kubernetes Service does it): every request goes to any replica with the same
+chance, so one of R replicas sees each request with chance 1/R, and a Poisson stream stays one. Round-robin: replica j
+gets every R-th request. Both leave replicas equal and independent of each other, so one stands for all. By
+least-requests a request goes to the replica with the fewest unfinished ones, so they are simulated together.
+
+A drawn load goes on for ever. A trace is taken as it is where it lasts long enough; a shorter one goes on with blocks
+of itself, each from a random place, so that what is judged is a steady state and not the first seconds of an empty
+engine. All plans see the same draws, and another rate is the same draw on another clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.errors import InputError
+from gnomon.load import draw
+from gnomon.spec import Requests, ServingLoad
+from gnomon.spec.workload import Floats
+
+STRETCHES = 4
+SHORTEST_STRETCH = 500
+BLOCKS_OF_A_TRACE = 4
+"""A trace goes on in blocks of this part of itself, so that bursts shorter than that stay whole."""
+MOST_DRAWN = 64
+"""Replicas up to which every request of the stream is drawn and routed; beyond, only those of the one that is run."""
+MOST_TOGETHER = 8
+"""Replicas that are simulated together at most; of a larger fleet a cell of so many stands for all."""
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What reaches the replicas that are run. A `sample` of an endless load would have been another by other draws; a
+    trace is what it is."""
+
+    shares: tuple[Requests, ...]
+    sample: bool
+
+    @property
+    def requests(self) -> int:
+        return sum(map(len, self.shares))
+
+    def at_rate(self, rate_per_s: float) -> Routed:
+        """The same on the clock of so many requests a second over all replicas."""
+        return replace(self, shares=tuple(_slowed(share, 1 / rate_per_s) for share in self.shares))
+
+    def first_part(self, part: float) -> Routed:
+        """The requests of each share that arrive first, at least one."""
+        cut = (_cut(share, slice(0, max(1, int(part * len(share))))) for share in self.shares)
+        return replace(self, shares=tuple(cut))
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """A load, ready to be routed."""
+
+    load: ServingLoad
+    router: str = "random"
+
+    @cached_property
+    def whole(self) -> Requests:
+        """The trace; or one request of a drawn load, which are all alike."""
+        if not self.load.trace:
+            return draw(replace(self.load, rate_per_s=1.0, requests=1))
+        trace = draw(replace(self.load, requests=0))
+        return trace.first(self.load.requests) if self.load.requests else trace
+
+    @cached_property
+    def rate_per_s(self) -> float:
+        """The load's own rate; 0 where it has none."""
+        if self.load.rate_per_s is not None:
+            return self.load.rate_per_s
+        if not self.load.trace:
+            return 0.0
+        own = self.whole.rate_per_s
+        return own if np.isfinite(own) else 0.0
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest request, prompt and output."""
+        return int((self.whole.input_tokens + self.whole.output_tokens).max())
+
+    def together(self, replicas: int) -> int:
+        """Replicas that have to be simulated with each other, because the router looks at them."""
+        return min(replicas, MOST_TOGETHER) if self.router == "least-requests" else 1
+
+    def of(self, replicas: int, count: int, span: float = 0.0) -> Routed:
+        """What one replica sees (or `together` of them), on a clock on which one request a second comes in over all
+        replicas: at least `count` requests in all, and each share as long as `span` on that clock.
+
+        Several shares are parts of one trace: of several replicas, or stretches from its calm to its busy ones.
+        """
+        ways = replicas / self.together(replicas)
+        if self.load.trace and len(self.whole) > span:
+            return Routed(tuple(self._parts(ways, count, span)), sample=False)
+        return Routed((self._goes_on(ways, max(count, math.ceil(span / ways))),), sample=True)
+
+    def _parts(self, ways: float, count: int, span: float) -> list[Requests]:
+        """Shares of a trace that lasts long enough, in its own order."""
+        total = len(self.whole)
+        length = max(1, round(total / ways))
+        if length > count:
+            return _stretches(self._share(ways, 0, total), count, math.ceil(span / ways))
+        wanted = min(int(ways), max(1, count // length))
+        shares = [self._share(ways, first, total) for first in range(wanted)]
+        return [share for share in shares if len(share)]
+
+    def _share(self, ways: float, replica: int, total: int) -> Requests:
+        """The requests of one replica among the first `total` of the stream."""
+        if self.router == "round-robin":
+            return self._at(np.arange(replica, total, int(ways)))
+        return self._at(np.flatnonzero((self._lots(total) * ways).astype(np.int64) == replica))
+
+    def _goes_on(self, ways: float, count: int) -> Requests:
+        """So many requests of one replica, beyond the end of the trace where it has one."""
+        if self.router == "round-robin" and ways > 1:
+            return self._every(int(ways), count)
+        if ways == 1 or not self.load.trace:  # a Poisson stream that is thinned at random stays one, only slower
+            return _slowed(self._at(np.arange(count)), ways)
+        if ways > MOST_DRAWN:
+            skips = np.random.Generator(np.random.PCG64([self.load.seed, 2])).geometric(1 / ways, count)
+            return self._at(np.cumsum(skips) - 1)
+        chosen = np.flatnonzero(self._lots(math.ceil(1.1 * count * ways + 20 * ways)) < 1 / ways)
+        return self._at(chosen[:count])
+
+    def _every(self, replicas: int, count: int) -> Requests:
+        """Every R-th request: of a Poisson stream the gaps are sums of R exponentials."""
+        if self.load.trace or replicas <= MOST_DRAWN:
+            return self._at(np.arange(count) * replicas)
+        gaps = np.random.Generator(np.random.PCG64(self.load.seed)).standard_gamma(replicas, count)
+        gaps[0] = 0.0
+        return self._equal(np.cumsum(gaps))
+
+    def _lots(self, total: int) -> Floats:
+        """A number from 0 to 1 for each request, by which it is routed; a longer stream begins with the same ones, and
+        what one of many replicas gets, one of fewer gets as well."""
+        return np.random.Generator(np.random.PCG64([self.load.seed, 1])).random(total)
+
+    def _at(self, places: Indices) -> Requests:
+        """The requests at some places of the endless stream; the first of them arrives at time zero."""
+        if not places.size or self.load.trace:
+            return _cut(self._beyond(places), slice(None))
+        stream = draw(replace(self.load, rate_per_s=1.0, requests=int(places[-1]) + 1))
+        return _cut(self._equal(stream.arrival_s[places]), slice(None))
+
+    def _equal(self, arrival: Floats) -> Requests:
+        one = self.whole
+        inputs, outputs = (np.repeat(tokens, arrival.size) for tokens in (one.input_tokens, one.output_tokens))
+        return Requests(arrival, inputs, outputs, one.name)
+
+    def _beyond(self, places: Indices) -> Requests:
+        """The trace, then blocks of it from random places, the end joined to the beginning by a mean gap."""
+        trace, size = self.whole, len(self.whole)
+        own = trace.rate_per_s
+        if not np.isfinite(own):
+            raise InputError("all requests arrive at one moment", where=trace.name, hint="Give the load a --rate.")
+        clock = (trace.arrival_s - trace.arrival_s[0]) * own
+        clock = np.concatenate([clock, clock + size])
+        block = max(1, size // BLOCKS_OF_A_TRACE)
+        later = np.maximum(places - size, 0)
+        number, offset = later // block, later % block
+        blocks = int(number.max(initial=0)) + 1
+        starts = np.random.Generator(np.random.PCG64([self.load.seed, 3])).integers(size, size=blocks)
+        began = size + np.concatenate([[0.0], np.cumsum(clock[starts + block] - clock[starts])])
+        inside = starts[number] + offset
+        first = places < size
+        at = np.where(first, places, inside % size)
+        arrival = np.where(first, clock[at], began[number] + clock[inside] - clock[starts[number]])
+        return Requests(arrival, trace.input_tokens[at], trace.output_tokens[at], trace.name)
+
+
+def _slowed(stream: Requests, factor: float) -> Requests:
+    return Requests(stream.arrival_s * factor, stream.input_tokens, stream.output_tokens, stream.name)
+
+
+def _stretches(share: Requests, count: int, least: int) -> list[Requests]:
+    """Stretches of a share, about `count` requests together: evenly from its calmest (tokens a second) to its busiest,
+    none shorter than `least`."""
+    size = max(count // STRETCHES if count >= STRETCHES * SHORTEST_STRETCH else count, least)
+    size = min(size, len(share))
+    starts = np.arange(0, len(share) - size + 1, size)
+    tokens = np.concatenate([[0], np.cumsum(share.input_tokens + share.output_tokens)])
+    spans = share.arrival_s[starts + size - 1] - share.arrival_s[starts]
+    load = (tokens[starts + size] - tokens[starts]) / np.maximum(spans, 1e-9)
+    ordered = starts[np.argsort(load, kind="stable")]
+    taken = min(max(1, count // size), len(ordered))
+    chosen = [int(ordered[(2 * place + 1) * len(ordered) // (2 * taken)]) for place in range(taken)]
+    return [_cut(share, slice(start, start + size)) for start in chosen]
+
+
+def _cut(stream: Requests, part: slice) -> Requests:
+    """Some of the requests; the first of them arrives at time zero."""
+    arrival = stream.arrival_s[part]
+    start = arrival[0] if arrival.size else 0.0
+    return Requests(arrival - start, stream.input_tokens[part], stream.output_tokens[part], stream.name)

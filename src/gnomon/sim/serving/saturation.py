@@ -1,0 +1,36 @@
+"""The most requests a second that a replica sustains: its throughput while requests never stop waiting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gnomon.cost.step import StepCost
+from gnomon.sim.serving.check import check
+from gnomon.sim.serving.chunked import chunked
+from gnomon.spec.serving import ServingLimits
+from gnomon.spec.workload import Requests
+
+LEAST_REQUESTS, MOST_REQUESTS = 5_000, 40_000
+GENERATIONS = 6
+"""A run has so many times the requests that the batch holds at once, so that filling and emptying it count little."""
+MIDDLE = (0.3, 0.8)
+"""Shares of the requests between whose ends the throughput is taken."""
+
+
+def saturation_rps(requests: Requests, cost: StepCost, limits: ServingLimits) -> float:
+    """Requests a second beyond which the queue of a load of such lengths grows without end."""
+    tokens = float((requests.input_tokens + requests.output_tokens / 2).mean())
+    held = math.ceil(min(limits.max_sequences, limits.kv_blocks * limits.block_tokens / max(tokens, 1.0)))
+    count = min(max(LEAST_REQUESTS, GENERATIONS * held), MOST_REQUESTS)
+    random = np.random.Generator(np.random.PCG64(0))
+    at = random.permutation(max(count, len(requests)))[:count] % len(requests)
+    outputs = requests.output_tokens[at]
+    # Those that fill the empty batch are at random places of their outputs, as in an engine that has run for long.
+    outputs[:held] = np.maximum(1, outputs[:held] * random.random(outputs[:held].size)).astype(np.int64)
+    waiting = Requests(np.zeros(count), requests.input_tokens[at], outputs, requests.name)
+    check(waiting, limits)
+    ends = np.sort(chunked(waiting, cost, limits).finish_s)
+    first, last = (int(share * count) for share in MIDDLE)
+    return (last - first) / float(ends[last] - ends[first])

@@ -1,0 +1,142 @@
+"""What a replica sees of a load under each router."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnomon.errors import InputError
+from gnomon.load import draw
+from gnomon.search.arrivals import MOST_DRAWN, MOST_TOGETHER, Arrivals
+from gnomon.spec import ServingLoad
+
+LOAD = ServingLoad(rate_per_s=8.0, input_tokens=100, output_tokens=10, seed=3)
+
+
+def trace_file(folder: Path, rows: int) -> str:
+    rng = np.random.default_rng(0)
+    arrival = np.cumsum(rng.exponential(0.25, rows))
+    lengths = rng.integers(1, 400, (rows, 2))
+    lines = [f"{at},{i},{o}" for at, (i, o) in zip(arrival, lengths, strict=True)]
+    file = folder / "trace.csv"
+    file.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *lines]))
+    return str(file)
+
+
+def traced(folder: Path, rows: int, router: str = "random", seed: int = 0) -> Arrivals:
+    return Arrivals(ServingLoad(trace=trace_file(folder, rows), requests=0, seed=seed), router)
+
+
+def test_one_replica_sees_the_load_itself() -> None:
+    for router in ("random", "round-robin", "least-requests"):
+        share = Arrivals(LOAD, router).of(1, 500).at_rate(8.0).shares[0]
+        whole = draw(ServingLoad(rate_per_s=8.0, input_tokens=100, output_tokens=10, requests=500, seed=3))
+        np.testing.assert_allclose(share.arrival_s, whole.arrival_s)
+
+
+def test_round_robin_gives_one_of_three_every_third() -> None:
+    arrivals = Arrivals(LOAD, "round-robin")
+    one, three = arrivals.of(1, 600).shares[0], arrivals.of(3, 200).shares[0]
+    np.testing.assert_allclose(three.arrival_s, one.arrival_s[::3])
+
+
+@pytest.mark.parametrize("replicas", [2, MOST_DRAWN, MOST_DRAWN + 1, 5000])
+@pytest.mark.parametrize(("router", "spread"), [("random", 1.0), ("round-robin", 0.0)])
+def test_gaps_between_arrivals_are_those_of_the_router(replicas: int, router: str, spread: float) -> None:
+    """Random assignment keeps a Poisson stream one: gaps vary by as much as they last. Of every R-th request they vary
+    by the square root of R less."""
+    share = Arrivals(LOAD, router).of(replicas, 4000).shares[0]
+    gaps = np.diff(share.arrival_s)
+    assert len(share) == 4000
+    assert share.arrival_s[0] == 0.0
+    assert gaps.mean() == pytest.approx(replicas, rel=0.05)
+    assert gaps.std() / gaps.mean() == pytest.approx(spread or replicas**-0.5, rel=0.06)
+
+
+def test_with_more_replicas_one_gets_a_part_of_what_one_of_fewer_gets(tmp_path: Path) -> None:
+    """So that a plan with more replicas meets every goal that one with fewer meets."""
+    arrivals = traced(tmp_path, 300)
+    few, many = (arrivals.of(replicas, 400, span=1e6).shares[0] for replicas in (3, 5))
+    rows = {(int(i), int(o)) for i, o in zip(few.input_tokens, few.output_tokens, strict=True)}
+    assert all((int(i), int(o)) in rows for i, o in zip(many.input_tokens[:60], many.output_tokens[:60], strict=True))
+
+
+@pytest.mark.parametrize("router", ["random", "round-robin"])
+def test_a_trace_that_lasts_is_routed_whole(tmp_path: Path, router: str) -> None:
+    arrivals = traced(tmp_path, 900, router)
+    routed = arrivals.of(3, 3000)
+    assert not routed.sample
+    assert routed.requests == 900
+    assert sum(int(share.input_tokens.sum()) for share in routed.shares) == int(arrivals.whole.input_tokens.sum())
+    assert arrivals.rate_per_s == pytest.approx(arrivals.whole.rate_per_s)
+
+
+def test_of_a_long_trace_calm_and_busy_stretches_are_taken(tmp_path: Path) -> None:
+    arrivals = traced(tmp_path, 12_000)
+    stretches = arrivals.of(2, 2000).shares
+    assert [len(stretch) for stretch in stretches] == [500] * 4
+    loads = [int(s.input_tokens.sum() + s.output_tokens.sum()) / float(s.arrival_s[-1]) for s in stretches]
+    assert loads == sorted(loads)
+    assert len(set(loads)) == 4
+    assert all(stretch.arrival_s[0] == 0.0 for stretch in stretches)
+    assert [len(stretch) for stretch in arrivals.of(2, 600).shares] == [600]
+    assert all(len(stretch) >= 1000 for stretch in arrivals.of(2, 2000, span=2000).shares)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 7, 64, 65, 1000])
+@pytest.mark.parametrize("router", ["random", "round-robin"])
+def test_a_short_trace_goes_on_with_blocks_of_itself(tmp_path: Path, replicas: int, router: str) -> None:
+    arrivals = traced(tmp_path, 120, router)
+    routed = arrivals.of(replicas, 3000, span=500 * replicas)
+    assert routed.sample
+    share = routed.shares[0]
+    assert len(share) == 3000
+    assert (np.diff(share.arrival_s) >= 0).all()
+    own = {(int(i), int(o)) for i, o in zip(arrivals.whole.input_tokens, arrivals.whole.output_tokens, strict=True)}
+    assert {(int(i), int(o)) for i, o in zip(share.input_tokens, share.output_tokens, strict=True)} <= own
+    assert share.rate_per_s == pytest.approx(1 / replicas, rel=0.1)
+    assert share.input_tokens.mean() == pytest.approx(arrivals.whole.input_tokens.mean(), rel=0.1)
+
+
+def test_the_first_lap_of_a_short_trace_is_the_trace(tmp_path: Path) -> None:
+    arrivals = traced(tmp_path, 120)
+    share = arrivals.of(1, 500, span=1000).shares[0]
+    np.testing.assert_array_equal(share.input_tokens[:120], arrivals.whole.input_tokens)
+    gaps, own = np.diff(share.arrival_s), np.diff(arrivals.whole.arrival_s) * arrivals.whole.rate_per_s
+    np.testing.assert_allclose(gaps[:119], own)
+    later = share.input_tokens[120:150]  # a block of thirty, from some place of the trace
+    laps = np.concatenate([arrivals.whole.input_tokens] * 2)
+    assert any((laps[at : at + 30] == later).all() for at in range(120))
+    other = traced(tmp_path, 120, seed=1).of(1, 500, span=1000).shares[0]
+    assert (other.input_tokens[120:] != share.input_tokens[120:]).any()
+
+
+def test_by_least_requests_replicas_share_a_stream() -> None:
+    arrivals = Arrivals(LOAD, "least-requests")
+    assert [arrivals.together(replicas) for replicas in (1, 3, 8, 100)] == [1, 3, MOST_TOGETHER, MOST_TOGETHER]
+    for replicas, rate in ((3, 1.0), (100, MOST_TOGETHER / 100)):
+        assert arrivals.of(replicas, 4000).shares[0].rate_per_s == pytest.approx(rate, rel=0.06)
+
+
+def test_more_replicas_than_requests(tmp_path: Path) -> None:
+    routed = traced(tmp_path, 5, "round-robin").of(64, 100)
+    assert [len(share) for share in routed.shares] == [1] * 5
+    assert all(len(share) for share in traced(tmp_path, 5).of(64, 100).shares)
+
+
+def test_rates() -> None:
+    assert Arrivals(LOAD).rate_per_s == 8.0
+    assert Arrivals(ServingLoad(input_tokens=1, output_tokens=1)).rate_per_s == 0.0
+    routed = Arrivals(LOAD).of(1, 100)
+    np.testing.assert_allclose(routed.at_rate(4.0).shares[0].arrival_s, routed.shares[0].arrival_s / 4)
+    assert routed.first_part(0.25).requests == 25
+
+
+def test_a_trace_of_one_moment_needs_a_rate(tmp_path: Path) -> None:
+    (tmp_path / "burst.csv").write_text("arrival_s,input_tokens,output_tokens\n0,5,5\n0,6,6\n")
+    arrivals = Arrivals(ServingLoad(trace=str(tmp_path / "burst.csv"), requests=0))
+    assert arrivals.rate_per_s == 0.0
+    with pytest.raises(InputError, match="one moment"):
+        arrivals.of(1, 10)
