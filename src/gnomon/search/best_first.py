@@ -8,6 +8,7 @@ winner and missed their goals on the sample by no more than chance explains are 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -24,8 +25,8 @@ NO_MEMORY = "does not fit in memory"
 TOO_SLOW = "cannot keep up with the load"
 GROWING = "queue grows without end when simulated"
 BEATEN = "cannot beat the best"
-FIRST_STEP = 64
-"""Of so many replicas one more is tried first where a plan misses its goals on the full load."""
+MANY_REPLICAS = 64
+"""Of so many replicas one more or less decides nothing."""
 FULL_TOLERANCE = 0.03
 """By this share, and then in longer steps, a highest rate of a sample is lowered until the full load allows it."""
 
@@ -77,14 +78,20 @@ class _Ledger:
     def run_in_full(self, plan: Candidate, rate_per_s: float) -> Score:
         return self.evaluator.evaluate(plan, rate_per_s, Level.SURE)
 
-    def more_replicas(self, plan: Candidate, rate_per_s: float) -> int:
+    def enough(self, plan: Candidate) -> bool:
+        """Whether a plan meets the goals on the full load. Of hundreds of replicas one more or less decides nothing, so
+        an unclear verdict is a no there, and is not worth a longer run."""
+        level = Level.SURE if plan.replicas < MANY_REPLICAS else Level.FULL
+        return self.evaluator.evaluate(plan, self.job.rate_per_s, level).surely_meets(self.job.goals)
+
+    def more_replicas(self, plan: Candidate) -> int:
         """The fewest replicas of the plan's family that meet the goals on the full load, where the plan's own do not:
         growing steps up, then back to the border. One more than there are where none do."""
 
         def enough(replicas: int) -> bool:
-            return self.run_in_full(replace(plan, replicas=replicas), rate_per_s).surely_meets(self.job.goals)
+            return self.enough(replace(plan, replicas=replicas))
 
-        missed, step = plan.replicas, max(1, plan.replicas // FIRST_STEP)
+        missed, step = plan.replicas, max(1, plan.replicas // MANY_REPLICAS)
         while missed < plan.family.most:
             tried = min(missed + step, plan.family.most)
             if enough(tried):
@@ -163,22 +170,36 @@ def _confirmed(
 ) -> Score | None:
     """The best plan on the full load: no other promises more on its sample."""
     job, found = ledger.job, None
+    given_rate = bool(job.rate_per_s) and objective.name != "throughput"
     while True:
         best = _best(hopeful, bounds, objective, ledger, meter)
         if best is None or (found is not None and objective.key(best, job) >= objective.key(found, job)):
             break
+        if objective.name == "cost" and found is not None and not _could_win(best.plan, found, ledger):
+            continue
         full = objective.confirm(best, job, ledger.run_in_full)
         if full.surely_meets(job.goals):
             if found is None or objective.key(full, job) < objective.key(found, job):
                 found = full
             if objective.as_promised(full, best, job):
                 break
-        elif job.rate_per_s and objective.name != "throughput":
-            ledger.least[best.plan.family] = ledger.more_replicas(best.plan, job.rate_per_s)
+        elif given_rate:
+            ledger.least[best.plan.family] = ledger.more_replicas(best.plan)
         ledger.barred[best.plan] = full
     found = _recovered(found, objective, ledger)
     meter.at(1.0)
     return found
+
+
+def _could_win(plan: Candidate, found: Score, ledger: _Ledger) -> bool:
+    """Whether a family has a plan that meets the goals on the full load for less than the best one known; if not even
+    the most replicas that cost less do, none of them does."""
+    family = plan.family
+    most = min(family.most, math.ceil(found.plan.usd_h / family.usd_h) - 1)
+    if most <= plan.replicas or ledger.enough(replace(plan, replicas=most)):
+        return True
+    ledger.least[family] = most + 1
+    return False
 
 
 def _recovered(found: Score | None, objective: Objective, ledger: _Ledger) -> Score | None:
