@@ -169,7 +169,7 @@ def test_goals_nobody_can_meet() -> None:
 def test_goals_just_out_of_reach_name_the_nearest_plan() -> None:
     tight = plan(objective="latency").best.tpot_s["p90"]
     with pytest.raises(NoPlanError, match=r"the nearest, .* misses tpot_p90 by") as error:
-        plan(slo={"tpot_p90": tight * 0.97})
+        plan(slo={"tpot_p90": f"{tight * 0.97}s"})
     assert "tpot_p90=" in error.value.hint
     assert "a rate of" in error.value.hint
 
@@ -197,7 +197,8 @@ def test_what_does_not_fit() -> None:
         ({"slo": "ttft_p91=1s"}, "unknown goal 'ttft_p91'"),
         ({"slo": {"tpot": 1}}, "unknown goal 'tpot'"),
         ({"slo": "ttft_p90=0s"}, "not above zero"),
-        ({"slo": {"ttft_p90": -1.0}}, "zero or more"),
+        ({"slo": {"ttft_p90": "-1s"}}, "zero or more"),
+        ({"slo": {"tpot_p90": 40}}, "tpot_p90: 40 has no unit. Write '40ms' or '40s'"),
         ({"slo": "ttft_p90=fast"}, "not a duration"),
         ({"slo": [Goal("ttft", "p90", 1.0), Goal("ttft", "p90", 2.0)]}, "is given twice"),
         ({"fleet": "H1000:4"}, "unknown chip 'H1000'"),
