@@ -83,7 +83,7 @@ def report(engine: Engine, deployment: Deployment, run: ServingRun, inputs: Mapp
     made = int(run.requests.output_tokens.sum())
     return ServingReport(
         title=f"{title_of(engine, deployment)}: {_stream(run.requests, inputs.get('rate'))}",
-        not_modelled=engine.not_modelled(inputs["settings"]),
+        not_modelled=engine.not_modelled(inputs["settings"], chip),
         requests=len(run.requests),
         makespan_s=run.makespan_s,
         ttft_s=run.statistics("ttft"),
