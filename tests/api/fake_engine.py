@@ -11,7 +11,7 @@ from gnomon.api.energy import PowerUse
 from gnomon.cost.step import Curve
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.errors import DoesNotFitError
-from gnomon.spec import EngineChoice, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
+from gnomon.spec import Chip, EngineChoice, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
 
 BYTES = {"bf16": 2.0, "fp8": 1.0}
 HOST_S = 2e-3
@@ -51,8 +51,11 @@ class FakeEngine:
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return DEFAULTS | {"max_model_len": model.max_context} | dict(given)
 
-    def not_modelled(self, given: Mapping[str, Any]) -> tuple[NotModelled, ...]:
+    def not_modelled(self, given: Mapping[str, Any], chip: Chip) -> tuple[NotModelled, ...]:
         return ()
+
+    def runs_not_on(self, chip: Chip) -> str:
+        return ""
 
     def not_expressed(self, plan: Plan) -> list[str]:
         return []

@@ -164,11 +164,11 @@ def test_export_chooses_the_target_of_the_plans_engine(capsys: pytest.CaptureFix
     from tests.report.answers import a_training_plan
 
     from gnomon.load.plan import write_plan
-    from gnomon.spec import EngineChoice
+    from gnomon.spec import EngineChoice, Strategy
 
-    plan = replace(a_training_plan(), dtype="bf16")
+    plan = replace(a_training_plan(), model="llama-2-13b", dtype="bf16", strategy=Strategy(tp=8, pp=2, vp=2, dp=2))
     torch = EngineChoice(name="torch", settings={"micro_batch": 1})
-    small = replace(plan, model="llama-3.2-1b", strategy=replace(plan.strategy, tp=1, pp=1, vp=1, dp=8), engine=torch)
+    small = replace(plan, model="llama-3.2-1b", strategy=Strategy(dp=8), engine=torch)
     for file, chosen, expected in (("a.yaml", plan, "pretrain_gpt.py"), ("b.yaml", small, "gnomon.engines.torch")):
         write_plan(chosen, tmp_path / file)
         assert run(["export", str(tmp_path / file)]) == 0

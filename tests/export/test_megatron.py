@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.export.megatron_options import SWITCH, parser_of, published
 from tests.export.training import a_training_plan, started
 
 from gnomon.engines.megatron import launch, options
@@ -23,22 +23,7 @@ from gnomon.load.recipe import OPTIMIZERS
 from gnomon.spec import Attention, Block, DenseFfn, EngineChoice, Model, MoeFfn, Plan, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE
 
-SWITCH = {"_StoreTrueAction": "store_true", "_StoreFalseAction": "store_false"}
 WRITTEN = {*options.SWITCHES, *options.WHOLE, *options.NUMBERS, *options.TEXTS, *options.CHOICES}
-
-
-def published() -> list[dict[str, Any]]:
-    """Megatron-LM's own list of options, where it is at hand."""
-    truth = os.environ.get("GNOMON_TRUTH")
-    shared = Path(truth).parent if truth else Path(__file__).parents[3] / "shared"
-    file = shared / "engines" / "megatron-options.json"
-    if not file.is_file():
-        pytest.skip("the list of Megatron-LM's options is not here; GNOMON_TRUTH leads to the folder beside it")
-    listed: dict[str, Any] = json.loads(file.read_text())
-    assert listed["commit"] == options.COMMIT
-    assert listed["date"] == options.DATE
-    found: list[dict[str, Any]] = listed["options"]
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -48,21 +33,7 @@ def listed() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def megatron() -> argparse.ArgumentParser:
-    """Megatron-LM's own parser, made again from the list; it ends where a word is not understood."""
-    parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
-    for option in published():
-        kind = {"int": int, "float": float}.get(option["type"], str)
-        names = {"dest": option["dest"], "default": option["default"]}
-        action = option["action"]
-        if action in SWITCH:
-            parser.add_argument(*option["flags"], **names, action=SWITCH[action])
-        elif action == "BooleanOptionalAction":
-            parser.add_argument(option["flags"][0], **names, action=argparse.BooleanOptionalAction)
-        else:
-            # An enumeration is written by the name of its member alone.
-            choices = [kind(str(choice).rpartition(".")[2]) for choice in option["choices"] or []] or None
-            parser.add_argument(*option["flags"], **names, type=kind, nargs=option["nargs"], choices=choices)
-    return parser
+    return parser_of(published())
 
 
 def parsed(megatron: argparse.ArgumentParser, plan: Plan) -> argparse.Namespace:
@@ -240,8 +211,32 @@ def test_context_parallel_ranks(megatron: argparse.ArgumentParser) -> None:
 @pytest.mark.parametrize(("name", "zero", "flag"), [("lion", 0, "lion"), ("sgd", 1, "sgd"), ("muon", 0, "muon")])
 def test_optimizers(megatron: argparse.ArgumentParser, name: str, zero: int, flag: str) -> None:
     assert parsed(megatron, a_training_plan(Recipe(optimizer=name, zero=zero))).optimizer == flag
-    lines = launch.not_expressed(a_training_plan(Recipe(optimizer="adam8bit")))
-    assert any("adam8bit" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["adam8bit", "adafactor"])
+def test_an_optimizer_it_does_not_have_is_no_other(name: str) -> None:
+    with pytest.raises(InputError, match=f"Megatron-LM has no optimizer {name}"):
+        launch.command(a_training_plan(Recipe(optimizer=name)))
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+def test_experts_are_trained_in_bf16(dtype: str) -> None:
+    with pytest.raises(InputError, match=f"trains experts in bf16 or fp8, not in {dtype}"):
+        launch.command(a_training_plan(model="qwen3-30b-a3b", strategy=Strategy(dp=8), dtype=dtype))
+
+
+def test_parts_of_unequal_stages_are_said_once(megatron: argparse.ArgumentParser) -> None:
+    """Megatron-LM takes a layout or a number of parts a rank, never both."""
+    uneven = a_training_plan(
+        Recipe(schedule="interleaved"),
+        strategy=Strategy(pp=4, vp=3, dp=2),
+        load=TrainingLoad(seq=4096, global_batch=64),
+    )
+    said = parsed(megatron, uneven)
+    assert len(said.pipeline_model_parallel_layout.split("|")) == 12
+    assert said.num_virtual_stages_per_pipeline_rank is None
+    even = parsed(megatron, replace(uneven, strategy=Strategy(pp=4, vp=2, dp=2)))
+    assert (even.pipeline_model_parallel_layout, even.num_virtual_stages_per_pipeline_rank) == (None, 2)
 
 
 def test_a_window(megatron: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,7 +380,10 @@ def test_whatever_is_written_megatron_takes(megatron: argparse.ArgumentParser, p
     ranks = said.tensor_model_parallel_size * said.pipeline_model_parallel_size * said.context_parallel_size
     assert world == ranks * plan.strategy.dp
     assert said.global_batch_size % (said.micro_batch_size * plan.strategy.dp) == 0
-    assert said.num_layers % (said.pipeline_model_parallel_size * (said.num_virtual_stages_per_pipeline_rank or 1)) == 0
+    assert not (said.num_virtual_stages_per_pipeline_rank and said.pipeline_model_parallel_layout)
+    parts = said.pipeline_model_parallel_size * (said.num_virtual_stages_per_pipeline_rank or 1)
+    assert said.num_layers % parts == 0 or said.pipeline_model_parallel_layout
+    assert said.bf16 or not said.moe_grouped_gemm
     assert said.overlap_grad_reduce or not said.overlap_param_gather
     assert said.use_distributed_optimizer or not (said.overlap_param_gather or said.use_precision_aware_optimizer)
     assert said.use_precision_aware_optimizer or said.main_grads_dtype == said.exp_avg_dtype == "fp32"

@@ -18,7 +18,7 @@ def a_training_plan(recipe: Recipe = Recipe(), **changes: Any) -> Plan:  # noqa:
     base: dict[str, Any] = {
         "id": "plan-1",
         "model": "llama-3.1-8b",
-        "chip": "H100-SXM-80GB",
+        "chip": "H200-SXM-141GB",
         "replicas": 1,
         "strategy": Strategy(tp=2, dp=4),
         "dtype": "bf16",

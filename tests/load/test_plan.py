@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 from gnomon import load
 from gnomon.errors import InputError
 from gnomon.load.files import parse_yaml
+from gnomon.load.goals import duration_text, goals_of
+from gnomon.load.plan import FORMATS, plan_from_file
 from gnomon.load.recipe import OPTIMIZERS, recipe_of, recipe_to_settings
 from gnomon.spec import EngineChoice, Estimate, Goal, Plan, Recipe, ServingLoad, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
 from gnomon.spec.workload import METRICS, STATISTICS
+from gnomon.units import parse_duration
 
 PLAN = Plan(
     model="llama-3.1-70b",
@@ -25,7 +28,7 @@ PLAN = Plan(
     replicas=2,
     strategy=Strategy(tp=4),
     dtype="fp8",
-    kv_dtype="auto",
+    kv_dtype="bf16",
     engine=EngineChoice(version="0.24", settings={"max_num_batched_tokens": 2048}),
     load=ServingLoad(rate_per_s=8.0, input_tokens=1024, output_tokens=256),
     goals=(Goal("ttft", "p90", 1.0), Goal("tpot", "p90", 0.05)),
@@ -36,15 +39,16 @@ schema: gnomon.plan/1
 model: llama-3.1-70b
 chip: H100-SXM-80GB
 replicas: 2
+router: random
 strategy: {tp: 4, pp: 1, ep: 1, cp: 1, dp: 1}
 dtype: fp8
-kv_dtype: auto
+kv_dtype: bf16
 engine:
   name: vllm
   version: '0.24'
   settings: {max_num_batched_tokens: 2048}
 load: {rate_per_s: 8.0, input_tokens: 1024, output_tokens: 256, requests: 1000, seed: 0}
-goals: {ttft_p90: 1.0, tpot_p90: 0.05}
+goals: {ttft_p90: 1s, tpot_p90: 50ms}
 predicted:
   usd_h: 26.32
   ttft_s: {p90: 0.71}
@@ -58,15 +62,17 @@ values = st.recursive(
 )
 degrees = st.integers(1, 1024)
 goals = st.builds(Goal, st.sampled_from(METRICS), st.sampled_from(STATISTICS), st.floats(1e-6, 1e6))
-loads = st.builds(
+rates = st.none() | st.floats(1e-6, 1e6)
+traces = st.builds(ServingLoad, trace=names, rate_per_s=rates, requests=st.integers(0, 10**6))
+equal = st.builds(
     ServingLoad,
-    trace=st.just("") | names,
-    rate_per_s=st.none() | st.floats(1e-6, 1e6),
-    input_tokens=st.none() | st.integers(1, 10**6),
-    output_tokens=st.none() | st.integers(1, 10**6),
-    requests=st.integers(0, 10**6),
+    rate_per_s=rates,
+    input_tokens=st.integers(1, 10**6),
+    output_tokens=st.integers(1, 10**6),
+    requests=st.integers(1, 10**6),
     seed=st.integers(0, 2**62),
 )
+formats = st.sampled_from(FORMATS)
 plans = st.builds(
     Plan,
     model=names,
@@ -81,12 +87,13 @@ plans = st.builds(
         dp=degrees,
         techniques=st.lists(names, max_size=2).map(tuple),
     ),
-    dtype=names,
-    kv_dtype=names,
+    dtype=formats,
+    kv_dtype=st.just("") | formats,
+    checkpoint=st.just("") | names,
     engine=st.builds(
         EngineChoice, name=names, version=st.just("") | names, settings=st.dictionaries(names, values, max_size=3)
     ),
-    load=st.none() | loads,
+    load=st.none() | traces | equal,
     goals=st.lists(goals, max_size=3, unique_by=lambda goal: goal.name).map(tuple),
     predicted=st.dictionaries(names, values, max_size=3),
     id=st.just("") | names,
@@ -107,13 +114,13 @@ training_plans = st.builds(
     chip=names,
     replicas=st.just(1),
     strategy=st.builds(Strategy, tp=degrees, pp=degrees, cp=degrees, dp=degrees, vp=degrees),
-    dtype=names,
-    kv_dtype=st.just("") | names,
+    dtype=formats,
+    kv_dtype=st.just("") | formats,
     engine=st.builds(EngineChoice, name=names, settings=recipes.map(recipe_to_settings)),
     load=st.builds(
         TrainingLoad,
         seq=st.integers(1, 2**20),
-        global_batch=st.integers(1, 2**20),
+        global_batch=st.integers(1, 10**6),
         tokens=st.none() | st.floats(1, 1e15),
     ),
     predicted=st.dictionaries(names, values, max_size=3),
@@ -125,8 +132,35 @@ def test_a_plan_comes_back(plan: Plan) -> None:
     assert load.plan_from_dict(load.plan_to_dict(plan)) == plan
     assert load.plan_from_dict(json.loads(json.dumps(load.plan_to_dict(plan)))) == plan
     text = load.plan_to_yaml(plan)
-    assert load.plan_from_dict(parse_yaml(text, "plan.yaml")) == plan
+    for read in (load.plan_from_dict, plan_from_file):
+        assert read(parse_yaml(text, "plan.yaml"), "plan.yaml") == plan
     assert load.plan_to_yaml(load.plan_from_dict(parse_yaml(text, "plan.yaml"))) == text
+
+
+@given(st.floats(1e-9, 1e9) | st.sampled_from([0.05, 0.04, 1.0, 1 / 3, 0.0425, 2.5e-5, 60.0, 1e-3]))
+def test_a_goal_comes_back_to_the_last_bit(seconds: float) -> None:
+    assert parse_duration(duration_text(seconds)) == seconds
+
+
+def test_files_that_gnomon_wrote_before_are_read_in_seconds(tmp_path: Path) -> None:
+    old = TEXT.replace("{ttft_p90: 1s, tpot_p90: 50ms}", "{ttft_p90: 1.0, tpot_p90: 0.05}")
+    (tmp_path / "old.yaml").write_text(old)
+    assert load.read_plan(tmp_path / "old.yaml") == PLAN
+    (tmp_path / "by-hand.yaml").write_text(old[: old.index("predicted:")])
+    with pytest.raises(InputError, match=r"ttft_p90: 1\.0 has no unit\. Write '1\.0ms' or '1\.0s'"):
+        load.read_plan(tmp_path / "by-hand.yaml")
+
+
+@pytest.mark.parametrize("limit", [50, 0.05, np.float64(0.05), np.int64(3), True, None, [1]])
+def test_goals_of_python_need_their_unit(limit: Any) -> None:
+    with pytest.raises(InputError, match=r"slo, tpot_p90: .*(has no unit|is not a duration)"):
+        goals_of({"tpot_p90": limit})
+    assert goals_of({"tpot_p90": "50ms"}) == goals_of([Goal("tpot", "p90", 0.05)]) == goals_of("tpot_p90=50ms")
+
+
+def test_a_cache_left_to_the_engine() -> None:
+    for text in (TEXT.replace("kv_dtype: bf16\n", ""), TEXT.replace("kv_dtype: bf16", "kv_dtype: auto")):
+        assert load.plan_from_dict(parse_yaml(text, "plan.yaml")).kv_dtype == ""
 
 
 def test_the_text_is_small_and_fixed(tmp_path: Path) -> None:
@@ -241,11 +275,16 @@ def test_broken_training_plans(case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_serving_plans_know_no_virtual_stages_and_need_a_cache_format() -> None:
+def test_serving_plans_know_no_virtual_stages() -> None:
     with pytest.raises(InputError, match=r"strategy\.vp: unknown field"):
         training(TEXT.replace("dp: 1}", "dp: 1, vp: 2}"))
-    with pytest.raises(InputError, match="kv_dtype: is missing"):
-        training(TEXT.replace("kv_dtype: auto\n", ""))
+
+
+def test_context_parallel_ranks_of_serving_take_no_chips_of_their_own() -> None:
+    plan = training(TEXT.replace("cp: 1", "cp: 2"))
+    assert (plan.strategy.cp, plan.ranks, plan.chips) == (2, 4, 8)
+    learns = training(TRAINING.replace("cp: 1", "cp: 2"))
+    assert (learns.ranks, learns.chips) == (32, 32)
 
 
 def test_figures_of_any_kind_become_plain() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -11,7 +12,7 @@ import pytest
 
 from gnomon import catalog
 from gnomon.api.export import export
-from gnomon.engines.vllm.launch import replicas
+from gnomon.engines.vllm.launch import servers
 from gnomon.engines.vllm.options import captured_sizes, fill
 from gnomon.load import model as load_model
 from gnomon.spec import EngineChoice, Plan, Pool, Strategy
@@ -38,7 +39,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"gpu_memory_utilization": 0.85, "block_size": 32, "async_scheduling": False},
     {"enforce_eager": True, "enable_prefix_caching": False},
     {"max_cudagraph_capture_size": 100},
-    {"decode_context_parallel_size": 2},
+    {"enforce_eager": True, "max_model_len": 4096},
 ]
 
 
@@ -82,6 +83,10 @@ def test_the_command_says_what_the_plan_says(parser: Any, settings: dict[str, An
         ({"dtype": "bf16", "kv_dtype": "bf16"}, {"dtype": "bfloat16", "quantization": None, "kv_cache_dtype": "auto"}),
         ({"strategy": Strategy(tp=2, pp=2)}, {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}),
         (
+            {"strategy": Strategy(tp=8, cp=2), "model": "qwen3-235b-a22b", "chip": "H200"},
+            {"tensor_parallel_size": 8, "decode_context_parallel_size": 2},
+        ),
+        (
             {"strategy": Strategy(tp=2, dp=2, ep=4), "model": "qwen3-30b-a3b"},
             {"data_parallel_size": 2, "enable_expert_parallel": True},
         ),
@@ -93,7 +98,7 @@ def test_degrees_and_formats(parser: Any, changes: dict[str, Any], expected: dic
 
 
 def test_every_replica_has_a_port_vllm_reads(parser: Any) -> None:
-    ports = [parser.parse_args(list(server.words[2:])).port for server in replicas(plan({}))]
+    ports = [parser.parse_args(list(server.words[2:])).port for server in servers(plan({}))]
     assert ports == [8000, 8001]
 
 
@@ -153,3 +158,34 @@ def test_fewer_tokens_than_sequences_is_refused_by_both() -> None:
             load_model("llama-3.1-8b"),
             Pool(chip=catalog.chip("H100"), count=1, per_node=8),
         )
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy", "nodes"),
+    [
+        ("llama-3.1-8b", Strategy(tp=8, pp=2), 2),
+        ("llama-3.1-8b", Strategy(tp=16), 2),
+        ("qwen3-30b-a3b", Strategy(tp=2, dp=8, ep=16), 2),
+        ("qwen3-30b-a3b", Strategy(tp=16, dp=2, ep=32), 4),
+    ],
+)
+def test_nodes_of_a_replica_make_one_group(
+    parser: Any, model: str, strategy: Strategy, nodes: int, tmp_path: Path
+) -> None:
+    """vLLM's own configuration of every node: all ranks once, those of a data-parallel rank on neighbouring nodes."""
+    (tmp_path / "config.json").write_text(catalog.model_config_path(model).read_text())
+    chosen = plan(
+        {"max_model_len": 2048}, model=str(tmp_path), strategy=strategy, replicas=1, dtype="bf16", kv_dtype=""
+    )
+    held = []
+    for server in servers(chosen):
+        read = parser.parse_args([word.replace("$MASTER_ADDR", "10.0.0.1") for word in server.words[2:]])
+        given = arg_utils.AsyncEngineArgs.from_cli_args(read)
+        given.model, given.skip_tokenizer_init = read.model_tag, True
+        found = given.create_engine_config(headless=read.headless).parallel_config
+        assert (found.nnodes, found.node_rank, found.master_addr) == (nodes, server.node, "10.0.0.1")
+        assert found.local_world_size * found.data_parallel_size_local == len(server.devices)
+        assert read.headless == (server.node > 0)
+        first = found.data_parallel_rank * found.world_size + found.node_rank_within_dp * found.local_world_size
+        held += range(first, first + len(server.devices))
+    assert sorted(held) == list(range(chosen.ranks))

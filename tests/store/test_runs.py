@@ -22,7 +22,7 @@ PLAN = Plan(
     replicas=1,
     strategy=Strategy(),
     dtype="bf16",
-    kv_dtype="auto",
+    kv_dtype="bf16",
     engine=EngineChoice(version="0.24.0"),
     goals=(Goal("ttft", "p90", 1.0), Goal("e2e", "mean", 2.0)),
 )
@@ -158,16 +158,22 @@ def test_plans_by_any_name(tmp_path: Path) -> None:
         assert store.resolve_plan(ref) == PLAN
 
 
-def test_the_last_plan_is_not_the_last_run() -> None:
-    store.save("plan.serve", {"best": load.plan_to_dict(PLAN)})
-    other = store.save("predict", {"n": 1})
+def test_last_is_the_newest_answer_whether_it_holds_a_plan_or_not() -> None:
+    best = store.save("plan.serve", {"best": load.plan_to_dict(PLAN)})
     assert store.resolve_plan("last") == PLAN
-    with pytest.raises(InputError, match="holds no plan"):
-        store.resolve_plan(other)
+    other = store.save("predict", {"n": 1})
+    for ref, said in (("last", f"the last answer, {other}, is of `gnomon predict`"), (other, f"the run '{other}'")):
+        with pytest.raises(InputError, match=f"{said}.* holds no plan. The newest run that holds one is {best}"):
+            store.resolve_plan(ref)
+    assert store.resolve_plan(best) == PLAN
+    assert store.entry("last").id == other
 
 
 def test_no_plan_to_be_found(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no plan in the history"):
+    with pytest.raises(InputError, match="no run in the history"):
+        store.resolve_plan("last")
+    store.save("papers", {"n": 1})
+    with pytest.raises(InputError, match=r"`gnomon papers` and holds no plan. `gnomon plan`.* make one"):
         store.resolve_plan("last")
     with pytest.raises(InputError, match="no such file"):
         store.resolve_plan(str(tmp_path / "x.yaml"))

@@ -180,8 +180,10 @@ def spanning(pool: Pool, engine: str, tp: int | None, *, pp: int, ep: int, cp: i
 def title_of(engine: Engine, deployment: Deployment) -> str:
     """Model, number format, chips and engine, as every answer begins."""
     short = ".".join(engine.version.split(".")[:2])
-    label = "vLLM" if engine.name == "vllm" else engine.name
-    return title_words(deployment.model, deployment.dtype, deployment.pool, deployment.strategy, f"{label} {short}")
+    label = f"{'vLLM' if engine.name == 'vllm' else engine.name} {short}"
+    if engine.runs_not_on(deployment.pool.chip):
+        label = f"as if {label} ran there"
+    return title_words(deployment.model, deployment.dtype, deployment.pool, deployment.strategy, label)
 
 
 def title_words(model: Model, dtype: str, pool: Pool, strategy: Strategy, runs_on: str) -> str:

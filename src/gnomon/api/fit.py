@@ -89,7 +89,7 @@ def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any], wante
     margin = _margin(use, wanted)
     return Fit(
         title=title_of(engine, deployment),
-        not_modelled=engine.not_modelled(words["settings"]),
+        not_modelled=engine.not_modelled(words["settings"], deployment.pool.chip),
         fits=fits,
         usable_bytes=use.usable_bytes,
         total_bytes=use.total_bytes,

@@ -91,6 +91,7 @@ def _encoder(
     margin = use.usable_bytes - sum(use.parts.values())
     return Fit(
         title=title_of(engine, deployment),
+        not_modelled=engine.not_modelled(said["settings"], pool.chip),
         fits=margin >= 0,
         usable_bytes=use.usable_bytes,
         total_bytes=use.total_bytes,

@@ -9,21 +9,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from gnomon.api.export import named_plan
 from gnomon.api.results import Result
+from gnomon.api.startable import checked, located
 from gnomon.catalog import model_title
-from gnomon.engines.vllm.launch import Replica, not_expressed, replicas, version_of
-from gnomon.errors import UnknownNameError
+from gnomon.engines.vllm.launch import Server, Servers, not_expressed, servers, version_of
+from gnomon.engines.vllm.platforms import CUDA
+from gnomon.errors import InputError, UnknownNameError
+from gnomon.export import SERVING, target
 from gnomon.export.base import in_other_words, require_techniques
 from gnomon.export.vllm import require_vllm
+from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip
 from gnomon.spec import Plan
 from gnomon.store import resolve_plan
 
+MOST_COMMANDS = 4096
 PATIENCE_S = 30.0
 """How long the other replicas may take to stop after one has ended."""
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -45,35 +52,78 @@ class Launched(Result):
     why_not: str
     notes: tuple[str, ...]
     not_expressed: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+    """What `gnomon export` writes the plan for."""
     exit_code: int | None = None
 
 
-def launch(plan: Plan | str | Path, *, dry_run: bool = False, tell: Callable[[str], None] | None = None) -> Launched:
+def launch(
+    plan: Plan | str | Path, *, dry_run: bool = False, force: bool = False, tell: Callable[[str], None] | None = None
+) -> Launched:
     """Run every replica of a plan until it ends; signals are passed on to them.
 
-    Nothing is started in a dry run, or where the engine or the GPUs are missing: `why_not` says so.
-    `tell` is called with each command as it starts.
+    Nothing is started in a dry run, or where the engine or the GPUs are missing: `why_not` says so. A plan that would
+    not run is refused, as in an export; `force` says what a dry run would start all the same. `tell` is called with
+    each command as it starts.
     """
-    chosen = plan if isinstance(plan, Plan) else resolve_plan(plan)
-    require_vllm(chosen)
-    require_techniques(chosen)
-    servers = replicas(chosen)
+    if force and not dry_run:
+        hint = "Leave it out, or give --dry-run."
+        raise InputError("only a dry run shows a plan that would not run", where="--force", hint=hint)
+    found = plan if isinstance(plan, Plan) else resolve_plan(plan)
+    with named_plan(plan):
+        if found.trains:
+            hint = "Write its script with `gnomon export` and start that."
+            raise InputError("a plan for training is not started from here", where="load", hint=hint)
+        chosen, warnings = checked(located(found), "vllm", force)
+        require_vllm(chosen)
+        require_techniques(chosen)
+        started = servers(chosen)
+        _check_number(started)
     devices = gpu_names()
-    why_not = "this is a dry run" if dry_run else _obstacle(chosen, servers, devices)
-    code = None if why_not else _run([(_words(server), server) for server in servers], tell or (lambda _: None))
+    why_not = "this is a dry run" if dry_run else _obstacle(chosen, started, devices)
+    code = None if why_not else _run([(_words(server), server) for server in started], tell or (lambda _: None))
+    commands = [(server.shell, server.node) for server in started]
     return Launched(
-        title=f"{model_title(chosen.model)}: vLLM on {chosen.replicas} x {chosen.strategy.ranks} {chosen.chip}",
+        title=f"{_title(chosen)}: vLLM on {chosen.replicas} x {chosen.ranks} {chosen.chip}",
         plan=chosen.id if isinstance(plan, Plan) else str(plan),
-        commands=tuple(server.shell for server in servers),
-        nodes=tuple(server.node for server in servers),
+        commands=tuple(shell for shell, _ in commands),
+        nodes=tuple(node for _, node in commands),
         engine="vllm",
         version=version_of(chosen),
         started=not why_not,
         why_not=why_not,
-        notes=tuple(_notes(chosen, devices)),
+        notes=(*(f"WARNING: {line}" for line in warnings), *_notes(chosen, devices)),
         not_expressed=tuple(not_expressed(in_other_words(chosen))),
+        targets=() if warnings else tuple(_targets(chosen)),
         exit_code=code,
     )
+
+
+def _title(plan: Plan) -> str:
+    """The model as people call it: a known one by its title, another by its own name."""
+    name = load_model(plan.model).name
+    try:
+        return model_title(name)
+    except UnknownNameError:
+        return name
+
+
+def _targets(plan: Plan) -> Iterator[str]:
+    for name in SERVING:
+        with suppress(InputError):
+            target(name).render(plan)
+            yield name
+
+
+def _check_number(started: Servers) -> None:
+    """Every command is listed, so a plan of very many is refused before they are made."""
+    count = started.where.replicas * started.where.nodes_each
+    if count > MOST_COMMANDS:
+        raise InputError(
+            f"{count:,} commands are too many to list",
+            where="replicas",
+            hint="`gnomon export` writes one script for all nodes, and --to kubernetes one manifest.",
+        )
 
 
 def gpu_names() -> list[str]:
@@ -89,10 +139,12 @@ def gpu_names() -> list[str]:
     return [line.strip() for line in answer.stdout.splitlines() if line.strip()]
 
 
-def _obstacle(plan: Plan, servers: Sequence[Replica], devices: Sequence[str]) -> str:
+def _obstacle(plan: Plan, started: Servers, devices: Sequence[str]) -> str:
+    if started.visible != CUDA.visible:
+        return f"{plan.chip} is no NVIDIA GPU, which is all that is looked for here: run launch.sh of `gnomon export`"
     if not devices:
         return "no NVIDIA GPU answers on this machine (nvidia-smi)"
-    if len(devices) < plan.chips or any(server.node for server in servers):
+    if len(devices) < plan.chips or started.where.nodes > 1:
         return f"the plan needs {plan.chips} GPUs and this machine has {len(devices)}"
     if not _program():
         return "vLLM is not installed: pip install 'gnomon[vllm]'"
@@ -118,11 +170,11 @@ def _program() -> list[str]:
     return [sys.executable, "-m", "vllm.entrypoints.cli.main"] if importlib.util.find_spec("vllm") else []
 
 
-def _words(server: Replica) -> list[str]:
+def _words(server: Server) -> list[str]:
     return [*_program(), *server.words[1:]]
 
 
-def _run(commands: Sequence[tuple[list[str], Replica]], tell: Callable[[str], None]) -> int:
+def _run(commands: Sequence[tuple[list[str], Server]], tell: Callable[[str], None]) -> int:
     """Exit code of the first replica that ended; the others are then asked to stop."""
     running: list[subprocess.Popen[bytes]] = []
 
@@ -144,8 +196,8 @@ def _run(commands: Sequence[tuple[list[str], Replica]], tell: Callable[[str], No
             signal.signal(number, handler)
 
 
-def _start(words: list[str], server: Replica) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, server.devices))}
+def _start(words: list[str], server: Server) -> subprocess.Popen[bytes]:
+    environment = os.environ | {server.visible: ",".join(map(str, server.devices))}
     return subprocess.Popen(words, env=environment, start_new_session=True)
 
 

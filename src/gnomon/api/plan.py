@@ -16,8 +16,8 @@ from gnomon.api.results import PlanReport
 from gnomon.errors import InputError, named_as, unknown_name
 from gnomon.graph.dtypes import width
 from gnomon.load import model as load_model
-from gnomon.load import parse_fleet, parse_goals
-from gnomon.load.goals import goal as make_goal
+from gnomon.load import parse_fleet
+from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
 from gnomon.search import Family, Job, Level, families, search
 from gnomon.search import objective as named_objective
@@ -36,7 +36,7 @@ SEQUENCES, TOKENS = "max_num_seqs", "max_num_batched_tokens"
 BUDGETS = {SEQUENCES: (64, 128, 256, 512, 1024), TOKENS: (2048, 4096, 8192, 16384)}
 """Step budgets to try where the settings do not fix them; the engine's default is tried first."""
 NO_DEGREE = "the model cannot be cut over its chips"
-Goals = str | Sequence[Goal] | Mapping[str, str | float]
+Goals = str | Sequence[Goal] | Mapping[str, str]
 
 
 def plan_serving(
@@ -80,7 +80,7 @@ def plan_serving(
     aim = named_objective(objective or "cost")
     if router not in ROUTERS:
         raise unknown_name("router", router, ROUTERS, where="--router")
-    goals, chosen = _goals(slo), _engine(engine, settings)
+    goals, chosen = goals_of(slo), _engine(engine, settings)
     cluster = fleet if isinstance(fleet, Cluster) else parse_fleet(fleet)
     network = model if isinstance(model, Model) else load_model(model)
     refuse_beside(network, ideas)
@@ -177,19 +177,6 @@ def _load(
     )
 
 
-def _goals(slo: Goals | None) -> tuple[Goal, ...]:
-    """Goals checked again where they come as objects: a limit of nothing, or twice the same name, is a slip."""
-    if slo is None or isinstance(slo, str):
-        return parse_goals(slo or "")
-    pairs = slo.items() if isinstance(slo, Mapping) else [(goal.name, goal.limit_s) for goal in slo]
-    goals = tuple(make_goal(name, limit, "slo") for name, limit in pairs)
-    names = [goal.name for goal in goals]
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated:
-        raise InputError(f"'{repeated}' is given twice", where="slo")
-    return goals
-
-
 def _engine(engine: str | EngineChoice, settings: Mapping[str, Any] | None) -> EngineChoice:
     if isinstance(engine, EngineChoice):
         return EngineChoice(
@@ -230,11 +217,30 @@ def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Family
 
     formats: dict[tuple[str, str], str | None] = {}
     space = families(setup.model, fleet, dtypes, lambda pool: _budgets(setup, pool, runs_in, dtypes), allowed, runs_in)
+    space = _cut(setup, space)
     if not space:
         known = sorted({dtype for pool in fleet.pools for dtype in pool.chip.rates_flops})
         hint = f"They have {', '.join(known)}."
         raise InputError(f"no chip of the fleet runs weights in {' or '.join(dtypes)}", where="--dtype", hint=hint)
     return space
+
+
+def _cut(setup: Setup, space: list[Family]) -> list[Family]:
+    """Families whose degrees the engine takes: blocks of a quantised model may not be cut into as many parts."""
+
+    def runs(family: Family) -> bool:
+        try:
+            setup.deploy(family.chip, family.tp, family.dtype, setup.engine.settings, family.ep)
+        except InputError:
+            return False
+        return True
+
+    known: dict[tuple[str, int, int, str], bool] = {}
+    for family in space:
+        place = family.chip, family.tp, family.ep, family.dtype
+        if place not in known:
+            known[place] = runs(family)
+    return [family for family in space if known[family.chip, family.tp, family.ep, family.dtype]]
 
 
 def _left_out(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...], planned: set[str]) -> dict[str, str]:

@@ -91,7 +91,10 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator) -> Pla
     goal, _ = best.worst(job.goals)
     return PlanReport(
         title=question.title,
-        not_modelled=(*replica.engine.not_modelled(question.settings), *_not_modelled(question, best)),
+        not_modelled=(
+            *replica.engine.not_modelled(question.settings, question.chip(best.plan.family.chip)),
+            *_not_modelled(question, best),
+        ),
         plans_considered=found.considered,
         plans_fit=found.fit,
         plans_simulated=found.simulated,

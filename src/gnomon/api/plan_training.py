@@ -14,6 +14,7 @@ from gnomon.api.simulate_training import (
     as_flags,
     check_chips,
     load_of,
+    own_target,
     report_step,
     step_of,
     training_plan,
@@ -21,8 +22,9 @@ from gnomon.api.simulate_training import (
 from gnomon.api.train_nowhere import nowhere
 from gnomon.api.train_search import Search, joins, label, search_of
 from gnomon.api.training import usable_bytes
-from gnomon.engines import TrainingEngine, training_engine
+from gnomon.engines import training_engine
 from gnomon.errors import GnomonError, InputError
+from gnomon.export import target
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import OPTIMIZERS
@@ -112,7 +114,7 @@ def _report(model: str, search: Search, found: Quickest) -> TrainingPlanReport:
             "timed and slower": found.evaluated - 1,
         },
         shortage_bytes=(float(lacking.min()), float(lacking.max())) if lacking.size else (0.0, 0.0),
-        command=_command(search.engine, best.plan),
+        command=_command(best.plan),
         inputs={
             "model": model,
             "cluster": search.pool.words,
@@ -127,9 +129,9 @@ def _report(model: str, search: Search, found: Quickest) -> TrainingPlanReport:
     )
 
 
-def _command(engine: TrainingEngine, plan: Plan) -> str:
+def _command(plan: Plan) -> str:
     try:
-        return shlex.join(engine.command(plan))
+        return shlex.join(target(own_target(plan)).words(plan))
     except InputError:
         return ""
 

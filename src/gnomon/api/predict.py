@@ -158,7 +158,7 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     bound, share = ("host", 1.0) if parts.host_s >= total.value * (1 - 1e-9) else bound_of(lines, total.value)
     return Prediction(
         title=_title(engine, deployment, inputs, steps.size),
-        not_modelled=engine.not_modelled(inputs["settings"]),
+        not_modelled=engine.not_modelled(inputs["settings"], chip),
         time_s=total,
         memory_bytes=_memory(sum(taken.values()), use.slack_bytes),
         energy_j=total.map(lambda s: ranks / pp * (joules(power, chip, s, flops, moved) + waiting_w * s)),

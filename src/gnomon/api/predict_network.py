@@ -19,7 +19,7 @@ from gnomon.engines.torch import networks as torch_networks
 from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError, named_by
 from gnomon.load import parse_pool
-from gnomon.spec import Batch, Estimate, Model, NetworkStep, Pool, Strategy
+from gnomon.spec import Batch, Estimate, Model, NetworkStep, NotModelled, Pool, Strategy
 
 KINDS = tuple(PHASES)
 
@@ -36,6 +36,7 @@ class Run:
     pieces: tuple[Piece, ...]
     memory: MemoryUse
     parallel: Mapping[str, Any] = field(default_factory=dict)
+    not_modelled: tuple[NotModelled, ...] = ()
 
 
 def default_engine(model: Model) -> str:
@@ -135,6 +136,7 @@ def _under_vllm(
         pieces=vllm_networks.pieces(engine, deployment, step, steps),
         memory=replace(use, parts=parts | ({"kv": kept} if kept else {})),
         parallel={} if model.kind == "encoder" else parallel(engine, own, steps, tokens),
+        not_modelled=engine.not_modelled(settings, pool.chip),
     )
 
 
@@ -197,6 +199,7 @@ def _prediction(run: Run, pool: Pool, wanted: Asked, inputs: Mapping[str, Any]) 
     waiting_w = (pp - 1) * profile.power["idle_w"]
     return Prediction(
         title=run.title,
+        not_modelled=run.not_modelled,
         time_s=total,
         memory_bytes=Estimate.exact(used, "weights, what is kept of tokens, and the largest working set"),
         energy_j=total.map(lambda s: ranks / pp * (joules(profile.power, chip, s, flops, moved) + waiting_w * s)),

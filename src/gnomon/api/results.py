@@ -284,6 +284,8 @@ class Exported(Result):
     engine: str
     version: str
     not_expressed: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """Why it would not run, where it was asked for all the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,7 +293,15 @@ class Verified(Result):
     """Measured beside predicted, part by part."""
 
     SCHEMA = "verify"
+    HIDDEN = frozenset({"plan"})
     title: str
     parts: tuple[Mapping[str, Any], ...]
     conditions: Mapping[str, Any]
     measured: Mapping[str, Any]
+    plan: Plan | None = None
+    """What ran."""
+
+    def to_dict(self) -> dict[str, Any]:
+        from gnomon.load.plan import plan_to_dict
+
+        return Result.to_dict(self) | ({"plan": plan_to_dict(self.plan)} if self.plan else {})

@@ -79,7 +79,7 @@ def simulate_serving(
         "requests": len(stream),
         "seed": seed,
     }
-    unmodelled = (*chosen.not_modelled(words["settings"]), *_not_drawn(load, stream))
+    unmodelled = (*chosen.not_modelled(words["settings"], deployment.pool.chip), *_not_drawn(load, stream))
     return _report(
         chosen,
         deployment,

@@ -17,10 +17,11 @@ from gnomon.engines import TrainingEngine, training_engine
 from gnomon.engines.training.job import Job, job_of
 from gnomon.errors import GnomonError, InputError
 from gnomon.export import TRAINING, target
+from gnomon.export.base import not_trained_on
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
-from gnomon.spec import Chip, EngineChoice, Estimate, Model, Plan, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.spec import Chip, EngineChoice, Estimate, Model, NotModelled, Plan, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.techniques import Applied, Case, applied, asked
 from gnomon.units import parse_count
 
@@ -216,6 +217,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
     each = plan.strategy.tp * plan.strategy.cp * plan.strategy.dp
     return TrainingReport(
         title=_title(step),
+        not_modelled=_not_modelled(step),
         step_time_s=seconds,
         mfu=flops["model"] / seconds.value / peak,
         hfu=(flops["model"] + flops["again"]) / seconds.value / peak,
@@ -236,7 +238,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         energy_j=step.energy_j,
         cost_usd=cost,
         run=_run(step, cost),
-        targets=_targets(plan),
+        targets=_targets(step),
         inputs=_inputs(step),
         plan=plan,
         step=step,
@@ -280,7 +282,16 @@ def _title(step: TrainingStep) -> str:
     name = model_title(plan.model) if "/" not in plan.model else step.job.model.name
     chips = f"{plan.strategy.ranks:,} x {step.pool.chip.name}"
     batch = f"a step of {load.global_batch:,} sequences of {load.seq:,} tokens"
-    return f"{name}, {plan.dtype}, {chips}, {step.engine.title} {step.engine.version}: {batch}"
+    engine = f"{step.engine.title} {step.engine.version}"
+    runs = f"as if {engine} ran there" if _not_modelled(step) else engine
+    return f"{name}, {plan.dtype}, {chips}, {runs}: {batch}"
+
+
+def _not_modelled(step: TrainingStep) -> tuple[NotModelled, ...]:
+    """A chip that the engine does not run on."""
+    why = not_trained_on(step.pool.chip, step.engine.title)
+    there = NotModelled(option=step.pool.chip.name, why=f"{why}; it is priced as if it did")
+    return (there,) if why else ()
 
 
 def _parts(step: TrainingStep, rank: int) -> dict[str, float]:
@@ -311,13 +322,18 @@ def _run(step: TrainingStep, cost_usd: float) -> dict[str, float]:
     }
 
 
-def _targets(plan: Plan) -> tuple[str, ...]:
-    """What the plan can be exported to, its own engine's target first."""
-    own = {"torch": "torchrun"}.get(plan.engine.name, plan.engine.name)
-    found = []
-    for name in sorted(TRAINING, key=lambda name: name != own):
+def own_target(plan: Plan) -> str:
+    """What a plan is exported to for its own engine."""
+    return {"torch": "torchrun"}.get(plan.engine.name, plan.engine.name)
+
+
+def _targets(step: TrainingStep) -> tuple[str, ...]:
+    """What the plan can be exported to as it is, its own engine's target first; nothing where it does not fit."""
+    plan, found = step.job.plan, []
+    for name in sorted(TRAINING, key=lambda name: name != own_target(plan)) if step.fits else ():
         with suppress(GnomonError):
             target(name).render(plan)
+            target(name).check(plan)
             found.append(name)
     return tuple(found)
 

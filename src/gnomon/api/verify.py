@@ -19,6 +19,7 @@ from gnomon.api.verify_training import compare as compare_training
 from gnomon.api.verify_training import is_training_file, read_training, verify_training
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
+from gnomon.engines.vllm.degrees import arranged
 from gnomon.errors import InputError
 from gnomon.export.base import require_techniques
 from gnomon.load import config_of, draw
@@ -120,6 +121,10 @@ def _check_runnable(plan: Plan) -> None:
             message, where="strategy.techniques", hint="Only plans that it runs as they are can be checked."
         )
     require_techniques(plan)
+    for name in ("pp", "dp"):
+        if getattr(plan.strategy, name) > 1:
+            message = f"a load on a replica of {name} {getattr(plan.strategy, name)} is not simulated"
+            raise InputError(message, where=f"strategy.{name}", hint="Verify a plan with tensor parallelism alone.")
     if plan.dtype not in MADE_HERE and plan.dtype != load_model(plan.model).dtype:
         hint = f"Verify a plan in {', '.join(MADE_HERE)}, or of a checkpoint that is stored in {plan.dtype}."
         raise InputError(f"vLLM does not make weights in {plan.dtype} itself", where="dtype", hint=hint)
@@ -144,7 +149,8 @@ def _warm_up(first: tuple[float, Requests]) -> Requests:
 
 def _arguments(plan: Plan) -> dict[str, Any]:
     """The plan's settings as vLLM's engine takes them; prompts are random, so prefixes are never shared."""
-    given = {name: value for name, value in plan.engine.settings.items() if name != "enable_prefix_caching"}
+    _, settings = arranged(plan.strategy, plan.engine.settings)
+    given = {name: value for name, value in settings.items() if name != "enable_prefix_caching"}
     given |= {"tensor_parallel_size": plan.strategy.tp, "dtype": "bfloat16"}
     if plan.strategy.ep > 1:
         given["enable_expert_parallel"] = True
@@ -165,6 +171,7 @@ def compare(measured: Measured) -> Verified:
         parts=tuple(parts),
         conditions={"date": measured.date, **measured.versions},
         measured={"settings": dict(measured.settings), "loads": [load.rate_per_s for load in measured.loads]},
+        plan=measured.plan,
     )
 
 
@@ -172,7 +179,7 @@ def _deployed(measured: Measured) -> tuple[Engine, Deployment]:
     plan = measured.plan
     return deploy(
         load_model(plan.model),
-        parse_pool(f"{plan.chip}:{plan.strategy.ranks}"),
+        parse_pool(f"{plan.chip}:{plan.ranks}"),
         strategy=plan.strategy,
         dtype=plan.dtype,
         kv_dtype=plan.kv_dtype,

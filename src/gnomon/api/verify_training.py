@@ -121,6 +121,7 @@ def compare(measured: MeasuredTraining) -> Verified:
         ),
         conditions={"date": measured.date, **measured.versions},
         measured={"steps": len(measured.step_s), "sm_clock_mhz": measured.sm_clock_mhz},
+        plan=measured.plan,
     )
 
 

@@ -22,42 +22,46 @@ def export(
         typer.Option("--to", autocompletion=names.words(names.targets), metavar="TARGET", help=TO),
     ] = None,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="Write the files into this folder.")] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="NAME", help="Weights to serve, where the model's are in another format."),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also a plan that would not run, with a warning inside; overwrite other files."),
+    ] = False,
     as_json: flags.Json = False,
 ) -> None:
-    """A plan as the files that start it. Without --out the first file is printed."""
+    """A plan as the files that start it. Without --out the first file is printed.
+
+    A plan that would not run is refused: one that does not fit (exit code 4), or that the chip or the engine refuses.
+    """
     from gnomon.api.export import export as answer
-    from gnomon.cli.files import keep_apart, output_folder, write_all
+    from gnomon.cli.files import check_overwritten, keep_apart, output_folder, write_all
     from gnomon.cli.output import emit, put, say
     from gnomon.errors import named_by
     from gnomon.export import target
 
     with named_by("--to"):
-        chosen = _usual(plan) if to is None else target(to).NAME
-    result = answer(plan, to=chosen)
+        chosen = None if to is None else target(to).NAME
+    with named_by("PLAN"):
+        result = answer(plan, to=chosen, checkpoint=checkpoint, force=force)
     names = list(result.files)
     if out is not None:
         folder = output_folder(out, "--out")
         keep_apart({"--out": folder / "plan.yaml"} if "plan.yaml" in names else {}, plan, "the plan")
+        if not force:
+            check_overwritten(dict(result.files), folder, "--out")
         write_all(dict(result.files), folder)
     if as_json:
         emit(result.to_dict(), as_json=True, keep=False)
         return
+    for line in result.warnings:
+        say(f"warning: {line}")
     for line in result.not_expressed:
-        say(f"left to you: {line}")
+        say(f"not in these files: {line}")
     if out is None:
         put(result.files[names[0]])
         say(f"--out DIR writes {' and '.join(names)}")
     else:
         put("".join(f"{folder / name}\n" for name in names))
-
-
-def _usual(plan: str) -> str:
-    """The target of the plan's own engine."""
-    from gnomon.export import SERVING, TRAINING
-    from gnomon.spec import TrainingLoad
-    from gnomon.store import resolve_plan
-
-    chosen = resolve_plan(plan)
-    if not isinstance(chosen.load, TrainingLoad):
-        return SERVING[0]
-    return chosen.engine.name if chosen.engine.name in TRAINING else "torchrun"

@@ -60,6 +60,24 @@ def output_folder(text: str, flag: str) -> Path:
     return path
 
 
+def check_overwritten(files: Mapping[str, str], folder: Path, flag: str) -> None:
+    """Refuse to take the place of files that hold something else."""
+    others = [name for name, text in files.items() if _holds_another(folder / name, text)]
+    if others:
+        named = " and ".join(f"'{folder / name}'" for name in others)
+        hint = "Write to another folder, or give --force to overwrite."
+        raise InputError(f"{named} would be overwritten", where=flag, hint=hint)
+
+
+def _holds_another(file: Path, text: str) -> bool:
+    """Whether there is a file of that name with another content. One that cannot be read holds another."""
+    content = text.encode()
+    try:
+        return file.is_file() and (file.stat().st_size != len(content) or file.read_bytes() != content)
+    except OSError:
+        return True
+
+
 def write_all(files: dict[str, str], folder: Path) -> None:
     """Files by name into a folder, all of them or none; scripts can be run."""
     for name in files:

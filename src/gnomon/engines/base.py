@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gnomon.cost.step import StepCost
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import Graph
-from gnomon.spec import Batch, Model, NotModelled, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
+from gnomon.spec import Batch, Chip, Model, NotModelled, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +168,6 @@ class TrainingEngine(Protocol):
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""
 
-    def command(self, plan: Plan) -> list[str]:
-        """The words of the launch command on one node."""
-
 
 class Engine(Protocol):
     """One serving engine in one version."""
@@ -191,8 +188,12 @@ class Engine(Protocol):
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         """All settings with defaults filled in. Unknown names and bad values raise InputError."""
 
-    def not_modelled(self, given: Mapping[str, Any]) -> tuple[NotModelled, ...]:
-        """Settings that the engine has, that are accepted, and that no figure of an answer depends on."""
+    def not_modelled(self, given: Mapping[str, Any], chip: Chip) -> tuple[NotModelled, ...]:
+        """Settings that the engine has, that are accepted, and that no figure of an answer depends on; and a chip that
+        the engine does not run on, where the figures are those as if it did."""
+
+    def runs_not_on(self, chip: Chip) -> str:
+        """Why the engine does not run on a chip, as a sentence; empty where it does."""
 
     def check(self, deployment: Deployment) -> None:
         """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""
@@ -223,9 +224,6 @@ class Engine(Protocol):
 
     def step_parts(self, deployment: Deployment, batch: Batch, layers: int | None = None) -> StepParts:
         """How the engine runs these steps of all layers, or of a stage of so many."""
-
-    def files(self, plan: Plan) -> dict[str, str]:
-        """Launch files by name; the first holds the command."""
 
     def command(self, plan: Plan) -> list[str]:
         """The words of the launch command of one replica."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
-from gnomon.load import parse_pool
+from gnomon.load.plan import plan_pool
 from gnomon.load.recipe import recipe_of
-from gnomon.spec import Plan, TrainingLoad
+from gnomon.spec import Chip, Plan
 from gnomon.techniques import Words, applied, beyond_words, served
 
 SERVING = ("vllm", "kubernetes")
 TRAINING = ("megatron", "torchrun")
+TRAINED_ON = ("NVIDIA", "AMD")
+"""Vendors whose chips PyTorch's CUDA and ROCm builds run on, which Megatron-LM and the built-in runner need."""
+WARNING, LEFT_OUT = "WARNING: ", "not in these files: "
+"""How lines of a file's header begin: what keeps it from running, and what it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +38,38 @@ class Target(Protocol):
     NAME: str
     SUMMARY: str
 
-    def render(self, plan: Plan) -> Rendered:
-        """The plan's files. Raises InputError where the plan's load or engine is not the target's."""
+    def render(self, plan: Plan, warnings: Sequence[str] = ()) -> Rendered:
+        """The plan's files, with warnings and what the target cannot say in their header. Raises InputError where the
+        plan's load or engine is not the target's."""
+
+    def words(self, plan: Plan) -> list[str]:
+        """The words that start one replica, or the training on one node."""
+
+    def check(self, plan: Plan) -> None:
+        """Raise InputError where the files would not be the plan, or would not run on its chips."""
+
+
+def header(warnings: Sequence[str], not_expressed: Sequence[str]) -> list[str]:
+    """Lines that stand as comments at the head of what is written."""
+    return [*(f"{WARNING}{line}" for line in warnings), *(f"{LEFT_OUT}{line}" for line in not_expressed)]
+
+
+def not_trained_on(chip: Chip, engine: str) -> str:
+    """Why training engines do not run on a chip; empty where they do."""
+    return "" if chip.vendor in TRAINED_ON else f"{engine} does not run on {chip.name}: it needs CUDA or ROCm"
+
+
+def check_trained_on(plan: Plan, engine: str) -> None:
+    """Raise InputError where a training engine does not run on the plan's chips."""
+    if why := not_trained_on(plan_pool(plan).chip, engine):
+        raise InputError(why, where="chip", hint="Plan it for a chip of NVIDIA or AMD.")
 
 
 def in_other_words(plan: Plan) -> Plan:
     """The plan without the techniques that its format, degrees and settings say already."""
     names = plan.strategy.techniques
     beyond = beyond_words(names)
-    if isinstance(plan.load, TrainingLoad):
+    if plan.trains:
         beyond = tuple(text for text in names if text in beyond or not _settled(plan, text))
     return replace(plan, strategy=replace(plan.strategy, techniques=beyond))
 
@@ -58,12 +85,12 @@ def require_techniques(plan: Plan) -> None:
     names = plan.strategy.techniques
     if not names:
         return
-    if isinstance(plan.load, TrainingLoad):
+    if plan.trains:
         applied(names)
         return
     words = Words(
         model=load_model(plan.model),
-        pool=parse_pool(f"{plan.chip}:{plan.chips}", "chip"),
+        pool=plan_pool(plan),
         strategy=plan.strategy,
         dtype=plan.dtype or None,
         kv_dtype=plan.kv_dtype or None,
@@ -74,10 +101,9 @@ def require_techniques(plan: Plan) -> None:
 
 def require_load(plan: Plan, target: str) -> None:
     """Serving targets take plans that serve, training targets plans that train."""
-    trains = isinstance(plan.load, TrainingLoad)
-    fitting = TRAINING if trains else SERVING
+    fitting = TRAINING if plan.trains else SERVING
     if target not in fitting:
-        kind = "training" if trains else "serving"
+        kind = "training" if plan.trains else "serving"
         hint = f"Targets for {kind}: {', '.join(fitting)}."
         raise InputError(f"a plan for {kind} cannot be exported to '{target}'", where="load", hint=hint)
     require_techniques(plan)

@@ -2,21 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 from gnomon.engines.megatron import launch
+from gnomon.engines.megatron.launch import Beside
 from gnomon.engines.megatron.options import COMMIT
-from gnomon.export.base import Rendered, in_other_words, require_load
+from gnomon.export.base import Rendered, check_trained_on, header, in_other_words, require_load
 from gnomon.spec import Plan
+from gnomon.techniques import applied
 
 NAME = "megatron"
 SUMMARY = "run.sh with one `torchrun pretrain_gpt.py` a node"
+OFFLOAD, CHECKPOINTS = "offload-optimizer", "checkpoints"
+UNSAID = {
+    "stride": "Megatron-LM updates what it offloads on the host alone",
+    "flush": "Megatron-LM copies gradients beside what follows them",
+    "mode": "Megatron-LM copies states to the host before the next step, and only writes them beside it",
+}
+"""Parameters of these techniques that no option says, and what is done in their place."""
 
 
-def render(plan: Plan) -> Rendered:
+def render(plan: Plan, warnings: Sequence[str] = ()) -> Rendered:
     require_load(plan, NAME)
+    beside, left, unsaid = _beside(in_other_words(plan))
+    left_out = [*launch.not_expressed(left, beside), *unsaid]
     return Rendered(
-        files=launch.files(plan),
+        files=launch.files(plan, header(warnings, left_out), beside),
         command="bash run.sh",
         engine="megatron",
         version=COMMIT,
-        not_expressed=tuple(launch.not_expressed(in_other_words(plan))),
+        not_expressed=tuple(left_out),
     )
+
+
+def words(plan: Plan) -> list[str]:
+    """The words of the launch command on one node."""
+    require_load(plan, NAME)
+    beside, *_ = _beside(plan)
+    return launch.command(plan, beside)
+
+
+def check(plan: Plan) -> None:
+    launch.check(plan)
+    check_trained_on(plan, "Megatron-LM")
+
+
+def _beside(plan: Plan) -> tuple[Beside, Plan, list[str]]:
+    """What Megatron-LM can say of the plan's techniques, the plan with those it cannot, and parameters it cannot."""
+    beside, left, unsaid = Beside(), [], []
+    for text in plan.strategy.techniques:
+        one, values = applied([text]).pairs[0]
+        said: Mapping[str, Any] = {}
+        if one.name == OFFLOAD:
+            beside = replace(beside, offloaded=float(values["share"]))
+            said = {"stride": 0.0, "flush": "beside"}
+        elif one.name == CHECKPOINTS:
+            waits = values["mode"] == "synchronous"
+            beside = replace(beside, save_every=int(values["every"]), save_async=not waits)
+            said = {"mode": "synchronous" if waits else "asynchronous"}
+        else:
+            left.append(text)
+        different = {name: values[name] for name, value in said.items() if values[name] != value}
+        unsaid += [f"{name}={value} of {one.name}: {UNSAID[name]}" for name, value in different.items()]
+    return beside, replace(plan, strategy=replace(plan.strategy, techniques=tuple(left))), unsaid

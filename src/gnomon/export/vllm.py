@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from gnomon.engines.vllm import launch
+from gnomon.engines.vllm.platforms import not_run, refused_dtype
+from gnomon.engines.vllm.script import script
 from gnomon.errors import InputError
-from gnomon.export.base import Rendered, in_other_words, require_load
+from gnomon.export.base import Rendered, header, in_other_words, require_load
 from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import unpriced
 from gnomon.load import model as load_model
+from gnomon.load.plan import plan_pool, plan_to_yaml
 from gnomon.spec import Plan
 
 NAME = "vllm"
 SUMMARY = "launch.sh with one `vllm serve` a replica"
 
 
-def render(plan: Plan) -> Rendered:
+def render(plan: Plan, warnings: Sequence[str] = ()) -> Rendered:
     require_load(plan, NAME)
     require_vllm(plan)
+    left_out = launch.not_expressed(in_other_words(plan))
     return Rendered(
-        files=launch.files(plan),
-        command=shlex.join(launch.command(plan)),
+        files={"launch.sh": script(plan, header(warnings, left_out)), "plan.yaml": plan_to_yaml(plan)},
+        command=shlex.join(words(plan)),
         engine="vllm",
         version=launch.version_of(plan),
-        not_expressed=tuple(launch.not_expressed(in_other_words(plan))),
+        not_expressed=tuple(left_out),
     )
+
+
+def words(plan: Plan) -> list[str]:
+    return launch.first_command(plan)
+
+
+def check(plan: Plan) -> None:
+    chip = plan_pool(plan).chip
+    if why := not_run(chip):
+        hint = "Plan it for a chip that vLLM runs on (`gnomon chips`)."
+        raise InputError(why, where="chip", hint=hint)
+    if why := refused_dtype(chip, plan.dtype):
+        raise InputError(why, where="dtype", hint="Plan it in fp16.")
+    if error := launch.no_weights(plan, load_model(plan.model)):
+        raise error
 
 
 def require_vllm(plan: Plan) -> None:

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gnomon import catalog
 from gnomon.errors import InputError, unknown_name
+from gnomon.load.chips import chip as find_chip
+from gnomon.load.drawing import MAX_REQUESTS
 from gnomon.load.fields import Fields
 from gnomon.load.files import as_path, read_yaml
-from gnomon.load.goals import goal
+from gnomon.load.goals import duration_text, goal, seconds_goal
 from gnomon.load.recipe import read_recipe
-from gnomon.spec import EngineChoice, Goal, Plan, ServingLoad, Strategy, TrainingLoad
+from gnomon.load.rows import MAX_TOKENS
+from gnomon.spec import EngineChoice, Goal, Plan, Pool, ServingLoad, Strategy, TrainingLoad
+from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.spec.plan import ROUTERS
 from gnomon.units import parse_count
 
 SCHEMA = "gnomon.plan/1"
 MAX_DEGREE = 1_000_000
+MAX_NODE = 10_000
+"""Chips of a node; the largest that ships is a pod of 9,216."""
+MAX_BATCH = 1_000_000
+"""Sequences of a training step."""
 DEGREES = ("tp", "pp", "ep", "cp", "dp")
+FORMATS = (*PLAIN_BITS, *NARROW, "int3")
+ENGINES_OWN = "auto"
+"""vLLM's word for a cache in the format the engine chooses; the same as leaving it out."""
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
@@ -34,6 +47,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "strategy": _strategy_to_dict(plan.strategy),
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
+        "checkpoint": plan.checkpoint,
         "engine": _without_empty({"name": engine.name, "version": engine.version, "settings": _plain(engine.settings)}),
         "load": _load_to_dict(plan.load) if plan.load else {},
         "goals": {entry.name: entry.limit_s for entry in plan.goals},
@@ -42,8 +56,11 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
     return _without_empty(fields)
 
 
-def plan_from_dict(data: Mapping[str, Any], where: str = "plan") -> Plan:
-    """The plan that `plan_to_dict` wrote; `where` names its file in errors."""
+def plan_from_dict(data: Mapping[str, Any], where: str = "plan", *, seconds: bool = True) -> Plan:
+    """The plan that `plan_to_dict` wrote; `where` names its file in errors.
+
+    With `seconds`, as Gnomon itself writes JSON, goals may be numbers of seconds; else they need a unit.
+    """
     fields = Fields(data, where)
     schema = fields.text("schema")
     if schema != SCHEMA:
@@ -54,24 +71,40 @@ def plan_from_dict(data: Mapping[str, Any], where: str = "plan") -> Plan:
         id=fields.text("id", ""),
         model=fields.text("model"),
         chip=fields.text("chip"),
-        per_node=fields.whole("per_node", 0, most=MAX_DEGREE),
+        per_node=fields.whole("per_node", 0, most=MAX_NODE),
         replicas=fields.whole("replicas", most=MAX_DEGREE),
         router=_router(fields),
         strategy=_strategy(fields.inner("strategy"), trains),
-        dtype=fields.text("dtype"),
-        kv_dtype=fields.text("kv_dtype", "") if trains else fields.text("kv_dtype"),
+        dtype=_format(fields, "dtype"),
+        kv_dtype=_format(fields, "kv_dtype", ENGINES_OWN),
+        checkpoint=fields.text("checkpoint", ""),
         engine=_engine(fields.inner("engine"), trains),
         load=_load(loaded, trains) if fields.has("load") else None,
-        goals=_goals(fields.inner("goals")),
+        goals=_goals(fields.inner("goals"), seconds),
         predicted=fields.inner("predicted").items(),
     )
     fields.done()
     return plan
 
 
+def plan_from_file(data: Mapping[str, Any], where: str) -> Plan:
+    """A plan of a file: goals need their unit, but where the file carries figures that Gnomon wrote into it."""
+    return plan_from_dict(data, where, seconds=bool(data.get("predicted")))
+
+
 def read_plan(path: str | Path) -> Plan:
     file = as_path(path)
-    return plan_from_dict(read_yaml(file), str(file))
+    return plan_from_file(read_yaml(file), str(file))
+
+
+def plan_pool(plan: Plan, count: int | None = None) -> Pool:
+    """All chips of a plan, or so many of them, in nodes as the plan names them."""
+    chip = find_chip(plan.chip, "chip")
+    node = catalog.node_of(chip)
+    if plan.per_node:
+        host = node.host.one if node.host else None
+        node = replace(node, chips=plan.per_node, host=host)
+    return Pool.of(chip, plan.chips if count is None else count, node)
 
 
 def write_plan(plan: Plan, path: str | Path) -> None:
@@ -85,9 +118,10 @@ def write_plan(plan: Plan, path: str | Path) -> None:
 def plan_to_yaml(plan: Plan) -> str:
     import yaml
 
-    text: str = yaml.safe_dump(
-        plan_to_dict(plan), sort_keys=False, default_flow_style=None, width=110, allow_unicode=True
-    )
+    fields = plan_to_dict(plan)
+    if plan.goals:
+        fields["goals"] = {entry.name: duration_text(entry.limit_s) for entry in plan.goals}
+    text: str = yaml.safe_dump(fields, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
     return text
 
 
@@ -96,6 +130,20 @@ def _router(fields: Fields) -> str:
     if name not in ROUTERS:
         raise unknown_name("router", name, ROUTERS, where=fields.spot("router"))
     return name
+
+
+def _format(fields: Fields, key: str, default: str | None = None) -> str:
+    """The name of a number format; nothing where it is left to the engine."""
+    name = fields.text(key) if default is None else fields.text(key, default)
+    if name == default:
+        return ""
+    check_format(name, fields.spot(key))
+    return name
+
+
+def check_format(name: str, where: str) -> None:
+    if name not in FORMATS:
+        raise unknown_name("number format", name, FORMATS, where=where)
 
 
 def _strategy(fields: Fields, trains: bool) -> Strategy:
@@ -130,13 +178,15 @@ def _engine(fields: Fields, trains: bool) -> EngineChoice:
 def _load(fields: Fields, trains: bool) -> ServingLoad | TrainingLoad:
     load = _training_load(fields) if trains else _serving_load(fields)
     fields.done()
+    if isinstance(load, ServingLoad):
+        _check_lengths(load, fields)
     return load
 
 
 def _training_load(fields: Fields) -> TrainingLoad:
     return TrainingLoad(
-        seq=fields.whole("seq"),
-        global_batch=fields.whole("global_batch"),
+        seq=fields.whole("seq", most=MAX_TOKENS),
+        global_batch=fields.whole("global_batch", most=MAX_BATCH),
         tokens=_tokens(fields.raw("tokens", None), fields.spot("tokens")),
     )
 
@@ -152,17 +202,29 @@ def _tokens(given: Any, where: str) -> float | None:
 
 
 def _serving_load(fields: Fields) -> ServingLoad:
-    load = ServingLoad(
-        trace=fields.text("trace", ""),
-        rate_per_s=fields.number("rate_per_s") if fields.has("rate_per_s") else None,
-        input_tokens=fields.whole("input_tokens") if fields.has("input_tokens") else None,
-        output_tokens=fields.whole("output_tokens") if fields.has("output_tokens") else None,
-        requests=fields.whole("requests", 1000, least=0),
+    trace = fields.text("trace", "")
+    lengths = {
+        name: fields.whole(name, most=MAX_TOKENS) if fields.raw(name, None) is not None else None
+        for name in ("input_tokens", "output_tokens")
+    }
+    return ServingLoad(
+        trace=trace,
+        rate_per_s=fields.number("rate_per_s") if fields.raw("rate_per_s", None) is not None else None,
+        **lengths,
+        requests=fields.whole("requests", 1000, least=0 if trace else 1, most=MAX_REQUESTS),
         seed=fields.whole("seed", 0, least=0, most=2**63),
     )
-    for name in ("rate_per_s", "input_tokens", "output_tokens"):
-        fields.raw(name, None)
-    return load
+
+
+def _check_lengths(load: ServingLoad, fields: Fields) -> None:
+    """A load is a trace, or equal requests of some lengths; never both."""
+    for name in ("input_tokens", "output_tokens"):
+        given = getattr(load, name) is not None
+        if load.trace and given:
+            hint = "Leave one of them out."
+            raise InputError("a trace already gives the lengths", where=fields.spot(name), hint=hint)
+        if not load.trace and not given:
+            raise InputError("is missing, and there is no trace", where=fields.spot(name), hint="Give one of them.")
 
 
 def _load_to_dict(load: ServingLoad | TrainingLoad) -> dict[str, Any]:
@@ -178,13 +240,9 @@ def _load_to_dict(load: ServingLoad | TrainingLoad) -> dict[str, Any]:
     ) | {"requests": load.requests, "seed": load.seed}
 
 
-def _goals(fields: Fields) -> tuple[Goal, ...]:
-    found = []
-    for name, limit in fields.items().items():
-        if isinstance(limit, bool) or not isinstance(limit, (int, float, str)):
-            raise InputError(f"'{limit}' is not a duration", where=fields.spot(name))
-        found.append(goal(name, limit, fields.spot("")))
-    return tuple(found)
+def _goals(fields: Fields, seconds: bool) -> tuple[Goal, ...]:
+    read = seconds_goal if seconds else goal
+    return tuple(read(name, limit, fields.spot("")) for name, limit in fields.items().items())
 
 
 def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,11 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
         lines.append(f"  not started: {payload['why_not']}")
     lines += ["  it would run:", *_commands(payload)]
     lines += [f"  note: {note}" for note in payload["notes"]]
-    lines += [f"  left to you: {line}" for line in payload["not_expressed"]]
+    lines += [f"  not in these commands: {line}" for line in payload["not_expressed"]]
     plan = payload["plan"] or "last"
-    steps = (words("gnomon", "export", plan, "--out", "deploy"), words("gnomon", "export", plan, "--to", "kubernetes"))
-    return "\n".join([*lines, "", *next_steps(*steps)])
+    ways = {"vllm": ("--out", "deploy"), "kubernetes": ("--to", "kubernetes")}
+    steps = [words("gnomon", "export", plan, *ways[name]) for name in payload["targets"]]
+    return "\n".join([*lines, "", *next_steps(*steps)] if steps else lines)
 
 
 def _commands(payload: Mapping[str, Any]) -> list[str]:

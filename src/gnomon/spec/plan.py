@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnomon.spec.training import TrainingLoad
@@ -25,7 +25,7 @@ class Strategy:
 
     @property
     def ranks(self) -> int:
-        """Chips of one replica."""
+        """Chips that the degrees take where each has chips of its own, as in training; see `Plan.ranks`."""
         return self.tp * self.pp * self.cp * max(1, self.dp)
 
 
@@ -66,7 +66,20 @@ class Plan:
     goals: tuple[Goal, ...] = ()
     predicted: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""
+    checkpoint: str = ""
+    """What holds the weights in `dtype`, a hub address or a folder, where `model` itself does not."""
+
+    @property
+    def trains(self) -> bool:
+        return isinstance(self.load, TrainingLoad)
+
+    @property
+    def ranks(self) -> int:
+        """Chips of one replica. Context parallelism of serving spreads the cache inside the tensor-parallel group and
+        takes no chips of its own."""
+        strategy = self.strategy if self.trains else replace(self.strategy, cp=1)
+        return strategy.ranks
 
     @property
     def chips(self) -> int:
-        return self.replicas * self.strategy.ranks
+        return self.replicas * self.ranks

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnomon.engines.megatron import launch
 from gnomon.engines.megatron.style import fused, optimizers, parted
 from gnomon.engines.training.job import check_equal_stages, check_experts
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.load.recipe import RUN
-from gnomon.spec import LatentAttention, Model, Plan, Recipe, Strategy, TrainingLoad
+from gnomon.spec import LatentAttention, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE
 
 VERSIONS = ("2.4", "3.0", "2026.08")
@@ -96,9 +95,6 @@ class Megatron:
             if there:
                 message = f"{what}, which is not priced under Megatron-LM {self.version}"
                 raise InputError(message, where="--engine", hint=f"Use megatron@{VERSIONS[-1]}.")
-
-    def command(self, plan: Plan) -> list[str]:
-        return launch.command(plan)
 
 
 def _folds(model: Model) -> bool:

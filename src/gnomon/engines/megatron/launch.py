@@ -6,8 +6,11 @@ The checks Megatron-LM makes at its start (`validate_args`) are kept here, so th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gnomon.engines.megatron import network
+from gnomon.engines.megatron.engine import VERSIONS
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
 from gnomon.engines.torch.launch import common_not_expressed, script, torchrun
 from gnomon.engines.training.job import Job, check_experts, job_of
@@ -22,16 +25,34 @@ STEPS = 20
 _DTYPES = {"bf16": "--bf16", "fp16": "--fp16", "fp32": "", "fp8": "--bf16"}
 _CP_COMMS = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather"}
 _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
+_OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
+"""Megatron-LM's name of each optimizer it has."""
 _NOTE = "In a folder of Megatron-LM, or with MEGATRON_PATH naming one. Further options may follow."
+SAVED = "checkpoints"
+"""The folder that states are saved to, beside where run.sh is started."""
 
 
-def command(plan: Plan) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What techniques ask of Megatron-LM beside the plan's recipe."""
+
+    offloaded: float = 0.0
+    """Share of the optimizer states that lives in the host's memory and is updated there."""
+    save_every: int = 0
+    """Steps from one checkpoint to the next; 0 saves none."""
+    save_async: bool = False
+
+
+NOTHING = Beside()
+
+
+def command(plan: Plan, beside: Beside = NOTHING) -> list[str]:
     """The words that start the plan on one node, or on each of several beside their rendezvous."""
-    lines = words(options(job_of(plan)))
+    lines = words(options(job_of(plan), beside))
     return [*torchrun(plan), "pretrain_gpt.py", *(word for line in lines for word in line)]
 
 
-def files(plan: Plan) -> dict[str, str]:
+def files(plan: Plan, notes: Sequence[str] = (), beside: Beside = NOTHING) -> dict[str, str]:
     """`run.sh`, which every node starts, and the plan itself."""
     job = job_of(plan)
     text = script(
@@ -39,24 +60,46 @@ def files(plan: Plan) -> dict[str, str]:
         f"Megatron-LM {COMMIT} of {DATE}",
         setup=_environment(job),
         program='"${MEGATRON_PATH:-.}/pretrain_gpt.py"',
-        arguments=words(options(job)),
-        note=_NOTE,
+        arguments=words(options(job, beside)),
+        notes=(*notes, _NOTE),
     )
     return {"run.sh": text, "plan.yaml": plan_to_yaml(plan)}
 
 
-def options(job: Job) -> dict[str, Value]:
+def options(job: Job, beside: Beside = NOTHING) -> dict[str, Value]:
     """Every option and its value, in the order they are written."""
-    _check(job)
+    _check(job, beside)
     values = network.options(job) | _parallel(job) | _batch(job) | _recompute(job)
-    return values | _sharding(job) | _precision(job) | _optimizer(job) | _data()
+    values |= _sharding(job) | _precision(job) | _optimizer(job) | _offload(beside)
+    return values | _saving(job, beside) | _data()
 
 
-def not_expressed(plan: Plan) -> list[str]:
+def check(plan: Plan) -> None:
+    """Raise InputError where Megatron-LM would not train the plan as it was priced."""
+    job = job_of(plan)
+    if job.recipe.optimizer == "muon" and _fsdp(job):
+        message = f"Megatron-LM has no Muon under Megatron-FSDP, which zero {job.recipe.zero} asks for"
+        raise InputError(message, where="engine.settings.zero", hint="Use 1.")
+    if _in_working_format(job):
+        raise InputError(
+            f"Megatron-LM keeps a master copy of the weights in fp32 beside those in {plan.dtype}, and needs more "
+            "memory than adamw-bf16 was priced with",
+            where="engine.settings.optimizer",
+            hint="Use adamw, or export it to torchrun.",
+        )
+
+
+def not_expressed(plan: Plan, beside: Beside = NOTHING) -> list[str]:
     """What the plan says and Megatron-LM's options cannot."""
     job = job_of(plan)
-    said = ["data, tokenizer, learning rate and checkpoints: run.sh learns from made-up tokens and saves nothing"]
+    kept = "" if beside.save_every else " and checkpoints"
+    saved = "" if beside.save_every else " and saves nothing"
+    said = [f"data, tokenizer, learning rate{kept}: run.sh learns from made-up tokens{saved}"]
     said += network.not_expressed(job)
+    if beside.save_async and _fsdp(job):
+        said.append("checkpoints written beside the next steps: Megatron-FSDP saves them while training waits")
+    if plan.engine.name == NAME and plan.engine.version not in ("", VERSIONS[-1]):
+        said.append(f"Megatron-LM {plan.engine.version}: run.sh is for {COMMIT} of {DATE}")
     if job.recipe.schedule == "gpipe" and plan.strategy.pp > 1:
         said.append("the gpipe schedule: Megatron-LM runs 1f1b")
     if job.recipe.recompute == "selective" and plan.engine.name != NAME:
@@ -65,19 +108,34 @@ def not_expressed(plan: Plan) -> list[str]:
         kept = "a master copy of the weights in fp32"
         kept += "" if _shards_states(job) else ", moments and gradients too: they need zero 1 or more"
         said.append(f"optimizer states in {plan.dtype} alone: Megatron-LM keeps {kept}")
-    if job.recipe.optimizer in ("adam8bit", "adafactor"):
-        said.append(f"the optimizer {job.recipe.optimizer}: Megatron-LM has none such, and run.sh takes Adam")
     return said + common_not_expressed(plan, NAME)
 
 
-def _check(job: Job) -> None:
+def _check(job: Job, beside: Beside) -> None:
     if job.plan.dtype not in _DTYPES:
         raise unknown_name("training format", job.plan.dtype, _DTYPES, where="dtype")
+    if job.recipe.optimizer not in _OPTIMIZERS:
+        hint = f"It has {', '.join(_OPTIMIZERS)}."
+        message = f"Megatron-LM has no optimizer {job.recipe.optimizer}"
+        raise InputError(message, where="engine.settings.optimizer", hint=hint)
     strategy = job.plan.strategy
     check_experts(job.model, strategy, job.recipe)
+    _check_offload(job, beside)
+    if job.model.is_moe and _DTYPES[job.plan.dtype] != "--bf16":
+        message = f"Megatron-LM trains experts in bf16 or fp8, not in {job.plan.dtype}"
+        raise InputError(message, where="dtype", hint="Use bf16.")
     if job.model.is_moe and strategy.tp > 1 and not job.recipe.sequence_parallel:
         message = "false, but Megatron-LM trains experts in tensor parallel only with it"
         raise InputError(message, where="engine.settings, field sequence_parallel", hint="Set it to true.")
+
+
+def _check_offload(job: Job, beside: Beside) -> None:
+    """Its offload is of the distributed optimizer (`--use-precision-aware-optimizer` asks for it)."""
+    if not beside.offloaded or (_shards_states(job) and not _fsdp(job)):
+        return
+    what = "shares its states out (ZeRO 1)" if not _fsdp(job) else "is not Megatron-FSDP (ZeRO 2 and 3)"
+    message = f"Megatron-LM offloads the states of an optimizer that {what}, and zero is {job.recipe.zero}"
+    raise InputError(message, where="engine.settings.zero", hint="Use 1.")
 
 
 def _environment(job: Job) -> list[str]:
@@ -89,13 +147,13 @@ def _environment(job: Job) -> list[str]:
 
 
 def _parallel(job: Job) -> dict[str, Value]:
-    strategy = job.plan.strategy
+    strategy, layout = job.plan.strategy, _layout(job)
     return {
         "--tensor-model-parallel-size": strategy.tp,
         "--sequence-parallel": strategy.tp > 1 and job.recipe.sequence_parallel,
         "--pipeline-model-parallel-size": strategy.pp,
-        "--num-virtual-stages-per-pipeline-rank": strategy.vp if strategy.vp > 1 else False,
-        "--pipeline-model-parallel-layout": _layout(job) or False,
+        "--num-virtual-stages-per-pipeline-rank": strategy.vp if strategy.vp > 1 and not layout else False,
+        "--pipeline-model-parallel-layout": layout or False,  # which says the parts of a rank too
         "--context-parallel-size": strategy.cp if strategy.cp > 1 else False,
         "--cp-comm-type": _CP_COMMS[job.recipe.cp_comm] if strategy.cp > 1 else False,
         "--expert-model-parallel-size": strategy.ep if strategy.ep > 1 else False,
@@ -134,8 +192,12 @@ def _recompute(job: Job) -> dict[str, Value]:
 
 
 def _copies(job: Job) -> int:
-    """Ranks that hold the same weights, among which states can be shared out."""
-    return job.plan.strategy.dp * job.plan.strategy.cp
+    """Ranks that hold the same weights, among which states can be shared out: of experts there may be more than of the
+    rest, where tensor-parallel ranks hold them uncut."""
+    strategy = job.plan.strategy
+    alike = strategy.dp * strategy.cp
+    cut = job.recipe.expert_tp or strategy.tp
+    return max(alike, alike * strategy.tp // cut // strategy.ep) if job.model.is_moe else alike
 
 
 def _fsdp(job: Job) -> bool:
@@ -154,8 +216,10 @@ def _in_working_format(job: Job) -> bool:
 def _sharding(job: Job) -> dict[str, Value]:
     """How gradients and weights travel. Reductions overlap with the backward pass where the plan's engine does so."""
     overlap = _copies(job) > 1 and (job.plan.engine.name == NAME or _fsdp(job))
+    own_shards = job.recipe.optimizer == "muon" and not _fsdp(job)  # dist_muon shares its states out by itself
+    shards = _shards_states(job) and (_copies(job) > 1 or _in_working_format(job))
     values: dict[str, Value] = {
-        "--use-distributed-optimizer": _shards_states(job) and (_copies(job) > 1 or _in_working_format(job)),
+        "--use-distributed-optimizer": shards and not own_shards,
         "--overlap-grad-reduce": overlap,
         "--overlap-param-gather": _fsdp(job),
     }
@@ -190,11 +254,31 @@ def _precision(job: Job) -> dict[str, Value]:
     }
 
 
+def _offload(beside: Beside) -> dict[str, Value]:
+    """States on the host; gradients, updates and weights pass each other there (`cpu_offloading`)."""
+    if not beside.offloaded:
+        return {}
+    return {
+        "--use-distributed-optimizer": True,
+        "--use-precision-aware-optimizer": True,
+        "--optimizer-cpu-offload": True,
+        "--optimizer-offload-fraction": float(beside.offloaded),
+        "--overlap-cpu-optimizer-d2h-h2d": True,
+    }
+
+
+def _saving(job: Job, beside: Beside) -> dict[str, Value]:
+    """Sharded states of Megatron-FSDP are only written while training waits."""
+    if not beside.save_every:
+        return {}
+    values: dict[str, Value] = {"--save": SAVED, "--save-interval": beside.save_every}
+    return values | {"--async-save": beside.save_async and not _fsdp(job)}
+
+
 def _named(job: Job) -> str:
-    """Megatron-LM's name of the optimizer; Adam where it has none for it."""
-    if job.recipe.optimizer == "muon":
-        return "dist_muon" if job.recipe.zero >= 1 else "muon"
-    return job.recipe.optimizer if job.recipe.optimizer in ("sgd", "lion") else "adam"
+    """Megatron-LM's name of the optimizer."""
+    name = _OPTIMIZERS[job.recipe.optimizer]
+    return "dist_muon" if name == "muon" and job.recipe.zero >= 1 else name
 
 
 def _optimizer(job: Job) -> dict[str, Value]:

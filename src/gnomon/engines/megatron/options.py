@@ -30,6 +30,9 @@ SWITCHES = (
     "--overlap-grad-reduce",
     "--overlap-param-gather",
     "--use-precision-aware-optimizer",
+    "--optimizer-cpu-offload",
+    "--overlap-cpu-optimizer-d2h-h2d",
+    "--async-save",
     "--mock-data",
     "--log-throughput",
 )
@@ -65,6 +68,7 @@ WHOLE = (
     "--global-batch-size",
     "--seq-length",
     "--train-iters",
+    "--save-interval",
     "--recompute-num-layers",
     "--eval-iters",
     "--eval-interval",
@@ -75,6 +79,7 @@ NUMBERS = (
     "--rope-scaling-factor",
     "--attention-dropout",
     "--hidden-dropout",
+    "--optimizer-offload-fraction",
     "--lr",
     "--min-lr",
     "--lr-warmup-fraction",
@@ -90,6 +95,7 @@ TEXTS = (
     "--recompute-modules",
     "--pipeline-model-parallel-layout",
     "--cp-comm-type",
+    "--save",
 )
 CHOICES = {
     "--normalization": ("LayerNorm", "RMSNorm"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnomon.engines.torch import checks, launch
+from gnomon.engines.torch import checks
 from gnomon.engines.torch.style import optimizers, style
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import unknown_name
-from gnomon.spec import Model, Plan, Recipe, Strategy, TrainingLoad
+from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
 
 VERSIONS = ("2.11",)
 RUNTIME_BYTES = 1.1e9
@@ -49,6 +49,3 @@ class Torch:
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         checks.check(model, strategy, recipe, load, dtype)
-
-    def command(self, plan: Plan) -> list[str]:
-        return launch.command(plan)

@@ -5,15 +5,14 @@ Whatever torchrun starts shares this: what a plan must keep to, and how its scri
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 
+from gnomon.engines.shell import comment
 from gnomon.engines.torch.checks import check
 from gnomon.engines.training.job import job_of
 from gnomon.errors import InputError
-from gnomon.load.chips import chip as find_chip
-from gnomon.load.plan import plan_to_yaml
+from gnomon.load.plan import plan_pool, plan_to_yaml
 from gnomon.spec import Plan
 
 WORKER = "gnomon.engines.torch.worker"
@@ -21,13 +20,12 @@ STEPS, WARMUP = 8, 3
 """Steps that are measured, and those before them that are not."""
 PORT = 29500
 """torchrun's own default."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _HERE = '"$(dirname -- "${BASH_SOURCE[0]}")"'
 
 
 def nodes(plan: Plan) -> tuple[int, int]:
-    """Nodes, and the chips of each."""
-    per_node = plan.per_node or find_chip(plan.chip).scaleup_size
+    """Nodes, and the chips of each: those of a tray where a rack is joined by its chips' own links."""
+    per_node = plan_pool(plan, max(plan.chips, plan_pool(plan).node_size)).machine_chips
     count, rest = divmod(plan.chips, per_node)
     if count == 0:
         return 1, plan.chips
@@ -44,24 +42,24 @@ def torchrun(plan: Plan) -> list[str]:
 
 
 def script(
-    plan: Plan, engine: str, *, setup: Sequence[str], program: str, arguments: Sequence[Sequence[str]], note: str = ""
-) -> str:
-    """A shell script for every node. `program` and `setup` are shell text; the words of arguments are quoted here."""
+    plan: Plan, engine: str, *, setup: Sequence[str], program: str, arguments: Sequence[Sequence[str]],
+    notes: Sequence[str] = (),
+) -> str:  # fmt: skip
+    """A shell script for every node. `program` and `setup` are shell text; the words of arguments are quoted here, and
+    notes stand in the header."""
     count, _ = nodes(plan)
     launcher = [*_pairs(torchrun(plan)), *_rendezvous(count)]
-    lines = ["#!/usr/bin/env bash", "# " + headline(plan, engine)]
+    lines = ["#!/usr/bin/env bash", comment(headline(plan, engine))]
     if count > 1:
         lines += [f"# On every node, with NODE_RANK from 0 to {count - 1} and MASTER_ADDR the address of node 0."]
-    lines += [f"# {note}"] if note else []
-    lines += ["set -euo pipefail", "", *setup]
+    lines += [*map(comment, notes), "set -euo pipefail", "", *setup]
     lines += ["launcher=(", *(f"  {line}" for line in launcher), ")"]
     lines += ["arguments=(", *(f"  {shlex.join(words)}" for words in arguments), ")"]
     return "\n".join([*lines, f'exec "${{launcher[@]}}" {program} "${{arguments[@]}}" "$@"']) + "\n"
 
 
 def headline(plan: Plan, engine: str) -> str:
-    line = f"Gnomon plan{f' {plan.id}' if plan.id else ''}: {plan.model} on {plan.chips} {plan.chip}, {engine}"
-    return _CONTROL.sub("?", line)
+    return f"Gnomon plan{f' {plan.id}' if plan.id else ''}: {plan.model} on {plan.chips} {plan.chip}, {engine}"
 
 
 def command(plan: Plan) -> list[str]:
@@ -70,11 +68,11 @@ def command(plan: Plan) -> list[str]:
     return [*torchrun(plan), "-m", WORKER, "plan.yaml", *(word for words in _arguments() for word in words)]
 
 
-def files(plan: Plan) -> dict[str, str]:
+def files(plan: Plan, notes: Sequence[str] = ()) -> dict[str, str]:
     """`run.sh`, which every node starts, and the plan it runs."""
     _check_runner(plan)
     program = f"-m {WORKER} {_HERE}/plan.yaml"
-    text = script(plan, "PyTorch", setup=(), program=program, arguments=_arguments())
+    text = script(plan, "PyTorch", setup=(), program=program, arguments=_arguments(), notes=notes)
     return {"run.sh": text, "plan.yaml": plan_to_yaml(plan)}
 
 

@@ -12,7 +12,8 @@ from gnomon.cost.compiled import TableStepCost
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines.base import Deployment, MemoryUse, StageWork, StepParts
-from gnomon.engines.vllm import degrees, launch
+from gnomon.engines.vllm import degrees, launch, platforms
+from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.formats import check_formats
 from gnomon.engines.vllm.memory import memory
 from gnomon.engines.vllm.options import captured_sizes, fill, not_modelled
@@ -21,7 +22,7 @@ from gnomon.engines.vllm.weights import check_cuts
 from gnomon.errors import DoesNotFitError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
-from gnomon.spec import Batch, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
+from gnomon.spec import Batch, Chip, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
 from gnomon.units import format_bytes
 
 VERSIONS = ("0.24.0",)
@@ -44,8 +45,13 @@ class Vllm:
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return fill(given, model, pool)
 
-    def not_modelled(self, given: Mapping[str, Any]) -> tuple[NotModelled, ...]:
-        return not_modelled(given)
+    def not_modelled(self, given: Mapping[str, Any], chip: Chip) -> tuple[NotModelled, ...]:
+        why = self.runs_not_on(chip)
+        there = (NotModelled(option=chip.name, why=f"{why}; it is priced as if it did"),) if why else ()
+        return (*there, *not_modelled(given))
+
+    def runs_not_on(self, chip: Chip) -> str:
+        return platforms.not_run(chip)
 
     def graph(self, deployment: Deployment) -> Graph:
         return degrees.walk(self.stages(deployment))
@@ -60,11 +66,13 @@ class Vllm:
         check_priced(deployment.model, deployment.dtype)
         degrees.check(deployment)
         check_formats(deployment)
+        _check_blocks(deployment)
 
     def check_memory(self, deployment: Deployment) -> None:
         degrees.check(deployment)
         check_formats(deployment)
         check_cuts(deployment.model, deployment.strategy)
+        _check_blocks(deployment)
 
     def memory(self, deployment: Deployment) -> MemoryUse:
         return memory(deployment)
@@ -144,10 +152,13 @@ class Vllm:
         )
 
     def command(self, plan: Plan) -> list[str]:
-        return launch.command(plan)
-
-    def files(self, plan: Plan) -> dict[str, str]:
-        return launch.files(plan)
+        return launch.first_command(plan)
 
     def not_expressed(self, plan: Plan) -> list[str]:
         return launch.not_expressed(plan)
+
+
+def _check_blocks(deployment: Deployment) -> None:
+    """A technique that brings its own products reads blocks in its own way."""
+    if deployment.ideas is None or not deployment.ideas.own_products:
+        check_blocks(deployment.model, deployment.strategy)

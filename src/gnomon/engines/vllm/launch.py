@@ -1,128 +1,232 @@
-"""A plan as vLLM 0.24 launch commands, one a replica, and what those commands cannot say."""
+"""A plan as vLLM 0.24 launch commands, one a replica and node, and what those commands cannot say."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gnomon.engines.shell import comment
+from gnomon.engines.vllm import platforms
+from gnomon.engines.vllm.degrees import arranged
 from gnomon.engines.vllm.options import fill, flags
 from gnomon.errors import InputError, unknown_name
-from gnomon.load.chips import chip as find_chip
 from gnomon.load.hf import YAML
 from gnomon.load.hf import model as load_model
-from gnomon.load.plan import plan_to_yaml
-from gnomon.spec import Model, Plan, Pool
+from gnomon.load.plan import plan_pool
+from gnomon.spec import Model, Plan
 
 VERSION = "0.24.0"
 FIRST_PORT = 8000
+CHECKPOINT = "CHECKPOINT"
+"""Stands in a command for weights that are not there yet."""
+
+
+class Variable(str):
+    """A word that the shell fills in; every other word is quoted."""
+
+    __slots__ = ()
+
+
+MASTER, RANK = Variable("$MASTER_ADDR"), Variable("$rank")
+"""The address of a replica's first node, and the number of a node in its replica."""
 _COMPUTE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-_ONLINE = {"fp8": "fp8"}
-"""Weight formats vLLM makes itself while it loads a bf16 checkpoint."""
-_MADE_BEFOREHAND = {
-    "int4": "GPTQ or AWQ",
-    "int3": "GPTQ, and a kernel for it, which vLLM does not have",
-    "int8": "compressed-tensors",
-    "mxfp4": "compressed-tensors",
-    "nvfp4": "compressed-tensors or ModelOpt",
+MADE_ON_THE_FLY = ("fp8",)
+"""Weight formats vLLM makes itself while it loads a 16-bit checkpoint (`_ONLINE_SHORTHANDS`; int8 of experts alone)."""
+TOOLS = {
+    "fp8": "llm-compressor or ModelOpt",
+    "int4": "GPTQModel, AutoAWQ or llm-compressor",
+    "int3": "GPTQModel, and a kernel for it, which vLLM does not have",
+    "int8": "llm-compressor",
+    "mxfp4": "llm-compressor or Quark",
+    "nvfp4": "llm-compressor or ModelOpt",
 }
+"""What makes a checkpoint of a format that vLLM then serves."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
-    """One server process: its node, its chips on that node, its port and its command."""
+class Server:
+    """One process: the node it runs on, its chips there, its words and the variable that shows it its chips."""
 
     node: int
     devices: tuple[int, ...]
-    port: int
     words: tuple[str, ...]
+    visible: str
+
+    @property
+    def assignment(self) -> str:
+        """What shows the process its chips; empty where no variable is known to."""
+        return f"{self.visible}={','.join(map(str, self.devices))}" if self.visible else ""
+
+    @property
+    def command(self) -> str:
+        """The words as a shell reads them; what only the node knows stays a variable."""
+        return " ".join(f'"{word}"' if isinstance(word, Variable) else shlex.quote(word) for word in self.words)
 
     @property
     def shell(self) -> str:
-        visible = f"CUDA_VISIBLE_DEVICES={','.join(map(str, self.devices))}"
-        return f"{visible} {shlex.join(self.words)}"
+        return f"{self.assignment} {self.command}".lstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where replicas lie: several on a node, or one on several whole nodes."""
+
+    replicas: int
+    ranks: int
+    per_node: int
+
+    @property
+    def nodes_each(self) -> int:
+        """Nodes of one replica."""
+        return max(1, self.ranks // self.per_node)
+
+    @property
+    def replicas_each(self) -> int:
+        """Replicas of a full node."""
+        return max(1, self.per_node // self.ranks)
+
+    @property
+    def nodes(self) -> int:
+        return self.replicas * self.nodes_each if self.nodes_each > 1 else -(-self.replicas // self.replicas_each)
+
+    @property
+    def on_the_last(self) -> int:
+        """Replicas of the last node."""
+        return self.replicas - (self.nodes - 1) * self.replicas_each if self.nodes_each == 1 else 1
+
+
+def layout(plan: Plan) -> Layout:
+    """The nodes of a plan. Raises InputError where a replica is larger than one and does not fill several."""
+    pool = plan_pool(plan)
+    whole = plan_pool(plan, max(plan.chips, pool.node_size))
+    per_node = whole.machine_chips
+    if plan.ranks > per_node and plan.ranks % per_node:
+        near = plan.ranks // per_node * per_node
+        raise InputError(
+            f"a replica of {plan.ranks} chips does not fill nodes of {per_node}, as vLLM wants it",
+            where="strategy",
+            hint=f"Plan replicas of {near} or {near + per_node} chips.",
+        )
+    return Layout(replicas=plan.replicas, ranks=plan.ranks, per_node=per_node)
 
 
 def command(plan: Plan) -> list[str]:
-    """The words of `vllm serve` of one replica, without its port."""
-    model = load_model(plan.model)
-    pool = pool_of(plan)
-    settings = fill(plan.engine.settings, model, pool)
-    words = ["vllm", "serve", served_name(plan, model)]
-    words += _parallel(plan) + _precision(plan, model)
-    return words + flags(settings, model, pool)
+    """The words of `vllm serve` of one replica, without its port and its nodes."""
+    model, pool = load_model(plan.model), plan_pool(plan)
+    strategy, given = arranged(plan.strategy, plan.engine.settings)
+    words = ["vllm", "serve", served_name(plan, model), "--tensor-parallel-size", str(strategy.tp)]
+    for flag, degree in (("--pipeline-parallel-size", strategy.pp), ("--data-parallel-size", strategy.dp)):
+        words += [flag, str(degree)] if degree > 1 else []
+    words += ["--enable-expert-parallel"] if strategy.ep > 1 else []
+    return words + _precision(plan, model) + flags(fill(given, model, pool), model, pool)
 
 
-def replicas(plan: Plan) -> list[Replica]:
-    """Every server of the plan, filled node by node; a replica larger than a node starts on one of its own."""
-    words = command(plan)
-    ranks, per_node = plan.strategy.ranks, pool_of(plan).per_node
-    fitting = max(1, per_node // ranks)
-    found = []
-    for index in range(plan.replicas):
-        slot = index % fitting
-        port = FIRST_PORT + slot
-        found.append(
-            Replica(
-                node=index // fitting,
-                devices=tuple(range(slot * ranks, slot * ranks + min(ranks, per_node))),
-                port=port,
-                words=(*words, "--port", str(port)),
-            )
-        )
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """All processes of a plan, node by node, each made when it is asked for."""
+
+    where: Layout
+    words: tuple[str, ...]
+    """Of one replica, without its port and its nodes."""
+    visible: str
+
+    def of(self, node: int, rank: str = "") -> list[Server]:
+        """The processes of one node, from 0; the first of a replica's nodes takes its requests. `rank` stands for the
+        number of the node in its replica where it is not to be written out."""
+        where = self.where
+        if where.nodes_each > 1:
+            meeting = _meeting(where, rank or str(node % where.nodes_each))
+            return [self._one(node, range(where.per_node), meeting)]
+        count = where.on_the_last if node == where.nodes - 1 else where.replicas_each
+        return [
+            self._one(node, range(slot * where.ranks, (slot + 1) * where.ranks), ("--port", str(FIRST_PORT + slot)))
+            for slot in range(count)
+        ]
+
+    def __iter__(self) -> Iterator[Server]:
+        for node in range(self.where.nodes):
+            yield from self.of(node)
+
+    def _one(self, node: int, devices: range, more: Sequence[str]) -> Server:
+        return Server(node=node, devices=tuple(devices), words=(*self.words, *more), visible=self.visible)
 
 
-def files(plan: Plan) -> dict[str, str]:
-    """`launch.sh`, which starts the replicas of one node, and the plan itself."""
-    return {"launch.sh": _script(plan), "plan.yaml": plan_to_yaml(plan)}
+def servers(plan: Plan) -> Servers:
+    platform = platforms.platform_of(plan_pool(plan).chip)
+    return Servers(where=layout(plan), words=tuple(command(plan)), visible=platform.visible if platform else "")
+
+
+def first_command(plan: Plan) -> list[str]:
+    """The words that start one replica, without its port; of several nodes those of the first, with a placeholder for
+    its address."""
+    where, words = layout(plan), command(plan)
+    if where.nodes_each == 1:
+        return words
+    return [*words, "--nnodes", str(where.nodes_each), "--node-rank", "0", "--master-addr", MASTER.lstrip("$")]
+
+
+def _meeting(where: Layout, rank: str) -> list[str]:
+    """How the nodes of one replica find each other (`EngineArgs`, `run_headless`)."""
+    words = ["--nnodes", str(where.nodes_each), "--node-rank", rank, "--master-addr", MASTER]
+    return [*words, "--port", str(FIRST_PORT)] if rank == "0" else [*words, "--headless"]
 
 
 def not_expressed(plan: Plan) -> list[str]:
     """What the plan says and vLLM's options cannot."""
-    said: list[str] = []
-    strategy = plan.strategy
+    model, said = load_model(plan.model), []
     if plan.replicas > 1:
-        said.append(f"spreading requests over {plan.replicas} replicas: put a load balancer in front of their ports")
+        how = {"random": "at random", "round-robin": "round-robin"}.get(plan.router, "by least requests")
+        said.append(f"the router: a load balancer that assigns requests to the {plan.replicas:,} replicas {how}")
     if plan.goals:
         goals = ", ".join(f"{goal.name} {goal.limit_s:g} s" for goal in plan.goals)
         said.append(f"the goals ({goals}): vLLM does not know them")
-    if strategy.ranks > pool_of(plan).per_node:
-        said.append("a replica over several nodes: start it with --nnodes, --node-rank and --master-addr on each")
-    if strategy.cp > 1:
-        said.append(
-            f"context parallel degree {strategy.cp} on chips of its own: vLLM shares a cache inside the "
-            "tensor-parallel group, by the setting decode_context_parallel_size"
-        )
-    if strategy.ep > 1 and strategy.ep != strategy.tp * strategy.dp:
-        said.append(f"expert parallel degree {strategy.ep}: vLLM always takes tensor times data parallel")
-    stored = load_model(plan.model)
-    if plan.dtype in _MADE_BEFOREHAND and plan.dtype != stored.dtype:
-        tools = _MADE_BEFOREHAND[plan.dtype]
-        said.append(f"{plan.dtype} weights: serve a checkpoint quantised beforehand ({tools})")
-    if stored.kept_dtype and plan.dtype != stored.dtype:
-        said.append(f"weights in {plan.dtype}: the checkpoint holds {stored.dtype}")
-    if plan.kv_dtype not in (_kv_compute(plan), "auto", "fp8", ""):
-        said.append(f"a KV cache in {plan.kv_dtype}")
-    said += [f"the technique {name}" for name in strategy.techniques]
-    return said
+    if lacking := no_weights(plan, model):
+        said.append(f"weights, for which {CHECKPOINT} stands: {lacking.message}. {lacking.hint}")
+    elif plan.checkpoint and not Path(plan.checkpoint).exists():
+        said.append(f"the weights of {plan.checkpoint}: that they are {model.name} in {plan.dtype} was not checked")
+    if why := platforms.not_run(plan_pool(plan).chip):
+        said.append(f"a server: {why}")
+    return said + [f"the technique {name}" for name in plan.strategy.techniques]
+
+
+def no_weights(plan: Plan, model: Model) -> InputError | None:
+    """Why there are no weights to serve as the plan says, and what makes them; nothing where there are."""
+    if plan.checkpoint:
+        return None
+    named = "name it as the plan's field checkpoint, or by --checkpoint"
+    if Path(model.source).suffix in YAML:
+        hint = f"Where a checkpoint of them is, {named}."
+        return InputError(f"{plan.model} holds shapes, not weights", where="model", hint=hint)
+    stored = model.dtype
+    if plan.dtype == stored or (plan.dtype in (*_COMPUTE, *MADE_ON_THE_FLY) and stored in _COMPUTE):
+        return None
+    tools = f" ({TOOLS[plan.dtype]})" if plan.dtype in TOOLS else ""
+    return InputError(
+        f"{_as_stored(model)} holds {stored}, and vLLM does not make {plan.dtype} of it while it loads",
+        where="dtype",
+        hint=f"Make a checkpoint in {plan.dtype}{tools} and {named}.",
+    )
 
 
 def served_name(plan: Plan, model: Model) -> str:
-    """The hub id, or the folder of a model read from disk; shapes have no weights, and their name stands for them.
-    It never reads as an option."""
-    source = Path(model.source)
-    name = model.hub_id or (model.name if source.suffix in YAML else str(source.resolve().parent))
+    """The hub id, or the folder of a model read from disk; it never reads as an option. A placeholder where no weights
+    are as the plan says."""
+    if no_weights(plan, model):
+        return CHECKPOINT
+    folder = Path(plan.checkpoint)
+    named = str(folder.resolve()) if plan.checkpoint and folder.exists() else plan.checkpoint
+    name = named or _as_stored(model)
     if name.startswith("-") or not name or _CONTROL.search(name):
         raise InputError(f"'{_CONTROL.sub('?', name)}' cannot be a model's name in a command", where=plan.model)
     return name
 
 
-def pool_of(plan: Plan) -> Pool:
-    chip = find_chip(plan.chip)
-    return Pool(chip=chip, count=plan.chips, per_node=plan.per_node or chip.scaleup_size)
+def _as_stored(model: Model) -> str:
+    return model.hub_id or str(Path(model.source).resolve().parent)
 
 
 def version_of(plan: Plan) -> str:
@@ -133,55 +237,30 @@ def version_of(plan: Plan) -> str:
     return VERSION
 
 
-def _parallel(plan: Plan) -> list[str]:
-    strategy = plan.strategy
-    words = ["--tensor-parallel-size", str(strategy.tp)]
-    for flag, degree in (("--pipeline-parallel-size", strategy.pp), ("--data-parallel-size", strategy.dp)):
-        words += [flag, str(degree)] if degree > 1 else []
-    return words + (["--enable-expert-parallel"] if strategy.ep > 1 else [])
+def headline(plan: Plan) -> str:
+    chips = f"{plan.replicas} x {plan.ranks} {plan.chip}"
+    line = f"Gnomon plan{f' {plan.id}' if plan.id else ''}: {plan.model} on {chips}, vLLM {version_of(plan)}"
+    return comment(line)
 
 
 def _precision(plan: Plan, model: Model) -> list[str]:
-    known = (*_COMPUTE, *_ONLINE, *_MADE_BEFOREHAND)
+    known = (*_COMPUTE, *TOOLS)
     if plan.dtype not in known:
         raise unknown_name("weight format", plan.dtype, known, where="dtype")
+    words: list[str] = []
     if plan.dtype in _COMPUTE:
         words = ["--dtype", _COMPUTE[plan.dtype]]
-    else:
-        made_here = plan.dtype in _ONLINE and plan.dtype != model.dtype
-        words = ["--quantization", _ONLINE[plan.dtype]] if made_here else []
-    return words + (["--kv-cache-dtype", "fp8"] if plan.kv_dtype == "fp8" else [])
+    elif plan.dtype in MADE_ON_THE_FLY and model.dtype in _COMPUTE and not plan.checkpoint:
+        half = _COMPUTE[plan_pool(plan).chip.half]
+        words = ["--dtype", half] if model.dtype == "fp32" else []
+        words += ["--quantization", plan.dtype]
+    return words + _cache(plan)
 
 
-def _kv_compute(plan: Plan) -> str:
-    """What vLLM stores the cache in when not told otherwise."""
-    return plan.dtype if plan.dtype in _COMPUTE else "bf16"
-
-
-def _script(plan: Plan) -> str:
-    servers = replicas(plan)
-    nodes = sorted({server.node for server in servers})
-    lines = ["#!/usr/bin/env bash", "# " + _headline(plan), "set -euo pipefail"]
-    if len(nodes) == 1:
-        return "\n".join([*lines, "", *_start(servers)]) + "\n"
-    lines += [f"# On every node: ./launch.sh NODE, with NODE from 0 to {nodes[-1]}.", "", 'case "${1:-}" in']
-    for node in nodes:
-        body = _start([server for server in servers if server.node == node])
-        lines += [f"{node})", *(f"  {line}" for line in body), "  ;;"]
-    lines += ["*)", f'  echo "usage: $0 NODE, from 0 to {nodes[-1]}" >&2', "  exit 2", "  ;;", "esac"]
-    return "\n".join(lines) + "\n"
-
-
-def _start(servers: list[Replica]) -> list[str]:
-    """One server replaces the shell; several are stopped together when one of them, or the shell, ends."""
-    if len(servers) == 1:
-        visible, _, rest = servers[0].shell.partition(" ")
-        return [f"export {visible}", f"exec {rest}"]
-    trap = ["trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"]
-    return [*trap, *(f"{server.shell} &" for server in servers), "wait -n"]
-
-
-def _headline(plan: Plan) -> str:
-    chips = f"{plan.replicas} x {plan.strategy.ranks} {plan.chip}"
-    line = f"Gnomon plan{f' {plan.id}' if plan.id else ''}: {plan.model} on {chips}, vLLM {version_of(plan)}"
-    return _CONTROL.sub("?", line)
+def _cache(plan: Plan) -> list[str]:
+    """vLLM keeps a cache of 16 bits in the format it computes in, and makes one of fp8 where it is told to."""
+    if plan.kv_dtype in ("", "bf16", "fp16"):
+        return []
+    if plan.kv_dtype != "fp8":
+        raise unknown_name("format of the cache", plan.kv_dtype, ("bf16", "fp16", "fp8"), where="kv_dtype")
+    return ["--kv-cache-dtype", "fp8"]

@@ -1,0 +1,187 @@
+"""Whether a plan can be started: checked as whoever predicts it does, before anything is written or run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from gnomon.api.deploy import deploy
+from gnomon.api.fit import fit
+from gnomon.api.results import Fit
+from gnomon.api.simulate_training import step_of
+from gnomon.engines.torch.launch import nodes
+from gnomon.engines.vllm import launch
+from gnomon.errors import DoesNotFitError, GnomonError, InputError, named_by
+from gnomon.export import target
+from gnomon.export.base import require_load
+from gnomon.export.vllm import require_vllm
+from gnomon.graph.support import unpriced
+from gnomon.load import draw
+from gnomon.load import model as load_model
+from gnomon.load.chips import chip as find_chip
+from gnomon.load.plan import check_format, plan_pool
+from gnomon.spec import EngineChoice, Model, Plan, ServingLoad, TrainingLoad
+from gnomon.units import format_bytes
+
+RUNS = {"megatron": "megatron", "torchrun": "torch"}
+"""The training engine that a target starts."""
+_FIELDS = {
+    "--dtype": "dtype",
+    "--kv-dtype": "kv_dtype",
+    "--on": "strategy",
+    "--with": "strategy.techniques",
+    "--engine": "engine",
+    "--context": "engine.settings.max_model_len",
+    "--trace": "load.trace",
+    "--rate": "load.rate_per_s",
+    "--input": "load.input_tokens",
+    "--output": "load.output_tokens",
+    "--requests": "load.requests",
+}
+"""Flags that errors name, as fields of a plan."""
+_DEGREE = re.compile(r"(?:--|\b)(tp|pp|ep|cp|dp)\b")
+
+
+def startable(plan: Plan, to: str) -> Plan:
+    """The plan as it would run under a target. Raises InputError, or DoesNotFitError, where it would not."""
+    with _as_fields():
+        for field in ("dtype", "kv_dtype") if plan.kv_dtype else ("dtype",):
+            check_format(getattr(plan, field), field)
+        require_load(plan, to)
+        ready = _training(plan, to) if plan.trains else _serving(plan)
+        target(to).check(ready)
+        return ready
+
+
+def checked(plan: Plan, to: str, force: bool) -> tuple[Plan, tuple[str, ...]]:
+    """The plan as it would run; with `force` also one that would not, and why it would not."""
+    try:
+        return startable(plan, to), ()
+    except GnomonError as error:
+        if not force:
+            raise
+        return plan, (str(error),)
+
+
+def located(plan: Plan) -> Plan:
+    """The plan with files named by their whole paths, so that it means the same from any folder."""
+    with named_by("model"):
+        model = load_model(plan.model)
+    if model.source and not model.hub_id:
+        file = Path(model.source).resolve()
+        plan = replace(plan, model=str(file.parent if file.name == "config.json" else file))
+    chip = find_chip(plan.chip, "chip")
+    plan = replace(plan, chip=str(Path(chip.file).resolve()) if chip.file else plan.chip)
+    if plan.checkpoint and Path(plan.checkpoint).exists():
+        plan = replace(plan, checkpoint=str(Path(plan.checkpoint).resolve()))
+    if isinstance(plan.load, ServingLoad) and plan.load.trace and Path(plan.load.trace).is_file():
+        plan = replace(plan, load=replace(plan.load, trace=str(Path(plan.load.trace).resolve())))
+    return plan
+
+
+def _serving(plan: Plan) -> Plan:
+    require_vllm(plan)
+    model = load_model(plan.model)
+    pool, strategy = plan_pool(plan, plan.ranks), plan.strategy
+    if not unpriced(model):
+        deploy(
+            model, pool, strategy=strategy, dtype=plan.dtype, kv_dtype=plan.kv_dtype or None, engine=plan.engine
+        )  # fmt: skip
+    launch.layout(plan)
+    held = _checkpoint(plan, model)
+    found = fit(
+        held or plan.model, on=f"{plan.chip}:{plan.ranks}", dtype=None if held else plan.dtype,
+        kv_dtype=plan.kv_dtype or None, engine=plan.engine.label, tp=strategy.tp, pp=strategy.pp, ep=strategy.ep,
+        cp=strategy.cp, dp=strategy.dp, settings=plan.engine.settings,
+        techniques=() if held else strategy.techniques,
+    )  # fmt: skip
+    if not found.fits:
+        raise _too_large(found, plan)
+    _check_load(plan, int(found.inputs["context"]))
+    return plan
+
+
+def _checkpoint(plan: Plan, model: Model) -> str:
+    """The folder of the plan's checkpoint, once it is known to hold the model in the plan's format; nothing where there
+    is none, or it cannot be opened from here."""
+    if not plan.checkpoint or not Path(plan.checkpoint).exists():
+        return ""
+    held = load_model(Path(plan.checkpoint))
+    if held.dtype != plan.dtype:
+        message = f"{plan.checkpoint} holds {held.dtype}, and the plan is in {plan.dtype}"
+        raise InputError(message, where="checkpoint")
+    if held.parameters != model.parameters:
+        message = f"{plan.checkpoint} has {held.parameters:,} parameters, and {model.name} {model.parameters:,}"
+        raise InputError(message, where="checkpoint")
+    return plan.checkpoint
+
+
+def _too_large(found: Fit, plan: Plan) -> DoesNotFitError:
+    """What does not fit, the cause first: the weights, or a sequence beside them."""
+    usable, chip = format_bytes(found.usable_bytes), plan_pool(plan).chip.name
+    taken = sum(size for name, size in found.parts.items() if name != "kv")
+    wanted = int(found.inputs["context"])
+    if taken >= found.usable_bytes or not found.max_context:
+        weights = format_bytes(found.parts["weights"])
+        why = f"{format_bytes(taken)} (weights {weights}) are needed on each {chip}, and {usable} are usable"
+    else:
+        why = f"beside the weights there is room for a sequence of {found.max_context:,} tokens, not of {wanted:,}"
+    ways = "; or ".join(change.what for change in found.changes[:3])
+    hint = f"What fits: {ways}." if ways else "Use more chips, or a smaller model."
+    return DoesNotFitError(f"it does not fit: {why}", hint=hint)
+
+
+def _check_load(plan: Plan, longest: int) -> None:
+    """Every request of the load has room in the longest sequence."""
+    load = plan.load
+    if not isinstance(load, ServingLoad):
+        return
+    stream = draw(replace(load, requests=0 if load.trace else 1))
+    most = int((stream.input_tokens + stream.output_tokens).max())
+    if most > longest:
+        raise InputError(
+            f"a request of {most:,} tokens is longer than max_model_len {longest:,}",
+            where="load",
+            hint="Shorten it, or allow longer sequences (engine.settings.max_model_len).",
+        )
+
+
+def _training(plan: Plan, to: str) -> Plan:
+    """Under the engine that the target starts, whichever the plan was made for, in the version that is written for."""
+    pool, load = plan_pool(plan), plan.load
+    assert isinstance(load, TrainingLoad)
+    model = load_model(plan.model)
+    if load.seq > model.max_context:
+        message = f"{load.seq:,} is more than the {model.max_context:,} tokens {model.name} was made for"
+        raise InputError(message, where="load.seq", hint=f"Use at most {model.max_context}.")
+    nodes(plan)
+    step = step_of(replace(plan, engine=EngineChoice(name=RUNS[to], settings=plan.engine.settings)), pool)
+    if not step.fits:
+        usable, fullest = format_bytes(step.usable_bytes), max(step.peaks)
+        why = f"the fullest rank needs {format_bytes(fullest)}, and {usable} are usable on each {pool.chip.name}"
+        if fullest <= step.usable_bytes:
+            why = f"a host needs {format_bytes(step.host_bytes)} for what its ranks keep there, more than it has"
+        hint = "`gnomon plan train` finds a plan that fits, or says how many chips it takes."
+        raise DoesNotFitError(f"it does not fit: {why}", hint=hint)
+    run = step.job.plan
+    return replace(plan, strategy=run.strategy, engine=replace(plan.engine, settings=run.engine.settings))
+
+
+@contextmanager
+def _as_fields() -> Iterator[None]:
+    """What a command's flags would be blamed for in here stands in the plan's fields."""
+    try:
+        yield
+    except GnomonError as error:
+        where = error.where.removeprefix("setting ")
+        setting = f"engine.settings.{where}" if where != error.where else ""
+        error.where = setting or _FIELDS.get(where) or _fields(where)
+        error.hint = _fields(error.hint)
+        raise
+
+
+def _fields(text: str) -> str:
+    return text if "strategy" in text else _DEGREE.sub(r"strategy.\1", text)
