@@ -87,12 +87,12 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator) -> Pla
         second = second_rate(found, best, evaluator, question.objective, job)
     else:
         second = second_best(met, best, question.objective, job)
-    replica = evaluator.replicas[best.plan.family]
+    replica, chip = evaluator.replicas[best.plan.family], question.chip(best.plan.family.chip)
     goal, _ = best.worst(job.goals)
     return PlanReport(
         title=question.title,
         not_modelled=(
-            *replica.engine.not_modelled(question.settings, question.chip(best.plan.family.chip)),
+            *replica.engine.not_modelled(question.settings, chip),
             *_not_modelled(question, best),
         ),
         plans_considered=found.considered,
@@ -109,7 +109,7 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator) -> Pla
         near_ties=tuple(_near_ties(book, best, met)),
         rejected=found.rejected,
         goals=job.goals,
-        command=shlex.join(replica.engine.command(chosen.plan)),
+        command="" if replica.engine.runs_not_on(chip) else shlex.join(replica.engine.command(chosen.plan)),
         left_to_you=_left(replica.engine, chosen.plan),
     )
 

@@ -206,6 +206,7 @@ class PlanReport(Result):
     rejected: Mapping[str, int]
     goals: tuple[Goal, ...]
     command: str
+    """What starts one replica; empty where the engine does not run on the chip."""
     left_to_you: tuple[str, ...] = ()
     """What has to be made before the command can run, or is not in it."""
     left_out: Mapping[str, str] = field(default_factory=dict)

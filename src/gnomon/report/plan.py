@@ -40,10 +40,10 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
     lines += [_line("also" if index == 0 else "", text) for index, text in enumerate(_also(payload))]
     lines += [_line("left out", f"{chip}: {why}") for chip, why in payload.get("left_out", {}).items()]
     lines += [_line("router", ROUTED[payload["router"]])] if best["plan"]["replicas"] > 1 else []
-    lines += ["", _line("run it:", payload["command"])]
+    lines += ["", _line("run it:", payload["command"])] if payload["command"] else []
     lines += [*(_line("needs", text) for text in payload.get("left_to_you", ())), ""]
-    more = ("gnomon export last --to vllm --out deploy", "gnomon export last --to kubernetes", "gnomon explain last")
-    return "\n".join([*lines, *next_steps(*more)])
+    exports = ("gnomon export last --to vllm --out deploy", "gnomon export last --to kubernetes")
+    return "\n".join([*lines, *next_steps(*(exports if payload["command"] else ()), "gnomon explain last")])
 
 
 def _searched(payload: Mapping[str, Any]) -> str:
