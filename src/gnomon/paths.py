@@ -63,6 +63,18 @@ def write_text(path: Path, text: str) -> None:
         file.write(text)
 
 
+def unwritten(path: Path, text: str) -> InputError | None:
+    """The same, with what stood in its way given back, for whoever has an answer to give first."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    except InputError as problem:
+        return problem
+    except OSError as problem:
+        return InputError(f"cannot be made: {problem.strerror or problem}", where=str(path.parent))
+    return None
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """All of the file or nothing, whoever else writes."""
     with written(path) as file:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from gnomon.cli.output import fail, open_missing_streams, settle, silence
-from gnomon.errors import BAD_INPUT, GnomonError
+from gnomon.cli.output import emit, fail, open_missing_streams, settle, silence
+from gnomon.errors import BAD_INPUT, GnomonError, UnwrittenError
 
 COMPLETE = "_GNOMON_COMPLETE"
 """Set by a shell that asks for names in the place of running a command."""
@@ -74,6 +74,9 @@ def _typed() -> list[str]:
 
 
 def _refused(error: GnomonError, as_json: bool) -> int:
+    if isinstance(error, UnwrittenError):
+        emit(error.answer.to_dict(), as_json=as_json)
+        as_json = False  # one answer on stdout
     nearest = getattr(error, "nearest", None)
     more = {"nearest": nearest} if nearest else {}
     where, hint, code = error.where, error.hint, error.exit_code
