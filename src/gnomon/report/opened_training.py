@@ -50,7 +50,7 @@ def trained(payload: Payload) -> tuple[Node, ...]:
 
 def trained_plan(payload: Payload) -> tuple[Node, ...]:
     """A chosen plan, then its step."""
-    second = payload["runner_up"]
+    second = payload.get("runner_up")
     parts = [Node(name="runner-up", level="part", shown=second["label"], formula=second["why"])] if second else []
     parts += [
         Node(name="not chosen", level="part", shown=plural(count, "plan"), formula=reason)
