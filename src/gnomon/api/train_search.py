@@ -112,11 +112,13 @@ class Search:
 
 
 def search_of(
-    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str | None
-) -> Search:
+    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str | None,
+    lean: bool = False,
+) -> Search:  # fmt: skip
+    """The search over all plans, or over the `lean` ones alone."""
     chosen = dtype or training_dtype(model, pool.chip)
     check_dtype(pool, chosen)
-    grid = space(model, pool, load, engine, optimizer, chosen)
+    grid = space(model, pool, load, engine, optimizer, chosen, lean)
     return Search(model, pool, load, engine, optimizer, chosen, grid)
 
 
