@@ -12,7 +12,7 @@ ORACLES_STAMP := $(ORACLES)/.done
 RESULTS := src/gnomon/catalog/data/accuracy/results.json
 
 .DEFAULT_GOAL := help
-.PHONY: lab-results help setup demo test check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
+.PHONY: lab-results help setup demo test fuzz check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ demo: $(STAMP) ## plan a deployment, open one of its numbers, plan a training ru
 
 test: $(DEV_STAMP) ## run the tests that need neither a GPU nor an engine
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/oracles
+
+fuzz: $(DEV_STAMP) ## run 100,000 fuzzed inputs, an hour or two; stopped, it goes on where it was
+	$(BIN)/python -m tests.fuzz --cases 100000 --jobs $(JOBS)
 
 check: $(DEV_STAMP) ## lint, format, types, import direction
 	$(BIN)/ruff check .

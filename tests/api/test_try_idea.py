@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import gnomon
@@ -74,3 +76,19 @@ def test_slips_are_answered(name: str, words: dict[str, object], told: str) -> N
     with pytest.raises(gnomon.GnomonError) as error:
         gnomon.try_idea(name, model="qwen3-8b", on="H200:1", **words)  # type: ignore[arg-type]
     assert told in str(error.value)
+
+
+def test_plans_are_priced_once_for_all_techniques(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures of all plans are the same with a technique and without; what it changes is made of them."""
+    from gnomon.api import train_search
+
+    priced: list[int] = []
+    figures = train_search.figures
+
+    def counted(model: Any, load: Any, grid: Any, *rest: Any) -> Any:
+        priced.append(grid.size)
+        return figures(model, load, grid, *rest)
+
+    monkeypatch.setattr(train_search, "figures", counted)
+    gnomon.try_idea("offload-optimizer", model="llama-3.2-1b", on="H100:2", seq=512, global_batch=8)
+    assert len(priced) == 1
