@@ -13,6 +13,7 @@ import pytest
 
 import gnomon
 from gnomon import catalog
+from gnomon.api import ops as api_ops
 from gnomon.api.ops import table
 from gnomon.api.ops_price import ADDED
 from gnomon.cost.machine import Machine
@@ -270,6 +271,15 @@ def test_bands_are_as_wide_as_the_evidence() -> None:
     assert borrowed["high_us"] / borrowed["low_us"] > own["high_us"] / own["low_us"] > 1
     for row in (own, borrowed):
         assert math.sqrt(row["low_us"] * row["high_us"]) == pytest.approx(row["time_us"], rel=1e-3)
+
+
+def test_more_rows_than_are_kept_are_refused_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "in.csv", "op,dtype,m,n,k\n" + "gemm,bf16,1,2,3\n" * 11)
+    monkeypatch.setattr(api_ops, "MAX_ROWS", 11)
+    assert len(gnomon.ops(source, on="H200")) == 11
+    monkeypatch.setattr(api_ops, "MAX_ROWS", 10)
+    with pytest.raises(InputError, match=r"in\.csv: has more than 10 rows"):
+        gnomon.ops(source, on="H200")
 
 
 def test_a_hundred_thousand_rows_are_priced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
