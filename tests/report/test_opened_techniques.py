@@ -86,7 +86,7 @@ def test_waits_are_no_communication() -> None:
     assert tree("checkpoints")["what binds"].shown.startswith("waiting: rarer checkpoints")
     short = gnomon.simulate_training("llama-3.1-8b", **{**FLAT, "global_batch": 4}, techniques=["offload-optimizer"])
     assert (
-        "a quicker update and link" in flat(opened("simulate.train", read(short), lambda *_: None))["what binds"].shown
+        "a faster update and link" in flat(opened("simulate.train", read(short), lambda *_: None))["what binds"].shown
     )
 
 

@@ -11,7 +11,7 @@ from gnomon.report.intact import check
 from gnomon.report.nodes import Node, metric
 from gnomon.report.opened_training import trained, trained_plan
 from gnomon.report.opened_tried import tried
-from gnomon.report.text import digits, gib, known_chip, scaled
+from gnomon.report.text import digits, gib, known_chip, plural, scaled
 from gnomon.spec import Chip
 from gnomon.units import format_bytes, format_count, format_duration, format_money
 
@@ -196,7 +196,8 @@ def _tpot(times: Payload, deployment: Mapping[str, Any], batch: int, context: in
         name="TPOT",
         level="metric",
         shown=f"mean {_time(times['mean'])}, p90 {_time(times['p90'])}",
-        formula=f"decode steps, lengthened by prompts beside them; typical: {batch:,} sequences at context {context:,}",
+        formula=f"decode steps, lengthened by prompts beside them; typical: {plural(batch, 'sequence')} at context "
+        f"{context:,}",
         provenance="simulated",
         parts=parts,
     )
