@@ -7,6 +7,7 @@ Workers run blocks of cases; what a block came to is kept in a file, so that a r
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -19,7 +20,16 @@ from typing import Any
 
 BLOCK = 250
 """Cases of one worker process; the caches it fills go with it."""
-KEPT = Path(".fuzz.jsonl")
+ROOT = Path(__file__).parents[2]
+
+
+def kept_of_this_code() -> Path:
+    """Where blocks that were run are kept: another file for other code, whose outcomes may differ."""
+    files = [*(ROOT / "src").rglob("*"), *(ROOT / "tests/fuzz").glob("*.py"), *(ROOT / "tests/corpus").glob("*.py")]
+    code = hashlib.sha256()
+    for file in sorted(file for file in files if file.is_file() and "__pycache__" not in file.parts):
+        code.update(file.read_bytes())
+    return Path(f".fuzz-{code.hexdigest()[:8]}.jsonl")
 
 
 def block(first: int, count: int) -> list[dict[str, Any]]:
@@ -119,14 +129,14 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--kept", type=Path, default=KEPT, help="where blocks that were run are kept")
+    parser.add_argument("--kept", type=Path, help="where blocks that were run are kept (.fuzz-CODE.jsonl)")
     parser.add_argument("--seed", type=int, help="show this case alone")
     words = parser.parse_args()
     if words.seed is not None:
         show(words.seed)
         return 0
     found: list[dict[str, Any]] = []
-    for each in blocks(words.first, words.cases, words.jobs, words.kept):
+    for each in blocks(words.first, words.cases, words.jobs, words.kept or kept_of_this_code()):
         found.append(each)
         done = sum(block["cases"] for block in found)
         failed = sum(len(block["failed"]) for block in found)
