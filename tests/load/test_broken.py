@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon import load
-from gnomon.errors import GnomonError, InputError
+from gnomon.errors import GnomonError
 from gnomon.load import files
 from gnomon.load.fields import Fields
-from gnomon.load.files import read_json
 from gnomon.load.hf import shapes
 
 CONFIG = {
@@ -380,29 +379,3 @@ def test_any_yaml_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, t
         load.read_plan(path)
     except GnomonError as error:
         assert "\n" not in str(error)
-
-
-def test_a_key_repeated_late_is_found_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "big.json"
-    path.write_text("{" + ",".join(f'"k{i}":1' for i in range(60_000)) + ',"k59999":1}')
-    with pytest.raises(InputError, match="k59999"):
-        read_json(path)
-
-
-def test_keys_are_counted_and_not_compared_with_each_other() -> None:
-    asked: list[int] = []
-
-    class Key(str):
-        __slots__ = ()
-
-        def __hash__(self) -> int:
-            return super().__hash__()
-
-        def __eq__(self, other: object) -> bool:
-            asked.append(1)
-            return super().__eq__(other)
-
-    pairs = [(Key(f"k{i}"), 1) for i in range(2000)] + [(Key("k1999"), 1)]
-    with pytest.raises(files._RepeatedKeyError, match="k1999"):
-        files._without_repeats(pairs)
-    assert len(asked) < 3 * len(pairs)
