@@ -12,7 +12,7 @@ ORACLES_STAMP := $(ORACLES)/.done
 RESULTS := src/gnomon/catalog/data/accuracy/results.json
 
 .DEFAULT_GOAL := help
-.PHONY: lab-results help setup demo test test-all check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
+.PHONY: lab-results help setup demo test test-all fuzz check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test: $(DEV_STAMP) ## run the tests that need neither a GPU nor an engine
 
 test-all: $(DEV_STAMP) ## the same with every battery whole; about an hour
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/oracles -m 'not oracle and not gpu'
+
+fuzz: $(DEV_STAMP) ## run 100,000 fuzzed inputs, an hour or two; stopped, it goes on where it was
+	$(BIN)/python -m tests.fuzz --cases 100000 --jobs $(JOBS)
 
 check: $(DEV_STAMP) ## lint, format, types, import direction
 	$(BIN)/ruff check .

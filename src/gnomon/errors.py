@@ -68,6 +68,14 @@ class NoPlanError(InfeasibleError):
     """No plan of the space meets the goals."""
 
 
+class UnwrittenError(InputError):
+    """A file beside an answer could not be written; the `answer` is there."""
+
+    def __init__(self, problem: GnomonError, answer: Any) -> None:
+        super().__init__(problem.message, where=problem.where, hint=problem.hint)
+        self.answer = answer
+
+
 class MissingExtraError(GnomonError):
     """An optional package is needed and not installed."""
 

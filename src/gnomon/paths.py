@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 from gnomon.errors import InputError
+
+STALE_S = 3600.0
+"""A partial file that nobody has written to for so long was left by a program that was killed."""
+_PARTIAL = re.compile(r"\.(.*)\.\d+\.[0-9a-f]{8}\.partial", re.DOTALL)
 
 
 def home() -> Path:
@@ -44,6 +50,7 @@ def written(path: Path) -> Iterator[TextIO]:
             yield file
         if place is partial:
             partial.replace(target)
+            clear_partials(target.parent, target.name[:80])
     except OSError as problem:
         raise InputError(f"cannot be written: {problem.strerror or problem}", where=str(path)) from None
     finally:
@@ -54,3 +61,30 @@ def write_text(path: Path, text: str) -> None:
     """All of the file or nothing, whoever else writes."""
     with written(path) as file:
         file.write(text)
+
+
+def unwritten(path: Path, text: str) -> InputError | None:
+    """The same, with what stood in its way given back, for whoever has an answer to give first."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    except InputError as problem:
+        return problem
+    except OSError as problem:
+        return InputError(f"cannot be made: {problem.strerror or problem}", where=str(path.parent))
+    return None
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """All of the file or nothing, whoever else writes."""
+    with written(path) as file:
+        file.buffer.write(data)
+
+
+def clear_partials(folder: Path, name: str | None = None) -> None:
+    """Remove what killed programs left of files in a folder, of all of them or of those of one name."""
+    with suppress(OSError):
+        for file in folder.iterdir():
+            found = _PARTIAL.fullmatch(file.name)
+            if found and name in (None, found[1]) and time.time() - file.stat().st_mtime > STALE_S:
+                file.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.estimates import check_band
 
 import gnomon
 from gnomon.api.deploy import deploy
@@ -59,10 +60,10 @@ def test_the_breakdown_is_the_total(step: Prediction) -> None:
 
 def test_bands_hold_their_value(step: Prediction) -> None:
     for estimate in (step.time_s, step.memory_bytes, step.energy_j, step.cost_usd):
-        assert 0 < estimate.low <= estimate.value <= estimate.high
+        check_band(estimate)
         assert estimate.source
     for line in step.breakdown:
-        assert line.time_s.low <= line.time_s.value <= line.time_s.high
+        check_band(line.time_s, widest=400)  # what the engine needs beside the device may be next to nothing
     assert step.time_s.high < 1.65 * step.time_s.low
     assert str(step.time_s.provenance) in ("fitted", "formula")
 

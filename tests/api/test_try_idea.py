@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import gnomon
@@ -12,14 +14,24 @@ TEN = (
 )  # fmt: skip
 
 
+def _sessions(side: dict[str, Any]) -> float:
+    """Sequences there is room for on chips and hosts, where serving is tried."""
+    return side.get("sessions", 0) + sum(facts.get("sessions_on_host", 0) for facts in side.get("facts", {}).values())
+
+
 @pytest.mark.parametrize("slug", TEN)
 def test_every_paper_answers_elsewhere(slug: str) -> None:
     found = gnomon.try_idea(slug, model="qwen3-8b", on="MI300X:8")
     assert found.paper == slug and found.verdict
     assert found.applied is not None or (slug == "gptq" and "Marlin" in found.verdict)
     if found.gain is not None:
-        assert found.gain.low <= found.gain.value <= found.gain.high
-        assert found.helps or found.gain.value < 1.005 or "without either" in found.verdict
+        plain, applied = dict(found.plain or {}), dict(found.applied or {})
+        assert found.gain.value == pytest.approx(plain["step_time_s"].value / applied["step_time_s"].value)
+        times = [plain[name].value / applied[name].value for name in ("step_time_s", "prompt_time_s") if name in plain]
+        better = max(times) > 1.005 or _sessions(applied) > _sessions(plain)
+        assert found.helps == (better and "without either" not in found.verdict)
+    else:
+        assert found.helps == (found.applied is not None)
 
 
 @pytest.mark.parametrize(
@@ -74,3 +86,19 @@ def test_slips_are_answered(name: str, words: dict[str, object], told: str) -> N
     with pytest.raises(gnomon.GnomonError) as error:
         gnomon.try_idea(name, model="qwen3-8b", on="H200:1", **words)  # type: ignore[arg-type]
     assert told in str(error.value)
+
+
+def test_plans_are_priced_once_for_all_techniques(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures of all plans are the same with a technique and without; what it changes is made of them."""
+    from gnomon.api import train_search
+
+    priced: list[int] = []
+    figures = train_search.figures
+
+    def counted(model: Any, load: Any, grid: Any, *rest: Any) -> Any:
+        priced.append(grid.size)
+        return figures(model, load, grid, *rest)
+
+    monkeypatch.setattr(train_search, "figures", counted)
+    gnomon.try_idea("offload-optimizer", model="llama-3.2-1b", on="H100:2", seq=512, global_batch=8)
+    assert len(priced) == 1

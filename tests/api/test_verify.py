@@ -12,7 +12,7 @@ import pytest
 import gnomon
 from gnomon.api.measured import SCHEMA, Measured, read_measured
 from gnomon.api.verify import LEAST_REQUESTS, compare, measure
-from gnomon.errors import InputError
+from gnomon.errors import InputError, UnwrittenError
 from gnomon.load.plan import plan_from_dict
 
 FILE = Path(__file__).parents[2] / "measurements/h200-2026-11-15/verify-llama-3.1-8b.json"
@@ -40,6 +40,15 @@ def test_a_file_makes_the_round_trip(measured: Measured, tmp_path: Path) -> None
     copy = tmp_path / "copy.json"
     copy.write_text(json.dumps(measured.to_dict()))
     assert gnomon.verify(copy).to_dict() == compare(measured).to_dict()
+
+
+def test_what_was_measured_is_answered_though_its_file_fails(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnomon.api.verify.measure", lambda plan, **_: measured)
+    with pytest.raises(UnwrittenError, match="/dev/full: cannot be written: No space left") as caught:
+        gnomon.verify(measured.plan, out="/dev/full")
+    assert caught.value.answer.to_dict() == compare(measured).to_dict()
 
 
 def test_parts(measured: Measured) -> None:

@@ -14,7 +14,7 @@ import pytest
 import gnomon
 from gnomon.api.simulate_training import simulate_training
 from gnomon.api.verify_training import compare, read_training
-from gnomon.errors import GnomonError, InputError
+from gnomon.errors import GnomonError, InputError, UnwrittenError
 from gnomon.load.plan import plan_from_dict
 from gnomon.spec import EngineChoice, Plan
 
@@ -90,6 +90,13 @@ def test_a_plan_is_run_and_kept(runner: list[Plan], tmp_path: Path) -> None:
     assert answer.to_dict() == gnomon.verify(out).to_dict()
     kept = json.loads(out.read_text())
     assert (kept["schema"], kept["date"], kept["step_s"]) == ("gnomon.measured.train/1", "2026-01-02", [0.3, 0.31])
+
+
+def test_what_was_measured_is_answered_though_its_file_fails(runner: list[Plan]) -> None:
+    plan = plan_from_dict(content()["plan"])
+    with pytest.raises(UnwrittenError, match="/dev/full: cannot be written: No space left") as caught:
+        gnomon.verify(plan, out="/dev/full")
+    assert caught.value.answer.to_dict() == gnomon.verify(plan).to_dict()
 
 
 def test_a_plan_for_another_engine_is_held_against_the_one_that_ran(runner: list[Plan]) -> None:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gnomon.calibrate import power_loads
 from gnomon.calibrate.power import loads
 
 
 class Meter:
-    """Draws 100 W by its own clock."""
+    """Draws 100 W on a clock that runs while somebody sleeps."""
 
     def __init__(self) -> None:
-        import time
+        self.now_s = 0.0
 
-        self._begun = time.monotonic()
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
 
     @property
     def joules(self) -> float:
-        import time
-
-        return 100.0 * (time.monotonic() - self._begun)
+        return 100.0 * self.now_s
 
 
 def test_every_kind_of_work_is_run() -> None:
@@ -44,9 +48,11 @@ def test_a_mixture_is_the_sum_of_its_parts() -> None:
     assert (both.flops, both.bytes, both.cached) == (2.0, 3.0, 5.0)
 
 
-def test_a_rest_is_read_back() -> None:
-    row = power_loads.rest(Meter(), 0.02)  # type: ignore[arg-type]
+def test_a_rest_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = Meter()
+    monkeypatch.setattr(power_loads, "time", meter)
+    row = power_loads.rest(meter, 0.02)  # type: ignore[arg-type]
     assert set(row) <= set(power_loads.COLUMNS)
     (found,) = loads([{key: str(value) for key, value in row.items()}])
     assert found.kind == "rest"
-    assert 90 < found.watts < 110
+    assert found.watts == pytest.approx(100)

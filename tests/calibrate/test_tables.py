@@ -12,7 +12,7 @@ from tests.calibrate.test_fit import gemm_rows, write
 
 import gnomon
 from gnomon import catalog
-from gnomon.calibrate import measured
+from gnomon.calibrate import measured, table
 from gnomon.calibrate.fit import some
 from gnomon.calibrate.table import read_rows
 from gnomon.cost.kernels import kernel_model
@@ -145,3 +145,13 @@ def test_rows_beside_operators_are_read(tmp_path: Path) -> None:
         "host_copy": {"x_bytes_s": 1e10, "x_us": 9.0},
         "sampling": {"x_us_per_mib": 3.0},
     }
+
+
+def test_more_rows_than_are_kept_are_refused_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("op,dtype,bytes_read,bytes_written,time_us\n" + "elementwise,bf16,1,2,3\n" * 11)
+    monkeypatch.setattr(table, "MAX_ROWS", 11)
+    assert len(read_rows(path)) == 11
+    monkeypatch.setattr(table, "MAX_ROWS", 10)
+    with pytest.raises(CalibrationError, match=r"t\.csv: has more than 10 rows"):
+        read_rows(path)

@@ -117,7 +117,7 @@ def test_errors_are_one_line(
     [
         (RuntimeError("boom"), 3, "internal error: RuntimeError: boom. Please report it"),
         (KeyboardInterrupt(), 130, ""),
-        (MemoryError(), 2, "error: out of memory"),
+        (MemoryError(), 2, "error: gnomon predict m: out of memory. Ask for less at once."),
         (PermissionError(13, "Permission denied", "/x"), 2, "error: /x: Permission denied"),
     ],
 )

@@ -33,8 +33,9 @@ def check(value: Any, shape: Shape, path: str = "$") -> None:
 def estimate(value: Any, path: str) -> None:
     """`E`: a value inside its band, and where it comes from."""
     check(value, {"value": number, "low": number, "high": number, "provenance": str, "source": str}, path)
-    assert value["low"] <= value["value"] <= value["high"], path
     assert value["provenance"] in PROVENANCE, path
+    exact = value["provenance"] == "formula" and value["low"] == value["value"] == value["high"]
+    assert exact or value["low"] < value["value"] < value["high"], path
     assert math.isfinite(value["value"]), path
 
 

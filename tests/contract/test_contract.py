@@ -136,7 +136,12 @@ def test_predict_in_python(cli: Cli) -> None:
 def test_predict_on_several_chips(cli: Cli) -> None:
     answer = cli("predict", "llama-3.1-70b", "--on", "H100:4", "--tp", "4", "--phase", "decode", "--batch", "8")
     check(answer, PREDICTION)
-    assert any(row["bound"] in ("network", "communication", "link", "latency") for row in answer["breakdown"])
+    joined = [row for row in answer["breakdown"] if row["kind"] == "all_reduce"]
+    assert joined and all(row["bound"] == "network" for row in joined)
+    large = ("predict", "llama-3.1-70b", "--phase", "prefill", "--tokens", "8192", "--on")
+    wide, alone = ({row["kind"]: row["bound"] for row in cli(*large, on)["breakdown"]} for on in ("H100:4", "H100:1"))
+    assert wide["all_reduce"] == "network"
+    assert "all_reduce" not in alone
 
 
 def test_fit(cli: Cli) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.estimates import check_band
 
 import gnomon
 from gnomon.api.results import TrainingReport
@@ -141,8 +142,7 @@ def test_it_runs_where_it_applies_and_is_refused_with_its_reason_elsewhere(plan:
             step(plan, text)
         assert why in str(caught.value)
     else:
-        found = step(plan, text).step_time_s
-        assert 0 < found.low <= found.value <= found.high < math.inf
+        check_band(step(plan, text).step_time_s)
 
 
 @pytest.mark.parametrize("text", TRIED)
@@ -164,11 +164,20 @@ def test_work_is_conserved(text: str) -> None:
             assert held(found) == pytest.approx(held(plain), rel=1e-9)
 
 
+BESIDE = {"offload-optimizer": 4 / 12, "checkpoints": 14 / 12}
+"""What hosts hold beside the twelve bytes of states of a parameter: its gradient, or a copy of states and weight."""
+
+
 @pytest.mark.parametrize("text", TRIED)
-def test_states_lie_on_a_chip_or_a_host(text: str) -> None:
+def test_states_lie_on_a_chip_or_a_host_and_nowhere_twice(text: str) -> None:
+    beside = 0.0 if "synchronous" in text.split("=") else BESIDE.get(text.partition(":")[0], 0.0)
     for plan in usable(text):
         if "state bytes" not in changes(text):
-            assert state_bytes(step(plan, text)) >= state_bytes(step(plan)) * (1 - 1e-9)
+            times = state_bytes(step(plan, text)) / state_bytes(step(plan))
+            if beside and (PLANS[plan].get("pp", 1) > 1 or PLANS[plan].get("ep", 1) > 1):
+                assert 1 < times < 1.07 * (1 + beside), "counted by the fullest host"
+            else:
+                assert times == pytest.approx(1 + beside, rel=1e-9)
 
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(NAMES, 2)))
@@ -185,7 +194,7 @@ def test_pairs_are_refused_or_come_to_the_same_in_any_order(one: str, other: str
             there, back = step(plan, one, other), step(plan, other, one)
             assert there.step_time_s.value == back.step_time_s.value
             assert there.memory_parts == back.memory_parts
-            assert 0 < there.step_time_s.low <= there.step_time_s.value <= there.step_time_s.high < math.inf
+            check_band(there.step_time_s)
 
 
 USUAL = {"memory_gb_s": 200, "adam_gparam_s": 3, "nvme_write_gb_s": 4, "link": 20, "scaleup": 300, "scaleout": 12}

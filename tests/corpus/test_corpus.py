@@ -1,9 +1,8 @@
-"""Whatever is broken: exit code 2 and one line that names the place, in a moment, and nothing of it is ever run."""
+"""Whatever is broken: exit code 2 and one line that names the place, and nothing of it is ever run."""
 
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from tests.corpus.case import Case
 from gnomon.cli.run import run
 
 CASES = [*hand.cases(), *measured.cases(), *fuzzed.cases()]
-SLOW_S = 20.0
 
 
 def test_there_are_hundreds_of_them() -> None:
@@ -42,7 +40,6 @@ def test_one_line_names_the_place(
     case.write(tmp_path)
     monkeypatch.chdir(tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
-    began = time.perf_counter()
     code = run([*case.words, "--json"])
     out, err = capsys.readouterr()
     assert code == 2, (code, out[-2000:], err[-2000:])
@@ -50,11 +47,10 @@ def test_one_line_names_the_place(
     assert err.count("\n") == 1, err
     assert len(err) < 1000
     assert case.place in err, err
-    assert err.isprintable() or err.rstrip("\n").isprintable(), err
+    assert err.rstrip("\n").isprintable(), err
     error = json.loads(out)["error"]
     assert set(error) == {"message", "where", "hint"}
     assert error["message"]
-    assert time.perf_counter() - began < SLOW_S
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "home") == [n for n in before if n != "home"]
 
 

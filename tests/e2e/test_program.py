@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,13 +119,40 @@ def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )
-    time.sleep(2.5)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    try:
+        time.sleep(2.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert process.returncode == 130, err
     assert (out, err) == ("", "")
     assert not list(tmp_path.iterdir())
+
+
+def _small(memory_bytes: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+
+
+@pytest.mark.parametrize(("more", "code", "said"), [("--requests 10", 0, ""), ("", 2, "bomb.csv.gz: has more than")])
+def test_a_packed_trace_of_a_gigabyte_in_little_memory(tmp_path: Path, more: str, code: int, said: str) -> None:
+    """140 million rows in 1.4 MB; read whole they took seven gigabytes."""
+    rows = gzip.compress(b"0,10,5\n" * 100_000) * 1400
+    (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"arrival_s,input_tokens,output_tokens\n") + rows)
+    words = f"simulate serve llama-3.2-1b --on H100 --trace bomb.csv.gz {more}"
+    done = subprocess.run(
+        [*GNOMON, *words.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        preexec_fn=_small(2**30),
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
 
 
 def test_a_history_that_cannot_be_written_costs_nothing_but_a_warning(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from gnomon.spec import Model
 
 Config = dict[str, Any]
 DROP = object()
-SLOW_S = 2.0
 
 
 def _changed(name: str, changes: dict[str, Any]) -> Config:
@@ -229,7 +227,6 @@ def test_broken_by_hand(tmp_path: Path, case: str) -> None:
     name, changes, said = HAND[case]
     path = tmp_path / "config.json"
     path.write_text(json.dumps(_changed(name, changes)))
-    began = time.perf_counter()
     with pytest.raises(InputError) as caught:
         load.model(path)
     text = str(caught.value)
@@ -237,7 +234,6 @@ def test_broken_by_hand(tmp_path: Path, case: str) -> None:
     assert "config.json" in text
     assert "\n" not in text
     assert len(text) < 700
-    assert time.perf_counter() - began < SLOW_S
 
 
 def test_there_are_many_of_them() -> None:
@@ -281,7 +277,6 @@ def test_broken_by_machine(family: str, name: str) -> None:
     for field in _fields(load.config_of(name)):
         for broken in BROKEN.values():
             config = _changed(name, {field: broken})
-            began = time.perf_counter()
             try:
                 found = shapes(Fields(config, "config.json"))
             except InputError as error:
@@ -295,7 +290,6 @@ def test_broken_by_machine(family: str, name: str) -> None:
                 assert found.parameters > 0, field
                 assert found.layers > 0, field
                 assert sum(found.weight_bytes().values()) > 0
-            assert time.perf_counter() - began < SLOW_S, field
     assert refused > 50, "most of what is broken is refused"
 
 

@@ -1,4 +1,4 @@
-"""Deep Optimizer States' logs beside ours: pinned, and the misses known."""
+"""Deep Optimizer States' logs beside ours: pinned, and no miss without its reason."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.deep_optimizer_states import DERIVATION
 
-WITHIN = 32
 UPDATES = [723.4, 723.4, 387.0]
+FORWARD = [47.42, 69.60, 81.99, 86.19, 114.8, 203.9]
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +21,13 @@ def test_headline_and_stride(found: list[Figure]) -> None:
     assert [each.kind for each in found[:5]] == ["predicted", "identity", "predicted", "predicted", "predicted"]
 
 
-def test_updates_are_within_and_passes_are_not(found: list[Figure]) -> None:
+def test_updates_hold_and_passes_are_what_they_are(found: list[Figure]) -> None:
     updates = [each for each in found if each.what.endswith(": update")]
     assert [each.ours for each in updates if each.what.startswith("7B")] == pytest.approx(UPDATES, rel=1e-3)
     assert all(each.within for each in updates)
     assert all(-0.12 < each.error < 0.07 for each in updates)
-    assert not any(each.within for each in found if each.what.endswith(": forward"))
+    forward = [each.ours for each in found if each.what.endswith(": forward")]
+    assert forward == pytest.approx([ours for ours in FORWARD for _ in range(3)], rel=1e-3)
 
 
 def test_rows_that_a_pace_is_solved_from_are_identities(found: list[Figure]) -> None:
@@ -41,7 +42,7 @@ def test_rows_that_a_pace_is_solved_from_are_identities(found: list[Figure]) -> 
 
 
 def test_misses_say_why(found: list[Figure]) -> None:
-    assert len(found) == 112 and sum(each.within for each in found) == WITHIN
+    assert len(found) == 112
     assert all(each.note for each in found if not each.within)
     assert {each.tolerance for each in found} == {0.12}
 

@@ -1,4 +1,4 @@
-"""Sequence parallelism's figures beside ours: pinned, and the misses known."""
+"""Sequence parallelism's figures beside ours: pinned, and no miss without its reason."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ def test_figures(found: list[Figure]) -> None:
 
 def test_misses_say_why(found: list[Figure]) -> None:
     missed = [each for each in found if not each.within]
-    assert [each.what.split(",")[0] for each in missed] == [
-        "largest batch",
-        "bytes a ring sends beside tensor parallelism",
-    ]
+    known = {"largest batch", "bytes a ring sends beside tensor parallelism"}
+    assert {each.what.split(",")[0] for each in missed} <= known
     assert all(each.note for each in missed)
 
 

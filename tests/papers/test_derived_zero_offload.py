@@ -1,4 +1,4 @@
-"""ZeRO-Offload's figures beside ours: pinned, and the misses known."""
+"""ZeRO-Offload's figures beside ours: pinned, and no miss without its reason."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_figures(found: list[Figure]) -> None:
 
 
 def test_the_headline_is_within_and_misses_say_why(found: list[Figure]) -> None:
-    assert [each.within for each in found] == [True] + [False] * 6
-    assert all(each.note for each in found[1:])
+    assert found[0].within
+    assert all(each.note for each in found if not each.within)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from tests.cost.machines import machine, seconds
+from tests.estimates import check_band
 
 import gnomon
 from gnomon import catalog
@@ -36,8 +35,7 @@ def test_a_step_is_finite_and_above_the_roofline(chip: Chip, phase: str) -> None
     moved = sum(row.bytes / (1.0 if row.flops else max(cached, 1.0)) for row in found.breakdown)
     roof = max(flops / chip.rate(chip.half), moved / chip.memory_bandwidth_bytes_s)
     for value in (found.time_s, found.energy_j, found.cost_usd, found.memory_bytes):
-        assert math.isfinite(value.value)
-        assert 0 < value.low <= value.value <= value.high
+        check_band(value)
     assert roof < found.time_s.value < FARTHEST[phase] * roof + FIXED_S[phase]
     assert chip.idle_w < found.energy_j.value / found.time_s.value <= chip.tdp_w * 1.001
 

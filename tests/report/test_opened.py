@@ -124,7 +124,7 @@ def test_a_training_step_opens_into_its_parts() -> None:
     assert [part.name for part in step.parts] == ["pipeline", "gradient reduction after the last pass", "optimizer"]
     assert [part.shown for part in step.parts[0].parts] == ["27 s", "3 s"]
     assert (step.provenance, step.source) == ("fitted", "H200 2026-11")
-    assert use.shown == "51.2%, 52.4% with what is run again"
+    assert use.shown == "51.2%, 52.4% with recomputation"
     assert "of 32 x 312 TFLOP/s" in use.formula
     assert "A100" in use.source
     assert [part.shown for part in memory.parts] == ["68.0 GiB, 8.9 to spare", "61.0 GiB, 15.9 to spare"]
@@ -136,7 +136,7 @@ def test_a_training_step_opens_into_its_parts() -> None:
         ("the optimizer", "1.3%"),
         ("kernels", "29.8%"),
     ]
-    assert [node.name for node in spent] == ["energy", "cost", "the whole run"]
+    assert [node.name for node in spent] == ["energy", "cost", "the full run"]
     assert spent[0].formula == "350 W a chip on 32 chips"
 
 

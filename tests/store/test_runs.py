@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import random
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from gnomon import load, store
 from gnomon.errors import InputError, UnknownNameError
+from gnomon.paths import write_text
 from gnomon.spec import EngineChoice, Goal, Plan, Strategy
 from gnomon.store import runs
 
@@ -110,7 +113,7 @@ def test_nothing_yet() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": "gnomon.run/1"}', '{"schema": 3, "payload": {}}'])
 def test_a_damaged_run(own_history: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = store.save("predict", {"n": 1}), store.save("predict", {"n": 2})
-    next((own_history / "runs").glob(f"*{bad}*")).write_text(text)
+    next((own_history / "runs").glob(f"*{bad}*")).write_bytes(gzip.compress(text.encode()))
     assert [entry.id for entry in store.history()] == [good]
     assert store.load("last") == {"n": 1}
     assert capsys.readouterr().err.count("is a damaged run") == 1
@@ -188,11 +191,99 @@ def test_a_damaged_plan_names_its_run() -> None:
         store.resolve_plan(id)
 
 
-def test_the_file_is_plain_json(own_history: Path) -> None:
+def _record(folder: Path, id: str) -> dict[str, object]:
+    """What the file of an entry holds."""
+    file = next((folder / "runs").glob(f"*{id}.json.gz"))
+    return dict(json.loads(gzip.decompress(file.read_bytes())))
+
+
+def test_the_file_is_packed_json(own_history: Path) -> None:
     id = store.save("predict", {"n": 1})
-    record = json.loads(next((own_history / "runs").glob("*.json")).read_text())
-    assert record["schema"] == "gnomon.run/1"
-    assert record["id"] == id
+    record = _record(own_history, id)
+    assert (record["schema"], record["id"], record["payload"]) == ("gnomon.run/1", id, {"n": 1})
+
+
+def test_plain_files_of_earlier_versions_are_read_and_replaced(own_history: Path) -> None:
+    id = store.save("predict", {"n": 1})
+    packed = next((own_history / "runs").glob("*.json.gz"))
+    packed.with_suffix("").write_text(json.dumps(_record(own_history, id)))
+    packed.unlink()
+    assert store.load(id) == store.load("last") == {"n": 1}
+    assert store.save("predict", {"n": 1}) == id
+    assert [file.suffix for file in (own_history / "runs").iterdir()] == [".gz"]
+
+
+def test_long_lists_are_kept_small(own_history: Path) -> None:
+    """A plan of a hundred thousand ranks was seven megabytes."""
+    ranks = [{"rank": rank, "peak_memory_bytes": 6.4e10 + rank % 16} for rank in range(100_000)]
+    id = store.save("plan.train", {"best": {"ranks": ranks}})
+    assert sum(file.stat().st_size for file in (own_history / "runs").iterdir()) < 1_000_000
+    assert store.load(id) == {"best": {"ranks": ranks}}
+
+
+def test_the_history_is_bounded_in_bytes(own_history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go first; the newest stays, however large."""
+    source = random.Random(0)
+    payloads = [{"n": n, "noise": source.randbytes(3000).hex()} for n in range(8)]
+    ids = [store.save("predict", payload) for payload in payloads]
+    each = max(file.stat().st_size for file in (own_history / "runs").iterdir())
+    monkeypatch.setattr(runs, "KEEP_BYTES", 3 * each)
+    ids.append(store.save("predict", {"n": 8, "noise": source.randbytes(3000).hex()}))
+    assert [entry.id for entry in store.history()] == ids[:-4:-1]
+    monkeypatch.setattr(runs, "KEEP_BYTES", 10)
+    last = store.save("predict", {"n": 9, "noise": source.randbytes(3000).hex()})
+    assert [entry.id for entry in store.history()] == [last]
+
+
+def test_an_answer_too_large_for_the_history(
+    own_history: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runs, "MAX_BYTES", 1000)
+    store.save("predict", {"n": "x" * 2000})
+    assert store.history() == ()
+    assert "not kept in the history: it is larger than" in capsys.readouterr().err
+
+
+def test_what_killed_writers_left_is_cleared(own_history: Path) -> None:
+    store.save("predict", {"n": 1})
+    folder = own_history / "runs"
+    old, new = (
+        folder / ".00.predict-1.json.gz.77.0123abcd.partial",
+        folder / ".00.predict-2.json.gz.78.0123abcd.partial",
+    )
+    kept = [
+        folder / name for name in ("notes.partial", ".notes.partial", ".a.77.0123abc.partial", "a.77.0123abcd.partial")
+    ]
+    for file in (old, new, *kept):
+        file.write_text("{")
+        os.utime(file, (1, 1))
+    os.utime(new)
+    store.save("predict", {"n": 2})
+    assert not old.exists()
+    assert all(file.exists() for file in (new, *kept))
+
+
+def test_a_file_written_again_clears_its_own_leftovers(tmp_path: Path) -> None:
+    mine, other = tmp_path / ".out.csv.77.0123abcd.partial", tmp_path / ".in.csv.77.0123abcd.partial"
+    for file in (mine, other):
+        file.write_text("half")
+        os.utime(file, (1, 1))
+    write_text(tmp_path / "out.csv", "all")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "out.csv"]
+
+
+def test_two_that_tidy_up_at_once(own_history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that another process has just removed costs nothing."""
+    monkeypatch.setattr(runs, "KEEP", 2)
+    for n in range(3):
+        store.save("predict", {"n": n})
+    listed = runs._sorted
+    gone = own_history / "runs" / "00000000000000000001.predict-00000000.json.gz"
+    monkeypatch.setattr(runs, "_sorted", lambda folder: [*listed(folder), gone])
+    store.save("predict", {"n": 3})
+    monkeypatch.undo()
+    monkeypatch.setenv("GNOMON_HOME", str(own_history))
+    assert [entry.payload["n"] for entry in store.history()] == [3, 2]
 
 
 def test_the_usual_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +296,7 @@ def test_an_entry_from_no_time(own_history: Path, saved: str) -> None:
     good, bad = store.save("predict", {"n": 1}), store.save("predict", {"n": 2})
     record = {"schema": "gnomon.run/1", "id": bad, "kind": "predict", "saved_s": 0, "payload": {}}
     file = next((own_history / "runs").glob(f"*{bad}*"))
-    file.write_text(json.dumps(record).replace('"saved_s": 0', f'"saved_s": {saved}'))
+    file.write_bytes(gzip.compress(json.dumps(record).replace('"saved_s": 0', f'"saved_s": {saved}').encode()))
     assert [entry.id for entry in store.history()] == [good]
     with pytest.raises(InputError, match="is a damaged run"):
         store.load(bad)

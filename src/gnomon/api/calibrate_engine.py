@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 
 from gnomon.api.results import Result
 from gnomon.engines.own import AGAIN, forget_own, own_overheads, own_path
-from gnomon.errors import CalibrationError, InputError, unknown_name
-from gnomon.paths import write_text
+from gnomon.errors import CalibrationError, InputError, UnwrittenError, unknown_name
+from gnomon.paths import unwritten, write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +36,18 @@ def calibrate_engine(
 
     The measured steps go to the JSON file `out`, where one is named.
     """
-    from gnomon.calibrate.engine_run import ENGINES, written
+    from gnomon.calibrate.engine_run import ENGINES
 
     if engine not in ENGINES:
         raise unknown_name("engine to measure", engine, ENGINES, where="--engine")
     if not model:
         raise InputError("an engine is measured with a model", where="--model", hint="Such as llama-3.2-1b.")
     data, made = ENGINES[engine](model, progress or (lambda text: None))
-    if out is not None:
-        written(Path(out), data)
-    return kept(made, str(out or ""))
+    problem = unwritten(Path(out), json.dumps(dict(data), indent=1) + "\n") if out is not None else None
+    answer = kept(made, str(out or ""))
+    if problem is not None:
+        raise UnwrittenError(problem, answer)
+    return answer
 
 
 def kept(made: Mapping[str, Any], table: str) -> EngineCalibrated:

@@ -19,10 +19,10 @@ from gnomon.calibrate.collect import notes_of
 from gnomon.calibrate.plan_file import plan_head
 from gnomon.calibrate.readers import parquet
 from gnomon.calibrate.readers.results import Deployed
-from gnomon.errors import CalibrationError, InputError, UnknownNameError
+from gnomon.errors import CalibrationError, InputError, UnknownNameError, UnwrittenError
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.files import as_path
-from gnomon.paths import home, write_text
+from gnomon.paths import home, unwritten
 from gnomon.spec import Chip
 
 SERVING = ("vllm", "")
@@ -180,8 +180,9 @@ def _compared(found: Deployed, path: Path, on: str | None, model: str | None) ->
         method=method,
         kept=str(target),
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_text(target, json.dumps(answer.to_dict(), indent=1) + "\n")
+    unkept = unwritten(target, json.dumps(answer.to_dict(), indent=1) + "\n")
+    if unkept is not None:
+        raise UnwrittenError(unkept, answer)
     return answer
 
 

@@ -30,9 +30,9 @@ class Explanation(Result):
 
 def explain(what: str | Path = "last", *, op: str | None = None) -> Explanation:
     """The answer of a run's id, of `last` or of a JSON file, opened up; `op` keeps the operators of that name."""
-    id, payload = _payload(what)
+    id, payload, path = _payload(what)
     kind = str(payload.get("schema", "")).removeprefix("gnomon.").partition("/")[0]
-    nodes = opened(kind, payload, _typical_step)
+    nodes = opened(kind, payload, _typical_step, id if path else f"run {id}")
     names = tuple(dict.fromkeys(node.name for node in _operators(nodes)))
     return Explanation(
         title=str(payload.get("title", "")) or id,
@@ -43,15 +43,16 @@ def explain(what: str | Path = "last", *, op: str | None = None) -> Explanation:
     )
 
 
-def _payload(what: str | Path) -> tuple[str, Mapping[str, Any]]:
+def _payload(what: str | Path) -> tuple[str, Mapping[str, Any], bool]:
+    """The name of an answer, what it holds, and whether it is a file."""
     path = Path(what)
     if isinstance(what, Path) or path.suffix == ".json" or (what != "last" and path.is_file()):
         payload = read_json(path, limit=64 * 1024**2)
         if "error" in payload:
             raise InputError("holds an error, not an answer", where=str(path))
-        return str(path), payload
+        return str(path), payload, True
     found = entry(str(what))
-    return found.id, found.payload
+    return found.id, found.payload, False
 
 
 def _operators(nodes: Iterable[Node]) -> list[Node]:
@@ -75,10 +76,14 @@ def _only(nodes: Iterable[Node], op: str, names: tuple[str, ...]) -> tuple[Node,
 
 
 def _typical_step(inputs: Mapping[str, Any], batch: int, context: int) -> Mapping[str, Any] | None:
-    """The prediction of one decode step of a deployment, as JSON; None where it cannot be made."""
+    """The prediction of one decode step of a deployment, as JSON; None where it cannot be made, or the model would be
+    code to run: that is taken from the user alone."""
     from gnomon.api.predict import predict
     from gnomon.errors import GnomonError
+    from gnomon.load.modules import is_script
 
+    if is_script(inputs["model"]):
+        return None
     try:
         step: Callable[..., Any] = predict
         return dict(step(**inputs, phase="decode", batch=batch, context=context).to_dict())

@@ -20,7 +20,9 @@ from gnomon.load.files import check_regular
 from gnomon.paths import write_text
 from gnomon.spec.workload import Floats
 
-MAX_BYTES = 512 * 1024**2
+MAX_BYTES = 256 * 1024**2
+MAX_ROWS = 500_000
+"""Of a file: each row is kept as the words of its cells, a kilobyte or two."""
 
 
 @overload
@@ -84,6 +86,9 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
             reader = csv.DictReader(file, strict=True)
             columns = list(reader.fieldnames or ())
             for row in reader:
+                if len(rows) == MAX_ROWS:
+                    hint = "Price it in parts, or hand columns to `gnomon.ops`."
+                    raise InputError(f"has more than {MAX_ROWS:,} rows", where=str(path), hint=hint)
                 rows.append(row)
                 lines.append(reader.line_num)
     except FileNotFoundError:

@@ -73,17 +73,12 @@ def _helps(search: Search, words: str) -> bool:
 
 def _enough(search: Search) -> int:
     """The least chips, in whole nodes, on which some plan fits; none where no number of them is enough. Plans may
-    leave chips idle, so what fits on few fits on more."""
+    leave chips idle, so the plans of many nodes hold those of fewer, and the smallest that fits says how many."""
     node = search.pool.node_size
-
-    def fits(nodes: int) -> bool:
-        pool = replace(search.pool, count=nodes * node, per_node=node)
-        wider = search_of(search.model, pool, search.load, search.engine, search.optimizer, search.dtype)
-        return bool(replace(wider, techniques=search.techniques).lean.fits.any())
-
-    low = search.pool.count // node
-    high = next((max(low, 1) * times for times in LARGER if fits(max(low, 1) * times)), 0)
-    while high and high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high * node
+    for times in LARGER:
+        pool = replace(search.pool, count=max(search.pool.count // node, 1) * times * node, per_node=node)
+        wider = search_of(search.model, pool, search.load, search.engine, search.optimizer, search.dtype, lean=True)
+        lean = replace(wider, techniques=search.techniques)
+        if lean.fits.any():
+            return -(-int(lean.grid.ranks[lean.fits].min()) // node) * node
+    return 0

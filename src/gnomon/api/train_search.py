@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -36,6 +36,8 @@ class Search:
     dtype: str
     grid: Grid
     techniques: tuple[str, ...] = ()
+    shared: dict[tuple[int, int], tuple[Pool, Grid, Figures]] = field(default_factory=dict, repr=False, compare=False)
+    """Figures without techniques, which are the same whichever of them a copy of this search has."""
 
     @cached_property
     def traits(self) -> Traits:
@@ -58,9 +60,11 @@ class Search:
 
     @cached_property
     def figures(self) -> Figures:
-        machine, traits = self.case.machine, self.traits
-        found = figures(self.model, self.load, self.grid, machine, traits, self.optimizer, self.dtype)
-        return self.applied.figures(found, self.case)
+        key, machine = (id(self.pool), id(self.grid)), self.case.machine
+        if key not in self.shared:
+            found = figures(self.model, self.load, self.grid, machine, self.traits, self.optimizer, self.dtype)
+            self.shared[key] = self.pool, self.grid, found
+        return self.applied.figures(self.shared[key][-1], self.case)
 
     @cached_property
     def peak_bytes(self) -> Floats:
@@ -112,11 +116,13 @@ class Search:
 
 
 def search_of(
-    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str | None
-) -> Search:
+    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str | None,
+    lean: bool = False,
+) -> Search:  # fmt: skip
+    """The search over all plans, or over the `lean` ones alone."""
     chosen = dtype or training_dtype(model, pool.chip)
     check_dtype(pool, chosen)
-    grid = space(model, pool, load, engine, optimizer, chosen)
+    grid = space(model, pool, load, engine, optimizer, chosen, lean)
     return Search(model, pool, load, engine, optimizer, chosen, grid)
 
 

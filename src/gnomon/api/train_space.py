@@ -32,13 +32,16 @@ WORTH = 0.98
 GPIPE, ONE, INTERLEAVED = (SCHEDULES.index(name) for name in ("gpipe", "1f1b", "interleaved"))
 
 
-def space(model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str) -> Grid:
+def space(
+    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str, lean: bool = False
+) -> Grid:
     """All plans that divide: heads over TP, layers over PP x VP, sequences over DP x micro-batch, experts over EP.
 
-    Mixtures and networks of several kinds of layers are also cut into powers of two of parts that are not quite equal.
+    With `lean`, those that take one sequence at a time. Mixtures and networks of several kinds of layers are also cut
+    into powers of two of parts that are not quite equal.
     """
     _check_engine(model, load, engine, optimizer, dtype)
-    blocks = _blocks(model, pool, load, engine, Recipe(optimizer=optimizer), dtype)
+    blocks = _blocks(model, pool, load, engine, Recipe(optimizer=optimizer), dtype, lean)
     parts, count = [], 0
     for block, beside in blocks:
         listed = np.array(list(block), np.int64).reshape(-1, len(NAMES) - len(beside))
@@ -63,7 +66,7 @@ def _check_engine(model: Model, load: TrainingLoad, engine: TrainingEngine, opti
 
 
 def _blocks(
-    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, recipe: Recipe, dtype: str
+    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, recipe: Recipe, dtype: str, lean: bool
 ) -> Iterator[tuple[Iterator[tuple[int, ...]], tuple[int, ...]]]:
     """Plans of each way to share the chips out, and what the last of `NAMES` are in all of them."""
     traits = engine.traits(model)
@@ -83,7 +86,7 @@ def _blocks(
                 if cp > 1:
                     able = tuple(cut for cut in able if load.seq % (2 * cp * (tp if cut else 1)) == 0)
                 if able:
-                    yield _choices(model, load, strategy, able, modes, traits), (cp, comm, ep, expert_tp)
+                    yield _choices(model, load, strategy, able, modes, traits, lean), (cp, comm, ep, expert_tp)
 
 
 def _contexts(load: TrainingLoad) -> list[int]:
@@ -144,13 +147,14 @@ def _runs(
 
 
 def _choices(
-    model: Model, load: TrainingLoad, strategy: Strategy, cuts: tuple[int, ...], modes: tuple[int, ...], traits: Traits
-) -> Iterator[tuple[int, ...]]:
+    model: Model, load: TrainingLoad, strategy: Strategy, cuts: tuple[int, ...], modes: tuple[int, ...], traits: Traits,
+    lean: bool,
+) -> Iterator[tuple[int, ...]]:  # fmt: skip
     tp, pp, dp = strategy.tp, strategy.pp, strategy.dp
     alone = tuple(zero for zero in traits.zero if zero != 1) if traits.shards_alone else (0,)
     each, levels = load.global_batch // dp, traits.zero if dp * strategy.cp > 1 else alone
     pipes = list(_pipes(model, pp))
-    for micro_batch in divisors(each):
+    for micro_batch in [1] if lean else divisors(each):
         micros = each // micro_batch
         for vp, schedule in pipes:
             if (schedule == INTERLEAVED and micros % pp) or (

@@ -20,12 +20,12 @@ from gnomon.api.verify_training import is_training_file, read_training, verify_t
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
 from gnomon.engines.vllm.degrees import arranged
-from gnomon.errors import InputError
+from gnomon.errors import InputError, UnwrittenError
 from gnomon.export.base import require_techniques
 from gnomon.load import config_of, draw
 from gnomon.load import model as load_model
 from gnomon.load.fleet import parse_pool
-from gnomon.paths import write_text
+from gnomon.paths import unwritten
 from gnomon.sim.serving import simulate
 from gnomon.spec import Plan, Requests, ServingLoad, TrainingLoad
 from gnomon.spec.estimate import DRAWS
@@ -61,9 +61,12 @@ def verify(
             raise InputError("a training plan has no requests to replay", where="--rate", hint=hint)
         return verify_training(chosen, Path(out) if out else None, progress or (lambda text: None))
     measured = measure(chosen, rates=rates, probe=probe, progress=progress)
-    if out is not None:
-        write_text(Path(out), json.dumps(measured.to_dict(), separators=(",", ":")) + "\n")
-    return compare(measured)
+    text = json.dumps(measured.to_dict(), separators=(",", ":")) + "\n"
+    problem = unwritten(Path(out), text) if out is not None else None
+    answer = compare(measured)
+    if problem is not None:
+        raise UnwrittenError(problem, answer)
+    return answer
 
 
 def measure(

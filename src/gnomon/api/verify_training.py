@@ -12,12 +12,12 @@ from typing import Any
 from gnomon.api.results import TrainingReport, Verified
 from gnomon.api.simulate_training import report
 from gnomon.engines.torch.worker import SCHEMA
-from gnomon.errors import InputError
+from gnomon.errors import InputError, UnwrittenError
 from gnomon.load.fields import Fields
 from gnomon.load.files import read_json
 from gnomon.load.fleet import parse_pool
 from gnomon.load.plan import plan_from_dict, plan_to_dict
-from gnomon.paths import write_text
+from gnomon.paths import unwritten
 from gnomon.spec import EngineChoice, Plan
 
 
@@ -82,9 +82,11 @@ def verify_training(plan: Plan, out: Path | None, tell: Callable[[str], None]) -
     """Run the plan's steps on this machine and compare. `out` keeps what was measured."""
     predicted(plan)  # what cannot be predicted is refused before anything runs
     measured = measure(plan, tell)
-    if out is not None:
-        write_text(out, json.dumps(measured.to_dict(), indent=1) + "\n")
-    return compare(measured)
+    problem = unwritten(out, json.dumps(measured.to_dict(), indent=1) + "\n") if out is not None else None
+    answer = compare(measured)
+    if problem is not None:
+        raise UnwrittenError(problem, answer)
+    return answer
 
 
 def measure(plan: Plan, tell: Callable[[str], None]) -> MeasuredTraining:

@@ -6,7 +6,6 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,11 +176,3 @@ def _graph(torch: Any, step: Callable[[], Any]) -> dict[str, Any]:
 
 
 ENGINES = {"vllm": vllm, "transformers": transformers}
-
-
-def written(path: Path, data: Mapping[str, Any]) -> None:
-    import json
-
-    from gnomon.paths import write_text
-
-    write_text(path, json.dumps(dict(data), indent=1) + "\n")

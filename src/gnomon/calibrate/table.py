@@ -6,6 +6,7 @@ import csv
 import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ LEAST_US, MOST_US = 1e-3, 1e9
 """No kernel is done within a nanosecond, and none takes a quarter of an hour."""
 LARGEST = 1e15
 MAX_BYTES = 256 * 1024**2
+MAX_ROWS = 500_000
 MOST_NAMED = 8
 MEND = "Remove or mend it."
 
@@ -44,9 +46,11 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         text = read_text(path, MAX_BYTES)
         reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
         _check_header(reader.fieldnames or (), str(path))
-        rows = list(reader)
+        rows = list(islice(reader, MAX_ROWS + 1))
     except csv.Error as problem:
         raise CalibrationError(f"is no table: {problem}", where=str(path)) from None
+    if len(rows) > MAX_ROWS:
+        raise CalibrationError(f"has more than {MAX_ROWS:,} rows", where=str(path), hint="Keep fewer of them.")
     for line, row in enumerate(rows, 2):
         if None in row or None in row.values():
             raise CalibrationError("has not as many fields as the header", where=f"{path} line {line}")

@@ -12,6 +12,8 @@ from gnomon.cli import flags
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gnomon.errors import InputError
+
 
 def add(app: typer.Typer) -> None:
     app.command("accuracy")(accuracy)
@@ -46,7 +48,7 @@ def accuracy(
 ) -> None:
     """How far off predictions are, on data not fitted to."""
     from gnomon.api.accuracy import accuracy as answer
-    from gnomon.cli.output import emit, put
+    from gnomon.cli.output import emit, fail, put
     from gnomon.cli.progress import Progress
 
     places, site = _places(out, save, page)
@@ -54,15 +56,17 @@ def accuracy(
     with Progress("accuracy") as tick:
         results = answer(fresh=fresh, quick=quick, jobs=jobs, progress=tick, **words)
     found = results.to_dict()
-    written = _written(found, places.get("--out"), places.get("--save"), site)
+    written, problem = _written(found, places.get("--out"), places.get("--save"), site)
     if as_json:
         emit(found, as_json=True, keep=False)
-    elif written:
+    elif written and not problem:
         put("".join(f"{path}\n" for path in written))
     else:
         from gnomon.report.accuracy import brief
 
         put(brief(found, narrow=any(word is not None for word in words.values())))
+    if problem:
+        raise typer.Exit(fail(problem.message, where=problem.where, hint="Not all files were written."))
 
 
 def _places(out: str | None, save: str | None, page: str | None) -> tuple[dict[str, Path], Path | None]:
@@ -86,10 +90,13 @@ def _places(out: str | None, save: str | None, page: str | None) -> tuple[dict[s
     return paths, site
 
 
-def _written(found: Mapping[str, Any], out: Path | None, save: Path | None, site: Path | None) -> list[Path]:
-    """Writes the files that were asked for, all or none of a kind, and gives back where they are."""
+def _written(
+    found: Mapping[str, Any], out: Path | None, save: Path | None, site: Path | None
+) -> tuple[list[Path], InputError | None]:
+    """Writes the files that were asked for, and gives back where they are, and what stood in the way of the first that
+    could not be written."""
     from gnomon.api.accuracy import stored
-    from gnomon.paths import write_text
+    from gnomon.paths import unwritten
     from gnomon.report.accuracy import listed, page
 
     texts: dict[Path, str] = {}
@@ -100,9 +107,8 @@ def _written(found: Mapping[str, Any], out: Path | None, save: Path | None, site
         texts |= {out: page(found, beside.name)} | {beside / name: text for name, text in listed(found).items()}
     if site is not None:
         texts |= _site(found, site)
-    for path, text in texts.items():
-        write_text(path, text)
-    return list(texts)
+    problems = [unwritten(path, text) for path, text in texts.items()]
+    return list(texts), next(filter(None, problems), None)
 
 
 def _site(found: Mapping[str, Any], folder: Path) -> dict[Path, str]:

@@ -94,9 +94,9 @@ def run(
     with redirect_stdout(sys.stderr), Progress(slug) as tick:
         outcome = answer(slug, given, device, lambda text: tick(text=text))
     payload = outcome.to_dict()
-    if path is not None:
-        write_text(path, json.dumps(finite(payload), indent=2, allow_nan=False) + "\n")
-    emit(payload, as_json=as_json or bool(context.parent and context.parent.params.get("as_json")))
+    text = json.dumps(finite(payload), indent=2, allow_nan=False) + "\n"
+    files = [] if path is None else [lambda: write_text(path, text)]
+    emit(payload, as_json=as_json or bool(context.parent and context.parent.params.get("as_json")), files=files)
     if not outcome.ok:
         failed = [check.what for check in outcome.findings.checks if not check.ok]
         raise typer.Exit(fail(f"{len(failed)} checks failed, the first: {failed[0]}", where=slug, code=1))

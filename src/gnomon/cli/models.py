@@ -62,14 +62,15 @@ def show(
     from gnomon.api.known import models as answer
 
     found = answer(name)
+    as_json = as_json or bool(context.parent and context.parent.params.get("as_json"))
     if shapes:
-        from gnomon.cli.output import put
+        from gnomon.cli.output import print_json, put
         from gnomon.load.shapes import shapes_to_yaml
 
-        put(shapes_to_yaml(dict(found.models[0]["shapes"])))
+        written = dict(found.models[0]["shapes"])
+        print_json(written) if as_json else put(shapes_to_yaml(written))
         return
-    outer = context.parent.params.get("as_json", False) if context.parent else False
-    _print(found, as_json or outer)
+    _print(found, as_json)
 
 
 def _print(found: Any, as_json: bool) -> None:

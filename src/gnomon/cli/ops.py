@@ -21,8 +21,8 @@ def ops(
 ) -> None:
     """Times of single operators, added to a table of them."""
     from gnomon.cli.files import keep_apart, output_files
-    from gnomon.cli.output import print_json, put, say
-    from gnomon.paths import written
+    from gnomon.cli.output import fail, print_json, put, say
+    from gnomon.paths import unwritten
 
     paths = output_files({"--out": out})
     keep_apart(paths, source, "the operators")
@@ -31,11 +31,12 @@ def ops(
     from gnomon.api.ops import table
 
     rows = answer(source, on=on)
-    if path is not None:
-        with written(path) as file:
-            file.write(table(rows))
+    problem = unwritten(path, table(rows)) if path is not None else None
+    if path is not None and problem is None:
         say(f"wrote {len(rows):,} rows to {path}")
     if as_json:
         print_json({"schema": "gnomon.ops/1", "rows": rows})
-    elif path is None:
+    elif path is None or problem is not None:
         put(table(rows))
+    if problem is not None:
+        raise typer.Exit(fail(problem.message, where=problem.where, hint="The table is on standard output."))

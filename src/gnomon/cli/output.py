@@ -6,26 +6,60 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any, TextIO
 
-from gnomon.errors import InputError, shortened
+from gnomon.errors import GnomonError, InputError, shortened
 
 
-def emit(payload: Mapping[str, Any], *, as_json: bool, keep: bool = True) -> None:
-    """Print an answer, as text or as JSON, and keep it in the history."""
+def emit(
+    payload: Mapping[str, Any], *, as_json: bool, keep: bool = True, files: Sequence[Callable[[], None]] = ()
+) -> None:
+    """Print an answer, as text or as JSON, keep it in the history, and write the files beside it.
+
+    A file that cannot be written costs exit code 2 and a line, never the answer; a stdout that cannot be written to
+    costs neither history nor files.
+    """
+    unheard: BrokenPipeError | InputError | None = None
+    try:
+        _show(payload, as_json)
+    except (BrokenPipeError, InputError) as problem:
+        unheard = problem
+    if keep:
+        from gnomon.store import save
+
+        save(str(payload["schema"]).removeprefix("gnomon.").partition("/")[0], finite(payload))
+    problems = [problem for problem in map(_problem, files) if problem]
+    if unheard is not None:
+        raise unheard
+    if problems:
+        import typer
+
+        raise typer.Exit(fail("; ".join(problems), hint="The answer itself is complete."))
+
+
+def _show(payload: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(payload)
     else:
         from gnomon.report import render
 
         put(render(payload, colour=wants_colour()) + "\n")
-    if keep:
-        from gnomon.store import save
 
-        save(str(payload["schema"]).removeprefix("gnomon.").partition("/")[0], finite(payload))
+
+def _problem(write: Callable[[], None]) -> str:
+    """What stood in the way of a file, in words; nothing where it was written."""
+    try:
+        write()
+    except GnomonError as problem:
+        return str(problem)
+    except MemoryError:
+        return "out of memory while a file was written"
+    except OSError as problem:
+        return f"{problem.filename or 'a file'}: cannot be written: {problem.strerror or problem}"
+    return ""
 
 
 def print_json(payload: Mapping[str, Any]) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
-from gnomon.cli.output import fail, open_missing_streams, settle, silence
-from gnomon.errors import BAD_INPUT, GnomonError
+from gnomon.cli.output import emit, fail, open_missing_streams, settle, silence
+from gnomon.errors import BAD_INPUT, GnomonError, UnwrittenError
 
 COMPLETE = "_GNOMON_COMPLETE"
 """Set by a shell that asks for names in the place of running a command."""
@@ -45,7 +46,7 @@ def _answered(argv: Sequence[str], as_json: bool) -> int:
             raise
         if hasattr(error, "format_message"):
             return _usage(error, as_json)
-        return _unexpected(error, as_json)
+        return _unexpected(error, argv, as_json)
 
 
 def _invoke(argv: list[str]) -> int:
@@ -74,6 +75,9 @@ def _typed() -> list[str]:
 
 
 def _refused(error: GnomonError, as_json: bool) -> int:
+    if isinstance(error, UnwrittenError):
+        emit(error.answer.to_dict(), as_json=as_json)
+        as_json = False  # one answer on stdout
     nearest = getattr(error, "nearest", None)
     more = {"nearest": nearest} if nearest else {}
     where, hint, code = error.where, error.hint, error.exit_code
@@ -89,9 +93,10 @@ def _usage(error: Any, as_json: bool) -> int:
     return fail(message[:1].lower() + message[1:], hint=hint, as_json=as_json, code=BAD_INPUT)
 
 
-def _unexpected(error: Exception, as_json: bool) -> int:
+def _unexpected(error: Exception, argv: Sequence[str], as_json: bool) -> int:
     if isinstance(error, MemoryError):
-        return fail("out of memory", hint="Ask for less at once.", as_json=as_json, code=BAD_INPUT)
+        command = " ".join(["gnomon", *takewhile(lambda word: not word.startswith("-"), argv)])
+        return fail("out of memory", where=command, hint="Ask for less at once.", as_json=as_json, code=BAD_INPUT)
     if isinstance(error, OSError) and error.strerror:
         return fail(error.strerror, where=str(error.filename or ""), as_json=as_json, code=BAD_INPUT)
     what = f"{type(error).__name__}: {error}"

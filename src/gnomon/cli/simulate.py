@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,8 +86,7 @@ def serve(
             record=recorder,
             progress=tick,
         )
-    _write(report, recorder, paths)
-    emit(report.to_dict(), as_json=as_json)
+    emit(report.to_dict(), as_json=as_json, files=_files(report, recorder, paths))
 
 
 def _recorder() -> Any:
@@ -95,16 +95,20 @@ def _recorder() -> Any:
     return Recorder()
 
 
-def _write(report: Any, recorder: Any, paths: dict[str, Path]) -> None:
+def _files(report: Any, recorder: Any, paths: dict[str, Path]) -> list[Callable[[], None]]:
+    """What writes each of the files."""
     from gnomon.paths import written
     from gnomon.report.timeline import write_requests, write_steps
 
-    if "--requests-out" in paths:
+    def requests() -> None:
         with written(paths["--requests-out"]) as file:
             write_requests(report.run, file)
-    if "--trace-out" in paths:
+
+    def steps() -> None:
         with written(paths["--trace-out"]) as file:
             write_steps(recorder.steps, file, report.title)
+
+    return [write for flag, write in {"--requests-out": requests, "--trace-out": steps}.items() if flag in paths]
 
 
 def train(
@@ -136,7 +140,7 @@ def train(
 ) -> None:
     """Time, memory of every rank, energy and cost of a training step."""
     from gnomon.cli.output import emit
-    from gnomon.cli.training_files import checked, write
+    from gnomon.cli.training_files import checked, files
 
     paths = checked(model, trace_out, memory_out)
     from gnomon.api.simulate_training import simulate_training
@@ -165,5 +169,4 @@ def train(
         tokens=tokens,
         techniques=techniques or (),
     )
-    write(report, paths)
-    emit(report.to_dict(), as_json=as_json)
+    emit(report.to_dict(), as_json=as_json, files=files(report, paths))

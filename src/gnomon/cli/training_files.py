@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,11 +36,15 @@ def checked(model: str, trace: str | None, memory: str | None) -> dict[str, Path
     return paths
 
 
-def write(report: TrainingReport, paths: dict[str, Path]) -> None:
+def files(report: TrainingReport, paths: dict[str, Path]) -> list[Callable[[], None]]:
+    """What writes each of the files. Raises for a step that is too long for a trace."""
+    writers = {TRACE: _write_trace, MEMORY: _write_memory}
     if TRACE in paths:
-        _write_trace(report, paths[TRACE])
-    if MEMORY in paths:
-        _write_memory(report, paths[MEMORY])
+        passes = sum(map(len, report.step.timeline.orders))
+        if passes > MOST_PASSES:
+            hint = "Take a larger --micro-batch or a smaller --global-batch for it."
+            raise InputError(f"a step of {passes:,} passes is too long for a trace", where=TRACE, hint=hint)
+    return [partial(write, report, paths[flag]) for flag, write in writers.items() if flag in paths]
 
 
 def _write_trace(report: TrainingReport, path: Path) -> None:
@@ -47,10 +53,6 @@ def _write_trace(report: TrainingReport, path: Path) -> None:
     from gnomon.report.training_trace import write_trace
 
     step = report.step
-    passes = sum(map(len, step.timeline.orders))
-    if passes > MOST_PASSES:
-        hint = "Take a larger --micro-batch or a smaller --global-batch for it."
-        raise InputError(f"a step of {passes:,} passes is too long for a trace", where=TRACE, hint=hint)
     each = TRACE_ROWS // report.plan.strategy.pp
     with written(path) as file:
         write_trace(step.timeline, lambda rank: memory_over_time(step, rank, each), file, report.title, step.waits_s)

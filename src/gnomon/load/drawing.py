@@ -23,7 +23,7 @@ def draw(load: ServingLoad) -> Requests:
     _check(load)
     if not load.trace:
         return _equal(load)
-    base = requests(load.trace, rate_per_s=load.rate_per_s, seed=load.seed)
+    base = requests(load.trace, rate_per_s=load.rate_per_s, seed=load.seed, limit=load.requests or None)
     taken = _repeated(base, load.requests or len(base))
     return taken if load.rate_per_s is None else _at_rate(taken, load.rate_per_s, load.seed)
 

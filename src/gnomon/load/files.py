@@ -7,7 +7,8 @@ import json
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,35 +34,53 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def read_bytes(path: Path, limit: int) -> bytes:
-    """At most `limit` bytes of a file; a `.gz` is unpacked on the way."""
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """A file read in here; what goes wrong is said of it, and so is memory that does not suffice."""
     try:
-        check_regular(path, limit)
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rb") as file:
-            data: bytes = file.read(limit + 1)
+        yield
     except FileNotFoundError:
         raise InputError("no such file", where=str(path)) from None
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise InputError("is not a whole gzip file", where=str(path), hint="Download or pack it again.") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot be read: {reason}", where=str(path)) from None
-    if len(data) > limit:
-        raise _too_large(path, limit)
-    return data
+    except MemoryError:
+        raise InputError("needs more memory than there is", where=str(path), hint="Read a smaller file.") from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
 
 
-def check_regular(path: Path, limit: int) -> None:
+def blocks(path: Path, limit: int | None, size: int = MIB) -> Iterator[bytes]:
+    """The bytes of a file in blocks of at most `size`, at most `limit` in all; a `.gz` is unpacked on the way."""
+    total = 0
+    with reading(path):
+        check_regular(path, limit)
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            while data := file.read(size):
+                total += len(data)
+                if limit is not None and total > limit:
+                    raise _too_large(path, limit)
+                yield data
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """All bytes of a file that has at most `limit`; a `.gz` is unpacked on the way."""
+    with reading(path):
+        return b"".join(blocks(path, limit))
+
+
+def check_regular(path: Path, limit: int | None) -> None:
     """Refuse, before it is opened, what is no plain file (a pipe would wait without end) or is too large."""
-    found = path.stat()
+    try:
+        found = path.stat()
+    except ValueError as error:  # a name that no file can have
+        raise InputError(f"cannot be read: {error}", where=str(path)) from None
     if stat.S_ISDIR(found.st_mode):
         raise InputError("is a folder, not a file", where=str(path))
     if not stat.S_ISREG(found.st_mode):
         raise InputError(
             "is not a plain file", where=str(path), hint="Pipes and devices cannot be read; save it first."
         )
-    if found.st_size > limit:
+    if limit is not None and found.st_size > limit:
         raise _too_large(path, limit)
 
 
@@ -70,11 +89,16 @@ def _too_large(path: Path, limit: int) -> InputError:
 
 
 def read_text(path: Path, limit: int) -> str:
-    data = read_bytes(path, limit)
+    with reading(path):
+        return decoded(read_bytes(path, limit), path)
+
+
+def decoded(data: bytes, path: Path, first_line: int = 1) -> str:
+    """The text of bytes that begin at that line of the file."""
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig" if first_line == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line = data.count(b"\n", 0, error.start) + first_line
         hint = "Save the file as UTF-8."
         raise InputError("is not UTF-8 text", where=f"{path} line {line}", hint=hint) from None
 
@@ -83,7 +107,8 @@ def read_json(path: Path, limit: int = 4 * MIB) -> dict[str, Any]:
     """A JSON object."""
     text = read_text(path, limit)
     try:
-        data = json.loads(text, object_pairs_hook=_without_repeats)
+        with reading(path):
+            data = json.loads(text, object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
         where = f"{path} line {error.lineno}, column {error.colno}"
         raise InputError(f"is not JSON: {error.msg}", where=where) from None

@@ -1,9 +1,11 @@
-"""The plain row-by-row reading of a trace: it finds the first fault once the fast reading has failed."""
+"""The plain row-by-row reading of a part of a trace: it finds the first fault once the fast reading has failed."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from gnomon.errors import InputError
@@ -14,26 +16,33 @@ MAX_ARRIVAL_S = 1e9
 NOTHING_RUN = "Nothing was run."
 
 
-def first_fault(text: str, columns: dict[str, int], file: Path) -> InputError | None:
-    """The first cell that is wrong, as an error naming its line and column."""
+def first_fault(text: str, columns: Sequence[str], file: Path, line: int) -> InputError | None:
+    """The first cell that is wrong in lines of a file, the first of them its `line`, as an error naming the place."""
     rows = csv.reader(io.StringIO(text))
-    named = 0
     try:
-        for number, row in enumerate(rows):
-            if number == 0 or not row:
-                named = named or len(row)
+        for row in rows:
+            where = f"{file} line {line + rows.line_num - 1}"
+            if not row:
                 continue
-            if len(row) > named:
-                told = f"the line has {len(row)} cells, and the first line names {named}"
-                return InputError(told, where=f"{file} line {rows.line_num}", hint=NOTHING_RUN)
-            for name, index in columns.items():
+            if len(row) > len(columns):
+                told = f"the line has {len(row)} cells, and the first line names {len(columns)}"
+                return InputError(told, where=where, hint=NOTHING_RUN)
+            for index, name in enumerate(columns):
                 fault = _missing(row, index) or _fault(name, row[index].strip())
                 if fault:
-                    where = f"{file} line {rows.line_num}, column {name}"
-                    return InputError(fault, where=where, hint=NOTHING_RUN)
+                    return InputError(fault, where=f"{where}, column {name}", hint=NOTHING_RUN)
     except csv.Error as error:
-        return InputError(f"is not CSV: {error}", where=f"{file} line {rows.line_num}", hint=NOTHING_RUN)
+        return InputError(f"is not CSV: {error}", where=f"{file} line {line + rows.line_num - 1}", hint=NOTHING_RUN)
     return None
+
+
+def not_rising(text: str, place: int, column: str, file: Path, line: int) -> InputError:
+    """The error of the request at that place among the lines, which arrives before the one above it."""
+    full = (number for number, row in enumerate(text.split("\n")) if row.strip())
+    number = next(islice(full, place, None), 0)
+    hint = f"Sort the lines by it. {NOTHING_RUN}"
+    where = f"{file} line {line + number}, column {column}"
+    return InputError("the request arrives before the one above it", where=where, hint=hint)
 
 
 def _missing(row: list[str], index: int) -> str:

@@ -15,10 +15,13 @@ _DATE = 10
 _WIDTH = int(STAMP[1:])
 _OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)?")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)(?:\.\d+)?\s*(Z|[+-]\d\d(?::?\d\d)?)?", re.ASCII)
+Moment = tuple[int, int]
+"""Seconds since 1970, and nanoseconds."""
 
 
-def seconds_since_first(stamps: NDArray[Any]) -> NDArray[np.float64]:
-    """Seconds after the earliest of a column of `STAMP`, each with its own offset from UTC (none: UTC).
+def seconds_since(stamps: NDArray[Any], start: Moment | None) -> tuple[NDArray[np.float64], Moment]:
+    """Seconds after a moment, or after the first of a column of `STAMP`, and that moment. Each stamp has its own offset
+    from UTC (none: UTC).
 
     Raises ValueError where one is not a date and time.
     """
@@ -36,13 +39,13 @@ def seconds_since_first(stamps: NDArray[Any]) -> NDArray[np.float64]:
         raise ValueError("not a date")
     parts = (plain.astype("datetime64[ns]") - whole.astype("datetime64[ns]")).astype(np.int64)
     seconds = whole.astype(np.int64) - offsets
-    first = int(np.lexsort((parts, seconds))[0]) if len(plain) else 0
-    found: NDArray[np.float64] = ((seconds - seconds[first]) * 1_000_000_000.0 + (parts - parts[first])) / 1e9
-    return found
+    start = start or (int(seconds[0]), int(parts[0]))
+    found: NDArray[np.float64] = ((seconds - start[0]) * 1_000_000_000.0 + (parts - start[1])) / 1e9
+    return found, start
 
 
 def is_time(cell: str) -> bool:
-    """Whether one cell is a date and time, as `seconds_since_first` reads them."""
+    """Whether one cell is a date and time, as `seconds_since` reads them."""
     match = _TIME.fullmatch(cell)
     if match is None or len(cell) >= _WIDTH:
         return False

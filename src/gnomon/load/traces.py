@@ -1,8 +1,8 @@
-"""Request traces from CSV files, a million rows in about a second.
+"""Request traces from CSV files: block by block in bounded memory, a million rows in about a second.
 
 Columns are `arrival_s,input_tokens,output_tokens`, or those of the Azure LLM traces
-(`TIMESTAMP,ContextTokens,GeneratedTokens`). Others are ignored; order does not matter. A file of
-lengths only needs a rate, at which arrivals are drawn.
+(`TIMESTAMP,ContextTokens,GeneratedTokens`), in any order; any other is refused. Arrivals never fall from one line to
+the next. A file of lengths only needs a rate, at which arrivals are drawn.
 """
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ import csv
 import io
 import os
 import warnings
-from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.errors import InputError
-from gnomon.load.files import MIB, as_path, read_text
-from gnomon.load.rows import MAX_ARRIVAL_S, MAX_TOKENS, NOTHING_RUN, first_fault
-from gnomon.load.stamps import STAMP, seconds_since_first
+from gnomon.errors import InputError, unknown_name
+from gnomon.load.files import MIB, as_path, blocks, decoded, reading
+from gnomon.load.rows import MAX_ARRIVAL_S, MAX_TOKENS, NOTHING_RUN, first_fault, not_rising
+from gnomon.load.stamps import STAMP, Moment, seconds_since
 from gnomon.spec import Requests
 
 MAX_FILE = 1024 * MIB
+"""Bytes of unpacked text that are read of a trace."""
+MAX_LINES = 10_000_000
+"""Lines of a trace: read, they take a quarter of a gigabyte."""
 MAX_LINE = 65536
 COLUMNS = {
     "arrival_s": "arrival_s",
@@ -34,25 +38,28 @@ COLUMNS = {
     "output_tokens": "output_tokens",
     "generatedtokens": "output_tokens",
 }
+LENGTHS = ("input_tokens", "output_tokens")
+NOT_MODELLED = ("prefix_group", "prefix_tokens", "adapter", "session", "priority", "model")
+"""Columns that have a meaning, and no effect on a simulation yet."""
 NAMED = {"azure-conv": "azure_llm_2023_conv.csv.gz", "azure-code": "azure_llm_2023_code.csv.gz"}
 TYPES = {"arrival_s": "f8", "timestamp": STAMP, "input_tokens": "f8", "output_tokens": "f8"}
+KEPT = {"arrival_s": np.float64, "input_tokens": np.int32, "output_tokens": np.int32}
+"""What is kept of a block until all are read."""
 
 
-def requests(path: str | Path, *, rate_per_s: float | None = None, seed: int = 0) -> Requests:
-    """The requests of a trace in order of arrival. The rate is only for files without arrival times."""
+def requests(path: str | Path, *, rate_per_s: float | None = None, seed: int = 0, limit: int | None = None) -> Requests:
+    """The requests of a trace, the first `limit` lines of it where that is given: nothing behind them is read.
+
+    The rate is only for files without arrival times.
+    """
     file = trace_path(path)
-    text = _lines(read_text(file, MAX_FILE), file)
-    columns = _columns(text, file)
-    table = _table(text, columns, file)
-    inputs, outputs = (table[name].astype(np.int64) for name in ("input_tokens", "output_tokens"))
-    if "arrival_s" in columns:
-        arrivals = table["arrival_s"]
-    elif "timestamp" in columns:
-        arrivals = _since_first(table["timestamp"], text, columns, file)
-    else:
-        arrivals = _drawn(len(table), rate_per_s, seed, file)
-    order = np.argsort(arrivals, kind="stable")
-    return Requests(np.ascontiguousarray(arrivals[order]), inputs[order], outputs[order], name=_stem(file))
+    with reading(file):
+        found = _columns_of(file, limit)
+        lengths = [found[name].astype(np.int64) for name in LENGTHS]
+        arrivals = found.get("arrival_s")
+        if arrivals is None:
+            arrivals = _drawn(len(lengths[0]), rate_per_s, seed, file)
+        return Requests(arrivals, lengths[0], lengths[1], name=_stem(file))
 
 
 def trace_path(ref: str | Path) -> Path:
@@ -76,107 +83,177 @@ def poisson(count: int, rate_per_s: float, seed: int) -> NDArray[np.float64]:
     return np.cumsum(gaps)
 
 
-def _lines(text: str, file: Path) -> str:
-    """The text with plain line ends, and none of its lines longer than any row can be."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    for start in range(0, len(text) - MAX_LINE + 1, MAX_LINE):
-        if text.find("\n", start, start + MAX_LINE) < 0:
-            line = text.count("\n", 0, start) + 1
-            raise InputError(f"is longer than {MAX_LINE:,} letters", where=f"{file} line {line}", hint=NOTHING_RUN)
-    if '"' in text:
-        _check_quoted(text, file)
-    return text
-
-
-def _check_quoted(text: str, file: Path) -> None:
-    """Refuse a quoted cell that runs on over many lines, which the fast reading would gather at length."""
-    rows = csv.reader(io.StringIO(text))
-    try:
-        deque(rows, maxlen=0)
-    except csv.Error as error:
-        raise InputError(f"is not CSV: {error}", where=f"{file} line {rows.line_num}", hint=NOTHING_RUN) from None
-
-
-def _columns(text: str, file: Path) -> dict[str, int]:
-    """Our column names and where they stand, in the order of the file."""
-    try:
-        header = next(csv.reader(io.StringIO(text[:MAX_LINE])), [])
-    except csv.Error as error:
-        raise InputError(f"is not CSV: {error}", where=f"{file} line 1", hint=NOTHING_RUN) from None
-    columns: dict[str, int] = {}
-    for index, cell in enumerate(header):
-        name = COLUMNS.get(cell.strip().lower())
-        if name in columns:
-            raise InputError(f"the column {name} is given twice", where=f"{file} line 1", hint=NOTHING_RUN)
-        if name:
-            columns[name] = index
-    for name in ("input_tokens", "output_tokens"):
-        if name not in columns:
-            hint = f"The first line names the columns: arrival_s,input_tokens,output_tokens. {NOTHING_RUN}"
-            raise InputError(f"has no column {name}", where=f"{file} line 1", hint=hint)
-    return columns
-
-
-def _table(text: str, columns: dict[str, int], file: Path) -> NDArray[Any]:
-    try:
-        table = _parse(text, columns)
-    except (ValueError, OverflowError):
-        raise _located(text, columns, file) from None
-    if _too_wide(text):
-        raise _located(text, columns, file)
-    if not table.size:
+def _columns_of(file: Path, limit: int | None) -> dict[str, NDArray[Any]]:
+    """The checked columns by name; `arrival_s` where there are arrivals or timestamps."""
+    if limit is None:
+        _check_length(file)
+    parts = _lines(file, None if limit is not None else MAX_FILE)
+    head, _, rest = next(parts)[0].partition("\n")
+    reader = _Reader(_header(head, file), file)
+    for text, line in chain([(rest, 2)], parts):
+        reader.read(text, line, None if limit is None else limit - reader.count)
+        if reader.count == limit:
+            break
+    if not reader.count:
         raise InputError("has no requests", where=str(file), hint=NOTHING_RUN)
-    for name in ("input_tokens", "output_tokens"):
-        if not np.all((table[name] >= 1) & (table[name] <= MAX_TOKENS) & (table[name] == np.floor(table[name]))):
-            raise _located(text, columns, file)
-    if "arrival_s" in columns and not np.all((table["arrival_s"] >= 0) & (table["arrival_s"] <= MAX_ARRIVAL_S)):
-        raise _located(text, columns, file)
-    return table
+    return {name: reader.column(name) for name in KEPT if name in reader.kept}
 
 
-def _too_wide(text: str) -> bool:
-    """Whether some line has more cells than the first: thousands written with commas would shift the columns."""
-    if '"' in text:
-        widths = (len(row) for row in csv.reader(io.StringIO(text)))
-        most = next(widths, 0)
-        return any(width > most for width in widths)
-    letters = np.frombuffer(text.encode(), np.uint8)
-    commas = np.flatnonzero(letters == ord(","))
-    ends = np.append(np.flatnonzero(letters == ord("\n")), letters.size)
-    counts = np.diff(np.searchsorted(commas, ends), prepend=0)
-    return bool((counts > counts[0]).any())
+class _Reader:
+    """Takes the lines of a trace block by block and keeps their columns."""
+
+    def __init__(self, columns: Sequence[str], file: Path) -> None:
+        self.kept: dict[str, list[NDArray[Any]]] = {}
+        self.count = 0
+        self._columns, self._file = columns, file
+        self._clock = next((name for name in ("arrival_s", "timestamp") if name in columns), "")
+        self._start: Moment | None = None
+        self._last_s = 0.0
+
+    def read(self, text: str, line: int, most: int | None) -> None:
+        """Keep the requests of these lines, or the first so many; the first line is the file's `line`."""
+        try:
+            table = _parse(text, self._columns, most)
+            if not table.size:
+                return
+            _check(table, self._columns)
+            columns = {name: table[name] for name in self._columns}
+            if self._clock == "timestamp":
+                columns["arrival_s"], self._start = seconds_since(columns.pop("timestamp"), self._start)
+        except (ValueError, OverflowError):
+            raise self._fault(text, line) from None
+        if self._clock:
+            self._check_arrivals(columns["arrival_s"], text, line)
+        for name, values in columns.items():
+            self.kept.setdefault(name, []).append(values.astype(KEPT[name]))
+        self.count += len(table)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A whole column, which is then no longer kept in parts."""
+        parts = self.kept[name]
+        whole = np.concatenate(parts)
+        parts.clear()
+        return whole
+
+    def _check_arrivals(self, arrivals: NDArray[np.float64], text: str, line: int) -> None:
+        falls = np.flatnonzero(np.diff(arrivals, prepend=self._last_s) < 0)
+        if falls.size:
+            raise not_rising(text, int(falls[0]), self._clock, self._file, line)
+        self._last_s = float(arrivals[-1])
+        if self._last_s > MAX_ARRIVAL_S:
+            message = f"the times are more than {MAX_ARRIVAL_S:.0f} seconds apart"
+            raise InputError(message, where=f"{self._file}, column {self._clock}", hint=NOTHING_RUN)
+
+    def _fault(self, text: str, line: int) -> InputError:
+        found = first_fault(text, self._columns, self._file, line)
+        return found or InputError("cannot be read", where=str(self._file), hint=NOTHING_RUN)
 
 
-def _parse(text: str, columns: dict[str, int]) -> NDArray[Any]:
-    start = text.find("\n") + 1 or len(text)
+def _check_length(file: Path) -> None:
+    """Refuse a file of more lines than are kept before any of them is read."""
+    lines = 0
+    for data in blocks(file, MAX_FILE):
+        lines += data.count(b"\n") or data.count(b"\r")
+        if lines > MAX_LINES:
+            raise _too_many(file)
+
+
+def _too_many(file: Path) -> InputError:
+    hint = f"--requests N reads its first N lines alone. {NOTHING_RUN}"
+    return InputError(f"has more than {MAX_LINES:,} lines", where=str(file), hint=hint)
+
+
+def _lines(file: Path, limit: int | None) -> Iterator[tuple[str, int]]:
+    """The text in parts of whole lines with plain line ends, each with the number of its first line."""
+    line, left = 1, b""
+    for data in blocks(file, limit):
+        data, held = left + data, b""
+        if data.endswith(b"\r"):  # perhaps one half of a line end
+            data, held = data[:-1], b"\r"
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        end = data.rfind(b"\n") + 1
+        _check_lines(data, file, line)
+        if end:
+            yield decoded(data[:end], file, line), line
+            line += data.count(b"\n", 0, end)
+            if line > MAX_LINES:
+                raise _too_many(file)
+        left = data[end:] + held
+    last = left.removesuffix(b"\r") + b"\n"
+    _check_lines(last, file, line)
+    yield decoded(last, file, line), line
+
+
+def _check_lines(data: bytes, file: Path, line: int) -> None:
+    """Refuse a line that is longer than any request can be, and a quoted cell that runs on over its end."""
+    for start in range(0, len(data) - MAX_LINE + 1, MAX_LINE):
+        if data.find(b"\n", start, start + MAX_LINE) < 0:
+            line += data.count(b"\n", 0, start)
+            raise InputError(f"is longer than {MAX_LINE:,} letters", where=f"{file} line {line}", hint=NOTHING_RUN)
+    if b'"' in data:
+        rows = data[: data.rfind(b"\n") + 1].split(b"\n")
+        odd = next((place for place, row in enumerate(rows) if row.count(b'"') % 2), None)
+        if odd is not None:
+            raise InputError("a quoted cell has no end", where=f"{file} line {line + odd}", hint=NOTHING_RUN)
+
+
+def _header(text: str, file: Path) -> list[str]:
+    """Our names of all columns, in the order of the file."""
+    where = f"{file} line 1"
+    try:
+        cells = next(csv.reader(io.StringIO(text)), [])
+    except csv.Error as error:
+        raise InputError(f"is not CSV: {error}", where=where, hint=NOTHING_RUN) from None
+    names = [COLUMNS.get(cell.strip().lower(), "") for cell in cells]
+    for name in LENGTHS:
+        if name not in names:
+            hint = f"The first line names the columns: arrival_s,input_tokens,output_tokens. {NOTHING_RUN}"
+            raise InputError(f"has no column {name}", where=where, hint=hint)
+    for place, (cell, name) in enumerate(zip(cells, names, strict=True)):
+        if not name:
+            raise _unknown_column(cell.strip(), place, where)
+        if name in names[:place]:
+            raise InputError(f"the column {name} is given twice", where=where, hint=NOTHING_RUN)
+    if {"arrival_s", "timestamp"} <= set(names):
+        hint = f"Leave one of them out. {NOTHING_RUN}"
+        raise InputError("has two columns of arrivals, arrival_s and timestamp", where=where, hint=hint)
+    return names
+
+
+def _unknown_column(cell: str, place: int, where: str) -> InputError:
+    if cell.lower() in NOT_MODELLED:
+        hint = f"Leave it out. {NOTHING_RUN}"
+        return InputError(f"the column {cell.lower()} is not modelled yet", where=where, hint=hint)
+    if not cell:
+        return InputError(f"column {place + 1} has no name", where=where, hint=f"Leave it out. {NOTHING_RUN}")
+    known = "Known: arrival_s or timestamp, input_tokens, output_tokens."
+    return unknown_name("column", cell, COLUMNS, where=where, hint=f"{known} {NOTHING_RUN}")
+
+
+def _parse(text: str, columns: Sequence[str], most: int | None) -> NDArray[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "input contained no data" is said by the caller
         table: NDArray[Any] = np.loadtxt(
-            io.StringIO(text[start:]),
+            io.StringIO(text),
             dtype=[(name, TYPES[name]) for name in columns],
             delimiter=",",
-            usecols=tuple(columns.values()),
             comments=None,
+            max_rows=most,
             quotechar='"',
             ndmin=1,
         )
     return table
 
 
-def _located(text: str, columns: dict[str, int], file: Path) -> InputError:
-    return first_fault(text, columns, file) or InputError("cannot be read", where=str(file), hint=NOTHING_RUN)
-
-
-def _since_first(stamps: NDArray[Any], text: str, columns: dict[str, int], file: Path) -> NDArray[np.float64]:
-    try:
-        seconds = seconds_since_first(stamps)
-    except ValueError:
-        raise _located(text, columns, file) from None
-    if seconds.max() > MAX_ARRIVAL_S:
-        message = f"the times are more than {MAX_ARRIVAL_S:.0f} seconds apart"
-        raise InputError(message, where=f"{file}, column timestamp", hint=NOTHING_RUN)
-    return seconds
+def _check(table: NDArray[Any], columns: Sequence[str]) -> None:
+    """Raise ValueError where a number is none that a request can have."""
+    for name in LENGTHS:
+        values = table[name]
+        if not np.all((values >= 1) & (values <= MAX_TOKENS) & (values == np.floor(values))):
+            raise ValueError(name)
+    if "arrival_s" in columns and not np.all((table["arrival_s"] >= 0) & (table["arrival_s"] <= MAX_ARRIVAL_S)):
+        raise ValueError("arrival_s")
 
 
 def _drawn(count: int, rate_per_s: float | None, seed: int, file: Path) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 from io import BytesIO
 
@@ -17,8 +16,11 @@ SIZE_INCHES = (10.0, 5.0)
 
 
 def require_matplotlib(what: str = "drawing the memory") -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("matplotlib", "plot", what)
+    """Raise where drawing would fail for want of it, or of a part of it."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("matplotlib", "plot", what) from None
 
 
 def draw(ranks: Iterable[Moments], usable_bytes: float, title: str, kind: str) -> bytes:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gnomon.errors import InputError
+from gnomon.report.answer_shapes import shape_of
+from gnomon.report.intact import check
 from gnomon.report.nodes import Node, metric
 from gnomon.report.opened_training import trained, trained_plan
 from gnomon.report.opened_tried import tried
-from gnomon.report.text import digits, gib, known_chip, scaled
+from gnomon.report.text import digits, gib, known_chip, plural, scaled
 from gnomon.spec import Chip
 from gnomon.units import format_bytes, format_count, format_duration, format_money
 
@@ -18,11 +20,12 @@ Step = Callable[[Mapping[str, Any], int, int], Payload | None]
 """Predicts one decode step of a deployment at a batch and a context."""
 
 MOST_SEQUENCES = 1_000_000
+MOST_TOKENS = 1e9
 """A made-up answer may claim any number; no step has more."""
 
 
-def opened(kind: str, payload: Payload, step: Step) -> tuple[Node, ...]:
-    """The metrics of an answer. `step` opens what stands behind a served token."""
+def opened(kind: str, payload: Payload, step: Step, where: str = "the answer") -> tuple[Node, ...]:
+    """The metrics of an answer from that file or run. `step` opens what stands behind a served token."""
     openers = {
         "predict": _prediction,
         "fit": _fit,
@@ -35,11 +38,13 @@ def opened(kind: str, payload: Payload, step: Step) -> tuple[Node, ...]:
     }
     if kind not in openers:
         what = kind or "this file"
-        raise InputError(f"'{what}' is no answer that can be opened", hint=f"Known: {', '.join(openers)}.")
+        hint = f"Known: {', '.join(openers)}."
+        raise InputError(f"'{what}' is no answer that can be opened", where=where, hint=hint)
+    check(payload, shape_of(kind, payload), where)
     try:
         return openers[kind](payload)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"the answer is damaged: {error!r}") from None
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError):
+        raise InputError("the answer is damaged", where=where, hint="Ask for it again.") from None
 
 
 def _prediction(payload: Payload) -> tuple[Node, ...]:
@@ -162,7 +167,7 @@ def _served(payload: Payload, step: Step) -> tuple[Node, ...]:
     tokens, span = float(payload["output_tokens_per_s"]), float(payload["makespan_s"])
     decodes = tokens * (tpot or 0.0)
     each = span / int(payload["requests"])
-    context = int((float(payload["total_tokens_per_s"]) - tokens / 2) * each)
+    context = max(0, int(min((float(payload["total_tokens_per_s"]) - tokens / 2) * each, MOST_TOKENS)))
     return (
         Node(
             name="TTFT",
@@ -191,7 +196,8 @@ def _tpot(times: Payload, deployment: Mapping[str, Any], batch: int, context: in
         name="TPOT",
         level="metric",
         shown=f"mean {_time(times['mean'])}, p90 {_time(times['p90'])}",
-        formula=f"decode steps, lengthened by prompts beside them; typical: {batch:,} sequences at context {context:,}",
+        formula=f"decode steps, lengthened by prompts beside them; typical: {plural(batch, 'sequence')} at context "
+        f"{context:,}",
         provenance="simulated",
         parts=parts,
     )
@@ -210,7 +216,7 @@ def _throughput(payload: Payload) -> Node:
 
 def _deployed(inputs: Payload) -> dict[str, Any]:
     """The arguments that name the same deployment again."""
-    names = ("model", "on", "tp", "pp", "ep", "cp", "dp", "dtype", "kv_dtype", "engine", "settings")
+    names = ("model", "on", "tp", "pp", "ep", "cp", "dp", "dtype", "kv_dtype", "engine", "settings", "techniques")
     return {name: inputs[name] for name in names if inputs.get(name) is not None}
 
 
@@ -228,16 +234,17 @@ def _planned(payload: Payload, step: Step) -> tuple[Node, ...]:
         "ep": int(plan["strategy"].get("ep", 1)),
         "engine": f"{engine['name']}@{engine['version']}" if engine.get("version") else engine["name"],
         "settings": dict(engine.get("settings") or {}),
+        "techniques": list(plan["strategy"].get("techniques") or ()),
     }
     decodes = float(best["output_tokens_per_s"]) / replicas * float(best["tpot_s"].get("mean") or 0.0)
-    context = int((load.get("input_tokens") or 1024) + (load.get("output_tokens") or 256) / 2)
+    context = int(min((load.get("input_tokens") or 1024) + (load.get("output_tokens") or 256) / 2, MOST_TOKENS))
     return (
         _choice(payload),
         _tpot(best["tpot_s"], deployment, max(1, round(min(decodes, MOST_SEQUENCES))), context, step),
         Node(
             name="cost",
             level="metric",
-            shown=f"{format_money(best['usd_per_mtok'])}/Mtok",
+            shown="-" if best.get("usd_per_mtok") is None else f"{format_money(best['usd_per_mtok'])}/Mtok",
             formula=f"{format_money(best['usd_h'])}/h over {format_count(best['output_tokens_per_s'])} output tokens/s",
             source=_price_source(str(plan["chip"])),
         ),

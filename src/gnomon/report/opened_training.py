@@ -12,14 +12,14 @@ from gnomon.units import format_count, format_duration, format_money
 
 Payload = Mapping[str, Any]
 REMEDIES = {
-    "communication": "less tensor parallelism, larger micro-batches or quicker links would shorten it",
+    "communication": "less tensor parallelism, larger micro-batches or faster links would shorten it",
     "the bubble": "more micro-batches, fewer pipeline ranks or more parts a rank (vp) would shorten it",
     "the optimizer": "data-parallel ranks that share it out (zero 1) would shorten it",
-    "waiting": "rarer checkpoints, a quicker link and quicker disks, or fewer barriers would shorten it",
+    "waiting": "rarer checkpoints, a faster link and faster disks, or fewer barriers would shorten it",
     "kernels": "they run below the data sheet's rate: see `gnomon predict --phase train` for each of them",
 }
 """What a step loses beside its passes, and what would help."""
-ON_HOST = "a stride, a smaller share, or a host with a quicker update and link would shorten it"
+ON_HOST = "a stride, a smaller share, or a host with a faster update and link would shorten it"
 """The same of an optimizer that runs on the host."""
 FOLLOWS = {
     "optimizer_s": {
@@ -50,7 +50,7 @@ def trained(payload: Payload) -> tuple[Node, ...]:
 
 def trained_plan(payload: Payload) -> tuple[Node, ...]:
     """A chosen plan, then its step."""
-    second = payload["runner_up"]
+    second = payload.get("runner_up")
     parts = [Node(name="runner-up", level="part", shown=second["label"], formula=second["why"])] if second else []
     parts += [
         Node(name="not chosen", level="part", shown=plural(count, "plan"), formula=reason)
@@ -113,9 +113,9 @@ def _utilisation(payload: Payload) -> Node:
         )
     work = scaled(float(payload["mfu"]) * step * chips * rate, "FLOP")
     over = f"{work} of the model in {format_duration(step)}, of {chips:,} x {scaled(rate, 'FLOP/s')}" if rate else ""
-    again = f"{float(payload['hfu']):.1%} with what is run again"
+    hardware = f"{float(payload['hfu']):.1%} with recomputation"
     return Node(
-        name="MFU", level="metric", shown=f"{float(payload['mfu']):.1%}, {again}", formula=over,
+        name="MFU", level="metric", shown=f"{float(payload['mfu']):.1%}, {hardware}", formula=over,
         provenance="formula", source=source,
     )  # fmt: skip
 
@@ -185,5 +185,5 @@ def _spent(payload: Payload) -> tuple[Node, ...]:
         ),
     ]
     if payload["run"]:
-        nodes.append(Node(name="the whole run", level="metric", shown=", ".join(run_figures(payload))))
+        nodes.append(Node(name="the full run", level="metric", shown=", ".join(run_figures(payload))))
     return tuple(nodes)

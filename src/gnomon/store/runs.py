@@ -1,10 +1,12 @@
-"""Entries of the run history, one JSON file each, under `GNOMON_HOME` or the user's data folder.
+"""Entries of the run history, one packed JSON file each, under `GNOMON_HOME` or the user's data folder.
 
-A file's name is its time in nanoseconds and its id, so the order is known without opening any.
+A file's name is its time in nanoseconds and its id, so the order is known without opening any. Plain JSON files, which
+earlier versions wrote, are read as well.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import sys
@@ -18,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.load.files import MIB, read_text
-from gnomon.paths import home, write_text
+from gnomon.load.files import MIB, read_text, reading
+from gnomon.paths import clear_partials, home, write_bytes
 
 SCHEMA = "gnomon.run/1"
 KEEP = 500
 """Entries kept; older ones go as new ones come."""
-MAX_BYTES = 256 * MIB
+KEEP_BYTES = 256 * MIB
+"""Of all entries together; the oldest go first."""
+MAX_BYTES = 128 * MIB
+"""Of one entry, unpacked."""
 LATEST_S = 32_503_680_000.0
 """The year 3000: a later entry was not saved, it was made up."""
 
@@ -53,11 +58,18 @@ def save(kind: str, payload: Mapping[str, Any]) -> str:
     try:
         folder = home() / "runs"
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / f"{now:020d}.{id}.json", json.dumps(record))
+        write_bytes(folder / f"{now:020d}.{id}.json.gz", _packed(record))
         _tidy(folder, id)
     except (OSError, RuntimeError, InputError) as error:
         _warn(f"warning: this run was not kept in the history: {error}")
     return id
+
+
+def _packed(record: Mapping[str, Any]) -> bytes:
+    data = json.dumps(record).encode()
+    if len(data) > MAX_BYTES:
+        raise InputError(f"it is larger than {MAX_BYTES // MIB} MiB")
+    return gzip.compress(data, mtime=0)
 
 
 def load(ref: str = "last", *, kind: str = "") -> dict[str, Any]:
@@ -98,9 +110,14 @@ def entries(kind: str = "") -> Iterator[Entry]:
 def _files() -> list[Path]:
     """The history's files, newest first."""
     try:
-        return sorted((home() / "runs").glob("*.*-*.json"), key=lambda file: file.name, reverse=True)
+        return _sorted(home() / "runs")
     except (OSError, RuntimeError):
         return []
+
+
+def _sorted(folder: Path) -> list[Path]:
+    files = [*folder.glob("*.*-*.json"), *folder.glob("*.*-*.json.gz")]
+    return sorted(files, key=lambda file: file.name, reverse=True)
 
 
 def _id(file: Path) -> str:
@@ -121,7 +138,8 @@ def _match(ref: str, files: list[Path]) -> Path:
 
 def _read(file: Path) -> Entry:
     try:
-        record = json.loads(read_text(file, MAX_BYTES))
+        with reading(file):
+            record = json.loads(read_text(file, MAX_BYTES))
         if record["schema"] != SCHEMA or not isinstance(record["payload"], dict):
             raise ValueError("another schema")
         if not 0 <= float(record["saved_s"]) < LATEST_S:
@@ -137,11 +155,19 @@ def _read(file: Path) -> Entry:
 
 
 def _tidy(folder: Path, id: str) -> None:
-    """Drop earlier copies of the entry just written, and what is beyond `KEEP`."""
-    files = sorted(folder.glob("*.*-*.json"), reverse=True)
-    same = [file for file in files if _id(file) == id]
-    for file in {*same[1:], *files[KEEP:]}:
-        file.unlink(missing_ok=True)
+    """Drop earlier copies of the entry just written, what is beyond `KEEP` and `KEEP_BYTES`, and what killed programs
+    left; whoever else tidies up at the same time."""
+    files = _sorted(folder)
+    newest, *copies = [file for file in files if _id(file) == id] or files[:1]
+    kept, kept_bytes = 1, newest.stat().st_size
+    for file in (file for file in files if file != newest):
+        with suppress(OSError):
+            size = file.lstat().st_size
+            if file in copies or kept == KEEP or kept_bytes + size > KEEP_BYTES:
+                file.unlink(missing_ok=True)
+            else:
+                kept, kept_bytes = kept + 1, kept_bytes + size
+    clear_partials(folder)
 
 
 def _plain(value: Any) -> Any:
