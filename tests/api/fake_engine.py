@@ -50,7 +50,7 @@ class FakeEngine:
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return DEFAULTS | {"max_model_len": model.max_context} | dict(given)
 
-    def not_modelled(self, given: Mapping[str, Any]) -> tuple[NotModelled, ...]:
+    def not_modelled(self, given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
         return ()
 
     def not_expressed(self, plan: Plan) -> list[str]:

@@ -12,6 +12,7 @@ from gnomon.api.fit_network import fit_network, memory_beside
 from gnomon.api.network_words import refuse_beside
 from gnomon.api.predict_network import KINDS, check_served, default_engine
 from gnomon.api.results import Change, Fit
+from gnomon.api.unmodelled import told
 from gnomon.engines import Deployment, Engine, MemoryUse
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
@@ -58,7 +59,10 @@ def fit(
         context = whole(context, "--context")
         if not 1 <= context <= found.max_context:
             raise InputError(f"{context:,} is not between 1 and {found.max_context:,}", where="--context")
-        given.setdefault("max_model_len", context)
+        if "max_model_len" in given:
+            hint = "It is the same: give one of them."
+            raise InputError("is given beside the setting max_model_len", where="--context", hint=hint)
+        given["max_model_len"] = context
     label = engine or default_engine(found)
     refuse_beside(found, techniques)
     if found.kind in KINDS and (found.kind == "encoder" or label.partition("@")[0] == "torch"):
@@ -72,24 +76,26 @@ def fit(
         model, on, dtype=dtype, kv_dtype=kv_dtype, engine=label, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
         settings=given, techniques=techniques, priced=False,
     )  # fmt: skip
-    wanted = int(deployment.settings["max_model_len"])
-    if context is not None and context > wanted:
-        raise InputError(f"{context:,} is more than max_model_len {wanted:,}", where="--context")
-    return _answer(chosen, deployment, words | ({"kind": found.kind} if found.kind in KINDS else {}), wanted)
+    words |= {"kind": found.kind} if found.kind in KINDS else {}
+    return told(chosen, deployment, words["settings"], lambda one: _answer(chosen, one, words))
+
+
+def longest_of(deployment: Deployment) -> int:
+    """Tokens of the longest sequence there has to be room for."""
+    return int(deployment.settings["max_model_len"])
 
 
 def _memory(engine: Engine, deployment: Deployment) -> MemoryUse:
     return memory_beside(engine, deployment) if deployment.model.kind in KINDS else engine.memory(deployment)
 
 
-def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any], wanted: int) -> Fit:
-    use, most = _memory(engine, deployment), deployment.model.max_context
+def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any]) -> Fit:
+    use, most, wanted = _memory(engine, deployment), deployment.model.max_context, longest_of(deployment)
     longest = use.longest(most)
     fits = longest >= wanted
     margin = _margin(use, wanted)
     return Fit(
         title=title_of(engine, deployment),
-        not_modelled=engine.not_modelled(words["settings"]),
         fits=fits,
         usable_bytes=use.usable_bytes,
         total_bytes=use.total_bytes,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gnomon.api.deploy import dtype_of, said_degrees, title_of, title_words
 from gnomon.api.network_words import intake_of
 from gnomon.api.predict_network import deployed, strategy_of
 from gnomon.api.results import Fit
+from gnomon.api.unmodelled import told
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines.torch import networks as torch_networks
 from gnomon.engines.vllm import networks as vllm_networks
+from gnomon.errors import InputError
 from gnomon.load import parse_pool
-from gnomon.spec import Model, NetworkStep, Pool, Strategy
+from gnomon.spec import Model, NetworkStep, NotModelled, Pool, Strategy
 
 MOST = 2**20
 """No batch is tried beyond this."""
@@ -35,6 +38,8 @@ def fit_network(
     pool = parse_pool(on)
     strategy = strategy_of(pool, label, degrees)
     format = dtype or dtype_of(model, pool)
+    if kv_dtype not in (None, format):
+        raise InputError(f"'{kv_dtype}' is not what {model.name} keeps, which is {format}", where="--kv-dtype")
     said = {"model": name, "on": on, **said_degrees(strategy), "dtype": format, "kv_dtype": kv_dtype or format}
     said |= {"settings": dict(settings), "kind": model.kind}
     if label.partition("@")[0] == "torch":
@@ -75,18 +80,32 @@ def _under_torch(
         max_context=_most(lambda n: room(1, n), model.max_context),
         max_batch=batch,
         changes=(),
+        not_modelled=(*_unmoved(said["settings"]), *pool.not_modelled),
         inputs=said | {"engine": f"torch@{runs.version}"},
     )
+
+
+def _unmoved(settings: Mapping[str, Any]) -> tuple[NotModelled, ...]:
+    """PyTorch takes as much memory however kernels are launched."""
+    why = "memory is counted as that of eager kernels"
+    return tuple(NotModelled(option=f"{name}={value}", why=why) for name, value in settings.items() if value != "eager")
 
 
 def _encoder(
     model: Model, pool: Pool, strategy: Strategy, dtype: str, kv_dtype: str | None, label: str, context: int | None,
     said: dict[str, Any],
 ) -> Fit:  # fmt: skip
-    """An encoder under vLLM has no cache: what one step takes fits, or nothing does."""
     given = ({} if context is None else {"max_model_len": context}) | said["settings"]
     engine, deployment = deployed(model, pool, strategy, label, dtype, kv_dtype, given)
-    longest = int(deployment.settings["max_model_len"])
+    found = told(engine, deployment, given, lambda one: _one_step(engine, one, said))
+    named = f"max_model_len={context}"
+    listed = (replace(one, option=f"--context {context}") if one.option == named else one for one in found.not_modelled)
+    return replace(found, not_modelled=tuple(listed))
+
+
+def _one_step(engine: Engine, deployment: Deployment, said: Mapping[str, Any]) -> Fit:
+    """An encoder under vLLM has no cache: what one step takes fits, or nothing does."""
+    model, longest = deployment.model, int(deployment.settings["max_model_len"])
     use = vllm_networks.memory(engine, deployment, _step(model, 1, longest))
     margin = use.usable_bytes - sum(use.parts.values())
     return Fit(
@@ -101,7 +120,7 @@ def _encoder(
         max_batch=int(deployment.settings["max_num_seqs"]) * (margin >= 0),
         margin_bytes=margin,
         changes=(),
-        inputs=said | {"engine": f"{engine.name}@{engine.version}", "context": longest},
+        inputs=dict(said) | {"engine": f"{engine.name}@{engine.version}", "context": longest},
     )
 
 

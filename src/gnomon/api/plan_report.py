@@ -11,6 +11,7 @@ from typing import Any
 from gnomon import catalog
 from gnomon.api.plan_evaluator import Figures, ServingEvaluator
 from gnomon.api.results import PlanReport, PlanScore
+from gnomon.api.unmodelled import idle_in_plans
 from gnomon.engines import Engine
 from gnomon.errors import DoesNotFitError, NoPlanError
 from gnomon.load import plan_to_dict
@@ -101,7 +102,7 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator, reques
         seconds=0.0,
         command=shlex.join(replica.engine.command(chosen.plan)),
         left_to_you=_left(replica.engine, chosen.plan),
-        not_modelled=replica.engine.not_modelled(question.settings),
+        not_modelled=(*replica.engine.not_modelled(question.settings), *idle_in_plans(question.fleet)),
     )
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gnomon.api.deploy import deploy, dtype_of, running_in, said_degrees, spanning, title_of, title_words
+from gnomon.api.energy import carbon_g
 from gnomon.api.network_words import PHASES, Asked, Words, asked
 from gnomon.api.parallel import parallel
 from gnomon.api.results import OperatorTime, Prediction
 from gnomon.api.steps import MOST_STEPS, bound_of, check_size, engines_line, joules, piece_lines, prefill_steps
+from gnomon.api.unmodelled import told
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines import engine as engine_of
@@ -57,17 +59,23 @@ def predict_network(
 ) -> Prediction:
     """Seconds, memory, energy and dollars of what `words` ask for. Data-parallel ranks have equal shares of a batch."""
     pool, wanted = parse_pool(on), asked(model, words)
-    label = engine or default_engine(model)
-    strategy = strategy_of(pool, label, degrees)
-    run = _under_torch if label.partition("@")[0] == "torch" else _under_vllm
-    found = run(model, pool, strategy, wanted, label, dtype or dtype_of(model, pool), kv_dtype, dict(settings or {}))
-    said = {
-        "model": name, "on": on, **said_degrees(strategy), "dtype": found.dtype, "kv_dtype": found.kv_dtype,
-        "engine": found.label, "settings": dict(settings or {}), "kind": model.kind, "phase": wanted.phase,
-        "batch": words.batch, "context": words.context,
-    }  # fmt: skip
-    unit = {"unit": "sample"} if model.kind == "diffusion" else {}
-    return _prediction(found, pool, wanted, said | wanted.filled | unit)
+    label, given = engine or default_engine(model), dict(settings or {})
+    strategy, dtype = strategy_of(pool, label, degrees), dtype or dtype_of(model, pool)
+
+    def answer(found: Run) -> Prediction:
+        said = {
+            "model": name, "on": on, **said_degrees(strategy), "dtype": found.dtype, "kv_dtype": found.kv_dtype,
+            "engine": found.label, "settings": given, "kind": model.kind, "phase": wanted.phase,
+            "batch": words.batch, "context": words.context,
+        }  # fmt: skip
+        unit = {"unit": "sample"} if model.kind == "diffusion" else {}
+        return _prediction(found, pool, wanted, said | wanted.filled | unit)
+
+    if label.partition("@")[0] == "torch":
+        found = answer(_under_torch(model, pool, strategy, wanted, label, dtype, kv_dtype, given))
+        return replace(found, not_modelled=pool.not_modelled)
+    chosen, deployment = deployed(model, pool, strategy, label, dtype, kv_dtype, given)
+    return told(chosen, deployment, given, lambda one: answer(_under_vllm(chosen, one, wanted)))
 
 
 def strategy_of(pool: Pool, label: str, degrees: Mapping[str, Any]) -> Strategy:
@@ -110,11 +118,8 @@ def _check_length(model: Model, step: NetworkStep) -> None:
         raise InputError(message, where="--tokens, --context")
 
 
-def _under_vllm(
-    model: Model, pool: Pool, strategy: Strategy, wanted: Asked, label: str, dtype: str, kv_dtype: str | None,
-    settings: dict[str, Any],
-) -> Run:  # fmt: skip
-    engine, deployment = deployed(model, pool, strategy, label, dtype, kv_dtype, settings)
+def _under_vllm(engine: Engine, deployment: Deployment, wanted: Asked) -> Run:
+    model, strategy = deployment.model, deployment.strategy
     step = replace(wanted.step, sequences=-(-wanted.step.sequences // strategy.dp))
     check_size(engine, deployment, step.sequences, step.tokens, step.context)
     steps = _steps(model, step, int(deployment.settings["max_num_batched_tokens"]))
@@ -158,6 +163,8 @@ def deployed(
         return engine, replace(own, model=running_in(model, own.dtype, pool))
     with named_by("--dtype"):
         pool.chip.rate(dtype)
+    if kv_dtype not in (None, dtype):
+        raise InputError(f"'{kv_dtype}' is asked for, and {model.name} keeps no cache", where="--kv-dtype")
     found = Deployment(
         model=model,
         pool=pool,
@@ -195,11 +202,13 @@ def _prediction(run: Run, pool: Pool, wanted: Asked, inputs: Mapping[str, Any]) 
     bound, share = bound_of(lines, total.value)
     used, pp = sum(run.memory.parts.values()), run.strategy.pp
     waiting_w = (pp - 1) * profile.power["idle_w"]
+    energy = total.map(lambda s: ranks / pp * (joules(profile.power, chip, s, flops, moved) + waiting_w * s))
     return Prediction(
         title=run.title,
         time_s=total,
         memory_bytes=Estimate.exact(used, "weights, what is kept of tokens, and the largest working set"),
-        energy_j=total.map(lambda s: ranks / pp * (joules(profile.power, chip, s, flops, moved) + waiting_w * s)),
+        energy_j=energy,
+        co2_g=carbon_g(pool, energy),
         cost_usd=total * (ranks * chip.price_usd_h / 3600),
         tokens_per_s=_made(wanted, inputs) / total.value,
         bound=bound,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnomon.api.deploy import whole
+from gnomon.api.energy import carbon_g
 from gnomon.api.results import OperatorTime, Prediction, TrainingReport
 from gnomon.api.simulate_training import simulate_training
 from gnomon.api.training import TrainingStep
@@ -20,7 +22,7 @@ from gnomon.engines.training.units import ENDS, tapes_of, units
 from gnomon.errors import GnomonError, InputError
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.graph.tape import Tape
-from gnomon.spec import Batch, Estimate, Model, Provenance
+from gnomon.spec import Batch, Estimate, Model, NotModelled, Provenance
 
 ENGINE = "torch"
 FLAGS = {"--seq": "--tokens", "--global-batch": "--batch", "--micro-batch": "--set micro_batch"}
@@ -79,7 +81,18 @@ def predict_training(
     except GnomonError as error:
         error.where = FLAGS.get(error.where, error.where)
         raise
-    return _prediction(answer, {"phase": "train", "batch": batch, "tokens": tokens, "context": 0})
+    found = _prediction(answer, {"phase": "train", "batch": batch, "tokens": tokens, "context": 0})
+    return replace(found, not_modelled=tuple(map(_as_set, answer.not_modelled)))
+
+
+def _as_set(one: NotModelled) -> NotModelled:
+    """What `gnomon simulate train` calls `--zero 1` is `zero=1` here, a setting."""
+    flag, _, value = one.option.partition(" ")
+    if not flag.startswith("--"):
+        return one
+    off = flag.startswith("--no-")
+    name = flag.removeprefix("--no-").removeprefix("--").replace("-", "_")
+    return replace(one, option=f"{name}={value or ('false' if off else 'true')}")
 
 
 def _share(on: str, batch: int, cuts: Mapping[str, int]) -> int:
@@ -99,11 +112,13 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
         shares[line.bound] = shares.get(line.bound, 0.0) + line.time_s.value / total.value
     bound, share = max(shares.items(), key=lambda item: item[1])
     fullest = int(np.argmax(step.peaks))
+    energy = total * (answer.energy_j / total.value)
     return Prediction(
         title=answer.title,
         time_s=total,
         memory_bytes=answer.peak_memory_bytes,
-        energy_j=total * (answer.energy_j / total.value),
+        energy_j=energy,
+        co2_g=carbon_g(step.pool, energy),
         cost_usd=total * (answer.cost_usd / total.value),
         tokens_per_s=step.job.load.step_tokens / total.value,
         bound=bound,

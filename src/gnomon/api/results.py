@@ -64,6 +64,8 @@ class Prediction(Result):
     time_s: Estimate
     memory_bytes: Estimate
     energy_j: Estimate
+    co2_g: Estimate | None = None
+    """Of that energy, where a cluster's file names the grid: what the chips draw, not what is around them."""
     cost_usd: Estimate
     tokens_per_s: float
     bound: str
@@ -135,6 +137,9 @@ class ServingReport(Result):
     output_tokens_per_s: float
     total_tokens_per_s: float
     energy_j: float
+    co2_g: float | None = None
+    """Of that energy, where a cluster's file names the grid, which `grid` repeats."""
+    grid: Mapping[str, str | float] = field(default_factory=dict)
     cost_usd: float
     usd_per_mtok: float
     preemptions: int
@@ -219,6 +224,9 @@ class TrainingReport(Result):
     """Seconds from the start to the last backward, then of what follows it."""
     micro_batches: int
     energy_j: float
+    co2_g: float | None = None
+    """Of that energy, where a cluster's file names the grid, which `grid` repeats."""
+    grid: Mapping[str, str | float] = field(default_factory=dict)
     cost_usd: float
     run: Mapping[str, float]
     """Of the whole run, where its tokens are given: steps, days, dollars, kilowatt-hours."""

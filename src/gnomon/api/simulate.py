@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.energy import energy_j
 from gnomon.api.network_words import refuse_beside
 from gnomon.api.results import ServingReport
+from gnomon.api.unmodelled import idle_seed
 from gnomon.engines import Deployment, Engine
 from gnomon.load import draw
 from gnomon.load import model as load_model
@@ -73,17 +75,19 @@ def simulate_serving(
         "requests": len(stream),
         "seed": seed,
     }
-    return report(chosen, deployment, run, words | load_words)
+    answer = report(chosen, deployment, run, words | load_words)
+    return replace(answer, not_modelled=(*idle_seed(load, stream), *answer.not_modelled))
 
 
 def report(engine: Engine, deployment: Deployment, run: ServingRun, inputs: Mapping[str, Any]) -> ServingReport:
     """A run as an answer."""
-    chip, ranks = deployment.pool.chip, deployment.strategy.ranks
+    chip, ranks, grid = deployment.pool.chip, deployment.strategy.ranks, deployment.pool.grid
+    joules = energy_j(engine, deployment, run)
     cost = run.makespan_s / 3600 * ranks * chip.price_usd_h
     made = int(run.requests.output_tokens.sum())
     return ServingReport(
         title=f"{title_of(engine, deployment)}: {_stream(run.requests, inputs.get('rate'))}",
-        not_modelled=engine.not_modelled(inputs["settings"]),
+        not_modelled=(*engine.not_modelled(inputs["settings"]), *deployment.pool.not_modelled),
         requests=len(run.requests),
         makespan_s=run.makespan_s,
         ttft_s=run.statistics("ttft"),
@@ -92,7 +96,9 @@ def report(engine: Engine, deployment: Deployment, run: ServingRun, inputs: Mapp
         queue_s=run.statistics("queue"),
         output_tokens_per_s=run.output_tokens_per_s,
         total_tokens_per_s=(made + int(run.requests.input_tokens.sum())) / run.makespan_s,
-        energy_j=energy_j(engine, deployment, run),
+        energy_j=joules,
+        co2_g=grid.co2_g(joules) if grid else None,
+        grid=grid.told if grid else {},
         cost_usd=cost,
         usd_per_mtok=cost / made * 1e6,
         preemptions=run.preemptions,

@@ -12,6 +12,7 @@ from typing import Any
 from gnomon.api.deploy import whole
 from gnomon.api.results import TrainingReport
 from gnomon.api.training import TrainingStep, machine_for
+from gnomon.api.unmodelled import idle_in_training
 from gnomon.catalog import model_title
 from gnomon.engines import TrainingEngine, training_engine
 from gnomon.engines.training.job import Job, job_of
@@ -21,6 +22,7 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
 from gnomon.spec import Chip, EngineChoice, Estimate, Model, Plan, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.spec.cluster import KWH_J
 from gnomon.techniques import Applied, Case, applied, asked
 from gnomon.units import parse_count
 
@@ -92,10 +94,13 @@ def simulate_training(
         even = replace(load, global_batch=recipe.micro_batch * degrees["pp"])
         job_of(training_plan(model, pool, Strategy(**degrees), recipe, even, dtype, engine))
         strategy = replace(_strategy(pool, degrees, dp), techniques=ideas)
-        return report(training_plan(model, pool, strategy, recipe, load, dtype, engine), pool)
+        found = report(training_plan(model, pool, strategy, recipe, load, dtype, engine), pool)
     except GnomonError as error:
         error.where, error.hint = as_flags(error.where), as_flags(error.hint)
         raise
+    asked_for = settings | {"schedule": schedule, "sequence_parallel": sequence_parallel}
+    idle = idle_in_training(asked_for, found.plan.strategy, found.step.job.model)
+    return replace(found, not_modelled=(*idle, *found.not_modelled))
 
 
 def _flag(value: Any) -> bool:
@@ -208,7 +213,7 @@ def report(plan: Plan, pool: Pool) -> TrainingReport:
 
 def report_step(step: TrainingStep) -> TrainingReport:
     """A step as an answer."""
-    plan, load, chip = step.job.plan, step.job.load, step.pool.chip
+    plan, load, chip, grid = step.job.plan, step.job.load, step.pool.chip, step.pool.grid
     seconds, ranks = step.step_s, plan.strategy.ranks
     peak = ranks * chip.rate(plan.dtype)
     flops = step.flops
@@ -216,6 +221,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
     each = plan.strategy.tp * plan.strategy.cp * plan.strategy.dp
     return TrainingReport(
         title=_title(step),
+        not_modelled=step.pool.not_modelled,
         step_time_s=seconds,
         mfu=flops["model"] / seconds.value / peak,
         hfu=(flops["model"] + flops["again"]) / seconds.value / peak,
@@ -234,6 +240,8 @@ def report_step(step: TrainingStep) -> TrainingReport:
         step_parts=_step_parts(step),
         micro_batches=int(step.figures.micros[0]),
         energy_j=step.energy_j,
+        co2_g=grid.co2_g(step.energy_j) if grid else None,
+        grid=grid.told if grid else {},
         cost_usd=cost,
         run=_run(step, cost),
         targets=_targets(plan),
@@ -307,8 +315,8 @@ def _run(step: TrainingStep, cost_usd: float) -> dict[str, float]:
         "steps": steps,
         "days": steps * step.step_s.value / DAYS,
         "cost_usd": steps * cost_usd,
-        "energy_kwh": steps * step.energy_j / 3.6e6,
-    }
+        "energy_kwh": steps * step.energy_j / KWH_J,
+    } | ({"co2_kg": steps * step.pool.grid.co2_g(step.energy_j) / 1e3} if step.pool.grid else {})
 
 
 def _targets(plan: Plan) -> tuple[str, ...]:

@@ -191,8 +191,9 @@ class Engine(Protocol):
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         """All settings with defaults filled in. Unknown names and bad values raise InputError."""
 
-    def not_modelled(self, given: Mapping[str, Any]) -> tuple[NotModelled, ...]:
-        """Settings that the engine has, that are accepted, and that no figure of an answer depends on."""
+    def not_modelled(self, given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
+        """Settings among those given that no figure of any answer depends on, and `idle` ones, of which an answer was
+        found not to, with the reason."""
 
     def check(self, deployment: Deployment) -> None:
         """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""

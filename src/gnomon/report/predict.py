@@ -54,6 +54,8 @@ def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
     if tokens > 0:
         usd = float(payload["cost_usd"]["value"])
         figures.append(f"{digits(float(payload['energy_j']['value']) / tokens, 2)} J/{unit}")
+        carbon = payload.get("co2_g")
+        figures += [f"{digits(1e3 * float(carbon['value']) / tokens, 2)} mg CO2/{unit}"] if carbon else []
         figures.append(f"{format_money(usd / tokens * 1e6)}/{short} at {format_money(usd / seconds * 3600)}/h")
     limit = LIMITS.get(payload["bound"], payload["bound"])
     share = f"{float(payload['bound_share']):.0%} of the time"

@@ -132,6 +132,8 @@ def run_figures(payload: Payload) -> Iterable[str]:
     yield f"{digits(days)} days{edges}"
     yield format_money(run["cost_usd"])
     yield scaled(1000 * float(run["energy_kwh"]), "Wh")
+    if "co2_kg" in run:
+        yield f"{digits(float(run['co2_kg']) / 1e3)} t CO2"
 
 
 def count_word(count: float | None) -> str | None:

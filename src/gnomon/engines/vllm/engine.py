@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,8 +44,8 @@ class Vllm:
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return fill(given, model, pool)
 
-    def not_modelled(self, given: Mapping[str, Any]) -> tuple[NotModelled, ...]:
-        return not_modelled(given)
+    def not_modelled(self, given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
+        return not_modelled(given, idle)
 
     def graph(self, deployment: Deployment) -> Graph:
         return degrees.walk(self.stages(deployment))
