@@ -8,9 +8,10 @@ from typing import Any
 
 from gnomon.api.deploy import dtype_of, said_degrees, title_of, title_words
 from gnomon.api.network_words import intake_of
-from gnomon.api.predict_network import deployed, strategy_of
+from gnomon.api.predict_network import deployed_on, strategy_of
 from gnomon.api.results import Fit
-from gnomon.api.unmodelled import told
+from gnomon.api.shortage import shortage
+from gnomon.api.unmodelled import in_files, told
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines.torch import networks as torch_networks
 from gnomon.engines.vllm import networks as vllm_networks
@@ -45,7 +46,7 @@ def fit_network(
     if label.partition("@")[0] == "torch":
         longest = model.max_context if context is None else context
         return _under_torch(model, pool, strategy, format, label, longest, said | {"context": longest})
-    return _encoder(model, pool, strategy, format, kv_dtype, label, context, said)
+    return _encoder(model, pool, degrees, format, kv_dtype, label, context, said)
 
 
 def _step(model: Model, sequences: int, tokens: int) -> NetworkStep:
@@ -61,7 +62,7 @@ def _under_torch(
     model: Model, pool: Pool, strategy: Strategy, dtype: str, label: str, longest: int, said: dict[str, Any]
 ) -> Fit:
     runs = training_engine(label)
-    torch_networks.check(model, strategy, dtype, said["settings"])
+    torch_networks.check(model, strategy, dtype, said["settings"], pool.chip)
 
     def room(sequences: int, tokens: int) -> bool:
         use = torch_networks.memory(model, _step(model, sequences, tokens), dtype, pool.chip)
@@ -72,6 +73,7 @@ def _under_torch(
     return Fit(
         title=title_words(model, dtype, pool, strategy, f"PyTorch {runs.version}"),
         fits=batch > 0,
+        cause=shortage(use.parts, use.usable_bytes, sequences=1, tokens=longest),
         usable_bytes=use.usable_bytes,
         total_bytes=use.total_bytes,
         parts=use.parts,
@@ -80,7 +82,7 @@ def _under_torch(
         max_context=_most(lambda n: room(1, n), model.max_context),
         max_batch=batch,
         changes=(),
-        not_modelled=(*_unmoved(said["settings"]), *pool.not_modelled),
+        not_modelled=(*_unmoved(said["settings"]), *in_files(pool, model)),
         inputs=said | {"engine": f"torch@{runs.version}"},
     )
 
@@ -92,11 +94,11 @@ def _unmoved(settings: Mapping[str, Any]) -> tuple[NotModelled, ...]:
 
 
 def _encoder(
-    model: Model, pool: Pool, strategy: Strategy, dtype: str, kv_dtype: str | None, label: str, context: int | None,
-    said: dict[str, Any],
+    model: Model, pool: Pool, degrees: Mapping[str, Any], dtype: str, kv_dtype: str | None, label: str,
+    context: int | None, said: dict[str, Any],
 ) -> Fit:  # fmt: skip
     given = ({} if context is None else {"max_model_len": context}) | said["settings"]
-    engine, deployment = deployed(model, pool, strategy, label, dtype, kv_dtype, given)
+    engine, deployment = deployed_on(model, pool, degrees, label, dtype, kv_dtype, given)
     found = told(engine, deployment, given, lambda one: _one_step(engine, one, said))
     named = f"max_model_len={context}"
     listed = (replace(one, option=f"--context {context}") if one.option == named else one for one in found.not_modelled)
@@ -111,6 +113,7 @@ def _one_step(engine: Engine, deployment: Deployment, said: Mapping[str, Any]) -
     return Fit(
         title=title_of(engine, deployment),
         fits=margin >= 0,
+        cause=shortage(use.parts, use.usable_bytes, sequences=1, tokens=longest),
         usable_bytes=use.usable_bytes,
         total_bytes=use.total_bytes,
         parts=use.parts,

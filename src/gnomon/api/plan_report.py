@@ -102,7 +102,7 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator, reques
         seconds=0.0,
         command=shlex.join(replica.engine.command(chosen.plan)),
         left_to_you=_left(replica.engine, chosen.plan),
-        not_modelled=(*replica.engine.not_modelled(question.settings), *idle_in_plans(question.fleet)),
+        not_modelled=(*replica.engine.not_modelled(question.settings), *idle_in_plans(question.fleet, question.model)),
     )
 
 

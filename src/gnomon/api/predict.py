@@ -9,11 +9,12 @@ from typing import Any
 
 from gnomon.api.deploy import deploy_named, refuse_techniques, title_of, whole
 from gnomon.api.energy import carbon_g
-from gnomon.api.network_words import Words, refuse_beside, refuse_extra
+from gnomon.api.network_words import Words, refuse_auto, refuse_beside, refuse_extra
 from gnomon.api.parallel import parallel
 from gnomon.api.predict_network import KINDS, predict_network
 from gnomon.api.predict_training import predict_training
 from gnomon.api.results import Prediction
+from gnomon.api.shortage import shortage
 from gnomon.api.steps import bound_of, check_size, engine_line, joules, line, prefill_steps, wait_line
 from gnomon.api.trace_script import predict_script
 from gnomon.api.unmodelled import told
@@ -72,6 +73,7 @@ def predict(
     `techniques` are named as in a plan, for prompts and decodes of plain decoders: `int4-weights:bits=3`.
     """
     techniques = asked(techniques)
+    refuse_auto(techniques)
     if isinstance(model, str) and is_script(model):
         refuse_techniques("a module of your own", techniques)
         unused = {"--tokens": tokens, "--context": context, "--kv-dtype": kv_dtype, "--tp": tp}
@@ -155,8 +157,8 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     ranks, chip = deployment.strategy.ranks, deployment.pool.chip
     use = engine.memory(deployment)
     tokens = float(inputs["batch"] * inputs["tokens"])
-    share = -(-inputs["batch"] // deployment.strategy.dp)
-    cached = share * use.sequence_bytes(inputs["context"] + inputs["tokens"], inputs["tokens"])
+    each = -(-inputs["batch"] // deployment.strategy.dp)
+    cached = each * use.sequence_bytes(inputs["context"] + inputs["tokens"], inputs["tokens"])
     lines += [wait_line(one) for one in deployment.ideas.waits(deployment, steps, cached)] if deployment.ideas else []
     total = Estimate.total([one.time_s for one in lines])
     taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached}
@@ -177,6 +179,7 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
         bound=bound,
         bound_share=share,
         fits=sum(taken.values()) <= use.usable_bytes,
+        cause=shortage(taken, use.usable_bytes, sequences=each, tokens=inputs["context"] + inputs["tokens"]),
         memory_parts=taken,
         memory_total_bytes=use.total_bytes,
         memory_usable_bytes=use.usable_bytes,

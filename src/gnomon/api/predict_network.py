@@ -6,20 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gnomon.api.deploy import deploy, dtype_of, running_in, said_degrees, spanning, title_of, title_words
+from gnomon.api.deploy import deploy, dtype_of, flagged, running_in, said_degrees, spanning, title_of, title_words
 from gnomon.api.energy import carbon_g
 from gnomon.api.network_words import PHASES, Asked, Words, asked
 from gnomon.api.parallel import parallel
+from gnomon.api.proposals import mend_degrees
 from gnomon.api.results import OperatorTime, Prediction
+from gnomon.api.shortage import shortage
 from gnomon.api.steps import MOST_STEPS, bound_of, check_size, engines_line, joules, piece_lines, prefill_steps
-from gnomon.api.unmodelled import told
+from gnomon.api.unmodelled import in_files, told
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines import engine as engine_of
 from gnomon.engines.base import Piece
 from gnomon.engines.torch import networks as torch_networks
 from gnomon.engines.vllm import networks as vllm_networks
-from gnomon.errors import InputError, named_by
+from gnomon.errors import InputError
 from gnomon.load import parse_pool
 from gnomon.spec import Batch, Estimate, Model, NetworkStep, Pool, Strategy
 
@@ -73,8 +75,8 @@ def predict_network(
 
     if label.partition("@")[0] == "torch":
         found = answer(_under_torch(model, pool, strategy, wanted, label, dtype, kv_dtype, given))
-        return replace(found, not_modelled=pool.not_modelled)
-    chosen, deployment = deployed(model, pool, strategy, label, dtype, kv_dtype, given)
+        return replace(found, not_modelled=in_files(pool, model))
+    chosen, deployment = deployed_on(model, pool, degrees, label, dtype, kv_dtype, given)
     return told(chosen, deployment, given, lambda one: answer(_under_vllm(chosen, one, wanted)))
 
 
@@ -88,9 +90,7 @@ def _under_torch(
     settings: dict[str, Any],
 ) -> Run:  # fmt: skip
     runs = training_engine(label)
-    with named_by("--dtype"):
-        pool.chip.rate(dtype)
-    torch_networks.check(model, strategy, dtype, settings)
+    torch_networks.check(model, strategy, dtype, settings, pool.chip)
     step = wanted.step
     if step.context and not step.decode:
         raise InputError("prompts over cached tokens are not priced for torch", where="--context")
@@ -150,6 +150,21 @@ def check_served(model: Model) -> None:
         raise InputError(f"{model.name} does not run on vllm: {why}", where="--engine", hint="Use --engine torch.")
 
 
+def deployed_on(
+    model: Model, pool: Pool, degrees: Mapping[str, Any], label: str, dtype: str, kv_dtype: str | None,
+    settings: dict[str, Any],
+) -> tuple[Engine, Deployment]:  # fmt: skip
+    """The same with the degrees of a command, whose flags errors name; what they propose has been tried."""
+
+    def one(other: Mapping[str, Any]) -> tuple[Engine, Deployment]:
+        there = parse_pool(other["on"]) if "on" in other else pool
+        said = {name: other.get(name, degree) for name, degree in degrees.items()}
+        return deployed(model, there, strategy_of(there, label, said), label, dtype, kv_dtype, settings)
+
+    with flagged(lambda error: mend_degrees(error, pool, degrees, one)):
+        return one({})
+
+
 def deployed(
     model: Model, pool: Pool, strategy: Strategy, label: str, dtype: str, kv_dtype: str | None, settings: dict[str, Any]
 ) -> tuple[Engine, Deployment]:
@@ -161,8 +176,6 @@ def deployed(
             model.alone, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=label, settings=settings
         )
         return engine, replace(own, model=running_in(model, own.dtype, pool))
-    with named_by("--dtype"):
-        pool.chip.rate(dtype)
     if kv_dtype not in (None, dtype):
         raise InputError(f"'{kv_dtype}' is asked for, and {model.name} keeps no cache", where="--kv-dtype")
     found = Deployment(
@@ -214,6 +227,12 @@ def _prediction(run: Run, pool: Pool, wanted: Asked, inputs: Mapping[str, Any]) 
         bound=bound,
         bound_share=share,
         fits=used <= run.memory.usable_bytes,
+        cause=shortage(
+            run.memory.parts,
+            run.memory.usable_bytes,
+            sequences=-(-wanted.step.sequences // run.strategy.dp),
+            tokens=wanted.step.context + wanted.step.tokens,
+        ),
         memory_parts=run.memory.parts,
         memory_total_bytes=run.memory.total_bytes,
         memory_usable_bytes=run.memory.usable_bytes,

@@ -25,7 +25,21 @@ from gnomon.graph.tape import Tape
 from gnomon.spec import Batch, Estimate, Model, NotModelled, Provenance
 
 ENGINE = "torch"
-FLAGS = {"--seq": "--tokens", "--global-batch": "--batch", "--micro-batch": "--set micro_batch"}
+KNOWN = (
+    "micro_batch",
+    "zero",
+    "schedule",
+    "recompute",
+    "optimizer",
+    "sequence_parallel",
+    "vp",
+    "cp_comm",
+    "expert_tp",
+)
+"""Settings of a training step."""
+FLAGS = {"--seq": "--tokens", "--global-batch": "--batch", "sequence_parallel": "--set sequence_parallel"} | {
+    f"--{name.replace('_', '-')}": f"--set {name}" for name in KNOWN
+}
 """Of `gnomon simulate train`, as `gnomon predict` calls them."""
 
 
@@ -60,20 +74,9 @@ def predict_training(
     cuts: dict[str, Any] = {name: whole(degree, f"--{name}") for name, degree in degrees.items() if degree is not None}
     if "micro_batch" not in given and cuts.get("pp", 1) == 1:
         given["micro_batch"] = _share(on, batch, cuts)
-    known = (
-        "micro_batch",
-        "zero",
-        "schedule",
-        "recompute",
-        "optimizer",
-        "sequence_parallel",
-        "vp",
-        "cp_comm",
-        "expert_tp",
-    )
     for name in given:
-        if name not in known:
-            raise InputError(f"unknown setting '{name}'", where="--set", hint=f"Known: {', '.join(known)}.")
+        if name not in KNOWN:
+            raise InputError(f"unknown setting '{name}'", where="--set", hint=f"Known: {', '.join(KNOWN)}.")
     try:
         answer = simulate_training(
             model, on=on, seq=tokens, global_batch=batch, dtype=dtype, engine=engine or ENGINE, **cuts, **given
@@ -124,6 +127,7 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
         bound=bound,
         bound_share=share,
         fits=answer.fits,
+        cause=answer.cause,
         memory_parts=answer.memory_parts[fullest],
         memory_total_bytes=step.pool.chip.memory_bytes,
         memory_usable_bytes=step.usable_bytes,

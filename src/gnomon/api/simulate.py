@@ -12,7 +12,7 @@ from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.energy import energy_j
 from gnomon.api.network_words import refuse_beside
 from gnomon.api.results import ServingReport
-from gnomon.api.unmodelled import idle_seed
+from gnomon.api.unmodelled import idle_seed, in_files
 from gnomon.engines import Deployment, Engine
 from gnomon.load import draw
 from gnomon.load import model as load_model
@@ -87,7 +87,7 @@ def report(engine: Engine, deployment: Deployment, run: ServingRun, inputs: Mapp
     made = int(run.requests.output_tokens.sum())
     return ServingReport(
         title=f"{title_of(engine, deployment)}: {_stream(run.requests, inputs.get('rate'))}",
-        not_modelled=(*engine.not_modelled(inputs["settings"]), *deployment.pool.not_modelled),
+        not_modelled=(*engine.not_modelled(inputs["settings"]), *in_files(deployment.pool, deployment.model)),
         requests=len(run.requests),
         makespan_s=run.makespan_s,
         ttft_s=run.statistics("ttft"),

@@ -13,7 +13,7 @@ from gnomon.api.results import Fit, Prediction
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
 from gnomon.load import draw
-from gnomon.spec import Cluster, Model, NotModelled, Recipe, Requests, ServingLoad, Strategy
+from gnomon.spec import Cluster, Model, NotModelled, Pool, Recipe, Requests, ServingLoad, Strategy
 
 Answer = TypeVar("Answer", Prediction, Fit)
 ECHO = ("title", "inputs", "not_modelled")
@@ -29,7 +29,14 @@ def told(
     """
     found = answer(deployment)
     idle: tuple[str, ...] = tuple(_idle(engine, deployment, given, answer, figures(found))) if given else ()
-    return replace(found, not_modelled=(*engine.not_modelled(given, idle), *deployment.pool.not_modelled))
+    return replace(
+        found, not_modelled=(*engine.not_modelled(given, idle), *in_files(deployment.pool, deployment.model))
+    )
+
+
+def in_files(pool: Pool, model: Model) -> tuple[NotModelled, ...]:
+    """What the files of a cluster and of a model say, and no figure depends on."""
+    return (*pool.not_modelled, *model.not_modelled)
 
 
 def _idle(
@@ -83,9 +90,9 @@ def idle_seed(load: ServingLoad, drawn: Requests) -> tuple[NotModelled, ...]:
     return (NotModelled(option=f"--seed {load.seed}", why="no arrivals are drawn: the load says when requests come"),)
 
 
-def idle_in_plans(fleet: Cluster) -> tuple[NotModelled, ...]:
-    """What a cluster's file says and no plan of serving depends on."""
-    said = [one for pool in fleet.pools for one in pool.not_modelled]
+def idle_in_plans(fleet: Cluster, model: Model) -> tuple[NotModelled, ...]:
+    """What the files of a cluster and of a model say, and no plan of serving depends on."""
+    said = [one for pool in fleet.pools for one in pool.not_modelled] + list(model.not_modelled)
     why = "plans of serving have no carbon yet; `gnomon simulate serve` gives that of one"
     grids = dict.fromkeys(pool.grid.name for pool in fleet.pools if pool.grid)
     return (*said, *(NotModelled(option=f"field grid, {name}", why=why) for name in grids))

@@ -69,23 +69,25 @@ def _engine(text: Any) -> str:
 
 
 def _any_engine(text: Any) -> str:
-    from gnomon.engines import SERVING, TRAINING
-    from gnomon.errors import unknown_name
+    from gnomon.engines import SERVING, TRAINING, engine, training_engine
+    from gnomon.errors import named_by, unknown_name
 
     label = word("--engine")(text)
     name = label.partition("@")[0]
     if name not in (*SERVING, *TRAINING):
         raise unknown_name("engine", name, (*SERVING, *TRAINING), where="--engine")
+    with named_by("--engine"):
+        engine(label) if name in SERVING else training_engine(label)
     return label
 
 
 def _format(text: Any) -> str:
-    from gnomon.errors import named_by
-    from gnomon.graph.dtypes import width
+    from gnomon.errors import unknown_name
+    from gnomon.spec.formats import NARROW, PLAIN_BITS
 
-    name = word("--dtype")(text)
-    with named_by("--dtype"):
-        width(name)
+    name, known = word("--dtype")(text), (*PLAIN_BITS, *NARROW)
+    if name not in known:
+        raise unknown_name("number format", name, known, where="--dtype")
     return name
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from gnomon.errors import InputError
 from gnomon.graph.formats import known
 from gnomon.graph.lowering.plain import check_plain
-from gnomon.spec import Attention, CrossAttention, Model, MoeFfn
+from gnomon.spec import Attention, CrossAttention, LatentAttention, Model, MoeFfn
 
 
 def check_priced(model: Model, dtype: str | None = None) -> None:
@@ -57,6 +57,8 @@ def _missing(model: Model) -> Iterator[str]:
             yield "cross-attention"
         if isinstance(block.mixer, Attention):
             yield from _of_attention(block.mixer)
+        if isinstance(block.mixer, LatentAttention) and block.mixer.window is not None:
+            yield "a window over latents"
         if not block.parallel and block.stream_norms not in (block.halves, 2 * block.halves):
             yield f"{block.stream_norms} norms in a layer"
         if isinstance(block.ffn, MoeFfn) and (not block.ffn.gated or block.ffn.latent):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gnomon.report.shortage import IF_IT_FITTED, shortage_words
 from gnomon.report.text import Style, band, digits, flag, gib, next_steps, scaled, table, words
 from gnomon.spec.chip import HALVES
 from gnomon.units import format_count, format_duration, format_money, format_short_count, parse_count
@@ -55,15 +56,23 @@ def _answer(payload: Payload, style: Style) -> list[str]:
     figures = [style.strong(f"{format_duration(time['value'])} a step"), band(time)]
     figures += [mfu_words(payload), f"{float(payload['hfu']):.1%} HFU"]
     figures += [f"{digits(float(payload['tokens_per_s_per_gpu']))} tokens/s/GPU"]
-    return [f"  {'      '.join(filter(None, figures))}", f"  {_fits(payload, style)}"]
+    spent = f"  {'      '.join(filter(None, figures))}"
+    return [spent, f"  {_fits(payload, style)}"] if payload["fits"] else [*_does_not(payload, style), spent]
 
 
 def _fits(payload: Payload, style: Style) -> str:
     left = float(payload["usable_memory_bytes"]) - float(payload["peak_memory_bytes"]["value"])
-    if payload["fits"]:
-        return f"{style.good('fits')}: {memory_range(payload)}, {gib(left)} GiB to spare"
-    short = f"{memory_range(payload)}, short by {gib(-left)} GiB"
-    return f"{style.bad('does not fit')}: {short}; the time is what it would take if it did"
+    return f"{style.good('fits')}: {memory_range(payload)}, {gib(left)} GiB to spare"
+
+
+def _does_not(payload: Payload, style: Style) -> list[str]:
+    """The verdict and what is short, before the figures that the step would have."""
+    cause, parts, usable = payload.get("cause"), payload["memory_parts"], float(payload["usable_memory_bytes"])
+    fullest = max(parts, key=lambda rank: sum(rank.values()))
+    over = float(payload["peak_memory_bytes"]["value"]) - usable
+    why = [shortage_words(cause, payload["inputs"], fullest, usable)] if cause else []
+    short = f"{memory_range(payload)}, short by {gib(over)} GiB" if over > 0 else memory_range(payload)
+    return [f"  {style.bad('does not fit')}: {'; '.join([*why, short])}", f"  {IF_IT_FITTED}", ""]
 
 
 def memory_range(payload: Payload) -> str:

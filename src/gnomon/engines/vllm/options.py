@@ -251,9 +251,9 @@ def _check(settings: Mapping[str, Any], model: Model) -> None:
 def _named(name: str) -> str:
     folded = str(name).strip().lstrip("-").replace("-", "_").lower()
     if folded in _FROM_STRATEGY:
-        raise InputError(f"'{name}' is not a setting here", hint=f"Use {_FROM_STRATEGY[folded]}.")
+        raise InputError(f"'{name}' is not a setting here", where="setting", hint=f"Use {_FROM_STRATEGY[folded]}.")
     if folded not in BY_NAME:
-        raise unknown_name("vLLM setting", str(name), BY_NAME)
+        raise unknown_name("vLLM setting", str(name), BY_NAME, where="setting")
     return folded
 
 
