@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from gnomon.errors import InputError
 from gnomon.graph.formats import known
 from gnomon.graph.lowering.plain import check_plain
-from gnomon.spec import Attention, CrossAttention, LatentAttention, Model, MoeFfn
+from gnomon.spec import Attention, Block, CrossAttention, Format, LatentAttention, Model, MoeFfn
 
 
 def check_priced(model: Model, dtype: str | None = None) -> None:
@@ -63,6 +63,14 @@ def _missing(model: Model) -> Iterator[str]:
             yield f"{block.stream_norms} norms in a layer"
         if isinstance(block.ffn, MoeFfn) and (not block.ffn.gated or block.ffn.latent):
             yield "experts of another kind (ungated, or behind a fold)"
+        if len(_expert_formats(block)) > 1:
+            yield "experts whose matrices are in different formats"
+
+
+def _expert_formats(block: Block) -> set[Format | None]:
+    """Those of the matrices of experts, which one kernel reads."""
+    formats = dict(block.formats)
+    return {formats.get(tensor.role) for tensor in block.tensors(1) if tensor.role.startswith("expert_")}
 
 
 def _of_attention(mixer: Attention) -> Iterator[str]:

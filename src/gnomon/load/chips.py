@@ -145,7 +145,7 @@ def chip_from_dict(data: Mapping[str, Any], where: str, given: bool = False) -> 
         spellings = [spelling for spelling, name in catalog.chip_spellings().items() if name == replaced]
         entry["aliases"] = [*entry["aliases"], *spellings]
     found = catalog.chip_from_entry(entry, str(Path(where).resolve()) if given else "")
-    check_chip(found, where, like or replaced)
+    check_chip(found, where, [name for name in (like, replaced) if name])
     return found
 
 

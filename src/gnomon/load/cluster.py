@@ -36,6 +36,7 @@ UNREAD = {
     "cores": "updates on the host take as long as adam_gparam_s says",
     "nvme_tb": "no technique keeps anything on the host's disks for good",
     "nvme_read_gb_s": "no technique reads from the host's disks",
+    "link.latency_us": "copies between a chip and its host are long, and take what the bandwidth says",
 }
 """Fields of a host that no answer depends on, and why."""
 LIKE = "PCIe server"
@@ -139,12 +140,12 @@ def _link(fields: Fields, name: str, usual: Link) -> Link:
         with named_by(fields.spot(name)):
             return catalog.link(fields.text(name))
     inner = fields.inner(name)
+    unread = name == "link" and not inner.has("latency_us")
     found = Link(
         name=inner.text("name"),
         bandwidth_bytes_s=_within(inner, "gb_s", name) * 1e9,
-        latency_s=_within(inner, "latency_us", name) * 1e-6,
-        direct=inner.flag("direct", True),
-        mesh=inner.flag("mesh", False),
+        latency_s=usual.latency_s if unread else _within(inner, "latency_us", name) * 1e-6,
+        **({"direct": inner.flag("direct", True), "mesh": inner.flag("mesh", False)} if name == "scaleup" else {}),
     )
     inner.done()
     return found
@@ -218,7 +219,10 @@ def _host_figure(fields: Fields, name: str, like: Host) -> float:
 def _unread(fields: Fields) -> tuple[NotModelled, ...]:
     """What the file says and nothing depends on."""
     host = fields.raw("host", None)
-    given = [name for name in UNREAD if isinstance(host, Mapping) and host.get(name) is not None]
+    said = dict(host) if isinstance(host, Mapping) else {}
+    link = said.get("link")
+    said |= {f"link.{name}": value for name, value in link.items()} if isinstance(link, Mapping) else {}
+    given = [name for name in UNREAD if said.get(name) is not None]
     return tuple(NotModelled(option=f"{fields.spot('host')}.{name}", why=UNREAD[name]) for name in given)
 
 

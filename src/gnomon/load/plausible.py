@@ -4,7 +4,7 @@ refused, with the figure it was compared to."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import combinations
 from math import inf, log
@@ -27,16 +27,17 @@ beside that, one product."""
 _KIND = re.compile(r"[A-Z]+")
 
 
-def check_chip(chip: Chip, where: str, like: str = "") -> None:
-    """Raise for a chip that cannot be built as its figures say, or whose power limit is not that of the shipped chip it
-    is `like`: the one it names, else the nearest of its architecture."""
+def check_chip(chip: Chip, where: str, like: Sequence[str] = ()) -> None:
+    """Raise for a chip that cannot be built as its figures say, or whose power limit is not that of the shipped chips
+    that it is `like` or stands in for: those it names, else the nearest of its architecture."""
     for dtype in chip.rates_flops:
         _check_rate(chip, dtype, f"{where}, field rates_tflops.{dtype}")
     _check_narrower(chip, where)
     _check_memory(chip, f"{where}, field memory_gb_s")
     check_domain(chip.scaleup_size, chip.scaleup.name, f"{where}, field scaleup_size")
     _check_watts(chip, f"{where}, field tdp_w")
-    _check_limit(chip, like, f"{where}, field tdp_w")
+    for named in like or ("",):
+        _check_limit(chip, named, f"{where}, field tdp_w")
 
 
 def check_domain(chips: int, link: str, where: str) -> None:
