@@ -16,8 +16,8 @@ PROPOSES = ("Use ", "The nearest ", "Possible ", "Lower ", "It divides ")
 PARTS = "--pp x --vp"
 LOADS = {"--seq": "seq", "--global-batch": "global_batch", "--micro-batch": "micro_batch"}
 FORMATS = ("bf16", "fp16", "fp8", "fp32")
-NEAR = 64
-"""Degrees on either side that are tried, beside all that divide the chips."""
+NEAR, FAR = 8, 1024
+"""Degrees on either side that are tried; and the most of those that divide the chips, or are powers of two."""
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 Words = Mapping[str, Any]
@@ -46,8 +46,8 @@ def mend_degrees(error: GnomonError, pool: Pool, asked: Words, check: Callable[[
     if error.where == "--on":
         error.hint = _counts(error.hint, pool, works)
     elif asked[DEGREES[error.where]] is None:  # nobody asked for the degree, but for the chips that it spans
-        error.where, near = "--on", range(1, pool.count + NEAR)
-        found = _either_side(list(near), pool.count, lambda n: bool(named(pool, n)) and works({"on": named(pool, n)}))
+        error.where, near = "--on", _near(pool.count, pool.count)
+        found = _either_side(near, pool.count, lambda n: bool(named(pool, n)) and works({"on": named(pool, n)}))
         error.hint = _use(f"--on {named(pool, n)}" for n in found)
     else:
         error.hint = _degrees(DEGREES[error.where], pool, asked, works)
@@ -93,9 +93,8 @@ def _chips(hint: str, pool: Pool, works: Works, dp: int | None) -> str:
 
 def _degrees(name: str, pool: Pool, asked: Words, works: Works) -> str:
     """The next lower and the next higher degree that is possible, on these chips or else on as many as it takes."""
-    value, chips = int(asked[name]), pool.count
-    dividing = {n for root in range(1, int(chips**0.5) + 1) if chips % root == 0 for n in (root, chips // root)}
-    near = sorted(dividing | set(range(max(1, value - NEAR), value + NEAR + 1)))
+    value = int(asked[name])
+    near = _near(value, pool.count)
     here = _either_side(near, value, lambda n: works({name: n}))
     if here:
         return _use(here)
@@ -103,6 +102,13 @@ def _degrees(name: str, pool: Pool, asked: Words, works: Works) -> str:
     places = {n: named(pool, taken * (n if name in ("tp", "pp", "cp") else 1)) for n in near}
     there = _either_side(near, value, lambda n: bool(places[n]) and works({name: n, "on": places[n]}))
     return _use(f"{n} on {places[n]}" for n in there)
+
+
+def _near(value: int, chips: int) -> list[int]:
+    """Degrees to try: close to the one asked for, what divides the chips, and powers of two."""
+    dividing = {n for n in range(1, min(FAR, chips) + 1) if chips % n == 0}
+    powers = {2**n for n in range(FAR.bit_length())}
+    return sorted(dividing | powers | set(range(max(1, value - NEAR), value + NEAR + 1)))
 
 
 def _either_side(values: list[int], around: int, works: Callable[[int], bool]) -> list[int]:

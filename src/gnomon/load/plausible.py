@@ -150,7 +150,8 @@ def _check_limit(chip: Chip, like: str, where: str) -> None:
         f"{chip.tdp_w:g} W is not the {other.tdp_w:g} W of {other.name}, the chip it is {'' if like else 'most '}like: "
         "another power limit is not modelled, it would change the energy and leave the time as it is"
     )
-    hint = f"Use {other.tdp_w:g}; a chip of another design has figures and an architecture of its own, and no `like`."
+    own = "a chip of another design has figures and an architecture of its own, and no `like`."
+    hint = f"Use {other.tdp_w:g}{'' if like else ', or say which shipped chip it is `like`'}; {own}"
     raise InputError(message, where=where, hint=hint)
 
 
