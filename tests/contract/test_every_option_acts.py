@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,12 @@ def test_every_setting_has_a_line_in_every_command_that_takes_settings() -> None
         assert [name for name in BY_NAME if name not in told] == [], command
     trained = {case.option for case in CASES if "--phase train" in case.base and case.flag == "--set"}
     assert [name for name in KNOWN if name not in trained] == []
+
+
+def test_help_names_every_setting() -> None:
+    for command in ("predict", "fit", "simulate serve", "plan serve"):
+        text = say(f"{command} --help").out
+        assert [name for name in BY_NAME if name not in re.sub(r"[\s│|]+", "", text)] == [], command
 
 
 def test_there_are_many() -> None:

@@ -309,7 +309,8 @@ def _title(step: TrainingStep) -> str:
     plan, load = step.job.plan, step.job.load
     name = model_title(plan.model) if "/" not in plan.model else step.job.model.name
     chips = f"{plan.strategy.ranks:,} x {step.pool.chip.name}"
-    batch = f"a step of {load.global_batch:,} sequences of {load.seq:,} tokens"
+    count = "1 sequence" if load.global_batch == 1 else f"{load.global_batch:,} sequences"
+    batch = f"a step of {count} of {load.seq:,} tokens"
     return f"{name}, {plan.dtype}, {chips}, {step.engine.title} {step.engine.version}: {batch}"
 
 

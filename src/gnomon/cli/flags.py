@@ -156,8 +156,14 @@ AnyEngine = Annotated[
         help="The engine that runs it: vllm where it can, else torch.",
     ),
 ]
+SETTINGS = (
+    "Of vLLM: max_model_len, max_num_seqs, max_num_batched_tokens, gpu_memory_utilization, block_size, "
+    "decode_context_parallel_size, all2all_backend, async_scheduling, enforce_eager, enable_prefix_caching, "
+    "max_cudagraph_capture_size."
+)
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An engine setting; may be repeated.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help=f"An engine setting; may be repeated. {SETTINGS}"),
 ]
 With = Annotated[
     list[str] | None,

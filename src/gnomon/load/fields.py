@@ -69,7 +69,7 @@ class Fields:
 
     def whole(self, key: str, default: Any = _MISSING, *, least: int = 1, most: int = LARGEST) -> int:
         value = self.raw(key, default)
-        if not self.has(key):
+        if not self.has(key) or (type(value) is int and value == default):  # a default may be said, whatever it is
             return int(value)
         value = as_number(value)
         if isinstance(value, float) and value.is_integer() and isinstance(self._data[key], str):

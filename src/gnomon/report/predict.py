@@ -35,7 +35,7 @@ LIMITS = {
     "host": "the host's scheduling and launches",
     "network": "the links between chips",
     "latency": "the latency of small kernels",
-    "efficiency": "the efficiency of kernels that come near neither rate",
+    "efficiency": "kernel efficiency",
     "waiting": "waiting for other stages and for sums of gradients",
 }
 

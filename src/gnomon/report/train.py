@@ -136,9 +136,11 @@ def run_figures(payload: Payload) -> Iterable[str]:
     """Steps, days, dollars and energy of the whole run."""
     run, time = payload["run"], payload["step_time_s"]
     yield f"{format_count(run['steps'])} steps"
-    days, scale = float(run["days"]), float(run["days"]) / float(time["value"])
+    days = float(run["days"])
+    length, unit = (days, "days") if days >= 1 else (24 * days, "h")
+    scale = length / float(time["value"])
     edges = f" ({digits(time['low'] * scale)} to {digits(time['high'] * scale)})" if time["low"] < time["high"] else ""
-    yield f"{digits(days)} days{edges}"
+    yield f"{digits(length)} {unit}{edges}"
     yield format_money(run["cost_usd"])
     yield scaled(1000 * float(run["energy_kwh"]), "Wh")
     if "co2_kg" in run:
