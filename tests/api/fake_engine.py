@@ -51,7 +51,7 @@ class FakeEngine:
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return DEFAULTS | {"max_model_len": model.max_context} | dict(given)
 
-    def not_modelled(self, given: Mapping[str, Any], chip: Chip) -> tuple[NotModelled, ...]:
+    def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
         return ()
 
     def runs_not_on(self, chip: Chip) -> str:

@@ -186,7 +186,7 @@ def test_json() -> None:
         ({"context": -5}, "--context: -5"),
         ({"context": 131073}, "--context: 131,073"),
         ({"context": 8192, "settings": {"max_model_len": 4096}}, "max_model_len|--context"),
-        ({"on": "H100:3"}, "tp"),
+        ({"on": "H100:3"}, "--on"),
         ({"tp": 2}, "--on"),
         ({"tp": 0}, "tp"),
         ({"tp": -1}, "tp"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from itertools import product
@@ -22,8 +23,8 @@ from gnomon.engines import training_engine
 from gnomon.engines.training import Grid
 from gnomon.engines.training.job import job_of
 from gnomon.errors import DoesNotFitError, GnomonError, InputError
+from gnomon.load import config_of, parse_pool
 from gnomon.load import model as load_model
-from gnomon.load import parse_pool
 from gnomon.search.quickest import quickest
 from gnomon.spec import Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import SCHEDULES
@@ -222,12 +223,15 @@ def test_saying_where_a_model_fits_is_no_search_of_its_own(monkeypatch: pytest.M
     assert sum(listed) < 150_000
 
 
-def test_a_model_that_no_number_of_chips_fits() -> None:
+def test_a_model_that_no_number_of_chips_fits(tmp_path: Path) -> None:
     """One sequence of two million tokens, eight ways to cut it at most without context parallelism; with it, more."""
+    (tmp_path / "config.json").write_text(json.dumps(config_of("llama-3.1-8b") | {"max_position_embeddings": 2**21}))
     words: dict[str, Any] = {"cluster": "H100:8", "seq": 2**21, "global_batch": 1}
-    with pytest.raises(DoesNotFitError, match=r"More chips do not help"):
-        plan_training("llama-3.1-8b", engine="torch", **words)
+    with pytest.raises(DoesNotFitError, match=r"More chips do not help\.$"):
+        plan_training(tmp_path, engine="torch", **words)
     with pytest.raises(DoesNotFitError, match=r"It fits H100-SXM-80GB:64"):
+        plan_training(tmp_path, **words)
+    with pytest.raises(InputError, match=r"--seq: 2,097,152 is more than the 131,072 tokens llama-3.1-8b was made for"):
         plan_training("llama-3.1-8b", **words)
 
 

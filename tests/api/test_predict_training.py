@@ -124,7 +124,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "context": ({"context": 5}, r"--context: .*Leave it out"),
     "settings": ({"settings": {"max_num_seqs": 4}}, r"--set: unknown setting 'max_num_seqs'.*micro_batch"),
     "engine": ({"engine": "vllm"}, r"--engine: vllm does not train.*torch"),
-    "heads": ({"on": "H100:3", "tp": 3}, r"--tp: .*Use 2 or 4"),
+    "heads": ({"on": "H100:3", "tp": 3}, r"--tp: .*Use 2 on H100-SXM-80GB:2 or 4 on H100-SXM-80GB:4"),
     "experts": ({"model": "qwen3-30b-a3b"}, r"mixtures of experts"),
 }
 

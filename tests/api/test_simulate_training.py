@@ -176,11 +176,19 @@ def ask(model: str = "llama-3.1-8b", **words: Any) -> GnomonError | None:
 
 # A request, the flag it is about, and what the hint names.
 NEAREST: dict[str, tuple[dict[str, Any], str, str]] = {
-    "heads": ({"on": "H100:3", "tp": 3}, "--tp", "Use 2 or 4."),
+    "heads": ({"on": "H100:3", "tp": 3}, "--tp", "Use 2 on H100-SXM-80GB:2 or 4 on H"),
     "key-value heads": ({"on": "H100:16", "tp": 16}, "--tp", "Use 8."),
-    "layers": ({"on": "H100:5", "pp": 5, "engine": "megatron@3.0"}, "--pp x --vp", "Use 4 or 8."),
-    "layers of parts": ({"on": "H100:4", "pp": 4, "vp": 3, "engine": "megatron@3.0"}, "--pp x --vp", "Use 8 or 16."),
-    "more stages than layers": ({"on": "H100:64", "pp": 64}, "--pp x --vp", "Use 32."),
+    "layers": (
+        {"on": "H100:5", "pp": 5, "engine": "megatron@3.0"},
+        "--pp x --vp",
+        "Use --pp 4 on H100-SXM-80GB:4 or 8",
+    ),
+    "layers of parts": (
+        {"on": "H100:4", "pp": 4, "vp": 3, "engine": "megatron@3.0"},
+        "--pp x --vp",
+        "Use --vp 2 or 4.",
+    ),
+    "more stages than layers": ({"on": "H100:64", "pp": 64}, "--pp x --vp", "Use --pp 32."),
     "batch": ({"on": "H100:3"}, "--global-batch", "Use 15 or 18."),
     "micro-batches": ({"on": "H100:4", "micro_batch": 3}, "--global-batch", "Use 12 or 24."),
     "a batch too small": ({"on": "H100:32"}, "--global-batch", "Use 32."),
@@ -192,9 +200,9 @@ NEAREST: dict[str, tuple[dict[str, Any], str, str]] = {
     "chips left over": (
         {"on": "H100:10", "tp": 4, "global_batch": 24},
         "--on",
-        "Use H100-SXM-80GB:8 or H100-SXM-80GB:12.",
+        "Use --on H100-SXM-80GB:8 or --on H100-SXM-80GB:12.",
     ),
-    "chips too few": ({"on": "H100:2", "tp": 4}, "--on", "Use H100-SXM-80GB:4."),
+    "chips too few": ({"on": "H100:2", "tp": 4}, "--on", "Use --on H100-SXM-80GB:4."),
     "chips that dp does not fill": ({"on": "H100:16", "tp": 4, "dp": 2}, "--dp", "--on H100-SXM-80GB:8"),
     "a cut sequence": ({"on": "H100:4", "tp": 4, "seq": 2050}, "--seq", "Use 2048 or 2052."),
     "positions": ({"model": "gpt-1.7b", "on": "H100", "seq": 4096}, "--seq", "Use at most 2048."),
@@ -203,7 +211,7 @@ NEAREST: dict[str, tuple[dict[str, Any], str, str]] = {
         "--vp",
         "interleaved schedule",
     ),
-    "nobody to interleave with": ({"on": "H100", "vp": 2}, "--pp", "Use 2 or more."),
+    "nobody to interleave with": ({"on": "H100", "vp": 2}, "--pp", "Use 2 on H100-SXM-80GB:2."),
     "context parallel": ({"on": "H100:2", "cp": 2, "engine": "torch"}, "--cp", "Use 1."),
     "expert parallel": ({"on": "H100", "ep": 2}, "--ep", "Use 1."),
     "states shared out before their time": (

@@ -50,7 +50,7 @@ def test_a_chips_own_price_is_the_median_of_the_clouds(chip: Chip) -> None:
 )
 def test_prices_are_of_one_chip_and_not_of_its_machine(chip: str, cloud: str, machine_usd_h: float, chips: int) -> None:
     """List prices of whole machines, as their clouds give them."""
-    region = "us-east-1" if cloud == "aws" else ""
+    region = "us-east-1" if catalog.prices(chip, cloud=cloud, region="us-east-1") else ""
     assert catalog.price_at(chip, cloud, region).usd_h == pytest.approx(machine_usd_h / chips, rel=0.01)
 
 
@@ -61,10 +61,14 @@ def test_cheapest_first_and_cut() -> None:
     assert len({price.cloud for price in found}) > 10
 
 
-def test_a_region_where_it_is_known_else_all_of_them() -> None:
+def test_a_region_has_its_own_price_or_none() -> None:
     assert catalog.price_at("H100-SXM-80GB", "aws", "us-east-1").usd_h == 6.88
-    assert catalog.price_at("H100-SXM-80GB", "aws", "ap-south-2").region == "any"
+    assert catalog.price_at("H100-SXM-80GB", "aws").region == "any"
     assert catalog.price_at("H100-SXM-80GB", "aws", spot=True).usd_h < 2
+    with pytest.raises(
+        InputError, match=r"at aws in ap-south-2 is known. Known: us-east-1. Without a region it is \$7"
+    ):
+        catalog.price_at("H100-SXM-80GB", "aws", "ap-south-2")
 
 
 def test_no_such_offer() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ class Calls:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, calls: Calls, **changes: Any) -> None:
-    """Fake `gnomon.api` modules; `changes` replaces the answer of a function, or raises it."""
+    """Fake functions of `gnomon.api`; `changes` replaces the answer of a function, or raises it."""
     known = {
         ("predict", "predict"): answers.prediction(),
         ("fit", "fit"): answers.fit(),
@@ -41,9 +40,5 @@ def install(monkeypatch: pytest.MonkeyPatch, calls: Calls, **changes: Any) -> No
         ("plan_training", "plan_training"): answers.trained_plan(),
     }
     for (module, function), answer in known.items():
-        stand_in = ModuleType(f"gnomon.api.{module}")
-        setattr(stand_in, function, calls.fake(function, changes.get(function, answer)))
-        stand_in.table = lambda rows: "\n".join(
-            [",".join(rows[0]), *(",".join(map(str, r.values())) for r in rows), ""]
-        )
-        monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
+        fake = calls.fake(function, changes.get(function, answer))
+        monkeypatch.setattr(import_module(f"gnomon.api.{module}"), function, fake)

@@ -32,7 +32,7 @@ def test_experts_in_blocks_of_fp8(name: str, tp: int, tmp_path: Path) -> None:
 
 def test_every_answer_refuses_it(tmp_path: Path) -> None:
     place = checkpoint(tmp_path, "qwen3-235b-a22b", "fp8")
-    said = r"192 columns of expert gate, which vLLM refuses. Use --tp 4 or --ep 8"
+    said = r"192 columns of expert gate, which vLLM refuses. Use --tp 4 or --ep 8 or --on H200-SXM-141GB:4"
     with pytest.raises(InputError, match=said):
         gnomon.predict(place, on="H200:8", batch=4, context=100)
     with pytest.raises(InputError, match=said):

@@ -166,7 +166,7 @@ def test_layers_that_differ(megatron: argparse.ArgumentParser, monkeypatch: pyte
     mixer = Attention(heads=12, kv_heads=12, head_dim=64, qkv_bias=True)
     dense = Block(mixer=mixer, ffn=DenseFfn(inner=3072, bias=True), count=2)
     sparse = Block(mixer=replace(mixer, window=64), ffn=MoeFfn(experts=8, topk=2, inner=512, shared_inner=256), count=4)
-    use(monkeypatch, replace(GPT, blocks=(dense, sparse), learned_positions=0, norm_bias=False))
+    use(monkeypatch, replace(GPT, blocks=(dense, sparse), learned_positions=0, max_context=4096, norm_bias=False))
     plan = a_training_plan(strategy=Strategy())
     kept(plan)
     said = parsed(megatron, plan)

@@ -41,6 +41,21 @@ def _groups(**weights: Any) -> Config:
 
 
 HAND: dict[str, tuple[str, dict[str, Any], str]] = {
+    "llama-two-formats": (
+        "llama-3.2-1b",
+        {"dtype": "float16"},
+        "field dtype: 'float16' and the torch_dtype",
+    ),
+    "llama-activation": ("llama-3.2-1b", {"hidden_act": "nonsense"}, "field hidden_act: unknown activation 'nonsense'"),
+    "gpt-activation": ("gpt2", {"activation_function": "gelo"}, "field activation_function: unknown activation 'gelo'"),
+    "gemma-activation": (
+        "gemma-3-27b",
+        {"text_config.hidden_activation": "x"},
+        "field text_config.hidden_activation: unknown activation 'x'",
+    ),
+    "llama-window": ("llama-3.2-1b", {"sliding_window": -5}, "field sliding_window: -5 is not a whole number"),
+    "llama-type": ("llama-3.2-1b", {"model_type": "gpt2"}, "field model_type: 'gpt2' is no type of LlamaForCausalLM"),
+    "mixtral-type": ("mixtral-8x7b", {"model_type": "llama"}, "field model_type: 'llama' is no type of Mixtral"),
     "opt-no-width": ("opt-6.7b", {"ffn_dim": DROP}, "field ffn_dim: is missing"),
     "opt-negative": ("opt-6.7b", {"word_embed_proj_dim": -1}, "field word_embed_proj_dim: -1"),
     "opt-bias-word": ("opt-6.7b", {"enable_bias": "yes"}, "'yes' is not true or false"),

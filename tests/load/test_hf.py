@@ -207,3 +207,10 @@ def test_more_layers_are_more_parameters(layers: int, power: int, kv_power: int,
     first, one, more = (_model(config | {"num_hidden_layers": count}) for count in (1, layers, layers + 1))
     assert one.layers == layers
     assert (more.parameters - one.parameters) * (layers - 1) == one.parameters - first.parameters
+
+
+@pytest.mark.parametrize("key", ["n_shared_experts", "first_k_dense_replace", "num_nextn_predict_layers"])
+def test_none_of_something_may_be_said(key: str) -> None:
+    """Configs write 0 where they could leave a field out."""
+    plain = {name: value for name, value in load.config_of("deepseek-v3").items() if name != key}
+    assert read_family(Fields(plain | {key: 0}, "config.json")) == read_family(Fields(plain, "config.json"))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.report import answers
 
+from gnomon.api.results import Shortage
 from gnomon.cli.output import finite
 from gnomon.report import REPORTS, render
 from gnomon.report.text import band, chip_count, chip_word, deployed, digits, fleet, part, scaled, table, words
@@ -92,8 +93,14 @@ def test_memory_is_one_line() -> None:
 
 def test_a_step_that_does_not_fit_says_so() -> None:
     assert "does not fit" not in render(payload("predict"))
-    text = render(answers.prediction(fits=False, memory_usable_bytes=20.0 * answers.GIB).to_dict())
-    assert "memory 24.1 of 20.0 GiB usable: weights" in text and "it does not fit" in text
+    short = Shortage(part="cache", needs_bytes=4 * answers.GIB, left_bytes=2e9, sequences=32, tokens=1025)
+    text = render(answers.prediction(fits=False, cause=short, memory_usable_bytes=20.0 * answers.GIB).to_dict())
+    assert "memory 24.1 of 20.0 GiB usable: weights" in text
+    assert text.splitlines()[2].startswith(
+        "  does not fit: 32 sequences of 1,025 tokens need 4.0 GiB of KV cache, 1.9 "
+    )
+    old = render(answers.prediction(fits=False).to_dict())  # stored before there was a cause
+    assert old.splitlines()[2] == "  does not fit: memory 24.1 GiB"
 
 
 def test_what_does_not_fit_comes_with_changes() -> None:
@@ -229,7 +236,7 @@ def test_the_memory_and_the_run_of_a_training_step() -> None:
 
 def test_a_training_step_that_does_not_fit() -> None:
     lines = lines_of("no-train")
-    assert lines[4].startswith("does not fit: memory 61.0 to 68.0 of 60.0 GiB usable by rank, short by 8.0 GiB;")
+    assert lines[3] == "does not fit: memory 61.0 to 68.0 of 60.0 GiB usable by rank, short by 8.0 GiB"
     assert not any("export" in line for line in lines)
 
 

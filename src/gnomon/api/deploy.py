@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gnomon.api.proposals import mend_degrees
 from gnomon.engines import Deployment, Engine
 from gnomon.engines import engine as engine_of
-from gnomon.errors import InputError, named_as
+from gnomon.errors import GnomonError, InputError, named_as, named_by
 from gnomon.graph.dtypes import width
 from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import check_priced
@@ -18,6 +21,9 @@ from gnomon.load import parse_pool
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
 from gnomon.spec.narrowed import in_format
 from gnomon.techniques import WHERE, Words, asked, served
+
+FLAGS = {name: f"--{name}" for name in ("tp", "pp", "ep", "cp", "dp", "dtype")} | {"kv_dtype": "--kv-dtype"}
+"""Of what errors call by the name it has in a plan."""
 
 
 def deploy(
@@ -47,9 +53,11 @@ def deploy(
     dtype = words.dtype or dtype_of(model, pool)
     if priced:
         check_priced(model, dtype)
-    model = running_in(model, dtype, pool)
+    with named_by("dtype"):
+        model = running_in(model, dtype, pool)
     kv_dtype = kv_dtype or (pool.chip.half if width(dtype) < 2 else dtype)
-    width(kv_dtype)
+    with named_by("kv_dtype"):
+        width(kv_dtype)
     if priced:
         check_degrees(model, strategy)
     strategy, given = chosen.arranged(strategy, given)
@@ -70,7 +78,7 @@ def deploy(
         raise InputError(
             f"{strategy.ranks} chips are needed for one replica and {pool.count} are there",
             where="--on",
-            hint=f"Use --on {pool.chip.name}:{strategy.ranks}, or lower the parallel degrees.",
+            hint=f"Use --on {pool.chip.reference}:{strategy.ranks}.",
         )
     return chosen, deployment
 
@@ -123,14 +131,22 @@ def deploy_named(
     """
     ideas = asked(techniques)
     found = model if isinstance(model, Model) else load_model(model)
-    pool = parse_pool(on)
-    strategy = strategy or spanning(pool, engine, tp, pp=pp, ep=ep, cp=cp, dp=dp)
-    strategy = replace(strategy, techniques=(*strategy.techniques, *ideas))
-    with named_as(WHERE, "--with"):
-        chosen, deployment = deploy(
-            found, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings,
-            priced=priced,
+    pool, own = parse_pool(on), strategy
+    degrees: dict[str, Any] = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
+
+    def one(other: Mapping[str, Any]) -> tuple[Engine, Deployment]:
+        """The replica of these degrees on these chips, but for what is said otherwise."""
+        there = parse_pool(other["on"]) if "on" in other else pool
+        span = own or spanning(there, engine, **degrees | {name: other[name] for name in other if name in degrees})
+        return deploy(
+            found, there, strategy=replace(span, techniques=(*span.techniques, *ideas)), dtype=dtype,
+            kv_dtype=kv_dtype, engine=engine, settings=settings, priced=priced,
         )  # fmt: skip
+
+    with flagged(lambda error: mend_degrees(error, pool, degrees, one)):
+        chosen, deployment = one({})
+    strategy = own or spanning(pool, engine, **degrees)
+    strategy = replace(strategy, techniques=(*strategy.techniques, *ideas))
     words = {
         "model": model.name if isinstance(model, Model) else str(model),
         "on": on,
@@ -142,6 +158,18 @@ def deploy_named(
         **({"techniques": list(strategy.techniques)} if strategy.techniques else {}),
     }
     return chosen, deployment, words
+
+
+@contextmanager
+def flagged(mend: Callable[[GnomonError], None] = lambda error: None) -> Iterator[None]:
+    """Errors name the flags of a command, not the fields that they become; `mend` may try what they propose."""
+    try:
+        with named_as(WHERE, "--with"):
+            yield
+    except GnomonError as error:
+        error.where = FLAGS.get(error.where) or re.sub(r"^setting\b", "--set", error.where)
+        mend(error)
+        raise
 
 
 def refuse_techniques(what: str, techniques: Sequence[str], hint: str = "Leave it out.") -> None:
@@ -172,7 +200,7 @@ def spanning(pool: Pool, engine: str, tp: int | None, *, pp: int, ep: int, cp: i
         raise InputError(
             f"{pool.count} chips are not a multiple of the {others.ranks} that the other degrees take",
             where="--on",
-            hint=f"Use {tp * others.ranks} or {(tp + 1) * others.ranks} chips, or give --tp.",
+            hint=f"Use {tp * others.ranks} or {(tp + 1) * others.ranks} chips.",
         )
     return replace(asked, tp=max(tp, 1))
 

@@ -10,7 +10,7 @@ import numpy as np
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.sim.serving import ServingRun
-from gnomon.spec import Batch, Chip
+from gnomon.spec import Batch, Chip, Estimate, Pool
 from gnomon.spec.workload import Floats
 
 
@@ -18,6 +18,19 @@ def step_joules(power: Mapping[str, float], chip: Chip, seconds: float, flops: f
     """Energy of one rank's step; a chip never draws more than its limit."""
     free = power["active_w"] * seconds + power["j_per_flop"] * flops + power["j_per_byte"] * moved
     return min(free, chip.tdp_w * seconds)
+
+
+def carbon_g(pool: Pool, energy_j: Estimate) -> Estimate | None:
+    """Grams of CO2 equivalent of a step's energy, where the grid is known."""
+    grid = pool.grid
+    if grid is None:
+        return None
+    return Estimate(
+        grid.co2_g(energy_j.value),
+        grid.co2_g(1.0) * energy_j.draws,
+        energy_j.provenance,
+        f"{grid.g_co2_kwh:g} g/kWh in {grid.place}: {grid.source}",
+    )
 
 
 def _mean_batch(run: ServingRun) -> Batch:

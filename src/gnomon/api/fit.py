@@ -11,7 +11,10 @@ from gnomon.api.deploy import deploy, deploy_named, title_of, whole
 from gnomon.api.fit_network import fit_network, memory_beside
 from gnomon.api.network_words import refuse_beside
 from gnomon.api.predict_network import KINDS, check_served, default_engine
-from gnomon.api.results import Change, Fit
+from gnomon.api.proposals import named
+from gnomon.api.results import Change, Fit, Shortage
+from gnomon.api.shortage import shortage
+from gnomon.api.unmodelled import told
 from gnomon.engines import Deployment, Engine, MemoryUse
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
@@ -20,6 +23,8 @@ from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.techniques import asked
 
 CONTEXT_STEP = 1024
+SHORT = 1025
+"""Tokens of a short sequence: a thousand in the cache and the next one."""
 DEGREES = (1, 2, 4, 8, 16, 32, 64)
 NARROWER = ("fp8", "int4")
 """Formats that are tried in the place of wider ones."""
@@ -58,7 +63,10 @@ def fit(
         context = whole(context, "--context")
         if not 1 <= context <= found.max_context:
             raise InputError(f"{context:,} is not between 1 and {found.max_context:,}", where="--context")
-        given.setdefault("max_model_len", context)
+        if "max_model_len" in given:
+            hint = "It is the same: give one of them."
+            raise InputError("is given beside the setting max_model_len", where="--context", hint=hint)
+        given["max_model_len"] = context
     label = engine or default_engine(found)
     refuse_beside(found, techniques)
     if found.kind in KINDS and (found.kind == "encoder" or label.partition("@")[0] == "torch"):
@@ -72,25 +80,28 @@ def fit(
         model, on, dtype=dtype, kv_dtype=kv_dtype, engine=label, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
         settings=given, techniques=techniques, priced=False,
     )  # fmt: skip
-    wanted = int(deployment.settings["max_model_len"])
-    if context is not None and context > wanted:
-        raise InputError(f"{context:,} is more than max_model_len {wanted:,}", where="--context")
-    return _answer(chosen, deployment, words | ({"kind": found.kind} if found.kind in KINDS else {}), wanted)
+    words |= {"kind": found.kind} if found.kind in KINDS else {}
+    return told(chosen, deployment, words["settings"], lambda one: _answer(chosen, one, words))
+
+
+def longest_of(deployment: Deployment) -> int:
+    """Tokens of the longest sequence there has to be room for."""
+    return int(deployment.settings["max_model_len"])
 
 
 def _memory(engine: Engine, deployment: Deployment) -> MemoryUse:
     return memory_beside(engine, deployment) if deployment.model.kind in KINDS else engine.memory(deployment)
 
 
-def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any], wanted: int) -> Fit:
-    use, most = _memory(engine, deployment), deployment.model.max_context
+def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any]) -> Fit:
+    use, most, wanted = _memory(engine, deployment), deployment.model.max_context, longest_of(deployment)
     longest = use.longest(most)
     fits = longest >= wanted
     margin = _margin(use, wanted)
     return Fit(
         title=title_of(engine, deployment),
-        not_modelled=engine.not_modelled(words["settings"], deployment.pool.chip),
         fits=fits,
+        cause=None if fits else _cause(use, wanted, margin),
         usable_bytes=use.usable_bytes,
         total_bytes=use.total_bytes,
         parts=use.parts,
@@ -98,6 +109,7 @@ def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any], wante
         kv_tokens=use.tokens_held(wanted),
         max_context=longest,
         max_batch=min(max(use.kv_blocks, 0) // max(use.blocks_of(wanted), 1), int(deployment.settings["max_num_seqs"])),
+        max_batch_1k=_at_once(use, wanted),
         margin_bytes=margin,
         slack_bytes=use.slack_bytes,
         close=abs(margin) < use.slack_bytes,
@@ -106,6 +118,18 @@ def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any], wante
         techniques=deployment.ideas.facts(use, deployment) if deployment.ideas else {},
         inputs=words | {"context": wanted},
     )
+
+
+def _at_once(use: MemoryUse, longest: int) -> int:
+    """Short sequences that there is room for at once."""
+    return max(use.kv_blocks, 0) // max(use.blocks_of(min(SHORT, longest)), 1)
+
+
+def _cause(use: MemoryUse, tokens: int, margin: float) -> Shortage | None:
+    """Weights, what the engine works in, or the cache of one sequence."""
+    taken = {name: size for name, size in use.parts.items() if name != "kv"}
+    needed = use.usable_bytes - sum(taken.values()) - margin
+    return shortage(taken | {"kv": needed}, use.usable_bytes, sequences=1, tokens=tokens)
 
 
 def _margin(use: MemoryUse, tokens: int) -> float:
@@ -124,6 +148,7 @@ class _Way:
     context: int
     kv_tokens: int
     kv_bytes: float
+    at_once: int
 
     @property
     def bits(self) -> float:
@@ -162,14 +187,22 @@ def _change(deployment: Deployment, way: _Way, wanted: int) -> Change:
     flags: dict[str, Any] = {}
     if way.strategy != deployment.strategy or way.dtype != deployment.dtype:
         said.append(_chips(way.strategy))
-        flags |= {"on": deployment.pool.resized(way.strategy.ranks).words, "dtype": way.dtype}
+        flags |= {"on": named(deployment.pool, way.strategy.ranks), "dtype": way.dtype}
+        flags |= {name: getattr(way.strategy, name) for name in ("tp", "ep")}
     if way.dtype != deployment.dtype:
         said.append(f"{way.dtype} weights")
     if way.context < wanted:
         said.append(f"max_model_len {way.context:,}")
         flags["set"] = f"max_model_len={way.context}"
     note = QUALITY if way.dtype != deployment.dtype else ""
-    return Change(what=", ".join(said), kv_tokens=way.kv_tokens, kv_bytes=way.kv_bytes, flags=flags, note=note)
+    return Change(
+        what=", ".join(said),
+        kv_tokens=way.kv_tokens,
+        kv_bytes=way.kv_bytes,
+        max_batch_1k=way.at_once,
+        flags=flags,
+        note=note,
+    )
 
 
 def _chips(strategy: Strategy) -> str:
@@ -184,6 +217,8 @@ def _smallest(engine: Engine, deployment: Deployment, dtype: str, wanted: int, l
     here = deployment.strategy
     for tp in (tp for tp in DEGREES if tp >= here.tp):
         strategy = replace(here, tp=tp, ep=tp * here.dp if here.ep == here.tp * here.dp and here.ep > 1 else here.ep)
+        if not named(deployment.pool, strategy.ranks):  # a cluster's file has no more chips
+            break
         try:
             _, other = deploy(
                 deployment.model, deployment.pool.resized(strategy.ranks), strategy=strategy, dtype=dtype,
@@ -198,6 +233,7 @@ def _smallest(engine: Engine, deployment: Deployment, dtype: str, wanted: int, l
         if context >= least:
             tokens = use.tokens_held(context)
             return _Way(
-                strategy=strategy, dtype=dtype, context=context, kv_tokens=tokens, kv_bytes=use.parts["kv"]
+                strategy=strategy, dtype=dtype, context=context, kv_tokens=tokens, kv_bytes=use.parts["kv"],
+                at_once=_at_once(use, context),
             )  # fmt: skip
     return None

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gnomon.api.deploy import dtype_of, said_degrees, title_of, title_words
 from gnomon.api.network_words import intake_of
-from gnomon.api.predict_network import deployed, strategy_of
+from gnomon.api.predict_network import deployed_on, strategy_of
 from gnomon.api.results import Fit
+from gnomon.api.shortage import shortage
+from gnomon.api.unmodelled import in_files, told
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines.torch import networks as torch_networks
 from gnomon.engines.vllm import networks as vllm_networks
+from gnomon.errors import InputError
 from gnomon.load import parse_pool
-from gnomon.spec import Model, NetworkStep, Pool, Strategy
+from gnomon.spec import Model, NetworkStep, NotModelled, Pool, Strategy
 
 MOST = 2**20
 """No batch is tried beyond this."""
@@ -35,12 +39,14 @@ def fit_network(
     pool = parse_pool(on)
     strategy = strategy_of(pool, label, degrees)
     format = dtype or dtype_of(model, pool)
+    if kv_dtype not in (None, format):
+        raise InputError(f"'{kv_dtype}' is not what {model.name} keeps, which is {format}", where="--kv-dtype")
     said = {"model": name, "on": on, **said_degrees(strategy), "dtype": format, "kv_dtype": kv_dtype or format}
     said |= {"settings": dict(settings), "kind": model.kind}
     if label.partition("@")[0] == "torch":
         longest = model.max_context if context is None else context
         return _under_torch(model, pool, strategy, format, label, longest, said | {"context": longest})
-    return _encoder(model, pool, strategy, format, kv_dtype, label, context, said)
+    return _encoder(model, pool, degrees, format, kv_dtype, label, context, said)
 
 
 def _step(model: Model, sequences: int, tokens: int) -> NetworkStep:
@@ -56,7 +62,7 @@ def _under_torch(
     model: Model, pool: Pool, strategy: Strategy, dtype: str, label: str, longest: int, said: dict[str, Any]
 ) -> Fit:
     runs = training_engine(label)
-    torch_networks.check(model, strategy, dtype, said["settings"])
+    torch_networks.check(model, strategy, dtype, said["settings"], pool.chip)
 
     def room(sequences: int, tokens: int) -> bool:
         use = torch_networks.memory(model, _step(model, sequences, tokens), dtype, pool.chip)
@@ -67,6 +73,7 @@ def _under_torch(
     return Fit(
         title=title_words(model, dtype, pool, strategy, f"PyTorch {runs.version}"),
         fits=batch > 0,
+        cause=shortage(use.parts, use.usable_bytes, sequences=1, tokens=longest),
         usable_bytes=use.usable_bytes,
         total_bytes=use.total_bytes,
         parts=use.parts,
@@ -75,24 +82,38 @@ def _under_torch(
         max_context=_most(lambda n: room(1, n), model.max_context),
         max_batch=batch,
         changes=(),
+        not_modelled=(*_unmoved(said["settings"]), *in_files(pool, model)),
         inputs=said | {"engine": f"torch@{runs.version}"},
     )
 
 
+def _unmoved(settings: Mapping[str, Any]) -> tuple[NotModelled, ...]:
+    """PyTorch takes as much memory however kernels are launched."""
+    why = "memory is counted as that of eager kernels"
+    return tuple(NotModelled(option=f"{name}={value}", why=why) for name, value in settings.items() if value != "eager")
+
+
 def _encoder(
-    model: Model, pool: Pool, strategy: Strategy, dtype: str, kv_dtype: str | None, label: str, context: int | None,
-    said: dict[str, Any],
+    model: Model, pool: Pool, degrees: Mapping[str, Any], dtype: str, kv_dtype: str | None, label: str,
+    context: int | None, said: dict[str, Any],
 ) -> Fit:  # fmt: skip
-    """An encoder under vLLM has no cache: what one step takes fits, or nothing does."""
     given = ({} if context is None else {"max_model_len": context}) | said["settings"]
-    engine, deployment = deployed(model, pool, strategy, label, dtype, kv_dtype, given)
-    longest = int(deployment.settings["max_model_len"])
+    engine, deployment = deployed_on(model, pool, degrees, label, dtype, kv_dtype, given)
+    found = told(engine, deployment, given, lambda one: _one_step(engine, one, said))
+    named = f"max_model_len={context}"
+    listed = (replace(one, option=f"--context {context}") if one.option == named else one for one in found.not_modelled)
+    return replace(found, not_modelled=tuple(listed))
+
+
+def _one_step(engine: Engine, deployment: Deployment, said: Mapping[str, Any]) -> Fit:
+    """An encoder under vLLM has no cache: what one step takes fits, or nothing does."""
+    model, longest = deployment.model, int(deployment.settings["max_model_len"])
     use = vllm_networks.memory(engine, deployment, _step(model, 1, longest))
     margin = use.usable_bytes - sum(use.parts.values())
     return Fit(
         title=title_of(engine, deployment),
-        not_modelled=engine.not_modelled(said["settings"], pool.chip),
         fits=margin >= 0,
+        cause=shortage(use.parts, use.usable_bytes, sequences=1, tokens=longest),
         usable_bytes=use.usable_bytes,
         total_bytes=use.total_bytes,
         parts=use.parts,
@@ -102,7 +123,7 @@ def _encoder(
         max_batch=int(deployment.settings["max_num_seqs"]) * (margin >= 0),
         margin_bytes=margin,
         changes=(),
-        inputs=said | {"engine": f"{engine.name}@{engine.version}", "context": longest},
+        inputs=dict(said) | {"engine": f"{engine.name}@{engine.version}", "context": longest},
     )
 
 

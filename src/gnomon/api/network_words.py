@@ -27,8 +27,19 @@ WHY_NOT = {
 }
 
 
+AUTO = "auto"
+
+
+def refuse_auto(techniques: Sequence[str]) -> None:
+    """Raise for the word that asks a search of training plans to choose."""
+    if AUTO in techniques:
+        hint = "It is a word of `gnomon plan train`; name a technique, as `gnomon techniques` lists them."
+        raise InputError("'auto' chooses among the techniques of training plans", where="--with", hint=hint)
+
+
 def refuse_beside(model: Model, techniques: Sequence[str]) -> None:
     """Techniques are of decoders: what a tower or an encoder beside one makes of them is not known."""
+    refuse_auto(techniques)
     if model.kind in PHASES:
         refuse_techniques(f"{model.name}, which is no plain decoder", techniques)
 

@@ -12,6 +12,7 @@ from gnomon import catalog
 from gnomon.api.plan_bands import Spread, estimate, spread
 from gnomon.api.plan_evaluator import Figures, ServingEvaluator
 from gnomon.api.results import PlanReport, PlanScore
+from gnomon.api.unmodelled import idle_in_plans
 from gnomon.engines import Engine
 from gnomon.load import plan_to_dict
 from gnomon.report.why import what_it_buys, why_bounded, why_missed, why_second
@@ -94,6 +95,7 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator) -> Pla
         not_modelled=(
             *replica.engine.not_modelled(question.settings, chip),
             *_not_modelled(question, best),
+            *idle_in_plans(question.fleet, question.model),
         ),
         plans_considered=found.considered,
         plans_fit=found.fit,

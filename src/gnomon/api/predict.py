@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.api.deploy import deploy_named, refuse_techniques, title_of, whole
-from gnomon.api.network_words import Words, refuse_beside, refuse_extra
+from gnomon.api.energy import carbon_g
+from gnomon.api.network_words import Words, refuse_auto, refuse_beside, refuse_extra
 from gnomon.api.parallel import parallel
 from gnomon.api.predict_network import KINDS, predict_network
 from gnomon.api.predict_training import predict_training
 from gnomon.api.results import Prediction
+from gnomon.api.shortage import shortage
 from gnomon.api.steps import bound_of, check_size, engine_line, joules, line, prefill_steps, wait_line
 from gnomon.api.trace_script import predict_script
+from gnomon.api.unmodelled import told
 from gnomon.cost.machine import Machine, normals
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
@@ -70,6 +73,7 @@ def predict(
     `techniques` are named as in a plan, for prompts and decodes of plain decoders: `int4-weights:bits=3`.
     """
     techniques = asked(techniques)
+    refuse_auto(techniques)
     if isinstance(model, str) and is_script(model):
         refuse_techniques("a module of your own", techniques)
         unused = {"--tokens": tokens, "--context": context, "--kv-dtype": kv_dtype, "--tp": tp}
@@ -107,14 +111,8 @@ def predict(
         found, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
         settings=settings, techniques=techniques,
     )  # fmt: skip
-    share = -(-batch // deployment.strategy.dp)
-    check_size(chosen, deployment, share, work, context)
-    said = {"model": name, "phase": phase, "batch": batch, "tokens": work, "context": context}
-    budget = int(deployment.settings["max_num_batched_tokens"])
-    steps_run = Batch.decode(share, context) if phase == "decode" else prefill_steps(share, work, context, budget)
-    if not chosen.step_parts(deployment, steps_run).evened:
-        deployment = replace(deployment, fill=batch / (share * deployment.strategy.dp))
-    return _predict(chosen, deployment, steps_run, named | said)
+    said = named | {"model": name, "phase": phase, "batch": batch, "tokens": work, "context": context}
+    return told(chosen, deployment, named["settings"], lambda one: _step(chosen, one, said))
 
 
 def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
@@ -137,6 +135,19 @@ def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
     return tokens
 
 
+def _step(engine: Engine, deployment: Deployment, asked: Mapping[str, Any]) -> Prediction:
+    """The steps that a phase takes under the engine's limits, priced."""
+    batch, tokens, context = asked["batch"], asked["tokens"], asked["context"]
+    share = -(-batch // deployment.strategy.dp)
+    check_size(engine, deployment, share, tokens, context)
+    budget = int(deployment.settings["max_num_batched_tokens"])
+    decode = asked["phase"] == "decode"
+    steps = Batch.decode(share, context) if decode else prefill_steps(share, tokens, context, budget)
+    if not engine.step_parts(deployment, steps).evened:
+        deployment = replace(deployment, fill=batch / (share * deployment.strategy.dp))
+    return _predict(engine, deployment, steps, asked)
+
+
 def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mapping[str, Any]) -> Prediction:
     machine = Machine(deployment.pool, profile_for(deployment.pool.chip))
     parts = engine.step_parts(deployment, steps)
@@ -146,27 +157,29 @@ def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mappi
     ranks, chip = deployment.strategy.ranks, deployment.pool.chip
     use = engine.memory(deployment)
     tokens = float(inputs["batch"] * inputs["tokens"])
-    share = -(-inputs["batch"] // deployment.strategy.dp)
-    cached = share * use.sequence_bytes(inputs["context"] + inputs["tokens"], inputs["tokens"])
+    each = -(-inputs["batch"] // deployment.strategy.dp)
+    cached = each * use.sequence_bytes(inputs["context"] + inputs["tokens"], inputs["tokens"])
     lines += [wait_line(one) for one in deployment.ideas.waits(deployment, steps, cached)] if deployment.ideas else []
     total = Estimate.total([one.time_s for one in lines])
     taken = {name: size for name, size in use.parts.items() if name != "kv"} | {"kv": cached}
     flops, moved = sum(one.flops for one in lines), sum(one.bytes for one in lines)
     power, pp = machine.profile.power, deployment.strategy.pp
     waiting_w = (pp - 1) * power["idle_w"]
+    energy = total.map(lambda s: ranks / pp * (joules(power, chip, s, flops, moved) + waiting_w * s))
     lines.sort(key=lambda one: -one.time_s.value)
     bound, share = ("host", 1.0) if parts.host_s >= total.value * (1 - 1e-9) else bound_of(lines, total.value)
     return Prediction(
         title=_title(engine, deployment, inputs, steps.size),
-        not_modelled=engine.not_modelled(inputs["settings"], chip),
         time_s=total,
         memory_bytes=_memory(sum(taken.values()), use.slack_bytes),
-        energy_j=total.map(lambda s: ranks / pp * (joules(power, chip, s, flops, moved) + waiting_w * s)),
+        energy_j=energy,
+        co2_g=carbon_g(deployment.pool, energy),
         cost_usd=total * (ranks * chip.price_usd_h / 3600),
         tokens_per_s=tokens / total.value,
         bound=bound,
         bound_share=share,
         fits=sum(taken.values()) <= use.usable_bytes,
+        cause=shortage(taken, use.usable_bytes, sequences=each, tokens=inputs["context"] + inputs["tokens"]),
         memory_parts=taken,
         memory_total_bytes=use.total_bytes,
         memory_usable_bytes=use.usable_bytes,

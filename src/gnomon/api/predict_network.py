@@ -6,20 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gnomon.api.deploy import deploy, dtype_of, running_in, said_degrees, spanning, title_of, title_words
+from gnomon.api.deploy import deploy, dtype_of, flagged, running_in, said_degrees, spanning, title_of, title_words
+from gnomon.api.energy import carbon_g
 from gnomon.api.network_words import PHASES, Asked, Words, asked
 from gnomon.api.parallel import parallel
+from gnomon.api.proposals import mend_degrees
 from gnomon.api.results import OperatorTime, Prediction
+from gnomon.api.shortage import shortage
 from gnomon.api.steps import MOST_STEPS, bound_of, check_size, engines_line, joules, piece_lines, prefill_steps
+from gnomon.api.unmodelled import in_files, told
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines import engine as engine_of
 from gnomon.engines.base import Piece
 from gnomon.engines.torch import networks as torch_networks
 from gnomon.engines.vllm import networks as vllm_networks
-from gnomon.errors import InputError, named_by
+from gnomon.errors import InputError
 from gnomon.load import parse_pool
-from gnomon.spec import Batch, Estimate, Model, NetworkStep, NotModelled, Pool, Strategy
+from gnomon.spec import Batch, Estimate, Model, NetworkStep, Pool, Strategy
 
 KINDS = tuple(PHASES)
 
@@ -36,7 +40,6 @@ class Run:
     pieces: tuple[Piece, ...]
     memory: MemoryUse
     parallel: Mapping[str, Any] = field(default_factory=dict)
-    not_modelled: tuple[NotModelled, ...] = ()
 
 
 def default_engine(model: Model) -> str:
@@ -58,17 +61,23 @@ def predict_network(
 ) -> Prediction:
     """Seconds, memory, energy and dollars of what `words` ask for. Data-parallel ranks have equal shares of a batch."""
     pool, wanted = parse_pool(on), asked(model, words)
-    label = engine or default_engine(model)
-    strategy = strategy_of(pool, label, degrees)
-    run = _under_torch if label.partition("@")[0] == "torch" else _under_vllm
-    found = run(model, pool, strategy, wanted, label, dtype or dtype_of(model, pool), kv_dtype, dict(settings or {}))
-    said = {
-        "model": name, "on": on, **said_degrees(strategy), "dtype": found.dtype, "kv_dtype": found.kv_dtype,
-        "engine": found.label, "settings": dict(settings or {}), "kind": model.kind, "phase": wanted.phase,
-        "batch": words.batch, "context": words.context,
-    }  # fmt: skip
-    unit = {"unit": "sample"} if model.kind == "diffusion" else {}
-    return _prediction(found, pool, wanted, said | wanted.filled | unit)
+    label, given = engine or default_engine(model), dict(settings or {})
+    strategy, dtype = strategy_of(pool, label, degrees), dtype or dtype_of(model, pool)
+
+    def answer(found: Run) -> Prediction:
+        said = {
+            "model": name, "on": on, **said_degrees(strategy), "dtype": found.dtype, "kv_dtype": found.kv_dtype,
+            "engine": found.label, "settings": given, "kind": model.kind, "phase": wanted.phase,
+            "batch": words.batch, "context": words.context,
+        }  # fmt: skip
+        unit = {"unit": "sample"} if model.kind == "diffusion" else {}
+        return _prediction(found, pool, wanted, said | wanted.filled | unit)
+
+    if label.partition("@")[0] == "torch":
+        found = answer(_under_torch(model, pool, strategy, wanted, label, dtype, kv_dtype, given))
+        return replace(found, not_modelled=in_files(pool, model))
+    chosen, deployment = deployed_on(model, pool, degrees, label, dtype, kv_dtype, given)
+    return told(chosen, deployment, given, lambda one: answer(_under_vllm(chosen, one, wanted)))
 
 
 def strategy_of(pool: Pool, label: str, degrees: Mapping[str, Any]) -> Strategy:
@@ -81,9 +90,7 @@ def _under_torch(
     settings: dict[str, Any],
 ) -> Run:  # fmt: skip
     runs = training_engine(label)
-    with named_by("--dtype"):
-        pool.chip.rate(dtype)
-    torch_networks.check(model, strategy, dtype, settings)
+    torch_networks.check(model, strategy, dtype, settings, pool.chip)
     step = wanted.step
     if step.context and not step.decode:
         raise InputError("prompts over cached tokens are not priced for torch", where="--context")
@@ -111,11 +118,8 @@ def _check_length(model: Model, step: NetworkStep) -> None:
         raise InputError(message, where="--tokens, --context")
 
 
-def _under_vllm(
-    model: Model, pool: Pool, strategy: Strategy, wanted: Asked, label: str, dtype: str, kv_dtype: str | None,
-    settings: dict[str, Any],
-) -> Run:  # fmt: skip
-    engine, deployment = deployed(model, pool, strategy, label, dtype, kv_dtype, settings)
+def _under_vllm(engine: Engine, deployment: Deployment, wanted: Asked) -> Run:
+    model, strategy = deployment.model, deployment.strategy
     step = replace(wanted.step, sequences=-(-wanted.step.sequences // strategy.dp))
     check_size(engine, deployment, step.sequences, step.tokens, step.context)
     steps = _steps(model, step, int(deployment.settings["max_num_batched_tokens"]))
@@ -136,7 +140,6 @@ def _under_vllm(
         pieces=vllm_networks.pieces(engine, deployment, step, steps),
         memory=replace(use, parts=parts | ({"kv": kept} if kept else {})),
         parallel={} if model.kind == "encoder" else parallel(engine, own, steps, tokens),
-        not_modelled=engine.not_modelled(settings, pool.chip),
     )
 
 
@@ -145,6 +148,21 @@ def check_served(model: Model) -> None:
     why = vllm_networks.not_served(model) if model.kind in KINDS else ""
     if why:
         raise InputError(f"{model.name} does not run on vllm: {why}", where="--engine", hint="Use --engine torch.")
+
+
+def deployed_on(
+    model: Model, pool: Pool, degrees: Mapping[str, Any], label: str, dtype: str, kv_dtype: str | None,
+    settings: dict[str, Any],
+) -> tuple[Engine, Deployment]:  # fmt: skip
+    """The same with the degrees of a command, whose flags errors name; what they propose has been tried."""
+
+    def one(other: Mapping[str, Any]) -> tuple[Engine, Deployment]:
+        there = parse_pool(other["on"]) if "on" in other else pool
+        said = {name: other.get(name, degree) for name, degree in degrees.items()}
+        return deployed(model, there, strategy_of(there, label, said), label, dtype, kv_dtype, settings)
+
+    with flagged(lambda error: mend_degrees(error, pool, degrees, one)):
+        return one({})
 
 
 def deployed(
@@ -158,8 +176,8 @@ def deployed(
             model.alone, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=label, settings=settings
         )
         return engine, replace(own, model=running_in(model, own.dtype, pool))
-    with named_by("--dtype"):
-        pool.chip.rate(dtype)
+    if kv_dtype not in (None, dtype):
+        raise InputError(f"'{kv_dtype}' is asked for, and {model.name} keeps no cache", where="--kv-dtype")
     found = Deployment(
         model=model,
         pool=pool,
@@ -197,17 +215,24 @@ def _prediction(run: Run, pool: Pool, wanted: Asked, inputs: Mapping[str, Any]) 
     bound, share = bound_of(lines, total.value)
     used, pp = sum(run.memory.parts.values()), run.strategy.pp
     waiting_w = (pp - 1) * profile.power["idle_w"]
+    energy = total.map(lambda s: ranks / pp * (joules(profile.power, chip, s, flops, moved) + waiting_w * s))
     return Prediction(
         title=run.title,
-        not_modelled=run.not_modelled,
         time_s=total,
         memory_bytes=Estimate.exact(used, "weights, what is kept of tokens, and the largest working set"),
-        energy_j=total.map(lambda s: ranks / pp * (joules(profile.power, chip, s, flops, moved) + waiting_w * s)),
+        energy_j=energy,
+        co2_g=carbon_g(pool, energy),
         cost_usd=total * (ranks * chip.price_usd_h / 3600),
         tokens_per_s=_made(wanted, inputs) / total.value,
         bound=bound,
         bound_share=share,
         fits=used <= run.memory.usable_bytes,
+        cause=shortage(
+            run.memory.parts,
+            run.memory.usable_bytes,
+            sequences=-(-wanted.step.sequences // run.strategy.dp),
+            tokens=wanted.step.context + wanted.step.tokens,
+        ),
         memory_parts=run.memory.parts,
         memory_total_bytes=run.memory.total_bytes,
         memory_usable_bytes=run.memory.usable_bytes,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnomon.api.deploy import whole
+from gnomon.api.energy import carbon_g
 from gnomon.api.results import OperatorTime, Prediction, TrainingReport
 from gnomon.api.simulate_training import simulate_training
 from gnomon.api.training import TrainingStep
@@ -20,10 +22,24 @@ from gnomon.engines.training.units import ENDS, tapes_of, units
 from gnomon.errors import GnomonError, InputError
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.graph.tape import Tape
-from gnomon.spec import Batch, Estimate, Model, Provenance
+from gnomon.spec import Batch, Estimate, Model, NotModelled, Provenance
 
 ENGINE = "torch"
-FLAGS = {"--seq": "--tokens", "--global-batch": "--batch", "--micro-batch": "--set micro_batch"}
+KNOWN = (
+    "micro_batch",
+    "zero",
+    "schedule",
+    "recompute",
+    "optimizer",
+    "sequence_parallel",
+    "vp",
+    "cp_comm",
+    "expert_tp",
+)
+"""Settings of a training step."""
+FLAGS = {"--seq": "--tokens", "--global-batch": "--batch", "sequence_parallel": "--set sequence_parallel"} | {
+    f"--{name.replace('_', '-')}": f"--set {name}" for name in KNOWN
+}
 """Of `gnomon simulate train`, as `gnomon predict` calls them."""
 
 
@@ -58,20 +74,9 @@ def predict_training(
     cuts: dict[str, Any] = {name: whole(degree, f"--{name}") for name, degree in degrees.items() if degree is not None}
     if "micro_batch" not in given and cuts.get("pp", 1) == 1:
         given["micro_batch"] = _share(on, batch, cuts)
-    known = (
-        "micro_batch",
-        "zero",
-        "schedule",
-        "recompute",
-        "optimizer",
-        "sequence_parallel",
-        "vp",
-        "cp_comm",
-        "expert_tp",
-    )
     for name in given:
-        if name not in known:
-            raise InputError(f"unknown setting '{name}'", where="--set", hint=f"Known: {', '.join(known)}.")
+        if name not in KNOWN:
+            raise InputError(f"unknown setting '{name}'", where="--set", hint=f"Known: {', '.join(KNOWN)}.")
     try:
         answer = simulate_training(
             model, on=on, seq=tokens, global_batch=batch, dtype=dtype, engine=engine or ENGINE, **cuts, **given
@@ -79,7 +84,18 @@ def predict_training(
     except GnomonError as error:
         error.where = FLAGS.get(error.where, error.where)
         raise
-    return _prediction(answer, {"phase": "train", "batch": batch, "tokens": tokens, "context": 0})
+    found = _prediction(answer, {"phase": "train", "batch": batch, "tokens": tokens, "context": 0})
+    return replace(found, not_modelled=tuple(map(_as_set, answer.not_modelled)))
+
+
+def _as_set(one: NotModelled) -> NotModelled:
+    """What `gnomon simulate train` calls `--zero 1` is `zero=1` here, a setting."""
+    flag, _, value = one.option.partition(" ")
+    if not flag.startswith("--"):
+        return one
+    off = flag.startswith("--no-")
+    name = flag.removeprefix("--no-").removeprefix("--").replace("-", "_")
+    return replace(one, option=f"{name}={value or ('false' if off else 'true')}")
 
 
 def _share(on: str, batch: int, cuts: Mapping[str, int]) -> int:
@@ -99,16 +115,19 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
         shares[line.bound] = shares.get(line.bound, 0.0) + line.time_s.value / total.value
     bound, share = max(shares.items(), key=lambda item: item[1])
     fullest = int(np.argmax(step.peaks))
+    energy = total * (answer.energy_j / total.value)
     return Prediction(
         title=answer.title,
         time_s=total,
         memory_bytes=answer.peak_memory_bytes,
-        energy_j=total * (answer.energy_j / total.value),
+        energy_j=energy,
+        co2_g=carbon_g(step.pool, energy),
         cost_usd=total * (answer.cost_usd / total.value),
         tokens_per_s=step.job.load.step_tokens / total.value,
         bound=bound,
         bound_share=share,
         fits=answer.fits,
+        cause=answer.cause,
         memory_parts=answer.memory_parts[fullest],
         memory_total_bytes=step.pool.chip.memory_bytes,
         memory_usable_bytes=step.usable_bytes,

@@ -57,6 +57,21 @@ class OperatorTime(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shortage(Result):
+    """What does not fit: the first part of a rank's memory that needs more than those before it leave."""
+
+    part: str
+    """`weights`, `working memory`, `cache`; of training `states`, `working memory`; or `host memory`."""
+    needs_bytes: float
+    left_bytes: float
+    """Of what is usable, beside the parts before it."""
+    sequences: int = 0
+    """Those whose cache, or whose activations, it is."""
+    tokens: int = 0
+    """Of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Prediction(Result):
     SCHEMA = "predict"
     title: str
@@ -64,12 +79,16 @@ class Prediction(Result):
     time_s: Estimate
     memory_bytes: Estimate
     energy_j: Estimate
+    co2_g: Estimate | None = None
+    """Of that energy, where a cluster's file names the grid: what the chips draw, not what is around them."""
     cost_usd: Estimate
     tokens_per_s: float
     bound: str
     bound_share: float
     fits: bool = True
     """Whether the sequences asked for have room in memory; the time is that of the step if they had."""
+    cause: Shortage | None = None
+    """What is short where it does not fit."""
     memory_parts: Mapping[str, float]
     memory_total_bytes: float
     memory_usable_bytes: float
@@ -88,6 +107,8 @@ class Change(Result):
     what: str
     kv_tokens: int
     kv_bytes: float
+    max_batch_1k: int = 0
+    """Sequences of 1,025 tokens at once, or of the longest where that is shorter."""
     flags: Mapping[str, Any]
     note: str = ""
 
@@ -98,6 +119,8 @@ class Fit(Result):
     title: str
     not_modelled: tuple[NotModelled, ...] = ()
     fits: bool
+    cause: Shortage | None = None
+    """What is short where it does not fit."""
     usable_bytes: float
     total_bytes: float
     parts: Mapping[str, float]
@@ -105,6 +128,8 @@ class Fit(Result):
     kv_tokens: int
     max_context: int
     max_batch: int
+    max_batch_1k: int = 0
+    """The same of 1,025 tokens each, or of those asked for where that is shorter."""
     margin_bytes: float = 0.0
     """What is left beside one sequence of the context asked for; below zero where it is lacking."""
     slack_bytes: float = 0.0
@@ -141,6 +166,9 @@ class ServingReport(Result):
     energy_j: float
     power_w: float = 0.0
     """Of all chips of the replica, on average over the run."""
+    co2_g: float | None = None
+    """Of that energy, where a cluster's file names the grid, which `grid` repeats."""
+    grid: Mapping[str, str | float] = field(default_factory=dict)
     cost_usd: float
     usd_per_mtok: float
     preemptions: int
@@ -228,6 +256,8 @@ class TrainingReport(Result):
     peak_memory_bytes: Estimate
     usable_memory_bytes: float
     fits: bool
+    cause: Shortage | None = None
+    """What is short on the fullest rank, or on a host, where it does not fit."""
     ranks: tuple[Mapping[str, Any], ...]
     """Every rank: its place in the pipeline, and its memory at the fullest moment."""
     host_bytes: float = 0.0
@@ -240,6 +270,9 @@ class TrainingReport(Result):
     """Seconds from the start to the last backward, then of what follows it."""
     micro_batches: int
     energy_j: float
+    co2_g: float | None = None
+    """Of that energy, where a cluster's file names the grid, which `grid` repeats."""
+    grid: Mapping[str, str | float] = field(default_factory=dict)
     cost_usd: float
     run: Mapping[str, float]
     """Of the whole run, where its tokens are given: steps, days, dollars, kilowatt-hours."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from gnomon.api.bands import bands
 from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.energy import energy_j
 from gnomon.api.network_words import refuse_beside
 from gnomon.api.results import ServingReport
+from gnomon.api.unmodelled import idle_seed, in_files
 from gnomon.engines import Deployment, Engine
 from gnomon.load import draw
 from gnomon.load import model as load_model
@@ -79,7 +77,11 @@ def simulate_serving(
         "requests": len(stream),
         "seed": seed,
     }
-    unmodelled = (*chosen.not_modelled(words["settings"], deployment.pool.chip), *_not_drawn(load, stream))
+    unmodelled = (
+        *chosen.not_modelled(words["settings"], deployment.pool.chip),
+        *in_files(deployment.pool, deployment.model),
+        *idle_seed(load, stream),
+    )
     return _report(
         chosen,
         deployment,
@@ -99,7 +101,7 @@ def _report(
     sustained: float,
     unmodelled: tuple[NotModelled, ...],
 ) -> ServingReport:
-    chip, ranks = deployment.pool.chip, deployment.strategy.ranks
+    chip, ranks, grid = deployment.pool.chip, deployment.strategy.ranks, deployment.pool.grid
     cost = run.makespan_s / 3600 * ranks * chip.price_usd_h
     made, joules = int(run.requests.output_tokens.sum()), energy_j(engine, deployment, run)
     arriving = run.requests.rate_per_s
@@ -118,6 +120,8 @@ def _report(
         total_tokens_per_s=(made + int(run.requests.input_tokens.sum())) / run.makespan_s,
         energy_j=joules,
         power_w=joules / run.makespan_s,
+        co2_g=grid.co2_g(joules) if grid else None,
+        grid=grid.told if grid else {},
         cost_usd=cost,
         usd_per_mtok=cost / made * 1e6,
         preemptions=run.preemptions,
@@ -133,12 +137,6 @@ def _report(
 
 def _grows(run: ServingRun) -> bool:
     return backlog_grows(run.requests.arrival_s, run.first_token_s, run.finish_s)
-
-
-def _not_drawn(load: ServingLoad, stream: Requests) -> Iterable[NotModelled]:
-    """A seed where nothing is drawn: another would give the same requests."""
-    if load.seed and np.array_equal(draw(replace(load, seed=load.seed + 1)).arrival_s, stream.arrival_s):
-        yield NotModelled(option=f"--seed {load.seed}", why="every request has its time and its lengths, none is drawn")
 
 
 def _stream(requests: Requests, asked: float | None) -> str:

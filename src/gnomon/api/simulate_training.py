@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gnomon.api.deploy import whole
-from gnomon.api.results import TrainingReport
+from gnomon.api.network_words import refuse_auto
+from gnomon.api.proposals import mend
+from gnomon.api.results import Shortage, TrainingReport
+from gnomon.api.shortage import training_shortage
 from gnomon.api.training import TrainingStep, machine_for
+from gnomon.api.unmodelled import idle_in_training, in_files
 from gnomon.catalog import model_title
 from gnomon.engines import TrainingEngine, training_engine
 from gnomon.engines.training.job import Job, job_of
@@ -22,7 +26,9 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
 from gnomon.spec import Chip, EngineChoice, Estimate, Model, NotModelled, Plan, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.spec.cluster import KWH_J
 from gnomon.techniques import Applied, Case, applied, asked
+from gnomon.techniques.hosts import ROOM
 from gnomon.units import parse_count
 
 HOURS, DAYS = 3600.0, 86400.0
@@ -72,31 +78,46 @@ def simulate_training(
     Without a data-parallel degree the chips that the other degrees leave are used for it. With `tokens`, the whole
     run is answered too. `techniques` are named as in a plan: `offload-optimizer:stride=2`.
     """
-    ideas = asked(techniques)
-    pool = parse_pool(on)
-    given = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep}
-    degrees: dict[str, Any] = {name: _positive(value, f"--{name}") for name, value in given.items()}
     settings = {
-        "micro_batch": _positive(micro_batch, "--micro-batch"),
-        "zero": whole(zero, "--zero"),
-        "schedule": schedule if schedule is not None else ("interleaved" if degrees["vp"] > 1 else "1f1b"),
-        "recompute": recompute,
-        "optimizer": optimizer,
-        "sequence_parallel": _flag(sequence_parallel) and degrees["tp"] > 1,
-        "cp_comm": cp_comm,
-        "expert_tp": whole(expert_tp, "--expert-tp"),
-    }
-    load = load_of(seq, global_batch, tokens)
+        "micro_batch": micro_batch, "zero": zero, "schedule": schedule, "recompute": recompute, "optimizer": optimizer,
+        "sequence_parallel": sequence_parallel, "cp_comm": cp_comm, "expert_tp": expert_tp,
+    }  # fmt: skip
+    words: dict[str, Any] = settings | {
+        "on": on, "seq": seq, "global_batch": global_batch, "tokens": tokens, "tp": tp, "pp": pp, "vp": vp, "cp": cp,
+        "ep": ep, "dp": dp, "dtype": dtype, "engine": engine, "techniques": techniques,
+    }  # fmt: skip
+    pool = parse_pool(on)
     try:
-        recipe = recipe_of(settings)
-        # What the network refuses is told before how chips and sequences are shared out.
-        even = replace(load, global_batch=recipe.micro_batch * degrees["pp"])
-        job_of(training_plan(model, pool, Strategy(**degrees), recipe, even, dtype, engine))
-        strategy = replace(_strategy(pool, degrees, dp), techniques=ideas)
-        return report(training_plan(model, pool, strategy, recipe, load, dtype, engine), pool)
+        found = report(*_plan_of(model, words))
     except GnomonError as error:
         error.where, error.hint = as_flags(error.where), as_flags(error.hint)
+        mend(error, pool, words, lambda other: _checked(*_plan_of(model, words | dict(other))))
         raise
+    idle = idle_in_training(settings, found.plan.strategy, found.step.job.model)
+    return replace(found, not_modelled=(*idle, *found.not_modelled))
+
+
+def _plan_of(model: str | Path, words: Mapping[str, Any]) -> tuple[Plan, Pool]:
+    """The plan that the words of a command ask for, and its chips."""
+    ideas = asked(words["techniques"])
+    refuse_auto(ideas)
+    pool = parse_pool(words["on"])
+    degrees: dict[str, Any] = {name: _positive(words[name], f"--{name}") for name in ("tp", "pp", "vp", "cp", "ep")}
+    usual = "interleaved" if degrees["vp"] > 1 else "1f1b"
+    settings = {name: words[name] for name in ("recompute", "optimizer", "cp_comm")} | {
+        "micro_batch": _positive(words["micro_batch"], "--micro-batch"),
+        "zero": whole(words["zero"], "--zero"),
+        "schedule": words["schedule"] if words["schedule"] is not None else usual,
+        "sequence_parallel": _flag(words["sequence_parallel"]) and degrees["tp"] > 1,
+        "expert_tp": whole(words["expert_tp"], "--expert-tp"),
+    }
+    load = load_of(words["seq"], words["global_batch"], words["tokens"])
+    recipe, chosen = recipe_of(settings), (words["dtype"], words["engine"])
+    # What the network refuses is told before how chips and sequences are shared out.
+    even = replace(load, global_batch=recipe.micro_batch * degrees["pp"])
+    job_of(training_plan(model, pool, Strategy(**degrees), recipe, even, *chosen))
+    strategy = replace(_strategy(pool, degrees, words["dp"]), techniques=ideas)
+    return training_plan(model, pool, strategy, recipe, load, *chosen), pool
 
 
 def _flag(value: Any) -> bool:
@@ -142,6 +163,11 @@ def training_plan(
 
 def step_of(plan: Plan, pool: Pool) -> TrainingStep:
     """A plan's step, once the plan is known to be possible."""
+    return TrainingStep(training_engine(plan.engine.label), *_checked(plan, pool))
+
+
+def _checked(plan: Plan, pool: Pool) -> tuple[Job, Pool, Applied]:
+    """What a step is made of. Raises where the plan is not possible."""
     chosen, ideas = training_engine(plan.engine.label), applied(plan.strategy.techniques)
     if ideas:
         plan = settled(plan, pool, chosen, ideas)
@@ -149,7 +175,7 @@ def step_of(plan: Plan, pool: Pool) -> TrainingStep:
     check_dtype(pool, plan.dtype)
     _check_size(job)
     chosen.check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)
-    return TrainingStep(chosen, job, pool, ideas)
+    return job, pool, ideas
 
 
 def settled(plan: Plan, pool: Pool, engine: TrainingEngine, ideas: Applied) -> Plan:
@@ -209,7 +235,7 @@ def report(plan: Plan, pool: Pool) -> TrainingReport:
 
 def report_step(step: TrainingStep) -> TrainingReport:
     """A step as an answer."""
-    plan, load, chip = step.job.plan, step.job.load, step.pool.chip
+    plan, load, chip, grid = step.job.plan, step.job.load, step.pool.chip, step.pool.grid
     seconds, ranks = step.step_s, plan.strategy.ranks
     peak = ranks * chip.rate(plan.dtype)
     flops = step.flops
@@ -217,7 +243,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
     each = plan.strategy.tp * plan.strategy.cp * plan.strategy.dp
     return TrainingReport(
         title=_title(step),
-        not_modelled=_not_modelled(step),
+        not_modelled=(*_not_modelled(step), *in_files(step.pool, step.job.model)),
         step_time_s=seconds,
         mfu=flops["model"] / seconds.value / peak,
         hfu=(flops["model"] + flops["again"]) / seconds.value / peak,
@@ -225,6 +251,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         peak_memory_bytes=Estimate.exact(max(step.peaks), MEMORY_SOURCE),
         usable_memory_bytes=step.usable_bytes,
         fits=step.fits,
+        cause=None if step.fits else _cause(step),
         ranks=tuple(
             {"rank": rank, "pipeline_rank": rank // each, "peak_memory_bytes": step.peaks[rank // each]}
             for rank in range(ranks)
@@ -236,6 +263,8 @@ def report_step(step: TrainingStep) -> TrainingReport:
         step_parts=_step_parts(step),
         micro_batches=int(step.figures.micros[0]),
         energy_j=step.energy_j,
+        co2_g=grid.co2_g(step.energy_j) if grid else None,
+        grid=grid.told if grid else {},
         cost_usd=cost,
         run=_run(step, cost),
         targets=_targets(step),
@@ -251,12 +280,12 @@ def _strategy(pool: Pool, degrees: dict[str, Any], dp: int | None) -> Strategy:
     if dp is None:
         if rest:
             near = [n for n in (left * taken, (left + 1) * taken) if n]
-            hint = f"Use {' or '.join(f'{pool.chip.name}:{n}' for n in near)}."
+            hint = f"Use {' or '.join(f'{pool.chip.reference}:{n}' for n in near)}."
             raise InputError(f"{pool.count} chips are no multiple of tp x pp x cp = {taken}", where="--on", hint=hint)
         return Strategy(**degrees, dp=left)
     dp = _positive(dp, "--dp")
     if taken * dp != pool.count:
-        hint = f"Use --on {pool.chip.name}:{taken * dp}, or leave --dp out."
+        hint = f"Use --on {pool.chip.reference}:{taken * dp}, or leave --dp out."
         raise InputError(f"tp x pp x cp x dp = {taken * dp} chips are asked for and {pool.count} given", where="--dp",
                          hint=hint)  # fmt: skip
     return Strategy(**degrees, dp=dp)
@@ -281,7 +310,8 @@ def _title(step: TrainingStep) -> str:
     plan, load = step.job.plan, step.job.load
     name = model_title(plan.model) if "/" not in plan.model else step.job.model.name
     chips = f"{plan.strategy.ranks:,} x {step.pool.chip.name}"
-    batch = f"a step of {load.global_batch:,} sequences of {load.seq:,} tokens"
+    count = "1 sequence" if load.global_batch == 1 else f"{load.global_batch:,} sequences"
+    batch = f"a step of {count} of {load.seq:,} tokens"
     engine = f"{step.engine.title} {step.engine.version}"
     runs = f"as if {engine} ran there" if _not_modelled(step) else engine
     return f"{name}, {plan.dtype}, {chips}, {runs}: {batch}"
@@ -298,6 +328,16 @@ def _parts(step: TrainingStep, rank: int) -> dict[str, float]:
     memory = step.memory(rank)
     names = ("weights", "gradients", "optimizer", "activations", "buffers", "working")
     return {name: float(getattr(memory, name)[0]) for name in names}
+
+
+def _cause(step: TrainingStep) -> Shortage:
+    """What is short on the fullest rank; where nothing is, the hosts are full."""
+    fullest = step.peaks.index(max(step.peaks))
+    micro = step.job.recipe.micro_batch
+    found = training_shortage(_parts(step, fullest), step.usable_bytes, micro, step.job.load.seq)
+    host = step.pool.machine
+    room = host.memory_bytes * ROOM if host else 0.0
+    return found or Shortage(part="host memory", needs_bytes=step.host_bytes, left_bytes=room)
 
 
 def _step_parts(step: TrainingStep) -> dict[str, float]:
@@ -318,8 +358,8 @@ def _run(step: TrainingStep, cost_usd: float) -> dict[str, float]:
         "steps": steps,
         "days": steps * step.step_s.value / DAYS,
         "cost_usd": steps * cost_usd,
-        "energy_kwh": steps * step.energy_j / 3.6e6,
-    }
+        "energy_kwh": steps * step.energy_j / KWH_J,
+    } | ({"co2_kg": steps * step.pool.grid.co2_g(step.energy_j) / 1e3} if step.pool.grid else {})
 
 
 def own_target(plan: Plan) -> str:

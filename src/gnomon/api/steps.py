@@ -45,16 +45,18 @@ def prefill_steps(batch: int, tokens: int, context: int, budget: int) -> Batch:
 def check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int, context: int) -> None:
     settings = deployment.settings
     longest = context + tokens
-    if longest > settings["max_model_len"]:
-        raise InputError(
-            f"{longest:,} tokens are more than the {settings['max_model_len']:,} a sequence may have",
-            where="--context",
-        )
+    most = settings["max_model_len"]
+    if longest > most:
+        flags, left = ("--context", most - 1) if tokens == 1 else ("--tokens, --context", most)
+        flags, together = (flags, " together" if tokens > 1 else "") if context else ("--tokens", "")
+        message = f"{longest:,} tokens are more than the {most:,} a sequence may have"
+        raise InputError(message, where=flags, hint=f"Use at most {left:,}{together}.")
     if batch > settings["max_num_seqs"]:
+        more = f" --set max_num_batched_tokens={batch}" if batch > settings["max_num_batched_tokens"] else ""
         raise InputError(
             f"{batch:,} sequences are more than {engine.name} runs in one step ({settings['max_num_seqs']:,})",
             where="--batch",
-            hint="Raise it with --set max_num_seqs=….",
+            hint=f"Raise it with --set max_num_seqs={batch}{more}.",
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.api.results import OperatorTime, Prediction
+from gnomon.api.shortage import shortage
 from gnomon.api.steps import bound_of, joules
 from gnomon.cost.machine import Machine, normals
 from gnomon.cost.profile import profile_for
@@ -132,6 +133,7 @@ def _prediction(
         bound=bound,
         bound_share=share,
         fits=needed <= usable,
+        cause=shortage(parts, usable, sequences=traced.samples),
         memory_parts=parts,
         memory_total_bytes=chip.memory_bytes,
         memory_usable_bytes=usable,

@@ -36,11 +36,22 @@ def nowhere(search: Search) -> GnomonError:
     idea = next((words for words in searched_words() if _helps(search, words)), "")
     also = f" With --with {idea} it fits here." if idea else ""
     if enough:
-        return DoesNotFitError(message, where="--cluster", hint=f"It fits {chip.reference}:{enough}.{also}")
+        where = f"{chip.reference}:{enough}" if not search.pool.file else f"{enough} chips of such nodes"
+        return DoesNotFitError(message, where="--cluster", hint=f"It fits {where}.{also}")
     if also:
         return DoesNotFitError(message, where="--cluster", hint=also.strip())
-    other = next((name for name in OPTIMIZERS if name != search.optimizer), "")
-    return DoesNotFitError(message, where="--cluster", hint=f"More chips do not help; try --optimizer {other}.")
+    other = next((name for name in OPTIMIZERS if name != search.optimizer and _smaller(search, name)), "")
+    hint = f"More chips do not help. With --optimizer {other} it fits here." if other else "More chips do not help."
+    return DoesNotFitError(message, where="--cluster", hint=hint)
+
+
+def _smaller(search: Search, optimizer: str) -> bool:
+    """Whether some plan fits with another optimizer."""
+    try:
+        other = search_of(search.model, search.pool, search.load, search.engine, optimizer, search.dtype)
+        return bool(replace(other, techniques=search.techniques).fits.any())
+    except InputError:
+        return False
 
 
 def _unsuited(search: Search) -> InputError:

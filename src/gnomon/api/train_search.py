@@ -14,6 +14,7 @@ from gnomon.api.train_space import space
 from gnomon.api.training import machine_for, memory_of, rank_peaks, step_bound_s, step_timeline, usable_bytes
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Figures, Grid, Traits, figures
+from gnomon.engines.training.job import check_positions
 from gnomon.errors import InputError
 from gnomon.report.train import expert_words
 from gnomon.spec import Model, Pool, TrainingLoad
@@ -120,6 +121,7 @@ def search_of(
     lean: bool = False,
 ) -> Search:  # fmt: skip
     """The search over all plans, or over the `lean` ones alone."""
+    check_positions(model, load.seq)
     chosen = dtype or training_dtype(model, pool.chip)
     check_dtype(pool, chosen)
     grid = space(model, pool, load, engine, optimizer, chosen, lean)

@@ -11,13 +11,14 @@ from gnomon.catalog.hardware import (
     node_of,
     unknown_chip,
 )
-from gnomon.catalog.machines import host, host_from_entry, host_names, link, link_names, node, node_names
+from gnomon.catalog.machines import bare_node, host, host_from_entry, host_names, link, link_names, node, node_names
 from gnomon.catalog.market import cloud_names, grid, grid_names, price_at, prices
 from gnomon.catalog.networks import ModelEntry, model_config_path, model_entry, model_names, model_title
 
 __all__ = [
     "PROFILES",
     "ModelEntry",
+    "bare_node",
     "chip",
     "chip_from_entry",
     "chip_names",

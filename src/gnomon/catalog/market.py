@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -31,16 +32,26 @@ def cloud_names() -> tuple[str, ...]:
 
 
 def price_at(chip: str, cloud: str, region: str = "", *, spot: bool = False) -> Price:
-    """What a cloud asks for a chip: in a region where that is known, else over all of them."""
+    """What a cloud asks for a chip: in a region, whose price has to be known, or without one over all of them."""
     if cloud not in cloud_names():
         raise unknown_name("cloud", cloud, cloud_names())
     kind = SPOT if spot else ON_DEMAND
-    offers = [price for price in prices(chip, cloud=cloud) if price.kind == kind]
-    for place in (region, ANY):
-        for price in offers:
-            if price.region == place:
-                return price
-    raise InputError(f"no {kind} price of {chip} at {cloud} is known", hint=_elsewhere(chip, kind))
+    offers = {price.region: price for price in prices(chip, cloud=cloud) if price.kind == kind}
+    wanted = region or ANY
+    if wanted in offers:
+        return offers[wanted]
+    if not offers:
+        raise InputError(f"no {kind} price of {chip} at {cloud} is known", hint=_elsewhere(chip, kind))
+    raise InputError(f"no {kind} price of {chip} at {cloud} in {wanted} is known", hint=_regions(offers))
+
+
+def _regions(offers: Mapping[str, Price]) -> str:
+    """Where prices are known, and what is known of all regions together."""
+    named = [region for region in offers if region != ANY]
+    known = f"Known: {', '.join(sorted(named))}." if named else ""
+    over = offers.get(ANY)
+    every = f"Without a region it is ${over.usd_h:g} an hour, over all of them." if over else ""
+    return " ".join(filter(None, [known, every]))
 
 
 def _elsewhere(chip: str, kind: str) -> str:

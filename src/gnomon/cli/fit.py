@@ -37,7 +37,7 @@ def fit(
     techniques: flags.With = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Whether a model fits, and the changes that make it fit."""
+    """Whether a model fits to be served, and what would make it fit."""
     from gnomon.api.fit import fit as answer
     from gnomon.cli.output import emit
 

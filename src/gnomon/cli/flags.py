@@ -69,23 +69,25 @@ def _engine(text: Any) -> str:
 
 
 def _any_engine(text: Any) -> str:
-    from gnomon.engines import SERVING, TRAINING
-    from gnomon.errors import unknown_name
+    from gnomon.engines import SERVING, TRAINING, engine, training_engine
+    from gnomon.errors import named_by, unknown_name
 
     label = word("--engine")(text)
     name = label.partition("@")[0]
     if name not in (*SERVING, *TRAINING):
         raise unknown_name("engine", name, (*SERVING, *TRAINING), where="--engine")
+    with named_by("--engine"):
+        engine(label) if name in SERVING else training_engine(label)
     return label
 
 
 def _format(text: Any) -> str:
-    from gnomon.errors import named_by
-    from gnomon.graph.dtypes import width
+    from gnomon.errors import unknown_name
+    from gnomon.spec.formats import NARROW, PLAIN_BITS
 
-    name = word("--dtype")(text)
-    with named_by("--dtype"):
-        width(name)
+    name, known = word("--dtype")(text), (*PLAIN_BITS, *NARROW)
+    if name not in known:
+        raise unknown_name("number format", name, known, where="--dtype")
     return name
 
 
@@ -154,8 +156,14 @@ AnyEngine = Annotated[
         help="The engine that runs it: vllm where it can, else torch.",
     ),
 ]
+SETTINGS = (
+    "Of vLLM: max_model_len, max_num_seqs, max_num_batched_tokens, gpu_memory_utilization, block_size, "
+    "decode_context_parallel_size, all2all_backend, async_scheduling, enforce_eager, enable_prefix_caching, "
+    "max_cudagraph_capture_size."
+)
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An engine setting; may be repeated.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help=f"An engine setting; may be repeated. {SETTINGS}"),
 ]
 With = Annotated[
     list[str] | None,

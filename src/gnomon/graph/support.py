@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from gnomon.errors import InputError
 from gnomon.graph.formats import known
 from gnomon.graph.lowering.plain import check_plain
-from gnomon.spec import Attention, CrossAttention, Model, MoeFfn
+from gnomon.spec import Attention, Block, CrossAttention, Format, LatentAttention, Model, MoeFfn
 
 
 def check_priced(model: Model, dtype: str | None = None) -> None:
@@ -57,10 +57,20 @@ def _missing(model: Model) -> Iterator[str]:
             yield "cross-attention"
         if isinstance(block.mixer, Attention):
             yield from _of_attention(block.mixer)
+        if isinstance(block.mixer, LatentAttention) and block.mixer.window is not None:
+            yield "a window over latents"
         if not block.parallel and block.stream_norms not in (block.halves, 2 * block.halves):
             yield f"{block.stream_norms} norms in a layer"
         if isinstance(block.ffn, MoeFfn) and (not block.ffn.gated or block.ffn.latent):
             yield "experts of another kind (ungated, or behind a fold)"
+        if len(_expert_formats(block)) > 1:
+            yield "experts whose matrices are in different formats"
+
+
+def _expert_formats(block: Block) -> set[Format | None]:
+    """Those of the matrices of experts, which one kernel reads."""
+    formats = dict(block.formats)
+    return {formats.get(tensor.role) for tensor in block.tensors(1) if tensor.role.startswith("expert_")}
 
 
 def _of_attention(mixer: Attention) -> Iterator[str]:

@@ -11,6 +11,7 @@ from gnomon.catalog.book import squash
 from gnomon.errors import InputError
 from gnomon.load.chips import SCHEMA, chip_spellings, own_folder
 from gnomon.load.fields import shown
+from gnomon.load.plausible import nearest_like
 from gnomon.spec import Chip
 from gnomon.spec.chip import FORMATS
 
@@ -52,6 +53,9 @@ def _head(name: str, like: Chip, replaced: str, on: str) -> Iterator[str]:
     yield _line("aliases: []", "other names it answers to")
     if replaced:
         yield _line(f"replaces: {replaced}", "the shipped chip it stands in for")
+    known = nearest_like(like)
+    if known:
+        yield _line(f"like: {_quoted(known)}", "the shipped chip it is a variant of, whose power limit it has")
     yield f"vendor: {_quoted(like.vendor)}"
     yield _line(f"architecture: {_quoted(like.architecture)}", "a measured chip of the same lends its profile first")
     yield f"year: {like.year}"
@@ -69,7 +73,7 @@ def _figures(like: Chip) -> Iterator[str]:
     yield _line(f"l2_mib: {_number(like.l2_bytes / 2**20)}", "the last cache before memory")
     yield _line(f"processors: {like.sm_count}", "multiprocessors, compute units, cores")
     yield f"boost_mhz: {_number(like.boost_hz / 1e6)}"
-    yield _line(f"tdp_w: {_number(like.tdp_w)}", "the power limit")
+    yield _line(f"tdp_w: {_number(like.tdp_w)}", "the power limit, which has to be that of `like`")
     yield f"idle_w: {_number(like.idle_w)}"
     yield _line(f"price_usd_h: {_number(like.price_usd_h)}", "one chip for an hour")
     yield ""

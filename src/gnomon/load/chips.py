@@ -13,6 +13,7 @@ from gnomon.catalog.figures import CONFIDENCES
 from gnomon.errors import GnomonError, InputError, named_by
 from gnomon.load.fields import Fields, as_number, shown
 from gnomon.load.files import as_path, read_yaml
+from gnomon.load.plausible import check_chip
 from gnomon.paths import home
 from gnomon.spec import Chip
 from gnomon.spec.chip import FORMATS
@@ -127,7 +128,7 @@ def chip_from_dict(data: Mapping[str, Any], where: str, given: bool = False) -> 
     entry |= {name: fields.text(name, "") for name in ("memory", "note")}
     entry["aliases"] = _names(fields, "aliases")
     entry["date"] = str(fields.raw("date"))
-    entry["year"] = fields.whole("year", 0, most=2200)
+    entry["year"] = fields.whole("year", 0, least=0, most=2200)
     entry |= {name: _figure(fields, name) for name in RANGES if name != "scaleup_gb_s"}
     entry["processors"] = fields.whole("processors", most=MOST_PROCESSORS)
     entry |= _domain(fields)
@@ -135,7 +136,7 @@ def chip_from_dict(data: Mapping[str, Any], where: str, given: bool = False) -> 
     entry["sparse_tflops"] = _rates(fields, "sparse_tflops", needed=False)
     entry["node"] = _node(fields)
     entry |= _bridge(fields) | _confidence(fields) | _sources(fields)
-    replaced = _replaced(fields)
+    replaced, like = _shipped(fields, "replaces"), _shipped(fields, "like")
     fields.done()
     if entry["idle_w"] >= entry["tdp_w"]:
         raise InputError(f"{entry['idle_w']:g} W idle is not below the limit of {entry['tdp_w']:g} W", where=where)
@@ -143,7 +144,9 @@ def chip_from_dict(data: Mapping[str, Any], where: str, given: bool = False) -> 
     if replaced:
         spellings = [spelling for spelling, name in catalog.chip_spellings().items() if name == replaced]
         entry["aliases"] = [*entry["aliases"], *spellings]
-    return catalog.chip_from_entry(entry, str(Path(where).resolve()) if given else "")
+    found = catalog.chip_from_entry(entry, str(Path(where).resolve()) if given else "")
+    check_chip(found, where, [name for name in (like, replaced) if name])
+    return found
 
 
 def _figure(fields: Fields, name: str) -> float:
@@ -227,14 +230,13 @@ def _sources(fields: Fields) -> dict[str, Any]:
     return {"sources": found}
 
 
-def _replaced(fields: Fields) -> str:
-    said = fields.text("replaces", "")
+def _shipped(fields: Fields, name: str) -> str:
+    """The shipped chip that a field names, if any."""
+    said = fields.text(name, "")
     if not said:
         return ""
-    found = catalog.find_chip(said)
-    if found is None:
-        raise catalog.unknown_chip(said, catalog.chip_spellings())
-    return found
+    with named_by(fields.spot(name)):
+        return catalog.chip(said).name
 
 
 def _check_names(entry: Mapping[str, Any], replaced: str, where: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,35 @@ from gnomon.load.chips import RANGES, is_file_name
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.fields import Fields, shown
 from gnomon.load.files import read_yaml
-from gnomon.spec import Chip, Cluster, Grid, Host, Link, Node, Pool
+from gnomon.load.plausible import check_domain, check_known
+from gnomon.spec import Chip, Cluster, Grid, Host, Link, Node, NotModelled, Pool
 
 SCHEMA = "gnomon.cluster/1"
 MOST_CHIPS = 10_000_000
 MOST_OVERSUBSCRIBED = 1000.0
 LINK = {"gb_s": (1e-3, 1e5), "latency_us": (1e-3, 1e6)}
-HOST = ("memory_gib", "memory_gb_s", "adam_gparam_s", "nvme_tb", "nvme_read_gb_s", "nvme_write_gb_s")
+HOST = {
+    "memory_gib": ("memory_bytes", 2.0**30),
+    "memory_gb_s": ("memory_bandwidth_bytes_s", 1e9),
+    "adam_gparam_s": ("adam_parameters_s", 1e9),
+    "nvme_tb": ("nvme_bytes", 1e12),
+    "nvme_read_gb_s": ("nvme_read_bytes_s", 1e9),
+    "nvme_write_gb_s": ("nvme_write_bytes_s", 1e9),
+}
+"""Figures of a host: what they are of one that is known, and the unit."""
+SMALLER, LARGER = 32.0, 8.0
+"""How far a host may be from known ones: a desktop computer is smaller, a rack is counted as one."""
+UNREAD = {
+    "cores": "updates on the host take as long as adam_gparam_s says",
+    "nvme_tb": "no technique keeps anything on the host's disks for good",
+    "nvme_read_gb_s": "no technique reads from the host's disks",
+    "link.latency_us": "copies between a chip and its host are long, and take what the bandwidth says",
+}
+"""Fields of a host that no answer depends on, and why."""
+LIKE = "PCIe server"
+"""Whose figures stand for those that are left out, where a chip's node has no host."""
+NEARER = 8.0
+"""A latency may be so much below that of any known link."""
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -50,7 +73,7 @@ def _pool(fields: Fields, where: str) -> Pool:
     node = _node(fields, chip)
     pool = Pool.of(_priced(fields, chip, where), _count(fields, node.chips), node, _grid(fields))
     fields.done()
-    return pool
+    return replace(pool, not_modelled=_unread(fields))
 
 
 def _chip(fields: Fields, where: str) -> Chip:
@@ -83,18 +106,29 @@ def _node(fields: Fields, chip: Chip) -> Node:
         with named_by(fields.spot("node")):
             usual = catalog.node(named)
     size = fields.whole("per_node", usual.chips, most=MOST_CHIPS)
+    oversubscription = _at_least_one(fields, "oversubscription", usual.oversubscription)
+    scaleup = _link(fields, "scaleup", usual.scaleup)
+    check_domain(size, scaleup.name, fields.spot("per_node"))
     scaled = max(1, round(usual.adapters * size / usual.chips))
     return replace(
         usual,
         chips=size,
-        scaleup=_link(fields, "scaleup", usual.scaleup),
+        scaleup=scaleup,
         adapter=_link(fields, "scaleout", usual.adapter),
-        adapters=fields.whole("adapters", scaled, most=100_000),
+        adapters=_adapters(fields, scaled, size),
         host=_host(fields, usual.host),
         bridged=_bridged(fields, chip, usual.bridged),
-        oversubscription=_at_least_one(fields, "oversubscription", usual.oversubscription),
-        pod_nodes=fields.whole("pod_nodes", usual.pod_nodes, most=MOST_CHIPS),
+        oversubscription=oversubscription,
+        pod_nodes=_pod_nodes(fields, usual.pod_nodes, oversubscription),
     )
+
+
+def _pod_nodes(fields: Fields, usual: int, oversubscription: float) -> int:
+    pods = fields.whole("pod_nodes", usual, most=MOST_CHIPS)
+    if pods > 1 and oversubscription == 1:
+        hint = "Give oversubscription too, or leave it out."
+        raise InputError("says nothing where the network has full bandwidth", where=fields.spot("pod_nodes"), hint=hint)
+    return pods
 
 
 def _link(fields: Fields, name: str, usual: Link) -> Link:
@@ -106,23 +140,51 @@ def _link(fields: Fields, name: str, usual: Link) -> Link:
         with named_by(fields.spot(name)):
             return catalog.link(fields.text(name))
     inner = fields.inner(name)
+    unread = name == "link" and not inner.has("latency_us")
     found = Link(
         name=inner.text("name"),
-        bandwidth_bytes_s=_within(inner, "gb_s") * 1e9,
-        latency_s=_within(inner, "latency_us") * 1e-6,
-        direct=inner.flag("direct", True),
-        mesh=inner.flag("mesh", False),
+        bandwidth_bytes_s=_within(inner, "gb_s", name) * 1e9,
+        latency_s=usual.latency_s if unread else _within(inner, "latency_us", name) * 1e-6,
+        **({"direct": inner.flag("direct", True), "mesh": inner.flag("mesh", False)} if name == "scaleup" else {}),
     )
     inner.done()
     return found
 
 
-def _within(fields: Fields, name: str) -> float:
+def _within(fields: Fields, name: str, role: str) -> float:
+    """A figure of a link, beside those of known links in the same place."""
     low, high = LINK[name]
     value = fields.number(name)
     if not low <= value <= high:
         raise InputError(f"{shown(value)} is not between {low:g} and {high:g}", where=fields.spot(name))
+    known = _links(role)
+    if name == "gb_s":
+        check_known(value, {link.name: link.bandwidth_bytes_s / 1e9 for link in known}, fields.spot(name), below=inf)
+    else:
+        rates = {link.name: link.latency_s * 1e6 for link in known}
+        check_known(value, rates, fields.spot(name), below=NEARER, above=inf)
     return value
+
+
+def _links(role: str) -> list[Link]:
+    """Links that known machines have there."""
+    if role == "link":
+        return [catalog.host(name).link for name in catalog.host_names()]
+    nodes = [catalog.bare_node(name) for name in catalog.node_names()]
+    return [node.scaleup if role == "scaleup" else node.adapter for node in nodes]
+
+
+def _adapters(fields: Fields, usual: int, chips: int) -> int:
+    """Adapters of a node, which have no more than a few ports for each chip."""
+    adapters = fields.whole("adapters", usual, most=100_000)
+    nodes = [catalog.bare_node(name) for name in catalog.node_names()]
+    if adapters != usual:
+        known = {node.name: node.adapters / node.chips for node in nodes}
+        most, of = max((each, name) for name, each in known.items())
+        if adapters > LARGER * most * chips:
+            message = f"{adapters:,} adapters for {chips:,} chips; known nodes have at most {most:g} a chip ({of})"
+            raise InputError(message, where=fields.spot("adapters"))
+    return adapters
 
 
 def _host(fields: Fields, usual: Host | None) -> Host | None:
@@ -135,12 +197,33 @@ def _host(fields: Fields, usual: Host | None) -> Host | None:
             return catalog.host(fields.text("host"))
     inner = fields.inner("host")
     entry: dict[str, Any] = {"name": inner.text("name", "own host"), "source": fields.spot("host"), "date": "as read"}
-    entry |= {name: inner.number(name) for name in HOST}
-    entry["cores"] = inner.whole("cores", most=1_000_000)
+    like = usual or catalog.host(LIKE)
+    entry |= {name: _host_figure(inner, name, like) for name in HOST}
+    entry["cores"] = inner.whole("cores", like.cores, most=1_000_000)
     entry["link_sharing"] = inner.whole("link_sharing", 1, most=100_000)
     link = _link(inner, "link", catalog.link("PCIe 5.0 x16"))
     inner.done()
     return catalog.host_from_entry(entry, link)
+
+
+def _host_figure(fields: Fields, name: str, like: Host) -> float:
+    """A figure beside those of known hosts; what no answer depends on may be left out."""
+    attribute, unit = HOST[name]
+    value = fields.number(name, getattr(like, attribute) / unit) if name in UNREAD else fields.number(name)
+    hosts = [catalog.host(each) for each in catalog.host_names()]
+    known = {host.name: getattr(host, attribute) / unit for host in hosts}
+    check_known(value, known, fields.spot(name), below=SMALLER, above=LARGER)
+    return value
+
+
+def _unread(fields: Fields) -> tuple[NotModelled, ...]:
+    """What the file says and nothing depends on."""
+    host = fields.raw("host", None)
+    said = dict(host) if isinstance(host, Mapping) else {}
+    link = said.get("link")
+    said |= {f"link.{name}": value for name, value in link.items()} if isinstance(link, Mapping) else {}
+    given = [name for name in UNREAD if said.get(name) is not None]
+    return tuple(NotModelled(option=f"{fields.spot('host')}.{name}", why=UNREAD[name]) for name in given)
 
 
 def _bridged(fields: Fields, chip: Chip, usual: bool) -> bool:
@@ -163,6 +246,10 @@ def _priced(fields: Fields, chip: Chip, where: str) -> Chip:
     spot, own = fields.flag("spot", False), fields.raw("price_usd_h", None)
     if own is not None and cloud:
         raise InputError("both a price and a cloud are given", where=fields.spot("cloud"), hint="Give one of them.")
+    if spot and not cloud:
+        said = "price_usd_h is the price" if own is not None else "no cloud is named"
+        hint = "Name the cloud whose spot price it is, as in cloud: aws, or leave it out."
+        raise InputError(f"true says nothing where {said}", where=fields.spot("spot"), hint=hint)
     if own is not None:
         usd_h, source = fields.number("price_usd_h"), where
         if usd_h > RANGES["price_usd_h"][1]:
@@ -172,7 +259,7 @@ def _priced(fields: Fields, chip: Chip, where: str) -> Chip:
         try:
             price = catalog.price_at(chip.name, cloud, region, spot=spot)
         except GnomonError as error:
-            error.where = error.where or fields.spot("cloud")
+            error.where = error.where or fields.spot("region" if region and cloud in catalog.cloud_names() else "cloud")
             raise
         usd_h, source = (
             price.usd_h,
@@ -184,13 +271,23 @@ def _priced(fields: Fields, chip: Chip, where: str) -> Chip:
 
 
 def _grid(fields: Fields) -> Grid | None:
-    """The grid that is named, else the one of the region where it is known."""
-    if fields.has("grid"):
+    """The grid that is named, else the one of the region; a region that is not priced says nothing but that."""
+    named, region = fields.text("grid", ""), fields.text("region", "")
+    priced = bool(fields.text("cloud", ""))
+    if named and region and not priced:
+        hint = "Name the cloud whose region it is, or leave it out."
+        raise InputError(
+            f"'{region}' says nothing beside a grid, without a cloud", where=fields.spot("region"), hint=hint
+        )
+    if named:
         with named_by(fields.spot("grid")):
-            return catalog.grid(fields.text("grid"))
-    fields.raw("grid", None)
-    region = fields.text("region", "")
-    try:
-        return catalog.grid(region) if region else None
-    except GnomonError:
+            return catalog.grid(named)
+    if not region:
         return None
+    try:
+        return catalog.grid(region)
+    except GnomonError as error:
+        if priced:  # the region was found among the cloud's prices
+            return None
+        error.where = fields.spot("region")
+        raise

@@ -58,7 +58,7 @@ class Fields:
 
     def text(self, key: str, default: Any = _MISSING) -> str:
         value = self.raw(key, default)
-        if value is default:
+        if not self.has(key):
             return str(value)
         if not isinstance(value, str):
             hint = f'Write it in quotes: "{value}".' if isinstance(value, (int, float)) else ""
@@ -69,7 +69,7 @@ class Fields:
 
     def whole(self, key: str, default: Any = _MISSING, *, least: int = 1, most: int = LARGEST) -> int:
         value = self.raw(key, default)
-        if value is default:
+        if not self.has(key) or (type(value) is int and value == default):  # a default may be said, whatever it is
             return int(value)
         value = as_number(value)
         if isinstance(value, float) and value.is_integer() and isinstance(self._data[key], str):
@@ -84,7 +84,7 @@ class Fields:
     def number(self, key: str, default: Any = _MISSING, *, most: float = math.inf) -> float:
         """A finite number above zero."""
         value = self.raw(key, default)
-        if value is default:
+        if not self.has(key):
             return float(value)
         value = as_number(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -26,6 +27,7 @@ from gnomon.spec import (
     Model,
     MoeFfn,
     Norm,
+    NotModelled,
     ShortConvolution,
     Table,
 )
@@ -50,7 +52,32 @@ KINDS: dict[str, type] = {
 }
 """The word that `kind` holds, where a field may hold several nouns."""
 _NAMES = {noun: kind for kind, noun in KINDS.items()}
-_UNSAID = ("hub_id", "source", "family", "name")
+_UNSAID = ("hub_id", "source", "family", "name", "not_modelled")
+_OURS = ("source", "not_modelled")
+"""Fields of a model that its reader fills in: a file has none of them."""
+NEEDS: dict[type, dict[str, str]] = {
+    Attention: {
+        "qk_norm_whole": "qk_norm", "qk_norm_weight": "qk_norm", "qk_norm_bias": "qk_norm", "key_bias": "qkv_bias",
+        "chunked": "window",
+    },
+    MoeFfn: {"shared_gate": "shared_inner"},
+}  # fmt: skip
+"""Fields that say nothing without another."""
+TIMELESS: dict[type, dict[str, str]] = {
+    Model: {
+        "scaled_embedding": "a factor on embeddings takes no time of its own",
+        "centred_norms": "norms of decoders take as long with a mean as without",
+    },
+    Block: {"norm_after": "norms take as long behind a half of a layer as before it"},
+    MoeFfn: {
+        "router": "scores of experts take as long by any rule",
+        "groups": "choosing experts by groups takes no longer, and tokens are dealt to experts evenly",
+        "topk_groups": "choosing experts by groups takes no longer, and tokens are dealt to experts evenly",
+    },
+}
+"""Fields that no figure depends on, where they are not what they are by default."""
+ENCODING = ("encoder", "encoder-decoder", "diffusion", "multimodal")
+"""Kinds of networks whose kernels are priced one by one, norms and factors among them."""
 MAX_BLOCKS = 10_000
 _FROM_ZERO = frozenset({"vocab", "rotary_dim", "norms"})
 """Counts that may be none though that is not what they are by default: a network for images has no vocabulary."""
@@ -64,7 +91,21 @@ def model_from_dict(data: dict[str, Any], where: str) -> Model:
         raise InputError(f"'{schema}' is not {SCHEMA}", where=config.spot("schema"))
     found: Model = _noun(Model, config.filled({"name": "custom", "family": "custom"}), ("schema",))
     _check(found, config)
-    return found
+    told = {one.option: one for one in _timeless(found, config)}
+    return dataclasses.replace(found, not_modelled=tuple(told.values()))
+
+
+def _timeless(model: Model, config: Fields) -> Iterator[NotModelled]:
+    """What the shapes say that no figure depends on, each once."""
+    parts: list[Any] = [] if model.kind in ENCODING else [model]
+    parts += [part for block in model.blocks for part in (block, block.ffn) if part is not None]
+    for part in parts:
+        for field in dataclasses.fields(part):
+            why = TIMELESS.get(type(part), {}).get(field.name)
+            value = getattr(part, field.name)
+            if why and value != field.default:
+                shown_value = str(value).lower() if isinstance(value, bool) else value
+                yield NotModelled(option=f"{config.spot('')}, {field.name}: {shown_value}", why=why)
 
 
 def model_to_dict(model: Model) -> dict[str, Any]:
@@ -105,7 +146,8 @@ def _hints(noun: type) -> dict[str, Any]:
 
 def _noun(noun: type, config: Fields, taken: tuple[str, ...] = ()) -> Any:
     """One noun, each field read as its type asks."""
-    fields, values = dataclasses.fields(noun), {}
+    fields = [field for field in dataclasses.fields(noun) if noun is not Model or field.name not in _OURS]
+    values: dict[str, Any] = {}
     for key in (*taken, *(field.name for field in fields)):
         config.raw(key, None)
     config.done()  # a slip in a field's name is told before the field it leaves out
@@ -116,7 +158,14 @@ def _noun(noun: type, config: Fields, taken: tuple[str, ...] = ()) -> Any:
             values[field.name] = None
         elif field.default is dataclasses.MISSING:
             raise InputError("is missing", where=config.spot(field.name))
+    _check_needs(noun, values, {field.name: field.default for field in fields}, config)
     return noun(**values)
+
+
+def _check_needs(noun: type, values: dict[str, Any], defaults: dict[str, Any], config: Fields) -> None:
+    for name, needed in NEEDS.get(noun, {}).items():
+        if values.get(name, defaults[name]) != defaults[name] and not values.get(needed, defaults[needed]):
+            raise InputError(f"says nothing without {needed}", where=config.spot(name), hint="Leave it out.")
 
 
 def _value(hint: Any, config: Fields, key: str, default: Any) -> Any:
@@ -173,6 +222,9 @@ def _check(model: Model, config: Fields) -> None:
     if model.layers > MAX_LAYERS:
         raise InputError(f"{model.layers:,} layers are more than {MAX_LAYERS:,}", where=config.spot("blocks"))
     plain = "kept_dtype" if any(block.formats for block in model.blocks) else "dtype"
+    if plain == "dtype" and model.kept_dtype:
+        message, hint = "says nothing where no layer has formats", "Leave it out."
+        raise InputError(message, where=config.spot("kept_dtype"), hint=hint)
     if getattr(model, plain) not in PLAIN_BITS:
         raise unknown_name("number format", getattr(model, plain), PLAIN_BITS, where=config.spot(plain))
     towers = ((f"towers[{place}].blocks", tower.blocks) for place, tower in enumerate(model.towers))

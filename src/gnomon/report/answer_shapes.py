@@ -107,6 +107,7 @@ PLANNED = {
     "binding": nullable(text),
     "rejected": lacking(Each(whole)),
     "runner_up": Optional({"why": Optional(text), "label": Optional(text)}),
+    "next_cheaper": Optional({"why": Optional(text), "label": Optional(text)}),
     "best": {
         "label": text,
         "output_tokens_per_s": amount,

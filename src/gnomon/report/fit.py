@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 from gnomon.report.networks import network_step
-from gnomon.report.text import Style, chip_count, chip_word, deployed, flag, gib, next_steps, part, plural, table, words
+from gnomon.report.shortage import shortage_words, weights_words
+from gnomon.report.text import Style, a_load, deployed, flag, gib, next_steps, part, plural, table, words
 from gnomon.units import format_bytes, format_count, format_duration
 
-LOAD = ("--rate", 4, "--input", 1024, "--output", 256)
+BATCH, CONTEXT = 32, 1024
+"""A decode step that people would ask for first, as far as there is room for it."""
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
@@ -19,12 +20,7 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
 
 
 def _head(payload: Mapping[str, Any]) -> str:
-    inputs = payload["inputs"]
-    chips = prod(int(inputs.get(name, 1)) for name in ("tp", "pp", "cp", "dp"))
-    each, has = (" a chip", "have") if chips > 1 else ("", "has")
-    weights = f"weights {gib(payload['parts']['weights'])} GiB{each} in {inputs['dtype']}"
-    place = f"{chips} x {chip_word(inputs['on'])}"
-    return f"{weights}, {place} {has} {gib(payload['usable_bytes'])} GiB usable{each}"
+    return weights_words(payload["inputs"], payload["parts"]["weights"], payload["usable_bytes"])
 
 
 def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
@@ -42,7 +38,7 @@ def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
         *_techniques(payload),
         *_close(payload, style),
         "",
-        *_next(payload, {}),
+        *_next(payload),
     ]
 
 
@@ -65,15 +61,16 @@ def _passes(payload: Mapping[str, Any], style: Style, parts: str) -> list[str]:
         f"  {plural(batch, 'sequence')} of {longest} tokens at once, beside nothing else",
         f"  of {gib(payload['total_bytes'])} GiB, for one: {parts}",
         "",
-        *_next(payload, {}),
+        *_next(payload),
     ]
 
 
 def _does_not(payload: Mapping[str, Any], style: Style) -> list[str]:
-    lines = [f"{style.bad('does not fit')}: {_head(payload)}"]
+    cause, parts, usable = payload.get("cause"), payload["parts"], payload["usable_bytes"]
+    why = shortage_words(cause, payload["inputs"], parts, usable) if cause else _head(payload)
+    lines = [f"{style.bad('does not fit')}: {why}"]
     if payload["max_context"]:
-        wanted = format_count(payload["inputs"]["context"])
-        lines.append(f"  {format_count(payload['max_context'])} tokens fit into the cache, {wanted} were asked for")
+        lines.append(f"  the longest sequence that fits: {format_count(payload['max_context'])} tokens")
     lines += _close(payload, style)
     changes = payload["changes"]
     if not changes:
@@ -88,7 +85,7 @@ def _does_not(payload: Mapping[str, Any], style: Style) -> list[str]:
     ]
     lines += ["  the smallest changes that fit:", *table(rows, "<<<")]
     whole = next((change for change in changes if "set" not in change["flags"]), changes[0])
-    return [*lines, "", *_next(payload, whole["flags"])]
+    return [*lines, "", *_next(payload, whole)]
 
 
 def _close(payload: Mapping[str, Any], style: Style) -> list[str]:
@@ -103,17 +100,23 @@ def _close(payload: Mapping[str, Any], style: Style) -> list[str]:
     return [style.bad(f"  too close to call: {text}")]
 
 
-def _next(payload: Mapping[str, Any], change: Mapping[str, Any]) -> list[str]:
-    inputs = dict(payload["inputs"]) | {name: change[name] for name in ("on", "dtype") if name in change}
-    if "on" in change:
-        others = prod(int(inputs.get(name, 1)) for name in ("pp", "cp", "dp"))
-        inputs["tp"] = chip_count(inputs["on"]) // others
-    common = [*deployed(inputs), *flag("--set", change.get("set"))]
+def _next(payload: Mapping[str, Any], change: Mapping[str, Any] | None = None) -> list[str]:
+    """A step, and a load, that there is room for: as asked, or after a change."""
+    flags = change["flags"] if change else {}
+    inputs = dict(payload["inputs"]) | {name: flags[name] for name in ("on", "dtype", "tp", "ep") if name in flags}
+    if "set" in flags:
+        key = flags["set"].partition("=")[0]
+        inputs["settings"] = {name: value for name, value in inputs["settings"].items() if name != key}
+    common = [*deployed(inputs), *flag("--set", flags.get("set"))]
+    again = [words("gnomon", "fit", *common)] if change else []
     if "kind" in inputs:
-        return next_steps(*([words("gnomon", "fit", *common)] if change else []), network_step(inputs, common))
-    predict = words("gnomon", "predict", *common, "--phase", "decode", "--batch", 32, "--context", 1024)
-    if change:
-        return next_steps(words("gnomon", "fit", *common), predict)
-    if payload.get("techniques"):  # what a technique adds here it makes of a step, not of a load
-        return next_steps(predict)
-    return next_steps(predict, words("gnomon", "simulate", "serve", *common, *LOAD))
+        return next_steps(*again, network_step(inputs, common))
+    longest = int(flags["set"].partition("=")[2]) if "set" in flags else int(inputs["context"])
+    context = max(min(CONTEXT, longest - 1), 0)
+    batch = max(1, min(BATCH, int((change or payload).get("max_batch_1k", 0))))
+    predict = words("gnomon", "predict", *common, "--phase", "decode", "--batch", batch, "--context", context)
+    alone = max(int(inputs.get(name) or 1) for name in ("pp", "dp")) == 1
+    # What a technique adds here it makes of a step, not of a load.
+    if change or payload.get("techniques") or not alone or longest < 2:
+        return next_steps(*again, predict)
+    return next_steps(predict, words("gnomon", "simulate", "serve", *common, *a_load(longest)))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gnomon.report.shortage import IF_IT_FITTED, shortage_words
 from gnomon.report.text import (
     Notes,
     Style,
+    a_load,
     band,
     deployed,
     digits,
@@ -15,6 +17,7 @@ from gnomon.report.text import (
     fleet,
     gib,
     known_chip,
+    longest_of,
     next_steps,
     part,
     scaled,
@@ -32,17 +35,29 @@ LIMITS = {
     "host": "the host's scheduling and launches",
     "network": "the links between chips",
     "latency": "the latency of small kernels",
-    "efficiency": "the efficiency of kernels that come near neither rate",
+    "efficiency": "kernel efficiency",
     "waiting": "waiting for other stages and for sums of gradients",
 }
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
     how = [in_words(payload["inputs"])] if "zero" in payload["inputs"] else []
-    lines = [style.strong(payload["title"]), *how, "", *_answer(payload, style), ""]
+    lines = [style.strong(payload["title"]), *how, "", *_verdict(payload, style), *_answer(payload, style), ""]
     for title, operators in _tables(payload):
         lines += [*_breakdown(operators, float(payload["time_s"]["value"]), style, title), ""]
     return "\n".join([*lines, *_memory(payload), "", *_next(payload)])
+
+
+def _verdict(payload: Mapping[str, Any], style: Style) -> list[str]:
+    """Said first where it does not fit, with the reason."""
+    cause = payload.get("cause")
+    if payload.get("fits", True):
+        return []
+    used, usable = float(payload["memory_bytes"]["value"]), payload.get("memory_usable_bytes")
+    why = f"memory {gib(used)} GiB"  # answers that older versions stored do not say what is short
+    if cause and usable:
+        why = shortage_words(cause, payload["inputs"], payload["memory_parts"], usable)
+    return [f"  {style.bad('does not fit')}: {why}", f"  {IF_IT_FITTED}", ""]
 
 
 def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
@@ -54,6 +69,8 @@ def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
     if tokens > 0:
         usd = float(payload["cost_usd"]["value"])
         figures.append(f"{digits(float(payload['energy_j']['value']) / tokens, 2)} J/{unit}")
+        carbon = payload.get("co2_g")
+        figures += [f"{digits(1e3 * float(carbon['value']) / tokens, 2)} mg CO2/{unit}"] if carbon else []
         figures.append(f"{format_money(usd / tokens * 1e6)}/{short} at {format_money(usd / seconds * 3600)}/h")
     limit = LIMITS.get(payload["bound"], payload["bound"])
     share = f"{float(payload['bound_share']):.0%} of the time"
@@ -162,10 +179,7 @@ def _memory(payload: Mapping[str, Any]) -> list[str]:
     limit = (
         f"{gib(payload['memory_usable_bytes'])} GiB usable" if "memory_usable_bytes" in payload else f"{gib(total)} GiB"
     )
-    return [
-        f"  memory {gib(used)} of {limit}: {listed}",
-        "  it does not fit: the time is what it would take if it did",
-    ]
+    return [f"  memory {gib(used)} of {limit}: {listed}"]
 
 
 def _next(payload: Mapping[str, Any]) -> list[str]:
@@ -175,15 +189,22 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
     if "operators" in payload:
         return next_steps(*steps, *_other_ways(inputs))
     if inputs["phase"] == "train":
-        if not payload["fits"] and inputs["dp"] > 1 and inputs["zero"] < 3:
-            steps.append(_as_simulated({**inputs, "zero": 3, "micro_batch": 1}))
-        return next_steps(*steps, _as_simulated(inputs))
+        return next_steps(*steps, _as_simulated(inputs) if payload["fits"] else _as_planned(inputs))
     if "kind" in inputs:
         return next_steps(*steps, words("gnomon", "fit", *deployed(inputs)))
-    plan = ("--rate", 4, "--input", 1024, "--output", 256, "--slo", "ttft_p90=1s,tpot_p90=50ms")
+    plan = (*a_load(longest_of(inputs["model"])), "--slo", "ttft_p90=1s,tpot_p90=50ms")
     steps.append(words("gnomon", "fit", *deployed(inputs)))
     steps.append(words("gnomon", "plan", "serve", inputs["model"], "--fleet", fleet(inputs["on"]), *plan))
     return next_steps(*steps)
+
+
+def _as_planned(inputs: Mapping[str, Any]) -> str:
+    """A search for a plan of the same step that fits."""
+    said = ["--cluster", inputs["on"], "--seq", inputs["tokens"], "--global-batch", inputs["batch"]]
+    said += flag("--optimizer", inputs.get("optimizer"), "adamw")
+    return words(
+        "gnomon", "plan", "train", inputs["model"], *said, "--dtype", inputs["dtype"], "--engine", inputs["engine"]
+    )
 
 
 def _as_simulated(inputs: Mapping[str, Any]) -> str:

@@ -127,6 +127,22 @@ def flag(name: str, value: Any, default: Any = None) -> Iterable[Any]:
     return () if value is None or value == default else (name, value)
 
 
+def a_load(longest: int) -> tuple[Any, ...]:
+    """The flags of a load to begin with, whose requests are no longer than they may be."""
+    output = min(256, max(1, longest // 4))
+    return ("--rate", 4, "--input", min(1024, max(1, longest - output)), "--output", output)
+
+
+def longest_of(model: str) -> int:
+    """Tokens of the longest sequence a model is made for, where it is still to be found."""
+    from gnomon.load import model as load_model
+
+    try:
+        return load_model(model).max_context
+    except GnomonError:
+        return 1280
+
+
 def deployed(inputs: Mapping[str, Any]) -> list[Any]:
     """The words that name a deployment again: model, chips, and the flags that differ from their defaults."""
     said = [inputs["model"], "--on", inputs["on"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gnomon.report.shortage import IF_IT_FITTED, shortage_words
 from gnomon.report.text import Style, band, digits, flag, gib, next_steps, scaled, table, words
 from gnomon.spec.chip import HALVES
 from gnomon.units import format_count, format_duration, format_money, format_short_count, parse_count
@@ -55,15 +56,23 @@ def _answer(payload: Payload, style: Style) -> list[str]:
     figures = [style.strong(f"{format_duration(time['value'])} a step"), band(time)]
     figures += [mfu_words(payload), f"{float(payload['hfu']):.1%} HFU"]
     figures += [f"{digits(float(payload['tokens_per_s_per_gpu']))} tokens/s/GPU"]
-    return [f"  {'      '.join(filter(None, figures))}", f"  {_fits(payload, style)}"]
+    spent = f"  {'      '.join(filter(None, figures))}"
+    return [spent, f"  {_fits(payload, style)}"] if payload["fits"] else [*_does_not(payload, style), spent]
 
 
 def _fits(payload: Payload, style: Style) -> str:
     left = float(payload["usable_memory_bytes"]) - float(payload["peak_memory_bytes"]["value"])
-    if payload["fits"]:
-        return f"{style.good('fits')}: {memory_range(payload)}, {gib(left)} GiB to spare"
-    short = f"{memory_range(payload)}, short by {gib(-left)} GiB"
-    return f"{style.bad('does not fit')}: {short}; the time is what it would take if it did"
+    return f"{style.good('fits')}: {memory_range(payload)}, {gib(left)} GiB to spare"
+
+
+def _does_not(payload: Payload, style: Style) -> list[str]:
+    """The verdict and what is short, before the figures that the step would have."""
+    cause, parts, usable = payload.get("cause"), payload["memory_parts"], float(payload["usable_memory_bytes"])
+    fullest = max(parts, key=lambda rank: sum(rank.values()))
+    over = float(payload["peak_memory_bytes"]["value"]) - usable
+    why = [shortage_words(cause, payload["inputs"], fullest, usable)] if cause else []
+    short = f"{memory_range(payload)}, short by {gib(over)} GiB" if over > 0 else memory_range(payload)
+    return [f"  {style.bad('does not fit')}: {'; '.join([*why, short])}", f"  {IF_IT_FITTED}", ""]
 
 
 def memory_range(payload: Payload) -> str:
@@ -127,11 +136,15 @@ def run_figures(payload: Payload) -> Iterable[str]:
     """Steps, days, dollars and energy of the whole run."""
     run, time = payload["run"], payload["step_time_s"]
     yield f"{format_count(run['steps'])} steps"
-    days, scale = float(run["days"]), float(run["days"]) / float(time["value"])
+    days = float(run["days"])
+    length, unit = (days, "days") if days >= 1 else (24 * days, "h")
+    scale = length / float(time["value"])
     edges = f" ({digits(time['low'] * scale)} to {digits(time['high'] * scale)})" if time["low"] < time["high"] else ""
-    yield f"{digits(days)} days{edges}"
+    yield f"{digits(length)} {unit}{edges}"
     yield format_money(run["cost_usd"])
     yield scaled(1000 * float(run["energy_kwh"]), "Wh")
+    if "co2_kg" in run:
+        yield f"{digits(float(run['co2_kg']) / 1e3)} t CO2"
 
 
 def count_word(count: float | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from gnomon.spec.answer import NotModelled
 from gnomon.spec.chip import Chip, Link
 from gnomon.spec.host import Host
 
@@ -36,6 +37,9 @@ class Node:
         return replace(self.adapter, bandwidth_bytes_s=self.adapter.bandwidth_bytes_s * self.adapters / self.chips)
 
 
+KWH_J = 3.6e6
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
     """Where electricity comes from: grams of CO2 equivalent a kilowatt-hour, mean of a year."""
@@ -46,6 +50,15 @@ class Grid:
     aliases: tuple[str, ...] = ()
     source: str = ""
     confidence: str = "read"
+
+    def co2_g(self, energy_j: float) -> float:
+        """Grams of CO2 equivalent of so much electricity."""
+        return energy_j / KWH_J * self.g_co2_kwh
+
+    @property
+    def told(self) -> dict[str, str | float]:
+        """As answers name it."""
+        return {"name": self.name, "place": self.place, "g_co2_kwh": self.g_co2_kwh, "source": self.source}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +85,8 @@ class Pool:
     grid: Grid | None = None
     file: str = ""
     """The cluster's file it was read from."""
+    not_modelled: tuple[NotModelled, ...] = ()
+    """Fields of that file that no answer depends on."""
 
     @classmethod
     def of(cls, chip: Chip, count: int, node: Node | None = None, grid: Grid | None = None, file: str = "") -> Pool:
@@ -119,7 +134,7 @@ class Pool:
 
     def resized(self, count: int) -> Pool:
         """The same kind of nodes with another number of chips."""
-        return Pool.of(self.chip, count, self.node, self.grid, self.file)
+        return replace(self, count=count, per_node=min(count, self.node_size))
 
     def inside(self, span: int) -> Link:
         """The slowest link among so many neighbouring chips of one node."""

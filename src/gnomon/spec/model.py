@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from gnomon.spec.answer import NotModelled
 from gnomon.spec.ffn import DenseFfn, MoeFfn
 from gnomon.spec.formats import Format, Formats, plain
 from gnomon.spec.intake import Intake
@@ -148,6 +149,8 @@ class Model:
     kept_dtype: str = ""
     """Of what is not quantised, where something is."""
     head_format: Format | None = None
+    not_modelled: tuple[NotModelled, ...] = ()
+    """What its file says that no figure depends on."""
 
     @property
     def working_dtype(self) -> str:

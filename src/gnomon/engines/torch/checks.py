@@ -7,7 +7,7 @@ from dataclasses import replace
 from gnomon.engines.training.job import cut
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
-from gnomon.load.recipe import MAX_ZERO, RUN
+from gnomon.load.recipe import MAX_ZERO, OPTIMIZERS, RUN
 from gnomon.spec import Attention, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
 
@@ -40,11 +40,14 @@ def _check_words(recipe: Recipe, dtype: str) -> None:
     words = (
         ("schedule", recipe.schedule, SCHEDULES),
         ("recompute", recipe.recompute, RECOMPUTE),
-        ("optimizer", recipe.optimizer, RUN),
+        ("optimizer", recipe.optimizer, OPTIMIZERS),
     )
     for name, word, known in words:
         if word not in known:
             raise unknown_name(name, word, known, where=name)
+    if recipe.optimizer not in RUN:
+        hint = f"It has {' and '.join(RUN)}; the engine megatron has others too."
+        raise InputError(f"the built-in runner does not have {recipe.optimizer}", where="optimizer", hint=hint)
     if dtype not in DTYPES:
         hint = f"It does in {' and '.join(DTYPES)}; the engine megatron trains in fp16 and fp8 too."
         raise InputError(f"the built-in runner does not train in {dtype}", where="dtype", hint=hint)

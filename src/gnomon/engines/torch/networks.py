@@ -25,7 +25,7 @@ from gnomon.spec import Batch, Chip, Model, NetworkStep, Strategy, Tower
 FORMATS = ("bf16", "fp16", "fp32")
 
 
-def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, Any]) -> None:
+def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, Any], chip: Chip) -> None:
     """Raise for what is not run so, or not priced."""
     check_network(model)
     if strategy.ep > 1:
@@ -34,9 +34,10 @@ def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, A
     if strategy.ranks > 1:
         hint = "Use one chip, and --batch for more work."
         raise InputError(f"{strategy.ranks} chips for one network are not priced for torch", where="--tp", hint=hint)
-    if dtype not in FORMATS:
-        hint = f"Known: {', '.join(FORMATS)}."
-        raise InputError(f"'{dtype}' is not priced for torch", where="--dtype", hint=hint)
+    there = [name for name in FORMATS if name in chip.rates_flops]
+    if dtype not in there:
+        hint = f"What runs there: {', '.join(there)}."
+        raise InputError(f"'{dtype}' is not priced for torch on {chip.name}", where="--dtype", hint=hint)
     for name in settings:
         if name != "launch":
             raise unknown_name("setting of torch", name, ("launch",), where="--set")

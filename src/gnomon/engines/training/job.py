@@ -37,7 +37,7 @@ def job_of(plan: Plan) -> Job:
         model=load_model(plan.model),
     )
     check_trained(job.model)
-    _check_positions(job)
+    check_positions(job.model, job.load.seq)
     _check_schedule(job)
     _check_cuts(job)
     return job
@@ -107,11 +107,16 @@ def _widths(block: Block, recipe: Recipe) -> tuple[int, ...]:
     return own + ((block.ffn.shared_inner,) if block.ffn.shared_inner else ())
 
 
-def _check_positions(job: Job) -> None:
-    learned = job.model.learned_positions
-    if learned and job.load.seq > learned:
-        message = f"{job.load.seq} is more than the {learned} positions {job.model.name} has learnt"
+def check_positions(model: Model, seq: int) -> None:
+    """Raise for sequences beyond what the model is made for, as serving does."""
+    learned, most = model.learned_positions, model.max_context
+    if learned and seq > learned:
+        message = f"{seq} is more than the {learned} positions {model.name} has learnt"
         raise InputError(message, where="load.seq", hint=f"Use at most {learned}.")
+    if seq > most:
+        message = f"{seq:,} is more than the {most:,} tokens {model.name} was made for"
+        hint = f"Use at most {most}, or give it a config.json with a larger max_position_embeddings."
+        raise InputError(message, where="load.seq", hint=hint)
 
 
 def _multiple(value: int, of: int, what: str, where: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,10 +45,10 @@ class Vllm:
     def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
         return fill(given, model, pool)
 
-    def not_modelled(self, given: Mapping[str, Any], chip: Chip) -> tuple[NotModelled, ...]:
+    def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
         why = self.runs_not_on(chip)
         there = (NotModelled(option=chip.name, why=f"{why}; it is priced as if it did"),) if why else ()
-        return (*there, *not_modelled(given))
+        return (*there, *not_modelled(given, idle))
 
     def runs_not_on(self, chip: Chip) -> str:
         return platforms.not_run(chip)

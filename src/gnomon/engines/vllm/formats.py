@@ -27,8 +27,7 @@ def check_formats(deployment: Deployment) -> None:
     chip, dtype, kv_dtype = deployment.pool.chip, deployment.dtype, deployment.kv_dtype
     run_model(deployment)
     if dtype in PLAIN_BITS and (dtype not in chip.rates_flops or dtype == "fp32"):
-        hint = f"What runs there: {', '.join(supported(chip))}."
-        raise InputError(f"'{dtype}' is not priced for vllm on {chip.name}", where="--dtype", hint=hint)
+        raise InputError(f"'{dtype}' is not priced for vllm on {chip.name}", where="--dtype", hint=_runs_there(chip))
     if kv_dtype not in CACHES:
         hint = f"Known: {', '.join(CACHES)}."
         raise InputError(f"'{kv_dtype}' is not priced for vllm yet", where="--kv-dtype", hint=hint)
@@ -58,8 +57,8 @@ def as_run(format: Format, chip: Chip) -> Format:
     """A format with the inputs it meets on the chip."""
     why = obstacle(format, chip)
     if why:
-        hint = f"What runs there: {', '.join(supported(chip))}."
-        raise InputError(f"weights in {format.name} do not run on {chip.name}: {why}", where="--dtype", hint=hint)
+        message = f"weights in {format.name} do not run on {chip.name}: {why}"
+        raise InputError(message, where="--dtype", hint=_runs_there(chip))
     return format if _native(format, chip) else replace(format, activations="")
 
 
@@ -82,7 +81,7 @@ def not_widened(chip: Chip) -> str:
         return "weight-only products (Marlin) are NVIDIA's alone"
     if chip.architecture in BEFORE_MARLIN:
         return "weight-only products (Marlin) need Turing or later"
-    return ""
+    return "" if wide(chip) else "narrow weights meet 16-bit values, and it has no rate in bf16 or fp16"
 
 
 def _native(format: Format, chip: Chip) -> bool:
@@ -91,7 +90,19 @@ def _native(format: Format, chip: Chip) -> bool:
     return rate in chip.rates_flops and not (rate == "int8" and chip.architecture in NO_INT8)
 
 
+def wide(chip: Chip) -> list[str]:
+    """Formats of 16 bits that a chip multiplies."""
+    return [name for name in PLAIN_BITS if name in chip.rates_flops and name != "fp32"]
+
+
 def supported(chip: Chip) -> list[str]:
-    """Formats of weights that vLLM runs on a chip."""
-    plain = [name for name in PLAIN_BITS if name in chip.rates_flops and name != "fp32"]
-    return plain + [name for name, format in NARROW.items() if not obstacle(format, chip)]
+    """Formats of weights that vLLM runs on a chip; without one of 16 bits there is none, as values beside products and
+    the cache have it."""
+    if not wide(chip):
+        return []
+    return wide(chip) + [name for name, format in NARROW.items() if not obstacle(format, chip)]
+
+
+def _runs_there(chip: Chip) -> str:
+    there = ", ".join(supported(chip))
+    return f"What runs there: {there}." if there else "Nothing runs there: it has no rate in bf16 or fp16."

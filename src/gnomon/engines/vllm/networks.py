@@ -59,9 +59,10 @@ def check(deployment: Deployment) -> None:
     check_network(model)
     if deployment.strategy != Strategy(tp=tp):
         raise InputError("encoders are cut by --tp alone", where="--pp, --ep, --cp, --dp", hint="Leave them at 1.")
-    if deployment.dtype not in FORMATS:
+    there = [name for name in FORMATS if name in deployment.pool.chip.rates_flops]
+    if deployment.dtype not in there:
         message = f"'{deployment.dtype}' is not priced for encoders on vllm"
-        raise InputError(message, where="--dtype", hint=f"Known: {', '.join(FORMATS)}.")
+        raise InputError(message, where="--dtype", hint=f"What runs there: {', '.join(there)}.")
     check_tower(Tower(name="encoder", hidden=model.hidden, blocks=model.blocks), tp)
 
 

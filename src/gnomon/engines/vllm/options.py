@@ -7,7 +7,7 @@ Parallel degrees are no settings: they come from the strategy. Defaults are thos
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,17 +37,34 @@ class Option:
     """Written into a launch command even when it has its default."""
     unmodelled: str = ""
     """Why no figure depends on it, where none does."""
+    idle: str = ""
+    """Why an answer may not depend on it, of settings that others do depend on."""
 
 
 OPTIONS = (
-    Option(name="max_model_len", kind=int, flag="--max-model-len", always=True, what="tokens of the longest sequence"),
-    Option(name="max_num_seqs", kind=int, flag="--max-num-seqs", always=True, what="sequences in one step"),
+    Option(
+        name="max_model_len",
+        kind=int,
+        flag="--max-model-len",
+        always=True,
+        what="tokens of the longest sequence",
+        idle="it only limits how long a sequence may be, and no sequence here is longer",
+    ),
+    Option(
+        name="max_num_seqs",
+        kind=int,
+        flag="--max-num-seqs",
+        always=True,
+        what="sequences in one step",
+        idle="it only limits how many sequences run at once, and no more do here",
+    ),
     Option(
         name="max_num_batched_tokens",
         kind=int,
         flag="--max-num-batched-tokens",
         always=True,
         what="tokens in one step; a longer prompt is cut into chunks",
+        idle="it only limits the tokens of a step, and no step here has more",
     ),
     Option(
         name="gpu_memory_utilization",
@@ -58,8 +75,17 @@ OPTIONS = (
         low=0.0,
         high=1.0,
         what="share of the memory the engine may take",
+        idle="it only limits the memory",
     ),
-    Option(name="block_size", kind=int, flag="--block-size", low=16, step=16, what="tokens in a KV block"),
+    Option(
+        name="block_size",
+        kind=int,
+        flag="--block-size",
+        low=16,
+        step=16,
+        what="tokens in a KV block",
+        idle="the cache of a step is counted by tokens, not by blocks",
+    ),
     Option(
         name="decode_context_parallel_size",
         kind=int,
@@ -81,8 +107,16 @@ OPTIONS = (
         flag="--async-scheduling",
         default=True,
         what="schedule the next step while one runs",
+        idle="it decides how steps follow one another, which only a simulated load has",
     ),
-    Option(name="enforce_eager", kind=bool, flag="--enforce-eager", default=False, what="no CUDA graphs"),
+    Option(
+        name="enforce_eager",
+        kind=bool,
+        flag="--enforce-eager",
+        default=False,
+        what="no CUDA graphs",
+        idle="there are no CUDA graphs in these steps, and vLLM reserves no memory for those of this model",
+    ),
     Option(
         name="enable_prefix_caching",
         kind=bool,
@@ -98,6 +132,7 @@ OPTIONS = (
         low=0,
         high=2**17,
         what="tokens of the largest captured step",
+        idle="these steps run in the same graph, or without one, and vLLM reserves no memory for those of this model",
     ),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
@@ -127,15 +162,13 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
     return settings
 
 
-def not_modelled(given: Mapping[str, Any]) -> tuple[NotModelled, ...]:
-    """Settings among those given that no figure depends on."""
+def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
+    """Settings among those given that no figure depends on; of those that are `idle`, none of one answer."""
     named = {_named(name): value for name, value in given.items() if value is not None}
     told = {name: str(value).lower() if isinstance(value, bool) else value for name, value in named.items()}
-    return tuple(
-        NotModelled(option=f"{name}={value}", why=BY_NAME[name].unmodelled)
-        for name, value in told.items()
-        if BY_NAME[name].unmodelled
-    )
+    still = {_named(name) for name in idle}
+    why = {name: BY_NAME[name].unmodelled or (BY_NAME[name].idle if name in still else "") for name in told}
+    return tuple(NotModelled(option=f"{name}={value}", why=why[name]) for name, value in told.items() if why[name])
 
 
 def block_tokens(model: Model, chip: Chip) -> int:
@@ -218,9 +251,9 @@ def _check(settings: Mapping[str, Any], model: Model) -> None:
 def _named(name: str) -> str:
     folded = str(name).strip().lstrip("-").replace("-", "_").lower()
     if folded in _FROM_STRATEGY:
-        raise InputError(f"'{name}' is not a setting here", hint=f"Use {_FROM_STRATEGY[folded]}.")
+        raise InputError(f"'{name}' is not a setting here", where="setting", hint=f"Use {_FROM_STRATEGY[folded]}.")
     if folded not in BY_NAME:
-        raise unknown_name("vLLM setting", str(name), BY_NAME)
+        raise unknown_name("vLLM setting", str(name), BY_NAME, where="setting")
     return folded
 
 

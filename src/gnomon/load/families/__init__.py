@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from importlib import import_module
 
-from gnomon.errors import InputError
+from gnomon.errors import InputError, unknown_name
 from gnomon.load.families.base import Reader
 from gnomon.load.fields import Fields, shown
 from gnomon.spec import Model
@@ -100,9 +100,19 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 ARCHITECTURES = {name: family for family, (_, *names) in FAMILIES.items() for name in names}
 
 
+ACTIVATIONS = (
+    "gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "gelu_python_tanh", "gelu_pytorch_tanh",
+    "laplace", "leaky_relu", "linear", "mish", "prelu", "quick_gelu", "relu", "relu2", "relu6", "sigmoid", "silu",
+    "swish", "tanh", "xielu",
+)  # fmt: skip
+"""What transformers knows by name (`ACT2FN`)."""
+
+
 def read_family(config: Fields) -> Model:
     """The shapes of one config; its name and source are the caller's to add."""
     family = _family(config)
+    for part in (config, config.inner("text_config")):
+        _check_words(part)
     reader: Reader = import_module(f"gnomon.load.families.{FAMILIES[family][0]}").read
     return reader(config, family)
 
@@ -112,7 +122,20 @@ def _family(config: Fields) -> str:
     family = value if key == "model_type" and value in FAMILIES else ARCHITECTURES.get(value, "")
     if not family:
         raise _not_understood(config, key, value)
+    said = config.text("model_type", family)
+    if said in FAMILIES and FAMILIES[said][0] != FAMILIES[family][0]:
+        hint = "One of the two is wrong: they are not built alike."
+        raise InputError(f"'{said}' is no type of {value}", where=config.spot("model_type"), hint=hint)
     return family
+
+
+def _check_words(config: Fields) -> None:
+    """Raise for what no network can have, though its shapes and its time do not follow from it."""
+    for key in ("hidden_act", "hidden_activation", "mlp_hidden_act", "activation_function"):
+        if config.has(key) and config.text(key) not in ACTIVATIONS:
+            raise unknown_name("activation", config.text(key), ACTIVATIONS, where=config.spot(key))
+    if config.has("sliding_window"):
+        config.whole("sliding_window", least=0)
 
 
 def _named(config: Fields) -> tuple[str, str]:

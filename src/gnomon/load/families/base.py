@@ -107,6 +107,9 @@ def decoder(config: Fields, family: str, blocks: Iterable[Block], **features: An
 def dtype(config: Fields) -> str:
     key = "dtype" if config.has("dtype") else "torch_dtype"
     name = config.text(key, "bfloat16").removeprefix("torch.")
+    other = config.text("torch_dtype", name).removeprefix("torch.")
+    if other != name:
+        raise InputError(f"'{name}' and the torch_dtype '{other}' differ", where=config.spot(key), hint="Give one.")
     if name not in DTYPES:
         hint = f"Understood: {', '.join(DTYPES)}."
         raise InputError(f"the number format '{name}' is not understood", where=config.spot(key), hint=hint)

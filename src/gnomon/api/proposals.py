@@ -1,0 +1,128 @@
+"""What an error proposes, tried before it is said: what would be refused as well is not proposed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from math import prod
+from typing import Any
+
+from gnomon.errors import GnomonError
+from gnomon.spec import Pool
+
+DEGREES = {"--tp": "tp", "--pp": "pp", "--vp": "vp", "--cp": "cp", "--ep": "ep"}
+PROPOSES = ("Use ", "The nearest ", "Possible ", "Lower ", "It divides ")
+"""How hints begin that name values to take."""
+PARTS = "--pp x --vp"
+LOADS = {"--seq": "seq", "--global-batch": "global_batch", "--micro-batch": "micro_batch"}
+FORMATS = ("bf16", "fp16", "fp8", "fp32")
+NEAR, FAR = 8, 1024
+"""Degrees on either side that are tried; and the most of those that divide the chips, or are powers of two."""
+_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+
+Words = Mapping[str, Any]
+Works = Callable[[Words], bool]
+"""Whether a step is possible with some words in the place of those it was asked with."""
+
+
+def tried(check: Callable[[Words], object]) -> Works:
+    """Whether `check` takes some words."""
+
+    def works(other: Words) -> bool:
+        try:
+            check(other)
+        except GnomonError:
+            return False
+        return True
+
+    return works
+
+
+def mend_degrees(error: GnomonError, pool: Pool, asked: Words, check: Callable[[Words], object]) -> None:
+    """Leave an error of serving the degrees, or numbers of chips, that `check` does not refuse."""
+    if error.where not in (*DEGREES, "--on") or not error.hint.startswith(PROPOSES):
+        return
+    works = tried(check)
+    if error.where == "--on":
+        error.hint = _counts(error.hint, pool, works)
+    elif asked[DEGREES[error.where]] is None:  # nobody asked for the degree, but for the chips that it spans
+        error.where, near = "--on", _near(pool.count, pool.count)
+        found = _either_side(near, pool.count, lambda n: bool(named(pool, n)) and works({"on": named(pool, n)}))
+        error.hint = _use([*_flags(error.hint, works), *(f"--on {named(pool, n)}" for n in found)])
+    else:
+        error.hint = _degrees(DEGREES[error.where], pool, asked, works)
+
+
+def _flags(hint: str, works: Works) -> list[str]:
+    """Degrees that a hint names with their flags, as `--ep 8`."""
+    named = re.findall(r"--(tp|pp|ep|cp) (\d+)", hint)
+    return [f"--{name} {degree}" for name, degree in named if works({name: int(degree)})]
+
+
+def _counts(hint: str, pool: Pool, works: Works) -> str:
+    """Numbers of chips that a hint names, by themselves or as `H100:8`."""
+    counts = dict.fromkeys(int(number) for number in re.findall(r"(?:\A|[ :])(\d+)(?=[ ,.]|\Z)", hint))
+    return _use(f"--on {on}" for count in counts if (on := named(pool, count)) and works({"on": on}))
+
+
+def mend(error: GnomonError, pool: Pool, asked: Words, check: Callable[[Words], object]) -> None:
+    """Leave an error of training those of its proposals that `check` does not refuse; one that proposes nothing stays
+    as it is."""
+    works = tried(check)
+    where = error.where
+    if where == "--dtype":
+        error.hint = _use(dtype for dtype in FORMATS if works({"dtype": dtype}))
+    elif where in DEGREES and error.hint.startswith("Use "):
+        error.hint = _degrees(DEGREES[where], pool, asked, works)
+    elif where == PARTS:
+        ways = {flag: _degrees(DEGREES[flag], pool, asked, works) for flag in ("--pp", "--vp")}
+        error.hint = " ".join(hint.replace("Use ", f"Use {flag} ") for flag, hint in ways.items() if hint)
+    elif where in LOADS and error.hint.startswith("Use "):
+        found = [int(number) for number in _NUMBER.findall(error.hint.replace(",", ""))]
+        kept = [number for number in found if works({LOADS[where]: number})]
+        error.hint = error.hint if len(kept) == len(found) else _use(kept)
+    elif where in ("--on", "--dp") and error.hint.startswith("Use "):
+        error.hint = _chips(error.hint, pool, works, asked["dp"])
+
+
+def named(pool: Pool, count: int) -> str:
+    """So many of a pool's chips, as `--on` takes them; a cluster's file has no more than it says."""
+    return pool.resized(count).words if not pool.file or count <= pool.count else ""
+
+
+def _chips(hint: str, pool: Pool, works: Works, dp: int | None) -> str:
+    counts = [int(number) for number in re.findall(r":(\d+)", hint)]
+    more = _use(f"--on {on}" for count in counts if (on := named(pool, count)) and works({"on": on}))
+    less = "Leave --dp out." if dp is not None and works({"dp": None}) else ""
+    return " ".join(filter(None, [more, less]))
+
+
+def _degrees(name: str, pool: Pool, asked: Words, works: Works) -> str:
+    """The next lower and the next higher degree that is possible, on these chips or else on as many as it takes."""
+    value = int(asked[name])
+    near = _near(value, pool.count)
+    here = _either_side(near, value, lambda n: works({name: n}))
+    if here:
+        return _use(here)
+    taken = prod(int(asked[degree] or 1) for degree in ("tp", "pp", "cp", "dp") if degree != name)
+    places = {n: named(pool, taken * (n if name in ("tp", "pp", "cp") else 1)) for n in near}
+    there = _either_side(near, value, lambda n: bool(places[n]) and works({name: n, "on": places[n]}))
+    return _use(f"{n} on {places[n]}" for n in there)
+
+
+def _near(value: int, chips: int) -> list[int]:
+    """Degrees to try: close to the one asked for, what divides the chips, and powers of two."""
+    dividing = {n for n in range(1, min(FAR, chips) + 1) if chips % n == 0}
+    powers = {2**n for n in range(FAR.bit_length())}
+    return sorted(dividing | powers | set(range(max(1, value - NEAR), value + NEAR + 1)))
+
+
+def _either_side(values: list[int], around: int, works: Callable[[int], bool]) -> list[int]:
+    below = next((n for n in reversed(values) if n < around and works(n)), None)
+    above = next((n for n in values if n > around and works(n)), None)
+    return [n for n in (below, above) if n is not None]
+
+
+def _use(values: Iterable[Any]) -> str:
+    told = " or ".join(str(value) for value in values)
+    return f"Use {told}." if told else ""

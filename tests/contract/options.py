@@ -1,0 +1,344 @@
+"""Options and fields, each with a case that it is given in and another value: a new one needs a line here.
+
+A line without indent is a command; each line below it changes one option of it, or gives it. The option is the first
+word of the line, with the key of a `--set`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STEP = "predict llama-3.2-1b --on H100 --batch 8 --context 512"
+LOAD = "simulate serve llama-3.2-1b --on H100 --rate 20 --input 400 --output 20 --requests 40"
+TRAINED = "simulate train llama-3.2-1b --on H100:8 --seq 512 --global-batch 16"
+PLAN = (
+    "plan serve llama-3.2-1b --fleet H100:1 --rate 4 --input 100 --output 8 --requests 20 --slo ttft_p90=1s "
+    "--dtype bf16 --set max_num_seqs=64 --set max_num_batched_tokens=2048"
+)
+SEARCH = "plan train llama-3.2-1b --cluster H100:4 --seq 512 --global-batch 16"
+
+COMMANDS = f"""
+{STEP}
+  --on H200
+  --phase prefill --tokens 64
+  --batch 9
+  --tokens 2
+  --context 513
+  --source 3
+  --images 1
+  --image 64x64
+  --steps 2
+  --dtype fp8
+  --kv-dtype fp8
+  --engine torch
+  --tp 2
+  --pp 2
+  --ep 2
+  --cp 2
+  --dp 2
+  --with int4-weights
+  --set max_model_len=4096
+  --set max_num_seqs=64
+  --set max_num_batched_tokens=2048
+  --set gpu_memory_utilization=0.5
+  --set block_size=32
+  --set decode_context_parallel_size=2
+  --set all2all_backend=deepep
+  --set async_scheduling=false
+  --set enforce_eager=true
+  --set enable_prefix_caching=false
+  --set max_cudagraph_capture_size=64
+  --json
+predict llama-3.2-1b --on H100 --phase prefill --batch 4 --tokens 4096
+  --context 512
+  --kv-dtype fp8
+  --set max_model_len=8192
+  --set block_size=32
+  --set enforce_eager=true
+  --set max_cudagraph_capture_size=64
+predict qwen3-30b-a3b --on H100:8 --batch 16 --context 256
+  --tp 4
+  --pp 2
+  --ep 8
+  --dp 2
+  --set all2all_backend=deepep
+predict qwen3-30b-a3b --on H100:8 --tp 8 --batch 16 --context 256
+  --cp 2
+  --set decode_context_parallel_size=2
+predict bert-base --on H100 --batch 8 --tokens 64
+  --phase decode
+  --kv-dtype fp8
+  --context 4
+  --dtype fp16
+  --engine torch
+  --set max_model_len=256
+  --set block_size=32
+  --set async_scheduling=false
+  --set enable_prefix_caching=false
+predict bert-base --on H100 --batch 8 --tokens 64 --engine torch
+  --kv-dtype fp8
+  --set launch=graph
+predict dit-xl-2-256 --on H100 --batch 2
+  --image 512x512
+  --steps 20
+  --tokens 64
+  --kv-dtype fp8
+  --set launch=graph
+predict whisper-small --on H100 --batch 4
+  --source 100
+  --context 16
+  --kv-dtype fp8
+  --set block_size=32
+predict qwen2-vl-2b --on H100 --phase prefill --tokens 64
+  --images 2
+  --image 640x480
+  --kv-dtype fp8
+  --set max_model_len=4096
+predict qwen2-vl-2b --on H100 --phase decode
+  --images 2
+  --image 640x480
+predict llama-3.2-1b --on H100:4 --phase train --batch 8 --tokens 512
+  --on H200:4
+  --batch 16
+  --tokens 1024
+  --context 5
+  --kv-dtype fp8
+  --dtype fp16
+  --engine megatron
+  --tp 2
+  --pp 2
+  --ep 2
+  --cp 2
+  --dp 2
+  --source 3
+  --images 1
+  --image 64x64
+  --steps 3
+  --with offload-optimizer
+  --set micro_batch=1
+  --set zero=1
+  --set schedule=gpipe
+  --set recompute=full
+  --set optimizer=adamw-bf16
+  --set sequence_parallel=false
+  --set vp=2
+  --set cp_comm=a2a
+  --set expert_tp=1
+fit llama-3.2-1b --on H100:2
+  --on H200:2
+  --dtype fp8
+  --kv-dtype fp8
+  --engine torch
+  --tp 1
+  --pp 2
+  --ep 2
+  --cp 2
+  --dp 2
+  --context 1024
+  --with int4-weights
+  --set max_model_len=4096
+  --set max_num_seqs=64
+  --set max_num_batched_tokens=2048
+  --set gpu_memory_utilization=0.5
+  --set block_size=32
+  --set decode_context_parallel_size=2
+  --set all2all_backend=deepep
+  --set async_scheduling=false
+  --set enforce_eager=true
+  --set enable_prefix_caching=false
+  --set max_cudagraph_capture_size=64
+  --json
+fit bert-base --on H100
+  --context 256
+  --kv-dtype fp8
+  --set max_model_len=256
+fit bert-base --on H100 --engine torch
+  --context 256
+  --kv-dtype fp8
+  --set launch=graph
+{LOAD}
+  --on H200
+  --dtype fp8
+  --kv-dtype fp8
+  --engine vllm@0.9
+  --tp 2
+  --pp 2
+  --ep 2
+  --cp 2
+  --dp 2
+  --trace lengths.csv
+  --rate 10
+  --input 500
+  --output 30
+  --requests 50
+  --seed 3
+  --with int4-weights
+  --requests-out out.csv
+  --trace-out out.json
+  --set max_model_len=4096
+  --set max_num_seqs=2
+  --set max_num_batched_tokens=1024
+  --set gpu_memory_utilization=0.5
+  --set block_size=32
+  --set decode_context_parallel_size=2
+  --set all2all_backend=deepep
+  --set async_scheduling=false
+  --set enforce_eager=true
+  --set enable_prefix_caching=false
+  --set max_cudagraph_capture_size=2
+  --json
+simulate serve llama-3.2-1b --on H100 --trace timed.csv
+  --seed 3
+  --rate 3
+  --requests 5
+  --input 4
+  --output 4
+simulate serve llama-3.2-1b --on H100 --trace lengths.csv --rate 5
+  --seed 3
+simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
+  --seed 3
+{TRAINED}
+  --on H200:8
+  --seq 1024
+  --global-batch 32
+  --micro-batch 2
+  --tp 2
+  --pp 2
+  --vp 2
+  --cp 2
+  --ep 2
+  --dp 4
+  --zero 1
+  --schedule gpipe
+  --recompute full
+  --optimizer sgd
+  --engine torch
+  --dtype fp16
+  --tokens 1B
+  --no-sequence-parallel
+  --cp-comm a2a
+  --expert-tp 1
+  --with offload-optimizer
+  --trace-out out.json
+  --memory-out out.csv
+  --json
+{TRAINED} --tp 2 --pp 2 --cp 2
+  --vp 2
+  --zero 1
+  --schedule gpipe
+  --no-sequence-parallel
+  --cp-comm allgather
+simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --ep 4
+  --expert-tp 1
+  --ep 8
+{PLAN}
+  --fleet H200:1
+  --rate 5
+  --input 120
+  --output 10
+  --requests 30
+  --seed 4
+  --slo ttft_p50=2s
+  --objective latency
+  --dtype fp8
+  --kv-dtype fp8
+  --engine vllm@0.9
+  --trace lengths.csv
+  --with unpacked-weights
+  --set max_model_len=1024
+  --set max_num_seqs=2
+  --set max_num_batched_tokens=512
+  --set gpu_memory_utilization=0.03
+  --set block_size=24
+  --set decode_context_parallel_size=2
+  --set all2all_backend=deepep
+  --set async_scheduling=false
+  --set enforce_eager=true
+  --set enable_prefix_caching=false
+  --set max_cudagraph_capture_size=8
+  --json
+{SEARCH}
+  --cluster H100:8
+  --seq 1024
+  --global-batch 32
+  --tokens 1B
+  --optimizer sgd
+  --dtype fp8
+  --engine torch
+  --with offload-optimizer
+  --json
+plan train llama-3.2-3b --cluster H100:1 --seq 8192 --global-batch 64
+  --with auto
+ops ops.csv --on H100
+  --on H200
+  --out out.csv
+  --json
+try gptq --model llama-3.2-1b --on H100
+  --model llama-3.2-3b
+  --on H200
+  --seq 1024
+  --global-batch 8
+  --batch 4
+  --context 1024
+  --optimizer sgd
+  --dtype fp8
+  --engine torch
+  --json
+try zero-offload --model llama-3.1-8b --on H100:2
+  --on H200:2
+  --seq 4096
+  --global-batch 48
+  --batch 4
+  --context 1024
+  --optimizer adamw-bf16
+  --dtype fp8
+  --engine torch
+export plan.yaml
+  --to kubernetes
+  --out exported
+  --json
+"""
+"""Every flag of the commands that answer, and every key of `--set`."""
+
+ANSWERING = ("predict", "fit", "simulate serve", "simulate train", "plan serve", "plan train", "ops", "try", "export")
+"""Commands whose flags all have a line."""
+FILES = {"--out", "--requests-out", "--trace-out", "--memory-out"}
+"""Flags that write what they name."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One option given another value."""
+
+    base: str
+    change: str
+
+    @property
+    def command(self) -> str:
+        words = self.base.split()
+        return " ".join(words[:2]) if words[0] in ("simulate", "plan") else words[0]
+
+    @property
+    def flag(self) -> str:
+        return self.change.split()[0]
+
+    @property
+    def option(self) -> str:
+        """The flag, or the key that `--set` sets."""
+        words = self.change.split()
+        return words[1].partition("=")[0] if words[0] == "--set" else words[0]
+
+    @property
+    def line(self) -> str:
+        return f"{self.base} {self.change}"
+
+
+def cases() -> list[Case]:
+    """Every line of the table."""
+    found, base = [], ""
+    for line in COMMANDS.strip().splitlines():
+        if line.startswith("  "):
+            found.append(Case(base, line.strip()))
+        else:
+            base = line
+    return found
