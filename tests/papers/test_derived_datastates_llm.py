@@ -44,5 +44,5 @@ def test_no_copy_waits_for_the_checkpoint_before_it() -> None:
 
 
 def test_sources() -> None:
-    assert DERIVATION.kind == "predicted" and DERIVATION.techniques == ("checkpoints",)
+    assert DERIVATION.kind == "predicted" and DERIVATION.techniques == ("async-checkpointing",)
     assert all(given.source and given.value for given in DERIVATION.inputs)

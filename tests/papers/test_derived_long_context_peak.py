@@ -42,5 +42,5 @@ def test_what_is_told_of_vllm() -> None:
 
 
 def test_sources() -> None:
-    assert DERIVATION.techniques == ("swapped-sessions",)
+    assert DERIVATION.techniques == ("kv-swap",)
     assert all(given.source and given.value for given in DERIVATION.inputs)

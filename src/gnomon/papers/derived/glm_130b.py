@@ -26,7 +26,7 @@ SHAPES = {
     "tied_embeddings": True,
     "blocks": [{"count": 70, "mixer": MIXER, "ffn": FFN}],
 }
-INT4, INT8 = ("unpacked-weights",), ("unpacked-weights:bits=8",)
+INT4, INT8 = ("dequantize-on-the-fly",), ("dequantize-on-the-fly:bits=8",)
 LENGTHS = (128, 512, 1024, 2048)
 DECODE_TOLERANCE = 0.30
 """As the index argues: no kernel of ours is theirs."""
@@ -197,7 +197,7 @@ DERIVATION = Derivation(
     source=f"{REPOSITORY}, docs/quantization.md (f6e869c) and docs/inference-with-fastertransformer.md",
     assumptions=(
         "Narrow weights are kept with one scale a row, and every product writes its own out in 16 bits first: "
-        "the technique unpacked-weights. Embedding, which is the head too, and norms stay in 16 bits.",
+        "the technique dequantize-on-the-fly. Embedding, which is the head too, and norms stay in 16 bits.",
         "Kernels, sums over the cards and what the host adds are those of vLLM as Gnomon prices them, lent from other "
         "chips where a card was not measured.",
         "A plain program holds the weights: all of the card's memory, one sequence, no captured graphs. A machine "
@@ -214,5 +214,5 @@ DERIVATION = Derivation(
               source=f"{REPOSITORY}, docs/quantization.md, details"),
     ),
     figures=figures,
-    techniques=("unpacked-weights",),
+    techniques=("dequantize-on-the-fly",),
 )  # fmt: skip

@@ -117,5 +117,5 @@ DERIVATION = Derivation(
         Input(name="answer", value="250 tokens", source=f"{PAPER}, as summarised"),
     ),
     figures=figures,
-    techniques=("swapped-sessions",),
+    techniques=("kv-swap",),
 )  # fmt: skip
