@@ -55,9 +55,12 @@ class Shelved:
 
     def execute(self, slug: str, /, **changed: Any) -> None:
         """A result of `gnomon lab` that ships."""
-        compared = [{"what": "one step", "gain": 2.5}]
+        compared = [{"what": "one step", "gain": 2.5, "deferred_s": 0.0}]
+        comparable = {"claim": "3 times faster", "comparable": False, "why": "another GPU"}
         found = {"schema": "gnomon.lab/1", "slug": slug, "ok": True, "device": "NVIDIA H200", "date": "2026-11-15"}
-        (self.lab / f"{slug}.json").write_text(json.dumps(found | {"compared": compared} | changed))
+        (self.lab / f"{slug}.json").write_text(
+            json.dumps(found | {"compared": compared, "comparable": comparable} | changed)
+        )
         forget()
 
 

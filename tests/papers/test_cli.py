@@ -125,10 +125,16 @@ def test_run(capsys: Out, own: Shelved) -> None:
 def test_one_that_was_run(capsys: Out, own: Shelved) -> None:
     own.execute("cuda")
     shown = text(capsys, "show", "cuda")
-    assert "run on NVIDIA H200, 2026-11-15\n  one step: 2.5x as quick as the plain version" in shown
+    assert "run on NVIDIA H200, 2026-11-15\n  one step: 2.5x the plain version's speed" in shown
+    assert "the paper's claim, 3 times faster, is not comparable with this: another GPU" in shown
     assert slugs(answer(capsys, "--status", "executed")) == {"cuda"} and "why not" not in shown
-    own.execute("cuda", compared=[{"what": "one step", "gain": 2.5, "predicted_gain": 2.0}])
-    assert "one step: 2.5x as quick as the plain version, predicted 2x" in text(capsys, "show", "cuda")
+    row = {"what": "one step", "gain": 2.5, "deferred_s": 0.0}
+    told = {"gain": 2.0, "by": "its profile", "kind": "prediction"}
+    own.execute("cuda", compared=[row | {"predicted_gain": 2.0, "prediction": told}])
+    shown = text(capsys, "show", "cuda")
+    assert "one step: 2.5x the plain version's speed; predicted 2x" in shown and "predicted by its profile" in shown
+    own.execute("cuda", compared=[row | {"prediction": told | {"kind": "other kernel"}}])
+    assert "predicted 2x, other kernel" in text(capsys, "show", "cuda")
 
 
 def test_what_notes_say_alike_is_told_once(capsys: Out, own: Shelved) -> None:

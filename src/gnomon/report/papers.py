@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from gnomon.report.lab import comparable, footnotes, prediction
 from gnomon.report.text import GAP, INDENT, Notes, Style, digits, next_steps, plural, table, words
 
 WIDTH = 110
@@ -105,13 +106,15 @@ def _said(claim: Mapping[str, str]) -> str:
 
 
 def _lab(found: Mapping[str, Any], style: Style) -> list[str]:
-    """What was run, and how many times quicker it was than the plain version."""
+    """What was run, and how many times faster it was than the plain version, sustained."""
     lines = [style.strong(f"run on {found['device']}, {found['date']}")]
     for row in found["compared"]:
-        gain = f"{digits(row['gain'])}x as quick as the plain version" if row["gain"] else "not timed"
-        ours = f", predicted {digits(row['predicted_gain'])}x" if row.get("predicted_gain") else ""
-        lines += _wrapped(f"{row['what']}: {gain}{ours}")
-    return lines
+        gain = f"{digits(row['gain'])}x the plain version's speed" if row["gain"] else "not known"
+        burst = f" sustained, {digits(row['burst_gain'])}x in a burst" if row.get("burst_gain") else ""
+        ours = f"; predicted {prediction(row)}" if prediction(row) else ""
+        lines += _wrapped(f"{row['what']}: {gain}{burst}{ours}")
+    notes = [*footnotes(found["compared"]), *found.get("notes", ()), comparable(found)]
+    return [*lines, *(line for note in notes for line in _wrapped(note.strip(), INDENT * 2))]
 
 
 def _run(payload: Mapping[str, Any], style: Style) -> list[str]:
