@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gnomon.papers import derivations, derived, executed, shelf
+from gnomon.papers import derivations, derived, executed, holds, shelf
 
 GPIPE = """
 from gnomon.papers.base import Derivation, Figure, Input
@@ -43,6 +43,8 @@ class Shelved:
         self.derived, self.lab = folder / "derived", folder / "lab"
         self.derived.mkdir()
         self.lab.mkdir()
+        self.counts = folder / "holds.json"
+        self.counts.write_text("{}")
 
     def derive(self, slug: str, text: str) -> None:
         (self.derived / f"{slug.replace('-', '_')}.py").write_text(text)
@@ -71,6 +73,7 @@ def forget() -> None:
         derivations.missing,
         derivations.derivation,
         executed.outcome,
+        holds.stored,
         shelf.papers,
     ):
         cached.cache_clear()

@@ -209,5 +209,5 @@ def _is_file(name: str) -> bool:
     return name.lower().endswith((".yaml", ".yml"))
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def plural(count: int, noun: str, several: str = "") -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {several or noun + 's'}"
