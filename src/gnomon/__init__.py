@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from gnomon.api.simulate import simulate_serving
     from gnomon.api.simulate_training import simulate_training
     from gnomon.api.trace import trace
-    from gnomon.api.try_idea import try_idea
     from gnomon.api.verify import verify
     from gnomon.errors import GnomonError
+    from gnomon.papers.tried import try_idea
 
     __version__: str
 
@@ -77,7 +77,7 @@ _HOMES = {
     "simulate_training": "gnomon.api.simulate_training",
     "techniques": "gnomon.api.known_techniques",
     "trace": "gnomon.api.trace",
-    "try_idea": "gnomon.api.try_idea",
+    "try_idea": "gnomon.papers.tried",
     "verify": "gnomon.api.verify",
 }
 

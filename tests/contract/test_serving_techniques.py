@@ -28,6 +28,7 @@ from gnomon.techniques import (
     ServingTechnique,
     Technique,
     applied,
+    canonical,
     served,
     techniques,
     words,
@@ -97,6 +98,21 @@ def test_it_says_what_it_is(name: str) -> None:
     for parameter in one.parameters:
         for value in (parameter.default, *parameter.tried):
             assert parameter.read(str(value), "here") == value
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_names_it_had_before_mean_the_same(name: str) -> None:
+    for alias in SERVING[name].aliases:
+        assert alias not in techniques() and canonical(f"{alias}:x=1") == name
+        assert served([alias]) == served([name])
+        with pytest.raises(InputError, match="twice"):
+            served([alias, name])
+        case = next((model, on) for model, on in CASES if usable(model, on, name))
+        times = [
+            gnomon.predict(case[0], on=case[1], phase="decode", batch=2, context=100, techniques=[text]).time_s.value
+            for text in (alias, name)
+        ]
+        assert times[0] == times[1]
 
 
 @pytest.mark.parametrize("text", TRIALS)

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from tests.golden.papers_page import PAGE, page
 
+import gnomon
+from gnomon.papers import derivations, holds
+from gnomon.papers.shelf import papers
 
-def test_the_page_is_what_is_computed() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run `make papers`"
+
+def test_the_readme_says_how_many_are_re_derived() -> None:
+    text = (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
+    count = len(derivations.slugs())
+    assert f"[{len(papers())} papers](docs/papers.md) found by words. {count} are re-derived" in text
+    assert f"computes again the {count} that are re-derived" in text
+
+
+def test_the_page_and_the_counts_are_what_is_computed() -> None:
+    found = gnomon.papers.run().to_dict()
+    assert holds.STORED.read_text(encoding="utf-8") == holds.store(found["results"]), "run `make papers`"
+    assert PAGE.read_text(encoding="utf-8") == page(found), "run `make papers`"

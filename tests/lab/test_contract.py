@@ -5,15 +5,32 @@ from __future__ import annotations
 import importlib.util
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gnomon.cli.run import run
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.lab import EXPERIMENTS, experiment
-from gnomon.lab.base import Check, Compared, Findings, Measured, Outcome, words_of_sizes
+from gnomon.lab.base import (
+    PREDICTIONS,
+    Check,
+    Claim,
+    Compared,
+    Findings,
+    Measured,
+    Outcome,
+    Predicted,
+    Sustained,
+    beaten,
+    row_from_dict,
+    row_to_dict,
+    words_of_sizes,
+)
 from gnomon.lab.deep_optimizer_states import Rates, best_stride, seconds_per_parameter
 from gnomon.lab.int4 import rows_of, tiles
+from gnomon.papers.executed import executed
+from gnomon.papers.executed import outcome as stored_outcome
 
 
 @pytest.mark.parametrize("slug", EXPERIMENTS)
@@ -21,6 +38,7 @@ def test_every_experiment(slug: str) -> None:
     found = experiment(slug)
     assert found.slug == slug
     assert found.title and found.checks
+    assert found.claim.what and found.claim.why and isinstance(found.claim.comparable, bool)
     assert len({size.name for size in found.sizes}) == len(found.sizes)
     for size in found.sizes:
         assert size.least <= size.on_cpu <= size.most
@@ -52,9 +70,10 @@ def test_a_layer_is_not_rounded_by_too_few_tokens() -> None:
         found.work(None, sizes)
 
 
-def outcome(*checks: Check) -> Outcome:
+def outcome(*checks: Check, rows: tuple[Compared, ...] = ()) -> Outcome:
     where = {"device": "cpu", "sm_hz": None, "date": "2026-11-15", "versions": {}, "notes": (), "wall_s": 1.0}
-    return Outcome(slug="x", title="X", sizes={}, findings=Findings(checks=checks, compared=()), **where)
+    claim = Claim(what="twice as fast", comparable=False, why="another GPU")
+    return Outcome(slug="x", title="X", sizes={}, findings=Findings(checks=checks, compared=rows), claim=claim, **where)
 
 
 def test_a_run_is_good_when_all_its_checks_are() -> None:
@@ -65,12 +84,57 @@ def test_a_run_is_good_when_all_its_checks_are() -> None:
     assert [check["ok"] for check in outcome(good, bad).to_dict()["checks"]] == [True, False]
 
 
-def test_the_gain_is_of_times_that_were_measured() -> None:
-    def took(seconds: float | None) -> Measured:
-        return Measured(seconds=seconds, spread=0.0, repeats=3, gpu_bytes=0)
+def took(seconds: float | None) -> Measured:
+    return Measured(seconds=seconds, spread=0.0, repeats=3, gpu_bytes=0)
 
-    assert Compared(what="", plain=took(3.0), technique=took(2.0)).gain == 1.5
-    assert Compared(what="", plain=took(None), technique=took(None)).gain is None
+
+def row(technique: float | None, **more: Any) -> Compared:
+    return Compared(what="a step", plain=took(3.0), technique=took(technique), **({"deferred_s": 0.0} | more))
+
+
+def test_the_gain_is_of_times_that_were_measured() -> None:
+    assert row(2.0).gain == 1.5 and not row(2.0).burst and row(2.0).burst_gain is None
+    assert row(None).gain is None and not row(None, deferred_s=1.0).burst
+
+
+def test_whoever_compares_says_what_was_left_to_do() -> None:
+    with pytest.raises(TypeError, match="deferred_s"):
+        Compared(what="a step", plain=took(3.0), technique=took(2.0))  # type: ignore[call-arg]
+
+
+def test_the_headline_of_a_burst_is_what_is_sustained_or_nothing() -> None:
+    burst = row(0.1, deferred_s=2.0)
+    assert burst.burst and burst.burst_gain == pytest.approx(30) and burst.gain is None
+    kept = row(0.1, deferred_s=2.0, sustained=Sustained(seconds=2.0, how="measured"))
+    assert kept.gain == 1.5 and kept.burst_gain == pytest.approx(30)
+    (told,) = outcome(rows=(kept,)).to_dict()["compared"]
+    assert (told["gain"], told["burst"], told["deferred_s"]) == (1.5, True, 2.0)
+    assert row_from_dict(told) == kept
+
+
+@pytest.mark.parametrize("kind", PREDICTIONS)
+def test_only_a_prediction_of_what_ran_is_one(kind: str) -> None:
+    found = row_to_dict(row(2.0), Predicted(gain=1.4, by="its profile", kind=kind))
+    assert found["predicted_gain"] == (1.4 if kind == "prediction" else None)
+    assert found["prediction"] == {"gain": 1.4, "by": "its profile", "kind": kind}
+
+
+def test_a_way_that_beats_the_papers_is_said() -> None:
+    other = Compared(what="another", plain=took(3.0), technique=took(1.5), deferred_s=0.0, of_paper=False)
+    (told,) = outcome(rows=(row(2.0), other)).to_dict()["notes"]
+    assert told == "another, which is not what the paper proposes, is faster here: 2x against 1.5x of a step"
+    assert not outcome(rows=(row(1.0), other)).to_dict()["notes"]
+
+
+@pytest.mark.parametrize("slug", sorted(executed()))
+def test_stored_results_say_all_of_it(slug: str) -> None:
+    found = stored_outcome(slug)
+    rows = tuple(map(row_from_dict, found["compared"]))
+    assert found["comparable"]["why"] and found["comparable"]["claim"] == experiment(slug).claim.what
+    assert set(beaten(rows)) <= set(found["notes"])
+    for told, one in zip(found["compared"], rows, strict=True):
+        assert told["gain"] == one.gain and told["burst_gain"] == one.burst_gain
+    assert rows[0].of_paper, "the headline is the paper's"
 
 
 def test_the_stride_balances_the_queues() -> None:

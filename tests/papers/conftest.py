@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.papers.shelved import Shelved, forget
 
-from gnomon.papers import derived, executed
+from gnomon.papers import derived, executed, holds
 
 
 @pytest.fixture
@@ -21,6 +21,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelved]:
         patched.setattr(sys, "dont_write_bytecode", True)  # a file written twice in a second is read twice
         patched.setattr(derived, "__path__", [str(made.derived)])
         patched.setattr(executed, "LAB", made.lab)
+        patched.setattr(holds, "STORED", made.counts)
         forget()
         yield made
     forget()

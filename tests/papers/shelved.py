@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gnomon.papers import derivations, derived, executed, shelf
+from gnomon.papers import derivations, derived, executed, holds, shelf
 
 GPIPE = """
 from gnomon.papers.base import Derivation, Figure, Input
@@ -43,6 +43,8 @@ class Shelved:
         self.derived, self.lab = folder / "derived", folder / "lab"
         self.derived.mkdir()
         self.lab.mkdir()
+        self.counts = folder / "holds.json"
+        self.counts.write_text("{}")
 
     def derive(self, slug: str, text: str) -> None:
         (self.derived / f"{slug.replace('-', '_')}.py").write_text(text)
@@ -55,9 +57,12 @@ class Shelved:
 
     def execute(self, slug: str, /, **changed: Any) -> None:
         """A result of `gnomon lab` that ships."""
-        compared = [{"what": "one step", "gain": 2.5}]
+        compared = [{"what": "one step", "gain": 2.5, "deferred_s": 0.0}]
+        comparable = {"claim": "3 times faster", "comparable": False, "why": "another GPU"}
         found = {"schema": "gnomon.lab/1", "slug": slug, "ok": True, "device": "NVIDIA H200", "date": "2026-11-15"}
-        (self.lab / f"{slug}.json").write_text(json.dumps(found | {"compared": compared} | changed))
+        (self.lab / f"{slug}.json").write_text(
+            json.dumps(found | {"compared": compared, "comparable": comparable} | changed)
+        )
         forget()
 
 
@@ -68,6 +73,7 @@ def forget() -> None:
         derivations.missing,
         derivations.derivation,
         executed.outcome,
+        holds.stored,
         shelf.papers,
     ):
         cached.cache_clear()

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from tests.contract.shapes import check, number
-from tests.papers.shelved import Shelved
+from tests.papers.shelved import Shelved, forget
 
 from gnomon.cli.run import run
+from gnomon.papers import derivations
 from gnomon.papers.shelf import papers
+from gnomon.report.papers import headline_words
 
 Out = pytest.CaptureFixture[str]
 
@@ -52,7 +54,7 @@ def test_narrowed(capsys: Out) -> None:
     assert {"infinite-llm"} <= slugs(answer(capsys, "--shelf", "serving-system"))
     assert all(paper["status"] == "modelled" for paper in answer(capsys, "--status", "modelled")["papers"])
     assert slugs(answer(capsys, "--hardware", "rtx a6000")) == slugs(answer(capsys, "--hardware", "A6000")) != set()
-    assert "no paper is like that" in text(capsys, "--topic", "moe", "--since", "2100")
+    assert "no match" in text(capsys, "--topic", "moe", "--since", "2100")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_found_by_words(capsys: Out) -> None:
     assert slugs(found) == {"deep-optimizer-states", "zero-offload", "zero-infinity"}
     assert found == answer(capsys, "search", "offload optimizer", "--limit", "3")
     assert text(capsys, "search", "offload optimizer").startswith("  deep-optimizer-states")
-    assert "no paper is like that" in text(capsys, "search", "xqzvw")
+    assert "no match" in text(capsys, "search", "xqzvw")
 
 
 def test_one_that_is_not_re_derived(capsys: Out) -> None:
@@ -118,20 +120,73 @@ def test_run(capsys: Out, own: Shelved) -> None:
     assert found == answer(capsys, "run", "--all")
     assert [claim["within"] for claim in found["results"][0]["claims"]] == [True, False]
     told = text(capsys, "run", "--all")
-    assert told.startswith("gpipe: GPipe") and "within tolerance: 0 of 1 predicted figure, 1 of 1 identity" in told
+    assert (
+        told.startswith("gpipe: GPipe") and "within tolerance: 0 of 1 predicted figure; beside them 1 identity" in told
+    )
     assert "gnomon papers run gpipe" in text(capsys, "--status", "identity")
 
 
 def test_one_that_was_run(capsys: Out, own: Shelved) -> None:
     own.execute("cuda")
     shown = text(capsys, "show", "cuda")
-    assert "run on NVIDIA H200, 2026-11-15\n  one step: 2.5x as quick as the plain version" in shown
+    assert "run on NVIDIA H200, 2026-11-15\n  one step: 2.5x the plain version's speed" in shown
+    assert "the paper's claim, 3 times faster, is not comparable with this: another GPU" in shown
     assert slugs(answer(capsys, "--status", "executed")) == {"cuda"} and "why not" not in shown
-    own.execute("cuda", compared=[{"what": "one step", "gain": 2.5, "predicted_gain": 2.0}])
-    assert "one step: 2.5x as quick as the plain version, predicted 2x" in text(capsys, "show", "cuda")
+    row = {"what": "one step", "gain": 2.5, "deferred_s": 0.0}
+    told = {"gain": 2.0, "by": "its profile", "kind": "prediction"}
+    own.execute("cuda", compared=[row | {"predicted_gain": 2.0, "prediction": told}])
+    shown = text(capsys, "show", "cuda")
+    assert "one step: 2.5x the plain version's speed; predicted 2x" in shown and "predicted by its profile" in shown
+    own.execute("cuda", compared=[row | {"prediction": told | {"kind": "other kernel"}}])
+    assert "predicted 2x, other kernel" in text(capsys, "show", "cuda")
 
 
 def test_what_notes_say_alike_is_told_once(capsys: Out, own: Shelved) -> None:
     own.gpipe('tolerance=0.01, kind="identity")', 'tolerance=0.01, kind="identity", note="a reason")')
     shown = text(capsys, "run", "gpipe")
     assert shown.count("a reason") == 1 and shown.count("[1]") == 3
+
+
+def test_status_says_what_holds_of_what_was_checked(capsys: Out, own: Shelved) -> None:
+    own.gpipe()
+    shown = " ".join(text(capsys, "show", "gpipe").split())
+    assert "status identity: re-derived by arithmetic on its own numbers; 0 of 1 figure within tolerance" in shown
+    assert "1 identity; headline: not checked" in shown and "come out" not in shown
+    own.gpipe('unit="x", note="a reason")', 'unit="x", note="a reason", claim=2)')
+    found = answer(capsys, "show", "gpipe")
+    assert found["headline"] == found["paper"]["headline"] == {"checked": 1, "within": 0, "left_out": 1}
+    assert found["holds"] == {"figures": 1, "within": 0, "identities": 1, "contradictions": 0}
+    assert (found["slug"], found["status"]) == ("gpipe", "identity")
+    assert "headline: 1 of 2 claims checked, 0 hold" in " ".join(text(capsys, "show", "gpipe").split())
+    own.counts.write_text(json.dumps({"gpipe": {name: found[name] for name in ("holds", "headline")}}))
+    forget()
+    assert "identity 0/1" in text(capsys, "--status", "identity")
+    entry = answer(capsys, "--status", "identity")["papers"][0]
+    assert entry["holds"] == found["holds"] and entry["headline"] == found["headline"]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ((0, 0, 0), "no claim"),
+        ((0, 0, 2), "not checked"),
+        ((1, 0, 0), "checked, misses"),
+        ((1, 1, 0), "checked, holds"),
+        ((1, 1, 1), "1 of 2 claims checked, 1 holds"),
+        ((3, 2, 1), "3 of 4 claims checked, 2 hold"),
+    ],
+)
+def test_headlines_in_words(found: tuple[int, int, int], words: str) -> None:
+    assert headline_words(dict(zip(("checked", "within", "left_out"), found, strict=True))) == words
+
+
+def test_no_paper_that_ships_is_said_to_come_out(capsys: Out) -> None:
+    """Every re-derived one says how much of it holds, in the list, by itself and in JSON."""
+    for entry in answer(capsys)["papers"]:
+        rederived = entry["slug"] in derivations.slugs()
+        assert (entry["holds"] is not None) == rederived
+        assert sum(entry["headline"][name] for name in ("checked", "left_out")) == len(entry["claims"])
+        assert entry["headline"]["within"] <= entry["headline"]["checked"]
+        if rederived and entry["holds"]["figures"]:
+            counts = f"{entry['holds']['within']}/{entry['holds']['figures']}"
+            assert f"{entry['status']} {counts}" in text(capsys, "--shelf", entry["shelf"])

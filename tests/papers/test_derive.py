@@ -36,7 +36,11 @@ def test_a_run(own: Shelved) -> None:
     assert speed["error"] == pytest.approx(-0.2)
     assert (result.kind, speed["kind"]) == ("identity", "predicted")
     answer = run("gpipe").to_dict()
-    assert answer["by_kind"] == {"predicted": {"figures": 1, "within": 0}, "identity": {"figures": 1, "within": 1}}
+    assert answer["by_kind"] == {
+        "predicted": {"figures": 1, "within": 0},
+        "identity": {"figures": 1, "within": 1},
+        "contradiction": {"figures": 0, "within": 0},
+    }
     assert answer["results"] == [result.to_dict()]
     assert show("gpipe").to_dict()["result"] == result.to_dict()
 

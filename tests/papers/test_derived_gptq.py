@@ -27,8 +27,6 @@ def test_milliseconds_a_token(found: dict[str, Figure]) -> None:
 
 
 def test_misses_say_why(found: dict[str, Figure]) -> None:
-    missed = {what for what, each in found.items() if not each.within}
-    assert missed <= {"A100-SXM-80GB, three bits: sooner by", "A100-SXM-80GB, three bits on 1: a token"}
-    assert all(found[what].note for what in missed)
-    assert {each.tolerance for each in found.values()} == {0.0, 0.1}
+    assert all(bool(each.note) is not each.within for each in found.values())
+    assert {each.tolerance for each in found.values() if each.kind == "predicted"} == {0.0, 0.1}
     assert all(given.source and given.value for given in DERIVATION.inputs)

@@ -77,3 +77,18 @@ def test_too_many_words_are_refused() -> None:
     assert search(" ".join(words[:64])).query
     with pytest.raises(InputError, match=r"WORDS: 65 words are too many to look for\. Use at most 64"):
         search(" ".join(words))
+
+
+def test_what_only_shares_a_word_is_cut_off() -> None:
+    for query in (query for query, *_ in FOUND):
+        scores = [score for _, score in ranked(query)]
+        assert scores[-1] >= 0.25 * scores[0]
+    assert len(ranked("speculative decoding")) < 10
+    assert "force-prompting" not in first("prefill decode disaggregation", 50)
+
+
+def test_papers_that_are_not_about_gpu_systems_rank_below() -> None:
+    found = [paper.shelf for paper, _ in ranked("separate prefill and decode on different machines")]
+    assert "unrelated" not in found[:4] and first("separate prefill and decode on different machines", 3)[-1] == (
+        "splitwise"
+    )

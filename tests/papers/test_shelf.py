@@ -147,6 +147,9 @@ def test_files_of_no_paper(own: Shelved) -> None:
         ({"compared": []}, "'compared' is no list of what was compared"),
         ({"slug": "gptq"}, "slug 'gptq' is not that of its file, 'cuda'"),
         ({"schema": "gnomon.lab/2"}, "schema 'gnomon.lab/2' is not gnomon.lab/1"),
+        ({"comparable": None}, "'comparable' does not say which claim, whether and why"),
+        ({"comparable": {"claim": "3x", "comparable": False, "why": " "}}, "'comparable' does not say"),
+        ({"comparable": {"claim": "3x", "comparable": "no", "why": "another"}}, "'comparable' does not say"),
     ],
 )
 def test_a_run_that_proves_nothing(changed: dict[str, Any], message: str, own: Shelved) -> None:
@@ -154,6 +157,9 @@ def test_a_run_that_proves_nothing(changed: dict[str, Any], message: str, own: S
     with pytest.raises(InputError) as caught:
         shelf.papers()
     assert f"papers/lab/cuda.json: {message}" in str(caught.value)
+
+
+ROW = {"what": "a step", "gain": 2.0, "deferred_s": 0.0, "plain": {"seconds": 4.0}, "technique": {"seconds": 2.0}}
 
 
 @pytest.mark.parametrize(
@@ -164,10 +170,28 @@ def test_a_run_that_proves_nothing(changed: dict[str, Any], message: str, own: S
         ({"what": 1, "gain": 2.0}, "does not say 'what'"),
         ({"what": "a step", "gain": "2x"}, "'gain' is '2x', not a number above zero"),
         ({"what": "a step", "gain": -2}, "'gain' is -2, not a number above zero"),
+        ({"what": "a step", "gain": 2.0}, "does not say how many seconds of work were left"),
+        (ROW | {"deferred_s": -1.0}, "does not say how many seconds of work were left"),
+        (ROW | {"deferred_s": 0.5}, "'gain' is that of a burst"),
+        (
+            ROW | {"deferred_s": 0.5, "sustained": {"seconds": 4.0, "how": "measured"}},
+            "'gain' is 2, and 1 by its seconds",
+        ),
+        (ROW | {"gain": 3.0}, "'gain' is 3, and 2 by its seconds"),
+        (ROW | {"predicted_gain": 2.0}, "'predicted_gain' does not say by whom"),
+        (ROW | {"prediction": {"gain": 2.0, "kind": "prediction"}}, "'prediction' does not say 'by' whom"),
+        (
+            ROW | {"prediction": {"gain": 2.0, "by": "its times", "kind": "identity"}},
+            "'prediction' does not say 'by' whom",
+        ),
+        (
+            ROW | {"predicted_gain": 2.0, "prediction": {"gain": 2.0, "by": "Marlin", "kind": "other kernel"}},
+            "'predicted_gain' is for a prediction of what ran alone",
+        ),
     ],
 )
 def test_a_comparison_that_says_nothing(row: Any, message: str, own: Shelved) -> None:
-    own.execute("cuda", compared=[{"what": "fine", "gain": None}, row])
+    own.execute("cuda", compared=[{"what": "fine", "gain": None, "deferred_s": 0}, row])
     with pytest.raises(InputError) as caught:
         shelf.papers()
     assert f"papers/lab/cuda.json, compared 2: {message}" in str(caught.value)

@@ -52,8 +52,8 @@ def test_four_bits_are_the_format_of_that_name() -> None:
         ("int4-weights", 4, MATRICES / 128),
         ("int4-weights:bits=3", 3, MATRICES / 128),
         ("int4-weights:bits=3,group=0", 3, ROWS),
-        ("unpacked-weights", 4, ROWS),
-        ("unpacked-weights:bits=8", 8, ROWS),
+        ("dequantize-on-the-fly", 4, ROWS),
+        ("dequantize-on-the-fly:bits=8", 8, ROWS),
     ],
 )
 def test_bytes_of_narrow_weights(text: str, bits: int, scales: float) -> None:
@@ -71,7 +71,7 @@ def test_three_bits_are_read_in_fewer_bytes() -> None:
 
 
 def test_unpacked_weights_are_written_and_read_again() -> None:
-    (engine, narrow), (_, wide) = made("H200", "unpacked-weights"), made("H200")
+    (engine, narrow), (_, wide) = made("H200", "dequantize-on-the-fly"), made("H200")
     graph, plain = engine.graph(narrow), engine.graph(wide)
     streams = [op for op in graph.ops if op.name.endswith(".unpack")]
     assert {op.name.removesuffix(".unpack") for op in streams} == {
@@ -85,13 +85,13 @@ def test_unpacked_weights_are_written_and_read_again() -> None:
 
 @pytest.mark.parametrize("on", ["A100", "H200", "V100-32GB", "RTX-3090"])
 def test_unpacked_weights_save_memory_and_cost_time(on: str) -> None:
-    assert weights(on, "unpacked-weights") < 0.6 * weights(on)
+    assert weights(on, "dequantize-on-the-fly") < 0.6 * weights(on)
     large = "llama-3.1-8b"  # a small one waits for the host on quick chips
-    assert decode_s(on, "unpacked-weights", model=large) > 1.3 * decode_s(on, model=large)
+    assert decode_s(on, "dequantize-on-the-fly", model=large) > 1.3 * decode_s(on, model=large)
 
 
 def test_the_largest_matrix_needs_room_while_it_is_wide() -> None:
-    engine, deployment = made("H200", "unpacked-weights")
+    engine, deployment = made("H200", "dequantize-on-the-fly")
     plain = engine.memory(replace(deployment, ideas=None)).parts
     more = engine.memory(deployment).parts["activations"] - plain["activations"]
     assert more == 2 * 2048 * 2 * 8192, "gate and up side by side"
@@ -100,7 +100,7 @@ def test_the_largest_matrix_needs_room_while_it_is_wide() -> None:
 def test_chips_without_kernels_for_narrow_weights_take_unpacked_ones_alone() -> None:
     with pytest.raises(InputError, match="Marlin"):
         made("V100-32GB", "int4-weights")
-    assert made("V100-32GB", "unpacked-weights")[1].dtype == "int4"
+    assert made("V100-32GB", "dequantize-on-the-fly")[1].dtype == "int4"
 
 
 def test_a_format_asked_for_beside_is_no_second_choice() -> None:
@@ -120,18 +120,16 @@ def test_a_switch_is_two_copies_over_the_link() -> None:
     assert pool.host is not None
     each = tokens * load_model("yi-34b").kv_bytes_per_token(2)
     switch = 2 * each / pool.host.link.bandwidth_bytes_s
-    found = gnomon.predict(
-        "yi-34b", on="A100", phase="decode", context=tokens - 1, techniques=["swapped-sessions:turn=100"]
-    )
-    wait = next(line for line in found.breakdown if line.op == "swapped-sessions")
+    found = gnomon.predict("yi-34b", on="A100", phase="decode", context=tokens - 1, techniques=["kv-swap:turn=100"])
+    wait = next(line for line in found.breakdown if line.op == "kv-swap")
     assert wait.time_s.value == pytest.approx(switch / 100)
     plain = gnomon.predict("yi-34b", on="A100", phase="decode", context=tokens - 1).time_s.value
     assert found.time_s.value - plain == pytest.approx(switch / 100)
 
 
 def test_sessions_that_there_is_room_for() -> None:
-    found = gnomon.fit("yi-34b", on="A100", context=4096, techniques=["swapped-sessions:link_gb_s=20"])
-    facts = found.techniques["swapped-sessions"]
+    found = gnomon.fit("yi-34b", on="A100", context=4096, techniques=["kv-swap:link_gb_s=20"])
+    facts = found.techniques["kv-swap"]
     each = 4096 * load_model("yi-34b").kv_bytes_per_token(2)
     host = parse_pool("A100").host
     assert host is not None
@@ -142,27 +140,27 @@ def test_sessions_that_there_is_room_for() -> None:
 
 
 def test_fit_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", "yi-34b", "--on", "A100", "--context", "4096", "--with", "swapped-sessions"]) == 0
+    assert run(["fit", "yi-34b", "--on", "A100", "--context", "4096", "--with", "kv-swap"]) == 0
     out = capsys.readouterr().out
-    assert "swapped-sessions: sessions in cache 8, sessions on host 1,966, switch 63.9 ms" in out
-    assert "--with swapped-sessions" in out and "simulate serve" not in out, "a load with it is not simulated"
+    assert "kv-swap: sessions in cache 8, sessions on host 1,966, switch 63.9 ms" in out
+    assert "--with kv-swap" in out and "simulate serve" not in out, "a load with it is not simulated"
 
 
 def test_prompts_wait_for_no_switch() -> None:
     words: dict[str, Any] = {"on": "A100", "phase": "prefill", "tokens": 500}
     plain = gnomon.predict(SMALL, **words).time_s.value
-    assert gnomon.predict(SMALL, **words, techniques=["swapped-sessions"]).time_s.value == plain
+    assert gnomon.predict(SMALL, **words, techniques=["kv-swap"]).time_s.value == plain
 
 
 def test_a_search_puts_it_into_every_plan() -> None:
     found = gnomon.plan_serving(
-        SMALL, fleet="A100:1", rate=1, input=64, output=8, requests=50, techniques=["unpacked-weights"]
+        SMALL, fleet="A100:1", rate=1, input=64, output=8, requests=50, techniques=["dequantize-on-the-fly"]
     )
-    assert found.best.plan.strategy.techniques == ("unpacked-weights",)
+    assert found.best.plan.strategy.techniques == ("dequantize-on-the-fly",)
     assert found.best.plan.dtype == "int4"
-    assert "with unpacked-weights" in found.title
-    with pytest.raises(InputError, match="swapped-sessions is not simulated"):
-        gnomon.plan_serving(SMALL, fleet="A100:1", rate=1, input=64, output=8, techniques=["swapped-sessions"])
+    assert "with dequantize-on-the-fly" in found.title
+    with pytest.raises(InputError, match="kv-swap is not simulated"):
+        gnomon.plan_serving(SMALL, fleet="A100:1", rate=1, input=64, output=8, techniques=["kv-swap"])
 
 
 @pytest.mark.parametrize(
@@ -180,10 +178,10 @@ def test_what_techniques_are_not_applied_to(model: str, words: dict[str, Any]) -
 
 def test_only_what_the_engine_runs_can_be_verified() -> None:
     plan = Plan(
-        model=SMALL, chip="H200", replicas=1, strategy=Strategy(techniques=("unpacked-weights",)), dtype="int4",
+        model=SMALL, chip="H200", replicas=1, strategy=Strategy(techniques=("dequantize-on-the-fly",)), dtype="int4",
         engine=EngineChoice(),
     )  # fmt: skip
-    with pytest.raises(InputError, match="vLLM does not know the technique unpacked-weights"):
+    with pytest.raises(InputError, match="vLLM does not know the technique dequantize-on-the-fly"):
         measure(plan)
     with pytest.raises(InputError, match="does not make weights in int4 itself"):
         measure(replace(plan, strategy=Strategy()))

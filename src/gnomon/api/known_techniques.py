@@ -25,6 +25,7 @@ def techniques() -> Techniques:
 def _entry(one: Technique) -> dict[str, Any]:
     return {
         "name": one.name,
+        "aliases": list(one.aliases),
         "title": one.title,
         "work": one.work,
         "idea": one.idea,

@@ -278,6 +278,8 @@ class TrainingReport(Result):
     """Of the whole run, where its tokens are given: steps, days, dollars, kilowatt-hours."""
     targets: tuple[str, ...]
     """What `gnomon export` can write the plan for, its own engine's first."""
+    assumed: tuple[str, ...] = ()
+    """What its techniques take the machine to have that nobody has told."""
     inputs: Mapping[str, Any]
     plan: Plan
     step: Any = None

@@ -268,6 +268,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         cost_usd=cost,
         run=_run(step, cost),
         targets=_targets(step),
+        assumed=step.applied.assumed(step.figures, step.case),
         inputs=_inputs(step),
         plan=plan,
         step=step,

@@ -13,14 +13,24 @@ from gnomon.api.plan_training import best_of, step_report
 from gnomon.api.results import TrainingReport
 from gnomon.api.simulate_training import as_flags, check_chips, load_of
 from gnomon.api.train_search import Search, search_of
-from gnomon.api.tried import NO_CHANGE, Tried
+from gnomon.api.tried import NO_CHANGE, NONE, Tried, times
 from gnomon.engines import training_engine
-from gnomon.errors import GnomonError, InputError, named_by, unknown_name
+from gnomon.errors import GnomonError, InputError, named_as, named_by, unknown_name
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import OPTIMIZERS
 from gnomon.spec import Estimate
-from gnomon.techniques import Technique, TrainingTechnique, Trial, for_paper, joined, techniques, variants
+from gnomon.techniques import (
+    WHERE,
+    Technique,
+    TrainingTechnique,
+    Trial,
+    canonical,
+    for_paper,
+    techniques,
+    trial_with,
+    variants,
+)
 from gnomon.units import format_bytes
 
 SEQ, EACH_CHIP = 8192, 8
@@ -47,21 +57,15 @@ def try_idea(
 
     Ideas of training take `seq` and `global_batch`, those of serving `batch` and `context`.
     """
-    with named_by("SLUG"):
+    with named_by("SLUG"), named_as(WHERE, "SLUG"):
         one, trial = idea_of(name)
     training = {"--seq": seq, "--global-batch": global_batch, "--optimizer": optimizer, "--engine": engine}
     _check_words(one, training, {"--batch": batch, "--context": context})
     if not isinstance(one, TrainingTechnique):
-        from gnomon.api.try_serving import BATCH, CONTEXT, try_serving
+        from gnomon.api.try_serving import CONTEXT, try_serving
 
         return try_serving(
-            one,
-            trial,
-            model=model,
-            on=on,
-            batch=BATCH if batch is None else batch,
-            context=CONTEXT if context is None else context,
-            dtype=dtype,
+            one, trial, model=model, on=on, batch=batch, context=CONTEXT if context is None else context, dtype=dtype
         )
     pool, optimizer = parse_pool(on), optimizer or "adamw"
     check_chips(pool.count, "--on")
@@ -89,20 +93,17 @@ def _check_words(one: Technique, training: Mapping[str, Any], serving: Mapping[s
 
 
 def idea_of(name: str) -> tuple[Technique, Trial]:
-    """A technique and how it is tried, by a paper's slug or its own name."""
+    """A technique and how it is tried, by a paper's slug or by its own name: against what its paper compares with."""
     name, colon, more = name.partition(":")
     found, known = for_paper(name), techniques()
-    if found is None and name in known:
-        found = known[name], replace(known[name].trials[0], words=name, against="", note="")
-    if found is not None:
-        one, trial = found
-        if not colon:
-            return one, trial
-        variants(joined(trial.words, more))
-        against = joined(trial.against, more) if trial.against else ""
-        return one, replace(trial, words=joined(trial.words, more), against=against, note="")
-    papers = {trial.paper for one in known.values() for trial in one.trials}
-    raise unknown_name("idea to try", name, sorted({*papers, *known}), where="SLUG")
+    if found is None and canonical(name) in known:
+        one = known[canonical(name)]
+        found = one, replace(one.trials[0], words=one.name, note="")
+    if found is None:
+        papers = {trial.paper for one in known.values() for trial in one.trials}
+        raise unknown_name("idea to try", name, sorted({*papers, *known}), where="SLUG")
+    one, trial = found
+    return (one, replace(trial_with(trial, more), note="")) if colon else (one, trial)
 
 
 def _spaces(one: TrainingTechnique, trial: Trial, plain: Search) -> tuple[list[Search], list[Search]]:
@@ -117,9 +118,7 @@ def _spaces(one: TrainingTechnique, trial: Trial, plain: Search) -> tuple[list[S
         ]
         return [replace(plain, grid=plain.grid.pick(np.flatnonzero(rest)))], within
     against = (trial.against,) if trial.against else ()
-    return [replace(plain, techniques=against)], [
-        replace(plain, techniques=(words,)) for words in variants(trial.words)
-    ]
+    return [replace(plain, techniques=against)], [replace(plain, techniques=(words,)) for words in variants(trial)]
 
 
 def _best(model: str, searches: Sequence[Search], progress: Progress | None) -> TrainingReport | None:
@@ -151,9 +150,11 @@ def _tried(
         saved = before.peak_memory_bytes.value - after.peak_memory_bytes.value
     helps, verdict = _verdict(before, after, gain, why, trial.against)
     if helps and beside and after and beside.step_time_s.value < after.step_time_s.value:
-        times = after.step_time_s.value / beside.step_time_s.value
-        helps, verdict = False, f"It brings nothing here: without either all fits, and a step is {times:.2f}x as quick."
+        faster = times(after.step_time_s.over(beside.step_time_s))
+        helps, verdict = False, f"{NONE}: without either all fits, and a step is {faster}."
     report = after or before
+    missing = {} if before else {"plain": "none fits"}
+    missing |= {} if after else {"applied": "not used"}
     title = report.title if report else f"{inputs['model']} on {inputs['on']}"
     return Tried(
         title=title,
@@ -168,6 +169,8 @@ def _tried(
         note=trial.note,
         helps=helps,
         verdict=verdict,
+        missing=missing,
+        assumed=after.assumed if after else (),
         inputs=inputs,
         reports=(before, after),
     )
@@ -177,18 +180,16 @@ def _verdict(
     before: TrainingReport | None, after: TrainingReport | None, gain: Estimate | None, why: str, against: str
 ) -> tuple[bool, str]:
     if after is None:
-        return False, f"It brings nothing here: {why}."
+        return False, f"{NONE}: {why}{'' if before else ', nor does any plan without it fit'}."
     if before is None or gain is None:
         return True, f"Without it nothing fits in memory; with it this does{_host(after)}."
-    than = f" as {against}" if against else ""
     room = _room(before, after)
     if gain.value > 1 + NO_CHANGE:
-        sure = "" if gain.low > 1 else ", which the band does not make certain"
-        edges = f"({gain.low:.2f} to {gain.high:.2f}, 90%)"
-        return True, f"{gain.value:.2f}x as quick{than} {edges}{room}{sure}."
+        sure = "" if gain.low > 1 else ", which the interval does not make certain"
+        return True, f"{times(gain)}{f' than {against}' if against else ''}{room}{sure}."
     if gain.value >= 1 - NO_CHANGE:
-        return False, f"It brings nothing here: a step is as quick without it{room}."
-    return False, f"It brings nothing here: all fits without it, and a step is {1 / gain.value:.2f}x as quick{room}."
+        return False, f"{NONE}: a step is equally fast without it{room}."
+    return False, f"{NONE}: all fits without it, and with it a step is {times(gain)}{room}."
 
 
 def _room(before: TrainingReport, after: TrainingReport) -> str:

@@ -4,106 +4,179 @@ and without."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gnomon.api.fit import fit
 from gnomon.api.predict import predict
-from gnomon.api.tried import NO_CHANGE, Tried
+from gnomon.api.results import Fit
+from gnomon.api.tried import NO_CHANGE, NONE, Tried, times
 from gnomon.errors import InputError
 from gnomon.spec import Estimate
 from gnomon.techniques import Technique, Trial
+from gnomon.units import format_bytes, format_duration
 
 BATCH, CONTEXT = 8, 2048
-"""Sequences of a decode step and tokens of each, where nothing else is asked for."""
+"""Sequences of a decode step and tokens of each, where nothing else is asked for and there is room for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """The deployment with some techniques: what it has room for, or why it cannot be."""
+
+    techniques: tuple[str, ...]
+    room: Fit | None = None
+    problem: InputError | None = None
+    figures: Mapping[str, Any] | None = None
+    """Of a step of the batch that is compared, where there is room for it."""
+
+    @property
+    def resident(self) -> int:
+        """Sequences that the cache holds at once."""
+        return int(self.room.max_batch or 0) if self.room and self.room.fits else 0
+
+    @property
+    def sessions(self) -> float:
+        """Those that can be open: what waits on the host counts too, once one fits the cache."""
+        known = self.room.techniques.values() if self.room and self.resident else ()
+        return self.resident + sum(float(facts.get("sessions_on_host", 0.0)) for facts in known)
+
+    @property
+    def lacks(self) -> str:
+        """Why not one sequence fits."""
+        assert self.room is not None
+        weights, usable = float(self.room.parts["weights"]), self.room.usable_bytes
+        if weights > usable:
+            return f"its weights take {format_bytes(weights)} of {format_bytes(usable)} usable"
+        tokens = f"{self.room.inputs['context']:,} tokens"
+        return f"beside {format_bytes(weights)} of weights, {format_bytes(usable)} hold no sequence of {tokens}"
 
 
 def try_serving(
-    one: Technique, trial: Trial, *, model: str | Path, on: str, batch: int, context: int, dtype: str | None
+    one: Technique, trial: Trial, *, model: str | Path, on: str, batch: int | None, context: int, dtype: str | None
 ) -> Tried:
-    """The same deployment with and without; the format is that asked for, or as stored, and the idea's own with it."""
-    load: dict[str, Any] = {"model": str(model), "on": on, "batch": batch, "context": context, "dtype": dtype}
-    before = _figures(load, (trial.against,) if trial.against else ())
-    after, why = _applied(load, (trial.words,))
+    """The same deployment with and without; the format is that asked for, or as stored, and the idea's own with it.
+
+    Without a batch it is the largest up to eight that both have room for, or else the one that has any.
+    """
+    load: dict[str, Any] = {"model": str(model), "on": on, "context": context, "dtype": dtype}
+    sides = [_room(load, (words,) if words else ()) for words in (trial.against, trial.words)]
+    if all(side.problem for side in sides):
+        raise sides[0].problem or AssertionError
+    rooms = [side.resident for side in sides if side.resident]
+    asked, batch = batch, min([BATCH, *rooms]) if batch is None else batch
+    load["batch"] = batch
+    before, after = (_priced(side, load) for side in sides)
     gains = _gains(before, after)
-    helps, verdict = _verdict(before, after, gains, why)
+    helps, verdict = _verdict(before, after, gains, load, batch if asked else None)
+    weights = [float(side.room.parts["weights"]) for side in (before, after) if side.room]
+    shown = after if after.room else before
+    assert shown.room is not None
     return Tried(
-        title=(after or before)["title"],
+        title=shown.figures["title"] if shown.figures else shown.room.title,
         paper=trial.paper,
         technique=trial.words,
         idea=one.idea,
         against=trial.against,
-        plain=before if before["fits"] else None,
-        applied=after if after and after["fits"] else None,
+        plain=before.figures,
+        applied=after.figures,
         gain=gains.get("step_time_s"),
-        memory_saved_bytes=before["weight_bytes"] - after["weight_bytes"] if after else None,
+        memory_saved_bytes=weights[0] - weights[1] if len(weights) == 2 else None,
         note=trial.note,
         helps=helps,
         verdict=verdict,
+        missing={name: _absence(side) for name, side in (("plain", before), ("applied", after)) if not side.figures},
         inputs=load | {"work": "serving"},
     )
 
 
-def _applied(load: Mapping[str, Any], techniques: tuple[str, ...]) -> tuple[dict[str, Any] | None, str]:
-    """Figures with the idea, or why it cannot be used: without it all of this runs."""
+def _room(load: Mapping[str, Any], techniques: tuple[str, ...]) -> _Side:
     try:
-        return _figures(load, techniques), ""
+        room = fit(load["model"], on=load["on"], dtype=load["dtype"], context=load["context"], techniques=techniques)
     except InputError as problem:
-        return None, problem.message.partition("does not apply: ")[2] or problem.message
+        return _Side(techniques=techniques, problem=problem)
+    return _Side(techniques=techniques, room=room)
 
 
-def _figures(load: Mapping[str, Any], techniques: tuple[str, ...]) -> dict[str, Any]:
-    model, words = load["model"], {"on": load["on"], "dtype": load["dtype"], "techniques": techniques}
-    room = fit(model, context=load["context"], **words)
-    step = predict(model, phase="decode", batch=load["batch"], context=max(load["context"] - 1, 0), **words)
-    prompt = predict(model, phase="prefill", batch=1, tokens=load["context"], **words)
-    found = {
+def _priced(side: _Side, load: Mapping[str, Any]) -> _Side:
+    """With the figures of a step, where `predict` says of the very same that it fits."""
+    room, batch = side.room, int(load["batch"])
+    if room is None or batch > side.resident:
+        return side
+    words = {"on": load["on"], "dtype": load["dtype"], "techniques": side.techniques}
+    try:
+        step = predict(load["model"], phase="decode", batch=batch, context=max(load["context"] - 1, 0), **words)
+        prompt = predict(load["model"], phase="prefill", batch=1, tokens=load["context"], **words)
+    except InputError as problem:
+        return _Side(techniques=side.techniques, problem=problem)
+    figures = {
         "title": step.title,
-        "fits": room.fits,
+        "fits": step.fits and prompt.fits,
         "step_time_s": step.time_s,
         "prompt_time_s": prompt.time_s,
         "weight_bytes": float(room.parts["weights"]),
-        "sessions": int(room.max_batch or 0),
+        "sessions": side.resident,
         "facts": dict(room.techniques),
-        "techniques": list(techniques),
+        "techniques": list(side.techniques),
     }
-    return found | {"fits": room.fits and _sessions(found) >= load["batch"]}
+    return _Side(techniques=side.techniques, room=room, figures=figures if figures["fits"] else None)
 
 
-def _gains(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> dict[str, Estimate]:
-    if not after or not before["fits"] or not after["fits"]:
+def _gains(before: _Side, after: _Side) -> dict[str, Estimate]:
+    if before.figures is None or after.figures is None:
         return {}
-    return {name: before[name].over(after[name]) for name in ("step_time_s", "prompt_time_s")}
+    return {name: before.figures[name].over(after.figures[name]) for name in ("step_time_s", "prompt_time_s")}
 
 
 def _verdict(
-    before: Mapping[str, Any], after: Mapping[str, Any] | None, gains: Mapping[str, Estimate], why: str
+    before: _Side, after: _Side, gains: Mapping[str, Estimate], load: Mapping[str, Any], asked: int | None
 ) -> tuple[bool, str]:
-    if after is None:
-        return False, f"It brings nothing here: {why}."
-    if not after["fits"]:
-        return False, f"It brings nothing here: with it there is room for {_sessions(after):,.0f} sequences."
-    if not before["fits"]:
-        now, then = _sessions(after), _sessions(before)
-        return True, f"With it there is room for {now:,.0f} sequences, without it for {then:,.0f}."
+    if after.problem is not None:
+        return False, f"{NONE}: {_reason(after.problem)}."
+    if before.problem is not None:
+        runs = after.figures is not None
+        return runs, f"Without it this does not run: {_reason(before.problem)}. With it {_has(after, load)}."
+    if before.figures is None or after.figures is None:
+        more = after.sessions > before.sessions
+        told = f"Without it {_has(before, load)}; with it {_has(after, load)}."
+        fewer = f" {asked:,} were asked for." if asked and after.resident < asked else ""
+        return more, f"{'' if more else f'{NONE}. '}{told}{fewer}"
     step, prompt = gains["step_time_s"], gains["prompt_time_s"]
-    figures = f"a decode step {_times(step)}, a prompt {_times(prompt)}, {_room(before, after)}"
-    quicker = max(step.value, prompt.value) > 1 + NO_CHANGE
-    if quicker or _sessions(after) > _sessions(before):
+    figures = f"decode step {times(step)}, prompt {times(prompt)}, {_compared(before, after)}"
+    faster = max(step.value, prompt.value) > 1 + NO_CHANGE
+    if faster or after.sessions > before.sessions:
         return True, f"{figures[0].upper()}{figures[1:]}."
-    return False, f"It brings nothing here: {figures}."
+    return False, f"{NONE}: {figures}."
 
 
-def _times(gain: Estimate) -> str:
-    edges = f" ({gain.low:.2f} to {gain.high:.2f}, 90%)" if gain.low < gain.high else ""
-    return f"{gain.value:.2f}x as quick{edges}"
+def _reason(problem: InputError) -> str:
+    return problem.message.partition("does not apply: ")[2] or problem.message
 
 
-def _sessions(figures: Mapping[str, Any]) -> float:
-    more = (facts.get("sessions_on_host", 0.0) for facts in figures["facts"].values())
-    return float(figures["sessions"] + sum(more))
+def _has(side: _Side, load: Mapping[str, Any]) -> str:
+    """What a side has room for, and how long a step takes."""
+    if not side.resident:
+        return f"the model does not fit: {side.lacks}"
+    room = f"there is room for {_sequences(side)} of {load['context']:,} tokens"
+    if side.figures is None:
+        return room
+    return f"{room}, and a decode step of {load['batch']:,} takes {format_duration(side.figures['step_time_s'].value)}"
 
 
-def _room(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    now, then = _sessions(after), _sessions(before)
-    return f"room for {now:,.0f} sequences" + (f" in place of {then:,.0f}" if now != then else " as before")
+def _absence(side: _Side) -> str:
+    """Why a side has no figures, in a few words."""
+    if side.problem is not None:
+        return "does not run"
+    return f"room for {side.resident:,}" if side.resident else "does not fit"
+
+
+def _sequences(side: _Side) -> str:
+    waiting = side.sessions - side.resident
+    count = "1 sequence" if side.resident == 1 else f"{side.resident:,} sequences"
+    return f"{count} and {waiting:,.0f} more on the host" if waiting else count
+
+
+def _compared(before: _Side, after: _Side) -> str:
+    same = before.sessions == after.sessions
+    return f"room for {_sequences(after)}" + (" as before" if same else f" in place of {before.sessions:,.0f}")

@@ -39,8 +39,20 @@ def lab(context: typer.Context, as_json: flags.Json = False) -> None:
 def _entry(experiment: Any) -> dict[str, Any]:
     from dataclasses import asdict
 
-    sizes = [asdict(size) for size in experiment.sizes]
-    return {"slug": experiment.slug, "title": experiment.title, "checks": experiment.checks, "sizes": sizes}
+    from gnomon.papers.executed import executed, outcome
+
+    stored = outcome(experiment.slug) if experiment.slug in executed() else None
+    headline = stored["compared"][0] if stored else {}
+    return {
+        "slug": experiment.slug,
+        "title": experiment.title,
+        "checks": experiment.checks,
+        "sizes": [asdict(size) for size in experiment.sizes],
+        "claim": asdict(experiment.claim),
+        "ran_on": stored["device"] if stored else None,
+        "gain": headline.get("gain"),
+        "predicted": headline.get("predicted_gain"),
+    }
 
 
 def _check_replaced(path: Path) -> None:

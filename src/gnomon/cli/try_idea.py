@@ -25,7 +25,12 @@ Batch = Annotated[
 ]
 Together = Annotated[
     int | None,
-    typer.Option("--batch", parser=flags.whole("--batch"), metavar="N", help="In serving: sequences of a step (8)."),
+    typer.Option(
+        "--batch",
+        parser=flags.whole("--batch"),
+        metavar="N",
+        help="In serving: sequences of a step (8, or what fits).",
+    ),
 ]
 Context = Annotated[
     int | None,
@@ -55,9 +60,9 @@ def try_idea(
     as_json: flags.Json = False,
 ) -> None:
     """What a paper's idea would bring on your model and chips."""
-    from gnomon.api.try_idea import try_idea as answer
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
+    from gnomon.papers.tried import try_idea as answer
 
     with Progress("searching plans") as tick:
         result = answer(

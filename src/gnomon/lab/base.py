@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,6 +10,11 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.units import parse_whole
 
 SCHEMA = "gnomon.lab/1"
+DEFERRED = 0.01
+"""Of a repeat's seconds: what may be left to do when it ends."""
+PREDICTIONS = ("prediction", "fit", "other kernel")
+"""Made before the row was measured; by a formula with a constant fitted to this very run; of another kernel than the
+one that ran. What follows from the row's own times is an identity and none of these."""
 Tell = Callable[[str], None]
 """Told what is being done, in a few words."""
 
@@ -56,20 +61,70 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sustained:
+    """What a technique takes when it is done again and again, and all it puts off is done too."""
+
+    seconds: float
+    how: str
+    """Measured or derived, and from what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The plain version and the technique on the same work."""
+    """The plain version and the technique on the same work. Whoever writes one says what the technique still had to do
+    when its clock stopped: a gain that leaves it out is that of a burst."""
 
     what: str
     shape: Mapping[str, Any] = field(default_factory=dict)
     plain: Measured
     technique: Measured
+    deferred_s: float
+    """Seconds of work that were left when the last repeat was timed; zero where every repeat ends idle."""
+    sustained: Sustained | None = None
+    """The technique with that work done; none where nothing is left, or where it cannot be derived."""
+    of_paper: bool = True
+    """Whether this is what the paper proposes, or a way that is timed beside it."""
+
+    @property
+    def burst(self) -> bool:
+        """Whether the technique's seconds leave work for later."""
+        return bool(self.technique.seconds and self.deferred_s > DEFERRED * self.technique.seconds)
+
+    @property
+    def burst_gain(self) -> float | None:
+        """How many times faster a burst is, where it is one."""
+        return self._over(self.technique.seconds) if self.burst else None
 
     @property
     def gain(self) -> float | None:
-        """How many times quicker the technique is."""
-        if not self.plain.seconds or not self.technique.seconds:
-            return None
-        return self.plain.seconds / self.technique.seconds
+        """How many times faster the technique is, sustained; none where that is not known."""
+        if self.sustained is not None:
+            return self._over(self.sustained.seconds)
+        return None if self.burst else self._over(self.technique.seconds)
+
+    def _over(self, seconds: float | None) -> float | None:
+        return self.plain.seconds / seconds if self.plain.seconds and seconds else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What Gnomon's own models say of a row's gain, and what that is worth."""
+
+    gain: float
+    by: str
+    """Whose kernel or formula, and what it was given."""
+    kind: str
+    """One of `PREDICTIONS`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The paper's own claim, and whether a run of the experiment could be set beside it."""
+
+    what: str
+    comparable: bool
+    why: str
+    """Why not, or under which conditions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +154,9 @@ class Outcome:
     versions: Mapping[str, str]
     notes: tuple[str, ...]
     wall_s: float
-    predicted: Mapping[str, float] = field(default_factory=dict)
-    """Gains that Gnomon's own models say of this machine, by row."""
+    claim: Claim
+    predicted: Mapping[str, Predicted] = field(default_factory=dict)
+    """What Gnomon's own models say of this machine, by row."""
 
     @property
     def ok(self) -> bool:
@@ -115,19 +171,51 @@ class Outcome:
             "ok": self.ok,
             "sizes": dict(self.sizes),
             "checks": [asdict(check) | {"ok": check.ok} for check in found.checks],
-            "compared": [
-                asdict(row) | {"gain": row.gain, "predicted_gain": self.predicted.get(row.what)}
-                for row in found.compared
-            ],
+            "compared": [row_to_dict(row, self.predicted.get(row.what)) for row in found.compared],
+            "comparable": {"claim": self.claim.what, "comparable": self.claim.comparable, "why": self.claim.why},
             "references": {name: asdict(row) for name, row in found.references.items()},
             "facts": dict(found.facts),
             "device": self.device,
             "sm_hz": self.sm_hz,
             "date": self.date,
             "versions": dict(self.versions),
-            "notes": [*found.notes, *self.notes],
+            "notes": [*found.notes, *self.notes, *beaten(found.compared)],
             "wall_s": self.wall_s,
         }
+
+
+def row_to_dict(row: Compared, predicted: Predicted | None) -> dict[str, Any]:
+    """A row as its file has it. `predicted_gain` is that of a prediction of what ran; anything else stands in
+    `prediction` alone, which says what it is."""
+    told = predicted.gain if predicted and predicted.kind == "prediction" else None
+    gains = {"gain": row.gain, "burst": row.burst, "burst_gain": row.burst_gain, "predicted_gain": told}
+    return asdict(row) | gains | {"prediction": asdict(predicted) if predicted else None}
+
+
+def row_from_dict(row: Mapping[str, Any]) -> Compared:
+    """The same read back."""
+    return Compared(
+        what=row["what"],
+        shape=row["shape"],
+        plain=Measured(**row["plain"]),
+        technique=Measured(**row["technique"]),
+        deferred_s=row["deferred_s"],
+        sustained=Sustained(**row["sustained"]) if row["sustained"] else None,
+        of_paper=row["of_paper"],
+    )
+
+
+def beaten(rows: Sequence[Compared]) -> tuple[str, ...]:
+    """Ways that are not the paper's and are faster than its headline, the first row that is."""
+    best = next((row for row in rows if row.of_paper and row.gain), None)
+    if best is None or best.gain is None:
+        return ()
+    return tuple(
+        f"{row.what}, which is not what the paper proposes, is faster here: {row.gain:.3g}x against {best.gain:.3g}x "
+        f"of {best.what}"
+        for row in rows
+        if not row.of_paper and row.gain and row.gain > best.gain
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +226,7 @@ class Experiment:
     title: str
     checks: str
     """What it checks, in a sentence."""
+    claim: Claim
     sizes: tuple[Size, ...]
     work: Callable[[Any, Mapping[str, int]], Findings]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from gnomon.errors import InputError
-from gnomon.lab.base import Check, Compared, Experiment, Findings, Measured, Size
+from gnomon.lab.base import Check, Claim, Compared, Experiment, Findings, Measured, Size, Sustained
 from gnomon.lab.bench import Bench
 from gnomon.lab.checkpoint import CHUNK_BYTES, MODES, Blocked, Checkpointed, Snapshots, check_disk
 from gnomon.lab.decoder import Loop
@@ -122,7 +122,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
 NOTES = (
     "plain: copy and write with training waiting; asynchronous waits for the copy, lazy only before the update",
     "a file counts as written when fsync returns; where the disk is slower than the iterations, buffers run out and "
-    "every mode waits for it (buffer_s)",
+    "every mode waits for it (buffer_s): `gain` is of iterations with buffers in use, `burst_gain` of those before",
 )
 
 
@@ -185,9 +185,23 @@ def _said(bench: Bench, runs: Mapping[str, Trained]) -> Iterator[str]:
     for mode in MODES[1:] if bench.timed else ():
         if waited := _waited(runs[mode]):
             count = f"{len(waited)} of {len(runs[mode].blocked)} checkpoints"
-            yield f"{mode}: {count} waited for the disk, up to {max(waited):.3g} s; its row is of the others, if any"
+            yield f"{mode}: {count} waited for the disk, up to {max(waited):.3g} s; a burst is of the others, if any"
+    facts = _modes(runs) if bench.timed else {}
+    yield from (equal_writes(mode, facts) for mode in ("lazy", "asynchronous") if facts)
     apart = losses_apart(runs[AGAIN].losses, runs[MODES[0]].losses)
     yield f"losses of two runs without checkpoints are {apart:.2g} apart, relative"
+
+
+def equal_writes(mode: str, modes: Mapping[str, Any]) -> str:
+    """What of a sustained gain is hidden work, and not a disk that was faster when the technique ran."""
+    own, plain = median(modes[mode]["write_s"]), median(modes["synchronous"]["write_s"])
+    without, burst = median(modes[MODES[0]]["iteration_s"]), median(modes[mode]["iteration_s"])
+    copy = median(each["queue_s"] + each["copy_s"] for each in modes["synchronous"]["blocked"])
+    gain = (without + copy + own) / max(burst, own)
+    return (
+        f"{mode}: a write took {own:.3g} s here and {plain:.3g} s in the plain version; were they equal, the sustained "
+        f"gain would be {gain:.3g}x"
+    )
 
 
 def _free(run: Trained, samples: list[float]) -> list[float]:
@@ -204,15 +218,43 @@ def _blocked(bench: Bench, run: Trained) -> Measured:
     return bench.measured(_free(run, [each.total_s for each in run.blocked]), run.gpu_bytes)
 
 
+def sustained(iteration_s: Sequence[float], write_s: Sequence[float], buffers: int) -> Sustained:
+    """An iteration with a checkpoint when there have been more of them than host memory holds."""
+    steady = iteration_s[buffers:]
+    if steady:
+        return Sustained(seconds=median(steady), how=f"measured: iterations after the first {buffers}, buffers in use")
+    seconds = max(median(iteration_s), median(write_s))
+    how = "derived: no iteration can be shorter than the write of its checkpoint, once buffers are in use"
+    return Sustained(seconds=seconds, how=how)
+
+
 def _compared(bench: Bench, runs: Mapping[str, Trained], nbytes: int, buffers: int) -> Iterator[Compared]:
-    plain = runs["synchronous"]
+    """The iteration first, which is what a user waits for."""
+    plain, without = runs["synchronous"], median(runs[MODES[0]].iteration_s)
     for mode in ("lazy", "asynchronous"):
         run = runs[mode]
         shape = {"mode": mode, "checkpoint_bytes": nbytes, "buffers": buffers, "waited_for_disk": len(_waited(run))}
-        what = f"blocked by a checkpoint, {mode}"
-        yield Compared(what=what, shape=shape, plain=_blocked(bench, plain), technique=_blocked(bench, run))
+        left = run.drain_s if bench.timed else 0.0
+        steady = sustained(run.iteration_s, run.write_s, buffers) if bench.timed else None
         one, other = _iteration(bench, plain, nbytes), _iteration(bench, run, nbytes * buffers)
-        yield Compared(what=f"iteration with a checkpoint, {mode}", shape=shape, plain=one, technique=other)
+        yield Compared(
+            what=f"iteration with a checkpoint, {mode}",
+            shape=shape,
+            plain=one,
+            technique=other,
+            deferred_s=left,
+            sustained=steady,
+            of_paper=mode == "lazy",
+        )
+        yield Compared(
+            what=f"blocked by a checkpoint, {mode}",
+            shape=shape,
+            plain=_blocked(bench, plain),
+            technique=(short := _blocked(bench, run)),
+            deferred_s=left,
+            sustained=steady and replace(steady, seconds=max(steady.seconds - without, short.seconds or 0.0)),
+            of_paper=mode == "lazy",
+        )
 
 
 def _facts(bench: Bench, runs: Mapping[str, Trained], nbytes: int) -> dict[str, Any]:
@@ -223,7 +265,20 @@ def _facts(bench: Bench, runs: Mapping[str, Trained], nbytes: int) -> dict[str, 
     }
     if not bench.timed:
         return losses
-    modes = {
+    copy_s = median(each.queue_s + each.copy_s for each in runs["synchronous"].blocked)
+    return losses | {
+        "modes": _modes(runs),
+        "iteration_s": median(plain.iteration_s),
+        "update_s": median(plain.update_s),
+        "checkpoint_copy_bytes_s": nbytes / copy_s,
+        "disk_write_bytes_s": median(nbytes / each for each in runs["synchronous"].write_s),
+        "folder": tempfile.gettempdir(),
+    }
+
+
+def _modes(runs: Mapping[str, Trained]) -> dict[str, dict[str, Any]]:
+    """Seconds of every run, iteration by iteration."""
+    return {
         name: {
             "iteration_s": run.iteration_s,
             "update_s": run.update_s,
@@ -233,28 +288,25 @@ def _facts(bench: Bench, runs: Mapping[str, Trained], nbytes: int) -> dict[str, 
         }
         for name, run in runs.items()
     }
-    copy_s = median(each.queue_s + each.copy_s for each in runs["synchronous"].blocked)
-    return losses | {
-        "modes": modes,
-        "iteration_s": median(plain.iteration_s),
-        "update_s": median(plain.update_s),
-        "checkpoint_copy_bytes_s": nbytes / copy_s,
-        "disk_write_bytes_s": median(nbytes / each for each in runs["synchronous"].write_s),
-        "folder": tempfile.gettempdir(),
-    }
 
 
 EXPERIMENT = Experiment(
     slug="datastates-llm",
     title="DataStates-LLM: checkpoints copied beside forward and backward, written behind",
     checks="restored checkpoints equal the state when they were asked for, bit by bit; losses are near those without",
+    claim=Claim(
+        what="checkpoints up to 48 times faster and runs 2.2 times faster than by earlier ways, on up to 180 GPUs",
+        comparable=False,
+        why="the paper's gains are of many nodes that write to a parallel file system of 650 GB/s; this is of one GPU "
+        "and one disk, which bounds a sustained run whatever is hidden",
+    ),
     sizes=(
         Size(name="layers", what="layers of the decoder", default=24, on_cpu=2, most=200),
         Size(name="width", what="its hidden width", default=1536, on_cpu=32, most=16384),
         Size(name="heads", what="its attention heads", default=12, on_cpu=2, most=128),
         Size(name="batch", what="sequences of an iteration", default=8, on_cpu=2, most=1024),
         Size(name="sequence", what="tokens of a sequence", default=2048, on_cpu=8, most=2**17),
-        Size(name="checkpoints", what="iterations with a checkpoint", default=3, on_cpu=3, most=100),
+        Size(name="checkpoints", what="iterations with a checkpoint", default=6, on_cpu=3, most=100),
         Size(name="buffers", what="checkpoints that host memory holds", default=2, on_cpu=2, most=16),
     ),
     work=work,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnomon.lab.base import Check, Compared, Experiment, Findings, Size
+from gnomon.lab.base import Check, Claim, Compared, Experiment, Findings, Size
 from gnomon.lab.bench import Bench
 from gnomon.lab.offload import STATES, HostUpdate, Interleaved, Offloaded, adamw
 
@@ -78,7 +78,9 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         took = bench.wall(_counted(way.step), sizes["repeats"], host_bytes=data.host_bytes)
         shape = {"stride": wanted, "subgroups": len(data.pieces), "on_gpu": len(way.chosen)}
         shape |= {"parameters": data.parameters, "subgroup_parameters": data.largest}
-        compared.append(Compared(what=f"update phase, stride {wanted}", shape=shape, plain=plain, technique=took))
+        what = f"update phase, stride {wanted}"
+        own = wanted > 1  # with 1 nothing is left to the CPU: no interleaving
+        compared.append(Compared(what=what, shape=shape, plain=plain, technique=took, deferred_s=0.0, of_paper=own))
         del way
     facts |= {"stride_by_rule": rule if rates else None, "stride": stride, "subgroups": len(data.pieces)}
     facts |= {"parameters": data.parameters, "state_bytes": data.parameters * STATE_BYTES}
@@ -201,10 +203,23 @@ EXPERIMENT = Experiment(
     slug="deep-optimizer-states",
     title="Deep Optimizer States: offloaded Adam states updated on CPU and GPU side by side",
     checks="weights and states after several steps equal those of AdamW on the GPU alone",
+    claim=Claim(
+        what="iterations 2.5 times faster than DeepSpeed's ZeRO-3 offload with TwinFlow, 7B to 20B parameters",
+        comparable=False,
+        why="the paper's gain is of training steps on several GPUs, this is of the update phase alone on one GPU and "
+        "its host",
+    ),
     sizes=(
         Size(name="parameters", what="parameters of the model", default=1_200_000_000, on_cpu=10_007, most=10**11),
         Size(name="subgroup", what="parameters of a subgroup", default=100_000_000, on_cpu=1_000, most=10**10),
-        Size(name="stride", what="every how manieth subgroup; 0 by rule", default=0, on_cpu=0, least=0, most=1000),
+        Size(
+            name="stride",
+            what="one subgroup in so many on the GPU; 0 by rule",
+            default=0,
+            on_cpu=0,
+            least=0,
+            most=1000,
+        ),
         Size(name="steps", what="steps before the comparison", default=3, on_cpu=5, most=1000),
         Size(name="repeats", what="timed updates", default=3, on_cpu=1, most=1000),
     ),

@@ -11,7 +11,7 @@ from typing import Any
 from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
 from gnomon.errors import InputError, MissingExtraError
 from gnomon.lab import int4, quantise
-from gnomon.lab.base import Check, Compared, Experiment, Findings, Measured, Size
+from gnomon.lab.base import Check, Claim, Compared, Experiment, Findings, Measured, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.int4_ways import FUSED, nothing, quickest, tried, ways_of
 
@@ -167,6 +167,7 @@ def _product(bench: Bench, x: Any, matrix: _Matrix) -> tuple[Compared, list[Chec
         | {"way": way, "ways_s": dict(chosen.ways_s)},
         plain=_measured(bench, plain, lambda: torch.matmul(x, wide[0]), wide_bytes),
         technique=_measured(bench, chosen.timing, lambda: call(x, packed), packed.nbytes),
+        deferred_s=0.0,
     )
     return row, [beside(way, mine), close, *chosen.wrong], chosen.failed
 
@@ -223,6 +224,12 @@ EXPERIMENT = Experiment(
     title="GPTQ: four-bit weights rounded by the Hessian, and products that read them",
     checks="codes equal those by definition, outputs err less than by rounding to nearest, packed weights unpack to "
     "the same, products equal those in fp32",
+    claim=Claim(
+        what="decodes 3.25 times faster on A100 and 4.5 times on A6000 than in fp16, 175B parameters in three bits",
+        comparable=False,
+        why="the paper's gain is of whole tokens with its own three-bit kernel, against fp16 on more GPUs; this is of "
+        "single products in four bits by our Triton kernels, against torch.matmul on the same GPU",
+    ),
     sizes=(
         Size(name="layer", what="rows and columns of the layer that is rounded", default=4096, on_cpu=256, most=32768),
         Size(

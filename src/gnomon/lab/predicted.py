@@ -1,7 +1,8 @@
 """What Gnomon says of an experiment before it is looked at: the gain of each row, from the models that plans use.
 
-The paces of the host (copies, updates, writes) are those that the run measured on the way: nothing else is known of
-whose host it is. What the chip does is predicted from its profile.
+The rates of the host (copies, updates) are those that the run measured by themselves on the way: nothing else is known
+of whose host it is. What the chip does is predicted from its profile. What would follow from a row's own times is an
+identity and left out: sustained checkpoints are that, as long as the disk bounds them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +19,25 @@ import numpy as np
 from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.errors import UnknownNameError
-from gnomon.lab.base import Compared, Findings, Measured
+from gnomon.lab import experiment
+from gnomon.lab.base import Compared, Findings, Predicted, beaten, row_from_dict, row_to_dict
 from gnomon.load.chips import chip as find_chip
 from gnomon.spec import Chip, Pool
-from gnomon.techniques.checkpoints import waited_s
 from gnomon.techniques.hosts import SUSTAINED
 from gnomon.techniques.offload_optimizer import UPDATE_BYTES, update_s
 
 UPDATES_SHARE = 0.46
 """Of its memory's bandwidth, what a host's updates move: as for the hosts of the catalog, whose memory is known."""
+UNFOLDED = "unfolded"
+"""The way of a product that writes its weights out first."""
+FITTED_TO = {"deep-optimizer-states": ("NVIDIA H200", "2026-11-15")}
+"""The run that a constant of its formula is fitted to (`offload_optimizer.CROWDING`): device and date."""
 
 Facts = Mapping[str, Any]
 
 
-def gains(slug: str, findings: Findings, device: str) -> dict[str, float]:
-    """Predicted gains by row; none where nothing was timed or the chip is not known."""
+def predictions(slug: str, findings: Findings, device: str, date: str = "") -> dict[str, Predicted]:
+    """What is predicted of a run's rows; nothing where nothing was timed or the chip is not known."""
     if slug not in _OF or not any(row.gain for row in findings.compared):
         return {}
     try:
@@ -39,10 +45,11 @@ def gains(slug: str, findings: Findings, device: str) -> dict[str, float]:
     except UnknownNameError:
         return {}
     found = ((row.what, _OF[slug](row, findings.facts, chip)) for row in findings.compared)
-    return {what: gain for what, gain in found if gain}
+    fitted = FITTED_TO.get(slug) == (device, date)
+    return {what: replace(one, kind="fit") if fitted else one for what, one in found if one}
 
 
-def _offloaded(row: Compared, facts: Facts, chip: Chip) -> float | None:
+def _offloaded(row: Compared, facts: Facts, chip: Chip) -> Predicted | None:
     stride = int(row.shape["stride"])
     if stride < 2:  # everything on the chip is no offloaded update
         return None
@@ -54,48 +61,42 @@ def _offloaded(row: Compared, facts: Facts, chip: Chip) -> float | None:
         float(update_s(np.array(float(facts["parameters"])), turns, host, memory, link, here * turns))
         for turns in (0.0, 1 / stride)
     )
-    return plain / strided
+    by = "the formula of offload-optimizer, with the rates of copies and updates that the run measured by themselves"
+    return Predicted(gain=plain / strided, by=by, kind="prediction")
 
 
-def _narrow(row: Compared, facts: Facts, chip: Chip) -> float | None:
-    """Weights unpacked inside the product, as a serving engine's kernel does, or written out wide before it."""
+def _narrow(row: Compared, facts: Facts, chip: Chip) -> Predicted | None:
+    """Weights written out wide before the product, where that is what ran; else a serving engine's own kernel."""
     machine = Machine(Pool.of(chip, 1), profile_for(chip))
     shape = {name: np.array([float(row.shape[name])]) for name in ("m", "n", "k")} | {"batch": np.ones(1)}
     wide, fused = (float(machine.seconds("gemm", dtype, shape)[0]) for dtype in ("bf16", "int4-weights"))
+    if not str(row.shape["way"]).startswith(UNFOLDED):
+        by = f"vLLM's Marlin kernel on {chip.name}, not the Triton kernel of this row"
+        return Predicted(gain=wide / fused, by=by, kind="other kernel")
     packed, whole = float(row.shape["technique_bytes"]), float(row.shape["plain_bytes"])
     stream = {"bytes_read": np.array([packed]), "bytes_written": np.array([whole]), "pace": np.ones(1)}
     unfolded = wide + float(machine.seconds("elementwise", "bf16", stream)[0])
-    return wide / min(fused, unfolded)
-
-
-def _checkpointed(row: Compared, facts: Facts, chip: Chip) -> float | None:
-    if not row.what.startswith("iteration"):  # what waits for nothing has no finite gain
-        return None
-    size, step = float(row.shape["checkpoint_bytes"]), float(facts["iteration_s"])
-    copy, write = size / float(facts["gpu_to_host_bytes_s"]), size / float(facts["disk_write_bytes_s"])
-    passes = step - float(facts["update_s"])
-    modes = ("synchronous", str(row.shape["mode"]))
-    plain, other = (step + float(waited_s(mode, copy, write, passes)) for mode in modes)
-    return plain / other
+    by = f"{chip.name}'s bf16 product and a stream that writes the weights out, as this row does"
+    return Predicted(gain=wide / unfolded, by=by, kind="prediction")
 
 
 def told_again(outcome: dict[str, Any]) -> dict[str, Any]:
-    """A stored outcome with the gains that are predicted today."""
-    rows = tuple(
-        Compared(
-            what=row["what"], shape=row["shape"], plain=Measured(**row["plain"]), technique=Measured(**row["technique"])
-        )
-        for row in outcome["compared"]
-    )
-    found = gains(outcome["slug"], Findings(checks=(), compared=rows, facts=outcome["facts"]), outcome["device"])
-    compared = [row | {"predicted_gain": found.get(row["what"])} for row in outcome["compared"]]
-    return outcome | {"compared": compared}
+    """A stored outcome with what is predicted today, and with what its experiment says of the paper's claim."""
+    rows = tuple(map(row_from_dict, outcome["compared"]))
+    findings = Findings(checks=(), compared=rows, facts=outcome["facts"])
+    found = predictions(outcome["slug"], findings, outcome["device"], outcome["date"])
+    claim = experiment(outcome["slug"]).claim
+    notes = list(dict.fromkeys([*outcome["notes"], *beaten(rows)]))
+    return outcome | {
+        "compared": [row_to_dict(row, found.get(row.what)) for row in rows],
+        "comparable": {"claim": claim.what, "comparable": claim.comparable, "why": claim.why},
+        "notes": notes,
+    }
 
 
-_OF: dict[str, Callable[[Compared, Facts, Chip], float | None]] = {
+_OF: dict[str, Callable[[Compared, Facts, Chip], Predicted | None]] = {
     "deep-optimizer-states": _offloaded,
     "gptq": _narrow,
-    "datastates-llm": _checkpointed,
 }
 
 

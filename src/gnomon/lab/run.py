@@ -15,7 +15,7 @@ from gnomon.errors import CalibrationError, InputError, MissingExtraError
 from gnomon.lab import experiment
 from gnomon.lab.base import Outcome, Tell
 from gnomon.lab.bench import SEED, Bench
-from gnomon.lab.predicted import gains
+from gnomon.lab.predicted import predictions
 
 DEVICES = ("cuda", "cpu")
 CPU_NOTE = "run on a CPU: the logic is checked, nothing is timed"
@@ -49,7 +49,8 @@ def run(slug: str, given: Mapping[str, str], device: str, tell: Tell) -> Outcome
         versions=_versions(torch),
         notes=notes,
         wall_s=time.monotonic() - start,
-        predicted=gains(slug, findings, name),
+        claim=asked.claim,
+        predicted=predictions(slug, findings, name),
     )
 
 

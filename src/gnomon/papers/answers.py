@@ -8,12 +8,15 @@ from typing import Any
 
 from gnomon.catalog.base import fold
 from gnomon.errors import unknown_name
+from gnomon.lab import EXPERIMENTS
 from gnomon.papers import derivations, derive
-from gnomon.papers.base import KINDS, STATUSES, Paper
+from gnomon.papers.base import FIGURE_KINDS, STATUSES, Paper
 from gnomon.papers.executed import executed, outcome
+from gnomon.papers.holds import stored, unchecked
 from gnomon.papers.ranking import ranked
 from gnomon.papers.results import PaperList, PaperShown, PapersRun, Rederived
 from gnomon.papers.shelf import paper, papers, shelves
+from gnomon.techniques import for_paper
 from gnomon.units import parse_whole
 
 USUAL_LIMIT = 10
@@ -48,13 +51,25 @@ def show(slug: str) -> PaperShown:
     entry = paper(slug)
     result = derive.run(entry.slug) if entry.slug in derivations.slugs() else None
     lab = outcome(entry.slug) if entry.slug in executed() else None
-    return PaperShown(paper=_entry(entry), result=result, lab=lab)
+    counts = {"holds": result.holds, "headline": result.headline} if result else unchecked(len(entry.claims))
+    known = for_paper(entry.slug)
+    return PaperShown(
+        slug=entry.slug,
+        title=entry.title,
+        status=entry.status,
+        **counts,
+        techniques=(known[0].name,) if known else (),
+        experiments=(entry.slug,) if entry.slug in EXPERIMENTS else (),
+        paper=_entry(entry) | counts,
+        result=result,
+        lab=lab,
+    )
 
 
 def run(slug: str | None = None, *, progress: derive.Progress | None = None) -> PapersRun:
     """A paper's figures computed again; without a name, those of every paper that is re-derived."""
     results = derive.run_all(progress) if slug is None else (derive.run(slug),)
-    return PapersRun(results=results, by_kind={kind: _counts(results, kind) for kind in KINDS})
+    return PapersRun(results=results, by_kind={kind: _counts(results, kind) for kind in FIGURE_KINDS})
 
 
 def _counts(results: Iterable[Rederived], kind: str) -> dict[str, int]:
@@ -63,7 +78,9 @@ def _counts(results: Iterable[Rederived], kind: str) -> dict[str, int]:
 
 
 def _entry(entry: Paper) -> dict[str, Any]:
-    return asdict(entry)
+    """An entry, with what is known to hold of it."""
+    known = stored().get(entry.slug) if entry.slug in derivations.slugs() else None
+    return asdict(entry) | (known or unchecked(len(entry.claims)))
 
 
 def _by_topic(entries: Iterable[Paper], topic: str) -> tuple[Paper, ...]:

@@ -10,7 +10,13 @@ STATUSES = ("executed", "predicted", "identity", "modelled", "listed")
 """Run on a GPU; given by our own model; arithmetic on the paper's own numbers; mechanism there, figures not
 re-derived; known."""
 KINDS = ("predicted", "identity")
+FIGURE_KINDS = (*KINDS, "contradiction")
+"""Of one figure. It is predicted where it depends on what Gnomon models: times, memory in use, schedules, hosts. It is
+an identity where it follows by arithmetic from numbers of the paper, and is reproduced; where it follows and is not,
+the paper contradicts itself or its conventions are not ours."""
 USUAL_TOLERANCE = 0.10
+ROUNDING = 0.05
+"""What an identity may be off by: printed figures are rounded, and so is what they are computed from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +71,12 @@ class Figure:
     kind: str = "predicted"
     note: str = ""
     """Why it misses, where it does."""
+    claim: int = 0
+    """Which of the claims in the paper's entry it stands for, counted from 1; 0 for none."""
 
     @property
     def error(self) -> float:
-        """Ours against the claimed one, as a share of it."""
+        """Ours against the claimed one, as a share of it; infinite where none is claimed (JSON has null then)."""
         if not self.claimed:
             return 0.0 if not self.ours else math.inf
         return self.ours / self.claimed - 1

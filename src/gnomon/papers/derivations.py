@@ -16,7 +16,7 @@ from typing import Any
 
 from gnomon.errors import GnomonError, InputError
 from gnomon.papers import derived
-from gnomon.papers.base import KINDS, Derivation, Figure, Input
+from gnomon.papers.base import FIGURE_KINDS, KINDS, ROUNDING, Derivation, Figure, Input
 
 _MISSING = re.compile(r'^    missing=(".*?"|\(\n.*?^    \)),$', re.DOTALL | re.MULTILINE)
 _KIND = re.compile(rf'^DERIVATION = Derivation\($.*?^    kind="({"|".join(KINDS)})",$', re.DOTALL | re.MULTILINE)
@@ -126,6 +126,18 @@ def figures(found: Derivation) -> tuple[Figure, ...]:
     return computed
 
 
+def _check_kind(figure: Figure, spot: str) -> None:
+    """Arithmetic that comes out is an identity, and what does not is none."""
+    if figure.kind == "identity" and figure.tolerance > ROUNDING:
+        hint = f"Printed figures are rounded by {ROUNDING:.0%} at most."
+        raise InputError(f"an identity with a tolerance of {figure.tolerance:.0%}", where=spot, hint=hint)
+    if figure.kind == "identity" and not figure.within:
+        hint = "What is not reproduced is predicted, or a contradiction."
+        raise InputError("an identity that does not come out", where=spot, hint=hint)
+    if figure.kind == "contradiction" and figure.within:
+        raise InputError("a contradiction that comes out", where=spot, hint="It is an identity.")
+
+
 def check_figures(computed: Sequence[Figure], where: str) -> None:
     if not computed:
         raise InputError("gives no figure", where=where)
@@ -139,13 +151,14 @@ def check_figures(computed: Sequence[Figure], where: str) -> None:
             value = getattr(figure, name)
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise InputError(f"'{name}' is {value!r}, not a number", where=spot)
-        if figure.kind not in KINDS:
-            raise InputError(f"kind '{figure.kind}' is none of {', '.join(KINDS)}", where=spot)
+        if figure.kind not in FIGURE_KINDS:
+            raise InputError(f"kind '{figure.kind}' is none of {', '.join(FIGURE_KINDS)}", where=spot)
         if not (math.isfinite(figure.tolerance) and figure.tolerance >= 0):
             raise InputError(f"tolerance {figure.tolerance} is below zero", where=spot)
         for name in ("claimed", "ours"):
             if not math.isfinite(getattr(figure, name)):
                 raise InputError(f"'{name}' is {getattr(figure, name)}, not a number", where=spot)
+        _check_kind(figure, spot)
     names = [figure.what for figure in computed]
     for name in names:
         if names.count(name) > 1:

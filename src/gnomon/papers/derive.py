@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from gnomon.errors import InputError
 from gnomon.papers import derivations
-from gnomon.papers.base import Derivation, Figure
+from gnomon.papers.base import Derivation, Figure, Paper
+from gnomon.papers.holds import counted
 from gnomon.papers.results import Rederived
 from gnomon.papers.shelf import paper
 
@@ -21,7 +22,7 @@ def run(slug: str) -> Rederived:
         why = entry.why or "It was run on a GPU, and nothing is computed for it."
         hint = f"`gnomon papers --status predicted` and `--status identity` list those that are. {why}"
         raise InputError(f"'{entry.slug}' is not re-derived", hint=hint)
-    return _result(derivations.derivation(entry.slug), entry.title, entry.status)
+    return _result(derivations.derivation(entry.slug), entry)
 
 
 def run_all(progress: Progress | None = None) -> tuple[Rederived, ...]:
@@ -35,19 +36,21 @@ def run_all(progress: Progress | None = None) -> tuple[Rederived, ...]:
     return tuple(found)
 
 
-def _result(found: Derivation, title: str, status: str) -> Rederived:
+def _result(found: Derivation, entry: Paper) -> Rederived:
+    claims = tuple(map(_claim, derivations.figures(found)))
     return Rederived(
         slug=found.slug,
-        title=title,
+        title=entry.title,
         kind=found.kind,
-        status=status,
+        status=entry.status,
         setting=found.setting,
         source=found.source,
         assumptions=found.assumptions,
         inputs=tuple(asdict(given) for given in found.inputs),
         techniques=found.techniques,
         missing=found.missing,
-        claims=tuple(map(_claim, derivations.figures(found))),
+        claims=claims,
+        **counted(claims, len(entry.claims)),
     )
 
 

@@ -23,6 +23,10 @@ SYNONYM = 0.35
 """What a word of the same meaning counts beside the one that was asked for."""
 FEWEST_LETTERS = 3
 """Of a word that is not in the index and may be the beginning of one that is."""
+CUT = 0.25
+"""Of the best match's score: what has less shares a word with the query and is about something else."""
+UNRELATED = 0.5
+"""What counts of a paper on the shelf of those that are not about GPU systems."""
 MOST_WORDS = 64
 """Of one search: each that no paper has is compared with all that papers have."""
 LIKENESS = 0.8
@@ -38,7 +42,8 @@ class Index:
 
 
 def ranked(query: str) -> list[tuple[Paper, float]]:
-    """Papers that have any of the words, or words of the same meaning, the best match first, with their scores."""
+    """Papers that have the words, or words of the same meaning, the best match first, with their scores; none that is
+    far behind it."""
     asked = list(dict.fromkeys(words(query)))
     if not asked:
         hint = "Say what it is about: `gnomon papers search offload optimizer`."
@@ -54,8 +59,12 @@ def ranked(query: str) -> list[tuple[Paper, float]]:
             scores[slug] = scores.get(slug, 0.0) + score
             hits[slug] += 1
     by_slug = {paper.slug: paper for paper in papers()}
-    final = {slug: score * math.sqrt(hits[slug] / len(asked)) for slug, score in scores.items()}
-    order = sorted(final, key=lambda slug: (-final[slug], slug))
+    final = {
+        slug: score * math.sqrt(hits[slug] / len(asked)) * (UNRELATED if by_slug[slug].shelf == "unrelated" else 1.0)
+        for slug, score in scores.items()
+    }
+    least = CUT * max(final.values(), default=0.0)
+    order = sorted((slug for slug in final if final[slug] >= least), key=lambda slug: (-final[slug], slug))
     return [(by_slug[slug], final[slug]) for slug in order]
 
 

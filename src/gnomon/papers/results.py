@@ -25,7 +25,12 @@ class Rederived(Result):
     missing: str
     """Which of the paper's claims no figure stands for, and why."""
     claims: tuple[Mapping[str, Any], ...]
-    """What, claimed, ours, unit, error, tolerance, within, kind and note; the headline first."""
+    """What, claimed, ours, unit, error, tolerance, within, kind, note and which claim of the entry it stands for; the
+    headline first. `error` is infinite, and null in JSON, where zero is claimed and ours is not zero."""
+    holds: Mapping[str, int]
+    """Predicted figures and how many are within tolerance, identities, contradictions."""
+    headline: Mapping[str, int]
+    """Claims of the paper's entry: checked by some figure, with all of them within tolerance, left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,15 @@ class PaperList(Result):
 @dataclass(frozen=True, kw_only=True)
 class PaperShown(Result):
     SCHEMA = "papers.show"
+    slug: str
+    title: str
+    status: str
+    holds: Mapping[str, int] | None
+    headline: Mapping[str, int]
+    techniques: tuple[str, ...]
+    """What `gnomon try` and plans can use of it."""
+    experiments: tuple[str, ...]
+    """What `gnomon lab run` can run of it."""
     paper: Mapping[str, Any]
     result: Rederived | None
     """Its figures computed again; none where it is not re-derived."""
@@ -53,4 +67,4 @@ class PapersRun(Result):
     SCHEMA = "papers.run"
     results: tuple[Rederived, ...]
     by_kind: Mapping[str, Mapping[str, int]]
-    """Of predicted figures and of identities, how many there are, and how many are within their tolerance."""
+    """Of predicted figures, identities and contradictions, how many there are, and how many are within tolerance."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gnomon.report.text import Style, digits, next_steps, table
@@ -17,6 +17,8 @@ def _list(payload: Mapping[str, Any], style: Style) -> str:
     lines = []
     for entry in payload["experiments"]:
         lines += [f"{style.strong(entry['slug'])}  {entry['title']}", f"  checks that {entry['checks']}"]
+        if entry["gain"]:
+            lines += [f"  ran on {entry['ran_on']}: {times(entry['gain'])} the plain version's speed, sustained"]
         rows = [(f"--size {size['name']}=", format_count(size["default"]), size["what"]) for size in entry["sizes"]]
         lines += [*table(rows, "<><"), ""]
     return "\n".join([*lines, *next_steps("gnomon lab run gptq", "gnomon lab run gptq --device cpu")])
@@ -28,9 +30,9 @@ def _outcome(payload: Mapping[str, Any], style: Style) -> str:
     lines = [style.strong(payload["title"]), f"  {_where(payload)}", ""]
     lines += [f"  {style.good(verdict) if payload['ok'] else style.bad(verdict)}"]
     lines += [f"  failed: {_check(check)}" for check in payload["checks"] if not check["ok"]]
-    timed = [row for row in payload["compared"] if row["gain"] is not None]
-    lines += ["", *_times(timed, payload["references"], style)] if timed else []
-    lines += ["", *(f"  {note}" for note in payload["notes"]), ""]
+    timed = [row for row in payload["compared"] if row["technique"]["seconds"] is not None]
+    lines += ["", *_times(timed, payload["references"], style), *footnotes(timed)] if timed else []
+    lines += ["", *(f"  {note}" for note in payload["notes"]), f"  {comparable(payload)}", ""]
     return "\n".join([*lines, *next_steps("gnomon lab", f"gnomon lab run {payload['slug']} --out measured.json")])
 
 
@@ -46,7 +48,7 @@ def _check(check: Mapping[str, Any]) -> str:
 
 
 def _times(timed: list[Any], references: Mapping[str, Any], style: Style) -> list[str]:
-    rows = [("", "plain", "technique", "gain", "predicted", "spread", "GPU memory", "")]
+    rows = [("", "plain", "technique", "gain", "burst", "predicted", "spread", "GPU memory", "")]
     for row in timed:
         plain, mine = row["plain"], row["technique"]
         rows.append(
@@ -54,8 +56,9 @@ def _times(timed: list[Any], references: Mapping[str, Any], style: Style) -> lis
                 row["what"],
                 format_duration(plain["seconds"]),
                 format_duration(mine["seconds"]),
-                f"{digits(row['gain'])}x",
-                f"{digits(row['predicted_gain'])}x" if row.get("predicted_gain") else "",
+                times(row["gain"]) or "not known",
+                times(row["burst_gain"]),
+                prediction(row),
                 f"{max(plain['spread'], mine['spread']):.0%}",
                 f"{format_bytes(plain['gpu_bytes'])} and {format_bytes(mine['gpu_bytes'])}",
                 str(row["shape"].get("way", "")),
@@ -64,6 +67,42 @@ def _times(timed: list[Any], references: Mapping[str, Any], style: Style) -> lis
     for name, row in references.items():
         spread = "" if row["spread"] is None else f"{row['spread']:.0%}"
         seconds = "-" if row["seconds"] is None else format_duration(row["seconds"])
-        rows.append((f"for reference: {name}", seconds, "", "", "", spread, format_bytes(row["gpu_bytes"]), ""))
-    lines = table(rows, "<>>>>>><")
+        rows.append((f"for reference: {name}", seconds, "", "", "", "", spread, format_bytes(row["gpu_bytes"]), ""))
+    bursts = any(row[4] for row in rows[1:])
+    shown: list[tuple[str, ...]] = [row if bursts else (*row[:4], *row[5:]) for row in rows]
+    lines = table(shown, "<" + ">" * (len(shown[0]) - 2) + "<")
     return [style.faint(lines[0]), *lines[1:]]
+
+
+def times(gain: float | None) -> str:
+    """`1.47x`; empty where it is not known."""
+    return f"{digits(gain)}x" if gain else ""
+
+
+def prediction(row: Mapping[str, Any]) -> str:
+    """What was predicted of a row, marked where it is a fit to the same run or of another kernel."""
+    found = row.get("prediction")
+    if not found:
+        return times(row.get("predicted_gain"))
+    return times(found["gain"]) + ("" if found["kind"] == "prediction" else f", {found['kind']}")
+
+
+def footnotes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Who predicts, and what a burst left to be done."""
+    by = dict.fromkeys(
+        f"predicted by {row['prediction']['by']} ({row['prediction']['kind']})" for row in rows if row.get("prediction")
+    )
+    left = dict.fromkeys(
+        f"a burst left {format_duration(row['deferred_s'])} of work when the clock stopped; its gain sustained is "
+        + (row["sustained"]["how"] if row["sustained"] else "not known")
+        for row in rows
+        if row.get("burst")
+    )
+    return [f"  {text}" for text in (*left, *by)]
+
+
+def comparable(payload: Mapping[str, Any]) -> str:
+    """Whether the paper's own claim can be set beside the run."""
+    found = payload["comparable"]
+    word = "comparable" if found["comparable"] else "not comparable"
+    return f"the paper's claim, {found['claim']}, is {word} with this: {found['why']}"

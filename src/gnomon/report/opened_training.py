@@ -8,6 +8,7 @@ from typing import Any
 from gnomon.report.nodes import Node, metric
 from gnomon.report.text import digits, gib, known_chip, plural, scaled
 from gnomon.report.train import AFTER, fill_share, in_words, memory_range, run_figures, share
+from gnomon.techniques import canonical
 from gnomon.units import format_count, format_duration, format_money
 
 Payload = Mapping[str, Any]
@@ -15,7 +16,7 @@ REMEDIES = {
     "communication": "less tensor parallelism, larger micro-batches or faster links would shorten it",
     "the bubble": "more micro-batches, fewer pipeline ranks or more parts a rank (vp) would shorten it",
     "the optimizer": "data-parallel ranks that share it out (zero 1) would shorten it",
-    "waiting": "rarer checkpoints, a faster link and faster disks, or fewer barriers would shorten it",
+    "waiting": "rarer checkpoints, a faster link or storage, or fewer barriers would shorten it",
     "kernels": "they run below the data sheet's rate: see `gnomon predict --phase train` for each of them",
 }
 """What a step loses beside its passes, and what would help."""
@@ -28,12 +29,12 @@ FOLLOWS = {
         "vocabulary-parallel": "every stage updates its part of the vocabulary",
     },
     "waits_s": {
-        "checkpoints": "a mean step's share of copies to the host and writes to its disks that no pass hides",
+        "async-checkpointing": "a mean step's share of copies to the host and writes to storage that no pass hides",
         "vocabulary-parallel": "one more turn of a stage at each barrier",
     },
     "host_bytes": {
         "offload-optimizer": "states and gradients of all chips of a host",
-        "checkpoints": "a checkpoint of all chips of a host, until it is written",
+        "async-checkpointing": "a checkpoint of all chips of a host, until it is written",
     },
 }
 """What techniques make of a part of a step, and what it follows from."""
@@ -83,7 +84,7 @@ def _follows(payload: Payload, part: str) -> str:
     """The techniques that a part of the step is due to, and how."""
     known = FOLLOWS.get(part, {})
     names = payload["inputs"].get("techniques", ())
-    found = ((text, known.get(str(text).partition(":")[0].strip())) for text in names)
+    found = ((text, known.get(canonical(str(text)))) for text in names)
     return "; ".join(f"{text}: {how}" for text, how in found if how)
 
 

@@ -15,7 +15,10 @@ SIDES = {"plain": "without it", "applied": "with it"}
 
 
 def tried(payload: Payload) -> tuple[Node, ...]:
-    sides = tuple(_side(name, payload[key], payload["inputs"]) for key, name in SIDES.items())
+    missing = payload.get("missing") or {}
+    sides = tuple(
+        _side(name, payload[key], payload["inputs"], missing.get(key, "nothing fits")) for key, name in SIDES.items()
+    )
     gain = payload["gain"]
     if gain is None:
         return Node(name="gain", level="metric", shown="none", formula=payload["verdict"]), *sides
@@ -23,9 +26,9 @@ def tried(payload: Payload) -> tuple[Node, ...]:
     return metric("gain", f"{float(gain['value']):.2f}x", formula, gain), *sides
 
 
-def _side(name: str, figures: Payload | None, inputs: Payload) -> Node:
+def _side(name: str, figures: Payload | None, inputs: Payload, missing: str) -> Node:
     if figures is None:
-        return Node(name=name, level="metric", shown="nothing fits")
+        return Node(name=name, level="metric", shown=missing)
     serving = inputs.get("work") == "serving"
     parts = _room(figures) if serving else _spent(figures)
     opened = Node(

@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from gnomon.report.lab import comparable, footnotes, prediction
 from gnomon.report.text import GAP, INDENT, Notes, Style, digits, next_steps, plural, table, words
 
 WIDTH = 110
 REDERIVED = ("predicted", "identity")
 STATUSES = {
     "executed": "run on a GPU",
-    "predicted": "re-derived: its figures come out of Gnomon's own model",
-    "identity": "re-derived: its figures follow from its own numbers by arithmetic",
-    "modelled": "modelled: the mechanism is in Gnomon, its figures are not re-derived",
-    "listed": "listed: known, and not modelled",
+    "predicted": "re-derived by Gnomon's own model",
+    "identity": "re-derived by arithmetic on its own numbers",
+    "modelled": "the mechanism is in Gnomon, its figures are not re-derived",
+    "listed": "known, and not modelled",
 }
 FEASIBILITY = {
     "A": "clear from what it says",
@@ -40,7 +41,7 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
 def _list(payload: Mapping[str, Any], style: Style) -> list[str]:
     papers = payload["papers"]
     if not papers:
-        return [f"{INDENT}no paper is like that", "", *next_steps(words("gnomon", "papers"))]
+        return [f"{INDENT}no match", "", *next_steps(words("gnomon", "papers"))]
     lines: list[str] = []
     if payload["query"]:
         lines += _rows(papers)
@@ -57,12 +58,45 @@ def _list(payload: Mapping[str, Any], style: Style) -> list[str]:
     if not payload["query"]:
         steps.append(words("gnomon", "papers", "search", "offload", "optimizer"))
     steps += [words("gnomon", "papers", "run", slug) for slug in rederived]
-    return [*lines, "", style.faint(f"{INDENT}{plural(len(papers), 'paper')}: {told}"), "", *next_steps(*steps)]
+    summary = [f"{plural(len(papers), 'paper')}: {told}"]
+    summary += ["n/m: n of m predicted figures within tolerance"] if any("/" in in_short(one) for one in papers) else []
+    return [*lines, "", *(style.faint(f"{INDENT}{text}") for text in summary), "", *next_steps(*steps)]
 
 
 def _rows(papers: Sequence[Mapping[str, Any]]) -> list[str]:
-    rows = [(paper["slug"], paper["date"][:4], paper["status"], paper["title"]) for paper in papers]
+    rows = [(paper["slug"], paper["date"][:4], in_short(paper), paper["title"]) for paper in papers]
     return [_cut(line) for line in table(rows, "<<<<")]
+
+
+def in_short(paper: Mapping[str, Any]) -> str:
+    """`executed 25/105`: its status, and how many of its predicted figures are within tolerance."""
+    found = paper["holds"]
+    return f"{paper['status']} {found['within']}/{found['figures']}" if found and found["figures"] else paper["status"]
+
+
+def status_words(paper: Mapping[str, Any]) -> str:
+    """`executed: run on a GPU; 29 of 98 figures within tolerance; headline: checked, misses`."""
+    found = paper["holds"]
+    parts = [f"{paper['status']}: {STATUSES[paper['status']]}"]
+    if found:
+        if found["figures"]:
+            parts.append(f"{found['within']} of {plural(found['figures'], 'figure')} within tolerance")
+        counts = [plural(found["identities"], "identity", "identities")] if found["identities"] else []
+        counts += [plural(found["contradictions"], "contradiction")] if found["contradictions"] else []
+        parts += [", ".join(counts)] if counts else []
+        parts.append(f"headline: {headline_words(paper['headline'])}")
+    return "; ".join(parts)
+
+
+def headline_words(found: Mapping[str, int]) -> str:
+    """`checked, misses` of one claim; `3 of 4 claims checked, 2 hold` of several."""
+    checked, within = found["checked"], found["within"]
+    total = checked + found["left_out"]
+    if not checked:
+        return "not checked" if total else "no claim"
+    if total == 1:
+        return "checked, holds" if within else "checked, misses"
+    return f"{checked} of {total} claims checked, {within} {'holds' if within == 1 else 'hold'}"
 
 
 def _cut(line: str) -> str:
@@ -72,7 +106,7 @@ def _cut(line: str) -> str:
 def _one(payload: Mapping[str, Any], style: Style) -> list[str]:
     paper, result = payload["paper"], payload["result"]
     year = f" ({paper['date']})" if paper["date"] else ""
-    facts = [("status", STATUSES[paper["status"]]), ("topics", ", ".join(paper["topics"]))]
+    facts = [("status", status_words(paper)), ("topics", ", ".join(paper["topics"]))]
     facts += [("hardware", ", ".join(paper["hardware"]))] if paper["hardware"] else []
     facts += [("in a plan", paper["technique"])]
     if result or payload["lab"]:
@@ -105,13 +139,15 @@ def _said(claim: Mapping[str, str]) -> str:
 
 
 def _lab(found: Mapping[str, Any], style: Style) -> list[str]:
-    """What was run, and how many times quicker it was than the plain version."""
+    """What was run, and how many times faster it was than the plain version, sustained."""
     lines = [style.strong(f"run on {found['device']}, {found['date']}")]
     for row in found["compared"]:
-        gain = f"{digits(row['gain'])}x as quick as the plain version" if row["gain"] else "not timed"
-        ours = f", predicted {digits(row['predicted_gain'])}x" if row.get("predicted_gain") else ""
-        lines += _wrapped(f"{row['what']}: {gain}{ours}")
-    return lines
+        gain = f"{digits(row['gain'])}x the plain version's speed" if row["gain"] else "not known"
+        burst = f" sustained, {digits(row['burst_gain'])}x in a burst" if row.get("burst_gain") else ""
+        ours = f"; predicted {prediction(row)}" if prediction(row) else ""
+        lines += _wrapped(f"{row['what']}: {gain}{burst}{ours}")
+    notes = [*footnotes(found["compared"]), *found.get("notes", ()), comparable(found)]
+    return [*lines, *(line for note in notes for line in _wrapped(note.strip(), INDENT * 2))]
 
 
 def _run(payload: Mapping[str, Any], style: Style) -> list[str]:
@@ -127,15 +163,16 @@ def _run(payload: Mapping[str, Any], style: Style) -> list[str]:
 
 
 def within(by_kind: Mapping[str, Mapping[str, int]]) -> str:
-    """`within tolerance: 61 of 86 predicted figures, 5 of 5 identities`, apart because identities prove less."""
-    predicted, identity = by_kind["predicted"], by_kind["identity"]
-    parts = []
-    if predicted["figures"]:
-        parts.append(f"{predicted['within']} of {plural(predicted['figures'], 'predicted figure')}")
-    if identity["figures"]:
-        noun = "identity" if identity["figures"] == 1 else "identities"
-        parts.append(f"{identity['within']} of {identity['figures']} {noun}")
-    return f"within tolerance: {', '.join(parts)}"
+    """`within tolerance: 61 of 86 predicted figures; beside them 5 identities`, which prove less."""
+    counts = {kind: found["figures"] for kind, found in by_kind.items()}
+    told = []
+    if counts["predicted"]:
+        figures = plural(counts["predicted"], "predicted figure")
+        told.append(f"within tolerance: {by_kind['predicted']['within']} of {figures}")
+    beside = [plural(counts["identity"], "identity", "identities")] if counts["identity"] else []
+    beside += [plural(counts["contradiction"], "contradiction")] if counts["contradiction"] else []
+    told += [f"beside them {' and '.join(beside)}" if told else " and ".join(beside)] if beside else []
+    return "; ".join(told)
 
 
 def _figures(result: Mapping[str, Any], style: Style) -> list[str]:

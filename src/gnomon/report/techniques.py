@@ -14,7 +14,8 @@ WIDE = 100
 def render(payload: Mapping[str, Any], style: Style) -> str:
     lines = []
     for one in payload["techniques"]:
-        lines += [f"{style.strong(one['name'])}  {style.faint(one['work'])}"]
+        former = f", formerly {', '.join(one['aliases'])}" if one["aliases"] else ""
+        lines += [f"{style.strong(one['name'])}  {style.faint(one['work'] + former)}"]
         lines += [f"  {line}" for line in wrap(one["idea"], WIDE)]
         lines += [f"    {p['name']}={p['default']}  {p['what']} ({p['range']})" for p in one["parameters"]]
         excludes = f"; not with {', '.join(one['excludes'])}" if one["excludes"] else ""

@@ -106,6 +106,12 @@ def scaled(value: float, unit: str) -> str:
     return f"{digits(value)} {unit}"
 
 
+def assumed(payload: Mapping[str, Any]) -> list[str]:
+    """What the answer takes a machine to have that nobody has told, a line each."""
+    told = payload.get("assumed") or (payload.get("best") or {}).get("assumed") or ()
+    return [f"{INDENT}assumed: {text}" for text in told]
+
+
 def not_modelled(payload: Mapping[str, Any]) -> list[str]:
     """What was given and has no effect on the answer, a line each."""
     return [f"{INDENT}not modelled: {each['option']}: {each['why']}" for each in payload.get("not_modelled") or ()]
@@ -219,5 +225,5 @@ def _is_file(name: str) -> bool:
     return name.lower().endswith((".yaml", ".yml"))
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def plural(count: int, noun: str, several: str = "") -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {several or noun + 's'}"

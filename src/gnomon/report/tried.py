@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import Any
 
-from gnomon.report.text import Style, band, gib, next_steps, table, words
+from gnomon.report.text import Style, band, gib, next_steps, plural, table, words
 from gnomon.report.train import in_words, same_job
 from gnomon.units import format_duration
 
@@ -23,7 +23,10 @@ def render(payload: Payload, style: Style) -> str:
     serving = payload["inputs"].get("work") == "serving"
     row = _served if serving else _row
     rows = [("", "a step", "90%", "a prompt" if serving else "memory", "weights, room" if serving else "plan")]
-    rows += [row(name, payload[key], payload["inputs"]) for name, key in (("without", "plain"), ("with", "applied"))]
+    for name, key in (("without", "plain"), ("with", "applied")):
+        figures = payload[key]
+        absent = (name, payload["missing"].get(key, ""), "", "", "")
+        rows += [absent if figures is None else row(name, figures, payload["inputs"])]
     found = table(rows, "<>>><")
     lines += [
         style.faint(found[0]),
@@ -38,12 +41,11 @@ def render(payload: Payload, style: Style) -> str:
     return "\n".join([*lines, *_next(payload)])
 
 
-def _served(name: str, figures: Payload | None, inputs: Payload) -> Row:
-    if figures is None:
-        return (name, "does not fit" if name == "without" else "not used", "", "", "")
+def _served(name: str, figures: Payload, inputs: Payload) -> Row:
     time = figures["step_time_s"]
     facts = [_fact(key, value) for one in figures["facts"].values() for key, value in one.items()]
-    room = ", ".join([f"{gib(figures['weight_bytes'])} GiB a chip", f"{figures['sessions']:,} sequences", *facts])
+    weights = f"{gib(figures['weight_bytes'])} GiB a chip"
+    room = ", ".join([weights, plural(figures["sessions"], "sequence"), *facts])
     return (
         name,
         format_duration(time["value"]),
@@ -63,9 +65,7 @@ def _edges(time: Payload) -> str:
     return band(time).strip("()").removesuffix(", 90%")
 
 
-def _row(name: str, figures: Payload | None, inputs: Payload) -> Row:
-    if figures is None:
-        return (name, "none fits" if name == "without" else "not used", "", "", "")
+def _row(name: str, figures: Payload, inputs: Payload) -> Row:
     plan = in_words({**inputs, **figures["degrees"], **figures["settings"], "techniques": figures["techniques"]})
     time = figures["step_time_s"]
     return (name, format_duration(time["value"]), _edges(time), f"{gib(figures['peak_memory_bytes'])} GiB", plan)

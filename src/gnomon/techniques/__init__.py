@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any, TypeVar
@@ -29,12 +30,13 @@ __all__ = [
     "applied",
     "asked",
     "beyond_words",
+    "canonical",
     "for_paper",
-    "joined",
     "searched_words",
     "served",
     "technique",
     "techniques",
+    "trial_with",
     "variants",
     "words",
 ]
@@ -58,11 +60,27 @@ def techniques() -> dict[str, Technique]:
     return {one.name: one for one in (*training, *serving)}
 
 
-def technique(name: str) -> Technique:
+@cache
+def _by_any_name() -> dict[str, Technique]:
+    """The same, and by the names they had before."""
     known = techniques()
+    return known | {alias: one for one in known.values() for alias in one.aliases}
+
+
+def technique(name: str) -> Technique:
+    """One of them, by its name or one it had before."""
+    known = _by_any_name()
     if name not in known:
         raise unknown_name("technique", name, known, where=WHERE)
     return known[name]
+
+
+def canonical(text: str) -> str:
+    """The name of a technique as a plan writes it: without its values, and never one it had before. What is none is
+    handed back."""
+    name = text.partition(":")[0].strip()
+    one = _by_any_name().get(name)
+    return one.name if one else name
 
 
 def for_paper(slug: str) -> tuple[Technique, Trial] | None:
@@ -101,26 +119,35 @@ def asked(given: Any) -> tuple[str, ...]:
     return found
 
 
-def joined(written: str, more: str) -> str:
-    """A technique as it is written, with further parameters."""
-    return f"{written}{',' if ':' in written else ':'}{more}"
+def trial_with(trial: Trial, more: str) -> Trial:
+    """A trial with values of the asker's own, on both sides but where the comparison is of that very parameter."""
+    one, own = _told(trial.words)
+    _, given = _told(f"{one.name}:{more}")
+    if not trial.against:
+        return replace(trial, words=words(one.name, own | given), told=tuple(given))
+    other, fixed = _told(trial.against)
+    found = words(one.name, own | given), words(other.name, given | fixed)
+    if found[0] == found[1]:
+        hint = "Try another value, or price it by `gnomon simulate train --with`."
+        raise InputError(f"{found[0]} is what it would be compared with", where=WHERE, hint=hint)
+    return replace(trial, words=found[0], against=found[1], told=tuple(given))
 
 
-def variants(written: str) -> list[str]:
-    """A technique as it is written, and with other values worth trying of each number that is."""
-    one, values = _read(written)
-    found = [written]
+def variants(trial: Trial) -> list[str]:
+    """A technique as a trial writes it, and with other values worth trying of each number that is its own choice."""
+    one, own = _told(trial.words)
+    found = [trial.words]
     for parameter in one.parameters:
-        if f"{parameter.name}=" in written and not parameter.choices:
-            others = (value for value in parameter.tried if value not in (parameter.default, values[parameter.name]))
-            found += [words(one.name, {**values, parameter.name: value}) for value in others]
+        if parameter.name in own and parameter.name not in trial.told and not parameter.choices:
+            others = (value for value in parameter.tried if value not in (parameter.default, own[parameter.name]))
+            found += [words(one.name, {**own, parameter.name: value}) for value in others]
     return found
 
 
 def beyond_words(written: Iterable[str]) -> tuple[str, ...]:
     """Those that the other words of a plan do not say."""
     known = techniques()
-    return tuple(text for text in written if text.partition(":")[0] not in known or not _in_words(text))
+    return tuple(text for text in written if canonical(text) not in known or not _in_words(text))
 
 
 def _in_words(text: str) -> bool:
@@ -162,21 +189,26 @@ def _of(text: str, of: type[T]) -> tuple[T, Values]:
 
 
 def _read(text: str) -> tuple[Technique, Values]:
+    one, told = _told(text)
+    return one, {parameter.name: parameter.default for parameter in one.parameters} | told
+
+
+def _told(text: str) -> tuple[Technique, dict[str, float | str]]:
+    """A technique as it is written, with the values that are."""
     name, colon, rest = text.strip().partition(":")
     one = technique(name.strip())
-    known = {parameter.name: parameter for parameter in one.parameters}
-    values = {parameter.name: parameter.default for parameter in one.parameters}
-    told: set[str] = set()
+    known = {name: parameter for parameter in one.parameters for name in (parameter.name, *parameter.aliases)}
+    told: dict[str, float | str] = {}
     for part in (part.strip() for part in rest.split(",") if colon):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or key not in known:
             ranges = "; ".join(f"{p.name}: {p.what}, {p.range}" for p in one.parameters)
             message = f"'{part}' is no parameter of {one.name}"
             raise InputError(message, where=WHERE, hint=f"It has {ranges}." if ranges else "It has none.")
-        if key in told:
+        parameter = known[key]
+        if parameter.name in told:
             raise InputError(f"{key} is given twice", where=f"{WHERE}, {one.name}")
-        told.add(key)
         if not value.isascii() or "_" in value:  # which Python takes for digits
-            raise InputError(f"'{value}' is no number", where=f"{WHERE}, {one.name}", hint=f"It is {known[key].range}.")
-        values[key] = known[key].read(value, f"{WHERE}, {one.name}")
-    return one, values
+            raise InputError(f"'{value}' is no number", where=f"{WHERE}, {one.name}", hint=f"It is {parameter.range}.")
+        told[parameter.name] = parameter.read(value, f"{WHERE}, {one.name}")
+    return one, told

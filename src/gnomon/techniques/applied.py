@@ -71,3 +71,8 @@ class Applied:
         """Seconds on top of a step, each technique seeing the step without the others' waits."""
         parts = [np.asarray(one.waits(found, step_s, case, values)) for one, values in self.pairs]
         return np.asarray(sum(parts, np.zeros(np.shape(step_s))))
+
+    def assumed(self, found: Figures, case: Case) -> tuple[str, ...]:
+        """What they take a machine to have that nobody has told, each with its name."""
+        told = ((one.name, one.assumed(found, case, values)) for one, values in self.pairs)
+        return tuple(f"{name}: {text}" for name, text in told if text)

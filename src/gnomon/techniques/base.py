@@ -33,6 +33,8 @@ class Parameter:
     name: str
     what: str
     default: float | str
+    aliases: tuple[str, ...] = ()
+    """Names it had before, which plans may still have."""
     low: float = 0.0
     high: float = 0.0
     choices: tuple[str, ...] = ()
@@ -74,8 +76,11 @@ class Trial:
     """Its slug."""
     words: str
     against: str = ""
+    """What a plan would have in its place; empty where a plan can do without both."""
     note: str = ""
     """What to know of the comparison."""
+    told: tuple[str, ...] = ()
+    """Parameters whose values whoever asks has given, so that no others are tried."""
 
 
 def _exactly(name: str, spread: float) -> Floats | float:
@@ -112,6 +117,8 @@ class Technique:
     title: ClassVar[str]
     idea: ClassVar[str]
     """One sentence: what it does and what that costs."""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Names it had before, which plans may still have."""
     work: ClassVar[str]
     """`training` or `serving`."""
     trials: ClassVar[tuple[Trial, ...]]
@@ -162,3 +169,7 @@ class TrainingTechnique(Technique):
     def waits(self, found: Figures, step_s: Floats, case: Case, values: Values) -> Floats | float:
         """Seconds that a step takes longer for what goes on beside it."""
         return 0.0
+
+    def assumed(self, found: Figures, case: Case, values: Values) -> str:
+        """What it takes a machine to have that nobody has told; empty where there is nothing."""
+        return ""

@@ -9,17 +9,27 @@ from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
 from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
+from gnomon.units import format_bytes, format_duration
 
 AWAY_BYTES = 12.0
 """Of a parameter whose states are on the host already: fp32 weight, momentum and variance."""
 WEIGHT_BYTES = 2.0
 """Of a parameter in 16 bits, which every rank of one copy writes."""
+SHARED_GB_S = 1.0
+"""What a host writes to shared storage while all do. Llama 3 (arXiv:2407.21783, section 3.3.1): 2 TB/s sustained for
+16 thousand GPUs, eight a host. Polaris (DataStates-LLM, arXiv:2406.10707): 650 GB/s for 560 nodes. Primary checkpoints
+go to shared storage, local disks are for caching (NVIDIA DGX GB200 user guide, storage)."""
+STORAGE_SPREAD = 0.6
+"""Of that rate, where nobody tells one's own: the peak of Llama 3's storage is 3.5 times what it sustains."""
+EVERY = 100.0
+"""Steps from one checkpoint to the next, as in BLOOM's training (bigscience, tr11-176B-ml.slurm)."""
 
 
 class Checkpoints(TrainingTechnique):
-    name = "checkpoints"
+    name = "async-checkpointing"
+    aliases = ("checkpoints",)
     searched = False
-    title = "Checkpoints of the whole state"
+    title = "Checkpoints of the full state"
     idea = (
         "Weights and optimizer states are copied to the host and written to storage; lazily, the copy runs beside the "
         "next forward and backward passes, which change none of it, and the update waits only for what is left."
@@ -27,14 +37,15 @@ class Checkpoints(TrainingTechnique):
     trials = (
         Trial(
             paper="datastates-llm",
-            words="checkpoints:mode=lazy",
-            against="checkpoints:mode=synchronous",
-            note="A checkpoint every step, as in the paper; datastates-llm:every=100 tries one in a hundred.",
+            words="async-checkpointing:mode=lazy",
+            against="async-checkpointing:mode=synchronous",
+            note="Both write equally often, one checkpoint in 100 steps; datastates-llm:every=1 tries one every step, "
+            "as the paper does.",
         ),
     )
     parameters = (
         Parameter(
-            name="every", whole=True, what="steps from one checkpoint to the next", default=1.0, low=1.0, high=1e6
+            name="every", whole=True, what="steps from one checkpoint to the next", default=EVERY, low=1.0, high=1e6
         ),
         Parameter(
             name="mode",
@@ -52,16 +63,33 @@ class Checkpoints(TrainingTechnique):
             high=1000.0,
         ),
         Parameter(
-            name="write_gb_s",
+            name="storage",
+            what="where it is written: storage that all hosts share, or each host's own disks",
+            default="shared",
+            choices=("shared", "local"),
+        ),
+        Parameter(
+            name="storage_gb_s",
+            aliases=("write_gb_s",),
             floor=0.001,
-            what="what one host writes; 0 for the pace of its own disks",
+            what=f"what one host writes there; 0 for {SHARED_GB_S:g} GB/s of shared storage, or what its own disks do",
             default=0.0,
             low=0.0,
             high=10000.0,
         ),
+        Parameter(
+            name="shared_gb_s",
+            floor=0.001,
+            what="what all hosts together write to shared storage; 0 for as much as each alone",
+            default=0.0,
+            low=0.0,
+            high=1e6,
+        ),
     )
 
     def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+        if values["storage"] == "local" and values["shared_gb_s"]:
+            return "shared_gb_s is of shared storage, and storage is local"
         return no_host(case.pool)
 
     def host_bytes(self, found: Figures, case: Case, values: Values) -> Floats | float:
@@ -82,8 +110,27 @@ class Checkpoints(TrainingTechnique):
         size, there = rank_bytes(found, case), found.away_parameters * AWAY_BYTES
         link = float(values["copy_gb_s"]) * 1e9 or link_bytes_s(found, case)
         copy = np.maximum((size - there) / link, 2 * there / memory_bytes_s(found, case))
-        disk = float(values["write_gb_s"]) * 1e9 or host_of(case).nvme_write_bytes_s
-        return np.asarray(copy), np.asarray(size * neighbours(found, case) / disk)
+        return np.asarray(copy), np.asarray(size * neighbours(found, case) / self.storage_bytes_s(found, case, values))
+
+    def storage_bytes_s(self, found: Figures, case: Case, values: Values) -> Floats:
+        """What one host writes while all others do; known only so well where nobody has told."""
+        alone, together = float(values["storage_gb_s"]) * 1e9, float(values["shared_gb_s"]) * 1e9
+        hosts = np.ceil(found.grid.ranks / case.pool.machine_chips)
+        if alone or together:
+            return np.asarray(np.minimum(alone or np.inf, (together or np.inf) / hosts))
+        usual = SHARED_GB_S * 1e9 if values["storage"] == "shared" else host_of(case).nvme_write_bytes_s
+        return np.asarray(usual * case.drawn("storage", STORAGE_SPREAD) * np.ones(hosts.shape))
+
+    def assumed(self, found: Figures, case: Case, values: Values) -> str:
+        """Where a checkpoint goes, how fast and how often."""
+        size = float((rank_bytes(found, case) * neighbours(found, case))[0])
+        pace = float(self.storage_bytes_s(found, case, values)[0])
+        each = "step" if values["every"] == 1 else f"{values['every']:,.0f} steps"
+        place = "shared storage" if values["storage"] == "shared" else "its own disks"
+        told = values["storage_gb_s"] or values["shared_gb_s"]
+        own = "" if told else ", as nobody has told: set storage_gb_s or shared_gb_s"
+        write = f"each host writes {format_bytes(size)} to {place} at {pace / 1e9:.3g} GB/s, in"
+        return f"every {each} {write} {format_duration(size / pace)}{own}"
 
 
 def waited_s(mode: str, copy: Floats | float, write: Floats | float, passes: Floats | float) -> Floats:

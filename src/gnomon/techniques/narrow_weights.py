@@ -61,7 +61,7 @@ class Int4Weights(_NarrowWeights):
             high=65536.0,
         ),
     )
-    excludes = ("unpacked-weights",)
+    excludes = ("dequantize-on-the-fly",)
 
     def format(self, values: Values) -> Format:
         bits, group = int(values["bits"]), int(values["group"])
@@ -83,7 +83,8 @@ class Int4Weights(_NarrowWeights):
 
 
 class UnpackedWeights(_NarrowWeights):
-    name = "unpacked-weights"
+    name = "dequantize-on-the-fly"
+    aliases = ("unpacked-weights",)
     title = "Weights written out before every product"
     idea = (
         "Matrices are kept in four bits or eight, and every product first writes its own out in 16 bits and multiplies "
@@ -92,7 +93,7 @@ class UnpackedWeights(_NarrowWeights):
     trials = (
         Trial(
             paper="glm-130b",
-            words="unpacked-weights",
+            words="dequantize-on-the-fly",
             note="Every product is taken to write its weights out. The authors' kernels do not for one or two rows, "
             "and are up to three times as quick there: gnomon papers show glm-130b.",
         ),

@@ -12,13 +12,14 @@ from gnomon.techniques.serving import ServingTechnique, Words
 
 
 class SwappedSessions(ServingTechnique):
-    name = "swapped-sessions"
+    name = "kv-swap"
+    aliases = ("swapped-sessions",)
     title = "Sessions that take turns in the cache"
     idea = (
         "A session that waits for its user leaves the cache to another and comes back from the host's memory: many "
         "more are open at once, and every turn begins with one cache copied out and one copied in."
     )
-    trials = (Trial(paper="long-context-peak", words="swapped-sessions"),)
+    trials = (Trial(paper="long-context-peak", words="kv-swap"),)
     parameters = (
         Parameter(
             name="turn", what="tokens that a session makes before another takes its place", default=250.0, low=1.0,

@@ -52,6 +52,11 @@ def test_a_serving_row() -> None:
         ({"tpot_ms": "0"}, "tpot_ms is 0"),
         ({"ttft_ms": "-3"}, "no ttft_ms"),
         ({"source": "splitwise", "plan_detail": "power-capped"}, "power limit"),
+        ({"plan_detail": "mtp=3"}, "plan not understood: mtp=3"),
+        ({"pp": "2"}, "pipeline"),
+        ({"kv_precision": "nvfp4"}, "cache in 'nvfp4'"),
+        ({"weight_precision": "mxfp4"}, "format 'mxfp4' of a network"),
+        ({"weight_precision": "nvfp4/mxfp4", "gpu": "MI355X"}, "format 'nvfp4/mxfp4' of a network"),
     ],
 )
 def test_serving_rows_that_do_not_fit(changes: dict[str, Any], why: str) -> None:
@@ -90,6 +95,11 @@ def test_a_training_row() -> None:
         ({"recompute": ""}, ("recompute",)),
         ({"gpu": "B200 (power limited)"}, ("power limit",)),
         ({"fields_not_read": "seq_len where not in table (default 8192)"}, ("seq_len",)),
+        ({"recompute": "selective (op)"}, ("recompute",)),
+        ({"features": "torch.compile; vanilla TP; local batch 8"}, ("torch.compile",)),
+        ({"features": "SFT packed SQuAD"}, ("SFT packed SQuAD",)),
+        ({"features": "w/o MTP"}, ()),
+        ({"schedule": "1F1B-interleaved", "vp": "2"}, ()),
     ],
 )
 def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[str, ...]) -> None:
@@ -114,6 +124,24 @@ def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[
         ({"step_time_s": "soon"}, "no step_time_s"),
         ({"step_time_s": "0"}, "step_time_s is 0"),
         ({"features": "LoRA packed"}, "adapters"),
+        ({"model": "Qwen3-8B LoRA"}, "adapters"),
+        ({"features": "QLoRA r=16"}, "adapters"),
+        ({"features": "peft; torch.compile"}, "adapters"),
+        ({"features": "w/ MTP"}, "MTP"),
+        ({"features": "torch.compile; AsyncTP"}, "AsyncTP"),
+        ({"features": "HybridEP; force-balanced; EP overlap off"}, "HybridEP"),
+        ({"features": "force-balanced; EP overlap on"}, "overlapped"),
+        ({"features": "tokendrop"}, "dropped"),
+        ({"precision": "NVFP4"}, "training in NVFP4 is not simulated"),
+        ({"precision": "MXFP4"}, "training in MXFP4 is not simulated"),
+        ({"precision": "FP8-MX"}, "blocks of 32"),
+        ({"precision": "mxfp8 cublas"}, "blocks of 32"),
+        ({"precision": "fp8 rowwise"}, "by row"),
+        ({"precision": "fp8 tensorwise + fp8 all-gather"}, "gathers weights"),
+        ({"precision": "int8"}, "training in int8 is not simulated"),
+        ({"precision": ""}, "precision not given"),
+        ({"schedule": "DualPipe"}, "schedule DualPipe"),
+        ({"schedule": "1F1B-interleaved", "vp": ""}, "parts of a stage"),
     ],
 )
 def test_training_rows_that_do_not_fit(changes: dict[str, str], why: str) -> None:
@@ -128,3 +156,24 @@ def test_of_several_releases_the_last_counts() -> None:
     kept = list(runs.latest(cases, left))
     assert [case.row["source"] for case in kept] == [releases[0], "MosaicML"]
     assert left.listed()[0]["why"] == "a later release has the same run"
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [("bf16", "bf16"), ("BF16", "bf16"), ("amp_bf16 DEFAULT", "bf16"), ("fp16", "fp16"), ("FP8-CS", "fp8"),
+     ("fp8 tensorwise linear", "fp8"), ("fp8 current scaling", "fp8")],
+)  # fmt: skip
+def test_formats_that_are_what_they_are_called(precision: str, dtype: str) -> None:
+    assert run_case_of(TRAINED | {"precision": precision}).words["dtype"] == dtype
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype"),
+    [
+        ({"weight_precision": "nvfp4/mxfp4", "gpu": "B200-SXM-180GB"}, "nvfp4"),
+        ({"weight_precision": "nvfp4/mxfp4", "model": "openai/gpt-oss-120b"}, None),
+        ({"weight_precision": "fp16"}, "fp16"),
+    ],
+)
+def test_formats_of_serving_rows(changes: dict[str, str], dtype: str | None) -> None:
+    assert case_of(SERVED | changes).words["dtype"] == dtype

@@ -10,12 +10,13 @@ from typing import Any
 
 from gnomon.catalog import model_entry
 from gnomon.errors import InputError
+from gnomon.load import chip as find_chip
 from gnomon.load import model as load_model
 
 Row = Mapping[str, str]
 
 NEEDED = (
-    "row_id", "source", "model", "weight_precision", "kv_precision", "gpu", "n_gpus", "tp", "ep", "dp", "mode",
+    "row_id", "source", "model", "weight_precision", "kv_precision", "gpu", "n_gpus", "tp", "pp", "ep", "dp", "mode",
     "plan_detail", "engine_family", "engine_version", "workload", "isl", "osl", "concurrency", "batch", "ttft_ms",
     "tpot_ms", "output_tok_s", "quality", "tier",
 )  # fmt: skip
@@ -79,8 +80,8 @@ def case_of(row: Row) -> Case:
         raise Unfit("no figure that is predicted")
     words = {
         "on": f"{row['gpu']}:{_degree(row, 'n_gpus')}",
-        "dtype": _dtype(row["weight_precision"], model),
-        "kv_dtype": "fp8" if row["kv_precision"] == "fp8" else None,
+        "dtype": _dtype(row["weight_precision"], model, row["gpu"]),
+        "kv_dtype": _kv_dtype(row["kv_precision"]),
         "tp": _degree(row, "tp"),
         "ep": _degree(row, "ep"),
         "settings": {"max_model_len": _longest(model, given + made), "max_num_seqs": max(LEAST_SEQUENCES, clients)},
@@ -106,6 +107,8 @@ def _check(row: Row) -> None:
         raise Unfit("prompts and decodes on separate machines")
     if row["mode"] not in ("agg", "static"):
         raise Unfit("lengths and plan not published (MLPerf)")
+    if _degree(row, "pp") > 1:
+        raise Unfit("pipeline, which is not simulated")
     if _degree(row, "dp") > 1:
         raise Unfit("data-parallel attention, which is not simulated")
     if _degree(row, "tp") != _degree(row, "n_gpus"):
@@ -117,6 +120,8 @@ def _check(row: Row) -> None:
             raise Unfit("pictures, videos or code to fill in, of unknown length")
     elif row["tier"] != "A" or row["source"] not in GROUPS:
         raise Unfit(f"conditions not recorded (tier B): {row['quality'].partition(';')[0] or 'engine settings'}")
+    if row["plan_detail"]:
+        raise Unfit(f"plan not understood: {row['plan_detail']}")
 
 
 def _longest(model: str, tokens: int) -> int:
@@ -159,15 +164,28 @@ def _model(name: str) -> str:
         raise Unfit("model not in the catalog") from None
 
 
-def _dtype(precision: str, model: str) -> str | None:
+def _dtype(precision: str, model: str, gpu: str) -> str | None:
     """The format to ask for; None is that of the checkpoint."""
     if precision in ("fp8", "int8"):
         return None if model in STORED_FP8 else precision
     if "fp4" in precision:
-        return None if model in STORED_FP4 else "nvfp4"
+        if model in STORED_FP4:
+            return None
+        if "nvfp4" not in precision or find_chip(gpu).vendor != "NVIDIA":
+            raise Unfit(f"format '{precision}' of a network that is not published in it")
+        return "nvfp4"
     if precision in ("fp16/bf16", "fp16", "bfloat16"):
         return "fp16" if precision == "fp16" else "bf16"
     raise Unfit(f"format '{precision or 'not recorded'}'")
+
+
+def _kv_dtype(precision: str) -> str | None:
+    """Of the cache; None is that of the network."""
+    if precision in ("", "auto", "fp16", "bf16", "bfloat16", "fp16/bf16"):
+        return None
+    if precision != "fp8":
+        raise Unfit(f"cache in '{precision}'")
+    return precision
 
 
 def _degree(row: Row, name: str) -> int:

@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving import ServingRun, simulate
+from gnomon.sim.serving.closed import simulate_closed
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
 ROUNDS, DRAWN_ROUNDS = 10, 4
-"""Requests each client makes: as many as InferenceX's, and fewer where only a ratio is wanted."""
-PASSES = 6
-"""Simulations of a round at most. Light networks whose steps take the same with more requests may not settle by then:
-their means still do, to a few hundredths."""
-SETTLED = 0.003
-"""Of a request's time: arrivals that move less between two passes stay."""
+"""Requests each client makes: as many as InferenceX's, and fewer where only a ratio is wanted. Its averages are over
+all of them, so ours are too: the first ones, which come at once, are much of what first tokens wait for."""
 SEED = 0
 
 
@@ -42,27 +39,9 @@ class ClosedLoad:
 
 
 def serve(load: ClosedLoad, cost: StepCost, limits: ServingLimits, rounds: int = ROUNDS) -> ServingRun:
-    """The run whose arrivals are its own completions, found round by round.
-
-    What comes later changes nothing of what came before, so a round of arrivals is guessed from the completions of
-    the rounds before it, and moved half way to what a simulation makes of it until it stays: full steps swing.
-    """
+    """The run of clients who each ask again when their answer is there."""
     given, made = load.lengths(rounds)
-    arrivals = np.zeros(load.clients)
-    run = simulate(Requests(arrivals, given[: load.clients], made[: load.clients]), cost, limits)
-    for asked in range(2, rounds + 1):
-        count = asked * load.clients
-        arrivals = np.concatenate([arrivals, np.sort(run.finish_s)[-load.clients :]])
-        for _ in range(PASSES):
-            arrivals = np.maximum.accumulate(arrivals)
-            run = simulate(Requests(arrivals, given[:count], made[:count]), cost, limits)
-            found = np.concatenate([np.zeros(load.clients), np.sort(run.finish_s)[: -load.clients]])
-            if np.abs(found - arrivals).max() <= SETTLED * run.e2e_s.mean():
-                break
-            arrivals = (arrivals + found) / 2
-        else:
-            arrivals = np.asarray(run.requests.arrival_s)
-    return run
+    return simulate_closed(Requests(np.zeros(given.size), given, made), load.clients, cost, limits)
 
 
 def batch(size: int, input_tokens: int, output_tokens: int, cost: StepCost, limits: ServingLimits) -> ServingRun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,9 @@ from gnomon.load.shapes import SCHEMA
 
 NEEDED = (
     "id", "source", "confidence", "framework", "model", "arch", "layers", "hidden", "heads", "kv_heads", "ffn",
-    "vocab", "seq_len", "moe", "gpu", "n_gpus", "tp", "seq_par", "pp", "vp", "cp", "ep", "zero_stage", "micro_batch",
-    "global_batch", "precision", "recompute", "features", "step_time_s", "step_time_derived_s", "mem_gb", "mem_kind",
-    "outcome", "good_for", "fields_not_read", "notes",
+    "vocab", "seq_len", "moe", "gpu", "n_gpus", "tp", "seq_par", "pp", "vp", "cp", "ep", "zero_stage", "schedule",
+    "micro_batch", "global_batch", "precision", "recompute", "features", "step_time_s", "step_time_derived_s",
+    "mem_gb", "mem_kind", "outcome", "good_for", "fields_not_read", "notes",
 )  # fmt: skip
 KNOWN = {
     "Llama 3 8B": "llama-3-8b",
@@ -55,6 +56,29 @@ ELSEWHERE = ("Megatron-LM SC21", "Korthikanti 2022")
 FITTED = "vTrain measured single-node"
 HARMLESS = ("link", "mfu_pct", "hfu_pct", "gpu memory", "vp (from")
 """Beginnings of what a prediction does not ask of the table."""
+NOT_SIMULATED = {
+    r"\b(q?lora|peft|adapters?|frozen)\b": "adapters (LoRA) or frozen weights are not simulated",
+    r"(?<!w/o )\bmtp\b": "a head for several tokens (MTP) is not trained here",
+    r"\basynctp\b": "sends of tensor parallelism overlapped (AsyncTP) are not simulated",
+    r"\bep overlap on\b": "sends to experts overlapped are not simulated",
+    r"\b(hybridep|deepep)\b": "tokens sent to a node once (HybridEP, DeepEP) are not simulated",
+    r"\btokendrop\b": "tokens dropped at an expert's capacity are not simulated",
+}
+"""What makes another run of it, in a row's model or features, and why it is left out."""
+PLAIN_FEATURES = (
+    "", "2d", "dropless", "eager", "force-balanced", "fsdp2", "fsdp2+tp", "fsdp shards over dp*cp", "vanilla tp",
+    "w/o mtp", "ep overlap off",
+)  # fmt: skip
+"""Features that the plan's other columns say, or that are so in a prediction."""
+FORMATS = {
+    "fp4": "is not simulated",
+    "mx": "scales blocks of 32, which is not simulated",
+    "rowwise": "scales by row, which is not simulated",
+    "blockwise": "scales by block, which is not simulated",
+    "all-gather": "gathers weights in fp8, which is not simulated",
+}
+"""Parts of a precision's name that make it another format than the one it begins with."""
+SCHEDULES = ("", "none", "1f1b", "1f1b-interleaved", "interleaved 1f1b")
 DIMS = ("dims", "model dims")
 DEFAULT_LENGTH = "seq_len where not in table"
 GIB, GB = 1024.0**3, 1e9
@@ -106,10 +130,17 @@ def _check(row: Row) -> None:
         raise Unfit(f"no step time ({row['good_for']})")
     if row["framework"] not in ENGINES:
         raise Unfit(f"no engine for {row['framework']}")
-    if "LoRA" in row["features"]:
-        raise Unfit("adapters (LoRA) are not simulated")
+    about = f"{row['model']}; {row['features']}".casefold()
+    for mark, why in NOT_SIMULATED.items():
+        if re.search(mark, about):
+            raise Unfit(why)
     if not row["tp"] and not row["pp"]:
         raise Unfit("plan not given")
+    schedule = row["schedule"].casefold()
+    if schedule not in SCHEDULES:
+        raise Unfit(f"schedule {row['schedule']} is not simulated")
+    if "interleaved" in schedule and _count(row, "vp", 1) == 1:
+        raise Unfit("interleaved, and parts of a stage not given")
 
 
 def _assumed(row: Row, known: str | None) -> tuple[str, ...]:
@@ -119,6 +150,10 @@ def _assumed(row: Row, known: str | None) -> tuple[str, ...]:
         named = [part for part in named if part not in DIMS]
     named = ["seq_len" if part.startswith(DEFAULT_LENGTH) else part for part in named]
     absent = [name for name in ("micro_batch", "recompute") if not row[name]]
+    if "(" in row["recompute"]:  # by operator or by every second layer: another choice than attention alone
+        absent.append("recompute")
+    features = (part.strip() for part in row["features"].split(";"))
+    named += [part for part in features if part.casefold() not in PLAIN_FEATURES and "local batch" not in part]
     capped = ["power limit"] if "power limited" in row["gpu"] else []
     return tuple(dict.fromkeys([*named, *absent, *capped]))
 
@@ -156,8 +191,15 @@ def _zero(stage: str) -> int:
 
 
 def _dtype(precision: str) -> str:
-    precision = precision.casefold()
-    return next((dtype for dtype in ("fp8", "bf16", "fp16") if dtype in precision), "bf16")
+    """The format of products; one that is not known is none of them."""
+    name = precision.casefold()
+    for part, why in FORMATS.items():
+        if part in name:
+            raise Unfit(f"training in {precision} {why}")
+    found = next((dtype for dtype in ("fp8", "bf16", "fp16") if dtype in name), "")
+    if not found:
+        raise Unfit(f"training in {precision} is not simulated" if name else "precision not given")
+    return found
 
 
 def _measured(row: Row) -> dict[str, float]:

@@ -76,7 +76,7 @@ def _peak() -> Iterator[Figure]:
 
 def _figure(what: str, claimed: float, ours: float, unit: str, note: str = "") -> Figure:
     found = Figure(what=what, claimed=claimed, ours=ours, unit=unit, tolerance=TOLERANCE, kind="identity", note=note)
-    return replace(found, note="") if found.within else found
+    return replace(found, note="") if found.within else replace(found, kind="contradiction")
 
 
 def figures() -> Sequence[Figure]:
@@ -117,5 +117,5 @@ DERIVATION = Derivation(
         Input(name="answer", value="250 tokens", source=f"{PAPER}, as summarised"),
     ),
     figures=figures,
-    techniques=("swapped-sessions",),
+    techniques=("kv-swap",),
 )  # fmt: skip

@@ -9,7 +9,7 @@ import gnomon
 from gnomon.api.accuracy.published import counted_flops
 from gnomon.api.results import TrainingReport
 from gnomon.catalog.published import published_training
-from gnomon.papers.base import Derivation, Figure, Input
+from gnomon.papers.base import ROUNDING, Derivation, Figure, Input
 
 PAPER = "arXiv:2104.04473"
 TERA, DAY_S = 1e12, 86400.0
@@ -18,6 +18,8 @@ THEN: dict[str, Any] = COMMON | {"engine": "megatron@2.4"}
 GPT3 = "gpt3-175b"
 TABLES = ("narayanan-2021-table-1", "narayanan-2021-table-2")
 LAST = "GPT of 1,008 billion, 3,072 GPUs"
+LARGEST = 3072
+"""GPUs of the run whose share of peak the abstract names."""
 
 ZERO3 = (
     # model, GPUs, sequences a step, micro-batch, TFLOP/s a GPU
@@ -65,7 +67,13 @@ def _tables() -> Iterator[Figure]:
         for run in table.runs:
             answer = gnomon.simulate_training(run.model, on=run.on, **run.words)
             where = f"{table.table.split(',')[0]}, {run.model} on {answer.plan.strategy.ranks}"
-            yield Figure(what=where, claimed=run.figures["tflops"], ours=_rate(answer), unit="TFLOP/s a GPU")
+            yield Figure(
+                what=where,
+                claimed=run.figures["tflops"],
+                ours=_rate(answer),
+                unit="TFLOP/s a GPU",
+                claim=2 if answer.plan.strategy.ranks == LARGEST else 0,
+            )
 
 
 def _zero3() -> Iterator[Figure]:
@@ -90,7 +98,8 @@ def _small(batch: int, vp: int) -> float:
 def _interleaved() -> Iterator[Figure]:
     found = [_small(batch, 4) for batch in BATCHES]
     gain = min(each / _small(batch, 1) for each, batch in zip(found, BATCHES, strict=True))
-    yield Figure(what="Figure 12, least gain of interleaving, batches of 12 to 60", claimed=1.10, ours=gain, unit="x")
+    what = "Figure 12, least gain of interleaving, batches of 12 to 60"
+    yield Figure(what=what, claimed=1.10, ours=gain, unit="x", claim=3)
     for batch, claimed, ours in zip(BATCHES, SENT_IN_PARTS, found, strict=True):
         yield Figure(
             what=f"Figure 18, sends in parts, a batch of {batch}", claimed=claimed, ours=ours, unit="TFLOP/s a GPU"
@@ -104,7 +113,7 @@ def _runs() -> Iterator[Figure]:
     yield Figure(what="GPT-3 on 1,024 GPUs, 300 billion tokens", claimed=34.0, ours=gpt3.run["days"], unit="days")
     words = THEN | {"global_batch": 3072, "tp": 8, "pp": 64, "micro_batch": 1}
     last = gnomon.simulate_training("gpt-1008b", on="A100-SXM-80GB:3072", tokens=450e9, **words)
-    yield Figure(what=f"{LAST}, all together", claimed=502.0, ours=_rate(last) * 3072 / 1e3, unit="PFLOP/s")
+    yield Figure(what=f"{LAST}, all together", claimed=502.0, ours=_rate(last) * 3072 / 1e3, unit="PFLOP/s", claim=1)
     yield Figure(what=f"{LAST}, 450 billion tokens", claimed=84.0, ours=last.run["days"], unit="days")
 
 
@@ -112,7 +121,7 @@ def _days() -> Iterator[Figure]:
     for rate, parameters, chips, tokens, days in DAYS:
         seconds = 8 * (tokens * 1e9) * (parameters * 1e9) / (chips * rate * TERA)
         what = f"8 T P / n X: {parameters:g} billion parameters on {chips} at {rate} TFLOP/s"
-        yield Figure(what=what, claimed=days, ours=seconds / DAY_S, unit="days", kind="identity")
+        yield Figure(what=what, claimed=days, ours=seconds / DAY_S, unit="days", tolerance=ROUNDING, kind="identity")
 
 
 def figures() -> Sequence[Figure]:

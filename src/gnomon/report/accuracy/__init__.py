@@ -37,13 +37,14 @@ Single batches and whole loads of networks under a real vLLM, measured by us wit
 those route, which may be less evenly than a trained network does."""
 
 ON_DEPLOYMENTS = """\
-Published loads under vLLM, simulated with as many clients (or as large a batch) as they had, each client asking again
-when it is answered, and lengths as published; TTFT and TPOT are means over the run. Some rows of every deployment are
-taken, the same ones every time. Where the format of the cache is not recorded it is taken to be that of the
-activations. Rows whose first tokens wait for a full cache are counted apart: a little more or less memory changes them
-several times over. All are predicted as vLLM 0.24: rows of engines from 2023 and 2024, in a group of their own, show
-how far engines have come as much as how far off Gnomon is. No other serving engine is modelled yet; their rows are
-counted as left out."""
+Published loads under vLLM, simulated with as many clients (or as large a batch) as they had, each client sending its
+next request when the last is answered, so that never more are in flight than there are clients, and lengths as
+published. TTFT and TPOT are means over the run, as published ones are: the first requests of all clients, which come
+at once, count in both. Some rows of every deployment are taken, the same ones every time. Where the format of the
+cache is not recorded it is taken to be that of the activations. Rows whose first tokens wait for a full cache are
+counted apart: a little more or less memory changes them several times over. All are predicted as vLLM 0.24: rows of
+engines from 2023 and 2024, in a group of their own, show how far engines have come as much as how far off Gnomon is.
+No other serving engine is modelled yet; their rows are counted as left out."""
 
 AICONFIGURATOR = """\
 AIConfigurator, on a sample of its own: TPOT 22%, TTFT 46%; from a comparison known to us, not run by us, and not on
@@ -51,7 +52,9 @@ these rows."""
 
 ON_RUNS = """\
 Published training runs whose plan is given. Where the source leaves out something that the plan needs, such as the
-recomputation, a usual value is taken and the run is counted apart. Of several releases of one run the last counts."""
+recomputation, a usual value is taken and the run is counted apart. Of several releases of one run the last counts.
+Runs of another recipe (adapters, heads for several tokens, sends that are overlapped, dropped tokens) or format (NVFP4,
+MXFP8, fp8 scaled by row) than Gnomon trains are left out, with the reason."""
 
 FEW = 40
 """Tables that a terminal is shown one by one."""
