@@ -131,6 +131,8 @@ PLAN: dict[str, tuple[Entry, Any]] = {
     "chip": (SERVED, "H200"),
     "per_node": (TRAINED, 4),
     "replicas": (SERVED, 3),
+    "router": (SERVED, "round-robin"),
+    "checkpoint": (SERVED, "some/other-weights"),
     "strategy": (SERVED, {"tp": 4}),
     "strategy.tp": (SERVED, 4),
     "strategy.pp": (SERVED, 2),

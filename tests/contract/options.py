@@ -256,7 +256,11 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --set enforce_eager=true
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=8
+  --router least-requests
   --json
+plan serve llama-3.1-8b --fleet L4:4 --rate 4 --input 300 --output 40 --dtype fp8 --slo tpot_p90=70ms
+  --router round-robin
+  --router least-requests
 {SEARCH}
   --cluster H100:8
   --seq 1024
@@ -296,7 +300,10 @@ try zero-offload --model llama-3.1-8b --on H100:2
 export plan.yaml
   --to kubernetes
   --out exported
+  --checkpoint some/other-weights
   --json
+export unfit.yaml
+  --force
 """
 """Every flag of the commands that answer, and every key of `--set`."""
 

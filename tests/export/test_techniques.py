@@ -100,7 +100,7 @@ def test_what_degrees_and_schedule_say_is_not_said_again(
     def left(**changed: int) -> bool:
         plan = training(name, "checkpoints", recipe=recipe, **{**degrees, **changed})
         lines = target("megatron").render(plan).not_expressed
-        assert any(line.startswith("mode=lazy of checkpoints") for line in lines)
+        assert any(line.startswith("mode=lazy of async-checkpointing") for line in lines)
         return f"the technique {name}" in lines
 
     assert not left()

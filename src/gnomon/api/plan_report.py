@@ -19,6 +19,7 @@ from gnomon.report.why import what_it_buys, why_bounded, why_missed, why_second
 from gnomon.search import Candidate, Found, Job, Objective, Score, highest_rate, pareto
 from gnomon.search.neighbours import Neighbour, alternatives, fastest, next_cheaper, second_best, second_rate
 from gnomon.spec import Chip, Cluster, EngineChoice, Estimate, Model, NotModelled, Plan, ServingLoad, Strategy
+from gnomon.spec.plan import ROUTERS
 from gnomon.techniques import beyond_words
 from gnomon.units import format_duration, format_rate
 
@@ -119,6 +120,9 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator) -> Pla
 def _not_modelled(question: Question, best: Score) -> Iterable[NotModelled]:
     if len(question.fleet.pools) > 1:
         yield NotModelled(option="--fleet", why=ONE_POOL)
+    if question.router != ROUTERS[0] and best.plan.replicas == 1:
+        why = "the best plan has one replica, which gets all requests"
+        yield NotModelled(option=f"--router {question.router}", why=why)
     asked, ran = question.requests, best.detail.requests
     if asked is not None and asked < ran:
         why = f"{ran:,} were simulated, as many as the plan needs to settle and its verdict to be clear"

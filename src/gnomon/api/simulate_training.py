@@ -32,6 +32,8 @@ from gnomon.techniques.hosts import ROOM
 from gnomon.units import parse_count
 
 HOURS, DAYS = 3600.0, 86400.0
+STARTS = {"megatron": "megatron", "torchrun": "torch"}
+"""The training engine that a target starts."""
 MEMORY_SOURCE = "tensor by tensor"
 DTYPES = ("bf16", "fp16", "fp8")
 """Formats whose training is priced: activations and working weights of two bytes; with fp8, products of one."""
@@ -365,17 +367,23 @@ def _run(step: TrainingStep, cost_usd: float) -> dict[str, float]:
 
 def own_target(plan: Plan) -> str:
     """What a plan is exported to for its own engine."""
-    return {"torch": "torchrun"}.get(plan.engine.name, plan.engine.name)
+    return next(name for name, engine in STARTS.items() if engine == plan.engine.name)
+
+
+def under(plan: Plan, to: str, pool: Pool) -> TrainingStep:
+    """A plan's step under the engine that a target starts, in the version that is written for."""
+    return step_of(replace(plan, engine=EngineChoice(name=STARTS[to], settings=plan.engine.settings)), pool)
 
 
 def _targets(step: TrainingStep) -> tuple[str, ...]:
-    """What the plan can be exported to as it is, its own engine's target first; nothing where it does not fit."""
+    """What the plan can be exported to as it is and fits under, its own engine's target first."""
     plan, found = step.job.plan, []
     for name in sorted(TRAINING, key=lambda name: name != own_target(plan)) if step.fits else ():
         with suppress(GnomonError):
             target(name).render(plan)
             target(name).check(plan)
-            found.append(name)
+            if under(plan, name, step.pool).fits:
+                found.append(name)
     return tuple(found)
 
 

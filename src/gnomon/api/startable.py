@@ -11,7 +11,7 @@ from pathlib import Path
 from gnomon.api.deploy import deploy
 from gnomon.api.fit import fit
 from gnomon.api.results import Fit
-from gnomon.api.simulate_training import step_of
+from gnomon.api.simulate_training import under
 from gnomon.engines.torch.launch import nodes
 from gnomon.engines.vllm import launch
 from gnomon.errors import DoesNotFitError, GnomonError, InputError, named_by
@@ -23,11 +23,9 @@ from gnomon.load import draw
 from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.plan import check_format, plan_pool
-from gnomon.spec import EngineChoice, Model, Plan, ServingLoad, TrainingLoad
+from gnomon.spec import Model, Plan, ServingLoad, TrainingLoad
 from gnomon.units import format_bytes
 
-RUNS = {"megatron": "megatron", "torchrun": "torch"}
-"""The training engine that a target starts."""
 _FIELDS = {
     "--dtype": "dtype",
     "--kv-dtype": "kv_dtype",
@@ -158,7 +156,7 @@ def _training(plan: Plan, to: str) -> Plan:
         message = f"{load.seq:,} is more than the {model.max_context:,} tokens {model.name} was made for"
         raise InputError(message, where="load.seq", hint=f"Use at most {model.max_context}.")
     nodes(plan)
-    step = step_of(replace(plan, engine=EngineChoice(name=RUNS[to], settings=plan.engine.settings)), pool)
+    step = under(plan, to, pool)
     if not step.fits:
         usable, fullest = format_bytes(step.usable_bytes), max(step.peaks)
         why = f"the fullest rank needs {format_bytes(fullest)}, and {usable} are usable on each {pool.chip.name}"

@@ -15,7 +15,7 @@ from gnomon.techniques import applied
 
 NAME = "megatron"
 SUMMARY = "run.sh with one `torchrun pretrain_gpt.py` a node"
-OFFLOAD, CHECKPOINTS = "offload-optimizer", "checkpoints"
+OFFLOAD, CHECKPOINTS = "offload-optimizer", "async-checkpointing"
 UNSAID = {
     "stride": "Megatron-LM updates what it offloads on the host alone",
     "flush": "Megatron-LM copies gradients beside what follows them",

@@ -186,7 +186,7 @@ VERIFIED = {
         }
     ],
 }
-_TRIED = {"title": lacking(text), "verdict": text, "gain": nullable(ESTIMATE)}
+_TRIED = {"title": lacking(text), "verdict": text, "gain": nullable(ESTIMATE), "missing": lacking(Each(text))}
 TRIED_TRAINING = {
     "inputs": {
         "work": Optional(_training),

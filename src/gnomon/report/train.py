@@ -166,7 +166,8 @@ def same_job(inputs: Payload) -> list[Any]:
 
 def exports(step: Payload) -> list[str]:
     """Commands that write the launch files, for every target that can say the plan."""
-    return [words("gnomon", "export", "last", "--to", target, "--out", "train") for target in step["targets"]]
+    folders = [("train" if not at else f"train-{name}", name) for at, name in enumerate(step["targets"])]
+    return [words("gnomon", "export", "last", "--to", name, "--out", folder) for folder, name in folders]
 
 
 def _next(payload: Payload) -> list[str]:

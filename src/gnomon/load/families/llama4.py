@@ -49,13 +49,14 @@ def _layers(text: Fields) -> Iterator[Block]:
     normed, bias, head_dim = text.flag("use_qk_norm", True), text.flag("attention_bias", False), head_dim_of(text)
     for layer in range(count):
         local = kinds[layer] == "chunked_attention" if kinds else turned[layer]
+        norms = normed and turned[layer]
         mixer = attention(
             text,
             head_dim=head_dim,
             qkv_bias=bias,
             out_bias=bias,
-            qk_norm=normed and turned[layer],
-            qk_norm_weight=False,
+            qk_norm=norms,
+            qk_norm_weight=not norms,
             window=chunk if local else None,
             chunked=local,
             rotary_dim=None if turned[layer] else 0,
