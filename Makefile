@@ -49,7 +49,7 @@ test: $(DEV_STAMP) ## run the tests that need neither a GPU nor an engine
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/oracles
 
 test-all: $(DEV_STAMP) ## the same with every battery whole; about an hour
-	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/oracles -m 'not oracle and not gpu'
+	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/oracles --whole -m 'not oracle and not gpu'
 
 fuzz: $(DEV_STAMP) ## run 100,000 fuzzed inputs, an hour or two; stopped, it goes on where it was
 	$(BIN)/python -m tests.fuzz --cases 100000 --jobs $(JOBS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -20,3 +22,27 @@ def own_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Runs of a test are kept in its own folder, never in the user's."""
     monkeypatch.setenv("GNOMON_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="run every case of every battery")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a battery run one case in so many, of every test at least one: those whose names have the lowest hash.
+
+    A case that is named on the command line is always run.
+    """
+    if config.getoption("--whole") or any("::" in word for word in config.args):
+        return
+    tests: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        tests[item.nodeid.partition("[")[0]].append(item)
+    left: set[pytest.Item] = set()
+    for cases in tests.values():
+        marker = cases[0].get_closest_marker("battery")
+        if marker:
+            cases.sort(key=lambda item: crc32(item.nodeid.encode()))
+            left.update(cases[-(-len(cases) // marker.args[0]) :])
+    config.hook.pytest_deselected(items=sorted(left, key=lambda item: item.nodeid))
+    items[:] = [item for item in items if item not in left]

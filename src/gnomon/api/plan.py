@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,12 @@ from gnomon.units import parse_rate, parse_whole
 SEARCH_REQUESTS = 2_000
 TRACE_REQUESTS = 4_000
 """Requests of a sample; those of a trace differ more among each other."""
-FULL_REQUESTS = 20_000
+FULL_REQUESTS, SURE_REQUESTS = 10_000, 5_000
+"""Requests of a full load, and of the first of ever longer runs that a winner is judged by; a whole trace up to
+`MOST_TRACE` of them."""
+MOST_TRACE = 20_000
+LEAST_REQUESTS = 400
+"""Fewer tell nothing of a steady state."""
 SEQUENCES, TOKENS = "max_num_seqs", "max_num_batched_tokens"
 BUDGETS = {SEQUENCES: (64, 128, 256, 512, 1024), TOKENS: (2048, 4096, 8192, 16384)}
 """Step budgets to try where the settings do not fix them; the engine's default is tried first."""
@@ -70,11 +76,12 @@ def plan_serving(
     `energy` the fewest watt-hours per token. A load without a rate of its own (no `rate`, and no `trace` with times)
     is always planned for throughput.
 
-    The winner is judged on at least `requests` requests of a replica (20,000, or a whole trace up to that many), the
+    The winner is judged on at least `requests` requests of a replica (5,000, or a whole trace up to 20,000), the
     search on 2,000, or 4,000 of a trace from its calm and its busy stretches; a run goes on until it has settled, a
     trace that is too short for that with blocks of itself, and only the steady part counts. A goal is met where it is
-    with 95% confidence. Money and energy are for a million output tokens. `techniques`, named as in a plan, go into
-    every plan. `progress` is called with the plans decided and the plans there are.
+    with 95% confidence, for which a winner's run is doubled, up to 80,000 requests. Money and energy are for a million
+    output tokens. `techniques`, named as in a plan, go into every plan. `progress` is called with the plans decided and
+    the plans there are.
     """
     ideas = asked(techniques)
     aim = named_objective(objective or "cost")
@@ -109,7 +116,9 @@ def plan_serving(
     )
     tried = (fixed,) if fixed else _formats(setup.model) if dtypes is None else _checked(dtypes)
     space = _space(setup, cluster, tried)
-    evaluator = ServingEvaluator(Replicas(setup, space, arrivals.longest), arrivals, goals, _counts(arrivals.load))
+    evaluator = ServingEvaluator(
+        Replicas(setup, space, arrivals.longest), arrivals, goals, _counts(arrivals.load, requests)
+    )
     found = search(space, evaluator, question.objective, question.job, progress=progress)
     if found.best is None:
         raise no_plan(question, found, evaluator)
@@ -145,10 +154,12 @@ def _fixed_format(
     return found.pop() if len(found) == 1 else None
 
 
-def _counts(load: ServingLoad) -> dict[Level, int]:
-    full = min(load.requests or FULL_REQUESTS, FULL_REQUESTS)
+def _counts(load: ServingLoad, requests: int | None) -> dict[Level, int]:
+    full, sure = (MOST_TRACE, MOST_TRACE) if load.trace else (FULL_REQUESTS, SURE_REQUESTS)
+    if requests is not None:
+        full = sure = max(LEAST_REQUESTS, min(requests, MOST_TRACE))
     sample = min(TRACE_REQUESTS if load.trace else SEARCH_REQUESTS, full)
-    return {Level.SEARCH: sample, Level.SAMPLE: sample, Level.FULL: full, Level.SURE: full}
+    return {Level.SEARCH: sample, Level.SAMPLE: sample, Level.FULL: full, Level.SURE: sure}
 
 
 def _absolute(trace: str | Path) -> str:
@@ -172,7 +183,7 @@ def _load(
         rate_per_s=None if rate is None else parse_rate(rate, "--rate"),
         input_tokens=None if input is None else parse_whole(input, "--input"),
         output_tokens=None if output is None else parse_whole(output, "--output"),
-        requests=(0 if trace else FULL_REQUESTS) if requests is None else parse_whole(requests, "--requests"),
+        requests=(0 if trace else SURE_REQUESTS) if requests is None else parse_whole(requests, "--requests"),
         seed=parse_whole(seed, "--seed", least=0),
     )
 
@@ -210,7 +221,7 @@ def _reference(given: str | Model, model: Model) -> str:
 
 def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Family]:
     def allowed(settings: Mapping[str, int]) -> bool:
-        return settings.get(SEQUENCES, 1) <= settings.get(TOKENS, FULL_REQUESTS)
+        return settings.get(SEQUENCES, 1) <= settings.get(TOKENS, math.inf)
 
     def runs_in(pool: Pool, dtype: str) -> str | None:
         return formats.setdefault((pool.chip.name, dtype), _run_in(setup, pool, dtype))

@@ -41,8 +41,6 @@ LEAST_PART = 100
 """Requests below which a first part is not worth its own run."""
 MARGIN = 1.2
 """A run that proved too short to settle is made so much longer than its own lifetimes would need."""
-LONGER = 4
-"""How many times the full load a winner is judged on at most, where its verdict is not clear."""
 MOST_REQUESTS = 80_000
 """Requests of one run at most; a plan that has not settled by then is not called good."""
 
@@ -134,15 +132,17 @@ class ServingEvaluator:
                 return score, peaks
             if not score.settled:
                 life_s = MARGIN * max(life_s, score.detail.e2e_s["p90"])
-            elif level is Level.SURE and score.unclear(self._goals) and count < LONGER * self._counts[level]:
-                count *= 2
+                if self._routed_to(plan, rate_per_s, count, life_s).requests <= routed.requests:
+                    count = 2 * routed.requests
+            elif level is Level.SURE and score.unclear(self._goals):
+                count = 2 * routed.requests
             else:
                 return score, peaks
 
     def _routed_to(self, plan: Candidate, rate_per_s: float, count: int, life_s: float) -> Routed:
         """Requests of one replica, or of those that are simulated together, for as long as the plan needs to settle if
         a request takes `life_s`."""
-        span = min(SETTLED * life_s * rate_per_s, MOST_REQUESTS * float(plan.replicas))
+        span = min(SETTLED * life_s * rate_per_s, MOST_REQUESTS * self._arrivals.ways(plan.replicas))
         key = (plan.replicas, count, span)
         if key not in self._routed:
             self._routed[key] = self._arrivals.of(*key)
@@ -154,7 +154,9 @@ class ServingEvaluator:
         if level is not Level.SAMPLE and busy and all(len(part) >= LEAST_PART for part in first.shares):
             runs, peaks = self._simulate(plan, first)
             if any(lost_already(_warm(runs, goal), routed.requests, goal) for goal in self._goals):
-                return self._score(plan, rate_per_s, runs, partial=True), peaks
+                lost = self._score(plan, rate_per_s, runs, partial=True)
+                warm = {goal.name: statistic(_warm(runs, goal), goal.statistic) for goal in self._goals}
+                return replace(lost, values_s=warm), peaks
         runs, peaks = self._simulate(plan, routed)
         return self._score(plan, rate_per_s, runs, sample=routed.sample), peaks
 

@@ -8,6 +8,7 @@ from typing import Any
 from gnomon import catalog
 from gnomon.api.plan_evaluator import ServingEvaluator
 from gnomon.api.plan_report import Book, Question
+from gnomon.api.proposals import named
 from gnomon.errors import DoesNotFitError, NoPlanError
 from gnomon.load import plan_to_dict
 from gnomon.report.why import why_bounded, why_missed
@@ -67,7 +68,9 @@ def _flags(question: Question, plan: Candidate, found: Advice) -> dict[str, Any]
     """The changes as flags of the command."""
     flags: dict[str, Any] = {}
     if found.replicas:
-        flags["--fleet"] = f"{question.chip(plan.family.chip).reference}:{found.replicas * plan.family.tp}"
+        pool = next(pool for pool in question.fleet.pools if pool.chip.name == plan.family.chip)
+        fleet = named(pool, found.replicas * plan.family.tp)
+        flags |= {"--fleet": fleet} if fleet else {}
     if found.rate_per_s and question.job.rate_per_s:
         flags["--rate"] = f"{found.rate_per_s:g}"
     if found.goals:

@@ -17,7 +17,7 @@ from gnomon.engines import Engine
 from gnomon.load import plan_to_dict
 from gnomon.report.why import what_it_buys, why_bounded, why_missed, why_second
 from gnomon.search import Candidate, Found, Job, Objective, Score, highest_rate, pareto
-from gnomon.search.neighbours import Neighbour, alternatives, fastest, next_cheaper, second_best, second_rate
+from gnomon.search.neighbours import Neighbour, alternatives, confirmed, fastest, next_cheaper, second_best, second_rate
 from gnomon.spec import Chip, Cluster, EngineChoice, Estimate, Model, NotModelled, Plan, ServingLoad, Strategy
 from gnomon.spec.plan import ROUTERS
 from gnomon.techniques import beyond_words
@@ -88,7 +88,7 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator) -> Pla
     if question.objective.name == "throughput":
         second = second_rate(found, best, evaluator, question.objective, job)
     else:
-        second = second_best(met, best, question.objective, job)
+        second = second_best(met, best, question.objective, evaluator, job)
     replica, chip = evaluator.replicas[best.plan.family], question.chip(best.plan.family.chip)
     goal, _ = best.worst(job.goals)
     return PlanReport(
@@ -192,6 +192,9 @@ class Book:
             "power_w": estimate(score.detail.power_w, found.power),
         }
 
+    def confirmed(self, score: Score) -> Score | None:
+        return confirmed(score, self.evaluator, self.question.job)
+
     def facts(self, scored: PlanScore) -> dict[str, Any]:
         """A plan beside the best one."""
         return {
@@ -252,7 +255,16 @@ def _front(book: Book, best: Score, chosen: PlanScore, met: list[Score]) -> list
         times = (score.detail.ttft_s[named.get("ttft", "p90")], score.detail.tpot_s[named.get("tpot", "p90")])
         return (score.plan.usd_h, *(0.0 if math.isnan(seconds) else seconds for seconds in times))
 
-    return [chosen if s is best else book.score(s, draw=False) for s in pareto([best, *met], figures)]
+    rated = book.question.objective.name == "throughput"
+    front = pareto([best, *met], figures)
+    while not rated:  # of those that only their samples let in, others take the place
+        held = {score.plan: score if score is best else book.confirmed(score) for score in front}
+        if all(held.values()):
+            front = [score for score in held.values() if score is not None]
+            break
+        met = [score for score in met if held.get(score.plan, score) is not None]
+        front = pareto([best, *met], figures)
+    return [chosen if s is best else book.score(s, draw=False) for s in front]
 
 
 def _runner_up(book: Book, best: Score, other: Neighbour | None) -> dict[str, Any]:
@@ -283,9 +295,10 @@ def _near_ties(book: Book, best: Score, met: list[Score]) -> Iterable[dict[str, 
         if score.plan.usd_h > NEAR_TIE * best.plan.usd_h or score.plan.family.shape in seen:
             continue
         seen.add(score.plan.family.shape)
-        bought = what_it_buys(best, score)
-        if bought:
-            yield book.facts(book.score(score, draw=False)) | {"buys": bought}
+        full = book.confirmed(score)
+        bought = what_it_buys(best, full) if full is not None else ""
+        if full is not None and bought:
+            yield book.facts(book.score(full, draw=False)) | {"buys": bought}
 
 
 def _known(times: Any) -> dict[str, float]:

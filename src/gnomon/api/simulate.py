@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from gnomon.api.unmodelled import idle_seed, in_files
 from gnomon.engines import Deployment, Engine
 from gnomon.load import draw
 from gnomon.load import model as load_model
-from gnomon.search.judge import backlog_grows
+from gnomon.search.judge import overloaded
 from gnomon.sim.serving import Recorder, ServingRun, saturation_rps, simulate
 from gnomon.spec import Model, NotModelled, Requests, ServingLoad
 from gnomon.techniques import asked
@@ -104,12 +103,17 @@ def _report(
     chip, ranks, grid = deployment.pool.chip, deployment.strategy.ranks, deployment.pool.grid
     cost = run.makespan_s / 3600 * ranks * chip.price_usd_h
     made, joules = int(run.requests.output_tokens.sum()), energy_j(engine, deployment, run)
-    arriving = run.requests.rate_per_s
     return ServingReport(
         title=f"{title_of(engine, deployment)}: {_stream(run.requests, inputs.get('rate'))}",
         not_modelled=unmodelled,
         saturation_rps=sustained,
-        overloaded=math.isfinite(arriving) and (arriving > sustained or _grows(run)),
+        overloaded=overloaded(
+            run.requests.arrival_s,
+            run.first_token_s,
+            run.finish_s,
+            (run.requests.rate_per_s, sustained),
+            endless=inputs.get("rate") is not None,
+        ),
         requests=len(run.requests),
         makespan_s=run.makespan_s,
         ttft_s=run.statistics("ttft"),
@@ -133,10 +137,6 @@ def _report(
         bands=bands(engine, deployment, run),
         run=run,
     )
-
-
-def _grows(run: ServingRun) -> bool:
-    return backlog_grows(run.requests.arrival_s, run.first_token_s, run.finish_s)
 
 
 def _stream(requests: Requests, asked: float | None) -> str:

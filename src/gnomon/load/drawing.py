@@ -13,18 +13,18 @@ from gnomon.units import format_rate
 MAX_REQUESTS = 20_000_000
 
 
-def draw(load: ServingLoad) -> Requests:
+def draw(load: ServingLoad, *, repeat: bool = True) -> Requests:
     """The requests of a load.
 
-    With a trace: its first `requests` requests, repeated end to end when it has fewer (0: just the
-    trace), stretched or squeezed in time to the rate when there is one. Without: equal requests at Poisson
+    With a trace: its first `requests` requests, repeated end to end when it has fewer unless `repeat` is false (0:
+    just the trace), stretched or squeezed in time to the rate when there is one. Without: equal requests at Poisson
     arrivals, or all at time zero when there is no rate.
     """
     _check(load)
     if not load.trace:
         return _equal(load)
     base = requests(load.trace, rate_per_s=load.rate_per_s, seed=load.seed, limit=load.requests or None)
-    taken = _repeated(base, load.requests or len(base))
+    taken = _repeated(base, load.requests or len(base)) if repeat else base.first(load.requests or len(base))
     return taken if load.rate_per_s is None else _at_rate(taken, load.rate_per_s, load.seed)
 
 

@@ -15,6 +15,8 @@ MOST_TIMES = 16
 """Of the chips there are: a larger fleet is not proposed."""
 DIGITS = 2
 """Of a proposed goal: it is rounded up to so many."""
+LOWER = 0.03
+"""By so much, and then in longer steps, a rate that the full load does not allow is lowered."""
 LOOSER, TRIES = 1.04, 6
 """By how much goals that chance could miss are loosened again, and how often."""
 
@@ -57,9 +59,9 @@ def _more_replicas(plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluat
 
     if not enough(most):
         return None
-    found = fewest(enough, least, most)
+    found, step = fewest(enough, least, most), 1
     while found <= most and not holds(replace(plan, replicas=found), job.rate_per_s, job.goals, evaluator):
-        found += 1
+        found, step = found + step, 2 * step
     return found if found <= most else None
 
 
@@ -74,9 +76,9 @@ def _lower_rate(plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluator)
 
     if not enough(least):
         return None
-    rate = rounded_down(highest(enough, least, beyond))
+    rate, step = rounded_down(highest(enough, least, beyond)), LOWER
     while rate > least and not holds(plan, rate, job.goals, evaluator):
-        rate = rounded_down(0.97 * rate)
+        rate, step = rounded_down(rate * (1 - step)), min(2 * step, 0.5)
     return rate if rate > least else None
 
 
@@ -93,8 +95,10 @@ def _looser_goals(
         other = relaxed(goals)
         if holds(plan, job.rate_per_s, goals, other):
             return goals
-        score = other.evaluate(plan, job.rate_per_s, Level.FULL)
-        goals = tuple(replace(goal, limit_s=rounded_up(LOOSER * goal.limit_s)) for goal in goals)
+        score = other.evaluate(plan, job.rate_per_s, Level.SURE)
+        goals = tuple(
+            goal if score.clearly(goal) else replace(goal, limit_s=rounded_up(LOOSER * goal.limit_s)) for goal in goals
+        )
     return None
 
 

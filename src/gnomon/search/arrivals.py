@@ -30,6 +30,8 @@ BLOCKS_OF_A_TRACE = 4
 """A trace goes on in blocks of this part of itself, so that bursts shorter than that stay whole."""
 MOST_DRAWN = 64
 """Replicas up to which every request of the stream is drawn and routed; beyond, only those of the one that is run."""
+LEAST_ROWS = 400
+"""Requests of a trace that a share has at least; a shorter one goes on with blocks of the trace."""
 MOST_TOGETHER = 8
 """Replicas that are simulated together at most; of a larger fleet a cell of so many stands for all."""
 
@@ -38,8 +40,8 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """What reaches the replicas that are run. A `sample` of an endless load would have been another by other draws; a
-    trace is what it is."""
+    """What reaches the replicas that are run. A `sample` would have been another by other draws, of the load, of the
+    router, or of the stretches of a trace; a trace that is run whole is what it is."""
 
     shares: tuple[Requests, ...]
     sample: bool
@@ -70,8 +72,7 @@ class Arrivals:
         """The trace; or one request of a drawn load, which are all alike."""
         if not self.load.trace:
             return draw(replace(self.load, rate_per_s=1.0, requests=1))
-        trace = draw(replace(self.load, requests=0))
-        return trace.first(self.load.requests) if self.load.requests else trace
+        return draw(self.load, repeat=False)
 
     @cached_property
     def rate_per_s(self) -> float:
@@ -92,15 +93,21 @@ class Arrivals:
         """Replicas that have to be simulated with each other, because the router looks at them."""
         return min(replicas, MOST_TOGETHER) if self.router == "least-requests" else 1
 
+    def ways(self, replicas: int) -> float:
+        """Into how many streams the load is split, each run by itself."""
+        return replicas / self.together(replicas)
+
     def of(self, replicas: int, count: int, span: float = 0.0) -> Routed:
         """What one replica sees (or `together` of them), on a clock on which one request a second comes in over all
         replicas: at least `count` requests in all, and each share as long as `span` on that clock.
 
         Several shares are parts of one trace: of several replicas, or stretches from its calm to its busy ones.
         """
-        ways = replicas / self.together(replicas)
-        if self.load.trace and len(self.whole) > span:
-            return Routed(tuple(self._parts(ways, count, span)), sample=False)
+        ways = self.ways(replicas)
+        if self.load.trace and len(self.whole) >= max(span, LEAST_ROWS * ways):
+            shares = tuple(self._parts(ways, count, span))
+            drawn = self.router != "round-robin" and ways > 1
+            return Routed(shares, sample=drawn or sum(map(len, shares)) < len(self.whole))
         return Routed((self._goes_on(ways, max(count, math.ceil(span / ways))),), sample=True)
 
     def _parts(self, ways: float, count: int, span: float) -> list[Requests]:
@@ -110,14 +117,18 @@ class Arrivals:
         if length > count:
             return _stretches(self._share(ways, 0, total), count, math.ceil(span / ways))
         wanted = min(int(ways), max(1, count // length))
-        shares = [self._share(ways, first, total) for first in range(wanted)]
-        return [share for share in shares if len(share)]
+        return [self._share(ways, first, total) for first in range(wanted)]
 
     def _share(self, ways: float, replica: int, total: int) -> Requests:
         """The requests of one replica among the first `total` of the stream."""
         if self.router == "round-robin":
             return self._at(np.arange(replica, total, int(ways)))
-        return self._at(np.flatnonzero((self._lots(total) * ways).astype(np.int64) == replica))
+        return self._at(np.flatnonzero(self._assigned(total, ways) == replica))
+
+    def _assigned(self, total: int, ways: float) -> Indices:
+        """The replica of each request of the stream."""
+        found: Indices = (self._lots(total) * ways).astype(np.int64)
+        return found
 
     def _goes_on(self, ways: float, count: int) -> Requests:
         """So many requests of one replica, beyond the end of the trace where it has one."""

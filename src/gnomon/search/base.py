@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from gnomon.search.judge import SURE
 from gnomon.spec import Goal
 
 Key = tuple[float, ...]
 """Lower is better, first figure first."""
-SURE = 1.645
-"""Standard errors between a figure and its goal from which on it is met with 95% confidence."""
 Shape = tuple[str, int, int, str]
 """A chip, the degrees, and a number format."""
 
@@ -127,11 +126,15 @@ class Score:
         return worst
 
     def meets(self, goals: tuple[Goal, ...]) -> bool:
-        return self.settled and not self.grows and self.worst(goals)[1] <= 1
+        return self.settled and not self.grows and not self.partial and self.worst(goals)[1] <= 1
 
     def surely_meets(self, goals: tuple[Goal, ...]) -> bool:
         """Whether a run of other requests would meet the goals too, with 95% confidence."""
-        return self.meets(goals) and all(self.clearance.get(goal.name, math.inf) >= SURE for goal in goals)
+        return self.meets(goals) and all(map(self.clearly, goals))
+
+    def clearly(self, goal: Goal) -> bool:
+        """Whether one goal is met by more than chance explains."""
+        return self.clearance.get(goal.name, math.inf) >= SURE
 
     def nearly(self, goals: tuple[Goal, ...]) -> bool:
         """Whether the goals were missed by no more than chance explains."""

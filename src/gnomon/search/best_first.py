@@ -24,6 +24,7 @@ Progress = Callable[[int, int], None]
 NO_MEMORY = "does not fit in memory"
 TOO_SLOW = "cannot keep up with the load"
 GROWING = "queue grows without end when simulated"
+UNSETTLED = "does not settle in the longest run"
 BEATEN = "cannot beat the best"
 MANY_REPLICAS = 64
 """Of so many replicas one more or less decides nothing."""
@@ -257,7 +258,9 @@ def _fates(space: list[Family], bounds: dict[Family, Bounds], job: Job, scores: 
 def miss_name(score: Score, goals: tuple[Goal, ...]) -> str:
     """Why a plan that ran is out."""
     goal, share = score.worst(goals)
-    return f"misses {goal.name} when simulated" if goal is not None and share > 1 else GROWING
+    if goal is not None and share > 1:
+        return f"misses {goal.name} when simulated"
+    return GROWING if score.grows or score.settled else UNSETTLED
 
 
 def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: Job) -> float:

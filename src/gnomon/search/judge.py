@@ -22,8 +22,17 @@ STEADY = 1.25
 WARM_UP, COOL_DOWN, SETTLED = 2.0, 1.0, 6.0
 """In lifetimes of a request (the 90th percentile from arrival to last token): what is left out at the beginning, while
 the batch of an empty engine fills, and at the end, where no requests follow; and how long a run must be at least."""
-BATCHES = 20
-"""Parts of a run whose means are taken to be independent of each other."""
+SECTIONS = (5, 10, 20)
+"""Numbers of parts that a run is cut into to see how far its figures wander; the widest error counts, since
+neighbours in a queue share their fate for longer than a short part lasts."""
+LEAST_STEADY = 2 * max(SECTIONS)
+"""Requests that a steady part has at least."""
+BEYOND = 6.0
+"""Independent requests beyond a quantile from which on a run has seen its tail; the error of fewer is widened."""
+INSTANT_S = 1e-9
+BINS = 200
+SURE = 1.645
+"""Standard errors between a figure and its goal from which on it is met with 95% confidence."""
 
 
 def lifetime_s(arrival_s: Floats, finish_s: Floats) -> float:
@@ -32,37 +41,72 @@ def lifetime_s(arrival_s: Floats, finish_s: Floats) -> float:
 
 
 def is_settled(arrival_s: Floats, finish_s: Floats) -> bool:
-    """Whether a run lasts for enough lifetimes of its requests to have a steady part."""
-    return float(arrival_s[-1] - arrival_s[0]) >= SETTLED * lifetime_s(arrival_s, finish_s)
+    """Whether a run lasts for enough lifetimes of its requests, and has enough of them, to have a steady part."""
+    if float(arrival_s[-1] - arrival_s[0]) < SETTLED * lifetime_s(arrival_s, finish_s):
+        return False
+    part = _between(arrival_s, finish_s)
+    return int(part.stop - part.start) >= LEAST_STEADY
+
+
+def _between(arrival_s: Floats, finish_s: Floats) -> slice:
+    life = lifetime_s(arrival_s, finish_s)
+    return slice(*np.searchsorted(arrival_s, [arrival_s[0] + WARM_UP * life, arrival_s[-1] - COOL_DOWN * life]))
 
 
 def steady_part(arrival_s: Floats, finish_s: Floats) -> slice:
     """The requests that a run is judged by: those that found a filled batch, and after which others came. Of a run
     that never settled it is the second half."""
     count = int(arrival_s.size)
-    if not is_settled(arrival_s, finish_s):
-        return slice(count // 2, count)
-    life = lifetime_s(arrival_s, finish_s)
-    return slice(*np.searchsorted(arrival_s, [arrival_s[0] + WARM_UP * life, arrival_s[-1] - COOL_DOWN * life]))
+    return _between(arrival_s, finish_s) if is_settled(arrival_s, finish_s) else slice(count // 2, count)
 
 
 def clearance(values_s: Floats, goal: Goal) -> float:
     """Standard errors by which a goal is met (or missed, below zero) over requests in order of arrival.
 
-    A quantile is met where no more than its share of requests takes longer than the limit. The error of that share,
-    or of a mean, comes from the means of `BATCHES` parts of the run: neighbours in a queue share their fate.
+    The error of the figure comes from how far it wanders between parts of the run (sectioning), as a factor, since a
+    calm run wanders less; wider by Student's t for few parts, and by how few independent requests lie beyond a
+    quantile: a tail that was hardly seen is not sure.
     """
     known = values_s[~np.isnan(values_s)]
-    if goal.statistic == "mean":
-        each, allowed = known, goal.limit_s
-    else:
-        each, allowed = (known > goal.limit_s).astype(np.float64), 1 - QUANTILES[goal.statistic]
-    if each.size < 2 * BATCHES:
-        return math.inf if each.size and each.mean() <= allowed else -math.inf
-    means = np.array([part.mean() for part in np.array_split(each, BATCHES)])
-    error = float(means.std(ddof=1)) / math.sqrt(BATCHES)
-    room = allowed - float(each.mean())
+    if not known.size:
+        return math.inf  # nobody has such a time
+    room = math.log(goal.limit_s / max(statistic(known, goal.statistic), INSTANT_S))
+    if known.size < LEAST_STEADY:
+        return math.copysign(0.0, room)
+    error = max(_wander(known, goal.statistic, parts) for parts in SECTIONS)
+    if goal.statistic != "mean":
+        beyond = (1 - QUANTILES[goal.statistic]) * known.size / correlated(known)
+        error *= math.sqrt(max(1.0, BEYOND / beyond))
     return room / error if error > 0 else math.copysign(math.inf, room)
+
+
+def _wander(values_s: Floats, name: str, parts: int) -> float:
+    figures = np.array([statistic(part, name) for part in np.array_split(values_s, parts)])
+    wander = float(np.log(np.maximum(figures, INSTANT_S)).std(ddof=1))
+    return wander / math.sqrt(parts) * _student(parts - 1) / SURE
+
+
+def _student(freedom: int) -> float:
+    """The quantile of Student's distribution that `SURE` is of the normal one (Cornish and Fisher's expansion)."""
+    z = SURE
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def correlated(values_s: Floats) -> float:
+    """How many neighbouring requests tell as much as one independent one, at least 1: by the autocorrelation of ranks
+    (Geyer's initial positive sequence), which one long request among them does not decide."""
+    ranks = np.argsort(np.argsort(values_s, kind="stable"), kind="stable").astype(np.float64)
+    means = np.array([part.mean() for part in np.array_split(ranks, min(BINS, values_s.size // 2))])
+    means -= means.mean()
+    count = means.size
+    lags = [float(means[: count - lag] @ means[lag:]) / count for lag in range(count // 3)]
+    total = lags[0]
+    for odd, even in zip(lags[1::2], lags[2::2], strict=False):
+        if odd + even <= 0:
+            break
+        total += 2 * (odd + even)
+    alone = float(ranks.var()) / ranks.size
+    return max(1.0, total / count / alone) if alone > 0 else 1.0
 
 
 def statistic(values: Floats, name: str) -> float:
@@ -112,6 +156,17 @@ def backlog_grows(arrival_s: Floats, first_token_s: Floats, finish_s: Floats) ->
     before, after = float(unfinished[second].mean()), float(unfinished[last].mean())
     rise = after - before
     return rise > GROWTH * count / 2 and rise > SIGMAS * math.sqrt(before + after)
+
+
+def overloaded(
+    arrival_s: Floats, first_token_s: Floats, finish_s: Floats, rates: tuple[float, float], *, endless: bool
+) -> bool:
+    """Whether requests come in faster than a replica sustains, by the two `rates`, where the load goes on like that
+    (`endless`) or lasts for several lifetimes of its requests and is no single burst; or by a queue that grows."""
+    arriving, sustained = rates
+    lasts = endless or float(np.ptp(arrival_s)) >= SETTLED * lifetime_s(arrival_s, finish_s)
+    grows = backlog_grows(arrival_s, first_token_s, finish_s)
+    return math.isfinite(arriving) and ((lasts and arriving > sustained) or grows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score, Shape
-from gnomon.search.best_first import FULL_TOLERANCE, Found, missed_by_bound
+from gnomon.search.best_first import FULL_TOLERANCE, Found, confirmed_rate, missed_by_bound
 from gnomon.search.objectives import LEAST_SHARE, Job, Objective
 from gnomon.search.rate import fewest, highest
 
@@ -15,6 +15,8 @@ DEARER = 1.25
 """Up to so many times the price of the best, every other shape of plan is run for comparison."""
 IDLE_SHARE = 0.05
 """Share of what its bounds allow at which a plan is about as fast as it gets."""
+CONFIRMED = 6
+"""Plans that are run on the full load at most to find one that meets the goals there."""
 OTHER_SHAPES = 3
 """Shapes of plan whose highest rates are found for comparison."""
 
@@ -53,17 +55,26 @@ def next_cheaper(found: Found, best: Score, evaluator: Evaluator, job: Job) -> N
     return Neighbour(plan=plan, score=None)
 
 
-def second_best(scores: Iterable[Score], best: Score, objective: Objective, job: Job) -> Neighbour | None:
-    """The best other plan that meets the goals: of another shape where there is one, since plans that differ from the
-    best only in step budgets are no alternative; else with more replicas."""
+def second_best(
+    scores: Iterable[Score], best: Score, objective: Objective, evaluator: Evaluator, job: Job
+) -> Neighbour | None:
+    """The best other plan that meets the goals on the full load: of another shape where there is one, since plans that
+    differ from the best only in step budgets are no alternative; else with more replicas."""
     others = [score for score in scores if score.meets(job.goals) and score.plan != best.plan]
     elsewhere = [score for score in others if score.plan.family.shape != best.plan.family.shape]
     larger = [score for score in others if _shape(score.plan) != _shape(best.plan)]
-    pool = elsewhere or larger
-    if not pool:
-        return None
-    score = min(pool, key=lambda score: objective.key(score, job))
-    return Neighbour(plan=score.plan, score=score)
+    for pool in (elsewhere, larger):
+        for score in sorted(pool, key=lambda score: objective.key(score, job))[:CONFIRMED]:
+            full = confirmed(score, evaluator, job)
+            if full is not None:
+                return Neighbour(plan=full.plan, score=full)
+    return None
+
+
+def confirmed(score: Score, evaluator: Evaluator, job: Job) -> Score | None:
+    """A plan that meets the goals on its sample, on the full load; None where it does not meet them there."""
+    full = evaluator.evaluate(score.plan, score.rate_per_s, Level.SURE)
+    return full if full.surely_meets(job.goals) else None
 
 
 def alternatives(found: Found, best: Score, evaluator: Evaluator, job: Job) -> list[Score]:
@@ -128,7 +139,9 @@ def second_rate(found: Found, best: Score, evaluator: Evaluator, objective: Obje
     if not rates:
         return None
     plan = max(rates, key=lambda plan: rates[plan])
-    return Neighbour(plan=plan, score=evaluator.evaluate(plan, rates[plan], Level.SAMPLE))
+    rate = confirmed_rate(plan, rates[plan], LEAST_SHARE * rates[plan], evaluator, job)
+    score = evaluator.evaluate(plan, rate, Level.FULL)
+    return Neighbour(plan=plan, score=score) if score.surely_meets(job.goals) else None
 
 
 def fastest(found: Found, evaluator: Evaluator, job: Job) -> list[Score]:

@@ -109,8 +109,8 @@ class ChunkedReplica:
         self._finished = 0
         blank = bytes(8 * len(requests))
         self._first, self._finish, self._scheduled = array("d", blank), array("d", blank), array("d", blank)
-        self.ended: list[float] | None = None
-        """A list here gets the time at which each request is through; its reader may empty it."""
+        self.ended: list[int] | None = None
+        """A list here gets each request whose last token is scheduled; its reader may empty it."""
 
     def add(self, arrival_s: float, prompt: int, output: int) -> int:
         """One more request, which arrives no earlier than the others; its index."""
@@ -119,6 +119,10 @@ class ChunkedReplica:
         for times in (self._first, self._finish, self._scheduled):
             times.append(0.0)
         return index
+
+    def finish_s(self, request: int) -> float:
+        """When a request that ended has its last token; the host may hold it back until the next step is launched."""
+        return self._finish[request]
 
     def run(self, until: float = inf) -> None:
         """Call the scheduler as long as no request that arrives from `until` on could matter to it."""
@@ -292,7 +296,7 @@ class ChunkedReplica:
         for request in ended:
             self._finish[request] = end + self._limits.egress_s
         if self.ended is not None:
-            self.ended += [end + self._limits.egress_s] * len(ended)
+            self.ended += ended
         if self._progress and self._finished // PROGRESS_EVERY > before // PROGRESS_EVERY:
             self._progress(self._finished)
 

@@ -36,7 +36,7 @@ def simulate_pool(
     nothing = Requests(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64), requests.name)
     engines = [ChunkedReplica(nothing, cost, limits, None, None) for _ in range(replicas)]
     sent: list[list[int]] = [[] for _ in engines]
-    ends: list[list[float]] = [[] for _ in engines]
+    ends: list[list[tuple[float, int]]] = [[] for _ in engines]
     unfinished = [0] * replicas
     columns = (requests.arrival_s.tolist(), requests.input_tokens.tolist(), requests.output_tokens.tolist())
     for engine in engines:
@@ -54,16 +54,20 @@ def simulate_pool(
     return [engine.result(_some(requests, each)) for engine, each in zip(engines, sent, strict=True) if each]
 
 
-def _through(engine: ChunkedReplica, ends: list[float], now: float) -> int:
+def _through(engine: ChunkedReplica, ends: list[tuple[float, int]], now: float) -> int:
     """How many more requests have got their last token by now; the others' times stay in the heap `ends`."""
     if engine.ended:
-        for end in engine.ended:
-            heappush(ends, end)
+        for request in engine.ended:
+            heappush(ends, (engine.finish_s(request), request))
         engine.ended = []
     count = 0
-    while ends and ends[0] <= now:
-        heappop(ends)
-        count += 1
+    while ends and ends[0][0] <= now:
+        _, request = heappop(ends)
+        end = engine.finish_s(request)
+        if end <= now:
+            count += 1
+        else:  # held back since it was noted
+            heappush(ends, (end, request))
     return count
 
 

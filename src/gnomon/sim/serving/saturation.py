@@ -33,4 +33,6 @@ def saturation_rps(requests: Requests, cost: StepCost, limits: ServingLimits) ->
     check(waiting, limits)
     ends = np.sort(chunked(waiting, cost, limits).finish_s)
     first, last = (int(share * count) for share in MIDDLE)
-    return (last - first) / float(ends[last] - ends[first])
+    middle = float(ends[last] - ends[first])
+    # Where one step ends them all there is no middle, and what the step takes is all there is.
+    return (last - first) / middle if middle > 0 else count / float(ends[-1])
