@@ -144,7 +144,7 @@ def test_a_plan() -> None:
     assert "near tie  2 x (H200, TP 2, fp8)   $27.40/h, +4%: TPOT p90 12 ms instead of 38 ms" in text
     assert "router    requests are assigned to replicas at random" in text
     assert re.search(r"TTFT p90 705 ms \(.* to .*, 90%\)", text)
-    assert "also      lowest TTFT: 4 x (H100, TP 4, bf16)" in text
+    assert "also      of the plans that were run, lowest TTFT: 4 x (H100, TP 4, bf16)" in text
     assert "run it:   vllm serve" in text
 
 
@@ -258,7 +258,7 @@ def test_a_training_plan() -> None:
     assert lines[5] == "memory 61.0 to 68.0 of 76.9 GiB usable by rank"
     assert lines[6] == "runner-up TP 4, PP 4, DP 2, micro-batch 2: 31.2 s, 0.97% slower"
     assert "next: gnomon export last --to megatron --out train" in lines
-    assert "gnomon export last --to torchrun --out train" in lines
+    assert "gnomon export last --to torchrun --out train-torchrun" in lines
 
 
 def test_a_training_plan_without_a_second_or_with_chips_to_spare() -> None:

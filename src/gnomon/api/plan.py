@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.api.network_words import refuse_beside
-from gnomon.api.plan_evaluator import ServingEvaluator
+from gnomon.api.plan_evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.api.plan_infeasible import no_plan
-from gnomon.api.plan_replicas import Replicas, Setup
+from gnomon.api.plan_replicas import CONTEXT, Replicas, Setup
 from gnomon.api.plan_report import Question, report
 from gnomon.api.results import PlanReport
 from gnomon.errors import InputError, named_as, unknown_name
@@ -32,8 +32,8 @@ from gnomon.units import parse_rate, parse_whole
 SEARCH_REQUESTS = 2_000
 TRACE_REQUESTS = 4_000
 """Requests of a sample; those of a trace differ more among each other."""
-FULL_REQUESTS, SURE_REQUESTS = 10_000, 5_000
-"""Requests of a full load, and of the first of ever longer runs that a winner is judged by; a whole trace up to
+FULL_REQUESTS = 5_000
+"""Requests of a full load, which is also the first of ever longer runs that a winner is judged by; a whole trace up to
 `MOST_TRACE` of them."""
 MOST_TRACE = 20_000
 LEAST_REQUESTS = 400
@@ -94,6 +94,7 @@ def plan_serving(
     fixed = _fixed_format(ideas, network, cluster, dtypes, kv_dtype)
     arrivals = Arrivals(_load(trace, rate, input, output, requests, seed), router)
     _check_asked(arrivals, goals, objective)
+    _check_longest(arrivals, network, chosen)
     question = Question(
         model=network,
         reference=_reference(model, network),
@@ -135,6 +136,16 @@ def _check_asked(arrivals: Arrivals, goals: tuple[Goal, ...], objective: str | N
         )
 
 
+def _check_longest(arrivals: Arrivals, model: Model, engine: EngineChoice) -> None:
+    """Every request has room in the context: the model's, or what the settings leave of it."""
+    told = engine.settings.get(CONTEXT)
+    most = min(model.max_context, told) if isinstance(told, int) else model.max_context
+    if arrivals.longest > most:
+        limit = f"{CONTEXT} {told:,}" if most == told else f"the {most:,} tokens {model.name} was made for"
+        where = arrivals.load.trace or "--input, --output"
+        raise InputError(f"a request of {arrivals.longest:,} tokens is longer than {limit}", where=where)
+
+
 def _fixed_format(
     techniques: Sequence[str], model: Model, fleet: Cluster, dtypes: Sequence[str] | None, kv_dtype: str
 ) -> str | None:
@@ -155,11 +166,11 @@ def _fixed_format(
 
 
 def _counts(load: ServingLoad, requests: int | None) -> dict[Level, int]:
-    full, sure = (MOST_TRACE, MOST_TRACE) if load.trace else (FULL_REQUESTS, SURE_REQUESTS)
+    full = MOST_TRACE if load.trace else FULL_REQUESTS
     if requests is not None:
-        full = sure = max(LEAST_REQUESTS, min(requests, MOST_TRACE))
+        full = max(LEAST_REQUESTS, min(requests, MOST_REQUESTS))
     sample = min(TRACE_REQUESTS if load.trace else SEARCH_REQUESTS, full)
-    return {Level.SEARCH: sample, Level.SAMPLE: sample, Level.FULL: full, Level.SURE: sure}
+    return {Level.SEARCH: sample, Level.SAMPLE: full, Level.FULL: full, Level.SURE: full}
 
 
 def _absolute(trace: str | Path) -> str:
@@ -183,7 +194,7 @@ def _load(
         rate_per_s=None if rate is None else parse_rate(rate, "--rate"),
         input_tokens=None if input is None else parse_whole(input, "--input"),
         output_tokens=None if output is None else parse_whole(output, "--output"),
-        requests=(0 if trace else SURE_REQUESTS) if requests is None else parse_whole(requests, "--requests"),
+        requests=(0 if trace else FULL_REQUESTS) if requests is None else parse_whole(requests, "--requests"),
         seed=parse_whole(seed, "--seed", least=0),
     )
 
@@ -237,12 +248,15 @@ def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Family
 
 
 def _cut(setup: Setup, space: list[Family]) -> list[Family]:
-    """Families whose degrees the engine takes: blocks of a quantised model may not be cut into as many parts."""
+    """Families whose degrees the engine takes: blocks of a quantised model may not be cut into as many parts. Raises
+    where it takes none."""
+    refused: list[InputError] = []
 
     def runs(family: Family) -> bool:
         try:
             setup.deploy(family.chip, family.tp, family.dtype, setup.engine.settings, family.ep)
-        except InputError:
+        except InputError as error:
+            refused.append(error)
             return False
         return True
 
@@ -251,6 +265,8 @@ def _cut(setup: Setup, space: list[Family]) -> list[Family]:
         place = family.chip, family.tp, family.ep, family.dtype
         if place not in known:
             known[place] = runs(family)
+    if known and not any(known.values()):
+        raise refused[0]
     return [family for family in space if known[family.chip, family.tp, family.ep, family.dtype]]
 
 

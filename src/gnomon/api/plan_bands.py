@@ -13,7 +13,7 @@ from gnomon.spec import Estimate, Provenance
 from gnomon.spec.workload import METRICS, Floats
 
 DRAWS = 16
-REQUESTS = 1000
+REQUESTS = 600
 """Requests of each drawn run; the relative spread of its figures is taken for that of the whole load."""
 SOURCE = f"the load under {DRAWS} draws of the step cost"
 

@@ -86,6 +86,11 @@ class ServingEvaluator:
         self.longest_run = 0
         """Requests of the longest run so far."""
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request."""
+        return self._arrivals.longest
+
     def fits(self, family: Family) -> bool:
         return self.replicas.find(family) is not None
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gnomon import catalog
+from gnomon.api.fit import fit
 from gnomon.api.plan_evaluator import ServingEvaluator
 from gnomon.api.plan_report import Book, Question
 from gnomon.api.proposals import named
@@ -21,7 +22,7 @@ from gnomon.search.objectives import LEAST_SHARE
 def no_plan(question: Question, found: Found, evaluator: ServingEvaluator) -> DoesNotFitError | NoPlanError:
     """The error of a search that found nothing."""
     if not found.bounds:
-        return _does_not_fit(question)
+        return _does_not_fit(question, evaluator.longest)
     plan = _nearest(found, question.job)
     bounds = found.bounds[plan.family]
     job = question.job
@@ -55,12 +56,23 @@ def _nearest(found: Found, job: Job) -> Candidate:
     return min(plans, key=lambda plan: shortfall(plan, found.bounds[plan.family], job))
 
 
-def _does_not_fit(question: Question) -> DoesNotFitError:
-    largest = max(question.fleet.pools, key=lambda pool: pool.per_node * pool.chip.memory_bytes)
-    size = f"{largest.chip.short}:{min(largest.per_node, largest.count)}"
+def _does_not_fit(question: Question, longest: int) -> DoesNotFitError:
+    """No replica fits on the chips of one node, over which a plan's replicas do not go."""
+    largest = max(question.fleet.pools, key=lambda pool: min(pool.per_node, pool.count) * pool.chip.memory_bytes)
+    most = min(largest.per_node, largest.count)
+    words: dict[str, Any] = {"context": longest, "settings": question.settings, "kv_dtype": question.kv_dtype}
+    inside = fit(question.model, on=f"{largest.chip.reference}:{most}", **words)
+    name, node = catalog.model_title(question.model.name), f"{largest.chip.short}:{most}"
+    where = question.chips if most == largest.count else f"{node}, one node of {question.chips}"
+    command = f"`gnomon fit {question.reference} --on {largest.chip.reference}:{most} --context {longest}`"
+    hint = f"{command} says what is missing."
+    if most < largest.count and fit(question.model, on=largest.words, **words).fits:
+        hint = f"Plans keep a replica inside a node; `gnomon simulate serve` takes one over nodes. {hint}"
+    changes = [{"what": change.what, "flags": dict(change.flags)} for change in inside.changes]
     return DoesNotFitError(
-        f"no replica of {catalog.model_title(question.model.name)} with its longest request fits on {question.chips}",
-        hint=f"`gnomon fit {question.model.name} --on {size}` says what is missing.",
+        f"no replica of {name} with its longest request fits on {where}",
+        hint=hint,
+        nearest={"on": f"{largest.chip.reference}:{most}", "fits_with": changes},
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gnomon import catalog
 from gnomon.api.plan_bands import Spread, estimate, spread
-from gnomon.api.plan_evaluator import Figures, ServingEvaluator
+from gnomon.api.plan_evaluator import MOST_REQUESTS, Figures, ServingEvaluator
 from gnomon.api.results import PlanReport, PlanScore
 from gnomon.api.unmodelled import idle_in_plans
 from gnomon.engines import Engine
@@ -104,6 +104,8 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator) -> Pla
         requests_simulated=best.detail.requests,
         requests_searched=searched,
         router=question.router,
+        model_dtype=question.model.dtype,
+        model_context=question.model.max_context,
         best=chosen,
         pareto=tuple(_front(book, best, chosen, met)),
         binding=goal.name if goal else "load",
@@ -127,6 +129,8 @@ def _not_modelled(question: Question, best: Score) -> Iterable[NotModelled]:
     if asked is not None and asked < ran:
         why = f"{ran:,} were simulated, as many as the plan needs to settle and its verdict to be clear"
         yield NotModelled(option=f"--requests {asked}", why=why)
+    if asked is not None and asked > ran and not question.load.trace:
+        yield NotModelled(option=f"--requests {asked}", why=f"a run has {MOST_REQUESTS:,} at most")
 
 
 def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
@@ -138,11 +142,11 @@ def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Book:
-    """Scores as answers. Intervals are drawn for some plans; another has those of the last plan on the same chip."""
+    """Scores as answers. Intervals are drawn for plans that are shown; the others have none."""
 
     question: Question
     evaluator: ServingEvaluator
-    spreads: dict[str, Spread] = field(default_factory=dict)
+    spreads: dict[Candidate, Spread] = field(default_factory=dict)
 
     def score(self, score: Score, most: float | None = None, *, draw: bool = True) -> PlanScore:
         figures: Figures = score.detail
@@ -174,6 +178,7 @@ class Book:
             output_tokens_per_s=tokens_per_s,
             ttft_s=_known(figures.ttft_s),
             tpot_s=_known(figures.tpot_s),
+            e2e_s=_known(figures.e2e_s),
             max_rate_per_s=most,
             margin=_known({goal.name: 1 - score.values_s[goal.name] / goal.limit_s for goal in job.goals}),
             label=label(self.question, score.plan),
@@ -181,10 +186,11 @@ class Book:
         )
 
     def _predicted(self, score: Score, usd_per_mtok: float, tokens_per_s: float, draw: bool) -> dict[str, Any]:
-        chip = score.plan.family.chip
-        if draw or chip not in self.spreads:
-            self.spreads[chip] = spread(self.evaluator, score)
-        found = self.spreads[chip]
+        if draw and score.plan not in self.spreads:
+            self.spreads[score.plan] = spread(self.evaluator, score)
+        found = self.spreads.get(score.plan)
+        if found is None:
+            return {}
         return found.of(score.detail) | {
             "output_tokens_per_s": Estimate.exact(tokens_per_s, "the rate asked for"),
             "usd_per_mtok": Estimate.exact(usd_per_mtok, "the rate asked for, at the price of the chips"),
@@ -203,6 +209,7 @@ class Book:
             "plan": plan_to_dict(scored.plan),
             "ttft_s": scored.ttft_s,
             "tpot_s": scored.tpot_s,
+            "e2e_s": scored.e2e_s,
             "margin": scored.margin,
             "predicted": scored.predicted,
         }
@@ -264,7 +271,8 @@ def _front(book: Book, best: Score, chosen: PlanScore, met: list[Score]) -> list
             break
         met = [score for score in met if held.get(score.plan, score) is not None]
         front = pareto([best, *met], figures)
-    return [chosen if s is best else book.score(s, draw=False) for s in front]
+    ends = {min(front, key=lambda score: figures(score)[at]).plan for at in range(len(figures(best)))}
+    return [chosen if s is best else book.score(s, draw=s.plan in ends) for s in front]
 
 
 def _runner_up(book: Book, best: Score, other: Neighbour | None) -> dict[str, Any]:
@@ -275,7 +283,7 @@ def _runner_up(book: Book, best: Score, other: Neighbour | None) -> dict[str, An
 
 
 def _next_cheaper(book: Book, found: Found, other: Neighbour | None) -> dict[str, Any]:
-    """The plan one price below the best, and what it misses."""
+    """The cheaper plan that comes nearest to the goals, and what it misses."""
     if other is None:
         return {"why": "nothing cheaper holds the model"}
     plan, job = other.plan, book.question.job

@@ -196,11 +196,13 @@ class PlanScore(Result):
     output_tokens_per_s: float
     ttft_s: Mapping[str, float]
     tpot_s: Mapping[str, float]
+    e2e_s: Mapping[str, float] = field(default_factory=dict)
     max_rate_per_s: float | None
     margin: Mapping[str, float]
     label: str
     predicted: Mapping[str, Any] = field(default_factory=dict)
-    """The same figures as estimates with their intervals; times by statistic."""
+    """The same figures as estimates with their intervals; times by statistic. Of plans that are shown beside the best
+    only those at an end of the Pareto set, and the runner-up, have them."""
 
     def to_dict(self) -> dict[str, Any]:
         from gnomon.load.plan import plan_to_dict
@@ -222,13 +224,16 @@ class PlanReport(Result):
     """Requests of the longest run of the search."""
     router: str
     """How requests are assigned to replicas."""
+    model_dtype: str = ""
+    model_context: int = 0
+    """Format of the model's own weights, and the longest sequence it takes; a plan may have others."""
     best: PlanScore
     pareto: tuple[PlanScore, ...]
     binding: str
     runner_up: Mapping[str, Any]
     """The best other plan that meets the goals, and what it costs and buys."""
     next_cheaper: Mapping[str, Any] = field(default_factory=dict)
-    """By cost: the plan one price below the best, and what it misses."""
+    """By cost: the cheaper plan that comes nearest to the goals, and what it misses."""
     near_ties: tuple[Mapping[str, Any], ...] = ()
     """By cost: plans of other shapes that cost hardly more, and what that buys."""
     rejected: Mapping[str, int]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gnomon.report.text import Style, band, digits, next_steps
+from gnomon.spec.workload import METRICS
 from gnomon.units import format_count, format_duration, format_money
 
 _GOAL = re.compile(r"\b(ttft|tpot|e2e)_(mean|p\d+)\b")
@@ -31,16 +32,19 @@ ROUTED = {
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
     best = payload["best"]
-    lines = [style.strong(payload["title"]), _searched(payload), "", _line("best", _score(best), style.strong)]
-    lines += [_line("", text) for text in _energy(best)]
+    shown = _statistics(payload)
+    lines = [style.strong(payload["title"]), _searched(payload), "", _line("best", _score(best, shown), style.strong)]
+    lines += [_line("", text) for text in [*_energy(best), *_changed(payload)]]
     lines += [_line("headroom", text) for text in _headroom(payload)]
     lines += [_line("binding", text) for text in _binding(payload)]
-    lines += [_line("runner-up", text) for text in _runner_up(payload)]
+    lines += [_line("runner-up", text) for text in _runner_up(payload, shown)]
     lines += [_line("near tie", text) for text in _near_ties(payload)]
-    lines += [_line("also" if index == 0 else "", text) for index, text in enumerate(_also(payload))]
+    lines += [_line("also" if index == 0 else "", text) for index, text in enumerate(_also(payload, shown))]
     lines += [_line("left out", f"{chip}: {why}") for chip, why in payload.get("left_out", {}).items()]
     lines += [_line("router", ROUTED[payload["router"]])] if best["plan"]["replicas"] > 1 else []
     lines += ["", _line("run it:", payload["command"])] if payload["command"] else []
+    several = payload["command"] and best["plan"]["replicas"] > 1
+    lines += [_line("", f"once for each of the {best['plan']['replicas']:,} replicas")] if several else []
     lines += [*(_line("needs", text) for text in payload.get("left_to_you", ())), ""]
     exports = ("gnomon export last --to vllm --out deploy", "gnomon export last --to kubernetes")
     return "\n".join([*lines, *next_steps(*(exports if payload["command"] else ()), "gnomon explain last")])
@@ -56,18 +60,38 @@ def _line(label: str, text: str, emphasis: Any = str) -> str:
     return f"  {label:<9} {emphasis(text)}"
 
 
-def _score(score: Mapping[str, Any]) -> str:
+def _statistics(payload: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The times that are shown: those of the goals, and the p90 of TTFT and TPOT where no goal names another."""
+    named = [tuple(goal["name"].split("_")) for goal in payload["goals"]]
+    usual = [(metric, "p90") for metric in ("ttft", "tpot") if metric not in dict(named)]
+    return sorted([*usual, *named], key=lambda pair: (METRICS.index(pair[0]), pair[1]))
+
+
+def _score(score: Mapping[str, Any], shown: list[tuple[str, str]]) -> str:
     figures = [score["label"], f"{format_money(score['usd_h'])}/h"]
     figures += [f"{format_money(score['usd_per_mtok'])}/Mtok"] if "usd_per_mtok" in score else []
-    return "   ".join([*figures, _goal_time(score, "ttft_s", "TTFT"), _goal_time(score, "tpot_s", "TPOT")])
+    return "   ".join([*figures, *(_time(score, metric, statistic) for metric, statistic in shown)])
 
 
-def _goal_time(score: Mapping[str, Any], key: str, name: str) -> str:
-    value = score[key].get("p90")
+def _time(score: Mapping[str, Any], metric: str, statistic: str) -> str:
+    name, key = f"{metric.upper()} {statistic}", f"{metric}_s"
+    value = score.get(key, {}).get(statistic)
     if value is None:
-        return f"{name} p90 -"
-    estimate = score.get("predicted", {}).get(key, {}).get("p90")
-    return f"{name} p90 {format_duration(value)}{f' {band(estimate)}' if estimate else ''}"
+        return f"{name} -"
+    estimate = score.get("predicted", {}).get(key, {}).get(statistic)
+    return f"{name} {format_duration(value)}{f' {band(estimate)}' if estimate else ''}"
+
+
+def _changed(payload: Mapping[str, Any]) -> list[str]:
+    """What the plan makes of the model beside cutting it."""
+    plan, own = payload["best"]["plan"], payload.get("model_dtype")
+    longest, context = plan["engine"]["settings"].get("max_model_len"), payload.get("model_context")
+    told = []
+    if own and own != plan["dtype"]:
+        told.append(f"weights in {plan['dtype']}, the model's are in {own}: quality changes")
+    if longest and context and longest < context:
+        told.append(f"sequences up to {longest:,} tokens, the model takes {context:,}")
+    return told
 
 
 def _energy(best: Mapping[str, Any]) -> list[str]:
@@ -94,9 +118,9 @@ def _binding(payload: Mapping[str, Any]) -> list[str]:
     return [_goals("; ".join(filter(None, [binding, cheaper])))]
 
 
-def _runner_up(payload: Mapping[str, Any]) -> list[str]:
+def _runner_up(payload: Mapping[str, Any], shown: list[tuple[str, str]]) -> list[str]:
     other = payload["runner_up"] or {}
-    return [f"{_score(other)}: {_goals(other['why'])}" if "label" in other else str(other.get("why", "none"))]
+    return [f"{_score(other, shown)}: {_goals(other['why'])}" if "label" in other else str(other.get("why", "none"))]
 
 
 def _near_ties(payload: Mapping[str, Any]) -> list[str]:
@@ -114,8 +138,8 @@ def _goals(text: str) -> str:
     return _GOAL.sub(lambda match: f"{match[1].upper()} {match[2]}", text)
 
 
-def _also(payload: Mapping[str, Any]) -> list[str]:
-    """Other ends of the Pareto set, each named by all it is best at."""
+def _also(payload: Mapping[str, Any], shown: list[tuple[str, str]]) -> list[str]:
+    """Other ends of the Pareto set, each named by all it is best at of the plans that were run."""
     best = payload["best"]
     names: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for name, figure in ALSO:
@@ -124,4 +148,5 @@ def _also(payload: Mapping[str, Any]) -> list[str]:
         other = min(usable, key=lambda score: figure(score) or 0.0, default=None)
         if other is not None and now is not None and (figure(other) or 0.0) < (1 - WORTH_TELLING) * now:
             names.setdefault(other["label"], (other, []))[1].append(name)
-    return [f"{', '.join(what)}: {_score(score)}" for score, what in names.values()]
+    told = [f"{', '.join(what)}: {_score(score, shown)}" for score, what in names.values()]
+    return [f"of the plans that were run, {told[0]}", *told[1:]] if told else []

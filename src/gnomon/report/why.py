@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gnomon.search.base import Bounds, Candidate, Score
+from gnomon.search.base import Bounds, Candidate, Score, share_of
 from gnomon.search.objectives import Job
 from gnomon.spec import Goal
 from gnomon.units import format_duration, format_rate
@@ -21,11 +21,18 @@ def why_missed(score: Score, job: Job) -> str:
     if not score.settled:
         return f"did not settle at {format_rate(score.rate_per_s)} within {score.detail.requests:,} requests"
     if share <= 1:
-        return f"does not meet {goal.name} with 95% confidence"
+        unsure = min(job.goals, key=lambda goal: score.clearance.get(goal.name, math.inf))
+        value, limit = format_duration(score.values_s[unsure.name]), format_duration(unsure.limit_s)
+        return f"does not meet {unsure.name} with 95% confidence ({value}, the goal is {limit})"
+    missed = sorted(job.goals, key=lambda goal: -share_of(score.values_s[goal.name], goal.limit_s))
+    return "misses " + " and ".join(_miss(score, goal) for goal in missed if score.values_s[goal.name] > goal.limit_s)
+
+
+def _miss(score: Score, goal: Goal) -> str:
     value = score.values_s[goal.name]
     by, took, limit = (format_duration(seconds) for seconds in (value - goal.limit_s, value, goal.limit_s))
     least = "at least " if score.partial else ""
-    return f"misses {goal.name} by {least}{by} ({took}, the goal is {limit})"
+    return f"{goal.name} by {least}{by} ({took}, the goal is {limit})"
 
 
 def why_bounded(plan: Candidate, bounds: Bounds, job: Job) -> str:

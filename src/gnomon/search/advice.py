@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Level, Score
 from gnomon.search.objectives import LEAST_SHARE, Job
-from gnomon.search.rate import fewest, highest
+from gnomon.search.rate import fewest, highest, lowered, raised
 from gnomon.spec import Goal
 
 MOST_TIMES = 16
@@ -16,7 +16,7 @@ MOST_TIMES = 16
 DIGITS = 2
 """Of a proposed goal: it is rounded up to so many."""
 LOWER = 0.03
-"""By so much, and then in longer steps, a rate that the full load does not allow is lowered."""
+"""Width to which the highest rate that the full load allows is found."""
 LOOSER, TRIES = 1.04, 6
 """By how much goals that chance could miss are loosened again, and how often."""
 
@@ -59,10 +59,11 @@ def _more_replicas(plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluat
 
     if not enough(most):
         return None
-    found, step = fewest(enough, least, most), 1
-    while found <= most and not holds(replace(plan, replicas=found), job.rate_per_s, job.goals, evaluator):
-        found, step = found + step, 2 * step
-    return found if found <= most else None
+
+    def held(replicas: int) -> bool:
+        return holds(replace(plan, replicas=replicas), job.rate_per_s, job.goals, evaluator)
+
+    return raised(held, fewest(enough, least, most), most)
 
 
 def _lower_rate(plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluator) -> float | None:
@@ -76,10 +77,17 @@ def _lower_rate(plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluator)
 
     if not enough(least):
         return None
-    rate, step = rounded_down(highest(enough, least, beyond)), LOWER
-    while rate > least and not holds(plan, rate, job.goals, evaluator):
-        rate, step = rounded_down(rate * (1 - step)), min(2 * step, 0.5)
-    return rate if rate > least else None
+
+    def held(rate_per_s: float) -> bool:
+        return evaluator.evaluate(plan, rate_per_s, Level.FULL).surely_meets(job.goals)
+
+    rate = lowered(held, highest(enough, least, beyond), least, LOWER)
+    while rate is not None and rate > least:
+        rate = rounded_down(rate)
+        if holds(plan, rate, job.goals, evaluator):
+            return rate
+        rate *= 1 - LOWER
+    return None
 
 
 def _looser_goals(

@@ -138,12 +138,22 @@ class Arrivals:
             return _slowed(self._at(np.arange(count)), ways)
         if ways > MOST_DRAWN:
             skips = np.random.Generator(np.random.PCG64([self.load.seed, 2])).geometric(1 / ways, count)
-            return self._at(np.cumsum(skips) - 1)
+            return self._at(np.cumsum(skips) - 1) if ways < len(self.whole) else self._scattered(skips)
         chosen = np.flatnonzero(self._lots(math.ceil(1.1 * count * ways + 20 * ways)) < 1 / ways)
         return self._at(chosen[:count])
 
+    def _scattered(self, skips: Indices) -> Requests:
+        """Requests so far apart that no two are of one block: any of the trace, at the mean distance of as many."""
+        at = np.random.Generator(np.random.PCG64([self.load.seed, 4])).integers(len(self.whole), size=skips.size)
+        arrival = np.cumsum(skips).astype(np.float64)
+        return Requests(
+            arrival - arrival[0], self.whole.input_tokens[at], self.whole.output_tokens[at], self.whole.name
+        )
+
     def _every(self, replicas: int, count: int) -> Requests:
         """Every R-th request: of a Poisson stream the gaps are sums of R exponentials."""
+        if self.load.trace and replicas >= MOST_DRAWN and replicas >= len(self.whole):
+            return self._scattered(np.full(count, replicas))
         if self.load.trace or replicas <= MOST_DRAWN:
             return self._at(np.arange(count) * replicas)
         gaps = np.random.Generator(np.random.PCG64(self.load.seed)).standard_gamma(replicas, count)

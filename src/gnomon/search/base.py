@@ -86,7 +86,7 @@ class Level(StrEnum):
     SEARCH = "search"
     """A sample, given up as soon as the goals are certainly missed."""
     SAMPLE = "sample"
-    """The same sample to its end."""
+    """As much as of the full load, to its end: for figures that are shown of a plan that may miss its goals."""
     FULL = "full"
     """All of it."""
     SURE = "sure"

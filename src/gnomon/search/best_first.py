@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score
 from gnomon.search.objectives import Job, Objective
-from gnomon.search.rate import fewest, highest
+from gnomon.search.rate import highest, lowered, raised
 from gnomon.spec import Goal
 
 Progress = Callable[[int, int], None]
@@ -29,7 +29,7 @@ BEATEN = "cannot beat the best"
 MANY_REPLICAS = 64
 """Of so many replicas one more or less decides nothing."""
 FULL_TOLERANCE = 0.03
-"""By this share, and then in longer steps, a highest rate of a sample is lowered until the full load allows it."""
+"""Width to which the highest rate that the full load allows is found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,9 @@ class _Ledger:
         return self.seen[key]
 
     def run_in_full(self, plan: Candidate, rate_per_s: float) -> Score:
-        return self.evaluator.evaluate(plan, rate_per_s, Level.SURE)
+        """At a rate that may be lowered an unclear verdict is a no; at a given one it is worth longer runs."""
+        level = Level.SURE if rate_per_s == self.job.rate_per_s else Level.FULL
+        return self.evaluator.evaluate(plan, rate_per_s, level)
 
     def enough(self, plan: Candidate) -> bool:
         """Whether a plan meets the goals on the full load. Of hundreds of replicas one more or less decides nothing, so
@@ -92,13 +94,11 @@ class _Ledger:
         def enough(replicas: int) -> bool:
             return self.enough(replace(plan, replicas=replicas))
 
-        missed, step = plan.replicas, max(1, plan.replicas // MANY_REPLICAS)
-        while missed < plan.family.most:
-            tried = min(missed + step, plan.family.most)
-            if enough(tried):
-                return fewest(enough, missed + 1, tried)
-            missed, step = tried, 2 * step
-        return plan.family.most + 1
+        most = plan.family.most
+        if plan.replicas >= most:
+            return most + 1
+        found = raised(enough, plan.replicas + 1, most, max(1, plan.replicas // MANY_REPLICAS))
+        return most + 1 if found is None else found
 
     def judged(self) -> tuple[Score, ...]:
         """One score a plan: at the highest rate that meets the goals, or else at the lowest. A plan that only its
@@ -274,8 +274,8 @@ def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: Job) -
 
 def confirmed_rate(plan: Candidate, most: float, held: float, evaluator: Evaluator, job: Job) -> float:
     """A rate that a plan holds on a sample, lowered until it holds it on the full load as well; at the least `held`."""
-    step = FULL_TOLERANCE
-    while most > held and not evaluator.evaluate(plan, most, Level.FULL).surely_meets(job.goals):
-        most = max(held, most / (1 + step))
-        step *= 1.5
-    return most
+
+    def holds(rate_per_s: float) -> bool:
+        return rate_per_s <= held or evaluator.evaluate(plan, rate_per_s, Level.FULL).surely_meets(job.goals)
+
+    return lowered(holds, most, held, FULL_TOLERANCE) or held

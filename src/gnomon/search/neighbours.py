@@ -63,7 +63,7 @@ def second_best(
     others = [score for score in scores if score.meets(job.goals) and score.plan != best.plan]
     elsewhere = [score for score in others if score.plan.family.shape != best.plan.family.shape]
     larger = [score for score in others if _shape(score.plan) != _shape(best.plan)]
-    for pool in (elsewhere, larger):
+    for pool in (elsewhere, larger) if objective.name == "cost" else (larger,):
         for score in sorted(pool, key=lambda score: objective.key(score, job))[:CONFIRMED]:
             full = confirmed(score, evaluator, job)
             if full is not None:
@@ -163,8 +163,8 @@ def nearest(scores: Iterable[Score], job: Job) -> Score:
 
 
 def to_the_end(score: Score, evaluator: Evaluator) -> Score:
-    """The score of a whole sample, where the plan had been given up early."""
-    return evaluator.evaluate(score.plan, score.rate_per_s, Level.SAMPLE) if score.partial else score
+    """The score of the full load to its end, for a plan that was given up early or only ran on a sample."""
+    return evaluator.evaluate(score.plan, score.rate_per_s, Level.SAMPLE)
 
 
 def possible(plan: Candidate, bounds: Bounds, job: Job) -> bool:
