@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score
 from gnomon.search.objectives import Job, Objective
-from gnomon.search.rate import highest, lowered, raised
+from gnomon.search.rate import TOLERANCE, highest, lowered, raised
 from gnomon.spec import Goal
 
 Progress = Callable[[int, int], None]
@@ -173,9 +173,14 @@ def _confirmed(
     job, found = ledger.job, None
     given_rate = bool(job.rate_per_s) and objective.name != "throughput"
     while True:
-        best = _best(hopeful, bounds, objective, ledger, meter)
-        if best is None or (found is not None and objective.key(best, job) >= objective.key(found, job)):
+        best = _best(hopeful, bounds, objective, ledger, meter, found)
+        if best is None or best is found:
             break
+        if objective.name == "throughput" and found is not None:
+            beyond = ledger.run_in_full(best.plan, found.rate_per_s * (1 + TOLERANCE))
+            if not beyond.surely_meets(job.goals):
+                ledger.barred[best.plan] = beyond
+                continue
         if objective.name == "cost" and found is not None and not _could_win(best.plan, found, ledger):
             continue
         full = objective.confirm(best, job, ledger.run_in_full)
@@ -219,10 +224,15 @@ def _recovered(found: Score | None, objective: Objective, ledger: _Ledger) -> Sc
 
 
 def _best(
-    hopeful: list[Family], bounds: dict[Family, Bounds], objective: Objective, ledger: _Ledger, meter: _Meter
+    hopeful: list[Family],
+    bounds: dict[Family, Bounds],
+    objective: Objective,
+    ledger: _Ledger,
+    meter: _Meter,
+    found: Score | None,
 ) -> Score | None:
-    best: Score | None = None
-    job = ledger.job
+    """The best on its sample, or what was `found` where none beats that."""
+    best, job = found, ledger.job
     for place, family in enumerate(hopeful):
         if best is not None and objective.bound(family, bounds[family], job) >= objective.key(best, job):
             break  # sorted by bound: no later family can do better
