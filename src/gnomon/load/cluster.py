@@ -252,8 +252,9 @@ def _priced(fields: Fields, chip: Chip, where: str) -> Chip:
         raise InputError(f"true says nothing where {said}", where=fields.spot("spot"), hint=hint)
     if own is not None:
         usd_h, source = fields.number("price_usd_h"), where
-        if usd_h > RANGES["price_usd_h"][1]:
-            told = f"{shown(usd_h)} is more than {RANGES['price_usd_h'][1]:,.0f}, for one chip an hour"
+        low, high = RANGES["price_usd_h"]
+        if not low <= usd_h <= high:
+            told = f"{shown(usd_h)} is not between {low:g} and {high:g}, for one chip an hour"
             raise InputError(told, where=fields.spot("price_usd_h"))
     elif cloud:
         try:
