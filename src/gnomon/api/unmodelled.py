@@ -95,6 +95,14 @@ def idle_seed(load: ServingLoad, drawn: Requests) -> tuple[NotModelled, ...]:
     return (NotModelled(option=f"--seed {load.seed}", why="no arrivals are drawn: the load says when requests come"),)
 
 
+def idle_rate(load: ServingLoad, drawn: Requests) -> tuple[NotModelled, ...]:
+    """A rate of one request."""
+    if load.rate_per_s is None or len(drawn) > 1:
+        return ()
+    why = "there is one request, and nothing follows it; --requests N repeats it at this rate"
+    return (NotModelled(option=f"--rate {load.rate_per_s:g}", why=why),)
+
+
 def idle_in_plans(fleet: Cluster, model: Model) -> tuple[NotModelled, ...]:
     """What the files of a cluster and of a model say, and no plan of serving depends on."""
     said = [one for pool in fleet.pools for one in pool.not_modelled] + list(model.not_modelled)
