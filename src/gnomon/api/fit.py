@@ -76,12 +76,19 @@ def fit(
             settings=dict(settings or {}),
         )  # fmt: skip
     check_served(found)
-    chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=label, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
-        settings=given, techniques=techniques, priced=False,
-    )  # fmt: skip
+
+    def deployed(ideas: Sequence[str]) -> tuple[Engine, Deployment, dict[str, Any]]:
+        return deploy_named(
+            model, on, dtype=dtype, kv_dtype=kv_dtype, engine=label, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
+            settings=given, techniques=ideas, priced=False,
+        )  # fmt: skip
+
+    chosen, deployment, words = deployed(techniques)
     words |= {"kind": found.kind} if found.kind in KINDS else {}
-    return told(chosen, deployment, words["settings"], lambda one: _answer(chosen, one, words))
+    return told(
+        chosen, deployment, words["settings"], lambda one: _answer(chosen, one, words),
+        without=lambda name: deployed([other for other in techniques if other != name])[1],
+    )  # fmt: skip
 
 
 def longest_of(deployment: Deployment) -> int:

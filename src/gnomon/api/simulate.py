@@ -13,7 +13,7 @@ from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.energy import energy_j
 from gnomon.api.network_words import refuse_beside
 from gnomon.api.results import ServingReport
-from gnomon.api.unmodelled import idle_rate, idle_seed, in_files
+from gnomon.api.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.load import draw
@@ -82,7 +82,8 @@ def simulate_serving(
         "seed": seed,
     }
     unmodelled = (
-        *chosen.not_modelled(words["settings"], deployment.pool.chip),
+        *chosen.not_modelled(words["settings"], deployment.pool.chip, set_aside(chosen, deployment, words["settings"])),
+        *idle_beyond(deployment.pool, deployment.strategy.ranks),
         *in_files(deployment.pool, deployment.model),
         *idle_seed(load, stream),
         *idle_rate(load, stream),

@@ -20,6 +20,7 @@ from gnomon.spec import Chip, Cluster, Grid, Host, Link, Node, NotModelled, Pool
 SCHEMA = "gnomon.cluster/1"
 MOST_CHIPS = 10_000_000
 MOST_OVERSUBSCRIBED = 1000.0
+FABRIC = ("oversubscription", "pod_nodes")
 LINK = {"gb_s": (1e-3, 1e5), "latency_us": (1e-3, 1e6)}
 HOST = {
     "memory_gib": ("memory_bytes", 2.0**30),
@@ -73,7 +74,8 @@ def _pool(fields: Fields, where: str) -> Pool:
     node = _node(fields, chip)
     pool = Pool.of(_priced(fields, chip, where), _count(fields, node.chips), node, _grid(fields))
     fields.done()
-    return replace(pool, not_modelled=_unread(fields))
+    fabric = tuple(fields.spot(name) for name in FABRIC if fields.raw(name, None) is not None)
+    return replace(pool, not_modelled=_unread(fields), fabric_fields=fabric)
 
 
 def _chip(fields: Fields, where: str) -> Chip:

@@ -60,7 +60,7 @@ def _filling(payload: Mapping[str, Any], style: Style) -> list[str]:
 
 def _upwards(count: int) -> int:
     """The next number of two digits and zeros."""
-    unit = 10 ** max(len(str(count)) - 2, 0)
+    unit = int(10 ** max(len(str(count)) - 2, 0))
     return -(-count // unit) * unit
 
 
