@@ -40,18 +40,29 @@ _BYTES = {"": 1.0, "B": 1.0} | {
 _PERIODS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _LARGEST = 1e30
 """Anything beyond is a slip of the keyboard, and would overflow further on."""
+_LEAST_S = 1e-9
+RATES_PER_S = (1e-6, 1e9)
+"""One request in twelve days, and more than any fleet takes in a second."""
+_PLAIN = (1e-6, 1e15)
+"""Numbers outside are printed with an exponent."""
 
 
 def parse_duration(text: str | float, where: str = "") -> float:
     """Seconds. A text needs its unit: `40ms`, `1s`, `2.5us`, `1m`, `3h`, `2d`; a number is already seconds."""
     if not isinstance(text, str):
-        return _checked(_number(text, "a duration", where), text, "a duration", where)
+        return _duration(_number(text, "a duration", where), text, where)
     value, unit = _split(text, "a duration such as 40ms or 1.5s", where)
     if not unit and value == 0:
         return 0.0
     if not unit:
         raise InputError(f"'{text}' has no unit", where=where, hint=f"Write {text.strip()}ms or {text.strip()}s.")
-    return _checked(value * _scale(unit, _DURATIONS, text, "a duration", where), text, "a duration", where)
+    return _duration(value * _scale(unit, _DURATIONS, text, "a duration", where), text, where)
+
+
+def _duration(seconds: float, text: str | float, where: str) -> float:
+    if 0 < seconds < _LEAST_S:
+        raise InputError(f"'{_shown(text)}' is less than 1 ns", where=where)
+    return _checked(seconds, text, "a duration", where)
 
 
 def parse_count(text: str | float, where: str = "") -> float:
@@ -82,16 +93,24 @@ def parse_bytes(text: str | float, where: str = "") -> float:
 
 
 def parse_rate(text: str | float, where: str = "") -> float:
-    """Events a second, above zero: `8` (a second), `8/s`, `480/min`, `2k/h`."""
+    """Events a second, within `RATES_PER_S`: `8` (a second), `8/s`, `480/min`, `2k/h`."""
     if not isinstance(text, str):
         amount, period = _number(text, "a rate", where), "s"
     else:
         head, slash, tail = text.partition("/")
         amount, period = parse_count(head, where), tail.strip() if slash else "s"
     value = amount / _scale(period, _PERIODS, text, "a rate such as 8/s", where)
-    if not 0 < value < _LARGEST:
-        raise InputError(f"'{_shown(text)}' is not a rate above zero", where=where)
-    return value
+    return check_rate(value, where, _shown(text))
+
+
+def check_rate(per_second: float, where: str, text: str = "") -> float:
+    """A rate, once it is above zero and within `RATES_PER_S`; `text` is how it was given."""
+    shown, (low, high) = text or f"{per_second:g}", RATES_PER_S
+    if not per_second > 0:
+        raise InputError(f"'{shown}' is not a rate above zero", where=where)
+    if not low <= per_second <= high:
+        raise InputError(f"'{shown}' is not between {low:g} and {high:g} a second", where=where)
+    return per_second
 
 
 def format_duration(seconds: float) -> str:
@@ -115,7 +134,7 @@ def format_bytes(size: float) -> str:
         return str(size)
     for unit, scale in (("PiB", 1024.0**5), ("TiB", 1024.0**4)):
         if abs(size) >= 10 * scale:
-            return f"{size / scale:,.1f} {unit}"
+            return f"{_long(size / scale, 1)} {unit}"
     if size == 0 or abs(size) >= 0.1 * 1024.0**3:
         return f"{size / 1024.0**3:,.1f} GiB"
     for unit, scale in (("MiB", 1024.0**2), ("KiB", 1024.0)):
@@ -139,7 +158,7 @@ def format_money(usd: float) -> str:
 
 def format_count(count: float) -> str:
     """A whole count with its thousands marked: `33,000`."""
-    return f"{count:,.0f}" if math.isfinite(count) else str(count)
+    return _long(count, 0) if math.isfinite(count) else str(count)
 
 
 def format_short_count(count: float) -> str:
@@ -205,10 +224,17 @@ def _rounded(value: float, digits: int = 3) -> float:
 
 
 def _digits(value: float, digits: int = 3) -> str:
-    """`digits` significant digits, no exponent, no trailing zeros; whole numbers keep all their digits."""
+    """`digits` significant digits, no trailing zeros; an exponent where there would be long rows of zeros."""
     rounded = _rounded(value, digits)
     if rounded == 0:
         return "0"
+    if not _PLAIN[0] <= abs(rounded) < _PLAIN[1]:
+        return f"{rounded:.{digits}g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
     text = f"{rounded:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _long(value: float, decimals: int) -> str:
+    """All digits before the point, up to a size that nobody reads digit by digit."""
+    return f"{value:,.{decimals}f}" if abs(value) < _PLAIN[1] else f"{value:.3g}"

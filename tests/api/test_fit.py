@@ -11,9 +11,11 @@ import gnomon
 from gnomon.api.predict_network import KINDS
 from gnomon.api.results import Change, Fit
 from gnomon.catalog import model_names
+from gnomon.engines.vllm.launch import no_weights
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_settings
+from gnomon.spec import EngineChoice, Plan, Strategy
 
 NOT_FITTING: dict[str, dict[str, Any]] = {
     "70b on one": {"model": "llama-3.1-70b", "on": "H100"},
@@ -160,6 +162,28 @@ def test_narrow_weights_are_among_the_changes() -> None:
     assert all(bool(change.note) == ("weights" in change.what) for change in changes)
     chips = [int(change.flags["on"].partition(":")[2]) for change in changes]
     assert chips == sorted(chips)
+
+
+@pytest.mark.parametrize("name", [*NOT_FITTING, "unquantised"])
+def test_a_change_says_what_export_would_ask_for(name: str) -> None:
+    """A format that vLLM does not make while it loads needs a checkpoint, in the words that launches are refused by."""
+    asked = NOT_FITTING.get(name, {"model": "llama-3.1-405b", "on": "H100:4"})
+    network = load_model(asked["model"])
+    for change in gnomon.fit(**asked).changes:
+        dtype = change.flags.get("dtype", network.dtype)
+        plan = Plan(
+            model=asked["model"],
+            chip="H100",
+            dtype=dtype,
+            replicas=1,
+            strategy=Strategy(),
+            engine=EngineChoice(name="vllm"),
+        )
+        lacking = no_weights(plan, network)
+        assert ("make a checkpoint" in change.note) == (lacking is not None)
+        if lacking is not None:
+            assert f"a checkpoint in {dtype} (GPTQModel, AutoAWQ or llm-compressor)" in change.note
+            assert f"a checkpoint in {dtype} (GPTQModel, AutoAWQ or llm-compressor)" in lacking.hint
 
 
 def test_more_room() -> None:

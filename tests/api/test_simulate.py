@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import gnomon
 from gnomon.api.results import ServingReport
 from gnomon.errors import DoesNotFitError, InputError
+from gnomon.report import render
 from gnomon.sim.serving import Recorder
 
 CHAT = str(Path(__file__).parents[2] / "examples/chat.csv")
@@ -158,6 +160,84 @@ def test_short_of_memory_some_start_again() -> None:
 def test_refusals(words: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         serve(**words)
+
+
+@pytest.mark.parametrize("limit", [None, 4096])
+@pytest.mark.parametrize(("input", "output"), [(200_000, 100), (131_000, 100), (100, 131_000), (131_072, 1)])
+def test_what_is_too_long_is_named_with_what_can_be_done(limit: int | None, input: int, output: int) -> None:
+    """By the flags it came from; longer sequences are only proposed where the model has them, and then they work."""
+    settings = {} if limit is None else {"max_model_len": limit}
+    with pytest.raises(InputError) as caught:
+        serve(input=input, output=output, settings=settings, requests=2)
+    assert caught.value.where == "--input, --output"
+    longer = re.search(r"--set max_model_len=(\d+)", caught.value.hint)
+    assert bool(longer) == (limit is not None and input + output <= 131_072)
+    if longer:
+        assert serve(input=input, output=output, settings={"max_model_len": int(longer[1])}, requests=2).requests == 2
+
+
+@pytest.mark.parametrize(("blank", "line"), [("", 4), ("\n", 5), ("\n\n", 6)])
+def test_the_line_of_a_trace_that_is_too_long_is_named(tmp_path: Path, blank: str, line: int) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text(f"arrival_s,input_tokens,output_tokens\n0,10,5\n{blank}1,20,5\n2,200000,5\n3,300000,5\n")
+    for requests in (None, 3):
+        with pytest.raises(InputError) as caught:
+            serve(trace=str(path), requests=requests)
+        assert caught.value.where == f"{path} line {line}"
+
+
+def test_a_rate_of_one_request_is_told_to_say_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "one.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n0,100,10\n")
+    alone, rated = serve(trace=str(path)), serve(trace=str(path), rate=3)
+    assert rated.e2e_s == alone.e2e_s
+    assert [one.option for one in rated.not_modelled] == ["--rate 3"]
+    again = serve(trace=str(path), rate=3, requests=50)
+    assert again.not_modelled == () and again.e2e_s == serve(input=100, output=10, rate=3, requests=50).e2e_s
+
+
+FILLING = [(4.0, 512, 64, 20), (8.0, 512, 256, 60), (12.0, 1000, 250, 60), (1.0, 100, 10, 30), (20.0, 200, 400, 100)]
+
+
+@pytest.mark.parametrize(("rate", "input", "output", "requests"), FILLING)
+def test_a_run_that_is_still_filling_says_how_long_it_should_be(
+    rate: float, input: int, output: int, requests: int
+) -> None:
+    asked = {"rate": rate, "input": input, "output": output}
+    short = serve(**asked, requests=requests)
+    assert short.settled is False
+    text = render(short.to_dict())
+    longer = int(re.search(r"give --requests (\d+)", text)[1])  # type: ignore[index]
+    assert requests < longer
+    full = serve(**asked, requests=longer)
+    assert full.settled is True
+    assert "give --requests" not in render(full.to_dict())
+    assert full.e2e_s["mean"] > 0.99 * short.e2e_s["mean"], "an engine that fills is faster than a full one"
+
+
+def test_what_arrives_at_once_has_no_steady_state() -> None:
+    found = serve(rate=None)
+    assert found.settled is None and "--requests" not in render(found.to_dict())
+
+
+OVERLOADED = [("L4", 20.0, 1000, 200), ("H200", 100.0, 1000, 500), ("H200:2", 80.0, 4000, 100), ("A100", 40.0, 2000, 9)]
+
+
+@pytest.mark.parametrize(("on", "rate", "input", "output"), OVERLOADED)
+def test_the_fleet_that_is_proposed_takes_the_load(on: str, rate: float, input: int, output: int) -> None:
+    """So many replicas as the saturation rate that was just printed asks for, and some more."""
+    load = {"rate": rate, "input": input, "output": output}
+    found = serve(on=on, **load, requests=300, settings={"max_model_len": 8192})
+    assert found.overloaded
+    proposed = re.search(r"plan serve llama-3.1-8b --fleet [\w-]+:(\d+)", render(found.to_dict()))
+    assert proposed, render(found.to_dict())
+    replicas = int(proposed[1]) // found.inputs["tp"]
+    assert 0.5 * replicas * found.saturation_rps < rate < 0.95 * replicas * found.saturation_rps
+
+
+def test_no_fleet_is_proposed_for_what_no_fleet_takes() -> None:
+    found = serve(on="L4", rate=1e6, input=1000, output=100, requests=100, settings={"max_model_len": 8192})
+    assert found.overloaded and "plan serve" not in render(found.to_dict())
 
 
 def test_what_does_not_fit_is_not_served() -> None:

@@ -205,6 +205,8 @@ PLANS = {
     "model-control": (PLAN.replace("llama-3.1-8b", '"a\\x07b"'), "field model"),
     "settings-list": (PLAN.replace("name: vllm", "settings: [1]"), "field engine.settings"),
     "rate-zero": (PLAN + "load: {rate_per_s: 0}\n", "field load.rate_per_s: 0 is not a number above zero"),
+    "rate-huge": (PLAN + "load: {rate_per_s: 1.0e+308}\n", "rate_per_s: '1e+308' is not between 1e-06 and 1e+09"),
+    "rate-tiny": (PLAN + "load: {rate_per_s: 1.0e-300}\n", "rate_per_s: '1e-300' is not between 1e-06 and 1e+09"),
     "rate-infinite": (PLAN + "load: {rate_per_s: .inf}\n", "field load.rate_per_s"),
     "tokens-negative": (PLAN + "load: {input_tokens: -5}\n", "field load.input_tokens: -5"),
     "goal-unknown": (PLAN + "goals: {tftt_p90: 1s}\n", "unknown goal 'tftt_p90'. Near: ttft_p90"),

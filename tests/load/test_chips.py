@@ -79,6 +79,15 @@ def test_a_shipped_name_is_not_hidden_by_accident(own_history: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("aliases", [["H100"], ["H100", "H100"], ["mine", "nvidia h100"]])
+def test_an_alias_that_is_taken_is_blamed_as_one(own_history: Path, aliases: list[str]) -> None:
+    path = write(own_history / "chips", aliases=aliases)
+    with pytest.raises(InputError) as caught:
+        load.chip("A100")
+    said = f"{path}, field aliases: '{aliases[-1]}' is already the name of H100-SXM-80GB"
+    assert str(caught.value).startswith(said)
+
+
 def test_a_file_that_says_so_takes_the_place(own_history: Path) -> None:
     file = own_history / "chips" / "ours.yaml"
     file.parent.mkdir(parents=True)
@@ -99,6 +108,9 @@ def test_two_files_of_one_name(own_history: Path) -> None:
     write(own_history / "chips", "a.yaml")
     write(own_history / "chips", "b.yaml", name="MY-CHIP")
     with pytest.raises(InputError, match=r"b.yaml, field name: is named like the chip of .*a.yaml"):
+        load.chip("H100")
+    write(own_history / "chips", "b.yaml", name="other", aliases=["my chip"])
+    with pytest.raises(InputError, match=r"b.yaml, field aliases: is named like the chip of .*a.yaml"):
         load.chip("H100")
 
 

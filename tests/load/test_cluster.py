@@ -133,6 +133,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "host": ({"chip": "H100", "count": 8, "host": "DGX-H1000"}, "field host: unknown host 'DGX-H1000'"),
     "cloud": ({"chip": "H100", "count": 8, "cloud": "moon"}, "field cloud: unknown cloud 'moon'"),
     "offer": ({"chip": "MI100", "count": 8, "cloud": "aws"}, "field cloud: no on-demand price of MI100 at aws"),
+    "price": ({"chip": "H100", "count": 8, "price_usd_h": 1e-300}, "field price_usd_h: 1e-300 is not between 0.0001"),
+    "large price": ({"chip": "H100", "count": 8, "price_usd_h": 1e9}, "field price_usd_h: 1000000000.0 is not between"),
     "two prices": (
         {"chip": "H100", "count": 8, "cloud": "aws", "price_usd_h": 2},
         "field cloud: both a price and a cloud",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from gnomon import load
 from gnomon.api.deploy import deploy
+from gnomon.errors import InputError
 from gnomon.load import parse_pool
 from gnomon.load.fields import Fields
 from gnomon.load.hf import shapes
@@ -211,6 +213,28 @@ def test_blocks_at_the_edge_have_a_scale_of_their_own() -> None:
     format = Format(name="fp8", bits=8, block=(128, 128), scale_bits=32)
     assert format.bytes(129, 128) == 129 * 128 + 2 * 4
     assert Format(name="int4", bits=4, block=(1, 0), scale_bits=16).bytes(10, 64) == 10 * 32 + 10 * 2
+
+
+def _grouped(method: str, size: int) -> dict[str, Any]:
+    if method == "compressed-tensors":
+        config = copy.deepcopy(W4A16)
+        config["config_groups"]["group_0"]["weights"]["group_size"] = size  # type: ignore[index]
+        return config
+    if method == "modelopt":
+        return {"quant_algo": "W4A16_AWQ", "quant_method": method, "group_size": size}
+    return (AWQ if method == "awq" else GPTQ) | {"group_size": size}
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq", "compressed-tensors", "modelopt"])
+def test_groups_fill_the_rows(method: str) -> None:
+    for size in (32, 64, 128, 256, 1024, -1):
+        assert _model(LLAMA, _grouped(method, size)).dtype == "int4"
+    for size in (33, 96, 100, 129, 4096, 10_000):
+        with pytest.raises(InputError, match=rf"groups of {size} weights do not divide the [\d,]+ of a row"):
+            _model(LLAMA, _grouped(method, size))
+    for size in (1, 7, 16, 31):
+        with pytest.raises(InputError, match=rf"group_size: scales of {size} weights are not priced"):
+            _model(LLAMA, _grouped(method, size))
 
 
 def test_what_engines_make_of_them() -> None:

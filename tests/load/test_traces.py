@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
+import re
 import tracemalloc
 from collections.abc import Iterator
 from functools import partial
@@ -302,7 +304,9 @@ def test_a_burst_gets_drawn_arrivals_at_a_rate(tmp_path: Path) -> None:
     [
         ({"input_tokens": None}, "--input: is missing"),
         ({"output_tokens": 0}, "--output: '0' is not a positive"),
-        ({"rate_per_s": 0.0}, "--rate: '0.0' is not a rate"),
+        ({"rate_per_s": 0.0}, "--rate: '0' is not a rate"),
+        ({"rate_per_s": 1e308}, "--rate: '1e+308' is not between 1e-06 and 1e+09 a second"),
+        ({"rate_per_s": 1e-300}, "--rate: '1e-300' is not between 1e-06"),
         ({"rate_per_s": float("nan")}, "--rate: 'nan' is not a rate"),
         ({"requests": 0}, "--requests: '0' is not between"),
         ({"requests": 10**9}, "--requests: "),
@@ -319,6 +323,45 @@ def test_loads_that_make_no_sense(change: dict[str, object], said: str) -> None:
     with pytest.raises(InputError) as caught:
         load.draw(ServingLoad(**fields))
     assert said in str(caught.value)
+
+
+LATE = [(1e-6, 1000), (2e-6, 2000), (1e-5, 10_000), (1e-4, 100_000), (1e-3, 1_000_000)]
+
+
+@pytest.mark.parametrize(("rate", "count"), LATE)
+@pytest.mark.parametrize("rows", ["", "0,1,1\n", "0,1,1\n5,2,2\n", "0,1,1\n0,2,2\n"])
+def test_no_load_goes_on_for_longer_than_a_trace_may(tmp_path: Path, rate: float, count: int, rows: str) -> None:
+    """However its arrivals are made, the refusal names the least rate, and that rate is drawn."""
+    if rows:
+        path = str(_file(tmp_path, f"arrival_s,input_tokens,output_tokens\n{rows}"))
+        late = ServingLoad(trace=path, rate_per_s=rate, requests=2 * count)
+    else:
+        late = ServingLoad(rate_per_s=rate, input_tokens=1, output_tokens=1, requests=2 * count)
+    with pytest.raises(InputError, match=r"--rate: the last of .* at least") as caught:
+        load.draw(late)
+    least = float(re.search(r"at least (\S+),", str(caught.value))[1])  # type: ignore[index]
+    assert 1.8 * rate < least < 2.2 * rate
+    end_s = float(load.draw(dataclasses.replace(late, rate_per_s=least)).arrival_s[-1])
+    assert 0.97e9 < end_s <= 1e9
+
+
+def test_a_trace_is_not_repeated_beyond_that(tmp_path: Path) -> None:
+    path = str(_file(tmp_path, "arrival_s,input_tokens,output_tokens\n0,1,1\n1e8,2,2\n"))
+    with pytest.raises(InputError, match="--requests: the last of 30 requests would arrive after more than"):
+        load.draw(ServingLoad(trace=path, requests=30))
+
+
+def test_one_request_says_nothing_of_a_rate(tmp_path: Path) -> None:
+    """Repeated it is a load of equal requests, drawn as any other; without a rate it cannot be repeated."""
+    path = str(_file(tmp_path, "arrival_s,input_tokens,output_tokens\n7,100,10\n"))
+    for count in (2, 20, 1000):
+        with pytest.raises(InputError, match=r"has one request, which says nothing of the time to the next.*--rate"):
+            load.draw(ServingLoad(trace=path, requests=count))
+        for rate, seed in ((3.0, 0), (0.2, 5)):
+            found = load.draw(ServingLoad(trace=path, rate_per_s=rate, requests=count, seed=seed))
+            same = ServingLoad(input_tokens=100, output_tokens=10, rate_per_s=rate, requests=count, seed=seed)
+            assert _same(found, load.draw(same))
+    assert len(load.draw(ServingLoad(trace=path, requests=0))) == 1
 
 
 def test_named_traces_need_the_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

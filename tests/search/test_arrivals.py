@@ -144,3 +144,14 @@ def test_a_trace_of_one_moment_needs_a_rate(tmp_path: Path) -> None:
     assert arrivals.rate_per_s == 0.0
     with pytest.raises(InputError, match="one moment"):
         arrivals.of(1, 10)
+
+
+@pytest.mark.parametrize("router", ["random", "round-robin", "least-requests"])
+@pytest.mark.parametrize("replicas", [1, 3, MOST_DRAWN + 1])
+def test_a_trace_of_one_request_is_a_load_of_equal_ones(tmp_path: Path, router: str, replicas: int) -> None:
+    arrivals = Arrivals(ServingLoad(trace=trace_file(tmp_path, 1), rate_per_s=8.0, requests=0, seed=3), router)
+    share = arrivals.of(replicas, 2000).shares[0]
+    assert arrivals.rate_per_s == 8.0
+    assert len(set(share.input_tokens.tolist())) == len(set(share.output_tokens.tolist())) == 1
+    mean = replicas / arrivals.together(replicas)
+    assert np.diff(share.arrival_s).mean() == pytest.approx(mean, rel=0.1)

@@ -76,12 +76,19 @@ def fit(
             settings=dict(settings or {}),
         )  # fmt: skip
     check_served(found)
-    chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=label, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
-        settings=given, techniques=techniques, priced=False,
-    )  # fmt: skip
+
+    def deployed(ideas: Sequence[str]) -> tuple[Engine, Deployment, dict[str, Any]]:
+        return deploy_named(
+            model, on, dtype=dtype, kv_dtype=kv_dtype, engine=label, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
+            settings=given, techniques=ideas, priced=False,
+        )  # fmt: skip
+
+    chosen, deployment, words = deployed(techniques)
     words |= {"kind": found.kind} if found.kind in KINDS else {}
-    return told(chosen, deployment, words["settings"], lambda one: _answer(chosen, one, words))
+    return told(
+        chosen, deployment, words["settings"], lambda one: _answer(chosen, one, words),
+        without=lambda name: deployed([other for other in techniques if other != name])[1],
+    )  # fmt: skip
 
 
 def longest_of(deployment: Deployment) -> int:
@@ -172,7 +179,7 @@ def _changes(engine: Engine, deployment: Deployment, wanted: int) -> Iterator[Ch
     ]
     ways = [way for way in dict.fromkeys(found) if not any(other.beats(way) for other in found)]
     for way in sorted(ways, key=lambda way: (way.strategy.ranks, -way.bits)):
-        yield _change(deployment, way, wanted)
+        yield _change(engine, deployment, way, wanted)
 
 
 def _formats(deployment: Deployment) -> list[str]:
@@ -182,7 +189,7 @@ def _formats(deployment: Deployment) -> list[str]:
     return [deployment.dtype, *(name for name in NARROWER if NARROW[name].bits < own)]
 
 
-def _change(deployment: Deployment, way: _Way, wanted: int) -> Change:
+def _change(engine: Engine, deployment: Deployment, way: _Way, wanted: int) -> Change:
     said: list[str] = []
     flags: dict[str, Any] = {}
     if way.strategy != deployment.strategy or way.dtype != deployment.dtype:
@@ -194,15 +201,22 @@ def _change(deployment: Deployment, way: _Way, wanted: int) -> Change:
     if way.context < wanted:
         said.append(f"max_model_len {way.context:,}")
         flags["set"] = f"max_model_len={way.context}"
-    note = QUALITY if way.dtype != deployment.dtype else ""
     return Change(
         what=", ".join(said),
         kv_tokens=way.kv_tokens,
         kv_bytes=way.kv_bytes,
         max_batch_1k=way.at_once,
         flags=flags,
-        note=note,
+        note=_note(engine, deployment, way.dtype),
     )
+
+
+def _note(engine: Engine, deployment: Deployment, dtype: str) -> str:
+    """What other weights bring with them: another quality, and perhaps a checkpoint that has to be made."""
+    if dtype == deployment.dtype:
+        return ""
+    made = engine.own_checkpoint(deployment.model, dtype)
+    return f"{QUALITY}; make {made} first" if made else QUALITY
 
 
 def _chips(strategy: Strategy) -> str:

@@ -107,12 +107,19 @@ def predict(
     refuse_extra(f"{found.name}, a plain decoder", words)
     phase = phase or "decode"
     work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
-    chosen, deployment, named = deploy_named(
-        found, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
-        settings=settings, techniques=techniques,
-    )  # fmt: skip
+
+    def deployed(ideas: Sequence[str]) -> tuple[Engine, Deployment, dict[str, Any]]:
+        return deploy_named(
+            found, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
+            settings=settings, techniques=ideas,
+        )  # fmt: skip
+
+    chosen, deployment, named = deployed(techniques)
     said = named | {"model": name, "phase": phase, "batch": batch, "tokens": work, "context": context}
-    return told(chosen, deployment, named["settings"], lambda one: _step(chosen, one, said))
+    return told(
+        chosen, deployment, named["settings"], lambda one: _step(chosen, one, said),
+        without=lambda name: deployed([other for other in techniques if other != name])[1],
+    )  # fmt: skip
 
 
 def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:

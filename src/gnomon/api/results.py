@@ -156,6 +156,9 @@ class ServingReport(Result):
     """Requests a second that the replica sustains at most; 0 where it is not known."""
     overloaded: bool = False
     """Requests arrive faster than they are served: times grow with the length of the load."""
+    settled: bool | None = None
+    """Whether the run is long enough (six lifetimes of its requests) to show a steady state and not only an empty
+    engine that fills; None where all requests arrive at one moment."""
     makespan_s: float
     ttft_s: Mapping[str, float]
     tpot_s: Mapping[str, float]

@@ -6,16 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gnomon.api.bands import bands
 from gnomon.api.deploy import deploy_named, title_of, whole
 from gnomon.api.energy import energy_j
 from gnomon.api.network_words import refuse_beside
 from gnomon.api.results import ServingReport
-from gnomon.api.unmodelled import idle_seed, in_files
+from gnomon.api.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
 from gnomon.engines import Deployment, Engine
+from gnomon.errors import InputError
 from gnomon.load import draw
 from gnomon.load import model as load_model
-from gnomon.search.judge import overloaded
+from gnomon.load.traces import line_of
+from gnomon.search.judge import is_settled, overloaded
 from gnomon.sim.serving import Recorder, ServingRun, saturation_rps, simulate
 from gnomon.spec import Model, NotModelled, Requests, ServingLoad
 from gnomon.techniques import asked
@@ -67,6 +71,7 @@ def simulate_serving(
     )
     stream = draw(load)
     cost, limits = chosen.step_cost(deployment), chosen.limits(deployment)
+    _check_lengths(stream, load, limits.max_context, found.max_context)
     run = simulate(stream, cost, limits, record=record, progress=progress)
     load_words = {
         "trace": trace,
@@ -77,9 +82,11 @@ def simulate_serving(
         "seed": seed,
     }
     unmodelled = (
-        *chosen.not_modelled(words["settings"], deployment.pool.chip),
+        *chosen.not_modelled(words["settings"], deployment.pool.chip, set_aside(chosen, deployment, words["settings"])),
+        *idle_beyond(deployment.pool, deployment.strategy.ranks),
         *in_files(deployment.pool, deployment.model),
         *idle_seed(load, stream),
+        *idle_rate(load, stream),
     )
     return _report(
         chosen,
@@ -114,6 +121,7 @@ def _report(
             (run.requests.rate_per_s, sustained),
             endless=inputs.get("rate") is not None,
         ),
+        settled=_settled(run),
         requests=len(run.requests),
         makespan_s=run.makespan_s,
         ttft_s=run.statistics("ttft"),
@@ -139,7 +147,30 @@ def _report(
     )
 
 
+def _settled(run: ServingRun) -> bool | None:
+    if run.requests.rate_per_s == float("inf"):
+        return None
+    return is_settled(run.requests.arrival_s, run.finish_s)
+
+
+def _check_lengths(stream: Requests, load: ServingLoad, longest: int, most: int) -> None:
+    """Refuse the first request that is longer than sequences may be here (`longest`), or for the model (`most`)."""
+    total = stream.input_tokens + stream.output_tokens
+    if int(total.max()) <= longest:
+        return
+    place = int(np.argmax(total > longest))
+    tokens = int(total[place])
+    where = f"{load.trace} line {line_of(load.trace, place)}" if load.trace else "--input, --output"
+    hint = f"Shorten it to at most {longest:,}"
+    if tokens <= most:
+        hint += f", or allow longer sequences: --set max_model_len={tokens}"
+    message = f"prompt and output are {tokens:,} tokens, more than the context of {longest:,}"
+    raise InputError(message, where=where, hint=f"{hint}.")
+
+
 def _stream(requests: Requests, asked: float | None) -> str:
+    if len(requests) == 1:
+        return "1 request"
     rate = requests.rate_per_s if asked is None else asked
     pace = "all at once" if rate == float("inf") else f"at {rate:.3g} a second"
     return f"{len(requests):,} requests {pace}"

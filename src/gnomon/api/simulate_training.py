@@ -15,7 +15,7 @@ from gnomon.api.proposals import mend
 from gnomon.api.results import Shortage, TrainingReport
 from gnomon.api.shortage import training_shortage
 from gnomon.api.training import TrainingStep, machine_for
-from gnomon.api.unmodelled import idle_in_training, in_files
+from gnomon.api.unmodelled import idle_beyond, idle_in_training, in_files
 from gnomon.catalog import model_title
 from gnomon.engines import TrainingEngine, training_engine
 from gnomon.engines.training.job import Job, job_of
@@ -245,7 +245,11 @@ def report_step(step: TrainingStep) -> TrainingReport:
     each = plan.strategy.tp * plan.strategy.cp * plan.strategy.dp
     return TrainingReport(
         title=_title(step),
-        not_modelled=(*_not_modelled(step), *in_files(step.pool, step.job.model)),
+        not_modelled=(
+            *_not_modelled(step),
+            *in_files(step.pool, step.job.model),
+            *idle_beyond(step.pool, step.job.plan.strategy.ranks),
+        ),
         step_time_s=seconds,
         mfu=flops["model"] / seconds.value / peak,
         hfu=(flops["model"] + flops["again"]) / seconds.value / peak,

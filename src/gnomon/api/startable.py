@@ -98,7 +98,7 @@ def _serving(plan: Plan) -> Plan:
     )  # fmt: skip
     if not found.fits:
         raise _too_large(found, plan)
-    _check_load(plan, int(found.inputs["context"]))
+    _check_load(plan, int(found.inputs["context"]), model.max_context)
     return plan
 
 
@@ -132,8 +132,8 @@ def _too_large(found: Fit, plan: Plan) -> DoesNotFitError:
     return DoesNotFitError(f"it does not fit: {why}", hint=hint)
 
 
-def _check_load(plan: Plan, longest: int) -> None:
-    """Every request of the load has room in the longest sequence."""
+def _check_load(plan: Plan, longest: int, context: int) -> None:
+    """Every request of the load has room in the longest sequence; the model has a `context` of its own."""
     load = plan.load
     if not isinstance(load, ServingLoad):
         return
@@ -143,7 +143,7 @@ def _check_load(plan: Plan, longest: int) -> None:
         raise InputError(
             f"a request of {most:,} tokens is longer than max_model_len {longest:,}",
             where="load",
-            hint="Shorten it, or allow longer sequences (engine.settings.max_model_len).",
+            hint=f"Shorten it, or set engine.settings.max_model_len to {most}." if most <= context else "Shorten it.",
         )
 
 

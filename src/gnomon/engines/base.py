@@ -228,5 +228,8 @@ class Engine(Protocol):
     def command(self, plan: Plan) -> list[str]:
         """The words of the launch command of one replica."""
 
+    def own_checkpoint(self, model: Model, dtype: str) -> str:
+        """What has to be made before the engine loads the model in a format; empty where nothing has."""
+
     def not_expressed(self, plan: Plan) -> list[str]:
         """What the plan says and the engine's options cannot."""

@@ -100,7 +100,8 @@ def _own_chips(marks: tuple[tuple[Path, int, int], ...]) -> dict[str, Chip]:
         entry = read_chip(path)
         for spelling in dict.fromkeys(map(squash, (entry.name, *entry.aliases))):
             if spelling in taken:
-                raise InputError(f"is named like the chip of {taken[spelling]}", where=f"{path}, field name")
+                field = "name" if spelling == squash(entry.name) else "aliases"
+                raise InputError(f"is named like the chip of {taken[spelling]}", where=f"{path}, field {field}")
             taken[spelling] = path
         found[entry.name] = entry
     return found
@@ -240,11 +241,11 @@ def _shipped(fields: Fields, name: str) -> str:
 
 
 def _check_names(entry: Mapping[str, Any], replaced: str, where: str) -> None:
-    for spelling in (entry["name"], *entry["aliases"]):
+    for field, spelling in (("name", entry["name"]), *(("aliases", alias) for alias in entry["aliases"])):
         found = catalog.find_chip(spelling)
         if found is not None and found != replaced:
             hint = f"Choose another name, or add `replaces: {found}` to take its place."
-            raise InputError(f"'{spelling}' is already the name of {found}", where=f"{where}, field name", hint=hint)
+            raise InputError(f"'{spelling}' is already the name of {found}", where=f"{where}, field {field}", hint=hint)
     if not squash(entry["name"]) or ":" in entry["name"] or "," in entry["name"]:
         raise InputError(f"{shown(entry['name'])} cannot be a chip's name", where=f"{where}, field name")
 

@@ -20,6 +20,7 @@ from gnomon.spec import Chip, Cluster, Grid, Host, Link, Node, NotModelled, Pool
 SCHEMA = "gnomon.cluster/1"
 MOST_CHIPS = 10_000_000
 MOST_OVERSUBSCRIBED = 1000.0
+FABRIC = ("oversubscription", "pod_nodes")
 LINK = {"gb_s": (1e-3, 1e5), "latency_us": (1e-3, 1e6)}
 HOST = {
     "memory_gib": ("memory_bytes", 2.0**30),
@@ -73,7 +74,8 @@ def _pool(fields: Fields, where: str) -> Pool:
     node = _node(fields, chip)
     pool = Pool.of(_priced(fields, chip, where), _count(fields, node.chips), node, _grid(fields))
     fields.done()
-    return replace(pool, not_modelled=_unread(fields))
+    fabric = tuple(fields.spot(name) for name in FABRIC if fields.raw(name, None) is not None)
+    return replace(pool, not_modelled=_unread(fields), fabric_fields=fabric)
 
 
 def _chip(fields: Fields, where: str) -> Chip:
@@ -252,8 +254,9 @@ def _priced(fields: Fields, chip: Chip, where: str) -> Chip:
         raise InputError(f"true says nothing where {said}", where=fields.spot("spot"), hint=hint)
     if own is not None:
         usd_h, source = fields.number("price_usd_h"), where
-        if usd_h > RANGES["price_usd_h"][1]:
-            told = f"{shown(usd_h)} is more than {RANGES['price_usd_h'][1]:,.0f}, for one chip an hour"
+        low, high = RANGES["price_usd_h"]
+        if not low <= usd_h <= high:
+            told = f"{shown(usd_h)} is not between {low:g} and {high:g}, for one chip an hour"
             raise InputError(told, where=fields.spot("price_usd_h"))
     elif cloud:
         try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.load.rows import MAX_TOKENS
+from gnomon.load.rows import MAX_ARRIVAL_S, MAX_TOKENS
 from gnomon.load.traces import poisson, requests
 from gnomon.spec import Requests, ServingLoad
-from gnomon.units import format_rate
+from gnomon.units import check_rate, format_count, format_rate
 
 MAX_REQUESTS = 20_000_000
+ONE = "Give --rate, at which it is repeated, or leave out --requests."
 
 
 def draw(load: ServingLoad, *, repeat: bool = True) -> Requests:
@@ -18,13 +19,18 @@ def draw(load: ServingLoad, *, repeat: bool = True) -> Requests:
 
     With a trace: its first `requests` requests, repeated end to end when it has fewer unless `repeat` is false (0:
     just the trace), stretched or squeezed in time to the rate when there is one. Without: equal requests at Poisson
-    arrivals, or all at time zero when there is no rate.
+    arrivals, or all at time zero when there is no rate. A trace of one request, repeated, is equal requests too, and
+    needs a rate.
     """
     _check(load)
-    if not load.trace:
-        return _equal(load)
+    drawn = _of_trace(load, repeat) if load.trace else _equal(load)
+    _check_end(drawn, load)
+    return drawn
+
+
+def _of_trace(load: ServingLoad, repeat: bool) -> Requests:
     base = requests(load.trace, rate_per_s=load.rate_per_s, seed=load.seed, limit=load.requests or None)
-    taken = _repeated(base, load.requests or len(base)) if repeat else base.first(load.requests or len(base))
+    taken = _repeated(base, load) if repeat else base.first(load.requests or len(base))
     return taken if load.rate_per_s is None else _at_rate(taken, load.rate_per_s, load.seed)
 
 
@@ -40,8 +46,8 @@ def _check(load: ServingLoad) -> None:
             raise InputError(f"'{value}' is not a positive whole number", where=flag)
         if value is not None and value > MAX_TOKENS:
             raise InputError(f"'{value}' is more than {MAX_TOKENS:,} tokens", where=flag)
-    if load.rate_per_s is not None and not 0 < load.rate_per_s < float("inf"):
-        raise InputError(f"'{load.rate_per_s}' is not a rate above zero", where="--rate")
+    if load.rate_per_s is not None:
+        check_rate(load.rate_per_s, "--rate")
     if not (0 if load.trace else 1) <= load.requests <= MAX_REQUESTS:
         raise InputError(f"'{load.requests}' is not between 1 and {MAX_REQUESTS:,}", where="--requests")
     if load.seed < 0:
@@ -60,14 +66,30 @@ def _equal(load: ServingLoad) -> Requests:
     )
 
 
-def _repeated(base: Requests, count: int) -> Requests:
-    """The first `count`; a repetition starts one mean gap after the last arrival before it."""
+def _check_end(drawn: Requests, load: ServingLoad) -> None:
+    """Refuse arrivals that go on for so long that seconds between tokens are lost in them."""
+    end_s = float(drawn.arrival_s[-1])
+    if end_s <= MAX_ARRIVAL_S:
+        return
+    message = f"the last of {format_count(len(drawn))} requests would arrive after more than {MAX_ARRIVAL_S:.0f} s"
+    if load.rate_per_s is None:
+        raise InputError(message, where="--requests", hint="Give fewer.")
+    least = 1.01 * load.rate_per_s * end_s / MAX_ARRIVAL_S
+    hint = f"Give a rate of at least {least:.3g}, or fewer requests."
+    raise InputError(f"{message} at {load.rate_per_s:g}/s", where="--rate", hint=hint)
+
+
+def _repeated(base: Requests, load: ServingLoad) -> Requests:
+    """As many as the load has; a repetition starts one mean gap after the last arrival before it."""
+    count = load.requests or len(base)
     if count <= len(base):
         return base.first(count)
+    if len(base) == 1 and load.rate_per_s is None:
+        raise InputError("has one request, which says nothing of the time to the next", where=load.trace, hint=ONE)
     index = np.arange(count)
     lap, place = index // len(base), index % len(base)
     span = float(base.arrival_s[-1] - base.arrival_s[0])
-    period = span * len(base) / (len(base) - 1) if len(base) > 1 else 1.0
+    period = span * len(base) / max(len(base) - 1, 1)
     arrivals = base.arrival_s[place] + lap * period
     return Requests(arrivals, base.input_tokens[place], base.output_tokens[place], base.name)
 

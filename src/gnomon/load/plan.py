@@ -19,7 +19,7 @@ from gnomon.load.rows import MAX_TOKENS
 from gnomon.spec import EngineChoice, Goal, Plan, Pool, ServingLoad, Strategy, TrainingLoad
 from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.spec.plan import ROUTERS
-from gnomon.units import parse_count
+from gnomon.units import check_rate, parse_count
 
 SCHEMA = "gnomon.plan/1"
 MAX_DEGREE = 1_000_000
@@ -209,11 +209,17 @@ def _serving_load(fields: Fields) -> ServingLoad:
     }
     return ServingLoad(
         trace=trace,
-        rate_per_s=fields.number("rate_per_s") if fields.raw("rate_per_s", None) is not None else None,
+        rate_per_s=_rate(fields),
         **lengths,
         requests=fields.whole("requests", 1000, least=0 if trace else 1, most=MAX_REQUESTS),
         seed=fields.whole("seed", 0, least=0, most=2**63),
     )
+
+
+def _rate(fields: Fields) -> float | None:
+    if fields.raw("rate_per_s", None) is None:
+        return None
+    return check_rate(fields.number("rate_per_s"), fields.spot("rate_per_s"))
 
 
 def _check_lengths(load: ServingLoad, fields: Fields) -> None:

@@ -62,6 +62,16 @@ def requests(path: str | Path, *, rate_per_s: float | None = None, seed: int = 0
         return Requests(arrivals, lengths[0], lengths[1], name=_stem(file))
 
 
+def line_of(path: str | Path, place: int) -> int:
+    """The line of a trace that holds the request at a place, also of one that was repeated; empty lines hold none."""
+    held = []
+    for text, first in _lines(trace_path(path), None):
+        held += [first + at for at, row in enumerate(text.split("\n")[:-1]) if row and first + at > 1]
+        if len(held) > place:
+            return held[place]
+    return held[place % len(held)]
+
+
 def trace_path(ref: str | Path) -> Path:
     """Where a trace stands: a file, or one of the named traces when the measurements are at hand."""
     name = NAMED.get(str(ref).lower())

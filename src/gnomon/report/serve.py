@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.text import Style, digits, flag, fleet, next_steps, plural, table, words
+from gnomon.report.text import Style, chip_count, digits, flag, fleet, next_steps, plural, table, words
 from gnomon.units import format_count, format_duration, format_money
 
 METRICS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end", "queue_s": "waiting"}
 STATISTICS = ("mean", "p50", "p90", "p99")
+LIFETIMES = 6
+"""Lifetimes of a request that a run lasts for at least before it shows a steady state."""
+LONGER = 20
+"""So many are proposed: lifetimes grow while the engine fills."""
+LEAST_REQUESTS = 100
+HEADROOM = 0.7
+"""Share of its saturation that a replica of a proposed fleet is loaded to."""
+MOST_CHIPS = 4096
+"""A fleet of more is not proposed."""
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
     return "\n".join(
-        [style.strong(payload["title"]), "", *_overload(payload, style), *_answer(payload, style), ""]
+        [style.strong(payload["title"]), "", *_overload(payload, style), *_answer(payload, style)]
+        + [*_filling(payload, style), ""]
         + [*_times(payload, style), ""]
         + [*_why(payload), "", *_next(payload)]
     )
@@ -27,6 +38,30 @@ def _overload(payload: Mapping[str, Any], style: Style) -> list[str]:
     most = float(payload["saturation_rps"])
     what = f"overloaded: the replica sustains {digits(most)} requests/s, and more arrive"
     return [f"  {style.bad(what)}; the queue, and every time below, grows with the length of the load", ""]
+
+
+def _filling(payload: Mapping[str, Any], style: Style) -> list[str]:
+    """Said of runs that are too short to have left an empty engine behind, whose times are lower than those after."""
+    if payload.get("settled") is not False or payload.get("overloaded"):
+        return []
+    requests, life_s = int(payload["requests"]), float(payload["e2e_s"]["p90"])
+    span_s = max(float(payload["makespan_s"]) - life_s, 0.0)
+    rate = payload["inputs"].get("rate") or requests / float(payload["makespan_s"])
+    inside = float(rate) * life_s
+    wanted = math.ceil(max(LONGER * inside, LEAST_REQUESTS + 4 * inside))
+    wanted = wanted if wanted > requests else 2 * requests
+    if span_s < LIFETIMES * life_s:
+        why = f"still filling: {plural(requests, 'request')} are {digits(span_s / life_s, 2)} lifetimes of a request"
+        why += f", and a steady state takes {LIFETIMES}"
+    else:
+        why = f"{plural(requests, 'request')} are few for a steady state"
+    return [style.bad(f"  {why}; give --requests {_upwards(wanted)} for it")]
+
+
+def _upwards(count: int) -> int:
+    """The next number of two digits and zeros."""
+    unit = int(10 ** max(len(str(count)) - 2, 0))
+    return -(-count // unit) * unit
 
 
 def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
@@ -79,5 +114,18 @@ def _next(payload: Mapping[str, Any]) -> list[str]:
     load: list[Any] = [*flag("--trace", inputs.get("trace")), *flag("--rate", inputs.get("rate"))]
     load += [*flag("--input", inputs.get("input")), *flag("--output", inputs.get("output"))]
     goals = ("--slo", "ttft_p90=1s,tpot_p90=50ms")
-    on = ("--fleet", fleet(inputs["on"]))
-    return next_steps("gnomon explain last", words("gnomon", "plan", "serve", inputs["model"], *on, *load, *goals))
+    chips = _chips(payload)
+    on = fleet(inputs["on"], max(chips, 8))
+    if not 0 < chips <= min(chip_count(on), MOST_CHIPS):
+        return next_steps("gnomon explain last")
+    plan = words("gnomon", "plan", "serve", inputs["model"], "--fleet", on, *load, *goals)
+    return next_steps("gnomon explain last", plan)
+
+
+def _chips(payload: Mapping[str, Any]) -> int:
+    """Chips that take the load with some headroom: one replica's where it is not overloaded, 0 where it is unknown."""
+    inputs, most = payload["inputs"], float(payload.get("saturation_rps") or 0.0)
+    ranks = math.prod(int(inputs.get(name) or 1) for name in ("tp", "pp", "dp"))
+    if not payload.get("overloaded"):
+        return ranks
+    return math.ceil(float(inputs.get("rate") or 0.0) / (HEADROOM * most)) * ranks if most else 0

@@ -167,7 +167,7 @@ class Arrivals:
 
     def _at(self, places: Indices) -> Requests:
         """The requests at some places of the endless stream; the first of them arrives at time zero."""
-        if not places.size or self.load.trace:
+        if not places.size or (self.load.trace and len(self.whole) > 1):
             return _cut(self._beyond(places), slice(None))
         stream = draw(replace(self.load, rate_per_s=1.0, requests=int(places[-1]) + 1))
         return _cut(self._equal(stream.arrival_s[places]), slice(None))

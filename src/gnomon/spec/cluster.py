@@ -87,6 +87,8 @@ class Pool:
     """The cluster's file it was read from."""
     not_modelled: tuple[NotModelled, ...] = ()
     """Fields of that file that no answer depends on."""
+    fabric_fields: tuple[str, ...] = ()
+    """Fields of that file that only say how much of its bandwidth the network keeps beyond a pod of nodes."""
 
     @classmethod
     def of(cls, chip: Chip, count: int, node: Node | None = None, grid: Grid | None = None, file: str = "") -> Pool:

@@ -154,6 +154,9 @@ class Vllm:
     def command(self, plan: Plan) -> list[str]:
         return launch.first_command(plan)
 
+    def own_checkpoint(self, model: Model, dtype: str) -> str:
+        return launch.own_checkpoint(model, dtype)
+
     def not_expressed(self, plan: Plan) -> list[str]:
         return launch.not_expressed(plan)
 

@@ -201,15 +201,23 @@ def no_weights(plan: Plan, model: Model) -> InputError | None:
     if Path(model.source).suffix in YAML:
         hint = f"Where a checkpoint of them is, {named}."
         return InputError(f"{plan.model} holds shapes, not weights", where="model", hint=hint)
-    stored = model.dtype
-    if plan.dtype == stored or (plan.dtype in (*_COMPUTE, *MADE_ON_THE_FLY) and stored in _COMPUTE):
+    made = own_checkpoint(model, plan.dtype)
+    if not made:
         return None
-    tools = f" ({TOOLS[plan.dtype]})" if plan.dtype in TOOLS else ""
     return InputError(
-        f"{_as_stored(model)} holds {stored}, and vLLM does not make {plan.dtype} of it while it loads",
+        f"{_as_stored(model)} holds {model.dtype}, and vLLM does not make {plan.dtype} of it while it loads",
         where="dtype",
-        hint=f"Make a checkpoint in {plan.dtype}{tools} and {named}.",
+        hint=f"Make {made} and {named}.",
     )
+
+
+def own_checkpoint(model: Model, dtype: str) -> str:
+    """What has to be made before vLLM serves the model in a format, and by which tools; empty where it makes the
+    format itself while it loads, or the model is stored so."""
+    if dtype == model.dtype or (dtype in (*_COMPUTE, *MADE_ON_THE_FLY) and model.dtype in _COMPUTE):
+        return ""
+    tools = f" ({TOOLS[dtype]})" if dtype in TOOLS else ""
+    return f"a checkpoint in {dtype}{tools}"
 
 
 def served_name(plan: Plan, model: Model) -> str:

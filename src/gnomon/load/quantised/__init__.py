@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gnomon.errors import InputError
 from gnomon.load.families.base import gather
 from gnomon.load.fields import Fields
 from gnomon.load.quantised.names import HEADS, TOWERS, full, modules
 from gnomon.load.quantised.patterns import Patterns
 from gnomon.load.quantised.schemes import ALL, Scheme, scheme
 from gnomon.spec import Block, Format, Formats, Model, Tower
+
+GROUPED = ("int2", "int3", "int4", "int8", "nvfp4")
+"""Formats whose scales stand for a part of a row; other blocks may end at the edge of a matrix."""
 
 
 def quantised(model: Model, config: Fields) -> Model:
@@ -27,8 +31,21 @@ def quantised(model: Model, config: Fields) -> Model:
         mtp=tuple(replace(block, formats=chooser.formats(model.layers, block)) for block in model.mtp),
         head_format=head,
     )
+    _check_groups(narrowed, config)
     name = _main(narrowed)
     return replace(narrowed, dtype=name, kept_dtype=model.dtype) if name else model
+
+
+def _check_groups(model: Model, config: Fields) -> None:
+    """Refuse groups of weights that share a scale and do not fill the rows of a matrix, which no engine loads."""
+    for block in (*model.blocks, *model.mtp):
+        formats = dict(block.formats)
+        for tensor in block.tensors(model.hidden):
+            format = formats.get(tensor.role)
+            if format is not None and format.name in GROUPED and format.block[1] and tensor.columns % format.block[1]:
+                message = f"groups of {format.block[1]} weights do not divide the {tensor.columns:,} of a row"
+                hint = "Give the group_size of the checkpoint."
+                raise InputError(f"{message} of the matrix {tensor.role}", where=config.spot(""), hint=hint)
 
 
 def _blocks(model: Model, chooser: _Chooser) -> Iterator[Block]:

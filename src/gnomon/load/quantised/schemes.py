@@ -12,6 +12,8 @@ from gnomon.spec import Format
 from gnomon.spec.formats import MXFP4, NVFP4
 
 MIXED = "MIXED_PRECISION"
+LEAST_GROUP = 32
+"""Weights that share a scale, at least: products are measured with 128, and read more scales with fewer."""
 ALL = ("Linear",)
 """Targets that mean every matrix."""
 
@@ -96,14 +98,24 @@ def _group(config: Fields, *keys: str) -> int:
     return config.whole(key, 128)
 
 
+def _checked_group(config: Fields, *keys: str) -> int:
+    """The same of whole numbers, whose scales are read as often as products were measured with, or nearly."""
+    size = _group(config, *keys)
+    if 0 < size < LEAST_GROUP:
+        key = next((key for key in keys if config.has(key)), keys[0])
+        hint = f"Understood: {LEAST_GROUP} or more, and -1 for a scale a row."
+        raise InputError(f"scales of {size} weights are not priced", where=config.spot(key), hint=hint)
+    return size
+
+
 def _gptq(config: Fields) -> Scheme:
-    format = _grouped(config, _bits(config, "bits"), _group(config, "group_size"), True)
+    format = _grouped(config, _bits(config, "bits"), _checked_group(config, "group_size"), True)
     left_out, key = _left_out(config, "modules_to_not_convert")
     return Scheme(groups=((ALL, format),), left_out=left_out, key=key, head=config.flag("lm_head", False))
 
 
 def _awq(config: Fields) -> Scheme:
-    bits, group = _bits(config, "bits", "w_bit"), _group(config, "group_size", "q_group_size")
+    bits, group = _bits(config, "bits", "w_bit"), _checked_group(config, "group_size", "q_group_size")
     left_out, key = _left_out(config, "modules_to_not_convert")
     format = _grouped(config, bits, group, config.flag("zero_point", True))
     return Scheme(groups=((ALL, format),), left_out=left_out, key=key)
@@ -136,7 +148,7 @@ def _modelopt(config: Fields) -> Scheme:
     algorithms: dict[str, Callable[[], Format]] = {
         "FP8": lambda: fp8((0, 0), 32),
         "NVFP4": lambda: NVFP4,
-        "W4A16_AWQ": lambda: _grouped(config, 4, _group(config, "group_size"), False),
+        "W4A16_AWQ": lambda: _grouped(config, 4, _checked_group(config, "group_size"), False),
     }
     name = config.text("quant_algo")
     if name not in algorithms:
@@ -174,6 +186,8 @@ def _weights(group: Fields) -> Format:
     name = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}.get((kind, bits))
     if name is None:
         raise InputError(f"{kind} of {bits} bits is not understood", where=weights.spot("num_bits"))
+    if strategy == "group":
+        _checked_group(weights, "group_size")
     blocks = {"tensor": (0, 0), "channel": (1, 0), "group": (1, max(size, 0)), "block": _block(weights)}
     if strategy not in blocks:
         raise unknown_name("strategy", strategy, blocks, where=weights.spot("strategy"))

@@ -27,7 +27,7 @@ def check(requests: Requests, limits: ServingLimits) -> None:
         total > limits.max_context,
         f"prompt and output are {{}} tokens, more than the context of {limits.max_context}",
         total,
-        "Shorten it, or allow longer sequences (vLLM: max_model_len).",
+        "Shorten it.",
     )
     # The last token is never fed back, so it needs no place in the cache.
     blocks = -(-(total - 1) // limits.block_tokens)
