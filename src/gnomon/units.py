@@ -89,7 +89,9 @@ def parse_rate(text: str | float, where: str = "") -> float:
         head, slash, tail = text.partition("/")
         amount, period = parse_count(head, where), tail.strip() if slash else "s"
     value = amount / _scale(period, _PERIODS, text, "a rate such as 8/s", where)
-    if not 0 < value < _LARGEST:
+    if value >= _LARGEST:
+        raise InputError(f"'{_shown(text)}' is too large for a rate: it has to be below {_LARGEST:g}", where=where)
+    if not value > 0:
         raise InputError(f"'{_shown(text)}' is not a rate above zero", where=where)
     return value
 
@@ -195,7 +197,9 @@ def _scale(unit: str, table: dict[str, float], text: str | float, kind: str, whe
 
 
 def _checked(value: float, text: str | float, kind: str, where: str) -> float:
-    if math.isnan(value) or not 0 <= value < _LARGEST:
+    if value >= _LARGEST:
+        raise InputError(f"'{_shown(text)}' is too large for {kind}: it has to be below {_LARGEST:g}", where=where)
+    if not value >= 0:
         raise InputError(f"'{_shown(text)}' is not {kind} of zero or more", where=where)
     return value
 
