@@ -111,7 +111,7 @@ def _check_order(estimate: Mapping[str, Any], path: Path, where: str) -> None:
     """The value of an estimate lies between its low and its high."""
     low, value, high = (estimate[name] for name in ("low", "value", "high"))
     for name in ("value", "low", "high"):
-        if fault := signed(estimate[name]):
+        if fault := amount(estimate[name]):
             raise _damaged(f"{shown(estimate[name])} {fault}", (path, name), where)
     if not low <= value <= high:
         between = f"low {shown(low)} and high {shown(high)}"
