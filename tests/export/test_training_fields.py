@@ -187,7 +187,6 @@ GIVEN = {
     "recompute": ("{pp: 4, dp: 2, techniques: ['gpipe:stages=4']}", "recompute: none", "engine.settings.recompute"),
     "schedule": ("{pp: 4, dp: 2, techniques: ['gpipe:stages=4']}", "schedule: 1f1b", "engine.settings.schedule"),
     "vp": ("{pp: 4, dp: 2, vp: 1, techniques: ['interleaved:parts=2']}", "zero: 0", "strategy.vp"),
-    "vp of gpipe": ("{pp: 4, dp: 2, vp: 2, techniques: ['gpipe:stages=4']}", "schedule: interleaved", "strategy.vp"),
     "dp": ("{dp: 8, techniques: ['gpipe:stages=4']}", "zero: 0", "strategy."),
     "dp of a ring": ("{dp: 8, techniques: ['ring-attention:ranks=2']}", "zero: 0", "strategy."),
     "cp_comm": ("{cp: 2, dp: 4, techniques: ['ring-attention:ranks=2']}", "cp_comm: a2a", "engine.settings.cp_comm"),

@@ -32,5 +32,7 @@ def history(
         {"id": entry.id, "kind": entry.kind, "saved_s": entry.saved_s, "title": str(entry.payload.get("title", ""))}
         for entry in found
     ]
-    opened = next((entry.id for entry in found if opens(entry.payload)), None)
-    emit({"schema": "gnomon.history/1", "runs": runs, "opens": opened}, as_json=as_json, keep=False)
+    answer: dict[str, Any] = {"schema": "gnomon.history/1", "runs": runs}
+    if not as_json:  # the text proposes the newest that can be opened
+        answer["opens"] = next((entry.id for entry in found if opens(entry.payload)), None)
+    emit(answer, as_json=as_json, keep=False)

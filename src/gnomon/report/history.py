@@ -13,7 +13,7 @@ FIRST = "gnomon predict llama-3.1-8b --on H100 --phase decode --batch 32 --conte
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
     runs = payload["runs"]
-    steps = next_steps(words("gnomon", "explain", payload["opens"]) if payload["opens"] else FIRST)
+    steps = next_steps(words("gnomon", "explain", payload["opens"]) if payload.get("opens") else FIRST)
     if not runs:
         return "\n".join(["no answers are kept yet", "", *steps])
     rows = [("run", "when", "command", "what")]
