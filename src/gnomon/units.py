@@ -214,7 +214,9 @@ def _scale(unit: str, table: dict[str, float], text: str | float, kind: str, whe
 
 
 def _checked(value: float, text: str | float, kind: str, where: str) -> float:
-    if math.isnan(value) or not 0 <= value < _LARGEST:
+    if value >= _LARGEST:
+        raise InputError(f"'{_shown(text)}' is too large for {kind}: it has to be below {_LARGEST:g}", where=where)
+    if not value >= 0:
         raise InputError(f"'{_shown(text)}' is not {kind} of zero or more", where=where)
     return value
 

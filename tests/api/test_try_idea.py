@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import gnomon
+from gnomon.errors import InputError
 from gnomon.load import model as load_model
 from gnomon.techniques import canonical, techniques
 
@@ -246,3 +247,18 @@ def test_what_is_shown_of_training_runs(name: str) -> None:
 @pytest.mark.parametrize(("model", "on"), TRAINED)
 def test_whatever_is_shown_of_training_runs(model: str, on: str, name: str) -> None:
     check_training(name, model, on)
+
+
+@pytest.mark.parametrize("words", [{}, {"context": 128}])
+def test_a_model_that_does_not_decode_is_told_as_such(words: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=r"--model: bert-base has no decode"):
+        gnomon.try_idea("gptq", model="bert-base", on="H100", **words)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"--model: bert-base cannot be priced in training"):
+        gnomon.try_idea("ring-attention", model="bert-base", on="H100:8")
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama-2-7b"])
+def test_a_length_that_nobody_gave_is_one_the_model_has(model: str) -> None:
+    longest = load_model(model).max_context
+    assert gnomon.try_idea("gptq", model=model, on="H100").inputs["context"] == min(2048, longest)
+    assert gnomon.try_idea("ring-attention", model=model, on="H100:2").inputs["seq"] == min(8192, longest)

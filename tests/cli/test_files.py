@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.cli.files import keep_apart, output_file, output_folder, write_all
+from gnomon.cli.files import check_overwritten, keep_apart, output_file, output_folder, write_all
 from gnomon.cli.output import finite, one_line
 from gnomon.errors import InputError
 from gnomon.paths import written
@@ -100,3 +100,14 @@ def test_a_link_that_leads_nowhere_but_to_itself(tmp_path: Path) -> None:
     loop.symlink_to(loop)
     with pytest.raises(InputError, match="--out"):
         output_file(str(loop), "--out")
+
+
+def test_a_link_to_nowhere_is_a_file_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").symlink_to(tmp_path / "elsewhere" / "run.sh")
+    (tmp_path / "same.sh").write_text("x")
+    (tmp_path / "plan.yaml").symlink_to(tmp_path / "same.sh")
+    with pytest.raises(InputError, match=r"run\.sh' would be overwritten"):
+        check_overwritten({"run.sh": "x"}, tmp_path, "--out")
+    check_overwritten({"plan.yaml": "x", "new.sh": "x"}, tmp_path, "--out")
+    with pytest.raises(InputError, match=r"plan\.yaml' would be overwritten"):
+        check_overwritten({"plan.yaml": "y"}, tmp_path, "--out")

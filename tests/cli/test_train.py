@@ -53,7 +53,7 @@ def test_defaults_of_simulate_train(calls: Calls) -> None:
     assert run(STEP.split()) == 0
     named = calls.made[0][2]
     assert (named["tp"], named["dp"], named["zero"], named["schedule"]) == (1, None, 0, None)
-    assert (named["recompute"], named["optimizer"], named["engine"]) == ("none", "adamw", "megatron")
+    assert (named["recompute"], named["optimizer"], named["engine"]) == (None, "adamw", "megatron")
     assert named["sequence_parallel"] is True
     assert named["tokens"] is None
 

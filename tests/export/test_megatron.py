@@ -321,7 +321,8 @@ def test_what_cannot_be_said() -> None:
     even = {"strategy": Strategy(pp=2, dp=4)}  # a vocabulary that needs no padding
     assert lines(Recipe(), **even) == ""
     assert lines(Recipe(schedule="gpipe"), **even) == "the gpipe schedule: Megatron-LM runs 1f1b"
-    assert lines(Recipe(schedule="gpipe"), strategy=Strategy(dp=8)) == ""
+    alone = "schedule gpipe: one pipeline rank has one order of passes"
+    assert lines(Recipe(schedule="gpipe"), strategy=Strategy(dp=8)) == alone
     assert lines(Recipe(recompute="selective"), **even) == ""
     assert "as torch does it" in lines(Recipe(recompute="selective"), **even, engine=EngineChoice(name="torch"))
     assert lines(Recipe(optimizer="adamw-bf16", zero=1), **even) == (

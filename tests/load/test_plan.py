@@ -115,7 +115,6 @@ training_plans = st.builds(
     replicas=st.just(1),
     strategy=st.builds(Strategy, tp=degrees, pp=degrees, cp=degrees, dp=degrees, vp=degrees),
     dtype=formats,
-    kv_dtype=st.just("") | formats,
     engine=st.builds(EngineChoice, name=names, settings=recipes.map(recipe_to_settings)),
     load=st.builds(
         TrainingLoad,
@@ -302,3 +301,16 @@ def test_a_plan_that_cannot_be_written(tmp_path: Path) -> None:
 
 def _fields() -> dict[str, Any]:
     return {name: getattr(PLAN, name) for name in Plan.__dataclass_fields__}
+
+
+@pytest.mark.parametrize("limit", [".nan", ".inf", "-.inf", "true"])
+def test_a_goal_that_is_no_duration_is_not_offered_a_unit(limit: str) -> None:
+    text = TEXT.replace("ttft_p90: 1s", f"ttft_p90: {limit}")
+    with pytest.raises(InputError, match=r"ttft_p90: .* is not a duration"):
+        plan_from_file({**parse_yaml(text, "plan.yaml"), "predicted": {}}, "plan.yaml")
+
+
+@pytest.mark.parametrize("limit", ["1e30s", "1e308s", "1e28d"])
+def test_a_goal_beyond_all_bounds_is_told_the_bound(limit: str) -> None:
+    with pytest.raises(InputError, match=r"too large for a duration: it has to be below 1e\+30"):
+        goals_of({"ttft_p90": limit})

@@ -196,3 +196,38 @@ def test_code_that_an_answer_names_is_not_run(tmp_path: Path, monkeypatch: pytes
         Path("a.json").write_text(json.dumps(answer))
         assert explain("a.json").nodes
     assert not Path("ran").exists()
+
+
+STEERS = ("\x1b[31mred", "\x1b]0;title\x07", "two\nlines", "\r over", "\x9b5m", "\u202e back", "\x00")
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_no_text_of_an_answer_steers_the_terminal(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = json.loads(text_of(name))
+    Path("a.json").write_text(json.dumps(answer))
+    assert run(["explain", "a.json"]) == 0
+    lines = capsys.readouterr().out.count("\n")
+    for path in [path for path in places(answer) if path[-1] in ("title", "op", "source", "label", "why", "what")][:12]:
+        for text in STEERS:
+            Path("a.json").write_text(json.dumps(changed(answer, path, text)))
+            assert run(["explain", "a.json"]) == 0
+            out = capsys.readouterr().out
+            assert all(letter.isprintable() for letter in out.replace("\n", ""))
+            assert out.count("\n") <= lines + 1
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_estimates_lie_between_their_low_and_high(name: str, tmp_path: Path) -> None:
+    answer = json.loads(text_of(name))
+    spots = [path[:-1] for path in places(answer) if path[-1] == "low" and "provenance" in at(answer, path[:-1])]
+    for path in spots[:: max(1, len(spots) // 6)]:
+        value = at(answer, path)["value"]
+        for edge, wrong in (("low", 2 * value + 1), ("high", value / 2)):
+            (tmp_path / "a.json").write_text(json.dumps(changed(answer, (*path, edge), wrong)))
+            if wrong == value:
+                continue
+            with pytest.raises(InputError, match=r"is not between low .* and high .*The answer is damaged"):
+                explain(tmp_path / "a.json")

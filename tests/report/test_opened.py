@@ -11,6 +11,7 @@ from tests.report import answers
 
 from gnomon.api.explain import explain
 from gnomon.cli.output import finite
+from gnomon.cli.run import run
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.report.nodes import Node
 from gnomon.report.opened import opened
@@ -170,3 +171,27 @@ def test_measured_bytes_are_shown_in_gib() -> None:
         "811 ms predicted, 840 ms measured",
         "38.9 GiB predicted, 39.0 GiB measured",
     ]
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "send_recv", "moe_dispatch"])
+def test_what_goes_over_links_is_not_measured_against_memory(kind: str) -> None:
+    answer = payload("predict")
+    row = answer["breakdown"][0]
+    answer["breakdown"] = [row | {"op": "x.sent", "kind": kind, "bytes": 1e6, "flops": 0}, row | {"op": "x.own"}]
+    save("predict", answer)
+    assert explain("last", op="x.sent").nodes[0].parts == ()
+    assert explain("last", op="x.own").nodes[0].parts
+
+
+@pytest.mark.parametrize("broken", [{}, {"schema": "gnomon.lab/1"}, {"schema": "gnomon.predict/1"}])
+def test_the_history_proposes_only_what_can_be_opened(
+    broken: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save("predict", broken)
+    assert run(["history"]) == 0
+    assert "gnomon explain" not in capsys.readouterr().out
+    whole = save("predict", payload("predict"))
+    save("predict", broken | {"title": "newer"})
+    assert run(["history"]) == 0
+    assert f"next: gnomon explain {whole}" in capsys.readouterr().out
+    assert run(["explain", whole]) == 0

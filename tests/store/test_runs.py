@@ -315,3 +315,23 @@ def test_a_pipe_among_the_runs(own_history: Path) -> None:
 def test_impossible_lengths(limit: int) -> None:
     with pytest.raises(InputError, match="cannot be listed"):
         store.history(limit)
+
+
+@pytest.mark.parametrize("digits", ["09999999999999999999", "99999999999999999999", "999999999999999999999", "0" * 20])
+def test_the_newest_answer_is_last_whatever_names_are_there(digits: str) -> None:
+    first = store.save("predict", {"a": 1})
+    (file,) = (store.home() / "runs").iterdir()
+    file.rename(file.with_name(f"{digits}.{first}.json.gz"))
+    for number in range(3):
+        newest = store.save("predict", {"b": number})
+        assert store.entry("last").id == newest == store.history()[0].id
+    assert len(store.history()) == 4
+
+
+def test_a_name_without_a_time_is_the_oldest() -> None:
+    strange, plain = store.save("predict", {"a": 1}), store.save("predict", {"a": 2})
+    for file in (store.home() / "runs").iterdir():
+        if strange in file.name:
+            file.rename(file.with_name(f"x.{strange}.json.gz"))
+    assert [entry.id for entry in store.history()] == [plain, strange]
+    assert store.save("predict", {"a": 3}) == store.entry("last").id

@@ -11,7 +11,7 @@ from gnomon.api.results import Result
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.files import read_json
 from gnomon.report.nodes import Node
-from gnomon.report.opened import opened
+from gnomon.report.opened import kind_of, opened
 from gnomon.store import entry
 
 
@@ -31,7 +31,7 @@ class Explanation(Result):
 def explain(what: str | Path = "last", *, op: str | None = None) -> Explanation:
     """The answer of a run's id, of `last` or of a JSON file, opened up; `op` keeps the operators of that name."""
     id, payload, path = _payload(what)
-    kind = str(payload.get("schema", "")).removeprefix("gnomon.").partition("/")[0]
+    kind = kind_of(payload)
     nodes = opened(kind, payload, _typical_step, id if path else f"run {id}")
     names = tuple(dict.fromkeys(node.name for node in _operators(nodes)))
     return Explanation(

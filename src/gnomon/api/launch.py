@@ -19,6 +19,7 @@ from gnomon.api.export import named_plan
 from gnomon.api.results import Result
 from gnomon.api.startable import checked, located
 from gnomon.catalog import model_title
+from gnomon.engines import planned_training_engine
 from gnomon.engines.vllm.launch import Server, Servers, not_expressed, servers, version_of
 from gnomon.engines.vllm.platforms import CUDA
 from gnomon.errors import InputError, UnknownNameError
@@ -72,6 +73,7 @@ def launch(
     found = plan if isinstance(plan, Plan) else resolve_plan(plan)
     with named_plan(plan):
         if found.trains:
+            planned_training_engine(found.engine)
             hint = "Write its script with `gnomon export` and start that."
             raise InputError("a plan for training is not started from here", where="load", hint=hint)
         chosen, warnings = checked(located(found), "vllm", force)

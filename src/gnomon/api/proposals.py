@@ -99,7 +99,7 @@ def _chips(hint: str, pool: Pool, works: Works, dp: int | None) -> str:
 
 def _degrees(name: str, pool: Pool, asked: Words, works: Works) -> str:
     """The next lower and the next higher degree that is possible, on these chips or else on as many as it takes."""
-    value = int(asked[name])
+    value = 1 if asked[name] is None else int(asked[name])
     near = _near(value, pool.count)
     here = _either_side(near, value, lambda n: works({name: n}))
     if here:

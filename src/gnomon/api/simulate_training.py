@@ -13,11 +13,12 @@ from gnomon.api.deploy import whole
 from gnomon.api.network_words import refuse_auto
 from gnomon.api.proposals import mend
 from gnomon.api.results import Shortage, TrainingReport
+from gnomon.api.settled import SET_BY_TECHNIQUES, settled
 from gnomon.api.shortage import training_shortage
-from gnomon.api.training import TrainingStep, machine_for
+from gnomon.api.training import TrainingStep
 from gnomon.api.unmodelled import idle_beyond, idle_in_training, in_files
 from gnomon.catalog import model_title
-from gnomon.engines import TrainingEngine, training_engine
+from gnomon.engines import training_engine
 from gnomon.engines.training.job import Job, job_of
 from gnomon.errors import GnomonError, InputError
 from gnomon.export import TRAINING, target
@@ -27,7 +28,7 @@ from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
 from gnomon.spec import Chip, EngineChoice, Estimate, Model, NotModelled, Plan, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.cluster import KWH_J
-from gnomon.techniques import Applied, Case, applied, asked
+from gnomon.techniques import Applied, applied, asked
 from gnomon.techniques.hosts import ROOM
 from gnomon.units import parse_count
 
@@ -58,17 +59,17 @@ def simulate_training(
     global_batch: int,
     micro_batch: int = 1,
     tp: int = 1,
-    pp: int = 1,
-    vp: int = 1,
-    cp: int = 1,
+    pp: int | None = None,
+    vp: int | None = None,
+    cp: int | None = None,
     ep: int = 1,
     dp: int | None = None,
     zero: int = 0,
     schedule: str | None = None,
-    recompute: str = "none",
+    recompute: str | None = None,
     optimizer: str = "adamw",
     sequence_parallel: bool = True,
-    cp_comm: str = "p2p",
+    cp_comm: str | None = None,
     expert_tp: int = 0,
     dtype: str | None = None,
     engine: str = "megatron",
@@ -78,7 +79,8 @@ def simulate_training(
     """Seconds, memory of every rank, energy and dollars of one step of `global_batch` sequences of `seq` tokens.
 
     Without a data-parallel degree the chips that the other degrees leave are used for it. With `tokens`, the whole
-    run is answered too. `techniques` are named as in a plan: `offload-optimizer:stride=2`.
+    run is answered too. `techniques` are named as in a plan: `offload-optimizer:stride=2`. What is None is what they
+    set, or else a degree of 1, 1f1b (interleaved with `vp`), no recomputing, and keys that go round in a ring.
     """
     settings = {
         "micro_batch": micro_batch, "zero": zero, "schedule": schedule, "recompute": recompute, "optimizer": optimizer,
@@ -104,12 +106,14 @@ def _plan_of(model: str | Path, words: Mapping[str, Any]) -> tuple[Plan, Pool]:
     ideas = asked(words["techniques"])
     refuse_auto(ideas)
     pool = parse_pool(words["on"])
-    degrees: dict[str, Any] = {name: _positive(words[name], f"--{name}") for name in ("tp", "pp", "vp", "cp", "ep")}
-    usual = "interleaved" if degrees["vp"] > 1 else "1f1b"
-    settings = {name: words[name] for name in ("recompute", "optimizer", "cp_comm")} | {
+    given = {name: words[name] for name in SET_BY_TECHNIQUES if words[name] is not None}
+    asked_for = {"pp": 1, "vp": 1, "cp": 1} | given | {"tp": words["tp"], "ep": words["ep"]}
+    degrees: dict[str, Any] = {name: _positive(asked_for[name], f"--{name}") for name in ("tp", "pp", "vp", "cp", "ep")}
+    usual = {"schedule": "interleaved" if degrees["vp"] > 1 else "1f1b", "recompute": "none", "cp_comm": "p2p"}
+    settings = {name: given.get(name, usual[name]) for name in usual} | {
+        "optimizer": words["optimizer"],
         "micro_batch": _positive(words["micro_batch"], "--micro-batch"),
         "zero": whole(words["zero"], "--zero"),
-        "schedule": words["schedule"] if words["schedule"] is not None else usual,
         "sequence_parallel": _flag(words["sequence_parallel"]) and degrees["tp"] > 1,
         "expert_tp": whole(words["expert_tp"], "--expert-tp"),
     }
@@ -119,7 +123,10 @@ def _plan_of(model: str | Path, words: Mapping[str, Any]) -> tuple[Plan, Pool]:
     even = replace(load, global_batch=recipe.micro_batch * degrees["pp"])
     job_of(training_plan(model, pool, Strategy(**degrees), recipe, even, *chosen))
     strategy = replace(_strategy(pool, degrees, words["dp"]), techniques=ideas)
-    return training_plan(model, pool, strategy, recipe, load, *chosen), pool
+    plan = training_plan(model, pool, strategy, recipe, load, *chosen)
+    if ideas:
+        plan = settled(plan, pool, training_engine(plan.engine.label), applied(ideas), given)
+    return plan, pool
 
 
 def _flag(value: Any) -> bool:
@@ -178,22 +185,6 @@ def _checked(plan: Plan, pool: Pool) -> tuple[Job, Pool, Applied]:
     _check_size(job)
     chosen.check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)
     return job, pool, ideas
-
-
-def settled(plan: Plan, pool: Pool, engine: TrainingEngine, ideas: Applied) -> Plan:
-    """A plan with the degrees and the recipe that its techniques ask for, once they are known to apply to it."""
-    model, recipe, load = load_model(plan.model), recipe_of(plan.engine.settings, "engine.settings"), plan.load
-    if not isinstance(load, TrainingLoad):  # no job, as whoever makes one of it will say
-        return plan
-    traits = engine.traits(model)
-    machine = machine_for(pool, traits)
-    ideas.check(
-        Case(model=model, pool=pool, load=load, machine=machine, traits=traits, optimizer=recipe.optimizer),
-        plan.strategy,
-        recipe,
-    )
-    strategy, recipe = ideas.settled(plan.strategy, recipe)
-    return replace(plan, strategy=strategy, engine=replace(plan.engine, settings=recipe_to_settings(recipe)))
 
 
 def check_chips(count: int, where: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from gnomon.api.deploy import deploy
 from gnomon.api.fit import fit
 from gnomon.api.results import Fit
-from gnomon.api.simulate_training import under
+from gnomon.api.simulate_training import STARTS, under
 from gnomon.engines.torch.launch import nodes
 from gnomon.engines.vllm import launch
 from gnomon.errors import DoesNotFitError, GnomonError, InputError, named_by
@@ -23,7 +23,8 @@ from gnomon.load import draw
 from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.plan import check_format, plan_pool
-from gnomon.spec import Model, Plan, ServingLoad, TrainingLoad
+from gnomon.load.recipe import recipe_to_settings
+from gnomon.spec import Model, Plan, Recipe, ServingLoad, TrainingLoad
 from gnomon.units import format_bytes
 
 _FIELDS = {
@@ -38,14 +39,25 @@ _FIELDS = {
     "--input": "load.input_tokens",
     "--output": "load.output_tokens",
     "--requests": "load.requests",
+    "--seed": "load.seed",
+    "--seq": "load.seq",
+    "--global-batch": "load.global_batch",
+    "--tokens": "load.tokens",
+    "--slo": "goals",
+} | {
+    flag: f"engine.settings.{name}"
+    for name in recipe_to_settings(Recipe())
+    for flag in (f"--{name.replace('_', '-')}", name)
 }
-"""Flags that errors name, as fields of a plan."""
-_DEGREE = re.compile(r"(?:--|\b)(tp|pp|ep|cp|dp)\b")
+"""Flags that errors name, as fields of a plan; settings of a training step also by their bare names."""
+_DEGREE = re.compile(r"(?:--|\b)(tp|pp|ep|cp|dp|vp)\b")
+_FLAG = re.compile(rf"{'|'.join(sorted((f for f in _FIELDS if f.startswith('--')), key=len, reverse=True))}(?![\w-])")
+_COMMAND = re.compile(r"(`[^`]*`)")
 
 
 def startable(plan: Plan, to: str) -> Plan:
     """The plan as it would run under a target. Raises InputError, or DoesNotFitError, where it would not."""
-    with _as_fields():
+    with as_fields():
         for field in ("dtype", "kv_dtype") if plan.kv_dtype else ("dtype",):
             check_format(getattr(plan, field), field)
         require_load(plan, to)
@@ -162,24 +174,27 @@ def _training(plan: Plan, to: str) -> Plan:
         why = f"the fullest rank needs {format_bytes(fullest)}, and {usable} are usable on each {pool.chip.name}"
         if fullest <= step.usable_bytes:
             why = f"a host needs {format_bytes(step.host_bytes)} for what its ranks keep there, more than it has"
-        hint = "`gnomon plan train` finds a plan that fits, or says how many chips it takes."
+        finds = f"`gnomon plan train --engine {STARTS[to]}`"
+        hint = f"{finds} finds a plan that fits, or says how many chips it takes."
         raise DoesNotFitError(f"it does not fit: {why}", hint=hint)
     run = step.job.plan
     return replace(plan, strategy=run.strategy, engine=replace(plan.engine, settings=run.engine.settings))
 
 
 @contextmanager
-def _as_fields() -> Iterator[None]:
-    """What a command's flags would be blamed for in here stands in the plan's fields."""
+def as_fields() -> Iterator[None]:
+    """What a command's flags would be blamed for in here stands in the plan's fields; commands in hints keep theirs."""
     try:
         yield
     except GnomonError as error:
         where = error.where.removeprefix("setting ")
         setting = f"engine.settings.{where}" if where != error.where else ""
         error.where = setting or _FIELDS.get(where) or _fields(where)
-        error.hint = _fields(error.hint)
+        parts = _COMMAND.split(error.hint)
+        error.hint = "".join(part if part.startswith("`") else _fields(part) for part in parts)
         raise
 
 
 def _fields(text: str) -> str:
+    text = _FLAG.sub(lambda found: _FIELDS[found[0]], text)
     return text if "strategy" in text else _DEGREE.sub(r"strategy.\1", text)

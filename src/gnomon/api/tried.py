@@ -9,6 +9,8 @@ from typing import Any
 from gnomon.api.results import Result
 from gnomon.spec import Estimate
 
+MODEL = "--model"
+"""The flag of the model, which other commands take without one."""
 NO_CHANGE = 0.005
 """A gain below this is none."""
 NONE = "No benefit here"

@@ -13,7 +13,7 @@ from gnomon.api.plan_training import best_of, step_report
 from gnomon.api.results import TrainingReport
 from gnomon.api.simulate_training import as_flags, check_chips, load_of
 from gnomon.api.train_search import Search, search_of
-from gnomon.api.tried import NO_CHANGE, NONE, Tried, times
+from gnomon.api.tried import MODEL, NO_CHANGE, NONE, Tried, times
 from gnomon.engines import training_engine
 from gnomon.errors import GnomonError, InputError, named_as, named_by, unknown_name
 from gnomon.load import model as load_model
@@ -64,21 +64,21 @@ def try_idea(
     if not isinstance(one, TrainingTechnique):
         from gnomon.api.try_serving import CONTEXT, try_serving
 
-        return try_serving(
-            one, trial, model=model, on=on, batch=batch, context=CONTEXT if context is None else context, dtype=dtype
-        )
+        context = min(CONTEXT, load_model(model).max_context) if context is None else context
+        return try_serving(one, trial, model=model, on=on, batch=batch, context=context, dtype=dtype)
     pool, optimizer = parse_pool(on), optimizer or "adamw"
     check_chips(pool.count, "--on")
     if optimizer not in OPTIMIZERS:
         raise unknown_name("optimizer", optimizer, OPTIMIZERS, where="--optimizer")
-    load = load_of(SEQ if seq is None else seq, EACH_CHIP * pool.count if global_batch is None else global_batch, None)
+    seq = min(SEQ, load_model(model).max_context) if seq is None else seq
+    load = load_of(seq, EACH_CHIP * pool.count if global_batch is None else global_batch, None)
     try:
         plain = search_of(load_model(model), pool, load, training_engine(engine or "megatron"), optimizer, dtype)
         without, within = _spaces(one, trial, plain)
         before, after = (_best(str(model), searches, progress) for searches in (without, within))
         beside = _best(str(model), [plain], progress) if trial.against and one.searched else None
     except GnomonError as error:
-        error.where, error.hint = as_flags(error.where), as_flags(error.hint)
+        error.where, error.hint = as_flags(error.where).replace("MODEL", MODEL), as_flags(error.hint)
         raise
     inputs = {"model": str(model), "on": pool.words, "seq": load.seq, "global_batch": load.global_batch}
     inputs |= {"optimizer": optimizer, "dtype": plain.dtype, "engine": f"{plain.engine.name}@{plain.engine.version}"}

@@ -3,7 +3,7 @@ and without."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from gnomon.api.fit import fit
 from gnomon.api.predict import predict
 from gnomon.api.results import Fit
-from gnomon.api.tried import NO_CHANGE, NONE, Tried, times
+from gnomon.api.tried import MODEL, NO_CHANGE, NONE, Tried, times
 from gnomon.errors import InputError
 from gnomon.spec import Estimate
 from gnomon.techniques import Technique, Trial
@@ -62,12 +62,12 @@ def try_serving(
     """
     load: dict[str, Any] = {"model": str(model), "on": on, "context": context, "dtype": dtype}
     sides = [_room(load, (words,) if words else ()) for words in (trial.against, trial.words)]
-    if all(side.problem for side in sides):
-        raise sides[0].problem or AssertionError
+    _check_any(sides)
     rooms = [side.resident for side in sides if side.resident]
     asked, batch = batch, min([BATCH, *rooms]) if batch is None else batch
     load["batch"] = batch
-    before, after = (_priced(side, load) for side in sides)
+    before, after = sides = [_priced(side, load) for side in sides]
+    _check_any(sides)
     gains = _gains(before, after)
     helps, verdict = _verdict(before, after, gains, load, batch if asked else None)
     weights = [float(side.room.parts["weights"]) for side in (before, after) if side.room]
@@ -89,6 +89,15 @@ def try_serving(
         missing={name: _absence(side) for name, side in (("plain", before), ("applied", after)) if not side.figures},
         inputs=load | {"work": "serving"},
     )
+
+
+def _check_any(sides: Sequence[_Side]) -> None:
+    """Raise what stands in the way where there is nothing to compare."""
+    problems = [side.problem for side in sides if side.problem is not None]
+    if len(problems) == len(sides):
+        if problems[0].where == "--phase":  # which nobody gave: there is no decode to compare
+            problems[0].where, problems[0].hint = MODEL, "Try it on a model that decodes."
+        raise problems[0]
 
 
 def _room(load: Mapping[str, Any], techniques: tuple[str, ...]) -> _Side:

@@ -11,6 +11,7 @@ import numpy as np
 
 from gnomon.api.results import Fit, Prediction
 from gnomon.engines import Deployment, Engine
+from gnomon.engines.training.job import idle_settings
 from gnomon.errors import GnomonError
 from gnomon.load import draw
 from gnomon.spec import Cluster, Model, NotModelled, Pool, Recipe, Requests, ServingLoad, Strategy
@@ -140,18 +141,12 @@ def set_aside(engine: Engine, deployment: Deployment, given: Mapping[str, Any]) 
 
 def idle_in_training(settings: Mapping[str, Any], strategy: Strategy, model: Model) -> tuple[NotModelled, ...]:
     """Ways of a training step that only matter between ranks which are not there; `settings` as they were asked for."""
-    alone = {
-        "zero": strategy.dp * strategy.cp == 1 and "one rank has nobody to share its states with",
-        "schedule": strategy.pp == 1 and "one pipeline rank has one order of passes",
-        "sequence_parallel": strategy.tp == 1 and "one tensor-parallel rank has the whole sequence",
-        "cp_comm": strategy.cp == 1 and "one context-parallel rank has all keys",
-        "expert_tp": (not model.is_moe and "the model has no experts")
-        or (strategy.tp == 1 and "one tensor-parallel rank has all of each expert"),
-    }
     usual = dataclasses.asdict(Recipe())
     given = {name: value for name, value in settings.items() if value is not None and value != usual[name]}
     return tuple(
-        NotModelled(option=_flag(name, given[name]), why=why) for name, why in alone.items() if why and name in given
+        NotModelled(option=_flag(name, given[name]), why=why)
+        for name, why in idle_settings(strategy, model).items()
+        if name in given
     )
 
 

@@ -22,6 +22,7 @@ from gnomon.engines import Deployment, Engine
 from gnomon.engines.vllm.degrees import arranged
 from gnomon.errors import InputError, UnwrittenError
 from gnomon.export.base import require_techniques
+from gnomon.export.vllm import require_vllm
 from gnomon.load import config_of, draw
 from gnomon.load import model as load_model
 from gnomon.load.fleet import parse_pool
@@ -117,6 +118,7 @@ def measure(
 
 def _check_runnable(plan: Plan) -> None:
     """Raise for what the engine would run otherwise than the plan says: the measurement would be of something else."""
+    require_vllm(plan)
     beyond = beyond_words(plan.strategy.techniques)
     if beyond:
         message = f"vLLM does not know the technique {beyond[0]}"

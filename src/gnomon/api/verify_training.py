@@ -11,12 +11,14 @@ from typing import Any
 
 from gnomon.api.results import TrainingReport, Verified
 from gnomon.api.simulate_training import report
+from gnomon.api.startable import as_fields
+from gnomon.engines import planned_training_engine
 from gnomon.engines.torch.worker import SCHEMA
 from gnomon.errors import InputError, UnwrittenError
 from gnomon.load.fields import Fields
 from gnomon.load.files import read_json
 from gnomon.load.fleet import parse_pool
-from gnomon.load.plan import plan_from_dict, plan_to_dict
+from gnomon.load.plan import plan_from_dict, plan_to_dict, refuse_serving_fields
 from gnomon.paths import unwritten
 from gnomon.spec import EngineChoice, Plan
 
@@ -80,7 +82,10 @@ def _positive(value: Any) -> bool:
 
 def verify_training(plan: Plan, out: Path | None, tell: Callable[[str], None]) -> Verified:
     """Run the plan's steps on this machine and compare. `out` keeps what was measured."""
-    predicted(plan)  # what cannot be predicted is refused before anything runs
+    with as_fields():
+        planned_training_engine(plan.engine)
+        refuse_serving_fields(plan)
+        predicted(plan)  # what cannot be predicted is refused before anything runs
     measured = measure(plan, tell)
     problem = unwritten(out, json.dumps(measured.to_dict(), indent=1) + "\n") if out is not None else None
     answer = compare(measured)

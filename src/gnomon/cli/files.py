@@ -70,9 +70,12 @@ def check_overwritten(files: Mapping[str, str], folder: Path, flag: str) -> None
 
 
 def _holds_another(file: Path, text: str) -> bool:
-    """Whether there is a file of that name with another content. One that cannot be read holds another."""
+    """Whether there is a file of that name with another content. One that cannot be read holds another, and so does a
+    link to nowhere: what is written would lie where it leads."""
     content = text.encode()
     try:
+        if not file.exists():
+            return file.is_symlink()
         return file.is_file() and (file.stat().st_size != len(content) or file.read_bytes() != content)
     except OSError:
         return True

@@ -24,10 +24,15 @@ def history(
 ) -> None:
     """Earlier answers, newest first."""
     from gnomon.cli.output import emit
+    from gnomon.report.opened import opens
     from gnomon.store import history as entries
 
+    found = entries(limit)
     runs: list[dict[str, Any]] = [
         {"id": entry.id, "kind": entry.kind, "saved_s": entry.saved_s, "title": str(entry.payload.get("title", ""))}
-        for entry in entries(limit)
+        for entry in found
     ]
-    emit({"schema": "gnomon.history/1", "runs": runs}, as_json=as_json, keep=False)
+    answer: dict[str, Any] = {"schema": "gnomon.history/1", "runs": runs}
+    if not as_json:  # the text proposes the newest that can be opened
+        answer["opens"] = next((entry.id for entry in found if opens(entry.payload)), None)
+    emit(answer, as_json=as_json, keep=False)

@@ -11,8 +11,11 @@ from gnomon.cli import names
 from gnomon.cli.flags import count, degree, whole, word
 
 SCHEDULES_HELP = "Order of the pipeline's passes: gpipe, 1f1b or interleaved."
-RECOMPUTE_HELP = "What the backward pass runs again to save memory: none, selective or full."
-CP_COMM_HELP = "How context-parallel ranks exchange keys: p2p (a ring), a2a (tokens for heads) or allgather."
+RECOMPUTE_HELP = "What the backward pass runs again to save memory: none (where it is not given), selective or full."
+CP_COMM_HELP = (
+    "How context-parallel ranks exchange keys: p2p (a ring, where it is not given), a2a (tokens for heads) or "
+    "allgather."
+)
 OPTIMIZER_HELP = (
     "adamw (fp32 weights and moments beside the working weights), adamw-bf16 (everything in bf16), adam8bit, sgd, "
     "adafactor, lion or muon."
@@ -84,13 +87,19 @@ MicroBatch = Annotated[
     ),
 ]
 Tp = Annotated[int, degree("--tp", "Tensor", "")]
-Pp = Annotated[int, degree("--pp", "Pipeline", "")]
+Pp = Annotated[int | None, degree("--pp", "Pipeline", " 1 where it is not given.")]
+Cp = Annotated[int | None, degree("--cp", "Context", " 1 where it is not given.")]
 Vp = Annotated[
-    int,
-    typer.Option("--vp", parser=whole("--vp"), metavar="N", help="Parts of the network a pipeline rank holds."),
+    int | None,
+    typer.Option(
+        "--vp",
+        parser=whole("--vp"),
+        metavar="N",
+        help="Parts of the network a pipeline rank holds; 1 where it is not given.",
+    ),
 ]
 CpComm = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--cp-comm",
         parser=_name("--cp-comm", "exchange of keys", _cp_comms),
@@ -129,7 +138,7 @@ Schedule = Annotated[
     ),
 ]
 Recompute = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--recompute",
         parser=_name("--recompute", "recomputation", _recompute),

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from gnomon.engines.base import Deployment, Engine, MemoryUse, TrainingEngine
-from gnomon.errors import InputError, unknown_name
+from gnomon.errors import GnomonError, InputError, unknown_name
+from gnomon.spec import EngineChoice
 
-__all__ = ["OWN", "Deployment", "Engine", "MemoryUse", "TrainingEngine", "engine", "kernels_of", "training_engine"]
+__all__ = [
+    "OWN",
+    "Deployment",
+    "Engine",
+    "MemoryUse",
+    "TrainingEngine",
+    "engine",
+    "kernels_of",
+    "planned_training_engine",
+    "training_engine",
+]
 
 SERVING = ("vllm",)
 TRAINING = ("megatron", "torch")
@@ -37,6 +48,18 @@ def training_engine(label: str) -> TrainingEngine:
     from gnomon.engines.megatron.engine import Megatron
 
     return Megatron(**given)
+
+
+def planned_training_engine(choice: EngineChoice) -> TrainingEngine:
+    """The training engine that a plan names; what there is not is told by the plan's field."""
+    field = "engine.name"
+    try:
+        _check_name(choice.name, TRAINING, SERVING, "train")
+        field = "engine.version"
+        return training_engine(choice.label)
+    except GnomonError as error:
+        error.where = field
+        raise
 
 
 def kernels_of(label: str) -> str:

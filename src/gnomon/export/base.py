@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from gnomon.engines import planned_training_engine
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
-from gnomon.load.plan import plan_pool
+from gnomon.load.plan import plan_pool, refuse_serving_fields
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import Chip, Plan
 from gnomon.techniques import Words, applied, beyond_words, served
@@ -100,10 +101,13 @@ def require_techniques(plan: Plan) -> None:
 
 
 def require_load(plan: Plan, target: str) -> None:
-    """Serving targets take plans that serve, training targets plans that train."""
+    """Serving targets take plans that serve, training targets plans that train, with an engine that does."""
     fitting = TRAINING if plan.trains else SERVING
     if target not in fitting:
         kind = "training" if plan.trains else "serving"
         hint = f"Targets for {kind}: {', '.join(fitting)}."
         raise InputError(f"a plan for {kind} cannot be exported to '{target}'", where="load", hint=hint)
+    if plan.trains:
+        planned_training_engine(plan.engine)
+        refuse_serving_fields(plan)
     require_techniques(plan)

@@ -51,7 +51,7 @@ def check(plan: Plan) -> None:
 def require_vllm(plan: Plan) -> None:
     """Refuse plans of other engines, and degrees that vLLM cannot cut the model into."""
     if plan.engine.name != "vllm":
-        raise InputError(f"the plan is for the engine '{plan.engine.name}', not for vllm", where="engine")
+        raise InputError(f"the plan is for the engine '{plan.engine.name}', not for vllm", where="engine.name")
     model = load_model(plan.model)
     if not unpriced(model):
         check_degrees(model, plan.strategy)

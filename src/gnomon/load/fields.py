@@ -56,7 +56,7 @@ class Fields:
     def has(self, key: str) -> bool:
         return self._data.get(key) is not None
 
-    def text(self, key: str, default: Any = _MISSING) -> str:
+    def text(self, key: str, default: Any = _MISSING, *, longest: float = math.inf) -> str:
         value = self.raw(key, default)
         if not self.has(key):
             return str(value)
@@ -65,6 +65,9 @@ class Fields:
             raise InputError(f"{shown(value)} is not a text", where=self.spot(key), hint=hint)
         if not value.strip() or not value.isprintable():
             raise InputError(f"{shown(value)} is not a name", where=self.spot(key))
+        if len(value) > longest:
+            message = f"{shown(value)} has {len(value):,} letters, more than {longest:,.0f}"
+            raise InputError(message, where=self.spot(key))
         return value
 
     def whole(self, key: str, default: Any = _MISSING, *, least: int = 1, most: int = LARGEST) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import stat
 import zlib
 from collections import Counter
@@ -16,6 +17,8 @@ from gnomon.errors import InputError
 
 MIB = 1024**2
 MAX_DEPTH = 64
+_TWO_WAYS = re.compile(r"[-+]?(0[0-9_]+|0b.*|.*:.*)", re.ASCII)
+"""Numbers that YAML 1.1 reads by eights, by twos or by sixties, and YAML 1.2 does not."""
 
 
 def as_path(ref: str | Path) -> Path:
@@ -134,7 +137,7 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _check_events(yaml.parse(text, Loader=loader), where)
-        _check_repeats(yaml.compose(text, Loader=loader), where)
+        _check_nodes(yaml.compose(text, Loader=loader), where)
         data = yaml.load(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -167,22 +170,40 @@ def _check_events(events: Iterable[Any], where: str) -> None:
         raise InputError("holds more than one document", where=where)
 
 
-def _check_repeats(root: Any, where: str) -> None:
+def _check_nodes(root: Any, where: str) -> None:
+    """Refuse repeated keys, merges, and numbers that are one to YAML 1.1 and another, or none, to YAML 1.2."""
     import yaml
 
-    waiting = [root]
+    waiting = [(root, "")]
     while waiting:
-        node = waiting.pop()
+        node, path = waiting.pop()
         if isinstance(node, yaml.SequenceNode):
-            waiting.extend(node.value)
+            waiting.extend((item, f"{path}[{place}]") for place, item in enumerate(node.value))
         elif isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                if key.value.__hash__ and key.value in seen:
-                    spot = f"{where} line {key.start_mark.line + 1}"
-                    raise InputError(f"the key '{key.value}' is given twice", where=spot)
-                seen.update([key.value] if isinstance(key.value, str) else [])
-                waiting.append(value)
+            _check_keys(node, where)
+            named = ((value, key.value if isinstance(key.value, str) else "?") for key, value in node.value)
+            waiting.extend((value, f"{path}.{name}".lstrip(".")) for value, name in named)
+        elif isinstance(node, yaml.ScalarNode):
+            _check_scalar(node, f"{where}, field {path}" if path else where)
+
+
+def _check_keys(node: Any, where: str) -> None:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        spot = f"{where} line {key.start_mark.line + 1}"
+        if key.tag == "tag:yaml.org,2002:merge":
+            raise InputError("merges (<<) are not allowed", where=spot, hint="Write the fields out.")
+        if key.value.__hash__ and key.value in seen:
+            raise InputError(f"the key '{key.value}' is given twice", where=spot)
+        seen.update([key.value] if isinstance(key.value, str) else [])
+
+
+def _check_scalar(node: Any, spot: str) -> None:
+    """`010` is eight to some readers of YAML and ten to others, `1:30` ninety or a text, `0b11` three or a text."""
+    number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+    if number and _TWO_WAYS.fullmatch(node.value):
+        hint = "Write a number in plain digits, or a text in quotes."
+        raise InputError(f"'{node.value}' is not read as one number by all of YAML", where=spot, hint=hint)
 
 
 class _RepeatedKeyError(Exception):

@@ -38,7 +38,7 @@ def goal(name: str, limit: Any, where: str) -> Goal:
     _check_name(name, where)
     if isinstance(limit, str):
         return _checked(name, parse_duration(limit, spot), where)
-    if isinstance(limit, bool) or not isinstance(limit, Real):
+    if isinstance(limit, bool) or not isinstance(limit, Real) or not _finite(limit):
         raise InputError(f"{shown(limit)} is not a duration", where=spot, hint="Write it as 50ms or 1s.")
     raise InputError(f"{shown(limit)} has no unit", where=spot, hint=f"Write '{limit}ms' or '{limit}s'.")
 
@@ -77,6 +77,10 @@ def duration_text(seconds: float) -> str:
         if parse_duration(text) == seconds and (unit == "ms" or seconds >= 1):
             return text
     return f"{seconds!r}s"
+
+
+def _finite(number: Any) -> bool:
+    return bool(-math.inf < number < math.inf)
 
 
 def _check_name(name: str, where: str) -> None:

@@ -33,6 +33,18 @@ ENGINES_OWN = "auto"
 """vLLM's word for a cache in the format the engine chooses; the same as leaving it out."""
 
 
+LONGEST_ID = 200
+"""Letters; it stands in the header of every script."""
+LONGEST_NAME = 4096
+"""Letters of a path."""
+SERVING_FIELDS = {
+    "router": "a plan for training assigns no requests to replicas",
+    "kv_dtype": "a plan for training keeps no cache",
+    "checkpoint": "a plan for training serves no checkpoint",
+}
+"""Fields that only plans of serving have, and why."""
+
+
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """A plan as plain values in a fixed order, without what is empty. Goals are in seconds."""
     engine = plan.engine
@@ -67,24 +79,28 @@ def plan_from_dict(data: Mapping[str, Any], where: str = "plan", *, seconds: boo
         raise InputError(f"'{schema}' is not {SCHEMA}", where=fields.spot("schema"))
     loaded = fields.inner("load")
     trains = loaded.has("seq") or loaded.has("global_batch")
+    for name, why in SERVING_FIELDS.items() if trains else ():
+        if fields.has(name):
+            raise InputError(why, where=fields.spot(name), hint="Leave it out.")
     plan = Plan(
-        id=fields.text("id", ""),
-        model=fields.text("model"),
-        chip=fields.text("chip"),
+        id=fields.text("id", "", longest=LONGEST_ID),
+        model=fields.text("model", longest=LONGEST_NAME),
+        chip=fields.text("chip", longest=LONGEST_NAME),
         per_node=fields.whole("per_node", 0, most=MAX_NODE),
         replicas=fields.whole("replicas", most=MAX_DEGREE),
         router=_router(fields),
         strategy=_strategy(fields.inner("strategy"), trains),
         dtype=_format(fields, "dtype"),
         kv_dtype=_format(fields, "kv_dtype", ENGINES_OWN),
-        checkpoint=fields.text("checkpoint", ""),
+        checkpoint=fields.text("checkpoint", "", longest=LONGEST_NAME),
         engine=_engine(fields.inner("engine"), trains),
         load=_load(loaded, trains) if fields.has("load") else None,
         goals=_goals(fields.inner("goals"), seconds),
         predicted=fields.inner("predicted").items(),
     )
     fields.done()
-    return plan
+    named = fields.inner("strategy").items()
+    return replace(plan, given=frozenset(name for name in (*DEGREES, "vp") if named.get(name) is not None))
 
 
 def plan_from_file(data: Mapping[str, Any], where: str) -> Plan:
@@ -95,6 +111,14 @@ def plan_from_file(data: Mapping[str, Any], where: str) -> Plan:
 def read_plan(path: str | Path) -> Plan:
     file = as_path(path)
     return plan_from_file(read_yaml(file), str(file))
+
+
+def refuse_serving_fields(plan: Plan) -> None:
+    """Raise InputError where a plan for training has what only those of serving have."""
+    usual = {"router": ROUTERS[0]}
+    for name, why in SERVING_FIELDS.items():
+        if getattr(plan, name) != usual.get(name, ""):
+            raise InputError(why, where=name, hint="Leave it out.")
 
 
 def plan_pool(plan: Plan, count: int | None = None) -> Pool:

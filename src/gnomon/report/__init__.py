@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from gnomon.report.text import NEXT, Style, assumed, not_modelled
+from gnomon.report.text import NEXT, Style, assumed, legible, not_modelled
 
 REPORTS = {
     "gnomon.predict/1": "gnomon.report.predict",
@@ -41,6 +41,7 @@ REPORTS = {
 
 def render(payload: Mapping[str, Any], *, colour: bool = False) -> str:
     """The text of an answer, told by its schema."""
+    payload = legible(payload)
     text: str = import_module(REPORTS[payload["schema"]]).render(payload, Style(colour))
     notes = [*assumed(payload), *not_modelled(payload)]
     return _before_next(text, notes) if notes else text

@@ -58,6 +58,7 @@ PREDICTION = {
     "breakdown": [
         {
             "op": text,
+            "kind": Optional(text),
             "time_s": ESTIMATE,
             "bound": text,
             "count": whole,

@@ -12,6 +12,8 @@ from gnomon.load.fields import shown
 
 MOST = 1e30
 """More than any figure of ours; its inverse is less than any that is not zero."""
+ESTIMATE = {"value", "low", "high", "provenance"}
+"""Fields by which an estimate is known."""
 Path = tuple[Any, ...]
 """Where a value stands: the path of what holds it, and its key; empty for the answer itself."""
 
@@ -53,7 +55,7 @@ def check(answer: Any, shape: Any, where: str) -> None:
     with a value.
     """
     _check_shape(answer, shape, (), where)
-    _check_finite(answer, (), where)
+    _check_numbers(answer, (), where)
 
 
 def _damaged(what: str, path: Path, where: str) -> InputError:
@@ -92,15 +94,28 @@ def _check_shape(value: Any, shape: Any, path: Path, where: str) -> None:
         raise _damaged(f"{shown(value)} {fault}", path, where)
 
 
-def _check_finite(value: Any, path: Path, where: str) -> None:
+def _check_numbers(value: Any, path: Path, where: str) -> None:
     if isinstance(value, Mapping):
+        if value.keys() >= ESTIMATE:
+            _check_order(value, path, where)
         for key, item in value.items():
-            _check_finite(item, (path, key), where)
+            _check_numbers(item, (path, key), where)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _check_finite(item, (path, index), where)
+            _check_numbers(item, (path, index), where)
     elif isinstance(value, float) and not math.isfinite(value):
         raise _damaged(f"{shown(value)} is not a number that an answer has", path, where)
+
+
+def _check_order(estimate: Mapping[str, Any], path: Path, where: str) -> None:
+    """The value of an estimate lies between its low and its high."""
+    low, value, high = (estimate[name] for name in ("low", "value", "high"))
+    for name in ("value", "low", "high"):
+        if fault := amount(estimate[name]):
+            raise _damaged(f"{shown(estimate[name])} {fault}", (path, name), where)
+    if not low <= value <= high:
+        between = f"low {shown(low)} and high {shown(high)}"
+        raise _damaged(f"{shown(value)} is not between {between}", (path, "value"), where)
 
 
 def signed(value: Any) -> str:

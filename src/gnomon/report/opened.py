@@ -47,6 +47,19 @@ def opened(kind: str, payload: Payload, step: Step, where: str = "the answer") -
         raise InputError("the answer is damaged", where=where, hint="Ask for it again.") from None
 
 
+def opens(payload: Payload) -> bool:
+    """Whether an answer can be opened."""
+    try:
+        return bool(opened(kind_of(payload), payload, lambda *_: None))
+    except InputError:
+        return False
+
+
+def kind_of(payload: Payload) -> str:
+    """The command whose answer it is, by its schema."""
+    return str(payload.get("schema", "")).removeprefix("gnomon.").partition("/")[0]
+
+
 def _prediction(payload: Payload) -> tuple[Node, ...]:
     time, seconds = payload["time_s"], float(payload["time_s"]["value"])
     usd, joules = float(payload["cost_usd"]["value"]), float(payload["energy_j"]["value"])
@@ -104,8 +117,10 @@ def _operator(row: Payload, total: float, chip: Chip | None, dtype: str) -> Node
 def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: str) -> list[Node]:
     """Bytes and operations with the time the data sheet would give them, at the rate of the format that the operator's
     kernel multiplies in: how far from the roof."""
-    if chip is None:
-        return []
+    from gnomon.cost.machine import COLLECTIVES, EXCHANGES
+
+    if chip is None or row["bound"] == "network" or row.get("kind") in COLLECTIVES | EXCHANGES:
+        return []  # what goes over links is not measured against the chip's own memory
     dtype = str(row.get("arithmetic") or dtype)
     rate = chip.rates_flops.get(dtype, 0.0)
     roofs = (

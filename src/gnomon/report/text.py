@@ -117,6 +117,19 @@ def not_modelled(payload: Mapping[str, Any]) -> list[str]:
     return [f"{INDENT}not modelled: {each['option']}: {each['why']}" for each in payload.get("not_modelled") or ()]
 
 
+def legible(value: Any) -> Any:
+    """The same with nothing in any of its texts that could steer a terminal: an answer may come from any file."""
+    if isinstance(value, str):
+        return value if value.isprintable() else "".join(map(_letter, value))
+    if isinstance(value, Mapping):
+        return {legible(key): legible(item) for key, item in value.items()}
+    return [legible(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _letter(letter: str) -> str:
+    return letter if letter.isprintable() else " " if letter.isspace() else "?"
+
+
 def next_steps(*commands: str) -> list[str]:
     """The last lines of a report: commands that work when they are pasted."""
     return [f"{NEXT if index == 0 else ' ' * len(NEXT)}{command}" for index, command in enumerate(commands)]

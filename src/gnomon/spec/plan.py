@@ -66,6 +66,8 @@ class Plan:
     goals: tuple[Goal, ...] = ()
     predicted: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Degrees that the plan's file names, which a technique may not set otherwise."""
     checkpoint: str = ""
     """What holds the weights in `dtype`, a hub address or a folder, where `model` itself does not."""
 

@@ -1,7 +1,7 @@
 """Entries of the run history, one packed JSON file each, under `GNOMON_HOME` or the user's data folder.
 
-A file's name is its time in nanoseconds and its id, so the order is known without opening any. Plain JSON files, which
-earlier versions wrote, are read as well.
+A file's name is its time in nanoseconds, or the next after all that are there, and its id: the order is known without
+opening any. Plain JSON files, which earlier versions wrote, are read as well.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ KEEP_BYTES = 256 * MIB
 """Of all entries together; the oldest go first."""
 MAX_BYTES = 128 * MIB
 """Of one entry, unpacked."""
+MOST_DIGITS = 24
+"""Of nanoseconds in a file's name: a few more than any time of ours has."""
 LATEST_S = 32_503_680_000.0
 """The year 3000: a later entry was not saved, it was made up."""
 
@@ -58,7 +60,8 @@ def save(kind: str, payload: Mapping[str, Any]) -> str:
     try:
         folder = home() / "runs"
         folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / f"{now:020d}.{id}.json.gz", _packed(record))
+        after = max(map(_saved_ns, _sorted(folder)), default=0) + 1  # clocks are set back, names made up
+        write_bytes(folder / f"{max(now, after):020d}.{id}.json.gz", _packed(record))
         _tidy(folder, id)
     except (OSError, RuntimeError, InputError) as error:
         _warn(f"warning: this run was not kept in the history: {error}")
@@ -117,7 +120,13 @@ def _files() -> list[Path]:
 
 def _sorted(folder: Path) -> list[Path]:
     files = [*folder.glob("*.*-*.json"), *folder.glob("*.*-*.json.gz")]
-    return sorted(files, key=lambda file: file.name, reverse=True)
+    return sorted(files, key=lambda file: (_saved_ns(file), file.name), reverse=True)
+
+
+def _saved_ns(file: Path) -> int:
+    """The time that a file's name begins with; the least of all where there is none."""
+    digits = file.name.partition(".")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= MOST_DIGITS else -1
 
 
 def _id(file: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,17 @@ class Applied:
         reason = self.why_not(case, strategy, recipe)
         if reason:
             raise InputError(reason, where="strategy.techniques", hint="Leave it out, or change what it names.")
+
+    def check_given(self, strategy: Strategy, recipe: Recipe, given: Mapping[str, Any]) -> None:
+        """Refuse a technique that sets a degree or a setting to something else than was given for it, by its name."""
+        for one, values in self.pairs:
+            strategy, recipe = one.settled(strategy, recipe, values)
+            for name, value in given.items():
+                holder = strategy if hasattr(strategy, name) else recipe
+                if getattr(holder, name) != value:
+                    where = f"strategy.{name}" if holder is strategy else f"engine.settings.{name}"
+                    message = f"{value} is given, and the technique {one.name} sets {getattr(holder, name)}"
+                    raise InputError(message, where=where, hint="Leave one of them out.")
 
     def settled(self, strategy: Strategy, recipe: Recipe) -> tuple[Strategy, Recipe]:
         for one, values in self.pairs:

@@ -38,6 +38,8 @@ class GPipe(TrainingTechnique):
         stages = int(values["stages"])
         if strategy.pp not in (1, stages):
             return f"the plan has {strategy.pp} stages, and {stages} are asked for"
+        if strategy.vp > 1:
+            return f"the plan has {strategy.vp} parts a chip, and its stages hold one"
         return (
             _too_long(case, stages)
             or _no_chips(strategy, stages)

@@ -28,6 +28,8 @@ _FSDP = {2: "optim_grads", 3: "optim_grads_params"}
 _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lion", "muon": "muon"}
 """Megatron-LM's name of each optimizer it has."""
 _NOTE = "In a folder of Megatron-LM, or with MEGATRON_PATH naming one. Further options may follow."
+RATE, LEAST_RATE = 1e-4, 1e-5
+"""Of learning, which a plan does not say and time does not depend on."""
 SAVED = "checkpoints"
 """The folder that states are saved to, beside where run.sh is started."""
 
@@ -92,9 +94,10 @@ def check(plan: Plan) -> None:
 def not_expressed(plan: Plan, beside: Beside = NOTHING) -> list[str]:
     """What the plan says and Megatron-LM's options cannot."""
     job = job_of(plan)
-    kept = "" if beside.save_every else " and checkpoints"
-    saved = "" if beside.save_every else " and saves nothing"
-    said = [f"data, tokenizer, learning rate{kept}: run.sh learns from made-up tokens{saved}"]
+    kept = "" if beside.save_every else ", checkpoints"
+    saved = "" if beside.save_every else ", and saves nothing"
+    own = f"data, tokenizer{kept} and a learning rate of your own"
+    said = [f"{own}: run.sh learns from made-up tokens, at {RATE:g} falling to {LEAST_RATE:g}{saved}"]
     said += network.not_expressed(job)
     if beside.save_async and _fsdp(job):
         said.append("checkpoints written beside the next steps: Megatron-FSDP saves them while training waits")
@@ -290,8 +293,8 @@ def _optimizer(job: Job) -> dict[str, Value]:
         "--adam-eps": 1e-8,
         "--weight-decay": 0.1,
         "--clip-grad": 1.0,
-        "--lr": 1e-4,
-        "--min-lr": 1e-5,
+        "--lr": RATE,
+        "--min-lr": LEAST_RATE,
         "--lr-decay-style": "cosine",
         "--lr-warmup-fraction": 0.01,
     }

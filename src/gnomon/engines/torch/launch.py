@@ -10,16 +10,18 @@ from collections.abc import Sequence
 
 from gnomon.engines.shell import comment
 from gnomon.engines.torch.checks import check
-from gnomon.engines.training.job import job_of
+from gnomon.engines.training.job import idle_settings, job_of
 from gnomon.errors import InputError
 from gnomon.load.plan import plan_pool, plan_to_yaml
-from gnomon.spec import Plan
+from gnomon.load.recipe import recipe_to_settings
+from gnomon.spec import Plan, Recipe
 
 WORKER = "gnomon.engines.torch.worker"
 STEPS, WARMUP = 8, 3
 """Steps that are measured, and those before them that are not."""
 PORT = 29500
 """torchrun's own default."""
+CUT_SEQUENCES = "sequence_parallel"
 _HERE = '"$(dirname -- "${BASH_SOURCE[0]}")"'
 
 
@@ -85,11 +87,21 @@ def not_expressed(plan: Plan) -> list[str]:
 def common_not_expressed(plan: Plan, engine: str) -> list[str]:
     """What no training engine can say, or another than the plan's says differently."""
     said = [f"the technique {name}" for name in plan.strategy.techniques]
+    said += _idle(plan)
     if plan.goals:
         said.append("the goals, which are those of serving")
     if plan.predicted and plan.engine.name != engine:
         said.append(f"the predicted figures: they are those of {plan.engine.name}")
     return said
+
+
+def _idle(plan: Plan) -> list[str]:
+    """Settings other than the usual that change nothing under the plan's degrees. A lone tensor-parallel rank needs
+    none for its sequences, whichever way it is set."""
+    job, usual = job_of(plan), recipe_to_settings(Recipe())
+    given = {name: value for name, value in recipe_to_settings(job.recipe).items() if value != usual[name]}
+    idle = idle_settings(plan.strategy, job.model)
+    return [f"{name} {given[name]}: {why}" for name, why in idle.items() if name in given and name != CUT_SEQUENCES]
 
 
 def _arguments() -> list[list[str]]:

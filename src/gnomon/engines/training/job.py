@@ -43,6 +43,19 @@ def job_of(plan: Plan) -> Job:
     return job
 
 
+def idle_settings(strategy: Strategy, model: Model) -> dict[str, str]:
+    """Settings of a recipe that only matter between ranks which are not there, and why they do not here."""
+    alone = {
+        "zero": strategy.dp * strategy.cp == 1 and "one rank has nobody to share its states with",
+        "schedule": strategy.pp == 1 and "one pipeline rank has one order of passes",
+        "sequence_parallel": strategy.tp == 1 and "one tensor-parallel rank has the whole sequence",
+        "cp_comm": strategy.cp == 1 and "one context-parallel rank has all keys",
+        "expert_tp": (not model.is_moe and "the model has no experts")
+        or (strategy.tp == 1 and "one tensor-parallel rank has all of each expert"),
+    }
+    return {name: why for name, why in alone.items() if why}
+
+
 def equal_stages(model: Model) -> bool:
     """Whether a search keeps to equal stages: dense networks of equal layers have enough of them."""
     return not model.is_moe and len(Stages(model).kinds) == 1

@@ -17,6 +17,7 @@ from gnomon.load.hf import YAML
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import plan_pool
 from gnomon.spec import Model, Plan
+from gnomon.spec.plan import ROUTERS
 
 VERSION = "0.24.0"
 FIRST_PORT = 8000
@@ -181,6 +182,8 @@ def not_expressed(plan: Plan) -> list[str]:
     if plan.replicas > 1:
         how = {"random": "at random", "round-robin": "round-robin"}.get(plan.router, "by least requests")
         said.append(f"the router: a load balancer that assigns requests to the {plan.replicas:,} replicas {how}")
+    elif plan.router != ROUTERS[0]:
+        said.append(f"the router {plan.router}: one replica has every request")
     if plan.goals:
         goals = ", ".join(f"{goal.name} {goal.limit_s:g} s" for goal in plan.goals)
         said.append(f"the goals ({goals}): vLLM does not know them")
