@@ -76,6 +76,7 @@ def test_every_cheaper_plan_misses() -> None:
         plan(fleet=f"H100:{chips}")
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("objective", ["cost", "latency", "energy", "throughput"])
 def test_the_runner_up_meets_the_goals(objective: str) -> None:
     report = plan(fleet="H100:8,H200:8", objective=objective)
@@ -121,6 +122,7 @@ def test_every_figure_has_an_interval_and_watts_are_those_of_the_chips() -> None
         assert watts <= scored.plan.chips * 700.0
 
 
+@pytest.mark.slow
 def test_looser_goals_more_chips_and_less_load_never_cost_more() -> None:
     base = plan().best.usd_h
     assert plan(slo="ttft_p90=2s,tpot_p90=80ms").best.usd_h <= base
@@ -143,6 +145,7 @@ def test_equal_price_keeps_the_first_format() -> None:
     assert plan("llama-3.1-8b", **ask, dtypes=("fp8", "bf16")).best.plan.dtype == "fp8"
 
 
+@pytest.mark.slow
 def test_objectives_are_what_they_say() -> None:
     cost, fast, lean = (plan(objective=name).best for name in ("cost", "latency", "energy"))
     most = plan(objective="throughput").best
@@ -216,6 +219,7 @@ OUT_OF_REACH: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("name", OUT_OF_REACH)
 def test_what_a_hint_proposes_works(name: str) -> None:
     """Every fleet, rate and goal that the message proposes has a plan."""

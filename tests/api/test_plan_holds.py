@@ -34,6 +34,7 @@ def short_trace(folder: Path, count: int, rate: float) -> holds.Workload:
     return holds.Workload(question=ask, trace=trace)
 
 
+@pytest.mark.battery(3)
 @pytest.mark.usefixtures("made_up_engine")
 @pytest.mark.parametrize(("count", "rate"), [(50, 20.0), (300, 12.0), (1000, 40.0)])
 def test_a_trace_shorter_than_its_requests_last_has_enough_replicas(tmp_path: Path, count: int, rate: float) -> None:

@@ -40,6 +40,7 @@ def highest(walked: list[Moment]) -> float:
     return max(moment.bytes for moment in walked)
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize("zero", [0, 3])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize(("cut", "engine"), RUNS)

@@ -123,6 +123,7 @@ def test_a_users_profile_is_used_from_then_on(tmp_path: Path) -> None:
     assert step() == before
 
 
+@pytest.mark.slow
 def test_the_shipped_files_come_from_the_measurements() -> None:
     """`make profiles` gives what is shipped, to what another machine's rounding may change."""
     forget_profiles()

@@ -48,6 +48,7 @@ def test_tables_with_and_without_windows_make_one_fit(tmp_path: Path) -> None:
     assert found["attention_decode.bf16"]["held_out"]["mean"] < 0.02
 
 
+@pytest.mark.slow
 def test_the_measured_shapes() -> None:
     """An H200's, most of them drawn at random: 5.7% off for decodes, 7.4% for prompts on lengths not seen."""
     found = pooled.families(MEASURED, H200)

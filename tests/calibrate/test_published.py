@@ -106,6 +106,7 @@ def test_without_the_tables_the_profile_is_kept(
     assert capsys.readouterr().out.startswith("kept A100-SXM-80GB: the published tables are not here")
 
 
+@pytest.mark.slow
 def test_the_shipped_profile_comes_from_the_tables() -> None:
     """`make profiles` gives what is shipped, to what another machine's rounding may change."""
     folder = published.tables()

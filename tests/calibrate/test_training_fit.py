@@ -111,6 +111,7 @@ def shipped() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_measured_families_are_those_that_are_shipped(shipped: dict[str, Any]) -> None:
     made = training_fit.families(MEASURED / "torch.csv", H200, MEASURED / "kernels.csv")
     others = {f"{kind}.{dtype}.torch" for kind, dtype in module_fit.grouped(MEASURED / "modules.csv")}

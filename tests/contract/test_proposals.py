@@ -183,6 +183,7 @@ def test_some_commands_to_go_on_with_run(line: str) -> None:
     test_commands_to_go_on_with_run(line)
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("line", WRONG)
 def test_what_errors_propose_works(line: str) -> None:
     said = say(line)

@@ -146,6 +146,7 @@ def test_it_is_asked_for_once(one: Technique) -> None:
         applied([one.name, one.name])
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize("text", TRIED)
 @pytest.mark.parametrize("plan", PLANS)
 def test_it_runs_where_it_applies_and_is_refused_with_its_reason_elsewhere(plan: str, text: str) -> None:

@@ -58,6 +58,7 @@ def test_knots_are_exact(name: str) -> None:
             assert curve.seconds[knot] == pytest.approx(plain, rel=1e-12 if name in PLAIN else TABLE_ERROR)
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize("name", CASES)
 def test_between_knots(name: str) -> None:
     rng = np.random.default_rng(0)
@@ -70,6 +71,7 @@ def test_between_knots(name: str) -> None:
             assert at(curve, context) == pytest.approx(plain_decode_s(name, sequences, context), rel=KNOT_ERROR + 0.01)
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize("name", CASES)
 def test_mixed_steps(name: str) -> None:
     engine, deployment = deployed(name)

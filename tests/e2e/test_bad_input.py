@@ -312,6 +312,7 @@ def run(words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.battery(5)
 @pytest.mark.parametrize("words", CASES)
 def test_one_line_and_json(words: str, folder: Path) -> None:
     done = run(f"{replaced(words)} --json", folder)
