@@ -12,7 +12,7 @@ ORACLES_STAMP := $(ORACLES)/.done
 RESULTS := src/gnomon/catalog/data/accuracy/results.json
 
 .DEFAULT_GOAL := help
-.PHONY: lab-results help setup demo test test-all fuzz check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
+.PHONY: lab-results help setup demo test test-stored test-all fuzz check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,10 @@ demo: $(STAMP) ## plan a deployment, open one of its numbers, plan a training ru
 	$(BIN)/gnomon plan train gpt3-175b --cluster A100-SXM-80GB:1024 --seq 2048 --global-batch 1536 --tokens 300e9
 
 test: $(DEV_STAMP) ## run the tests that need neither a GPU nor an engine
-	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/oracles
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --ignore=tests/oracles
+
+test-stored: $(DEV_STAMP) ## README, pages and shipped profiles are what their sources make of them; two minutes
+	$(BIN)/python -m pytest -q -n $(JOBS) --whole -m slow tests/golden tests/calibrate
 
 test-all: $(DEV_STAMP) ## the same with every battery whole; about an hour
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/oracles --whole -m 'not oracle and not gpu'

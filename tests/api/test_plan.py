@@ -158,6 +158,7 @@ def test_objectives_are_what_they_say() -> None:
     assert most.plan.chips == 8
 
 
+@pytest.mark.slow
 def test_without_a_rate_the_most_throughput_is_planned() -> None:
     report = plan(rate=None)
     best = report.best
@@ -219,7 +220,7 @@ OUT_OF_REACH: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("name", OUT_OF_REACH)
 def test_what_a_hint_proposes_works(name: str) -> None:
     """Every fleet, rate and goal that the message proposes has a plan."""

@@ -76,6 +76,7 @@ def test_parts_of_a_request_add_up(measured: Measured) -> None:
         assert times["ttft"] == pytest.approx(times["queue"] + times["prefill"])
 
 
+@pytest.mark.slow
 def test_comparing_repeats(measured: Measured) -> None:
     assert compare(measured).to_dict() == compare(measured).to_dict() == gnomon.verify(str(FILE)).to_dict()
 

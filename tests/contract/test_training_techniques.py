@@ -219,6 +219,7 @@ def machine(folder: Path, **better: float) -> str:
     return str(path)
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize("text", TRIED)
 def test_a_better_machine_is_never_slower(text: str, tmp_path: Path) -> None:
     compared = 0

@@ -58,7 +58,7 @@ def test_knots_are_exact(name: str) -> None:
             assert curve.seconds[knot] == pytest.approx(plain, rel=1e-12 if name in PLAIN else TABLE_ERROR)
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(5)
 @pytest.mark.parametrize("name", CASES)
 def test_between_knots(name: str) -> None:
     rng = np.random.default_rng(0)

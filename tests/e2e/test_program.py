@@ -71,6 +71,7 @@ FIRST = {
 }
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("name", FIRST)
 def test_what_is_told_to_do_next_can_be_done(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

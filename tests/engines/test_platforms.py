@@ -76,7 +76,7 @@ def gnomon_text(answer: gnomon.api.results.Prediction) -> str:
 
 
 def test_a_search_says_it_too() -> None:
-    report = gnomon.plan_serving("llama-3.2-1b", fleet="TPU-v5e:1", rate=1.0, input=64, output=8, requests=50)
+    report = gnomon.plan_serving("llama-3.2-1b", fleet="TPU-v5e:1", rate=1.0, input=64, output=8)
     assert [entry.option for entry in report.not_modelled] == ["TPU-v5e"]
     assert any("does not run on TPU-v5e" in line for line in report.left_to_you)
 

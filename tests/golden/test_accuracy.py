@@ -89,6 +89,7 @@ def test_training_steps_are_what_is_stored() -> None:
             assert_same(*rows)
 
 
+@pytest.mark.slow
 def test_steps_are_what_is_stored() -> None:
     now = steps(CHECKOUT)
     assert len(now["rows"]) == len(kept()["steps"]["rows"])
@@ -112,6 +113,7 @@ def test_fits_of_our_own_tables_are_what_is_stored() -> None:
     assert_fits_stay(now)
 
 
+@pytest.mark.slow
 @needs_truth
 def test_a_fit_of_a_published_table_is_what_is_stored() -> None:
     (table,) = [table for table in tables_of(truth.required(), "moe") if table.name.startswith(PUBLISHED)]

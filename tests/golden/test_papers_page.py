@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.golden.papers_page import PAGE, page
 
 import gnomon
@@ -16,6 +17,7 @@ def test_the_readme_says_how_many_are_re_derived() -> None:
     assert f"computes again the {count} that are re-derived" in text
 
 
+@pytest.mark.slow
 def test_the_page_and_the_counts_are_what_is_computed() -> None:
     found = gnomon.papers.run().to_dict()
     assert holds.STORED.read_text(encoding="utf-8") == holds.store(found["results"]), "run `make papers`"

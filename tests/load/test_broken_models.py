@@ -285,6 +285,7 @@ def _fields(config: Config, path: str = "") -> Iterator[str]:
             yield from _fields(value, f"{path}{key}.")
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize(("family", "name"), _families().items(), ids=list(_families()))
 def test_broken_by_machine(family: str, name: str) -> None:
     """Every field of a config, broken in every way. What is still read must still be counted."""

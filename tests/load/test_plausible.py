@@ -68,6 +68,7 @@ SLIPS: dict[str, Slip] = {
 """What people write for what they mean; nothing where a chip cannot have it."""
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize("slip", SLIPS)
 def test_slips_are_refused_for_every_chip(slip: str) -> None:
     tried = 0
@@ -246,7 +247,7 @@ def test_fields_of_a_host_that_nothing_reads_are_listed(tmp_path: Path) -> None:
         gnomon.fit("llama-3.2-1b", on=on),
         gnomon.simulate_training("llama-3.2-1b", on=on, seq=512, global_batch=4),
         gnomon.simulate_serving("llama-3.2-1b", on=on, input=64, output=8, requests=5),
-        gnomon.plan_serving("llama-3.2-1b", fleet=on, rate=1, input=64, output=8, requests=5),
+        gnomon.plan_serving("llama-3.2-1b", fleet=on, rate=1, input=64, output=8),
     ]
     for found in answers:
         assert [one.option for one in found.not_modelled] == [f"{on}, field host.cores", f"{on}, field host.nvme_tb"]

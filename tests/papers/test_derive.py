@@ -15,6 +15,7 @@ from gnomon.papers.shelf import paper
 from gnomon.techniques import for_paper, techniques
 
 
+@pytest.mark.battery(5)
 @pytest.mark.parametrize("slug", derivations.slugs())
 def test_every_derivation_that_ships(slug: str) -> None:
     result = run_one(slug)

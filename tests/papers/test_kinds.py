@@ -50,6 +50,7 @@ def test_every_prediction_moves_and_no_identity_does(slug: str) -> None:
     check(slug)
 
 
+@pytest.mark.battery(5)
 @pytest.mark.parametrize("slug", derivations.slugs())
 def test_identities_come_out_and_contradictions_do_not(slug: str) -> None:
     for one in told(slug).values():

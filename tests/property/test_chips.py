@@ -23,6 +23,7 @@ FIXED_S = {"decode": 4e-3, "prefill": 20e-3}
 """What an engine and its launches cost on the machine they were measured on, whatever the chip."""
 
 
+@pytest.mark.battery(4)
 @CHIPS
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
 def test_a_step_is_finite_and_above_the_roofline(chip: Chip, phase: str) -> None:

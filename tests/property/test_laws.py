@@ -23,6 +23,8 @@ from gnomon.cost.machine import Machine
 from gnomon.graph.dtypes import width
 from gnomon.spec.workload import Floats
 
+pytestmark = pytest.mark.battery(2)
+
 Case = tuple[str, str, dict[str, Any]]
 ROUNDING = 1 - 1e-12
 FORMATS = ("bf16", "fp16", "fp8")

@@ -19,6 +19,8 @@ from gnomon.graph.windows import Window
 from gnomon.load import model as load_model
 from gnomon.spec import Batch
 
+pytestmark = pytest.mark.battery(2)
+
 ROUNDING = 1 - 1e-9
 FEWER_PARTS = {"sequences": 0.6, "tokens": 0.7}
 """Of attention's time, what more work leaves at least: FlashAttention-3 cuts a cache into fewer parts then, which run

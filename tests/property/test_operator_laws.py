@@ -21,6 +21,8 @@ from gnomon.cost.work import work
 from gnomon.spec import Chip, Link, Pool
 from gnomon.spec.workload import Floats
 
+pytestmark = pytest.mark.battery(5)
+
 ROUNDING = 1e-9
 SPLIT = {"attention_decode": 0.5, "attention_prefill": 0.5, "mla_decode": 0.5, "attention_forward": 0.2}
 """Kinds that are split along their keys, and what part of their time that may save at most."""
