@@ -32,6 +32,7 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     assert first.makespan_s != other.makespan_s
 
 
+@pytest.mark.battery(2)
 @pytest.mark.parametrize(
     "words", [{}, {"trace": CHAT}, {"on": "H200:2", "rate": 30}, {"settings": {"max_num_seqs": 8}}]
 )

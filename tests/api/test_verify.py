@@ -42,6 +42,7 @@ def test_a_file_makes_the_round_trip(measured: Measured, tmp_path: Path) -> None
     assert gnomon.verify(copy).to_dict() == compare(measured).to_dict()
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_answered_though_its_file_fails(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

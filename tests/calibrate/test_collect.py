@@ -67,7 +67,7 @@ HURTS: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.battery(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "hurt"), [(1, "within a row"), *((7, hurt) for hurt in HURTS), (30, "within a row")])
 def test_killed_and_resumed(tmp_path: Path, unbroken: tuple[str, str, str], every: int, hurt: str) -> None:
     path = tmp_path / "t.csv"

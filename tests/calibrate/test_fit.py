@@ -108,6 +108,7 @@ def test_bad_power_rows_are_refused(tmp_path: Path) -> None:
         loads(read_rows(path), str(path))
 
 
+@pytest.mark.slow
 def test_a_users_profile_is_used_from_then_on(tmp_path: Path) -> None:
     def step() -> float:
         return gnomon.predict("llama-3.1-8b", on="H200", batch=8, context=512).time_s.value

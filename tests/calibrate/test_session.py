@@ -107,7 +107,7 @@ ILLS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.battery(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("ill", ILLS)
 def test_a_card_that_cannot_be_trusted(machine: FakeCard, tmp_path: Path, ill: str) -> None:
     machine.ills, reason = ILLS[ill]

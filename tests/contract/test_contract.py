@@ -220,6 +220,7 @@ def test_plan_serve(planned: dict[str, Any]) -> None:
     assert planned["best"]["feasible"]
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("objective", ["cost", "throughput", "latency", "energy"])
 def test_plan_objectives(cli: Cli, objective: str) -> None:
     words = ["plan", "serve", "llama-3.1-8b", "--fleet", "H100:1", *LOAD, "--requests", "100", "--dtype", "bf16"]
@@ -350,6 +351,7 @@ def test_explain_opens_training_answers(cli: Cli, trained: dict[str, Any]) -> No
     assert [part["name"] for part in memory["parts"]] == [f"pipeline rank {rank}" for rank in range(4)]
 
 
+@pytest.mark.battery(2)
 @pytest.mark.parametrize("target", ["vllm", "kubernetes"])
 def test_export(cli: Cli, planned: dict[str, Any], target: str, tmp_path: Path) -> None:
     answer = cli("export", "last", "--to", target, "--out", str(tmp_path / "deploy"))

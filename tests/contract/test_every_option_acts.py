@@ -79,6 +79,7 @@ def test_every_option_acts_is_refused_or_listed(case: Case) -> None:
     assert outcome(case) in ("acts", "refused", "listed")
 
 
+@pytest.mark.battery(2)
 @pytest.mark.parametrize("case", CASES[::SAMPLE], ids=lambda case: case.line)
 def test_some_options_act_are_refused_or_listed(case: Case) -> None:
     assert outcome(case) in ("acts", "refused", "listed")

@@ -164,6 +164,7 @@ def test_it_applies_somewhere(text: str) -> None:
     assert usable(text)
 
 
+@pytest.mark.battery(2)
 @pytest.mark.parametrize("text", TRIED)
 def test_work_is_conserved(text: str) -> None:
     for plan in usable(text):
@@ -185,6 +186,7 @@ def test_states_lie_on_a_chip_or_a_host_and_nowhere_twice(text: str) -> None:
             assert state_bytes(step(plan, text)) == pytest.approx(state_bytes(step(plan)), rel=1e-6), plan
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize(("one", "other"), list(combinations(NAMES, 2)))
 def test_pairs_are_refused_or_come_to_the_same_in_any_order(one: str, other: str) -> None:
     known = techniques()

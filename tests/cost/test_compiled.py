@@ -46,6 +46,7 @@ def at(curve: Curve, context: float) -> float:
     return float(np.interp(context, curve.context, curve.seconds))
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize("name", CASES)
 def test_knots_are_exact(name: str) -> None:
     for sequences in SEQUENCES:
@@ -71,7 +72,7 @@ def test_between_knots(name: str) -> None:
             assert at(curve, context) == pytest.approx(plain_decode_s(name, sequences, context), rel=KNOT_ERROR + 0.01)
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("name", CASES)
 def test_mixed_steps(name: str) -> None:
     engine, deployment = deployed(name)

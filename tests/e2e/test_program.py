@@ -71,7 +71,7 @@ FIRST = {
 }
 
 
-@pytest.mark.battery(4)
+@pytest.mark.battery(8)
 @pytest.mark.parametrize("name", FIRST)
 def test_what_is_told_to_do_next_can_be_done(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -180,6 +180,7 @@ STREAMS = {
 }
 
 
+@pytest.mark.battery(3)
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams_that_take_nothing(name: str) -> None:
     words, code, said = STREAMS[name]
@@ -191,6 +192,7 @@ def test_streams_that_take_nothing(name: str) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_a_folder_in_the_way_stops_the_export(tmp_path: Path) -> None:
     assert gnomon(PLAN).returncode == 0
     (tmp_path / "d1" / "plan.yaml").mkdir(parents=True)

@@ -48,6 +48,7 @@ def test_what_vllm_runs_on(platform: str, names: list[str]) -> None:
         assert found.name == platform
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("name", NOT_RUN)
 def test_what_it_does_not_run_on_is_said(name: str) -> None:
     """In the title and under `not_modelled`, of every kind of answer about a deployment."""

@@ -15,7 +15,7 @@ from tests.fuzz.case import Case
 from tests.fuzz.generate import MAKERS, case_of, commands
 from tests.fuzz.worker import _problems
 
-CASES = 120
+CASES = 80
 
 
 def test_fuzzed_inputs_end_as_they_should(tmp_path: Path) -> None:

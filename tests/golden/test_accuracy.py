@@ -28,6 +28,8 @@ from gnomon.calibrate.usable import LEAST_US, cut, picked, unfit
 from gnomon.load import chip as find_chip
 from gnomon.report.accuracy import listed, page
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs"
 STALE = "a prediction changed: run `make accuracy`, look at what it changes, and commit it"
 NEAR = 1e-3

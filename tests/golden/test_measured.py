@@ -17,6 +17,8 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.sim.serving import simulate
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[2] / "measurements/h200-2026-11-15"
 MODELS = ("llama-3.1-8b", "qwen3-30b-a3b")
 LEAST_REQUESTS = 500
@@ -52,6 +54,7 @@ def test_three_loads_of_enough_requests(model: str) -> None:
     assert all(len(load.requests) >= LEAST_REQUESTS for load in measured(model).loads)
 
 
+@pytest.mark.battery(2)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("part", "limit"), [("decode", TPOT), ("ttft", TTFT)])
 def test_medians_under_load(model: str, part: str, limit: float) -> None:

@@ -14,6 +14,8 @@ from gnomon.papers.derive import run_all
 from gnomon.papers.shelf import paper
 from gnomon.techniques import for_paper, techniques
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.battery(5)
 @pytest.mark.parametrize("slug", derivations.slugs())

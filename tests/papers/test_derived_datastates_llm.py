@@ -7,6 +7,8 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.datastates_llm import ADAPTERS_GB_S, BLOCKING_GB_S, DERIVATION, RUNS, _gain, _step
 
+pytestmark = pytest.mark.slow
+
 GAINS = [1.846, 1.052, 3.117, 1.311]
 SIZES_GB = [45.32, 83.30, 165.7, 443.7, 1064.4, 10.35, 0.6471, 13.86, 0.8665]
 

@@ -7,6 +7,8 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.deep_optimizer_states import DERIVATION, _phases
 
+pytestmark = pytest.mark.slow
+
 UPDATES = [387.0, 1027.6, 574.6, 1277.8, 682.3, 1372.8, 758.1, 1858.0, 1016.6, 2743.0, 1462.7]
 FORWARDS = [47.42, 69.60, 81.99, 86.19, 114.76, 203.87]
 

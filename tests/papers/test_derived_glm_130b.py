@@ -7,6 +7,8 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.glm_130b import DERIVATION, HOLDS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Figure]:

@@ -7,6 +7,8 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.gpipe import DERIVATION
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found() -> list[Figure]:

@@ -11,6 +11,8 @@ from gnomon.load import model as load_model
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.long_context_peak import CHIP, DERIVATION
 
+pytestmark = pytest.mark.slow
+
 PEAK = [0.902, 14.17, 8.556, 9.939, 17, 1, 12.29, 1.229, 17.62]
 
 

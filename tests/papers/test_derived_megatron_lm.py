@@ -7,6 +7,8 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.megatron_lm import DERIVATION
 
+pytestmark = pytest.mark.slow
+
 TABLE_1 = [140.8, 141.0, 144.1, 138.2, 135.0, 147.7, 150.1, 158.1, 163.1, 158.1]
 TABLE_2 = [154.0, 149.0, 140.0, 169.6, 164.5, 155.3]
 ZERO3 = [219.3, 210.0, 192.3, 220.3, 211.0, 194.3]

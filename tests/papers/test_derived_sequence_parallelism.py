@@ -7,6 +7,8 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.sequence_parallelism import DERIVATION
 
+pytestmark = pytest.mark.slow
+
 OURS = [9.026, 3.483, 1.554, 32.0, 16.0, 21.62, 0.8333]
 KINDS = ["predicted"] * 3 + ["identity"] * 2 + ["predicted"] * 2
 

@@ -7,6 +7,8 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.vocabulary_parallelism import DERIVATION
 
+pytestmark = pytest.mark.slow
+
 BASELINE_MFU = [50.08, 43.29, 34.54, 25.54, 53.79, 46.89, 37.76, 28.10]
 VOCAB_1_GB = [15.64, 16.15, 17.18, 19.24, 23.25, 23.86, 25.08, 27.52]
 ANEW_MFU = [50.08, 51.13, 53.07, 38.27, 54.20, 56.11, 43.24]

@@ -7,6 +7,8 @@ import pytest
 from gnomon.papers.base import Figure
 from gnomon.papers.derived.zero_offload import DERIVATION, _step
 
+pytestmark = pytest.mark.slow
+
 OURS = [14.11, 1.666, 8.465, 92.24, 3.521, 50.23, 51.9]
 
 

@@ -14,6 +14,8 @@ from gnomon.papers.answers import run
 from gnomon.papers.base import FIGURE_KINDS, ROUNDING, Figure
 from gnomon.papers.shelf import paper
 
+pytestmark = pytest.mark.slow
+
 QUICK = ("long-context-peak", "gptq")
 SAME = 1e-9
 
@@ -39,6 +41,7 @@ def check(slug: str) -> None:
     assert not waiting, f"{waiting} depend on nothing that Gnomon models, and are called predicted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slug", QUICK)
 def test_predictions_move_and_identities_do_not(slug: str) -> None:
     check(slug)
@@ -61,6 +64,7 @@ def test_identities_come_out_and_contradictions_do_not(slug: str) -> None:
             assert not one.within and one.note, one.what
 
 
+@pytest.mark.battery(4)
 @pytest.mark.parametrize("slug", derivations.slugs())
 def test_figures_stand_for_claims_of_the_entry(slug: str) -> None:
     """What no figure stands for is left out, and the derivation says why."""

@@ -124,6 +124,7 @@ def better(chip: Chip, memory: float, rate: float, inside: float, across: float)
 times = st.floats(1, 4)
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(jobs(), times, times, times, times)
 def test_a_better_chip_is_never_slower(job: Job, memory: float, rate: float, inside: float, across: float) -> None:

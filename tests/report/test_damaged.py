@@ -116,7 +116,7 @@ def broken(name: str) -> Iterator[tuple[Path_, Any]]:
                 yield path, value
 
 
-@pytest.mark.battery(3)
+@pytest.mark.battery(6)
 @pytest.mark.parametrize("name", ANSWERS)
 def test_damage_is_refused_by_file_and_field_or_has_no_part_in_it(name: str) -> None:
     answer = json.loads(text_of(name))

@@ -142,7 +142,7 @@ def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Book:
-    """Scores as answers. Intervals are drawn for plans that are shown; the others have none."""
+    """Scores as answers. Intervals are drawn for the best plan and the runner-up; the others have none."""
 
     question: Question
     evaluator: ServingEvaluator
@@ -271,8 +271,7 @@ def _front(book: Book, best: Score, chosen: PlanScore, met: list[Score]) -> list
             break
         met = [score for score in met if held.get(score.plan, score) is not None]
         front = pareto([best, *met], figures)
-    ends = {min(front, key=lambda score: figures(score)[at]).plan for at in range(len(figures(best)))}
-    return [chosen if s is best else book.score(s, draw=s.plan in ends) for s in front]
+    return [chosen if s is best else book.score(s, draw=False) for s in front]
 
 
 def _runner_up(book: Book, best: Score, other: Neighbour | None) -> dict[str, Any]:

@@ -204,8 +204,8 @@ class PlanScore(Result):
     margin: Mapping[str, float]
     label: str
     predicted: Mapping[str, Any] = field(default_factory=dict)
-    """The same figures as estimates with their intervals; times by statistic. Of plans that are shown beside the best
-    only those at an end of the Pareto set, and the runner-up, have them."""
+    """The same figures as estimates with their intervals; times by statistic. Of plans beside the best
+    only the runner-up has them."""
 
     def to_dict(self) -> dict[str, Any]:
         from gnomon.load.plan import plan_to_dict
