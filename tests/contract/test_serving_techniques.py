@@ -236,7 +236,7 @@ def test_slips_are_answered(name: str, capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(InputError, match=f"{name} is a technique of serving, not of training"):
         applied([name])
     for parameter in SERVING[name].parameters:
-        with pytest.raises(InputError, match=parameter.choices[0] if parameter.choices else "is no number"):
+        with pytest.raises(InputError, match=parameter.choices[0] if parameter.choices else "is not a number"):
             served([f"{name}:{parameter.name}=nonsense"])
         if not parameter.choices:
             with pytest.raises(InputError, match=f"{parameter.low:g} to"):

@@ -11,7 +11,7 @@ from tests.sim.costs import Cliffs, Smooth
 
 from gnomon.search.judge import backlog_grows
 from gnomon.sim.serving import ServingRun, saturation_rps, simulate
-from gnomon.sim.serving.pool import least_requests, round_robin, simulate_pool
+from gnomon.sim.serving.pool import least_requests, simulate_pool
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -29,7 +29,9 @@ def poisson(rate: float, count: int, seed: int = 0, longest: int = 800) -> Reque
 def test_together_each_replica_does_what_it_does_alone(case: Case, replicas: int) -> None:
     """A router that looks at nothing gives every replica its share, and that share alone gives the same times."""
     load, cost, limits = case
-    runs = simulate_pool(load, cost, limits, replicas=replicas, router=round_robin)
+    runs = simulate_pool(
+        load, cost, limits, replicas=replicas, router=lambda request, unfinished: request % len(unfinished)
+    )
     assert sum(len(run.requests) for run in runs) == len(load)
     for at, run in enumerate(runs):
         np.testing.assert_array_equal(run.requests.arrival_s, load.arrival_s[at::replicas])

@@ -156,7 +156,7 @@ class ServingEvaluator:
     def _run(self, plan: Candidate, rate_per_s: float, routed: Routed, level: Level) -> tuple[Score, Peaks]:
         first = routed.first_part(FIRST_PART)
         busy = plan.load_share(rate_per_s, self.bounds(plan.family)) > HIGH_LOAD
-        if level is not Level.SAMPLE and busy and all(len(part) >= LEAST_PART for part in first.shares):
+        if level is not Level.TO_THE_END and busy and all(len(part) >= LEAST_PART for part in first.shares):
             runs, peaks = self._simulate(plan, first)
             if any(lost_already(_warm(runs, goal), routed.requests, goal) for goal in self._goals):
                 lost = self._score(plan, rate_per_s, runs, partial=True)

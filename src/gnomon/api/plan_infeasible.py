@@ -28,7 +28,7 @@ def no_plan(question: Question, found: Found, evaluator: ServingEvaluator) -> Do
     job = question.job
     if not job.rate_per_s:  # no rate meets the goals, so the lowest that is tried stands for all
         job = replace(job, rate_per_s=LEAST_SHARE * plan.replicas * bounds.rate_per_s)
-    score = evaluator.evaluate(plan, job.rate_per_s, Level.SAMPLE)
+    score = evaluator.evaluate(plan, job.rate_per_s, Level.TO_THE_END)
     why = why_bounded(plan, bounds, job) or why_missed(score, job)
     changes = _flags(question, plan, advice(plan, bounds, job, evaluator, evaluator.with_goals))
     tried = " or ".join(f"{flag} {value}" for flag, value in changes.items())

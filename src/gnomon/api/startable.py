@@ -149,7 +149,7 @@ def _check_load(plan: Plan, longest: int, context: int) -> None:
     load = plan.load
     if not isinstance(load, ServingLoad):
         return
-    stream = draw(replace(load, requests=0 if load.trace else 1))
+    stream = draw(load if load.trace else replace(load, requests=1), repeat=False)
     most = int((stream.input_tokens + stream.output_tokens).max())
     if most > longest:
         raise InputError(
@@ -163,10 +163,6 @@ def _training(plan: Plan, to: str) -> Plan:
     """Under the engine that the target starts, whichever the plan was made for, in the version that is written for."""
     pool, load = plan_pool(plan), plan.load
     assert isinstance(load, TrainingLoad)
-    model = load_model(plan.model)
-    if load.seq > model.max_context:
-        message = f"{load.seq:,} is more than the {model.max_context:,} tokens {model.name} was made for"
-        raise InputError(message, where="load.seq", hint=f"Use at most {model.max_context}.")
     nodes(plan)
     step = under(plan, to, pool)
     if not step.fits:

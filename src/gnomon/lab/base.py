@@ -41,7 +41,7 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Not so where the difference is no number."""
+        """Not so where the difference is not a number."""
         return self.difference <= self.bound
 
 

@@ -162,7 +162,7 @@ def _checks(runs: Mapping[str, Trained]) -> Iterator[Check]:
 
 
 def losses_apart(mine: list[float], theirs: list[float]) -> float:
-    """The largest relative difference; infinite where one is no number."""
+    """The largest relative difference; infinite where one is not a number."""
     worst = [abs(a - b) / abs(b) if b else math.inf for a, b in zip(mine, theirs, strict=True)]
     return max(math.inf if math.isnan(each) else each for each in worst)
 

@@ -143,7 +143,7 @@ def _checks(
 
 
 def apart(mine: Any, theirs: Any) -> float:
-    """The largest difference, relative to the value and the root mean square; infinite where one is no number."""
+    """The largest difference, relative to the value and the root mean square; infinite where one is not a number."""
     there = mine.to(theirs.device)
     scale = theirs.abs() + theirs.square().mean().sqrt() + 1e-30
     worst = float(((there - theirs).abs() / scale).max())
@@ -152,7 +152,7 @@ def apart(mine: Any, theirs: Any) -> float:
 
 def narrow_apart(mine: Any, theirs: Any, wide: Any) -> float:
     """The largest difference of bf16 weights, in multiples of one step of the format at the larger of both plus what
-    the fp32 weights they come from may differ by; infinite where one is no number."""
+    the fp32 weights they come from may differ by; infinite where one is not a number."""
     larger = mine.float().abs().maximum(theirs.float().abs())
     mantissa, _ = larger.frexp()
     power = larger / (2 * mantissa).clamp(min=1.0)

@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Level, Score
 from gnomon.search.objectives import LEAST_SHARE, Job
-from gnomon.search.rate import fewest, highest, lowered, raised
+from gnomon.search.rate import FULL_TOLERANCE, fewest, highest, lowered, raised
 from gnomon.spec import Goal
 
 MOST_TIMES = 16
 """Of the chips there are: a larger fleet is not proposed."""
 DIGITS = 2
 """Of a proposed goal: it is rounded up to so many."""
-LOWER = 0.03
-"""Width to which the highest rate that the full load allows is found."""
 LOOSER, TRIES = 1.04, 6
 """By how much goals that chance could miss are loosened again, and how often."""
 
@@ -81,12 +79,12 @@ def _lower_rate(plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluator)
     def held(rate_per_s: float) -> bool:
         return evaluator.evaluate(plan, rate_per_s, Level.FULL).surely_meets(job.goals)
 
-    rate = lowered(held, highest(enough, least, beyond), least, LOWER)
+    rate = lowered(held, highest(enough, least, beyond), least, FULL_TOLERANCE)
     while rate is not None and rate > least:
         rate = rounded_down(rate)
         if holds(plan, rate, job.goals, evaluator):
             return rate
-        rate *= 1 - LOWER
+        rate *= 1 - FULL_TOLERANCE
     return None
 
 
@@ -94,7 +92,7 @@ def _looser_goals(
     plan: Candidate, job: Job, evaluator: Evaluator, relaxed: Callable[[tuple[Goal, ...]], Evaluator]
 ) -> tuple[Goal, ...] | None:
     """Goals that the plan meets at the rate of the job; those that it meets already stay as they are."""
-    score = evaluator.evaluate(plan, job.rate_per_s, Level.SAMPLE)
+    score = evaluator.evaluate(plan, job.rate_per_s, Level.TO_THE_END)
     goals = job.goals
     for _ in range(TRIES):
         if score.grows or not score.settled:

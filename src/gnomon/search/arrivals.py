@@ -123,12 +123,7 @@ class Arrivals:
         """The requests of one replica among the first `total` of the stream."""
         if self.router == "round-robin":
             return self._at(np.arange(replica, total, int(ways)))
-        return self._at(np.flatnonzero(self._assigned(total, ways) == replica))
-
-    def _assigned(self, total: int, ways: float) -> Indices:
-        """The replica of each request of the stream."""
-        found: Indices = (self._lots(total) * ways).astype(np.int64)
-        return found
+        return self._at(np.flatnonzero((self._lots(total) * ways).astype(np.int64) == replica))
 
     def _goes_on(self, ways: float, count: int) -> Requests:
         """So many requests of one replica, beyond the end of the trace where it has one."""

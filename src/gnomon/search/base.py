@@ -85,7 +85,7 @@ class Level(StrEnum):
 
     SEARCH = "search"
     """A sample, given up as soon as the goals are certainly missed."""
-    SAMPLE = "sample"
+    TO_THE_END = "to the end"
     """As much as of the full load, to its end: for figures that are shown of a plan that may miss its goals."""
     FULL = "full"
     """All of it."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score
 from gnomon.search.objectives import Job, Objective
-from gnomon.search.rate import TOLERANCE, highest, lowered, raised
+from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, highest, lowered, raised
 from gnomon.spec import Goal
 
 Progress = Callable[[int, int], None]
@@ -28,8 +28,6 @@ UNSETTLED = "does not settle in the longest run"
 BEATEN = "cannot beat the best"
 MANY_REPLICAS = 64
 """Of so many replicas one more or less decides nothing."""
-FULL_TOLERANCE = 0.03
-"""Width to which the highest rate that the full load allows is found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

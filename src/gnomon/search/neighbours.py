@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score, Shape
-from gnomon.search.best_first import FULL_TOLERANCE, Found, confirmed_rate, missed_by_bound
+from gnomon.search.best_first import Found, confirmed_rate, missed_by_bound
 from gnomon.search.objectives import LEAST_SHARE, Job, Objective
-from gnomon.search.rate import fewest, highest
+from gnomon.search.rate import FULL_TOLERANCE, fewest, highest
 
 DEARER = 1.25
 """Up to so many times the price of the best, every other shape of plan is run for comparison."""
@@ -61,9 +61,9 @@ def second_best(
     """The best other plan that meets the goals on the full load: of another shape where there is one, since plans that
     differ from the best only in step budgets are no alternative; else with more replicas."""
     others = [score for score in scores if score.meets(job.goals) and score.plan != best.plan]
-    elsewhere = [score for score in others if score.plan.family.shape != best.plan.family.shape]
+    other_shapes = [score for score in others if score.plan.family.shape != best.plan.family.shape]
     larger = [score for score in others if _shape(score.plan) != _shape(best.plan)]
-    for pool in (elsewhere, larger) if objective.name == "cost" else (larger,):
+    for pool in (other_shapes, larger) if objective.name == "cost" else (larger,):
         for score in sorted(pool, key=lambda score: objective.key(score, job))[:CONFIRMED]:
             full = confirmed(score, evaluator, job)
             if full is not None:
@@ -164,7 +164,7 @@ def nearest(scores: Iterable[Score], job: Job) -> Score:
 
 def to_the_end(score: Score, evaluator: Evaluator) -> Score:
     """The score of the full load to its end, for a plan that was given up early or only ran on a sample."""
-    return evaluator.evaluate(score.plan, score.rate_per_s, Level.SAMPLE)
+    return evaluator.evaluate(score.plan, score.rate_per_s, Level.TO_THE_END)
 
 
 def possible(plan: Candidate, bounds: Bounds, job: Job) -> bool:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from gnomon.errors import unknown_name
 from gnomon.search.base import Bounds, Candidate, Family, Key, Score, share_of
-from gnomon.search.rate import TOLERANCE, fewest, highest, lowered
+from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, fewest, highest, lowered
 from gnomon.spec import Goal
 
 Trial = Callable[[Candidate, float], Score]
@@ -24,8 +24,6 @@ HEADROOM_STEP = 0.02
 TIGHT_SHARE = 0.9
 """Share of a limit beyond which a plan gives way to a roomier one of the same price: predictions are not that sure."""
 LATENCY_STEP = 0.01
-CONFIRMED = 0.03
-"""Width to which the highest rate that the full load allows is found."""
 EQUAL_STEP = 0.05
 """Of plans that have as much headroom, the quicker wins where it is by about this share; else the default settings."""
 LEAST_SHARE = 1e-3
@@ -223,7 +221,9 @@ class Throughput:
     def confirm(self, best: Score, job: Job, run: Trial) -> Score:
         """A rate that a sample allowed and the full load does not is lowered until it holds."""
         least = max(job.rate_per_s, LEAST_SHARE * best.rate_per_s)
-        rate = lowered(lambda rate: run(best.plan, rate).surely_meets(job.goals), best.rate_per_s, least, CONFIRMED)
+        rate = lowered(
+            lambda rate: run(best.plan, rate).surely_meets(job.goals), best.rate_per_s, least, FULL_TOLERANCE
+        )
         return run(best.plan, least if rate is None else rate)
 
 

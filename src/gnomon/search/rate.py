@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 TOLERANCE = 0.01
 """Relative width at which a bisection stops."""
+FULL_TOLERANCE = 0.03
+"""The same on the full load, whose runs are long."""
 
 
 def highest(holds: Callable[[float], bool], held: float, beyond: float, tolerance: float = TOLERANCE) -> float:

@@ -209,6 +209,8 @@ def _told(text: str) -> tuple[Technique, dict[str, float | str]]:
         if parameter.name in told:
             raise InputError(f"{key} is given twice", where=f"{WHERE}, {one.name}")
         if not value.isascii() or "_" in value:  # which Python takes for digits
-            raise InputError(f"'{value}' is no number", where=f"{WHERE}, {one.name}", hint=f"It is {parameter.range}.")
+            raise InputError(
+                f"'{value}' is not a number", where=f"{WHERE}, {one.name}", hint=f"It is {parameter.range}."
+            )
         told[parameter.name] = parameter.read(value, f"{WHERE}, {one.name}")
     return one, told

@@ -60,7 +60,7 @@ class Parameter:
         try:
             value = float(text)
         except ValueError:
-            raise InputError(f"'{text}' is no number", where=where, hint=f"It is {self.range}.") from None
+            raise InputError(f"'{text}' is not a number", where=where, hint=f"It is {self.range}.") from None
         if not self.low <= value <= self.high or 0 < value < self.floor:
             raise InputError(f"{self.name} is {value:g}", where=where, hint=f"It is {self.range}.")
         if self.whole and value % 1:

@@ -19,13 +19,9 @@ Router = Callable[[int, Sequence[int]], int]
 
 
 def least_requests(request: int, unfinished: Sequence[int]) -> int:
-    """The replica with the fewest unfinished requests; among equals, by turns."""
+    """The replica with the fewest unfinished requests; among equals, round-robin."""
     first = request % len(unfinished)
     return min(range(len(unfinished)), key=lambda at: (unfinished[at], (at - first) % len(unfinished)))
-
-
-def round_robin(request: int, unfinished: Sequence[int]) -> int:
-    return request % len(unfinished)
 
 
 def simulate_pool(
