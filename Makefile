@@ -12,7 +12,7 @@ ORACLES_STAMP := $(ORACLES)/.done
 RESULTS := src/gnomon/catalog/data/accuracy/results.json
 
 .DEFAULT_GOAL := help
-.PHONY: lab-results help setup demo test test-stored test-all fuzz check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
+.PHONY: lab-results help setup demo test test-stored test-all replay fuzz check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test-stored: $(DEV_STAMP) ## README, pages, papers and shipped profiles are what
 
 test-all: $(DEV_STAMP) ## the same with every battery whole; about an hour
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/oracles --whole -m 'not oracle and not gpu'
+
+replay: $(DEV_STAMP) ## answer 640 stored questions again and list every number that differs
+	$(BIN)/python -m tests.replay --jobs $(JOBS)
 
 fuzz: $(DEV_STAMP) ## run 100,000 fuzzed inputs, an hour or two; stopped, it goes on where it was
 	$(BIN)/python -m tests.fuzz --cases 100000 --jobs $(JOBS)
