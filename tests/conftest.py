@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import count
 from pathlib import Path
 from zlib import crc32
 
@@ -17,11 +18,15 @@ else:
     settings.load_profile("gnomon")
 
 
+_tests = count()
+
+
 @pytest.fixture(autouse=True)
-def own_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Runs of a test are kept in its own folder, never in the user's."""
-    monkeypatch.setenv("GNOMON_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+def own_history(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs of a test are kept in its own folder, never in the user's. It is made by whoever writes to it."""
+    home = tmp_path_factory.getbasetemp() / f"home-{next(_tests)}"
+    monkeypatch.setenv("GNOMON_HOME", str(home))
+    return home
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ class FakeEngine:
             kv_bytes_per_token=per_token,
         )
 
-    def limits(self, deployment: Deployment, draw: int | None = None) -> ServingLimits:
+    def limits(self, deployment: Deployment) -> ServingLimits:
         blocks, context = self.memory(deployment).kv_blocks, int(deployment.settings["max_model_len"])
         if blocks * 16 < context:
             raise DoesNotFitError("the cache does not hold one sequence")
@@ -86,9 +86,13 @@ class FakeEngine:
             max_context=context,
         )
 
-    def step_cost(self, deployment: Deployment, draw: int | None = None) -> RooflineCost:
+    def step_cost(self, deployment: Deployment) -> RooflineCost:
         self.costs_made += 1
         return RooflineCost(deployment)
+
+    def drawn(self, deployment: Deployment, draws: int) -> Iterator[tuple[RooflineCost, ServingLimits]]:
+        cost = self.step_cost(deployment)
+        yield from ((cost, self.limits(deployment)) for _ in range(1 + draws))
 
     def cost_key(self, deployment: Deployment) -> str:
         return ""

@@ -112,12 +112,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, own_history: Path, name: str) -> None:
     data, reason = REFUSED[name]
     with pytest.raises(GnomonError) as refused:
         gnomon.calibrate(source=_file(tmp_path / "r.json", data), on="H200")
     assert reason in str(refused.value)
-    assert not (tmp_path / "home" / "checks").exists()
+    assert not (own_history / "checks").exists()
 
 
 def test_counts_need_no_unit(tmp_path: Path) -> None:

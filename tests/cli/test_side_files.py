@@ -51,14 +51,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.battery(3)
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
 @pytest.mark.parametrize("name", FILES)
-def test_a_full_disk(name: str, as_json: bool, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk(
+    name: str, as_json: bool, folder: Path, own_history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words, files = FILES[name]
     plain = [*words.split(), *(["--json"] if as_json else [])]
     written = {flag: f"{place}{Path(file).suffix}" for place, (flag, file) in enumerate(files.items())}
     assert run([*plain, *_flags({} if name in ONLY_FILES else written)]) == 0
     answer = capsys.readouterr().out
     kept = len(history())
-    for path in (folder / "home" / "runs").glob("*"):
+    for path in (own_history / "runs").glob("*"):
         path.unlink()
     assert run([*plain, *_flags(files)]) == 2
     out, err = capsys.readouterr()

@@ -14,7 +14,7 @@ import gnomon
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS
 from gnomon.cost.lending import FOREIGN
-from gnomon.cost.profile import profile_for
+from gnomon.cost.profile import Profiles, profile_for
 from gnomon.cost.profile_file import SCHEMA
 from gnomon.spec import Provenance
 
@@ -56,8 +56,9 @@ def test_what_is_missing_is_lent_by_the_nearest() -> None:
 
 def test_what_nobody_has_is_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "never", replace(MODELS["gemm"], kind="never"))
+    profiles = Profiles(None)
     for chip in catalog.chips():
-        never = profile_for(chip).family("never", "bf16")
+        never = profiles.resolve(chip).family("never", "bf16")
         assert never.provenance is Provenance.FORMULA
         assert never.coefficients["rate"] == MODELS["gemm"].ranges["rate"][0]
         assert "not measured" in never.source

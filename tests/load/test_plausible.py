@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,14 @@ Entry = dict[str, Any]
 Slip = Callable[[Entry], Entry]
 
 
-def entry(name: str) -> Entry:
-    found: Entry = yaml.safe_load(template("mine", catalog.chip(name)))
+@cache
+def written(name: str) -> Entry:
+    found: Entry = yaml.load(template("mine", catalog.chip(name)), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return found
+
+
+def entry(name: str) -> Entry:
+    return deepcopy(written(name))
 
 
 def rates(factor: float) -> Slip:

@@ -21,11 +21,7 @@ Band = tuple[float, float]
 def bands(engine: Engine, deployment: Deployment, run: ServingRun) -> dict[str, dict[str, Band]]:
     """Low and high, 90%, of every statistic of a run, by metric."""
     part = run.requests.first(PART)
-    center = _figures(simulate(part, engine.step_cost(deployment), engine.limits(deployment)))
-    draws = [
-        _figures(simulate(part, engine.step_cost(deployment, draw), engine.limits(deployment, draw)))
-        for draw in range(DRAWN)
-    ]
+    center, *draws = (_figures(simulate(part, *drawn)) for drawn in engine.drawn(deployment, DRAWN))
     whole = _figures(run)
     return {
         metric: {

@@ -120,12 +120,8 @@ class ServingEvaluator:
         """Figures of a part of the load: by the central estimate first, then by draws of the step cost."""
         replica = self.replicas[plan.family]
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
-        found = [self._figures(plan, rate_per_s, self._simulate(plan, routed)[0])]
-        for draw in range(draws):
-            cost = replica.engine.step_cost(replica.deployment, draw)
-            limits = replica.engine.limits(replica.deployment, draw)
-            found.append(self._figures(plan, rate_per_s, self._runs(plan, routed, cost, limits)))
-        return found
+        drawn = replica.engine.drawn(replica.deployment, draws)
+        return [self._figures(plan, rate_per_s, self._runs(plan, routed, *each)) for each in drawn]
 
     def _judged(self, plan: Candidate, rate_per_s: float, level: Level) -> tuple[Score, Peaks]:
         """Runs of growing length, until the plan is lost, or has settled and its verdict is clear."""

@@ -216,14 +216,14 @@ def _load_parts(engine: Engine, deployment: Deployment, measured: Measured) -> I
 
 def _probe_parts(engine: Engine, deployment: Deployment, measured: Measured) -> Iterator[dict[str, Any]]:
     cost, limits = engine.step_cost(deployment), engine.limits(deployment)
-    drawn = [engine.step_cost(deployment, draw) for draw in range(DRAWS)] if measured.probes else []
+    costs = [cost for cost, _ in engine.drawn(deployment, DRAWS)] if measured.probes else []
     for probe in measured.probes:
         if probe["kind"] == "prompt":
             alone = Requests(np.zeros(1), np.array([probe["tokens"]]), np.ones(1, np.int64))
             ours = float(simulate(alone, cost, limits).ttft_s[0])
             yield _part("prompt alone", None, f"{probe['tokens']:,} tokens", probe["time_s"], ours, "s")
         elif probe["kind"] == "decode" and probe["sequences"] <= limits.max_sequences:
-            ours, *draws = (_decode_s(one, probe) for one in (cost, *drawn))
+            ours, *draws = (_decode_s(one, probe) for one in costs)
             low, high = np.quantile(draws, [0.05, 0.95])
             what = f"{probe['sequences']:,} sequences at context {probe['context']:,.0f}"
             yield _part("decode alone", None, what, probe["time_s"], ours, "s", (float(low), float(high)))

@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from gnomon import catalog
 from gnomon.calibrate import truth, usable
 from gnomon.calibrate.fit import FamilyFit, fit_family
 from gnomon.calibrate.published import DATE, power
@@ -94,10 +95,11 @@ POWER_NOTE = (
 
 def watts(chip: Chip) -> dict[str, float]:
     """Tables of operators are of short bursts: what a board draws, and how its clock gives way, is not in them."""
-    lender = profile_of(MEASURED)
-    if chip.architecture not in LIKE_MEASURED or lender is None:
+    donor = profile_of(MEASURED)
+    if chip.architecture not in LIKE_MEASURED or donor is None:
         return power(chip)
-    return {name: float(f"{value:.4g}") for name, value in lent_power(chip, lender).items()}
+    lent = lent_power(chip, catalog.chip(MEASURED), donor.power)
+    return {name: float(f"{value:.4g}") for name, value in lent.items()}
 
 
 def _source(table: Table) -> str:

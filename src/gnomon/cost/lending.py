@@ -16,7 +16,6 @@ from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile_file import ELSEWHERE, Family, Profile
 from gnomon.graph.dtypes import PRODUCTS
 from gnomon.graph.ops import Shape
-from gnomon.load.chips import chip as find_chip
 from gnomon.spec import Chip, Provenance
 
 BORROWED = 1.5
@@ -41,6 +40,8 @@ OF_A_PROCESSOR = {
 }  # fmt: skip
 """Coefficients that are absolute for one processor, and how they follow its size."""
 
+Donor = tuple[Chip, Profile]
+"""A chip that was measured, and its profile."""
 FED = 0.45
 """By which power of the memory bandwidth behind one processor a tile of keys takes it less time: a processor waits for
 memory too. From H100 to H200 the fits' tiles fall with a power of 0.46; decodes published for an H20 (InferSim's
@@ -52,20 +53,19 @@ def of_kind(profile: Profile, kind: str) -> dict[str, Family]:
     return {key: family for key, family in profile.families.items() if key.partition(".")[0] == kind}
 
 
-def lent(kind: str, chip: Chip, lenders: Iterable[Profile]) -> dict[str, Family]:
+def lent(kind: str, chip: Chip, donors: Iterable[Donor]) -> dict[str, Family]:
     """A kind of operator from the first who has it, else from the formula's own figures."""
-    for lender in lenders:
-        found = of_kind(lender, kind)
-        if find_chip(lender.chip).architecture != chip.architecture:  # `paces` knows more of these formats' kernels
+    for donor, profile in donors:
+        found = of_kind(profile, kind)
+        if donor.architecture != chip.architecture:  # `paces` knows more of these formats' kernels
             found = {key: family for key, family in found.items() if key.partition(".")[2] not in PRODUCTS}
         if found:
-            return {key: _widen(_fed(kind, family, chip, lender), chip, lender) for key, family in found.items()}
+            return {key: _widen(_fed(kind, family, chip, donor), chip, donor) for key, family in found.items()}
     return {f"{kind}.bf16": _formula(kind)}
 
 
-def _fed(kind: str, family: Family, chip: Chip, lender: Profile) -> Family:
+def _fed(kind: str, family: Family, chip: Chip, other: Chip) -> Family:
     """Decodes of a sibling with more memory bandwidth behind each processor; of less nothing is known."""
-    other = find_chip(lender.chip)
     if kind != "attention_decode" or other.architecture != chip.architecture:
         return family
     theirs, ours = (one.memory_bandwidth_bytes_s / one.sm_count for one in (other, chip))
@@ -73,9 +73,9 @@ def _fed(kind: str, family: Family, chip: Chip, lender: Profile) -> Family:
     return replace(family, coefficients={**family.coefficients, **sooner})
 
 
-def as_forward(chip: Chip, families: Mapping[str, Family], lenders: Iterable[Profile]) -> dict[str, Family]:
-    """A lent backward attention, as much slower or quicker than its lender's as the chip's own forward is."""
-    lender = next((profile for profile in lenders if of_kind(profile, BACKWARD)), None)
+def as_forward(chip: Chip, families: Mapping[str, Family], donors: Iterable[Donor]) -> dict[str, Family]:
+    """A lent backward attention, as much slower or quicker than its donor's as the chip's own forward is."""
+    lender = next((profile for _, profile in donors if of_kind(profile, BACKWARD)), None)
     if lender is None:
         return {}
     price = kernel_model(FORWARD).seconds
@@ -96,21 +96,20 @@ def as_forward(chip: Chip, families: Mapping[str, Family], lenders: Iterable[Pro
     return {key: paced(family) for key, family in families.items() if key.startswith(BACKWARD)}
 
 
-def borrowed(chip: Chip, lender: Profile) -> Profile:
+def borrowed(chip: Chip, donor: Chip, profile: Profile) -> Profile:
     """A profile without families of its own."""
-    power = lent_power(chip, lender)
-    source = f"borrowed from {lender.source}"
-    return replace(lender, source=source, families={}, power=power, borrowed=True, elsewhere=ELSEWHERE)
+    power = lent_power(chip, donor, profile.power)
+    source = f"borrowed from {profile.source}"
+    return replace(profile, source=source, families={}, power=power, borrowed=True, elsewhere=ELSEWHERE)
 
 
-def lent_power(chip: Chip, lender: Profile) -> dict[str, float]:
-    """Watts are the lender's share of its limit, joules a FLOP follow from the limit and the rate; joules a byte are
+def lent_power(chip: Chip, other: Chip, power: Mapping[str, float]) -> dict[str, float]:
+    """Watts are the donor's share of its limit, joules a FLOP follow from the limit and the rate; joules a byte are
     taken as they are."""
-    other = find_chip(lender.chip)
     share = chip.tdp_w / other.tdp_w
     per_flop = share * other.rate(other.half) / chip.rate(chip.half)
     factors = {"active_w": share, BUSY: share, "j_per_flop": per_flop, BURST: per_flop}
-    return {name: value * factors.get(name, 1.0) for name, value in lender.power.items()} | {"idle_w": chip.idle_w}
+    return {name: value * factors.get(name, 1.0) for name, value in power.items()} | {"idle_w": chip.idle_w}
 
 
 def _formula(kind: str) -> Family:
@@ -124,8 +123,7 @@ def _formula(kind: str) -> Family:
     )
 
 
-def _widen(family: Family, chip: Chip, lender: Profile) -> Family:
-    other = find_chip(lender.chip)
+def _widen(family: Family, chip: Chip, other: Chip) -> Family:
     spread, shared, learnt = family.spread * BORROWED, family.shared + 0.05, family.residual
     if other.architecture != chip.architecture:
         spread, shared, learnt = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,15 +234,22 @@ def priced_dtype(op: Op) -> str:
     return op.kv_dtype if isinstance(op, (Attention, LatentDecode)) else op.dtype
 
 
+@cache
+def _normal_quantiles() -> NDArray[np.float64]:
+    from statistics import NormalDist
+
+    places = (np.arange(DRAWS) + END) / (DRAWS - 1 + 2 * END)
+    return np.array([NormalDist().inv_cdf(place) for place in places])
+
+
+@lru_cache(maxsize=4096)
 def normals(name: str) -> NDArray[np.float64]:
     """One draw of the standard normal distribution for each draw of an estimate, always the same for a name: evenly
     spread in a drawn order, so that the 5% and 95% quantiles are the distribution's own. Those of 32 random draws
     hold 84%."""
-    from statistics import NormalDist
-
-    places = (np.arange(DRAWS) + END) / (DRAWS - 1 + 2 * END)
-    spread = np.array([NormalDist().inv_cdf(place) for place in places])
-    return np.random.default_rng(zlib.crc32(name.encode())).permutation(spread)
+    found = np.random.default_rng(zlib.crc32(name.encode())).permutation(_normal_quantiles())
+    found.flags.writeable = False
+    return found
 
 
 def known_kinds() -> tuple[str, ...]:

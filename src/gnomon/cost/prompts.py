@@ -27,30 +27,68 @@ REACH = 64
 """Times a step's most tokens that the table goes; beyond, its last slope goes on."""
 
 
-class PromptCost:
-    """Seconds of the operators of a graph that follow a step's prompts."""
+MOST_KNOWN = 100_000
+"""Sums of prompts whose seconds are remembered: prompts of one length come again and again."""
 
-    def __init__(self, graph: Graph, machine: Machine, factors: Mapping[str, float], max_tokens: int) -> None:
-        self._machine, self._factors = machine, factors
+Table = tuple[list[float], list[tuple[str, Floats]]]
+"""Rows, and the seconds of each operator there."""
+
+
+class PromptTimes:
+    """Operators of a graph that follow a step's prompts, priced once for all draws of their times."""
+
+    def __init__(self, graph: Graph, machine: Machine, max_tokens: int) -> None:
+        self.machine = machine
         ops = [op for op in graph.ops if part_of(op) == "prefill"]
-        self._plain = [_priced(op, machine, factors) for op in ops if isinstance(op, Attention) and not op.window]
-        self._windowed: dict[Window, list[_Attention]] = {}
+        plain = [op for op in ops if isinstance(op, Attention) and not op.window]
+        self.plain = [(op.name, op.count, _priced(op, machine)) for op in plain]
+        self.windowed: dict[Window, list[tuple[str, int, ScalarPrefill]]] = {}
         for op in ops:
             if isinstance(op, Attention) and op.window:
-                self._windowed.setdefault(op.window, []).append(_priced(op, machine, factors))
+                self.windowed.setdefault(op.window, []).append((op.name, op.count, _priced(op, machine)))
         by_rows = [op for op in ops if rows_of(op) is not None]
-        self._tables = {of: self._table(of, by_rows, max_tokens) for of in {_figure(op) for op in by_rows}}
-        self._others = [op for op in ops if not isinstance(op, Attention) and op not in by_rows]
+        self.tables = {of: self._table(of, by_rows, max_tokens) for of in {_figure(op) for op in by_rows}}
+        self.others = [op for op in ops if not isinstance(op, Attention) and op not in by_rows]
+
+    def _table(self, of: str, ops: Sequence[Op], max_tokens: int) -> Table:
+        most = max(max_tokens, FINE) * REACH
+        fine = np.arange(1, FINE * 16 + 1, 16)
+        rows = np.unique([*fine, *np.geomspace(fine[-1] + 16, most, COARSE).astype(int)]).astype(float)
+        zero = np.zeros_like(rows)
+        tokens, context = (zero, rows) if of == "cached" else (rows, rows)
+        batch = Batch(zero, zero, zero, tokens, zero, context, zero)
+        return rows.tolist(), [(op.name, self.machine.op_seconds(op, batch)) for op in ops if _figure(op) == of]
+
+
+class PromptCost:
+    """Seconds of what follows a step's prompts, each operator's multiplied by its factor."""
+
+    def __init__(self, times: PromptTimes, factors: Mapping[str, float]) -> None:
+        self._machine, self._factors, self._others = times.machine, factors, times.others
+        self._plain = [(count * factors.get(name, 1.0), one) for name, count, one in times.plain]
+        self._windowed = {
+            window: [(count * factors.get(name, 1.0), one) for name, count, one in priced]
+            for window, priced in times.windowed.items()
+        }
+        self._tables = {of: _between(*table, factors) for of, table in times.tables.items()}
+        self._known: dict[tuple[int, int, int, int], float] = {}
 
     def seconds(self, chunks: Sequence[tuple[int, int]], new: int, pairs: int, read: int) -> float:
         """Of chunks (new tokens, cached tokens), with the sums of their tokens, pairs and tokens looked at."""
-        n = len(chunks)
+        if self._windowed:
+            return self._by_sums(len(chunks), new, pairs, read) + self._in_windows(chunks, new, pairs)
+        sums = (len(chunks), new, pairs, read)
+        found = self._known.get(sums)
+        if found is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            found = self._known[sums] = self._by_sums(*sums)
+        return found
+
+    def _by_sums(self, n: int, new: int, pairs: int, read: int) -> float:
         total = 0.0
         for weight, one in self._plain:
             total += weight * one(n, new, pairs, read)
-        for window, priced in self._windowed.items():
-            seen, near = window.in_chunks(chunks)
-            total += sum(weight * one(n, new, seen, near, pairs - seen) for weight, one in priced)
         figures = {"prefill_tokens": new, "prefill_context": read, "cached": read - new}
         for of, table in self._tables.items():
             total += table(figures[of])
@@ -59,44 +97,47 @@ class PromptCost:
             total += sum(self._seconds(op, batch)[0] for op in self._others)
         return float(total)
 
+    def _in_windows(self, chunks: Sequence[tuple[int, int]], new: int, pairs: int) -> float:
+        total = 0.0
+        for window, priced in self._windowed.items():
+            seen, near = window.in_chunks(chunks)
+            total += sum(weight * one(len(chunks), new, seen, near, pairs - seen) for weight, one in priced)
+        return total
+
     def _seconds(self, op: Op, batch: Batch) -> Floats:
         return self._machine.op_seconds(op, batch) * self._factors.get(op.name, 1.0)
 
-    def _table(self, of: str, ops: Sequence[Op], max_tokens: int) -> Callable[[float], float]:
-        most = max(max_tokens, FINE) * REACH
-        fine = np.arange(1, FINE * 16 + 1, 16)
-        rows = np.unique([*fine, *np.geomspace(fine[-1] + 16, most, COARSE).astype(int)]).astype(float)
-        zero = np.zeros_like(rows)
-        tokens, context = (zero, rows) if of == "cached" else (rows, rows)
-        batch = Batch(zero, zero, zero, tokens, zero, context, zero)
-        x, y = rows.tolist(), sum(self._seconds(op, batch) for op in ops if _figure(op) == of).tolist()  # type: ignore[union-attr]
 
-        def seconds(size: float) -> float:
-            if size <= 0:
-                return 0.0
-            i = min(max(bisect_left(x, size), 1), len(x) - 1)
-            return float(y[i - 1] + (y[i] - y[i - 1]) * (size - x[i - 1]) / (x[i] - x[i - 1]))
+def _between(
+    x: list[float], times: Sequence[tuple[str, Floats]], factors: Mapping[str, float]
+) -> Callable[[float], float]:
+    """Straight between the rows of a table; beyond them its last slope goes on."""
+    y = np.asarray(sum(seconds * factors.get(name, 1.0) for name, seconds in times)).tolist()
 
-        return seconds
+    def seconds(size: float) -> float:
+        if size <= 0:
+            return 0.0
+        i = min(max(bisect_left(x, size), 1), len(x) - 1)
+        return float(y[i - 1] + (y[i] - y[i - 1]) * (size - x[i - 1]) / (x[i] - x[i - 1]))
+
+    return seconds
 
 
-_Attention = tuple[float, ScalarPrefill]
-
-
-def _priced(op: Attention, machine: Machine, factors: Mapping[str, float]) -> _Attention:
+def _priced(op: Attention, machine: Machine) -> ScalarPrefill:
     family = machine.evidence(op.kind, op.kv_dtype)
     one = scalar_prefill(op, machine.chip, family.coefficients)
-    return op.count * factors.get(op.name, 1.0), _learnt(op, one, family.residual) if family.residual else one
+    return _learnt(op, one, family.residual) if family.residual else one
 
 
 def _learnt(op: Attention, one: ScalarPrefill, residual: Residual) -> ScalarPrefill:
     """With what the formula leaves over; `Machine.seconds` prices many at once the same way, but for the bound of the
     data sheet, which no prompt reaches."""
     known = {"heads": float(op.heads), "kv_heads": float(op.kv_heads), "head_dim": float(op.head_dim)}
+    left = residual.at(known)
 
     def seconds(n: float, tokens: float, pairs: float, context: float, beyond: float = 0.0) -> float:
-        sums = {"sequences": n, "tokens": tokens, "pairs": pairs, "context": context}
-        return one(n, tokens, pairs, context, beyond) * residual.one(known | sums)
+        sums = {**known, "sequences": n, "tokens": tokens, "pairs": pairs, "context": context}
+        return one(n, tokens, pairs, context, beyond) * left.one(sums)
 
     return seconds
 

@@ -94,6 +94,19 @@ class Residual:
         plain = self._plain
         return exp(sum(share * plain[index] for index, share in corners))
 
+    def at(self, known: Sizes) -> Residual:
+        """What is left of it where some sizes stay as they are: the axes that depend on no other ones are gone."""
+        axes, values = list(self.axes), self.values.reshape([axis.knots for axis in self.axes])
+        for place in reversed(range(len(axes))):
+            try:
+                size = axes[place].of(known)
+            except KeyError:
+                continue
+            (knot,), (part,) = weights(axes[place], np.array([size]))
+            values = (1.0 - part) * values.take(knot, place) + part * values.take(knot + 1, place)
+            del axes[place]
+        return Residual(tuple(axes), values.ravel())
+
     def to_dict(self) -> dict[str, Any]:
         grid = {axis.name: [axis.low, axis.high, axis.knots] for axis in self.axes}
         return {"axes": grid, "thousandths": " ".join(str(round(float(value) * SCALE)) for value in self.values)}

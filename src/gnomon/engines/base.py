@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -215,12 +215,15 @@ class Engine(Protocol):
     def memory(self, deployment: Deployment) -> MemoryUse:
         """Memory of one rank; `kv_blocks` is 0 or less when the model does not fit."""
 
-    def limits(self, deployment: Deployment, draw: int | None = None) -> ServingLimits:
-        """What the scheduler works within, its latencies as estimated or of one draw. Raises DoesNotFitError."""
+    def limits(self, deployment: Deployment) -> ServingLimits:
+        """What the scheduler works within. Raises DoesNotFitError."""
 
-    def step_cost(self, deployment: Deployment, draw: int | None = None) -> StepCost:
-        """Seconds of a step: the central estimate, or one draw of it. Raises InputError for strategies whose steps are
-        not those of one scheduler, one after another."""
+    def step_cost(self, deployment: Deployment) -> StepCost:
+        """Seconds of a step. Raises InputError for strategies whose steps are not those of one scheduler, one after
+        another."""
+
+    def drawn(self, deployment: Deployment, draws: int) -> Iterator[tuple[StepCost, ServingLimits]]:
+        """Both by the central estimate first, then under each of so many draws; operators are priced once."""
 
     def step_parts(self, deployment: Deployment, batch: Batch, layers: int | None = None) -> StepParts:
         """How the engine runs these steps of all layers, or of a stage of so many."""

@@ -62,6 +62,9 @@ class Chip:
     file: str = ""
     """Where the user wrote it down; empty for a chip that is known by its name."""
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def rate(self, dtype: str) -> float:
         """Dense operations a second in a number format."""
         try:

@@ -110,11 +110,7 @@ def figures(case: Case, cost: StepCost, limits: ServingLimits, rounds: int) -> F
 
 def _bands(case: Case, engine: Engine, deployment: Deployment) -> dict[str, tuple[float, float]]:
     """The 90% band as factors of the center: so few draws say how wide it is better than where its ends are."""
-    center = figures(case, engine.step_cost(deployment), engine.limits(deployment), DRAWN_ROUNDS)
-    draws = [
-        figures(case, engine.step_cost(deployment, draw), engine.limits(deployment, draw), DRAWN_ROUNDS)
-        for draw in range(DRAWN)
-    ]
+    center, *draws = (figures(case, *drawn, DRAWN_ROUNDS) for drawn in engine.drawn(deployment, DRAWN))
     edges = {}
     for what in case.measured:
         apart = np.log([draw[what] / center[what] for draw in draws])

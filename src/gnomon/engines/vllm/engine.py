@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from gnomon.cost.compiled import TableStepCost
+from gnomon.cost.compiled import HostCost, TableStepCost
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
+from gnomon.cost.step import StepCost
 from gnomon.engines.base import Deployment, MemoryUse, StageWork, StepParts
 from gnomon.engines.vllm import degrees, launch, platforms
 from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.formats import check_formats
 from gnomon.engines.vllm.memory import memory
 from gnomon.engines.vllm.options import captured_sizes, fill, not_modelled
-from gnomon.engines.vllm.overheads import overheads
+from gnomon.engines.vllm.overheads import Overheads, overheads
 from gnomon.engines.vllm.weights import check_cuts
 from gnomon.errors import DoesNotFitError, unknown_name
 from gnomon.graph import Graph
@@ -77,7 +78,10 @@ class Vllm:
     def memory(self, deployment: Deployment) -> MemoryUse:
         return memory(deployment)
 
-    def limits(self, deployment: Deployment, draw: int | None = None) -> ServingLimits:
+    def limits(self, deployment: Deployment) -> ServingLimits:
+        return self._limits(deployment, overheads(deployment.model))
+
+    def _limits(self, deployment: Deployment, extra: Overheads) -> ServingLimits:
         use, settings = memory(deployment), deployment.settings
         longest = int(settings["max_model_len"])
         held = use.longest(longest)
@@ -89,7 +93,6 @@ class Vllm:
                 f"{format_bytes(use.usable_bytes)} usable)",
                 hint="`gnomon fit` lists the smallest changes that fit.",
             )
-        extra = overheads(deployment.model) if draw is None else overheads(deployment.model).drawn(draw)
         return ServingLimits(
             kv_blocks=use.tokens_held(longest) // use.block_tokens,
             block_tokens=use.block_tokens,
@@ -105,22 +108,26 @@ class Vllm:
     def machine(self, deployment: Deployment) -> Machine:
         return Machine(deployment.pool, profile_for(deployment.pool.chip))
 
-    def step_cost(self, deployment: Deployment, draw: int | None = None) -> TableStepCost:
+    def step_cost(self, deployment: Deployment) -> TableStepCost:
         degrees.check_simulated(deployment)
-        machine, graph, settings = self.machine(deployment), self.graph(deployment), deployment.settings
-        extra, factors = overheads(deployment.model), {}
-        if draw is not None:
-            extra = extra.drawn(draw)
-            factors = {op.name: float(machine.factors(op.name, op.kind, priced_dtype(op))[draw]) for op in graph.ops}
+        settings = deployment.settings
         return TableStepCost(
-            graph=graph,
-            machine=machine,
-            host=extra.host(deployment.model.layers, tuple(captured_sizes(settings))),
+            graph=self.graph(deployment),
+            machine=self.machine(deployment),
+            host=_host(deployment, overheads(deployment.model)),
             max_context=settings["max_model_len"],
             max_tokens=settings["max_num_batched_tokens"],
             max_sequences=settings["max_num_seqs"],
-            factors=factors,
         )
+
+    def drawn(self, deployment: Deployment, draws: int) -> Iterator[tuple[StepCost, ServingLimits]]:
+        cost, extra = self.step_cost(deployment), overheads(deployment.model)
+        yield cost, self.limits(deployment)
+        factors = [(op.name, cost.machine.factors(op.name, op.kind, priced_dtype(op))) for op in cost.graph.ops]
+        for draw in range(draws):
+            other = extra.drawn(draw)
+            drawn = {name: float(each[draw]) for name, each in factors}
+            yield cost.under(_host(deployment, other), drawn), self._limits(deployment, other)
 
     def step_parts(self, deployment: Deployment, batch: Batch, layers: int | None = None) -> StepParts:
         extra, layers = overheads(deployment.model), deployment.model.layers if layers is None else layers
@@ -159,6 +166,10 @@ class Vllm:
 
     def not_expressed(self, plan: Plan) -> list[str]:
         return launch.not_expressed(plan)
+
+
+def _host(deployment: Deployment, extra: Overheads) -> HostCost:
+    return extra.host(deployment.model.layers, tuple(captured_sizes(deployment.settings)))
 
 
 def _check_blocks(deployment: Deployment) -> None:
