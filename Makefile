@@ -77,10 +77,10 @@ test-oracles: $(ORACLES_STAMP) ## compare with vLLM's and PyTorch's own code, on
 	$(ORACLES)/bin/python -m pytest -q -m '' -n $(JOBS) --dist loadfile tests/oracles
 
 profiles: $(STAMP) ## fit the shipped profiles and overheads again from the measurements
-	$(BIN)/python -m gnomon.calibrate.ship measurements/h200-2026-11-15
-	$(BIN)/python -m gnomon.calibrate.published
-	$(BIN)/python -m gnomon.calibrate.collectives
-	$(BIN)/python -m gnomon.calibrate.chips
+	$(BIN)/python -m tools.ship measurements/h200-2026-11-15
+	$(BIN)/python -m tools.published
+	$(BIN)/python -m tools.collectives
+	$(BIN)/python -m tools.chips
 
 golden: $(DEV_STAMP) ## store today's predictions and README output, after a change that was meant
 	$(BIN)/python -m tests.golden.update
@@ -94,8 +94,8 @@ fit-page: $(STAMP) ## write docs/fit.md again from its steps
 	$(BIN)/python -m tests.golden.fit_page
 
 modules: $(ORACLES_STAMP) ## write the table of measured modules in docs/tracing.md again
-	$(ORACLES)/bin/python -m bench.trace_accuracy
-	$(ORACLES)/bin/python -m bench.decoder_accuracy
+	$(ORACLES)/bin/python -m tools.trace_accuracy
+	$(ORACLES)/bin/python -m tools.decoder_accuracy
 
 hardware: $(STAMP) ## write docs/hardware.md again from the catalog
 	$(BIN)/python -m tests.golden.hardware

@@ -14,9 +14,9 @@ import time
 
 import numpy as np
 
-from gnomon.api.deploy import deploy
 from gnomon.cost.step import StepCost
 from gnomon.load import model, parse_pool
+from gnomon.planning.deploy import deploy
 from gnomon.sim.serving import simulate
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests

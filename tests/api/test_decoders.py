@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from gnomon import catalog
-from gnomon.api.deploy import deploy
 from gnomon.api.predict import predict
 from gnomon.cost.compiled import TableStepCost
 from gnomon.cost.machine import COLLECTIVES, Machine
@@ -19,6 +18,7 @@ from gnomon.graph.phases import is_padded
 from gnomon.graph.support import unpriced
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.planning.deploy import deploy
 from gnomon.spec import Batch, Strategy
 
 DECODERS = [name for name in catalog.model_names() if not unpriced(load_model(name))]

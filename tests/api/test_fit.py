@@ -9,13 +9,13 @@ import pytest
 
 import gnomon
 from gnomon.api.predict_network import KINDS
-from gnomon.api.results import Change, Fit
 from gnomon.catalog import model_names
 from gnomon.engines.vllm.launch import no_weights
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_settings
 from gnomon.spec import EngineChoice, Plan, Strategy
+from gnomon.spec.answers import Change, Fit
 
 NOT_FITTING: dict[str, dict[str, Any]] = {
     "70b on one": {"model": "llama-3.1-70b", "on": "H100"},

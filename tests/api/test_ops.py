@@ -15,11 +15,11 @@ import gnomon
 from gnomon import catalog
 from gnomon.api import ops as api_ops
 from gnomon.api.ops import table
-from gnomon.api.ops_price import ADDED
 from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.cost.rows import pairs
 from gnomon.errors import InputError
+from gnomon.planning.operators.price import ADDED
 
 ROWS: list[dict[str, Any]] = [
     {"op": "gemm", "dtype": "bf16", "m": 128, "n": 4096, "k": 4096},

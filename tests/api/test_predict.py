@@ -9,12 +9,12 @@ import pytest
 from tests.estimates import check_band
 
 import gnomon
-from gnomon.api.deploy import deploy
-from gnomon.api.results import Prediction
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.planning.deploy import deploy
 from gnomon.spec import Strategy
+from gnomon.spec.answers import Prediction
 
 STEPS: dict[str, dict[str, Any]] = {
     "decode": {"model": "llama-3.1-8b", "on": "H200", "batch": 32, "context": 1024},

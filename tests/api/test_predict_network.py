@@ -12,7 +12,6 @@ from tests.estimates import check_band
 
 from gnomon import catalog, fit, predict
 from gnomon.api.predict_network import KINDS, default_engine
-from gnomon.api.results import Prediction
 from gnomon.errors import InputError
 from gnomon.graph.support import unpriced_step
 from gnomon.load import chip as load_chip
@@ -20,6 +19,7 @@ from gnomon.load import model as load_model
 from gnomon.load.families import read_family
 from gnomon.load.fields import Fields
 from gnomon.spec import Intake, Model
+from gnomon.spec.answers import Prediction
 
 NAMES = [name for name in catalog.model_names() if load_model(name).kind in KINDS]
 CASES = {

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.api.results import Prediction
 from gnomon.api.simulate_training import simulate_training
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
+from gnomon.spec.answers import Prediction
 
 STEPS: dict[str, dict[str, Any]] = {
     "one chip": {"on": "H200", "batch": 2},

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import gnomon
-from gnomon.api.results import ServingReport
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.report import render
 from gnomon.sim.serving import Recorder
+from gnomon.spec.answers import ServingReport
 
 CHAT = str(Path(__file__).parents[2] / "examples/chat.csv")
 LOAD: dict[str, Any] = {"rate": 8, "input": 512, "output": 64, "requests": 200}

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from gnomon import catalog
-from gnomon.api.results import TrainingReport
 from gnomon.api.simulate_training import simulate_training
 from gnomon.errors import GnomonError, InputError
+from gnomon.spec.answers import TrainingReport
 from gnomon.spec.estimate import DRAWS
 
 H100 = catalog.chip("H100")

@@ -94,7 +94,7 @@ def test_slips_are_answered(name: str, words: dict[str, object], told: str) -> N
 
 def test_plans_are_priced_once_for_all_techniques(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figures of all plans are the same with a technique and without; what it changes is made of them."""
-    from gnomon.api import train_search
+    from gnomon.planning.training import search as train_search
 
     priced: list[int] = []
     figures = train_search.figures

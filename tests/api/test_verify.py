@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.api.measured import SCHEMA, Measured, read_measured
 from gnomon.api.verify import LEAST_REQUESTS, compare, measure
 from gnomon.errors import InputError, UnwrittenError
+from gnomon.load.measured import SCHEMA, Measured, read_measured
 from gnomon.load.plan import plan_from_dict
 
 FILE = Path(__file__).parents[2] / "measurements/h200-2026-11-15/verify-llama-3.1-8b.json"

@@ -13,7 +13,6 @@ import yaml
 
 import gnomon
 from gnomon import catalog
-from gnomon.calibrate import ship
 from gnomon.calibrate.fit import fit_family, fit_table
 from gnomon.calibrate.power import loads
 from gnomon.calibrate.table import read_rows
@@ -21,6 +20,7 @@ from gnomon.cost.kernels import MODELS
 from gnomon.cost.profile import forget_profiles
 from gnomon.cost.rows import shape_of
 from gnomon.errors import CalibrationError, GnomonError, InputError
+from tools import ship
 
 MEASURED = Path(__file__).parents[2] / "measurements/h200-2026-11-15"
 H200 = catalog.chip("H200")

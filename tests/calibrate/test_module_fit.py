@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tools.ship import MODULES
 
 from gnomon import catalog
 from gnomon.calibrate import module_fit
 from gnomon.calibrate.collect import COLUMNS
-from gnomon.calibrate.ship import MODULES
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile import profile_for
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from gnomon import catalog
-from gnomon.calibrate import ship
 from gnomon.calibrate.power import Load, board, loads
 from gnomon.calibrate.table import read_rows
 from gnomon.cost import clock
 from gnomon.errors import CalibrationError
+from tools import ship
 
 MEASURED = Path(__file__).parents[2] / "measurements" / "h200-2026-11-15"
 H200 = catalog.chip("H200")

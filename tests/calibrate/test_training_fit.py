@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gnomon import catalog
-from gnomon.calibrate import module_fit, ship, training_fit
+from gnomon.calibrate import module_fit, training_fit
 from gnomon.calibrate.collect import COLUMNS
 from gnomon.cost.clock import ATTENTION, BURST, LIMIT
 from gnomon.cost.kernels import kernel_model
@@ -21,6 +21,7 @@ from gnomon.engines.torch.eager.forms import ROW
 from gnomon.engines.torch.paces import FILE as PACES
 from gnomon.engines.torch.paces import paces
 from gnomon.spec.workload import Floats
+from tools import ship
 
 MEASURED = Path(__file__).parents[2] / "measurements/h200-2026-11-15"
 H200 = catalog.chip("H200")

@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 
 import gnomon
-from gnomon.api.deploy import deploy
 from gnomon.cli.run import run
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.export import target
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.load.plan import plan_from_dict, plan_to_dict
+from gnomon.load.plan import plan_from_dict
+from gnomon.planning.deploy import deploy
 from gnomon.spec import Batch, EngineChoice, Plan, ServingLoad, Strategy
+from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.techniques import (
     SERVING_CONSERVED,
     ServingTechnique,

@@ -13,10 +13,10 @@ import yaml
 from tests.estimates import check_band
 
 import gnomon
-from gnomon.api.results import TrainingReport
 from gnomon.engines.training.memory import rank_parameters
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load.recipe import recipe_of
+from gnomon.spec.answers import TrainingReport
 from gnomon.techniques import CONSERVED, Technique, applied, canonical, techniques, words
 
 ALL = [one for one in techniques().values() if one.work == "training"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from gnomon.api.deploy import deploy
 from gnomon.cost.compiled import TableStepCost
 from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
@@ -13,6 +12,7 @@ from gnomon.engines import Deployment, Engine
 from gnomon.graph.phases import is_padded
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.planning.deploy import deploy
 from gnomon.spec import Batch, Strategy
 
 CASES = {

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tools.published import tables
 
-from gnomon.calibrate.published import tables
 from gnomon.cost import collective
 from gnomon.load import parse_pool
 

@@ -7,8 +7,8 @@ import gzip
 
 import numpy as np
 import pytest
+from tools.published import tables
 
-from gnomon.calibrate.published import tables
 from gnomon.calibrate.usable import LEAST_US
 from gnomon.catalog import chip
 from gnomon.cost.kernels import kernel_model

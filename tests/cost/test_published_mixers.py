@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 import pytest
 from tests.cost.machines import machine
+from tools.published import tables
 
-from gnomon.calibrate.published import tables
 from gnomon.graph import Attention, Op
 from gnomon.graph.mixer_ops import LatentDecode
 from gnomon.graph.windows import Window

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.api.train_search import Search
-from gnomon.api.train_space import NAMES, space
-from gnomon.api.training import held_bytes
 from gnomon.engines import training_engine
 from gnomon.engines.training import Grid, RankMemory, rank_memory
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.planning.training.search import Search
+from gnomon.planning.training.space import NAMES, space
+from gnomon.planning.training.step import held_bytes
 from gnomon.spec import Model, TrainingLoad
 from gnomon.spec.workload import Floats
 

@@ -70,7 +70,7 @@ def test_what_it_does_not_run_on_is_said(name: str) -> None:
     assert "as if vLLM" not in gnomon.predict(model, on="H100", batch=1, context=16).title
 
 
-def gnomon_text(answer: gnomon.api.results.Prediction) -> str:
+def gnomon_text(answer: gnomon.spec.answers.Prediction) -> str:
     from gnomon.report import render
 
     return render(answer.to_dict(), colour=False)

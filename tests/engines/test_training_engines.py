@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from tests.engines.plans import ENGINES, OPTIMIZERS, pairs, search, some
 
-from gnomon.api.train_search import Search
-from gnomon.api.training import machine_for
 from gnomon.cost import tapes
 from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import Times
@@ -22,6 +20,8 @@ from gnomon.errors import InputError, UnknownNameError
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.load import model as load_model
+from gnomon.planning.training.search import Search
+from gnomon.planning.training.step import machine_for
 from gnomon.spec import Batch, Recipe, Strategy
 from gnomon.spec.training import RECOMPUTE
 from gnomon.spec.workload import Floats

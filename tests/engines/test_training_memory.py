@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from tests.engines.plans import ENGINES, OPTIMIZERS, config, memory, pairs, peaks, search
 
-from gnomon.api.train_search import Search
 from gnomon.engines.training import Grid
 from gnomon.engines.training.memory import rank_parameters
 from gnomon.graph import liveness
 from gnomon.graph.layers import Cut, head, layer
 from gnomon.load import model as load_model
+from gnomon.planning.training.search import Search
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
 

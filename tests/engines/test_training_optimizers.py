@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gnomon import simulate_training
-from gnomon.api.results import TrainingReport
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
+from gnomon.spec.answers import TrainingReport
 
 STATES = {"adamw": 12.0, "adam8bit": 6.03, "sgd": 8.0, "adafactor": 4.0, "lion": 8.0, "muon": 8.0, "adamw-bf16": 4.0}
 P = load_model("llama-3.2-1b").parameters

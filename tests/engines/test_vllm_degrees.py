@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.api.deploy import deploy
 from gnomon.engines.vllm.degrees import CONTEXT, parts_tokens
 from gnomon.errors import InputError
 from gnomon.graph import Collective, Experts
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.planning.deploy import deploy
 from gnomon.spec import Batch, Strategy
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnomon.api.deploy import deploy
 from gnomon.engines import SERVING, Deployment, Engine, engine
 from gnomon.engines.vllm.engine import VERSIONS
 from gnomon.engines.vllm.options import captured_sizes
 from gnomon.errors import UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.planning.deploy import deploy
 from gnomon.spec import Batch, Strategy
 from gnomon.spec.estimate import DRAWS
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gnomon.api.deploy import deploy
 from gnomon.engines import Deployment, Engine
 from gnomon.engines.base import MemoryUse
 from gnomon.engines.vllm.memory import NULL_BLOCKS
@@ -20,6 +19,7 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.families import read_family
 from gnomon.load.fields import Fields
+from gnomon.planning.deploy import deploy
 from gnomon.spec import Model, Strategy
 from gnomon.spec.narrowed import in_format
 

@@ -9,7 +9,6 @@ from tests.export import read_back, read_back_training
 from tests.export.read_back import Parse, Process, deployed, run_script
 
 import gnomon
-from gnomon.api.results import Fit, Prediction
 from gnomon.api.simulate_training import report
 from gnomon.api.startable import located, startable
 from gnomon.engines.vllm.platforms import platform_of
@@ -18,6 +17,7 @@ from gnomon.graph.support import unpriced
 from gnomon.load import model as load_model
 from gnomon.load.plan import plan_pool
 from gnomon.spec import Plan
+from gnomon.spec.answers import Fit, Prediction
 
 MASTER = "10.0.0.7"
 

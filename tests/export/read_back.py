@@ -15,8 +15,8 @@ import yaml
 from tests.export.strict_kubernetes import check_documents
 
 import gnomon
-from gnomon.api.results import Fit, Prediction
 from gnomon.load import model as load_model
+from gnomon.spec.answers import Fit, Prediction
 
 VARIABLES = {"CUDA_VISIBLE_DEVICES": "NVIDIA", "HIP_VISIBLE_DEVICES": "AMD", "ZE_AFFINITY_MASK": "Intel"}
 RESOURCES = {"nvidia.com/gpu": "NVIDIA", "amd.com/gpu": "AMD"}

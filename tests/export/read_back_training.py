@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import gnomon
-from gnomon.api.results import TrainingReport
 from gnomon.engines.megatron import options
+from gnomon.spec.answers import TrainingReport
 
 Parse = Callable[[Sequence[str]], Any]
 OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "lion": "lion", "muon": "muon", "dist_muon": "muon"}

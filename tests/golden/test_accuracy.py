@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnomon.api.accuracy import deployments, runs, stored, truth
-from gnomon.api.accuracy.deployment_rows import NEEDED, Unfit, case_of
-from gnomon.api.accuracy.operators import operators
-from gnomon.api.accuracy.published import training_steps
-from gnomon.api.accuracy.result import CHECKOUT
-from gnomon.api.accuracy.run_rows import NEEDED as RUN_NEEDED
-from gnomon.api.accuracy.run_rows import run_case_of
-from gnomon.api.accuracy.scores import LeftOut, Row
-from gnomon.api.accuracy.steps import steps
-from gnomon.api.accuracy.tables import MOST_ROWS, measured
+from gnomon.accuracy import deployments, runs, stored, truth
+from gnomon.accuracy.deployment_rows import NEEDED, Unfit, case_of
+from gnomon.accuracy.operators import operators
+from gnomon.accuracy.published import training_steps
+from gnomon.accuracy.result import CHECKOUT
+from gnomon.accuracy.run_rows import NEEDED as RUN_NEEDED
+from gnomon.accuracy.run_rows import run_case_of
+from gnomon.accuracy.scores import LeftOut, Row
+from gnomon.accuracy.steps import steps
+from gnomon.accuracy.tables import MOST_ROWS, measured
 from gnomon.calibrate.truth import tables as tables_of
 from gnomon.calibrate.usable import LEAST_US, cut, picked, unfit
 from gnomon.load import chip as find_chip

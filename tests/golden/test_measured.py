@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import gnomon
-from gnomon.api.bands import bands
-from gnomon.api.deploy import deploy
-from gnomon.api.results import Verified
 from gnomon.api.verify import Measured, compare, read_measured
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.planning.deploy import deploy
+from gnomon.planning.serving.bands import bands
 from gnomon.sim.serving import simulate
+from gnomon.spec.answers import Verified
 
 pytestmark = pytest.mark.slow
 

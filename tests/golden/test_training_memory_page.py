@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gnomon import simulate_training
-from gnomon.api.results import TrainingReport
+from gnomon.spec.answers import TrainingReport
 
 PAGE = (Path(__file__).parents[2] / "docs" / "training-memory.md").read_text()
 PARTS = {part.splitlines()[0]: part for part in PAGE.split("\n## ")[1:]}

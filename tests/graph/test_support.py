@@ -8,7 +8,6 @@ import pytest
 from tests.graph.shapes import dense, sparse
 
 from gnomon import catalog
-from gnomon.api.deploy import deploy
 from gnomon.api.plan import plan_serving
 from gnomon.api.simulate_training import simulate_training
 from gnomon.errors import InputError
@@ -17,6 +16,7 @@ from gnomon.graph.support import check_priced, unpriced
 from gnomon.graph.trained import check_trained
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.planning.deploy import deploy
 from gnomon.spec import Attention, Linear, Model, MoeFfn, Strategy
 
 WHY = {

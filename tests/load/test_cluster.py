@@ -14,8 +14,9 @@ from gnomon import catalog, load
 from gnomon.cost import collective
 from gnomon.errors import InputError
 from gnomon.load.chip_file import template
-from gnomon.load.plan import plan_from_dict, plan_to_dict
+from gnomon.load.plan import plan_from_dict
 from gnomon.spec import Pool
+from gnomon.spec.plan_dict import plan_to_dict
 
 
 def write(folder: Path, file: str = "cluster.yaml", **fields: Any) -> str:

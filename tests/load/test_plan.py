@@ -18,6 +18,7 @@ from gnomon.load.goals import duration_text, goals_of
 from gnomon.load.plan import FORMATS, plan_from_file
 from gnomon.load.recipe import OPTIMIZERS, recipe_of, recipe_to_settings
 from gnomon.spec import EngineChoice, Estimate, Goal, Plan, Recipe, ServingLoad, Strategy, TrainingLoad
+from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
 from gnomon.spec.workload import METRICS, STATISTICS
 from gnomon.units import parse_duration
@@ -128,8 +129,8 @@ training_plans = st.builds(
 
 @given(plans | training_plans)
 def test_a_plan_comes_back(plan: Plan) -> None:
-    assert load.plan_from_dict(load.plan_to_dict(plan)) == plan
-    assert load.plan_from_dict(json.loads(json.dumps(load.plan_to_dict(plan)))) == plan
+    assert load.plan_from_dict(plan_to_dict(plan)) == plan
+    assert load.plan_from_dict(json.loads(json.dumps(plan_to_dict(plan)))) == plan
     text = load.plan_to_yaml(plan)
     for read in (load.plan_from_dict, plan_from_file):
         assert read(parse_yaml(text, "plan.yaml"), "plan.yaml") == plan
@@ -288,7 +289,7 @@ def test_context_parallel_ranks_of_serving_take_no_chips_of_their_own() -> None:
 
 def test_figures_of_any_kind_become_plain() -> None:
     predicted = {"a": np.float64(1.5), "b": (1, np.int64(2)), "c": Estimate.exact(3.0, "x"), "d": np.arange(2)}
-    plain: dict[str, Any] = load.plan_to_dict(Plan(**_fields() | {"predicted": predicted}))["predicted"]
+    plain: dict[str, Any] = plan_to_dict(Plan(**_fields() | {"predicted": predicted}))["predicted"]
     assert plain["b"] == [1, 2]
     assert plain["c"]["value"] == 3.0
     assert json.dumps(plain)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from gnomon import load
-from gnomon.api.deploy import deploy
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
 from gnomon.load.fields import Fields
 from gnomon.load.hf import shapes
 from gnomon.load.quantised import patterns
 from gnomon.load.quantised.patterns import Patterns
+from gnomon.planning.deploy import deploy
 from gnomon.spec import Format, Model
 
 LLAMA = "llama-3.1-8b"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.errors import GnomonError
-from gnomon.load.modules import built, is_script
+from gnomon.load.tracing import built, is_script
 
 
 @pytest.fixture

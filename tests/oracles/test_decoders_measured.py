@@ -1,4 +1,4 @@
-"""Predictions of whole steps of transformers' decoders beside what a GPU really did, by `bench/decoder_steps.py`."""
+"""Predictions of whole steps of transformers' decoders beside what a GPU really did, by `tools/decoder_steps.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
 pytest.importorskip("transformers", reason="transformers is not installed; run `make test-oracles`")
-from bench.decoder_accuracy import BEGIN, END, steps, table
-from bench.trace_accuracy import PAGE
+from tools.decoder_accuracy import BEGIN, END, steps, table
+from tools.trace_accuracy import PAGE
 
 pytestmark = pytest.mark.oracle
 

@@ -13,16 +13,16 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
 import torch
-from bench.zoo import MODULES
+from tools.zoo import MODULES
 from torch import nn
 
-from gnomon.calibrate import module_kernels, module_streams
 from gnomon.cli.run import run
 from gnomon.cost.rows import COLUMNS
 from gnomon.engines.torch.eager import lower
 from gnomon.engines.torch.eager.price import ONE
 from gnomon.graph.ops import Convolution, Elementwise
-from gnomon.load.modules import trace_module
+from gnomon.load.tracing import trace_module
+from tools import module_kernels, module_streams
 
 pytestmark = pytest.mark.oracle
 
@@ -118,9 +118,8 @@ def test_convolutions_are_counted_as_a_trace_counts_them(size: tuple[int, ...]) 
 
 @pytest.mark.parametrize("name", ["nerf", "gat", "lstm", "policy"])
 @pytest.mark.parametrize("phase", ["forward", "train"])
-def test_modules_of_the_benchmark_run(name: str, phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
-    import trace_modules
+def test_modules_of_the_benchmark_run(name: str, phase: str) -> None:
+    from tools import trace_modules
 
     cut = {"nerf": 64, "gat": 50, "lstm": 2, "policy": 1}[name]
     module, inputs = trace_modules.prepared(name, "bf16" if name == "nerf" else "fp32")

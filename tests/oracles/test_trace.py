@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
 import torch
-from bench.zoo import MODULES
 from tests.oracles.networks import OTHERS, Built
+from tools.zoo import MODULES
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten
@@ -22,7 +22,7 @@ import gnomon
 from gnomon.engines.torch.eager import lower, peak
 from gnomon.engines.torch.eager.price import ONE
 from gnomon.graph.ops import Convolution, Op, SequenceAttention
-from gnomon.load.modules import trace_module
+from gnomon.load.tracing import trace_module
 from gnomon.spec.traced import Traced
 
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
@@ -284,7 +284,7 @@ def _endless(x: torch.Tensor) -> None:
 
 
 def test_a_loop_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnomon.load.modules.recorder.MOST_CALLS", 500)
+    monkeypatch.setattr("gnomon.load.tracing.recorder.MOST_CALLS", 500)
     with pytest.raises(gnomon.GnomonError, match=r"calls more than 500 operators in one step. Look for a loop"):
         gnomon.trace(Calls(_endless), torch.randn(3), on="H200")
 

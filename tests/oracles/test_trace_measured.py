@@ -1,4 +1,4 @@
-"""Predictions of traced modules beside what a GPU really did, by `bench/trace_modules.py`."""
+"""Predictions of traced modules beside what a GPU really did, by `tools/trace_modules.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
-from bench.trace_accuracy import BEGIN, END, PAGE, cases, table
+from tools.trace_accuracy import BEGIN, END, PAGE, cases, table
 
 from gnomon.engines.torch.engine import RUNTIME_BYTES
 

@@ -34,8 +34,9 @@ def times(slower_by: float = 1.0) -> None:
 
 def _memory(share: float, more: float) -> None:
     """Activations and what engines reserve are `share` of what they were, and `more` of a chip is not to be had."""
-    from gnomon.api import train_search, training
     from gnomon.engines.vllm import memory, reserve
+    from gnomon.planning.training import search as train_search
+    from gnomon.planning.training import step as training
     from gnomon.techniques import swapped_sessions
 
     held, kept = training.memory_of, reserve.activation_bytes

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sim import closed_forms as closed
 from tests.sim.test_training_bounds import exact_s
 from tests.sim.training_plain import most_in_flight, node, plain_starts
 
-from gnomon.sim.training import Orders, StepTimes, Task, closed, regular, schedule, timeline, validate
+from gnomon.sim.training import Orders, StepTimes, Task, regular, schedule, timeline, validate
 from gnomon.sim.training.bounds import pipeline_bound_s
 from gnomon.sim.training.pipelines import Pipelines
 from gnomon.spec.training import SCHEDULES

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.api.results import (
+from gnomon.spec import EngineChoice, Estimate, Goal, Plan, Provenance, ServingLoad, Strategy, TrainingLoad
+from gnomon.spec.answers import (
     Change,
     Fit,
     OperatorTime,
@@ -18,7 +19,6 @@ from gnomon.api.results import (
     TrainingReport,
     Verified,
 )
-from gnomon.spec import EngineChoice, Estimate, Goal, Plan, Provenance, ServingLoad, Strategy, TrainingLoad
 
 GIB = 1024**3
 

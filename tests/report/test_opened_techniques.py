@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.api.results import TrainingReport
-from gnomon.api.training_memory import memory_over_time
 from gnomon.cli.output import finite
 from gnomon.cli.run import run
+from gnomon.planning.training.memory import memory_over_time
 from gnomon.report.nodes import Node
 from gnomon.report.opened import opened
+from gnomon.spec.answers import TrainingReport
 from gnomon.techniques import TrainingTechnique, canonical, techniques
 
 FLAT = {"on": "H100:8", "seq": 2048, "global_batch": 64, "tp": 2, "zero": 2}

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.report import answers
 
-from gnomon.api.results import Shortage
 from gnomon.cli.output import finite
 from gnomon.report import REPORTS, render
 from gnomon.report.text import band, chip_count, chip_word, deployed, digits, fleet, part, scaled, table, words
+from gnomon.spec.answers import Shortage
 
 ANSWERS = {
     "predict": answers.prediction(),

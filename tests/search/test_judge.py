@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.search.test_bounds import Cost, limits, load
 
-from gnomon.api.plan_replicas import WatchedCost
+from gnomon.planning.serving.replicas import WatchedCost
 from gnomon.search import Candidate, Family, Score
 from gnomon.search.judge import (
     LEAST_STEADY,

@@ -17,6 +17,7 @@ from gnomon import load, store
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.paths import write_text
 from gnomon.spec import EngineChoice, Goal, Plan, Strategy
+from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.store import runs
 
 PLAN = Plan(
@@ -153,7 +154,7 @@ def test_a_whole_file_or_none(own_history: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_plans_by_any_name(tmp_path: Path) -> None:
     load.write_plan(PLAN, tmp_path / "plan.yaml")
-    written = load.plan_to_dict(PLAN)
+    written = plan_to_dict(PLAN)
     whole = store.save("plan", written)
     best = store.save("plan.serve", {"best": {"plan": written, "usd_h": 3.0}})
     held = store.save("x", {"plan": written})
@@ -162,7 +163,7 @@ def test_plans_by_any_name(tmp_path: Path) -> None:
 
 
 def test_last_is_the_newest_answer_whether_it_holds_a_plan_or_not() -> None:
-    best = store.save("plan.serve", {"best": load.plan_to_dict(PLAN)})
+    best = store.save("plan.serve", {"best": plan_to_dict(PLAN)})
     assert store.resolve_plan("last") == PLAN
     other = store.save("predict", {"n": 1})
     for ref, said in (("last", f"the last answer, {other}, is of `gnomon predict`"), (other, f"the run '{other}'")):
@@ -186,7 +187,7 @@ def test_no_plan_to_be_found(tmp_path: Path) -> None:
 
 
 def test_a_damaged_plan_names_its_run() -> None:
-    id = store.save("plan.serve", {"best": load.plan_to_dict(PLAN) | {"replicas": 0}})
+    id = store.save("plan.serve", {"best": plan_to_dict(PLAN) | {"replicas": 0}})
     with pytest.raises(InputError, match=f"run {id}, field best.replicas|run {id}, field replicas"):
         store.resolve_plan(id)
 

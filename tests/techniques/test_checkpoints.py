@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.api.results import TrainingReport
 from gnomon.papers.machines import cluster_file, host
+from gnomon.spec.answers import TrainingReport
 
 CHIPS, LINK, MEMORY, DISK = 4, 25e9, 200e9, 4e9
 PARAMETERS = 6_738_415_616 / CHIPS

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.api.results import TrainingReport
 from gnomon.papers.machines import cluster_file, host
+from gnomon.spec.answers import TrainingReport
 
 CHIPS, LINK, ADAM, MEMORY = 4, 25e9, 3e9, 400e9
 PARAMETERS = 6_738_415_616 / CHIPS

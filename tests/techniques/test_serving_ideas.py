@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.api.deploy import deploy
 from gnomon.api.verify import measure
 from gnomon.cli.run import run
 from gnomon.engines import Deployment, Engine
@@ -16,6 +15,7 @@ from gnomon.errors import InputError
 from gnomon.graph.ops import Elementwise, Gemm
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.planning.deploy import deploy
 from gnomon.spec import Batch, EngineChoice, Plan, Strategy
 
 SMALL = "llama-3.2-1b"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gnomon
-from gnomon.api.results import TrainingReport
+from gnomon.spec.answers import TrainingReport
 
 
 def step(*ideas: str, on: str = "A100-80GB:8") -> TrainingReport:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnomon import catalog
-from gnomon.api.results import Result
 from gnomon.calibrate.collect import FAMILIES, Log, notes_of
 from gnomon.calibrate.fit import LEAST_ROWS
 from gnomon.calibrate.measured import profile as fit_profile
@@ -20,6 +19,7 @@ from gnomon.errors import CalibrationError, InputError, unknown_name
 from gnomon.load.files import is_file, read_yaml
 from gnomon.paths import write_text
 from gnomon.spec import Chip
+from gnomon.spec.answers import Result
 
 if TYPE_CHECKING:
     from gnomon.api.calibrate_engine import EngineCalibrated

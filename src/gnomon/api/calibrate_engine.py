@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.results import Result
 from gnomon.engines.own import AGAIN, forget_own, own_overheads, own_path
 from gnomon.errors import CalibrationError, InputError, UnwrittenError, unknown_name
 from gnomon.paths import unwritten, write_text
+from gnomon.spec.answers import Result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 from gnomon.api.calibrate import Calibrated, Measured, check_families, fitted
 from gnomon.api.calibrate_engine import EngineCalibrated, kept
-from gnomon.api.results import Result
 from gnomon.calibrate import readers
 from gnomon.calibrate.collect import notes_of
 from gnomon.calibrate.plan_file import plan_head
@@ -24,6 +23,7 @@ from gnomon.load.chips import chip as find_chip
 from gnomon.load.files import as_path
 from gnomon.paths import home, unwritten
 from gnomon.spec import Chip
+from gnomon.spec.answers import Result
 
 SERVING = ("vllm", "")
 """Whose operators a chip's own profile holds; other frameworks have files of their own."""

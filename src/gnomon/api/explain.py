@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.results import Result
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.files import read_json
 from gnomon.report.nodes import Node
 from gnomon.report.opened import kind_of, opened
+from gnomon.spec.answers import Result
 from gnomon.store import entry
 
 
@@ -80,7 +80,7 @@ def _typical_step(inputs: Mapping[str, Any], batch: int, context: int) -> Mappin
     code to run: that is taken from the user alone."""
     from gnomon.api.predict import predict
     from gnomon.errors import GnomonError
-    from gnomon.load.modules import is_script
+    from gnomon.load.tracing import is_script
 
     if is_script(inputs["model"]):
         return None

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gnomon.api.results import Exported
 from gnomon.api.startable import checked, located
 from gnomon.errors import GnomonError, InputError
 from gnomon.export import SERVING, TRAINING, target
 from gnomon.spec import Plan
+from gnomon.spec.answers import Exported
 from gnomon.store import resolve_plan
 
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.deploy import deploy, deploy_named, title_of, whole
 from gnomon.api.fit_network import fit_network, memory_beside
-from gnomon.api.network_words import refuse_beside
 from gnomon.api.predict_network import KINDS, check_served, default_engine
-from gnomon.api.proposals import named
-from gnomon.api.results import Change, Fit, Shortage
-from gnomon.api.shortage import shortage
-from gnomon.api.unmodelled import told
 from gnomon.engines import Deployment, Engine, MemoryUse
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
+from gnomon.planning.deploy import deploy, deploy_named, title_of, whole
+from gnomon.planning.network_words import refuse_beside
+from gnomon.planning.proposals import named
+from gnomon.planning.shortage import shortage
+from gnomon.planning.unmodelled import told
 from gnomon.spec import Model, Strategy
+from gnomon.spec.answers import Change, Fit, Shortage
 from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.techniques import asked
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from gnomon import catalog
-from gnomon.api.results import Result
 from gnomon.engines.vllm.cache import sequence_state_bytes
 from gnomon.engines.vllm.states import state_dtype
 from gnomon.errors import InputError, unknown_name
@@ -21,6 +20,7 @@ from gnomon.load.files import as_path
 from gnomon.load.shapes import model_to_dict
 from gnomon.paths import write_text
 from gnomon.spec import Chip, Host, Link, Model, Node
+from gnomon.spec.answers import Result
 from gnomon.spec.model import KINDS
 from gnomon.units import parse_bytes
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnomon.api.results import Result
+from gnomon.spec.answers import Result
 from gnomon.techniques import Technique
 from gnomon.techniques import techniques as known
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import FrameType
 
 from gnomon.api.export import named_plan
-from gnomon.api.results import Result
 from gnomon.api.startable import checked, located
 from gnomon.catalog import model_title
 from gnomon.engines import planned_training_engine
@@ -29,6 +28,7 @@ from gnomon.export.vllm import require_vllm
 from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip
 from gnomon.spec import Plan
+from gnomon.spec.answers import Result
 from gnomon.store import resolve_plan
 
 MOST_COMMANDS = 4096

@@ -11,13 +11,13 @@ from typing import Any, overload
 
 import numpy as np
 
-from gnomon.api.ops_columns import priced_columns
-from gnomon.api.ops_price import ADDED, TRUTH, WORDS, Group, Pricer, check_results, word
-from gnomon.api.ops_ranges import SWITCHES
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
 from gnomon.load.files import check_regular
 from gnomon.paths import write_text
+from gnomon.planning.operators.columns import priced_columns
+from gnomon.planning.operators.price import ADDED, TRUTH, WORDS, Group, Pricer, check_results, word
+from gnomon.planning.operators.ranges import SWITCHES
 from gnomon.spec.workload import Floats
 
 MAX_BYTES = 256 * 1024**2

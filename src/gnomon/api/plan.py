@@ -8,23 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.network_words import refuse_beside
-from gnomon.api.plan_evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.api.plan_infeasible import no_plan
-from gnomon.api.plan_replicas import CONTEXT, Replicas, Setup
-from gnomon.api.plan_report import Question, report
-from gnomon.api.results import PlanReport
 from gnomon.errors import InputError, named_as, unknown_name
 from gnomon.graph.dtypes import width
 from gnomon.load import model as load_model
 from gnomon.load import parse_fleet
 from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
+from gnomon.planning.network_words import refuse_beside
+from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
+from gnomon.planning.serving.replicas import CONTEXT, Replicas, Setup
+from gnomon.planning.serving.report import Question, report
 from gnomon.search import Family, Job, Level, families, search
 from gnomon.search import objective as named_objective
 from gnomon.search.arrivals import Arrivals
 from gnomon.search.best_first import Progress
 from gnomon.spec import Cluster, EngineChoice, Goal, Model, Pool, ServingLoad, Strategy
+from gnomon.spec.answers import PlanReport
 from gnomon.spec.plan import ROUTERS
 from gnomon.techniques import WHERE, Words, asked, served
 from gnomon.units import parse_rate, parse_whole

@@ -7,16 +7,16 @@ from typing import Any
 
 from gnomon import catalog
 from gnomon.api.fit import fit
-from gnomon.api.plan_evaluator import ServingEvaluator
-from gnomon.api.plan_report import Book, Question
-from gnomon.api.proposals import named
 from gnomon.errors import DoesNotFitError, NoPlanError
-from gnomon.load import plan_to_dict
-from gnomon.report.why import why_bounded, why_missed
+from gnomon.planning.proposals import named
+from gnomon.planning.serving.evaluator import ServingEvaluator
+from gnomon.planning.serving.report import Book, Question
+from gnomon.planning.serving.why import why_bounded, why_missed
 from gnomon.search import Candidate, Found, Job, Level
 from gnomon.search.advice import Advice, advice
 from gnomon.search.neighbours import nearest, shortfall
 from gnomon.search.objectives import LEAST_SHARE
+from gnomon.spec.plan_dict import plan_to_dict
 
 
 def no_plan(question: Question, found: Found, evaluator: ServingEvaluator) -> DoesNotFitError | NoPlanError:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gnomon.api.results import TrainingPlanReport, TrainingReport
 from gnomon.api.simulate_training import (
     as_flags,
     check_chips,
@@ -19,17 +18,18 @@ from gnomon.api.simulate_training import (
     step_of,
     training_plan,
 )
-from gnomon.api.train_nowhere import nowhere
-from gnomon.api.train_search import Search, joins, label, search_of
-from gnomon.api.training import usable_bytes
 from gnomon.engines import training_engine
 from gnomon.errors import GnomonError, InputError
 from gnomon.export import target
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import OPTIMIZERS
+from gnomon.planning.training.infeasible import nowhere
+from gnomon.planning.training.search import Search, joins, label, search_of
+from gnomon.planning.training.step import usable_bytes
 from gnomon.search.quickest import Quickest, quickest
 from gnomon.spec import Plan
+from gnomon.spec.answers import TrainingPlanReport, TrainingReport
 from gnomon.techniques import applied, asked, searched_words
 
 AUTO = "auto"

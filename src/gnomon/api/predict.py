@@ -7,24 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.deploy import deploy_named, refuse_techniques, title_of, whole
-from gnomon.api.energy import carbon_g
-from gnomon.api.network_words import Words, refuse_auto, refuse_beside, refuse_extra
-from gnomon.api.parallel import parallel
 from gnomon.api.predict_network import KINDS, predict_network
 from gnomon.api.predict_training import predict_training
-from gnomon.api.results import Prediction
-from gnomon.api.shortage import shortage
-from gnomon.api.steps import bound_of, check_size, engine_line, joules, line, prefill_steps, wait_line
 from gnomon.api.trace_script import predict_script
-from gnomon.api.unmodelled import told
 from gnomon.cost.machine import Machine, normals
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError, unknown_name
 from gnomon.load import model as load_model
-from gnomon.load.modules import is_script
+from gnomon.load.tracing import is_script
+from gnomon.planning.deploy import deploy_named, refuse_techniques, title_of, whole
+from gnomon.planning.energy import carbon_g
+from gnomon.planning.network_words import Words, refuse_auto, refuse_beside, refuse_extra
+from gnomon.planning.parallel import parallel
+from gnomon.planning.shortage import shortage
+from gnomon.planning.steps import bound_of, check_size, engine_line, joules, line, prefill_steps, wait_line
+from gnomon.planning.unmodelled import told
 from gnomon.spec import Batch, Estimate, Model, Provenance
+from gnomon.spec.answers import Prediction
 from gnomon.techniques import asked
 
 PHASES = ("decode", "prefill", "train")

@@ -6,15 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gnomon.api.deploy import deploy, dtype_of, flagged, running_in, said_degrees, spanning, title_of, title_words
-from gnomon.api.energy import carbon_g
-from gnomon.api.network_words import PHASES, Asked, Words, asked
-from gnomon.api.parallel import parallel
-from gnomon.api.proposals import mend_degrees
-from gnomon.api.results import OperatorTime, Prediction
-from gnomon.api.shortage import shortage
-from gnomon.api.steps import MOST_STEPS, bound_of, check_size, engines_line, joules, piece_lines, prefill_steps
-from gnomon.api.unmodelled import in_files, told
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines import engine as engine_of
@@ -23,7 +14,16 @@ from gnomon.engines.torch import networks as torch_networks
 from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
+from gnomon.planning.deploy import deploy, dtype_of, flagged, running_in, said_degrees, spanning, title_of, title_words
+from gnomon.planning.energy import carbon_g
+from gnomon.planning.network_words import PHASES, Asked, Words, asked
+from gnomon.planning.parallel import parallel
+from gnomon.planning.proposals import mend_degrees
+from gnomon.planning.shortage import shortage
+from gnomon.planning.steps import MOST_STEPS, bound_of, check_size, engines_line, joules, piece_lines, prefill_steps
+from gnomon.planning.unmodelled import in_files, told
 from gnomon.spec import Batch, Estimate, Model, NetworkStep, Pool, Strategy
+from gnomon.spec.answers import OperatorTime, Prediction
 
 KINDS = tuple(PHASES)
 

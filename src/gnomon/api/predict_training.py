@@ -9,11 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.api.deploy import whole
-from gnomon.api.energy import carbon_g
-from gnomon.api.results import OperatorTime, Prediction, TrainingReport
 from gnomon.api.simulate_training import simulate_training
-from gnomon.api.training import TrainingStep
 from gnomon.cost import tapes
 from gnomon.cost.collective import crowding
 from gnomon.cost.machine import COLLECTIVES, priced_dtype
@@ -22,7 +18,11 @@ from gnomon.engines.training.units import ENDS, tapes_of, units
 from gnomon.errors import GnomonError, InputError
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.graph.tape import Tape
+from gnomon.planning.deploy import whole
+from gnomon.planning.energy import carbon_g
+from gnomon.planning.training.step import TrainingStep
 from gnomon.spec import Batch, Estimate, Model, NotModelled, Provenance
+from gnomon.spec.answers import OperatorTime, Prediction, TrainingReport
 
 ENGINE = "torch"
 KNOWN = (

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.api.bands import bands
-from gnomon.api.deploy import deploy_named, title_of, whole
-from gnomon.api.energy import energy_j
-from gnomon.api.network_words import refuse_beside
-from gnomon.api.results import ServingReport
-from gnomon.api.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.load import draw
 from gnomon.load import model as load_model
 from gnomon.load.traces import line_of
+from gnomon.planning.deploy import deploy_named, title_of, whole
+from gnomon.planning.energy import energy_j
+from gnomon.planning.network_words import refuse_beside
+from gnomon.planning.serving.bands import bands
+from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
 from gnomon.search.judge import is_settled, overloaded
 from gnomon.sim.serving import Recorder, ServingRun, saturation_rps, simulate
 from gnomon.spec import Model, NotModelled, Requests, ServingLoad
+from gnomon.spec.answers import ServingReport
 from gnomon.techniques import asked
 from gnomon.units import parse_rate
 

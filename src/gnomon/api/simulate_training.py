@@ -9,14 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.deploy import whole
-from gnomon.api.network_words import refuse_auto
-from gnomon.api.proposals import mend
-from gnomon.api.results import Shortage, TrainingReport
-from gnomon.api.settled import SET_BY_TECHNIQUES, settled
-from gnomon.api.shortage import training_shortage
-from gnomon.api.training import TrainingStep
-from gnomon.api.unmodelled import idle_beyond, idle_in_training, in_files
 from gnomon.catalog import model_title
 from gnomon.engines import training_engine
 from gnomon.engines.training.job import Job, job_of
@@ -26,7 +18,16 @@ from gnomon.export.base import not_trained_on
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
-from gnomon.spec import Chip, EngineChoice, Estimate, Model, NotModelled, Plan, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.planning.deploy import whole
+from gnomon.planning.network_words import refuse_auto
+from gnomon.planning.proposals import mend
+from gnomon.planning.shortage import training_shortage
+from gnomon.planning.training.checks import check_dtype, check_tasks, training_dtype
+from gnomon.planning.training.settled import SET_BY_TECHNIQUES, settled
+from gnomon.planning.training.step import TrainingStep
+from gnomon.planning.unmodelled import idle_beyond, idle_in_training, in_files
+from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.spec.answers import Shortage, TrainingReport
 from gnomon.spec.cluster import KWH_J
 from gnomon.techniques import Applied, applied, asked
 from gnomon.techniques.hosts import ROOM
@@ -36,14 +37,10 @@ HOURS, DAYS = 3600.0, 86400.0
 STARTS = {"megatron": "megatron", "torchrun": "torch"}
 """The training engine that a target starts."""
 MEMORY_SOURCE = "tensor by tensor"
-DTYPES = ("bf16", "fp16", "fp8")
-"""Formats whose training is priced: activations and working weights of two bytes; with fp8, products of one."""
 MOST_CHIPS = 1_000_000
 MOST_BATCH = 1_000_000
 MOST_TOKENS = 2**31
 """Of one sequence."""
-MOST_TASKS = 5_000_000
-"""Passes of a step over all pipeline ranks; they are timed one by one."""
 _FIELD = re.compile(r"\b(?:strategy\.|load\.|engine\.settings(?:\.|, field ))(\w+)")
 _BARE = {"strategy, pp x vp": "--pp x --vp", "model": "MODEL"} | {
     name: f"--{name}" for name in ("schedule", "recompute", "optimizer", "zero", "dtype")
@@ -192,34 +189,12 @@ def check_chips(count: int, where: str) -> None:
         raise InputError(f"{count:,} chips are more than {MOST_CHIPS:,}", where=where)
 
 
-def training_dtype(model: Model, chip: Chip) -> str:
-    """As stored where the chip has it; else, and for what is stored in fp32, the chip's own 16 bits."""
-    own = model.working_dtype
-    return own if own in DTYPES and own in chip.rates_flops else chip.half
-
-
-def check_dtype(pool: Pool, dtype: str) -> None:
-    usable = [own for own in DTYPES if own in pool.chip.rates_flops]
-    if not usable:
-        raise InputError(f"{pool.chip.name} has none of {', '.join(DTYPES)}, which training is priced in", where="--on")
-    if dtype not in usable:
-        why = f"{pool.chip.name} has no {dtype}" if dtype in DTYPES else f"training in {dtype} is not priced yet"
-        raise InputError(why, where="dtype", hint=f"Use {' or '.join(usable)}.")
-
-
 def _check_size(job: Job) -> None:
     """Refuse what would take minutes to time, or gigabytes to answer."""
     strategy = job.plan.strategy
     check_chips(strategy.ranks, "--on")
     micros = job.load.global_batch // (strategy.dp * job.recipe.micro_batch)
     check_tasks(job.load.global_batch, micros, strategy.pp * strategy.vp)
-
-
-def check_tasks(global_batch: int, micros: int, stages: int) -> None:
-    most = MOST_TASKS // (2 * stages)
-    if micros > most:
-        hint = f"Use at most about {max(1, global_batch * most // micros):,}, or larger micro-batches."
-        raise InputError(f"a step of {micros:,} micro-batches is too long to time", where="--global-batch", hint=hint)
 
 
 def report(plan: Plan, pool: Pool) -> TrainingReport:

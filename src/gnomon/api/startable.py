@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gnomon.api.deploy import deploy
 from gnomon.api.fit import fit
-from gnomon.api.results import Fit
 from gnomon.api.simulate_training import STARTS, under
 from gnomon.engines.torch.launch import nodes
 from gnomon.engines.vllm import launch
@@ -24,7 +22,9 @@ from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.plan import check_format, plan_pool
 from gnomon.load.recipe import recipe_to_settings
+from gnomon.planning.deploy import deploy
 from gnomon.spec import Model, Plan, Recipe, ServingLoad, TrainingLoad
+from gnomon.spec.answers import Fit
 from gnomon.units import format_bytes
 
 _FIELDS = {

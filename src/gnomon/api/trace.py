@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.api.results import OperatorTime, Prediction
-from gnomon.api.shortage import shortage
-from gnomon.api.steps import bound_of, joules
 from gnomon.cost.machine import Machine, normals
 from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
@@ -20,7 +17,10 @@ from gnomon.engines.torch.eager.price import SPREAD, Cost, PricedStep, priced
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.errors import InputError, MissingExtraError, named_by, unknown_name
 from gnomon.load import parse_pool
+from gnomon.planning.shortage import shortage
+from gnomon.planning.steps import bound_of, joules
 from gnomon.spec import Chip, Estimate, Provenance
+from gnomon.spec.answers import OperatorTime, Prediction
 from gnomon.spec.traced import Traced
 
 PHASES = ("forward", "train")
@@ -104,7 +104,7 @@ def _precision(chip: Chip, tf32: bool) -> Precision:
 def _traced(module: Any, inputs: Any, **options: Any) -> Traced:
     if find_spec("torch") is None:
         raise MissingExtraError("torch", "torch", "tracing a module")
-    from gnomon.load.modules import trace_module
+    from gnomon.load.tracing import trace_module
 
     return trace_module(module, inputs, **options)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gnomon.api.trace import ModulePrediction, trace
 from gnomon.errors import InputError, MissingExtraError, unknown_name
-from gnomon.load.modules import built, parted
+from gnomon.load.tracing import built, parted
 
 SETTINGS: Mapping[str, type] = {
     "autocast": str,

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from gnomon.api.plan_training import best_of, step_report
-from gnomon.api.results import TrainingReport
 from gnomon.api.simulate_training import as_flags, check_chips, load_of
-from gnomon.api.train_search import Search, search_of
-from gnomon.api.tried import MODEL, NO_CHANGE, NONE, Tried, times
 from gnomon.engines import training_engine
 from gnomon.errors import GnomonError, InputError, named_as, named_by, unknown_name
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import OPTIMIZERS
+from gnomon.planning.training.search import Search, search_of
 from gnomon.spec import Estimate
+from gnomon.spec.answers import TrainingReport
+from gnomon.spec.tried import MODEL, NO_CHANGE, NONE, Tried, times
 from gnomon.techniques import (
     WHERE,
     Technique,

@@ -10,10 +10,10 @@ from typing import Any
 
 from gnomon.api.fit import fit
 from gnomon.api.predict import predict
-from gnomon.api.results import Fit
-from gnomon.api.tried import MODEL, NO_CHANGE, NONE, Tried, times
 from gnomon.errors import InputError
 from gnomon.spec import Estimate
+from gnomon.spec.answers import Fit
+from gnomon.spec.tried import MODEL, NO_CHANGE, NONE, Tried, times
 from gnomon.techniques import Technique, Trial
 from gnomon.units import format_bytes, format_duration
 

@@ -11,10 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.api.bands import bands
-from gnomon.api.deploy import deploy, title_of
-from gnomon.api.measured import Load, Measured, read_measured, times_of
-from gnomon.api.results import Verified
 from gnomon.api.verify_training import compare as compare_training
 from gnomon.api.verify_training import is_training_file, read_training, verify_training
 from gnomon.cost.step import StepCost
@@ -26,9 +22,13 @@ from gnomon.export.vllm import require_vllm
 from gnomon.load import config_of, draw
 from gnomon.load import model as load_model
 from gnomon.load.fleet import parse_pool
+from gnomon.load.measured import Load, Measured, read_measured, times_of
 from gnomon.paths import unwritten
+from gnomon.planning.deploy import deploy, title_of
+from gnomon.planning.serving.bands import bands
 from gnomon.sim.serving import simulate
 from gnomon.spec import Plan, Requests, ServingLoad, TrainingLoad
+from gnomon.spec.answers import Verified
 from gnomon.spec.estimate import DRAWS
 from gnomon.store import resolve_plan
 from gnomon.techniques import beyond_words

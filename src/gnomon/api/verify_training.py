@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gnomon.api.results import TrainingReport, Verified
 from gnomon.api.simulate_training import report
 from gnomon.api.startable import as_fields
 from gnomon.engines import planned_training_engine
@@ -18,9 +17,11 @@ from gnomon.errors import InputError, UnwrittenError
 from gnomon.load.fields import Fields
 from gnomon.load.files import read_json
 from gnomon.load.fleet import parse_pool
-from gnomon.load.plan import plan_from_dict, plan_to_dict, refuse_serving_fields
+from gnomon.load.plan import plan_from_dict, refuse_serving_fields
 from gnomon.paths import unwritten
 from gnomon.spec import EngineChoice, Plan
+from gnomon.spec.answers import TrainingReport, Verified
+from gnomon.spec.plan_dict import plan_to_dict
 
 
 @dataclass(frozen=True, kw_only=True)

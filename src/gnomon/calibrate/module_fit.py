@@ -1,4 +1,4 @@
-"""From the table of `gnomon.calibrate.module_kernels` to families of convolutions and products, and to paces."""
+"""From the table of `tools.module_kernels` to families of convolutions and products, and to paces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gnomon.graph.ops import FEW_CHANNELS, ROW_BYTES
 from gnomon.spec import Chip
 
 ELSEWHERE = ("gemm.bf16",)
-"""Families that the table of `gnomon.calibrate.training` has more of."""
+"""Families that the table of `tools.training_kernels` has more of."""
 FIRST, STEP = ".first", "step."
 """How names of kernels end that found channels first, and begin that are one step of a recurrent net."""
 LARGE_US = 150.0

@@ -1,4 +1,4 @@
-"""From the table of `gnomon.calibrate.training` to a framework's families and its kernels' paces."""
+"""From the table of `tools.training_kernels` to a framework's families and its kernels' paces."""
 
 from __future__ import annotations
 

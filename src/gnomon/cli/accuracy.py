@@ -47,7 +47,7 @@ def accuracy(
     as_json: flags.Json = False,
 ) -> None:
     """How far off predictions are, on data not fitted to."""
-    from gnomon.api.accuracy import accuracy as answer
+    from gnomon.accuracy import accuracy as answer
     from gnomon.cli.output import emit, fail, put
     from gnomon.cli.progress import Progress
 
@@ -95,7 +95,7 @@ def _written(
 ) -> tuple[list[Path], InputError | None]:
     """Writes the files that were asked for, and gives back where they are, and what stood in the way of the first that
     could not be written."""
-    from gnomon.api.accuracy import stored
+    from gnomon.accuracy import stored
     from gnomon.paths import unwritten
     from gnomon.report.accuracy import listed, page
 

@@ -11,7 +11,7 @@ from gnomon.cli.files import keep_apart, output_files
 from gnomon.errors import InputError
 
 if TYPE_CHECKING:
-    from gnomon.api.results import TrainingReport
+    from gnomon.spec.answers import TrainingReport
 
 TRACE, MEMORY = "--trace-out", "--memory-out"
 DRAWN = (".svg", ".png")
@@ -48,8 +48,8 @@ def files(report: TrainingReport, paths: dict[str, Path]) -> list[Callable[[], N
 
 
 def _write_trace(report: TrainingReport, path: Path) -> None:
-    from gnomon.api.training_memory import memory_over_time
     from gnomon.paths import written
+    from gnomon.planning.training.memory import memory_over_time
     from gnomon.report.training_trace import write_trace
 
     step = report.step
@@ -59,8 +59,8 @@ def _write_trace(report: TrainingReport, path: Path) -> None:
 
 
 def _write_memory(report: TrainingReport, path: Path) -> None:
-    from gnomon.api.training_memory import memory_over_time
     from gnomon.paths import written
+    from gnomon.planning.training.memory import memory_over_time
 
     step = report.step
     ranks = (memory_over_time(step, rank) for rank in range(report.plan.strategy.pp))

@@ -15,7 +15,7 @@ from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile_file import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
 from gnomon.graph.dtypes import PRODUCTS, WIDTH, product
-from gnomon.graph.ops import Attention, Collective, Hidden, LatentDecode, Op, Shape
+from gnomon.graph.ops import Attention, Collective, LatentDecode, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.chip import HALVES
 from gnomon.spec.estimate import DRAWS
@@ -94,7 +94,6 @@ class Machine:
 
     def source(self, op: Op) -> str:
         """What an operator's time is known from; of a collective, the links it crosses."""
-        op = op.hidden if isinstance(op, Hidden) else op
         if not isinstance(op, Collective):
             return self.evidence(op.kind, priced_dtype(op)).source
         pool, span = self.pool, op.ranks * op.stride
@@ -140,8 +139,6 @@ class Machine:
         """Draws of an operator's `op_seconds` in all, none quicker than the chip can be."""
         dtype = priced_dtype(op)
         draws = float(seconds.sum()) * self.factors(op.name, op.kind, dtype)
-        if isinstance(op, Hidden):
-            return draws
         least = op.count * self.floor(op.kind, dtype, op.shape(batch), seconds / max(op.count, 1))
         return np.asarray(np.maximum(draws, float(np.sum(least))))
 
@@ -185,10 +182,7 @@ class Machine:
 
     def op_seconds(self, op: Op, batch: Batch) -> Floats:
         """Seconds of all runs of an operator in a step."""
-        once = self.seconds(op.kind, priced_dtype(op), op.shape(batch))
-        if isinstance(op, Hidden):
-            once = np.maximum(once - self.op_seconds(op.behind, batch), 0.0)
-        return op.count * once
+        return op.count * self.seconds(op.kind, priced_dtype(op), op.shape(batch))
 
     def factors(self, op_name: str, kind: str, dtype: str) -> NDArray[np.float64]:
         """What each draw multiplies an operator's time by: a part its family shares, a part of its own, and one of all

@@ -20,7 +20,7 @@ from gnomon.spec.workload import Batch, Floats
 
 __all__ = [
     "LOGITS", "PREFILLS", "PROMPT", "TOKENS", "Attention", "Collective", "Convolution", "Elementwise", "Experts",
-    "Gemm", "Hidden", "IndexScores", "LatentDecode", "Op", "Rows", "Scan", "SequenceAttention", "Shape", "Size",
+    "Gemm", "IndexScores", "LatentDecode", "Op", "Rows", "Scan", "SequenceAttention", "Shape", "Size",
     "size_of", "visited_experts",
 ]  # fmt: skip
 
@@ -382,41 +382,7 @@ class Collective:
         return size_of(self.rows, batch) * self.bytes_per_row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hidden:
-    """A collective that runs beside another operator: it costs what it takes longer than that one."""
-
-    hidden: Collective
-    behind: Attention
-    count: int = 1
-
-    @property
-    def name(self) -> str:
-        return self.hidden.name
-
-    @property
-    def kind(self) -> str:
-        return self.hidden.kind
-
-    @property
-    def dtype(self) -> str:
-        return self.hidden.dtype
-
-    @property
-    def rows(self) -> Size:
-        return self.hidden.rows
-
-    def shape(self, batch: Batch) -> Shape:
-        return self.hidden.shape(batch)
-
-    def flops(self, batch: Batch) -> Floats:
-        return np.zeros(batch.size)
-
-    def bytes(self, batch: Batch) -> Floats:
-        return self.hidden.bytes(batch)
-
-
 Op = Union[
-    Gemm, Experts, Attention, SequenceAttention, MixerOp, Convolution, Elementwise, Collective, Hidden,
+    Gemm, Experts, Attention, SequenceAttention, MixerOp, Convolution, Elementwise, Collective,
     "Algebra", "Look",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from gnomon.load.drawing import draw
 from gnomon.load.fleet import parse_fleet, parse_pool
 from gnomon.load.goals import parse_goals, parse_settings
 from gnomon.load.hf import config_of, model
-from gnomon.load.plan import plan_from_dict, plan_to_dict, plan_to_yaml, read_plan, write_plan
+from gnomon.load.plan import plan_from_dict, plan_to_yaml, read_plan, write_plan
 from gnomon.load.traces import requests
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "parse_pool",
     "parse_settings",
     "plan_from_dict",
-    "plan_to_dict",
     "plan_to_yaml",
     "read_cluster",
     "read_plan",

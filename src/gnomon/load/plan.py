@@ -19,15 +19,14 @@ from gnomon.load.rows import MAX_TOKENS
 from gnomon.spec import EngineChoice, Goal, Plan, Pool, ServingLoad, Strategy, TrainingLoad
 from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.spec.plan import ROUTERS
+from gnomon.spec.plan_dict import DEGREES, SCHEMA, plan_to_dict
 from gnomon.units import check_rate, parse_count
 
-SCHEMA = "gnomon.plan/1"
 MAX_DEGREE = 1_000_000
 MAX_NODE = 10_000
 """Chips of a node; the largest that ships is a pod of 9,216."""
 MAX_BATCH = 1_000_000
 """Sequences of a training step."""
-DEGREES = ("tp", "pp", "ep", "cp", "dp")
 FORMATS = (*PLAIN_BITS, *NARROW, "int3")
 ENGINES_OWN = "auto"
 """vLLM's word for a cache in the format the engine chooses; the same as leaving it out."""
@@ -43,29 +42,6 @@ SERVING_FIELDS = {
     "checkpoint": "a plan for training serves no checkpoint",
 }
 """Fields that only plans of serving have, and why."""
-
-
-def plan_to_dict(plan: Plan) -> dict[str, Any]:
-    """A plan as plain values in a fixed order, without what is empty. Goals are in seconds."""
-    engine = plan.engine
-    fields: dict[str, Any] = {
-        "schema": SCHEMA,
-        "id": plan.id,
-        "model": plan.model,
-        "chip": plan.chip,
-        "per_node": plan.per_node or None,
-        "replicas": plan.replicas,
-        "router": plan.router if plan.replicas > 1 else None,
-        "strategy": _strategy_to_dict(plan.strategy),
-        "dtype": plan.dtype,
-        "kv_dtype": plan.kv_dtype,
-        "checkpoint": plan.checkpoint,
-        "engine": _without_empty({"name": engine.name, "version": engine.version, "settings": _plain(engine.settings)}),
-        "load": _load_to_dict(plan.load) if plan.load else {},
-        "goals": {entry.name: entry.limit_s for entry in plan.goals},
-        "predicted": _plain(plan.predicted),
-    }
-    return _without_empty(fields)
 
 
 def plan_from_dict(data: Mapping[str, Any], where: str = "plan", *, seconds: bool = True) -> Plan:
@@ -180,12 +156,6 @@ def _strategy(fields: Fields, trains: bool) -> Strategy:
     return Strategy(**degrees, techniques=tuple(techniques))
 
 
-def _strategy_to_dict(strategy: Strategy) -> dict[str, Any]:
-    written: dict[str, Any] = {name: getattr(strategy, name) for name in DEGREES}
-    written |= {"vp": strategy.vp} if strategy.vp > 1 else {}
-    return written | ({"techniques": list(strategy.techniques)} if strategy.techniques else {})
-
-
 def _engine(fields: Fields, trains: bool) -> EngineChoice:
     """A training plan names its engine, and its settings are a recipe; a serving engine knows its own settings."""
     if trains:
@@ -257,34 +227,6 @@ def _check_lengths(load: ServingLoad, fields: Fields) -> None:
             raise InputError("is missing, and there is no trace", where=fields.spot(name), hint="Give one of them.")
 
 
-def _load_to_dict(load: ServingLoad | TrainingLoad) -> dict[str, Any]:
-    if isinstance(load, TrainingLoad):
-        return _without_empty({"seq": load.seq, "global_batch": load.global_batch, "tokens": load.tokens})
-    return _without_empty(
-        {
-            "trace": load.trace,
-            "rate_per_s": load.rate_per_s,
-            "input_tokens": load.input_tokens,
-            "output_tokens": load.output_tokens,
-        }
-    ) | {"requests": load.requests, "seed": load.seed}
-
-
 def _goals(fields: Fields, seconds: bool) -> tuple[Goal, ...]:
     read = seconds_goal if seconds else goal
     return tuple(read(name, limit, fields.spot("")) for name, limit in fields.items().items())
-
-
-def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if value is not None and value not in ("", {}, [])}
-
-
-def _plain(value: Any) -> Any:
-    """Mappings, sequences, NumPy scalars and estimates as values that YAML and JSON hold."""
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value.tolist() if hasattr(value, "tolist") else value

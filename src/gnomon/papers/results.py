@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnomon.api.results import Result
+from gnomon.spec.answers import Result
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gnomon.planning.training.search import expert_words
 from gnomon.report.shortage import IF_IT_FITTED, shortage_words
 from gnomon.report.text import Style, band, digits, flag, gib, next_steps, scaled, table, words
 from gnomon.spec.chip import HALVES
@@ -38,11 +39,6 @@ def in_words(inputs: Payload) -> str:
     said += [f"keys by {inputs['cp_comm']}"] if inputs["cp"] > 1 and "cp_comm" in inputs else []
     said += ["sequence parallel"] if inputs["sequence_parallel"] and inputs["tp"] > 1 else []
     return ", ".join([*said, inputs["optimizer"], *inputs.get("techniques", ())])
-
-
-def expert_words(ranks: int) -> str:
-    """How each expert's matrices lie, where that differs from other matrices."""
-    return "whole experts" if ranks == 1 else f"experts cut over {ranks}"
 
 
 def mfu_words(payload: Payload) -> str:

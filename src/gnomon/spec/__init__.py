@@ -1,6 +1,6 @@
 """The nouns. Frozen data, no hardware knowledge, no I/O; every other package speaks in these."""
 
-from gnomon.spec.answer import NotModelled
+from gnomon.spec.answers import NotModelled
 from gnomon.spec.chip import Chip, Link
 from gnomon.spec.cluster import Cluster, Grid, Node, Pool, Price
 from gnomon.spec.estimate import Estimate, Provenance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from gnomon.spec.answer import NotModelled
+from gnomon.spec.answers import NotModelled
 from gnomon.spec.chip import Chip, Link
 from gnomon.spec.host import Host
 
@@ -155,10 +155,6 @@ class Pool:
         if node is None or span <= node.pod_nodes * self.per_node:
             return link
         return replace(link, bandwidth_bytes_s=link.bandwidth_bytes_s / node.oversubscription)
-
-    def link_of(self, ranks: int) -> Link:
-        """The slowest link a group of neighbouring ranks crosses."""
-        return self.inside(ranks) if ranks <= self.per_node else self.across(ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

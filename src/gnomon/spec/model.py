@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from gnomon.spec.answer import NotModelled
+from gnomon.spec.answers import NotModelled
 from gnomon.spec.ffn import DenseFfn, MoeFfn
 from gnomon.spec.formats import Format, Formats, plain
 from gnomon.spec.intake import Intake

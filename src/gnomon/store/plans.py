@@ -8,8 +8,9 @@ from typing import Any
 
 from gnomon.errors import GnomonError, InputError
 from gnomon.load.files import as_path, is_file, read_json
-from gnomon.load.plan import SCHEMA, plan_from_dict, plan_from_file, read_plan
+from gnomon.load.plan import plan_from_dict, plan_from_file, read_plan
 from gnomon.spec import Plan
+from gnomon.spec.plan_dict import SCHEMA
 from gnomon.store.answered import plan_of
 from gnomon.store.runs import Entry, entries, entry
 

@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 from gnomon.engines.torch.launch import STEPS, WARMUP
 from gnomon.engines.training.job import job_of
 from gnomon.errors import GnomonError, InputError
-from gnomon.load.plan import plan_to_dict, read_plan
+from gnomon.load.plan import read_plan
 from gnomon.paths import write_text
+from gnomon.spec.plan_dict import plan_to_dict
 
 FAILED = 2
 SCHEMA = "gnomon.measured.train/1"

@@ -11,7 +11,7 @@ from gnomon.graph.dtypes import width
 from gnomon.graph.lowering.plain import Kernels, check_plain, layers, matrix
 from gnomon.graph.lowering.site import STATE
 from gnomon.graph.lowering.streams import streamed
-from gnomon.graph.ops import TOKENS, Elementwise, Gemm, Hidden, Op, Rows
+from gnomon.graph.ops import TOKENS, Elementwise, Gemm, Op, Rows
 from gnomon.graph.style import POINTWISE, Style
 from gnomon.spec import Attention, Convolution, DenseFfn, Linear, Norm, Part, Strategy, Table, Taken, Tower
 
@@ -28,7 +28,7 @@ def tower_graph(tower: Tower, taken: Taken, kernels: Kernels, strategy: Strategy
         *streamed("last_norm", style.norm, tower.hidden, int(tower.final_norm)),
         *_tail(tower, style, dtype, left),
     ]
-    return Graph(tuple(replace(op, name=f"{tower.name}.{op.name}") for op in ops if not isinstance(op, Hidden)))
+    return Graph(tuple(replace(op, name=f"{tower.name}.{op.name}") for op in ops))
 
 
 def check_tower(tower: Tower, tp: int) -> None:

@@ -7,10 +7,10 @@ from functools import cache
 from typing import NamedTuple
 
 import gnomon
-from gnomon.api.results import TrainingReport
 from gnomon.papers.base import Derivation, Figure, Input
 from gnomon.papers.machines import cluster_file, host
 from gnomon.papers.shapes import shapes_file
+from gnomon.spec.answers import TrainingReport
 
 PAPER = "HPDC'24, arXiv:2406.10707"
 NOTEBOOK = "github.com/mauryaavinash95/deep-optimizer-states-results, avinash-plot-script.ipynb, table of models"

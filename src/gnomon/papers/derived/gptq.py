@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import gnomon
-from gnomon.api.results import Fit
 from gnomon.load import model as load_model
 from gnomon.papers.base import Derivation, Figure, Input
 from gnomon.spec import Model
+from gnomon.spec.answers import Fit
 
 PAPER = "arXiv:2210.17323"
 CONFIG = {

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gnomon
-from gnomon.api.accuracy.published import counted_flops
-from gnomon.api.results import TrainingReport
+from gnomon.accuracy.published import counted_flops
 from gnomon.catalog.published import published_training
 from gnomon.papers.base import ROUNDING, Derivation, Figure, Input
+from gnomon.spec.answers import TrainingReport
 
 PAPER = "arXiv:2104.04473"
 TERA, DAY_S = 1e12, 86400.0

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import gnomon
-from gnomon.api.results import TrainingReport
 from gnomon.papers.base import Derivation, Figure, Input
 from gnomon.papers.shapes import plain_layers, shapes_file
+from gnomon.spec.answers import TrainingReport
 
 PAPER = "arXiv:2105.13120"
 LAYERS, HIDDEN, HEADS, INNER, VOCAB = 12, 768, 12, 3072, 30_528

@@ -9,10 +9,10 @@ from functools import cache
 import numpy as np
 
 import gnomon
-from gnomon.api.results import TrainingReport
 from gnomon.papers.base import Derivation, Figure, Input
 from gnomon.papers.shapes import plain_layers, shapes_file
 from gnomon.sim.training import timeline
+from gnomon.spec.answers import TrainingReport
 
 RESULTS = "github.com/sail-sg/VocabularyParallelism, artifact/example-results/full-exp.txt"
 PAPER = "arXiv:2411.05288"

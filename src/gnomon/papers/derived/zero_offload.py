@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gnomon
-from gnomon.api.results import TrainingReport
 from gnomon.papers.base import Derivation, Figure, Input
 from gnomon.papers.shapes import plain_layers, shapes_file
+from gnomon.spec.answers import TrainingReport
 
 PAPER = "arXiv:2101.06840"
 TUTORIAL = "github.com/microsoft/DeepSpeed, docs/_tutorials/zero-offload.md"

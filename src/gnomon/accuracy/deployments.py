@@ -1,0 +1,138 @@
+"""Whole deployments: published loads under vLLM, simulated and compared."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnomon.accuracy import truth
+from gnomon.accuracy.deployment_rows import ASSUMED, NEEDED, OLD, RECENT, STATIC, STEADY, Case, Unfit, case_of
+from gnomon.accuracy.loads import DRAWN_ROUNDS, ROUNDS, ClosedLoad, batch, serve
+from gnomon.accuracy.scores import LeftOut, Row, compared, in_order, reason, summaries
+from gnomon.calibrate.fit import NINETY
+from gnomon.catalog import model_title
+from gnomon.cost.step import StepCost
+from gnomon.engines import Deployment, Engine
+from gnomon.errors import GnomonError
+from gnomon.planning.deploy import deploy_named
+from gnomon.spec.serving import ServingLimits
+
+EACH = {RECENT: 4, ASSUMED: 2, OLD: 1}
+"""Rows of each deployment (source, model, chips, degrees, format) that are compared, chosen by their names."""
+FULL = 0.99
+"""With so much of the cache in use requests wait for it, and first tokens with them."""
+DRAWN = 12
+"""Draws of the step cost that make a band."""
+BY = ("group", "source", "chip", "what")
+
+Figures = dict[str, float]
+
+
+def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, int], None] | None = None) -> Row:
+    """Rows compared, their summaries, and what was left out and why."""
+    left, cases = LeftOut(), []
+    for row in truth.rows(folder / truth.SERVING, NEEDED):
+        try:
+            cases.append(case_of(row))
+        except Unfit as why:
+            left.add(row["source"], str(why))
+    chosen, rows = sampled(cases, dict.fromkeys(EACH, 1) if quick else EACH), list[Row]()
+    for done, case in enumerate(chosen):
+        if progress:
+            progress(done, len(chosen))
+        try:
+            rows += compare(case)
+        except GnomonError as error:
+            left.add(case.row["source"], f"refused: {reason(error)}")
+    return {
+        "usable": len(cases),
+        "sampled": len(chosen),
+        "rows": rows,
+        "totals": in_order(summaries(rows, ("group", "what")), tuple(EACH)),
+        "summaries": in_order(summaries(rows, BY), tuple(EACH)),
+        "left_out": left.listed(),
+    }
+
+
+def sampled(cases: Iterable[Case], each: Mapping[str, int]) -> list[Case]:
+    """Some of every deployment, the same ones every time, in the order they came."""
+    groups = defaultdict[tuple[Any, ...], list[Case]](list)
+    for case in cases:
+        about = (case.row["source"], case.model, case.words["on"], case.words["dtype"], case.words["ep"])
+        groups[about].append(case)
+    kept = set()
+    for found in groups.values():
+        found = sorted(found, key=lambda case: zlib.crc32(case.row["row_id"].encode()))
+        kept |= {case.row["row_id"] for case in found[: each[found[0].group]]}
+    return [case for cases in groups.values() for case in cases if case.row["row_id"] in kept]
+
+
+def compare(case: Case) -> list[Row]:
+    """Every measured figure of a case beside the simulated one."""
+    engine, deployment, _ = deploy_named(case.model, engine="vllm", **case.words)
+    found = figures(case, engine.step_cost(deployment), engine.limits(deployment), ROUNDS)
+    edges = _bands(case, engine, deployment)
+    about = _about(case, f"{engine.name} {engine.version}")
+    rows = []
+    for what, measured in case.measured.items():
+        low, high = (found[what] * edge for edge in edges[what])
+        unit = "1/s" if what == "tokens/s" else "s"
+        name = f"{what}, cache full" if what == "TTFT" and found.get("full") else what
+        rows.append(about | compared(name, unit, measured, found[what], (low, high)))
+    return rows
+
+
+def figures(case: Case, cost: StepCost, limits: ServingLimits, rounds: int) -> Figures:
+    """TPOT and TTFT (means) and tokens a second of a case."""
+    if case.load == STEADY:
+        curve = cost.decode_curve(case.clients)
+        middle = case.input_tokens + case.output_tokens / 2
+        return {"TPOT": float(np.interp(middle, curve.context, curve.seconds))}
+    if case.load == STATIC:
+        run = batch(case.clients, case.input_tokens, case.output_tokens, cost, limits)
+    else:
+        load = ClosedLoad(
+            clients=case.clients,
+            input_tokens=case.input_tokens,
+            output_tokens=case.output_tokens,
+            least=case.least,
+        )
+        run = serve(load, cost, limits, rounds)
+    means = {name: run.statistics(metric)["mean"] for name, metric in (("TPOT", "tpot"), ("TTFT", "ttft"))}
+    full = run.peak_kv_blocks >= FULL * limits.kv_blocks
+    return means | {"tokens/s": run.output_tokens_per_s, "full": float(full)}
+
+
+def _bands(case: Case, engine: Engine, deployment: Deployment) -> dict[str, tuple[float, float]]:
+    """The 90% band as factors of the center: so few draws say how wide it is better than where its ends are."""
+    center, *draws = (figures(case, *drawn, DRAWN_ROUNDS) for drawn in engine.drawn(deployment, DRAWN))
+    edges = {}
+    for what in case.measured:
+        apart = np.log([draw[what] / center[what] for draw in draws])
+        wide = NINETY * float(np.sqrt(np.mean(apart**2)))
+        edges[what] = float(np.exp(-wide)), float(np.exp(wide))
+    return edges
+
+
+def _about(case: Case, predicted_as: str) -> Row:
+    row: Mapping[str, str] = case.row
+    return {
+        "id": row["row_id"],
+        "group": case.group,
+        "source": row["source"],
+        "engine_version": row["engine_version"].partition(" |")[0] or "not recorded",
+        "predicted_as": predicted_as,
+        "model": model_title(case.model),
+        "chip": row["gpu"],
+        "chips": case.words["tp"],
+        "dtype": case.words["dtype"] or "as stored",
+        "clients": case.clients,
+        "input": case.input_tokens,
+        "output": case.output_tokens,
+        "load": case.load,
+    }

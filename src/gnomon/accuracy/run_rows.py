@@ -1,0 +1,221 @@
+"""Rows of published training runs as words that Gnomon understands, or the reason why they are not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gnomon.accuracy.deployment_rows import Row, Unfit, positive
+from gnomon.errors import InputError
+from gnomon.load import chip
+from gnomon.load.shapes import SCHEMA
+
+NEEDED = (
+    "id", "source", "confidence", "framework", "model", "arch", "layers", "hidden", "heads", "kv_heads", "ffn",
+    "vocab", "seq_len", "moe", "gpu", "n_gpus", "tp", "seq_par", "pp", "vp", "cp", "ep", "zero_stage", "schedule",
+    "micro_batch", "global_batch", "precision", "recompute", "features", "step_time_s", "step_time_derived_s",
+    "mem_gb", "mem_kind", "outcome", "good_for", "fields_not_read", "notes",
+)  # fmt: skip
+KNOWN = {
+    "Llama 3 8B": "llama-3-8b",
+    "Llama 3 70B": "llama-3-70b",
+    "Llama 3.1 8B": "llama-3.1-8b",
+    "Llama 3.1 70B": "llama-3.1-70b",
+    "Llama 3.1 405B": "llama-3.1-405b",
+    "Llama 2 7B": "llama-2-7b",
+    "Llama 2 13B": "llama-2-13b",
+    "Llama 2 70B": "llama-2-70b",
+    "GPT-3 175B": "gpt3-175b",
+    "Qwen3 30B-A3B": "qwen3-30b-a3b",
+    "Qwen3 30B A3B": "qwen3-30b-a3b",
+    "Qwen3 235B-A22B": "qwen3-235b-a22b",
+    "Qwen3 235B A22B": "qwen3-235b-a22b",
+    "DeepSeek V3": "deepseek-v3",
+    "DeepSeek-V3": "deepseek-v3",
+    "GPT-OSS 120B": "gpt-oss-120b",
+    "Mixtral 8x22B": "mixtral-8x22b",
+    "Mixtral 8x7B": "mixtral-8x7b",
+}
+"""Networks of the catalog by the beginning of their name in the table; their shapes need not have been read."""
+CHIPS = {"H100": "H100-SXM-80GB", "H100-SXM 80GB 700W": "H100-SXM-80GB", "B200": "B200-SXM-180GB"}
+ENGINES = {
+    "Megatron-LM": "megatron",
+    "Megatron-Core": "megatron",
+    "Megatron-Bridge": "megatron",
+    "NeMo/Megatron": "megatron",
+    "Megatron-DeepSpeed": "megatron@3.0",
+    "TorchTitan": "torch",
+    "Composer FSDP": "torch",
+    "PyTorch DDP": "torch",
+}
+OLD = ("A100-SXM 80GB", "A100-SXM 40GB", "V100-SXM2 32GB", "V100-SXM3 32GB")
+"""Megatron-LM's rows of these cards are from 2020 to 2022."""
+ELSEWHERE = ("Megatron-LM SC21", "Korthikanti 2022")
+FITTED = "vTrain measured single-node"
+HARMLESS = ("link", "mfu_pct", "hfu_pct", "gpu memory", "vp (from")
+"""Beginnings of what a prediction does not ask of the table."""
+NOT_SIMULATED = {
+    r"\b(q?lora|peft|adapters?|frozen)\b": "adapters (LoRA) or frozen weights are not simulated",
+    r"(?<!w/o )\bmtp\b": "a head for several tokens (MTP) is not trained here",
+    r"\basynctp\b": "sends of tensor parallelism overlapped (AsyncTP) are not simulated",
+    r"\bep overlap on\b": "sends to experts overlapped are not simulated",
+    r"\b(hybridep|deepep)\b": "tokens sent to a node once (HybridEP, DeepEP) are not simulated",
+    r"\btokendrop\b": "tokens dropped at an expert's capacity are not simulated",
+}
+"""What makes another run of it, in a row's model or features, and why it is left out."""
+PLAIN_FEATURES = (
+    "", "2d", "dropless", "eager", "force-balanced", "fsdp2", "fsdp2+tp", "fsdp shards over dp*cp", "vanilla tp",
+    "w/o mtp", "ep overlap off",
+)  # fmt: skip
+"""Features that the plan's other columns say, or that are so in a prediction."""
+FORMATS = {
+    "fp4": "is not simulated",
+    "mx": "scales blocks of 32, which is not simulated",
+    "rowwise": "scales by row, which is not simulated",
+    "blockwise": "scales by block, which is not simulated",
+    "all-gather": "gathers weights in fp8, which is not simulated",
+}
+"""Parts of a precision's name that make it another format than the one it begins with."""
+SCHEDULES = ("", "none", "1f1b", "1f1b-interleaved", "interleaved 1f1b")
+DIMS = ("dims", "model dims")
+DEFAULT_LENGTH = "seq_len where not in table"
+GIB, GB = 1024.0**3, 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCase:
+    """A training run: its network (a catalog name, or shapes), the words of its plan, and what was measured."""
+
+    row: Row
+    network: str | Mapping[str, Any]
+    words: Mapping[str, Any]
+    assumed: tuple[str, ...]
+    """Columns the plan needs that its source does not give."""
+    measured: Mapping[str, float]
+    """Seconds of a step, bytes of the fullest rank."""
+
+
+def run_case_of(row: Row) -> RunCase:
+    """The row in Gnomon's words; raises `Unfit`."""
+    _check(row)
+    name = next((known for begin, known in KNOWN.items() if row["model"].startswith(begin)), None)
+    network = name or _shapes(row)
+    words = {
+        "on": f"{_chip(row['gpu'])}:{_count(row, 'n_gpus')}",
+        "seq": _count(row, "seq_len"),
+        "global_batch": _count(row, "global_batch"),
+        "micro_batch": _count(row, "micro_batch", 1),
+        **{degree: _count(row, degree, 1) for degree in ("tp", "pp", "vp", "cp", "ep")},
+        "zero": _zero(row["zero_stage"]),
+        "recompute": row["recompute"].partition(" ")[0] or "none",
+        "dtype": _dtype(row["precision"]),
+        "engine": _engine(row),
+        "sequence_parallel": row["seq_par"] != "no",
+    }
+    if words["engine"] == "megatron@2.4":
+        words["zero"] = 0
+    return RunCase(row=row, network=network, words=words, assumed=_assumed(row, name), measured=_measured(row))
+
+
+def _check(row: Row) -> None:
+    if row["source"].startswith(ELSEWHERE):
+        raise Unfit("compared in a table of its own, or not a whole step")
+    if row["source"].startswith(FITTED):
+        raise Unfit("the host's launch time was fitted to these")
+    if row["confidence"] != "read":
+        raise Unfit("recalled, not read")
+    if not row["good_for"].startswith("timing") or row["outcome"].startswith("OOM"):
+        raise Unfit(f"no step time ({row['good_for']})")
+    if row["framework"] not in ENGINES:
+        raise Unfit(f"no engine for {row['framework']}")
+    about = f"{row['model']}; {row['features']}".casefold()
+    for mark, why in NOT_SIMULATED.items():
+        if re.search(mark, about):
+            raise Unfit(why)
+    if not row["tp"] and not row["pp"]:
+        raise Unfit("plan not given")
+    schedule = row["schedule"].casefold()
+    if schedule not in SCHEDULES:
+        raise Unfit(f"schedule {row['schedule']} is not simulated")
+    if "interleaved" in schedule and _count(row, "vp", 1) == 1:
+        raise Unfit("interleaved, and parts of a stage not given")
+
+
+def _assumed(row: Row, known: str | None) -> tuple[str, ...]:
+    named = [part.strip() for part in row["fields_not_read"].split(";")]
+    named = [part for part in named if part and not part.startswith(HARMLESS)]
+    if known:
+        named = [part for part in named if part not in DIMS]
+    named = ["seq_len" if part.startswith(DEFAULT_LENGTH) else part for part in named]
+    absent = [name for name in ("micro_batch", "recompute") if not row[name]]
+    if "(" in row["recompute"]:  # by operator or by every second layer: another choice than attention alone
+        absent.append("recompute")
+    features = (part.strip() for part in row["features"].split(";"))
+    named += [part for part in features if part.casefold() not in PLAIN_FEATURES and "local batch" not in part]
+    capped = ["power limit"] if "power limited" in row["gpu"] else []
+    return tuple(dict.fromkeys([*named, *absent, *capped]))
+
+
+def _shapes(row: Row) -> dict[str, Any]:
+    if row["moe"] or row["arch"] not in ("gpt", "llama"):
+        raise Unfit(f"network not in the catalog and not plain ({row['arch'] or 'no architecture given'})")
+    hidden, heads, gated = _count(row, "hidden"), _count(row, "heads"), row["arch"] == "llama"
+    mixer = {"kind": "attention", "heads": heads, "kv_heads": _count(row, "kv_heads", heads)}
+    ffn = {"kind": "dense", "inner": _count(row, "ffn", 4 * hidden), "gated": gated}
+    block = {"count": _count(row, "layers"), "mixer": mixer | {"head_dim": hidden // heads}, "ffn": ffn}
+    seen = {"hidden": hidden, "vocab": _count(row, "vocab"), "max_context": _count(row, "seq_len")}
+    return {"schema": SCHEMA, "tied_embeddings": not gated, "blocks": [block]} | seen
+
+
+def _chip(name: str) -> str:
+    try:
+        return chip(CHIPS.get(name, name)).name
+    except InputError:
+        raise Unfit(f"card not in the catalog: {name or 'not given'}") from None
+
+
+def _engine(row: Row) -> str:
+    if row["framework"] == "Megatron-LM" and row["gpu"] in OLD:
+        return "megatron@2.4"
+    return ENGINES[row["framework"]]
+
+
+def _zero(stage: str) -> int:
+    if "offload" in stage:
+        raise Unfit("states kept in host memory")
+    if not (stage.startswith("FSDP") or stage[:1] in "0123"):
+        raise Unfit("no zero_stage")
+    return 2 if stage.startswith("FSDP") else int(stage[:1] or 0)
+
+
+def _dtype(precision: str) -> str:
+    """The format of products; one that is not known is none of them."""
+    name = precision.casefold()
+    for part, why in FORMATS.items():
+        if part in name:
+            raise Unfit(f"training in {precision} {why}")
+    found = next((dtype for dtype in ("fp8", "bf16", "fp16") if dtype in name), "")
+    if not found:
+        raise Unfit(f"training in {precision} is not simulated" if name else "precision not given")
+    return found
+
+
+def _measured(row: Row) -> dict[str, float]:
+    seconds = next((name for name in ("step_time_s", "step_time_derived_s") if row[name]), None)
+    if not seconds:
+        raise Unfit("neither a step time nor tokens a second")
+    found = {"step time": positive(row, seconds)}
+    if row["mem_gb"] and row["mem_kind"].startswith("peak"):
+        found["peak memory"] = positive(row, "mem_gb") * (GIB if "GiB" in row["mem_kind"] else GB)
+    return found
+
+
+def _count(row: Row, name: str, usual: int | None = None) -> int:
+    try:
+        return round(float(row[name]))
+    except (ValueError, OverflowError):
+        if usual is not None and not row[name]:
+            return usual
+        raise Unfit(f"no {name}") from None

@@ -1,0 +1,122 @@
+"""Whole training runs: published steps, predicted through the public door and compared."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gnomon.accuracy import truth
+from gnomon.accuracy.deployment_rows import Unfit
+from gnomon.accuracy.run_rows import NEEDED, RunCase, run_case_of
+from gnomon.accuracy.scores import LeftOut, Row, compared, in_order, reason, summaries
+from gnomon.api.simulate_training import simulate_training
+from gnomon.errors import GnomonError
+
+EACH_QUICK = 1
+"""Rows of each network on each system in one format that are compared in a hurry."""
+RELEASES = "Megatron-Bridge performance summary"
+BY = ("group", "source", "what")
+READ, ASSUMED = "plan read", "plan partly assumed"
+
+
+def runs(folder: Path, *, quick: bool = False, progress: Callable[[int, int], None] | None = None) -> Row:
+    """Rows compared, their summaries, and what was left out and why."""
+    left, cases = LeftOut(), []
+    for row in truth.rows(folder / truth.TRAINING, NEEDED):
+        try:
+            cases.append(run_case_of(row))
+        except Unfit as why:
+            left.add(_source(row["source"]), str(why))
+    kept = list(latest(cases, left))
+    chosen, rows = sampled(kept, EACH_QUICK) if quick else kept, list[Row]()
+    with TemporaryDirectory() as home:
+        for done, case in enumerate(chosen):
+            if progress:
+                progress(done, len(chosen))
+            try:
+                rows += compare(case, Path(home))
+            except GnomonError as error:
+                left.add(_source(case.row["source"]), f"refused: {reason(error)}")
+    return {
+        "usable": len(cases),
+        "sampled": len(chosen),
+        "rows": rows,
+        "totals": in_order(summaries(rows, ("group", "what")), (READ, ASSUMED)),
+        "summaries": in_order(summaries(rows, BY), (READ, ASSUMED)),
+        "left_out": left.listed(),
+    }
+
+
+def latest(cases: Sequence[RunCase], left: LeftOut) -> Iterator[RunCase]:
+    """Of each network on each system in one format the last release alone: releases repeat each other."""
+    last: dict[tuple[str, ...], str] = {}
+    for case in cases:
+        if case.row["source"].startswith(RELEASES):
+            last[_system(case)] = max(last.get(_system(case), ""), case.row["source"])
+    for case in cases:
+        source = case.row["source"]
+        if source.startswith(RELEASES) and source != last[_system(case)]:
+            left.add(_source(source), "a later release has the same run")
+        else:
+            yield case
+
+
+def _system(case: RunCase) -> tuple[str, ...]:
+    return case.row["model"], case.row["gpu"], case.words["dtype"]
+
+
+def sampled(cases: Iterable[RunCase], each: int) -> list[RunCase]:
+    groups = defaultdict[tuple[str, ...], list[RunCase]](list)
+    for case in cases:
+        groups[tuple(case.row[name] for name in ("source", "model", "gpu", "precision"))].append(case)
+    found = []
+    for some in groups.values():
+        found += sorted(some, key=lambda case: zlib.crc32(case.row["id"].encode()))[:each]
+    return found
+
+
+def compare(case: RunCase, home: Path) -> list[Row]:
+    """Step time and, where it was read, peak memory beside the prediction."""
+    answer = simulate_training(_network(case, home), **case.words)
+    step, peak = answer.step_time_s, answer.peak_memory_bytes
+    about = _about(case)
+    rows = [about | compared("step time", "s", case.measured["step time"], step.value, (step.low, step.high))]
+    if "peak memory" in case.measured:
+        rows.append(about | compared("peak memory", "bytes", case.measured["peak memory"], peak.value, None))
+    return rows
+
+
+def _network(case: RunCase, home: Path) -> str | Path:
+    if isinstance(case.network, str):
+        return case.network
+    path = home / f"{case.row['id']}.yaml"
+    path.write_text(json.dumps(case.network), encoding="utf-8")
+    return path
+
+
+def _about(case: RunCase) -> dict[str, Any]:
+    row, words = case.row, case.words
+    return {
+        "id": row["id"],
+        "group": ASSUMED if case.assumed else READ,
+        "assumed": ", ".join(case.assumed),
+        "source": _source(row["source"]),
+        "model": row["model"],
+        "chip": words["on"].partition(":")[0],
+        "chips": int(words["on"].partition(":")[2]),
+        "framework": row["framework"],
+        "engine": words["engine"],
+        "dtype": words["dtype"],
+        **{name: words[name] for name in ("tp", "pp", "vp", "cp", "ep", "zero", "seq", "micro_batch", "global_batch")},
+        "recompute": words["recompute"],
+    }
+
+
+def _source(name: str) -> str:
+    """Without what tells tables of one source apart."""
+    return name.partition(":")[0].partition(" (")[0]

@@ -1,7 +1,0 @@
-"""How far off predictions are, on data that nothing was fitted to: operators, chips, steps, deployments, runs."""
-
-from __future__ import annotations
-
-from gnomon.api.accuracy.result import Accuracy, accuracy
-
-__all__ = ["Accuracy", "accuracy"]

@@ -1,0 +1,305 @@
+"""From the words of `gnomon predict` to one step of a network that is no plain decoder, and back to a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+from gnomon.errors import InputError, unknown_name
+from gnomon.planning.deploy import refuse_techniques, whole
+from gnomon.spec import Convolution, CrossAttention, Intake, Model, NetworkStep, Taken
+from gnomon.units import format_count
+
+PHASES = {
+    "encoder": ("prefill", "forward"),
+    "diffusion": ("forward",),
+    "encoder-decoder": ("decode", "prefill"),
+    "multimodal": ("decode", "prefill"),
+}
+"""By kind; the first is meant where none is given."""
+LATENT = 8
+"""Pixels a side that the autoencoders before published diffusion transformers (DiT, SD3, Flux) fold into one."""
+WHY_NOT = {
+    "encoder": "an encoder reads whole sequences at once, in both directions",
+    "diffusion": "a step of a diffusion transformer is one pass over its patches",
+}
+
+
+AUTO = "auto"
+
+
+def refuse_auto(techniques: Sequence[str]) -> None:
+    """Raise for the word that asks a search of training plans to choose."""
+    if AUTO in techniques:
+        hint = "It is a word of `gnomon plan train`; name a technique, as `gnomon techniques` lists them."
+        raise InputError("'auto' chooses among the techniques of training plans", where="--with", hint=hint)
+
+
+def refuse_beside(model: Model, techniques: Sequence[str]) -> None:
+    """Techniques are of decoders: what a tower or an encoder beside one makes of them is not known."""
+    refuse_auto(techniques)
+    if model.kind in PHASES:
+        refuse_techniques(f"{model.name}, which is no plain decoder", techniques)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What was asked of a network, as far as it was said."""
+
+    phase: str | None
+    batch: int
+    tokens: int | None = None
+    context: int = 0
+    source: int | None = None
+    images: int | None = None
+    image: str | None = None
+    steps: int | None = None
+
+    @property
+    def extra(self) -> dict[str, int | str]:
+        """Those that only such networks take, where they were given."""
+        said = {"--source": self.source, "--images": self.images, "--image": self.image, "--steps": self.steps}
+        return {flag: value for flag, value in said.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The step that words meant, and what it is in words."""
+
+    phase: str
+    step: NetworkStep
+    what: str
+    repeats: int = 1
+    filled: dict[str, int | str | None]
+    """The words again, with what was not said filled in."""
+
+
+def refuse_extra(what: str, words: Words) -> None:
+    """Raise where something is said that only other networks take."""
+    for flag, value in words.extra.items():
+        raise InputError(f"{value} says nothing about {what}", where=flag, hint="Leave it out.")
+
+
+def asked(model: Model, words: Words) -> Asked:
+    """One step of a network, once the numbers make sense."""
+    phase = _phase(model, words)
+    for flag, value, least in (("--batch", words.batch, 1), ("--context", words.context, 0)):
+        if value < least:
+            raise InputError(f"{value} is below {least}", where=flag)
+    readers = {"encoder": _encoder, "diffusion": _diffusion, "encoder-decoder": _translated, "multimodal": _pictured}
+    return readers[model.kind](model, words, phase)
+
+
+def intake_of(model: Model) -> Intake:
+    """How the one tower of a model cuts what it takes, once it says all that is needed."""
+    tower, *others = model.towers
+    if others:
+        names = ", ".join(one.name for one in model.towers)
+        raise InputError(f"{model.name} has several towers ({names}), and one is priced", where="model")
+    found = tower.intake
+    small = [name for name in ("merge", "tiles", "align") if getattr(found, name) < 1]
+    if model.kind == "multimodal" and (found.patch < 1 or not (found.any_size or found.side >= found.patch)):
+        small.append("patch")
+    if model.kind != "multimodal" and found.positions < 1:
+        small.append("positions")
+    if small:
+        hint = "`gnomon models show qwen2.5-vl-7b --shapes` and `whisper-small` show one each."
+        message = f"the intake of {model.name}'s {tower.name} does not say its {small[0]}"
+        raise InputError(message, where=f"towers[0].intake.{small[0]}", hint=hint)
+    return found
+
+
+def _phase(model: Model, words: Words) -> str:
+    known = PHASES[model.kind]
+    phase = words.phase or known[0]
+    if phase in known:
+        return phase
+    if phase in ("decode", "prefill", "forward"):
+        why = WHY_NOT.get(model.kind, "its decoder reads a prompt, then makes one token after another")
+        raise InputError(f"{model.name} has no {phase}: {why}", where="--phase", hint=f"Use --phase {known[0]}.")
+    raise unknown_name("phase", phase, known, where="--phase")
+
+
+def _only(model: Model, words: Words, *flags: str) -> None:
+    for flag, value in words.extra.items():
+        if flag not in flags:
+            raise InputError(f"{value} says nothing about {model.name} ({model.kind})", where=flag)
+
+
+def _no_cache(model: Model, words: Words) -> None:
+    if words.context:
+        message = f"{words.context:,} is asked for, and {model.name} keeps no cache"
+        raise InputError(message, where="--context", hint="Leave it out; --tokens says how long sequences are.")
+
+
+def _new_tokens(words: Words, most: int, hint: str) -> int:
+    if words.tokens is None:
+        raise InputError("needs the tokens of a sequence", where="--tokens", hint=hint)
+    tokens = whole(words.tokens, "--tokens")
+    if not 1 <= tokens <= most:
+        raise InputError(f"{tokens:,} is not between 1 and {most:,}, the longest it takes", where="--tokens")
+    return tokens
+
+
+def _encoder(model: Model, words: Words, phase: str) -> Asked:
+    _only(model, words)
+    _no_cache(model, words)
+    tokens = _new_tokens(words, model.max_context, f"Give --tokens {min(512, model.max_context)}.")
+    what = f"one pass of {_sequences(words.batch)}, {tokens:,} tokens{_each(words.batch)}, in both directions"
+    step = NetworkStep(decode=False, sequences=words.batch, tokens=tokens)
+    return Asked(phase=phase, step=step, what=what, filled={"tokens": tokens})
+
+
+def _diffusion(model: Model, words: Words, phase: str) -> Asked:
+    _only(model, words, "--image", "--steps")
+    _no_cache(model, words)
+    tokens, pixels = model.max_context, f"{_side(model)}x{_side(model)}"
+    if words.image is not None:
+        if words.tokens is not None:
+            raise InputError("is given beside --tokens, which says the same", where="--image", hint="Give one.")
+        tokens, pixels = _latent_tokens(model, *size_of(words.image)), words.image
+    elif words.tokens is not None:
+        tokens, pixels = _new_tokens(words, 2**22, ""), ""
+    repeats = _at_least(1, words.steps, "--steps")
+    samples = "1 sample" if words.batch == 1 else f"{words.batch:,} samples"
+    of = f", {pixels} pixels" if pixels else ""
+    what = f"{_times(repeats)} of {samples}{of} ({tokens:,} patches{_each(words.batch)})"
+    step = NetworkStep(decode=False, sequences=words.batch, tokens=tokens)
+    filled: dict[str, int | str | None] = {"image": pixels or None, "tokens": tokens, "steps": repeats}
+    return Asked(phase=phase, step=step, what=what, repeats=repeats, filled=filled)
+
+
+def _patch(model: Model) -> int:
+    """Latent pixels a side of a patch."""
+    return next((isqrt(part.kernel) for part in model.stem if isinstance(part, Convolution)), 1)
+
+
+def _side(model: Model) -> int:
+    return isqrt(model.max_context) * _patch(model) * LATENT
+
+
+def _latent_tokens(model: Model, height: int, width: int) -> int:
+    unit = LATENT * _patch(model)
+    for pixels in (height, width):
+        if pixels % unit:
+            near = max(1, round(pixels / unit)) * unit
+            hint = f"The nearest that is one: {near}."
+            raise InputError(f"{pixels} is not a multiple of {unit} pixels", where="--image", hint=hint)
+    return height // unit * (width // unit)
+
+
+def _translated(model: Model, words: Words, phase: str) -> Asked:
+    _only(model, words, "--source")
+    intake = intake_of(model)
+    source = intake.positions if words.source is None else whole(words.source, "--source")
+    if not 1 <= source <= max(intake.positions, 1):
+        message = f"{source:,} is not between 1 and {intake.positions:,}, the longest it takes"
+        raise InputError(message, where="--source")
+    sound = any(isinstance(part, Convolution) for part in model.towers[0].stem)
+    noun = "frames of sound" if sound else "tokens of its source"
+    usual = " (all it takes)" if words.source is None else ""
+    over = f"{source:,} {noun}{usual}"
+    return _decoded(model, words, phase, intake.length(source), 1, over, {"source": source})
+
+
+def _pictured(model: Model, words: Words, phase: str) -> Asked:
+    intake, looks = intake_of(model), _crosses(model)
+    if phase == "decode" and not looks:
+        _only(model, words)
+        return _decoded(model, words, phase, None, 0, "", {})
+    _only(model, words, "--images", "--image")
+    count = 1 if words.images is None else _at_least(0, words.images, "--images")
+    size = intake.usual if words.image is None else size_of(words.image)
+    taken = _taken(intake, *size)
+    over = _pictures(intake, taken, count, size)
+    filled: dict[str, int | str | None] = {"images": count, "image": f"{size[1]}x{size[0]}"}
+    return _decoded(model, words, phase, taken, count, over, filled, 0 if looks else count * taken.prompt)
+
+
+def _crosses(model: Model) -> bool:
+    """Whether pictures are looked at beside the prompt, and not put into it."""
+    return any(isinstance(block.mixer, CrossAttention) for block in model.blocks)
+
+
+def _taken(intake: Intake, height: int, width: int) -> Taken:
+    longest = max(height, width)
+    if intake.any_size and intake.side and longest > intake.side:
+        hint = "Give the size it is scaled down to."
+        raise InputError(f"{longest} pixels are more than the {intake.side} of a side", where="--image", hint=hint)
+    if not intake.any_size and not intake.always_tiles and intake.tiles > 1:
+        covered = intake.covers(height, width)
+        if covered > intake.tiles:
+            hint = "Give the size it is scaled down to."
+            message = f"{width}x{height} takes {covered} tiles of {intake.side} pixels, and {intake.tiles} are the most"
+            raise InputError(message, where="--image", hint=hint)
+    return intake.picture(height, width)
+
+
+def _pictures(intake: Intake, taken: Taken, count: int, size: tuple[int, int]) -> str:
+    if not count:
+        return "no picture"
+    kept = intake.any_size or intake.tiles > 1
+    how = f"of {size[1]}x{size[0]}" if kept else f"resized to {intake.side}x{intake.side}"
+    tiles = f"{taken.sequences} tiles, " if taken.sequences > 1 else ""
+    each = f"{tiles}{taken.sequences * taken.positions:,} positions in the tower, {taken.prompt:,} tokens"
+    return f"{count:,} picture{'s' if count > 1 else ''} {how} ({each}{_each(count)})"
+
+
+def _decoded(
+    model: Model,
+    words: Words,
+    phase: str,
+    taken: Taken | None,
+    pieces: int,
+    over: str,
+    filled: dict[str, int | str | None],
+    added: int = 0,
+) -> Asked:
+    """A decoder behind a tower; `added` are tokens that pictures take in the prompt."""
+    if phase == "decode":
+        if words.tokens not in (None, 1):
+            raise InputError(f"a decode makes 1 token a sequence, not {words.tokens}", where="--tokens")
+        tokens, beside = 1, f", looking at {over}" if over else ""
+        what = f"one decode step of {_sequences(words.batch)} at context {words.context:,}{beside}"
+    else:
+        tokens = _new_tokens(words, model.max_context, "Give --tokens 128, the text's alone.")
+        what = f"one prefill of {_sequences(words.batch)}, {tokens:,} tokens and {over}{_each(words.batch)}"
+        what += f" over {words.context:,} cached" if words.context else ""
+    step = NetworkStep(
+        decode=phase == "decode",
+        sequences=words.batch,
+        tokens=tokens + added,
+        context=words.context,
+        taken=taken,
+        pieces=pieces,
+    )
+    return Asked(phase=phase, step=step, what=what, filled=filled | {"tokens": tokens})
+
+
+def size_of(text: str) -> tuple[int, int]:
+    """Height and width of `1024x768`, which has the width first as people write it."""
+    found = re.fullmatch(r"\s*(\d{1,5})\s*[xX×]\s*(\d{1,5})\s*", str(text))
+    if not found or not all(int(side) for side in found.groups()):
+        raise InputError(f"'{text}' is not a size of a picture", where="--image", hint="Write it as 1024x1024.")
+    return int(found.group(2)), int(found.group(1))
+
+
+def _at_least(least: int, value: int | None, flag: str) -> int:
+    number = 1 if value is None else whole(value, flag)
+    if number < least:
+        raise InputError(f"{number} is below {least}", where=flag)
+    return number
+
+
+def _sequences(batch: int) -> str:
+    return "1 sequence" if batch == 1 else f"{batch:,} sequences"
+
+
+def _each(batch: int) -> str:
+    return "" if batch == 1 else " each"
+
+
+def _times(repeats: int) -> str:
+    return "one step" if repeats == 1 else f"{format_count(repeats)} steps"

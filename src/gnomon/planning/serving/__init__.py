@@ -1,0 +1,1 @@
+"""Plans of serving: replicas, simulated and judged, and the report of a search."""

@@ -1,0 +1,248 @@
+"""Answers the search for plans: memory, bounds and simulated runs of engine replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gnomon.cost.step import StepCost
+from gnomon.planning.energy import power_use
+from gnomon.planning.serving.replicas import Replicas
+from gnomon.search import Bounds, Candidate, Family, Level, Score
+from gnomon.search.arrivals import Arrivals, Routed
+from gnomon.search.bounds import Demand, StepTimes, bounds
+from gnomon.search.judge import (
+    SETTLED,
+    WARM_UP,
+    Floats,
+    Peaks,
+    backlog_grows,
+    clearance,
+    is_settled,
+    lifetime_s,
+    lost_already,
+    places_taken,
+    same_schedule,
+    statistic,
+    steady_part,
+)
+from gnomon.sim.serving import ServingRun, simulate
+from gnomon.sim.serving.pool import simulate_pool
+from gnomon.spec import Goal, ServingLimits
+from gnomon.spec.workload import METRICS, STATISTICS
+
+FIRST_PART = 0.25
+"""Share of a load after which a hopeless plan is given up."""
+HIGH_LOAD = 0.5
+"""Share of what its bounds allow from which on a plan may be hopeless, and is first run on a part of the load."""
+LEAST_PART = 100
+"""Requests below which a first part is not worth its own run."""
+MARGIN = 1.2
+"""A run that proved too short to settle is made so much longer than its own lifetimes would need."""
+MOST_REQUESTS = 80_000
+"""Requests of one run at most; a plan that has not settled by then is not called good."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """A simulated plan in the terms of its report: times of the steady part by statistic, rates and watts over all
+    replicas, what was counted over the whole run."""
+
+    ttft_s: Mapping[str, float]
+    tpot_s: Mapping[str, float]
+    e2e_s: Mapping[str, float]
+    output_tokens_per_s: float
+    power_w: float
+    requests: int
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A score, and what it tells of plans with other limits."""
+
+    score: Score
+    limits: ServingLimits
+    peaks: Peaks
+
+
+class ServingEvaluator:
+    """See `gnomon.search.Evaluator`. Everything that does not depend on the rate is worked out once."""
+
+    def __init__(
+        self, replicas: Replicas, arrivals: Arrivals, goals: tuple[Goal, ...], counts: Mapping[Level, int]
+    ) -> None:
+        """`counts` has the requests that a simulated replica gets at least."""
+        self.replicas = replicas
+        self._arrivals, self._goals, self._counts = arrivals, goals, counts
+        self._demand = Demand.of(arrivals.whole)
+        self._output_tokens = float(arrivals.whole.output_tokens.mean())
+        self._times: dict[Hashable, StepTimes] = {}
+        self._bounds: dict[Family, Bounds] = {}
+        self._routed: dict[tuple[int, int, float], Routed] = {}
+        self._known: dict[Hashable, list[Known]] = {}
+        self.longest_run = 0
+        """Requests of the longest run so far."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request."""
+        return self._arrivals.longest
+
+    def fits(self, family: Family) -> bool:
+        return self.replicas.find(family) is not None
+
+    def bounds(self, family: Family) -> Bounds:
+        if family not in self._bounds:
+            replica = self.replicas[family]
+            times = self._times.setdefault(replica.cost_key, StepTimes(replica.cost, self._demand))
+            idle_w = family.tp * replica.deployment.pool.chip.idle_w
+            self._bounds[family] = bounds(times, replica.limits, self._goals, idle_w)
+        return self._bounds[family]
+
+    def evaluate(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:
+        replica = self.replicas[plan.family]
+        alike = self._known.setdefault((replica.cost_key, plan.replicas, rate_per_s, level), [])
+        for known in alike:
+            if same_schedule(known.limits, replica.limits, known.peaks):
+                return replace(known.score, plan=plan)
+        score, peaks = self._judged(plan, rate_per_s, level)
+        alike.append(Known(score=score, limits=replica.limits, peaks=peaks))
+        return score
+
+    def with_goals(self, goals: tuple[Goal, ...]) -> ServingEvaluator:
+        """The same plans under other goals."""
+        return ServingEvaluator(self.replicas, self._arrivals, goals, self._counts)
+
+    def drawn(self, plan: Candidate, rate_per_s: float, count: int, draws: int) -> list[Figures]:
+        """Figures of a part of the load: by the central estimate first, then by draws of the step cost."""
+        replica = self.replicas[plan.family]
+        routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
+        drawn = replica.engine.drawn(replica.deployment, draws)
+        return [self._figures(plan, rate_per_s, self._runs(plan, routed, *each)) for each in drawn]
+
+    def _judged(self, plan: Candidate, rate_per_s: float, level: Level) -> tuple[Score, Peaks]:
+        """Runs of growing length, until the plan is lost, or has settled and its verdict is clear."""
+        count, life_s = self._counts[level], self.bounds(plan.family).e2e_s
+        while True:
+            routed = self._routed_to(plan, rate_per_s, count, life_s)
+            score, peaks = self._run(plan, rate_per_s, routed, level)
+            if score.partial or score.grows or routed.requests >= MOST_REQUESTS:
+                return score, peaks
+            if not score.settled:
+                life_s = MARGIN * max(life_s, score.detail.e2e_s["p90"])
+                if self._routed_to(plan, rate_per_s, count, life_s).requests <= routed.requests:
+                    count = 2 * routed.requests
+            elif level is Level.SURE and score.unclear(self._goals):
+                count = 2 * routed.requests
+            else:
+                return score, peaks
+
+    def _routed_to(self, plan: Candidate, rate_per_s: float, count: int, life_s: float) -> Routed:
+        """Requests of one replica, or of those that are simulated together, for as long as the plan needs to settle if
+        a request takes `life_s`."""
+        span = min(SETTLED * life_s * rate_per_s, MOST_REQUESTS * self._arrivals.ways(plan.replicas))
+        key = (plan.replicas, count, span)
+        if key not in self._routed:
+            self._routed[key] = self._arrivals.of(*key)
+        return self._routed[key].at_rate(rate_per_s)
+
+    def _run(self, plan: Candidate, rate_per_s: float, routed: Routed, level: Level) -> tuple[Score, Peaks]:
+        first = routed.first_part(FIRST_PART)
+        busy = plan.load_share(rate_per_s, self.bounds(plan.family)) > HIGH_LOAD
+        if level is not Level.TO_THE_END and busy and all(len(part) >= LEAST_PART for part in first.shares):
+            runs, peaks = self._simulate(plan, first)
+            if any(lost_already(_warm(runs, goal), routed.requests, goal) for goal in self._goals):
+                lost = self._score(plan, rate_per_s, runs, partial=True)
+                warm = {goal.name: statistic(_warm(runs, goal), goal.statistic) for goal in self._goals}
+                return replace(lost, values_s=warm), peaks
+        runs, peaks = self._simulate(plan, routed)
+        return self._score(plan, rate_per_s, runs, sample=routed.sample), peaks
+
+    def _simulate(self, plan: Candidate, routed: Routed) -> tuple[list[ServingRun], Peaks]:
+        replica = self.replicas[plan.family]
+        replica.cost.most_tokens = 0
+        runs = self._runs(plan, routed, replica.cost, replica.limits)
+        self.longest_run = max(self.longest_run, routed.requests)
+        sequences = max(run.peak_sequences for run in runs)
+        longest = -(-self._arrivals.longest // replica.limits.block_tokens)
+        peaks = Peaks(
+            places=max(places_taken(run.peak_sequences, run.finish_s) for run in runs),
+            step_tokens=max(sequences, replica.cost.most_tokens),
+            kv_blocks=max(run.peak_kv_blocks for run in runs) + longest + sequences,
+        )
+        return runs, peaks
+
+    def _runs(self, plan: Candidate, routed: Routed, cost: StepCost, limits: ServingLimits) -> list[ServingRun]:
+        together = self._arrivals.together(plan.replicas)
+        if together == 1:
+            return [simulate(share, cost, limits) for share in routed.shares]
+        pools = [simulate_pool(share, cost, limits, replicas=together) for share in routed.shares]
+        return [run for pool in pools for run in pool]
+
+    def _score(
+        self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], *, partial: bool = False, sample: bool = False
+    ) -> Score:
+        figures = self._figures(plan, rate_per_s, runs)
+        by_metric = {metric: getattr(figures, f"{metric}_s") for metric in METRICS}
+        offered = rate_per_s * self._output_tokens
+        return Score(
+            plan=plan,
+            rate_per_s=rate_per_s,
+            values_s={goal.name: by_metric[goal.metric][goal.statistic] for goal in self._goals},
+            grows=not partial and any(_falls_behind(run) for run in runs),
+            settled=partial or all(is_settled(run.requests.arrival_s, run.finish_s) for run in runs),
+            clearance={goal.name: clearance(_steady(runs, goal.metric), goal) for goal in self._goals}
+            if sample
+            else {},
+            load_share=plan.load_share(rate_per_s, self.bounds(plan.family)),
+            e2e_s=figures.e2e_s["mean"],
+            wh_per_mtok=figures.power_w / offered / 3600 * 1e6,
+            partial=partial,
+            detail=figures,
+        )
+
+    def _figures(self, plan: Candidate, rate_per_s: float, runs: list[ServingRun]) -> Figures:
+        replica = self.replicas[plan.family]
+        times = {metric: _statistics(_steady(runs, metric)) for metric in METRICS}
+        offered = rate_per_s / plan.replicas * self._output_tokens
+        uses = [power_use(replica.engine, replica.deployment, run) for run in runs]
+        busy_s = [run.busy_s / float(run.requests.output_tokens.sum()) for run in runs]
+        watts = [use.mean_w(offered * seconds) for use, seconds in zip(uses, busy_s, strict=True)]
+        return Figures(
+            ttft_s=times["ttft"],
+            tpot_s=times["tpot"],
+            e2e_s=times["e2e"],
+            output_tokens_per_s=plan.replicas * float(np.mean([run.output_tokens_per_s for run in runs])),
+            power_w=plan.replicas * float(np.mean(watts)),
+            requests=sum(len(run.requests) for run in runs),
+            preemptions=sum(run.preemptions for run in runs),
+        )
+
+
+def _steady(runs: list[ServingRun], metric: str) -> Floats:
+    """A time of the requests that the runs are judged by, in order of arrival."""
+    parts = [steady_part(run.requests.arrival_s, run.finish_s) for run in runs]
+    values = np.concatenate([getattr(run, f"{metric}_s")[part] for run, part in zip(runs, parts, strict=True)])
+    arrivals = np.concatenate([run.requests.arrival_s[part] for run, part in zip(runs, parts, strict=True)])
+    return values[np.argsort(arrivals, kind="stable")]
+
+
+def _warm(runs: list[ServingRun], goal: Goal) -> Floats:
+    """The same of runs of a first part: of requests after the warm-up, which lasts for half of it at most."""
+    found = []
+    for run in runs:
+        arrival = run.requests.arrival_s
+        warm_up = min(WARM_UP * lifetime_s(arrival, run.finish_s), float(np.ptp(arrival)) / 2)
+        found.append(getattr(run, f"{goal.metric}_s")[arrival >= arrival[0] + warm_up])
+    return np.concatenate(found)
+
+
+def _statistics(values: Floats) -> dict[str, float]:
+    return {name: statistic(values, name) for name in STATISTICS}
+
+
+def _falls_behind(run: ServingRun) -> bool:
+    return backlog_grows(run.requests.arrival_s, run.first_token_s, run.finish_s)

@@ -1,0 +1,143 @@
+"""Engine replicas of the plans under search: what fits, its limits, and step costs made no more often than needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gnomon.cost.step import Curve, StepCost
+from gnomon.engines.base import Deployment, Engine, MemoryUse
+from gnomon.errors import DoesNotFitError
+from gnomon.planning.deploy import deploy
+from gnomon.search import Family
+from gnomon.spec import EngineChoice, Model, Pool, ServingLimits, Strategy
+
+CONTEXT = "max_model_len"
+CONTEXT_STEP = 1024
+"""A context that must shrink to fit the cache shrinks to a multiple of this."""
+
+
+class WatchedCost:
+    """A step cost that works its decode curves out once for all runs, and notes the largest step with a prompt."""
+
+    def __init__(self, cost: StepCost) -> None:
+        self._cost = cost
+        self._curves: dict[int, Curve] = {}
+        self.mixed: Callable[[int, int, Sequence[tuple[int, int]]], float] = cost.mixed
+        self.most_tokens = 0
+
+    def decode_curve(self, sequences: int) -> Curve:
+        curve = self._curves.get(sequences)
+        if curve is None:
+            curve = self._curves[sequences] = self._cost.decode_curve(sequences)
+        return curve
+
+    def launch(self, tokens: int, sequences: int) -> float:
+        if tokens > self.most_tokens:
+            self.most_tokens = tokens
+        return self._cost.launch(tokens, sequences)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One engine replica of a family, ready to simulate. Replicas with one `cost_key` share their cost."""
+
+    engine: Engine
+    deployment: Deployment
+    limits: ServingLimits
+    settings: Mapping[str, Any]
+    """What differs from the engine's defaults."""
+    cost: WatchedCost
+    cost_key: Hashable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What all plans share."""
+
+    model: Model
+    pools: Mapping[str, Pool]
+    engine: EngineChoice
+    kv_dtype: str
+    techniques: tuple[str, ...] = ()
+
+    def deploy(
+        self, chip: str, tp: int, dtype: str, settings: Mapping[str, Any], ep: int = 1
+    ) -> tuple[Engine, Deployment]:
+        """One replica on just the chips it needs."""
+        pool = self.pools[chip]
+        return deploy(
+            self.model,
+            replace(pool, count=tp),
+            strategy=Strategy(tp=tp, ep=ep, techniques=self.techniques),
+            dtype=dtype,
+            kv_dtype=self.kv_dtype,
+            engine=self.engine.label,
+            settings=settings,
+        )
+
+
+class Replicas:
+    """The replica of each family, or nothing where the model and the longest request do not fit."""
+
+    def __init__(self, setup: Setup, space: Iterable[Family], longest: int) -> None:
+        self._setup, self._longest = setup, longest
+        self._made: dict[Family, Replica | None] = {}
+        self._costs: dict[Hashable, WatchedCost] = {}
+        self._widest: dict[str, int] = {}
+        for family in space:
+            for name, value in family.settings:
+                self._widest[name] = max(value, self._widest.get(name, 0))
+
+    def find(self, family: Family) -> Replica | None:
+        if family not in self._made:
+            self._made[family] = self._make(family)
+        return self._made[family]
+
+    def __getitem__(self, family: Family) -> Replica:
+        replica = self.find(family)
+        assert replica is not None, "only families that fit are asked for"
+        return replica
+
+    def _make(self, family: Family) -> Replica | None:
+        """A replica whose context is cut to what its cache holds, unless the settings fix it."""
+        settings = dict(self._setup.engine.settings) | dict(family.settings)
+        engine, whole = self._deploy(family, settings)
+        memory = engine.memory(whole)
+        if memory.kv_blocks <= 0:
+            return None
+        deployment = whole
+        most = int(whole.settings.get(CONTEXT, 0))
+        held = memory.longest(most) // CONTEXT_STEP * CONTEXT_STEP
+        if CONTEXT not in settings and self._longest <= held and memory.longest(most) < most:
+            settings[CONTEXT] = held
+            engine, deployment = self._deploy(family, settings)
+        try:
+            limits = engine.limits(deployment)
+        except DoesNotFitError:
+            return None
+        if self._longest > min(limits.max_context, limits.kv_blocks * limits.block_tokens):
+            return None
+        cost, key = self._cost(engine, whole)
+        return Replica(engine=engine, deployment=deployment, limits=limits, settings=settings, cost=cost, cost_key=key)
+
+    def _deploy(self, family: Family, settings: Mapping[str, Any]) -> tuple[Engine, Deployment]:
+        return self._setup.deploy(family.chip, family.tp, family.dtype, settings, family.ep)
+
+    def _cost(self, engine: Engine, deployment: Deployment) -> tuple[WatchedCost, Hashable]:
+        """One cost for the widest of the settings it only has to cover, shared by all that it fits."""
+        settings = dict(deployment.settings)
+        for name in engine.cost_ranges:
+            settings[name] = max(settings[name], self._widest.get(name, 0))
+        wide = replace(deployment, settings=settings)
+        place = (wide.pool.chip.name, wide.strategy, wide.dtype, wide.kv_dtype)
+        key = (place, engine.cost_key(wide))
+        if key not in self._costs:
+            self._costs[key] = WatchedCost(engine.step_cost(wide))
+        return self._costs[key], key
+
+
+def _held(memory: MemoryUse) -> int:
+    """Tokens that the cache holds; of a model that keeps states only, as many as there may be blocks."""
+    return int(memory.parts["kv"] / max(memory.kv_bytes_per_token, 1.0))

@@ -1,0 +1,313 @@
+"""A finished search as a report: scores with their intervals, the Pareto set, what binds, who came next and why."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gnomon import catalog
+from gnomon.engines import Engine
+from gnomon.planning.serving.evaluator import MOST_REQUESTS, Figures, ServingEvaluator
+from gnomon.planning.serving.intervals import Spread, estimate, spread
+from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
+from gnomon.planning.unmodelled import idle_in_plans
+from gnomon.search import Candidate, Found, Job, Objective, Score, highest_rate, pareto
+from gnomon.search.neighbours import Neighbour, alternatives, confirmed, fastest, next_cheaper, second_best, second_rate
+from gnomon.spec import Chip, Cluster, EngineChoice, Estimate, Model, NotModelled, Plan, ServingLoad, Strategy
+from gnomon.spec.answers import PlanReport, PlanScore
+from gnomon.spec.plan import ROUTERS
+from gnomon.spec.plan_dict import plan_to_dict
+from gnomon.techniques import beyond_words
+from gnomon.units import format_duration, format_rate
+
+WORDS = {"max_num_seqs": "{} sequences", "max_num_batched_tokens": "chunked prefill {}"}
+NEAR_TIE = 1.1
+"""Up to so many times the price of the best, a plan that buys something is named beside it."""
+ONE_POOL = "replicas of different chips are not joined in one plan: the pools are alternatives"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What was asked, beside the job of the search."""
+
+    model: Model
+    reference: str
+    """By which the model can be read again."""
+    fleet: Cluster
+    kv_dtype: str
+    load: ServingLoad
+    router: str
+    job: Job
+    objective: Objective
+    techniques: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Engine settings as they were given."""
+    requests: int | None = None
+    """How many requests were asked for, where that was said."""
+
+    @property
+    def title(self) -> str:
+        goals = ", ".join(f"{goal.name} {format_duration(goal.limit_s)}" for goal in self.job.goals)
+        aims = {"cost": "cheapest", "throughput": "highest-throughput", "latency": "fastest", "energy": "lowest-energy"}
+        within = f" that meets {goals}" if goals else ""
+        name = catalog.model_title(self.model.name)
+        ideas = f" with {', '.join(self.techniques)}" if self.techniques else ""
+        return f"{name} on {self.chips}, {self.stream}: {aims[self.objective.name]} plan{ideas}{within}"
+
+    @property
+    def chips(self) -> str:
+        return " or ".join(f"{pool.chip.short}:{pool.count}" for pool in self.fleet.pools)
+
+    def chip(self, name: str) -> Chip:
+        return next(pool.chip for pool in self.fleet.pools if pool.chip.name == name)
+
+    @property
+    def stream(self) -> str:
+        load = self.load
+        what = load.trace or f"{load.input_tokens:,} in and {load.output_tokens:,} out"
+        return f"{what} at {format_rate(self.job.rate_per_s)}" if self.job.rate_per_s else what
+
+
+def report(question: Question, found: Found, evaluator: ServingEvaluator) -> PlanReport:
+    """The answer to a question that has a best plan."""
+    best, job = found.best, question.job
+    assert best is not None
+    searched = evaluator.longest_run
+    most = best.rate_per_s
+    others: list[Score] = []
+    if question.objective.name != "throughput":
+        others = [*alternatives(found, best, evaluator, job), *fastest(found, evaluator, job)]
+        most = highest_rate(best, evaluator, found.bounds[best.plan.family], job)
+    met = [score for score in (*found.scores, *others) if score.plan != best.plan and score.meets(job.goals)]
+    book = Book(question, evaluator)
+    chosen = book.score(best, most)
+    cheaper = next_cheaper(found, best, evaluator, job) if question.objective.name == "cost" else None
+    if question.objective.name == "throughput":
+        second = second_rate(found, best, evaluator, question.objective, job)
+    else:
+        second = second_best(met, best, question.objective, evaluator, job)
+    replica, chip = evaluator.replicas[best.plan.family], question.chip(best.plan.family.chip)
+    goal, _ = best.worst(job.goals)
+    return PlanReport(
+        title=question.title,
+        not_modelled=(
+            *replica.engine.not_modelled(question.settings, chip),
+            *_not_modelled(question, best),
+            *idle_in_plans(question.fleet, question.model),
+        ),
+        plans_considered=found.considered,
+        plans_fit=found.fit,
+        plans_simulated=found.simulated,
+        requests_simulated=best.detail.requests,
+        requests_searched=searched,
+        router=question.router,
+        model_dtype=question.model.dtype,
+        model_context=question.model.max_context,
+        best=chosen,
+        pareto=tuple(_front(book, best, chosen, met)),
+        binding=goal.name if goal else "load",
+        runner_up=_runner_up(book, best, second),
+        next_cheaper=_next_cheaper(book, found, cheaper) if question.objective.name == "cost" else {},
+        near_ties=tuple(_near_ties(book, best, met)),
+        rejected=found.rejected,
+        goals=job.goals,
+        command="" if replica.engine.runs_not_on(chip) else shlex.join(replica.engine.command(chosen.plan)),
+        left_to_you=_left(replica.engine, chosen.plan),
+    )
+
+
+def _not_modelled(question: Question, best: Score) -> Iterable[NotModelled]:
+    if len(question.fleet.pools) > 1:
+        yield NotModelled(option="--fleet", why=ONE_POOL)
+    if question.router != ROUTERS[0] and best.plan.replicas == 1:
+        why = "the best plan has one replica, which gets all requests"
+        yield NotModelled(option=f"--router {question.router}", why=why)
+    asked, ran = question.requests, best.detail.requests
+    if asked is not None and asked < ran:
+        why = f"{ran:,} were simulated, as many as the plan needs to settle and its verdict to be clear"
+        yield NotModelled(option=f"--requests {asked}", why=why)
+    if asked is not None and asked > ran and not question.load.trace:
+        yield NotModelled(option=f"--requests {asked}", why=f"a run has {MOST_REQUESTS:,} at most")
+
+
+def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
+    """What the command of one replica lacks: weights that have to be made first, techniques it does not know."""
+    plain = replace(plan, replicas=1, goals=())
+    beyond = beyond_words(plan.strategy.techniques)
+    return tuple(engine.not_expressed(replace(plain, strategy=replace(plan.strategy, techniques=beyond))))
+
+
+@dataclass(slots=True)
+class Book:
+    """Scores as answers. Intervals are drawn for the best plan and the runner-up; the others have none."""
+
+    question: Question
+    evaluator: ServingEvaluator
+    spreads: dict[Candidate, Spread] = field(default_factory=dict)
+
+    def score(self, score: Score, most: float | None = None, *, draw: bool = True) -> PlanScore:
+        figures: Figures = score.detail
+        job, chip = self.question.job, score.plan.family.chip
+        usd_h = score.plan.chips * self.question.chip(chip).price_usd_h
+        # A plan that keeps up makes the tokens it is asked for; the tail of a finite run says less.
+        offered = score.rate_per_s * job.output_tokens
+        tokens_per_s = figures.output_tokens_per_s if score.grows or score.partial else offered
+        usd_per_mtok = usd_h / (tokens_per_s * 3600 / 1e6)
+        written = {
+            "usd_h": usd_h,
+            "usd_per_mtok": usd_per_mtok,
+            "wh_per_mtok": score.wh_per_mtok,
+            "power_w": figures.power_w,
+            "output_tokens_per_s": tokens_per_s,
+            "ttft_s": _known(figures.ttft_s),
+            "tpot_s": _known(figures.tpot_s),
+            "e2e_s": _known(figures.e2e_s),
+            "rate_per_s": score.rate_per_s,
+            "requests": figures.requests,
+        } | ({"max_rate_per_s": most} if most is not None else {})
+        return PlanScore(
+            plan=_plan(self.question, score, self.evaluator, written),
+            feasible=score.meets(job.goals),
+            usd_h=usd_h,
+            usd_per_mtok=usd_per_mtok,
+            wh_per_mtok=score.wh_per_mtok,
+            power_w=figures.power_w,
+            output_tokens_per_s=tokens_per_s,
+            ttft_s=_known(figures.ttft_s),
+            tpot_s=_known(figures.tpot_s),
+            e2e_s=_known(figures.e2e_s),
+            max_rate_per_s=most,
+            margin=_known({goal.name: 1 - score.values_s[goal.name] / goal.limit_s for goal in job.goals}),
+            label=label(self.question, score.plan),
+            predicted=self._predicted(score, usd_per_mtok, tokens_per_s, draw),
+        )
+
+    def _predicted(self, score: Score, usd_per_mtok: float, tokens_per_s: float, draw: bool) -> dict[str, Any]:
+        if draw and score.plan not in self.spreads:
+            self.spreads[score.plan] = spread(self.evaluator, score)
+        found = self.spreads.get(score.plan)
+        if found is None:
+            return {}
+        return found.of(score.detail) | {
+            "output_tokens_per_s": Estimate.exact(tokens_per_s, "the rate asked for"),
+            "usd_per_mtok": Estimate.exact(usd_per_mtok, "the rate asked for, at the price of the chips"),
+            "wh_per_mtok": estimate(score.wh_per_mtok, found.power),
+            "power_w": estimate(score.detail.power_w, found.power),
+        }
+
+    def confirmed(self, score: Score) -> Score | None:
+        return confirmed(score, self.evaluator, self.question.job)
+
+    def facts(self, scored: PlanScore) -> dict[str, Any]:
+        """A plan beside the best one."""
+        return {
+            "label": scored.label,
+            "usd_h": scored.usd_h,
+            "plan": plan_to_dict(scored.plan),
+            "ttft_s": scored.ttft_s,
+            "tpot_s": scored.tpot_s,
+            "e2e_s": scored.e2e_s,
+            "margin": scored.margin,
+            "predicted": scored.predicted,
+        }
+
+
+def label(question: Question, plan: Candidate) -> str:
+    """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`."""
+    family = plan.family
+    budgets = [WORDS.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
+    degrees = [f"TP {family.tp}", *([f"EP {family.ep}"] if family.ep > 1 else [])]
+    parts = [question.chip(family.chip).short, *degrees, family.dtype, *budgets]
+    return f"{plan.replicas} x ({', '.join(parts)})"
+
+
+def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:
+    family = score.plan.family
+    replica = evaluator.replicas[family]
+    load, pool = question.load, replica.deployment.pool
+    drawn = ServingLoad(
+        trace=load.trace,
+        rate_per_s=load.rate_per_s if question.objective.name != "throughput" else score.rate_per_s,
+        input_tokens=load.input_tokens,
+        output_tokens=load.output_tokens,
+        requests=load.requests if load.trace else max(load.requests, score.detail.requests),
+        seed=load.seed,
+    )
+    return Plan(
+        model=question.reference,
+        chip=pool.chip.reference,
+        per_node=pool.unusual_node_size,
+        replicas=score.plan.replicas,
+        router=question.router,
+        strategy=Strategy(tp=family.tp, ep=family.ep, techniques=question.techniques),
+        dtype=family.dtype,
+        kv_dtype=question.kv_dtype,
+        engine=EngineChoice(name=replica.engine.name, version=replica.engine.version, settings=replica.settings),
+        load=drawn,
+        goals=question.job.goals,
+        predicted=predicted,
+    )
+
+
+def _front(book: Book, best: Score, chosen: PlanScore, met: list[Score]) -> list[PlanScore]:
+    """Plans that met their goals and that none beats in price and in the times the goals name (else their p90)."""
+    named = {goal.metric: goal.statistic for goal in book.question.job.goals}
+
+    def figures(score: Score) -> tuple[float, ...]:
+        if book.question.objective.name == "throughput":
+            return (score.plan.usd_h, -score.rate_per_s)
+        times = (score.detail.ttft_s[named.get("ttft", "p90")], score.detail.tpot_s[named.get("tpot", "p90")])
+        return (score.plan.usd_h, *(0.0 if math.isnan(seconds) else seconds for seconds in times))
+
+    rated = book.question.objective.name == "throughput"
+    front = pareto([best, *met], figures)
+    while not rated:  # of those that only their samples let in, others take the place
+        held = {score.plan: score if score is best else book.confirmed(score) for score in front}
+        if all(held.values()):
+            front = [score for score in held.values() if score is not None]
+            break
+        met = [score for score in met if held.get(score.plan, score) is not None]
+        front = pareto([best, *met], figures)
+    return [chosen if s is best else book.score(s, draw=False) for s in front]
+
+
+def _runner_up(book: Book, best: Score, other: Neighbour | None) -> dict[str, Any]:
+    """The best other plan that meets the goals, and what it costs and buys."""
+    if other is None or other.score is None:
+        return {"why": "no other plan that was run meets the goals"}
+    return book.facts(book.score(other.score)) | {"why": why_second(book.question.objective.name, best, other.score)}
+
+
+def _next_cheaper(book: Book, found: Found, other: Neighbour | None) -> dict[str, Any]:
+    """The cheaper plan that comes nearest to the goals, and what it misses."""
+    if other is None:
+        return {"why": "nothing cheaper holds the model"}
+    plan, job = other.plan, book.question.job
+    if other.score is None:
+        usd_h = plan.chips * book.question.chip(plan.family.chip).price_usd_h
+        why = why_bounded(plan, found.bounds[plan.family], job)
+        return {"label": label(book.question, plan), "usd_h": usd_h, "why": why}
+    return book.facts(book.score(other.score, draw=False)) | {"why": why_missed(other.score, job)}
+
+
+def _near_ties(book: Book, best: Score, met: list[Score]) -> Iterable[dict[str, Any]]:
+    """Plans of other shapes that cost hardly more and buy something, cheapest first."""
+    if book.question.objective.name != "cost":
+        return
+    seen = {best.plan.family.shape}
+    for score in sorted(met, key=lambda score: book.question.objective.key(score, book.question.job)):
+        if score.plan.usd_h > NEAR_TIE * best.plan.usd_h or score.plan.family.shape in seen:
+            continue
+        seen.add(score.plan.family.shape)
+        full = book.confirmed(score)
+        bought = what_it_buys(best, full) if full is not None else ""
+        if full is not None and bought:
+            yield book.facts(book.score(full, draw=False)) | {"buys": bought}
+
+
+def _known(times: Any) -> dict[str, float]:
+    """Statistics without those nobody has (JSON has no NaN)."""
+    return {name: value for name, value in times.items() if not math.isnan(value)}

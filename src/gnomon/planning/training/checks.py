@@ -1,0 +1,33 @@
+"""What a training step may be: formats that are priced, and steps short enough to time."""
+
+from __future__ import annotations
+
+from gnomon.errors import InputError
+from gnomon.spec import Chip, Model, Pool
+
+DTYPES = ("bf16", "fp16", "fp8")
+"""Formats whose training is priced: activations and working weights of two bytes; with fp8, products of one."""
+MOST_TASKS = 5_000_000
+"""Passes of a step over all pipeline ranks; they are timed one by one."""
+
+
+def training_dtype(model: Model, chip: Chip) -> str:
+    """As stored where the chip has it; else, and for what is stored in fp32, the chip's own 16 bits."""
+    own = model.working_dtype
+    return own if own in DTYPES and own in chip.rates_flops else chip.half
+
+
+def check_dtype(pool: Pool, dtype: str) -> None:
+    usable = [own for own in DTYPES if own in pool.chip.rates_flops]
+    if not usable:
+        raise InputError(f"{pool.chip.name} has none of {', '.join(DTYPES)}, which training is priced in", where="--on")
+    if dtype not in usable:
+        why = f"{pool.chip.name} has no {dtype}" if dtype in DTYPES else f"training in {dtype} is not priced yet"
+        raise InputError(why, where="dtype", hint=f"Use {' or '.join(usable)}.")
+
+
+def check_tasks(global_batch: int, micros: int, stages: int) -> None:
+    most = MOST_TASKS // (2 * stages)
+    if micros > most:
+        hint = f"Use at most about {max(1, global_batch * most // micros):,}, or larger micro-batches."
+        raise InputError(f"a step of {micros:,} micro-batches is too long to time", where="--global-batch", hint=hint)

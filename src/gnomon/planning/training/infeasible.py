@@ -1,0 +1,95 @@
+"""Why no plan is left of a search for one to train with, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gnomon.errors import DoesNotFitError, GnomonError, InputError
+from gnomon.load.recipe import OPTIMIZERS
+from gnomon.planning.training.search import DECIDING, Search, joins, label, search_of
+from gnomon.planning.training.step import usable_bytes
+from gnomon.techniques import searched_words
+from gnomon.techniques.hosts import ROOM
+from gnomon.units import format_bytes
+
+LARGER = (2, 4, 8, 16, 32, 64, 128, 256)
+"""A model that does not fit is tried on so many times the nodes, to say how many it needs."""
+
+
+def nowhere(search: Search) -> GnomonError:
+    """Why no plan is left: techniques that apply to none, hosts that hold none, or the plan that lacks least on a chip
+    and the chips with which one would fit."""
+    usable = usable_bytes(search.pool, search.traits)
+    if search.applied and not search.allowed.any():
+        return _unsuited(search)
+    row = int(np.argmin(np.where(search.allowed, search.peak_bytes, np.inf) if search.applied else search.peak_bytes))
+    if search.peak_bytes[row] <= usable:
+        return _no_host(search)
+    chip, count = search.pool.chip, search.pool.count
+    message = (
+        f"no plan of {search.model.name} fits {count:,} x {chip.name}: the smallest ({label(search.grid, row)}) needs "
+        f"{format_bytes(float(search.peak_bytes[row]))} of {format_bytes(usable)} usable"
+    )
+    enough = _enough(search)
+    idea = next((words for words in searched_words() if _helps(search, words)), "")
+    also = f" With --with {idea} it fits here." if idea else ""
+    if enough:
+        where = f"{chip.reference}:{enough}" if not search.pool.file else f"{enough} chips of such nodes"
+        return DoesNotFitError(message, where="--cluster", hint=f"It fits {where}.{also}")
+    if also:
+        return DoesNotFitError(message, where="--cluster", hint=also.strip())
+    other = next((name for name in OPTIMIZERS if name != search.optimizer and _smaller(search, name)), "")
+    hint = f"More chips do not help. With --optimizer {other} it fits here." if other else "More chips do not help."
+    return DoesNotFitError(message, where="--cluster", hint=hint)
+
+
+def _smaller(search: Search, optimizer: str) -> bool:
+    """Whether some plan fits with another optimizer."""
+    try:
+        other = search_of(search.model, search.pool, search.load, search.engine, optimizer, search.dtype)
+        return bool(replace(other, techniques=search.techniques).fits.any())
+    except InputError:
+        return False
+
+
+def _unsuited(search: Search) -> InputError:
+    """Of plans with the degrees that techniques ask for, why the first is no use; if none has them, that."""
+    grid, names = search.grid, ", ".join(search.applied.names)
+    rows = [rows[0] for _, rows in grid.groups(DECIDING)]
+    pairs = [(grid.strategy(row), grid.recipe(row, search.optimizer)) for row in rows]
+    pairs = [pair for pair in pairs if search.applied.settled(*pair) == pair]
+    message = f"no plan that is searched has the degrees and the recipe that {names} asks for"
+    if pairs:
+        message = f"no plan is left: {search.applied.why_not(search.case, *pairs[0])}"
+    return InputError(message, where="strategy.techniques", hint="Leave it out, or simulate the plan that you mean.")
+
+
+def _no_host(search: Search) -> DoesNotFitError:
+    kept = search.applied.host_bytes(search.figures, search.case)
+    least = format_bytes(float(kept[search.allowed].min()))
+    host = search.pool.host
+    room = format_bytes(ROOM * host.memory_bytes) if host else "none"
+    message = (
+        f"no plan of {search.model.name} fits the hosts' memory: the smallest keeps {least} there, of {room} usable"
+    )
+    return DoesNotFitError(message, where="--cluster", hint="More nodes share it out, and so does a smaller share.")
+
+
+def _helps(search: Search, words: str) -> bool:
+    together = (*search.techniques, words)
+    return joins(together) and bool(replace(search, techniques=together).fits.any())
+
+
+def _enough(search: Search) -> int:
+    """The least chips, in whole nodes, on which some plan fits; none where no number of them is enough. Plans may
+    leave chips idle, so the plans of many nodes hold those of fewer, and the smallest that fits says how many."""
+    node = search.pool.node_size
+    for times in LARGER:
+        pool = replace(search.pool, count=max(search.pool.count // node, 1) * times * node, per_node=node)
+        wider = search_of(search.model, pool, search.load, search.engine, search.optimizer, search.dtype, lean=True)
+        lean = replace(wider, techniques=search.techniques)
+        if lean.fits.any():
+            return -(-int(lean.grid.ranks[lean.fits].min()) // node) * node
+    return 0

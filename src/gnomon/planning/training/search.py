@@ -1,0 +1,154 @@
+"""All plans of a model on a cluster side by side: which fit, how quick each can be at best, and how quick it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnomon.engines import TrainingEngine
+from gnomon.engines.training import Figures, Grid, Traits, figures
+from gnomon.engines.training.job import check_positions
+from gnomon.errors import InputError
+from gnomon.planning.training.checks import check_dtype, check_tasks, training_dtype
+from gnomon.planning.training.space import space
+from gnomon.planning.training.step import machine_for, memory_of, rank_peaks, step_bound_s, step_timeline, usable_bytes
+from gnomon.spec import Model, Pool, TrainingLoad
+from gnomon.spec.workload import Floats
+from gnomon.techniques import Applied, Case, applied
+
+DECIDING = ("pp", "vp", "cp", "ep", "dp", "micro_batch", "schedule", "recompute", "cp_comm")
+"""What of a plan decides whether techniques apply to it: not how its layers, states and experts are cut."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """All plans of a model on a cluster, side by side."""
+
+    model: Model
+    pool: Pool
+    load: TrainingLoad
+    engine: TrainingEngine
+    optimizer: str
+    dtype: str
+    grid: Grid
+    techniques: tuple[str, ...] = ()
+    shared: dict[tuple[int, int], tuple[Pool, Grid, Figures]] = field(default_factory=dict, repr=False, compare=False)
+    """Figures without techniques, which are the same whichever of them a copy of this search has."""
+
+    @cached_property
+    def traits(self) -> Traits:
+        return self.engine.traits(self.model)
+
+    @cached_property
+    def applied(self) -> Applied:
+        return applied(self.techniques)
+
+    @cached_property
+    def case(self) -> Case:
+        return Case(
+            model=self.model,
+            pool=self.pool,
+            load=self.load,
+            machine=machine_for(self.pool, self.traits),
+            traits=self.traits,
+            optimizer=self.optimizer,
+        )
+
+    @cached_property
+    def figures(self) -> Figures:
+        key, machine = (id(self.pool), id(self.grid)), self.case.machine
+        if key not in self.shared:
+            found = figures(self.model, self.load, self.grid, machine, self.traits, self.optimizer, self.dtype)
+            self.shared[key] = self.pool, self.grid, found
+        return self.applied.figures(self.shared[key][-1], self.case)
+
+    @cached_property
+    def peak_bytes(self) -> Floats:
+        """Of the fullest rank: the first holds most micro-batches and the embedding, the last the head; those
+        between hold less than one of them, unless the ends are light. Where layers differ, it may be any."""
+        pp, found = self.grid.pp, self.figures
+        if found.chunks.uneven:
+            return rank_peaks(found, self.case, self.applied)
+        ranks = (np.zeros_like(pp), np.minimum(1, pp - 1), pp - 1)
+        peaks = [memory_of(found, self.case, rank, self.applied).total for rank in ranks]
+        return np.asarray(np.max(peaks, axis=0))
+
+    @cached_property
+    def fits(self) -> NDArray[np.bool_]:
+        if self.applied and not self.allowed.any():
+            return self.allowed
+        here = np.asarray(self.peak_bytes <= usable_bytes(self.pool, self.traits))
+        return here & self.allowed & self.applied.host_fits(self.figures, self.case) if self.applied else here
+
+    @cached_property
+    def allowed(self) -> NDArray[np.bool_]:
+        """Plans that the techniques apply to, and that have the degrees and the recipe which they ask for."""
+        found = np.ones(self.grid.size, bool)
+        for _, rows in self.grid.groups(DECIDING):
+            strategy, recipe = self.grid.strategy(rows[0]), self.grid.recipe(rows[0], self.optimizer)
+            same = self.applied.settled(strategy, recipe) == (strategy, recipe)
+            found[rows] = same and not self.applied.why_not(self.case, strategy, recipe)
+        return found
+
+    @cached_property
+    def bounds_s(self) -> Floats:
+        """Lower bounds of those that fit; the others are out of the question."""
+        bounds = step_bound_s(self.figures, self.traits)
+        bounds = bounds + self.applied.waits(self.figures, bounds, self.case)
+        return np.where(self.fits, bounds, np.inf)
+
+    @property
+    def lean(self) -> Search:
+        """The plans that take one sequence at a time: none needs less memory than the same plan with one, so where
+        none of these fits, none does."""
+        return replace(self, grid=self.grid.pick(self.grid.micro_batch == 1))
+
+    def step_s(self, row: int) -> float:
+        stages = int(self.grid.pp[row] * self.grid.vp[row])
+        check_tasks(self.load.global_batch, int(self.figures.micros[row]), stages)
+        line = step_timeline(self.figures, row, self.traits).step_s
+        some = self.figures.pick(np.array([row]))
+        return line + float(self.applied.waits(some, np.array([line]), self.case)[0])
+
+
+def search_of(
+    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str | None,
+    lean: bool = False,
+) -> Search:  # fmt: skip
+    """The search over all plans, or over the `lean` ones alone."""
+    check_positions(model, load.seq)
+    chosen = dtype or training_dtype(model, pool.chip)
+    check_dtype(pool, chosen)
+    grid = space(model, pool, load, engine, optimizer, chosen, lean)
+    return Search(model, pool, load, engine, optimizer, chosen, grid)
+
+
+def joins(words: Sequence[str]) -> bool:
+    try:
+        return bool(applied(words))
+    except InputError:
+        return False
+
+
+def label(grid: Grid, row: int, techniques: Sequence[str] = ()) -> str:
+    """A plan in a line."""
+    recipe = grid.recipe(row, "")
+    degrees = [f"{name.upper()} {int(getattr(grid, name)[row])}" for name in ("tp", "pp", "vp", "cp", "ep", "dp")]
+    words = [name for name in degrees if not name.endswith(" 1")] or ["1 chip"]
+    words += [f"micro-batch {recipe.micro_batch}"]
+    words += [] if recipe.recompute == "none" else [f"{recipe.recompute} recompute"]
+    words += [f"ZeRO-{recipe.zero}"] if recipe.zero else []
+    words += [recipe.schedule] if int(grid.pp[row]) > 1 else []
+    words += [expert_words(recipe.expert_tp)] if recipe.expert_tp else []
+    words += [f"keys by {recipe.cp_comm}"] if int(grid.cp[row]) > 1 else []
+    words += ["sequence parallel"] if int(grid.sequence_parallel[row]) else []
+    return ", ".join([*words, *techniques])
+
+
+def expert_words(ranks: int) -> str:
+    """How each expert's matrices lie, where that differs from other matrices."""
+    return "whole experts" if ranks == 1 else f"experts cut over {ranks}"

@@ -1,0 +1,183 @@
+"""What was given and has no effect on an answer: settings that leave every figure as it is, fields of a file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gnomon.engines import Deployment, Engine
+from gnomon.engines.training.job import idle_settings
+from gnomon.errors import GnomonError
+from gnomon.load import draw
+from gnomon.spec import Cluster, Model, NotModelled, Pool, Recipe, Requests, ServingLoad, Strategy
+from gnomon.spec.answers import Fit, Prediction
+
+Answer = TypeVar("Answer", Prediction, Fit)
+WITHIN_A_POD = "no ranks talk over the network beyond a pod of nodes, or it has full bandwidth there"
+ECHO = ("title", "inputs", "not_modelled")
+"""Parts of an answer that repeat what was asked."""
+
+
+def told(
+    engine: Engine,
+    deployment: Deployment,
+    given: Mapping[str, Any],
+    answer: Callable[[Deployment], Answer],
+    without: Callable[[str], Deployment] | None = None,
+) -> Answer:
+    """The answer of a deployment, with the settings and techniques that do not move it, and what the chips' file says
+    in vain. `without` is the same deployment without one of its techniques.
+
+    Each is left out, beside those found idle before it: where the answer stays the same to the last digit, it is
+    listed.
+    """
+    found = answer(deployment)
+    full = figures(found)
+    idle: tuple[str, ...] = tuple(_idle(engine, deployment, given, answer, full)) if given else ()
+    listed = [*_listed(engine, deployment, given, idle)]
+    if without is not None:
+        listed += _idle_techniques(deployment.strategy.techniques, full, lambda name: figures(answer(without(name))))
+    if isinstance(found, Prediction):
+        listed += _idle_fabric(deployment, full, lambda one: figures(answer(one)))
+    return replace(found, not_modelled=tuple(listed))
+
+
+def _idle_techniques(
+    names: Sequence[str], full: Mapping[str, Any], without: Callable[[str], Mapping[str, Any]]
+) -> Iterator[NotModelled]:
+    for name in names:
+        try:
+            if without(name) == full:
+                yield NotModelled(option=f"--with {name}", why="every figure of this answer is the same without it")
+        except GnomonError:
+            continue  # without it the question cannot be asked, so the answer depends on it
+
+
+def _idle_fabric(
+    deployment: Deployment, full: Mapping[str, Any], answer: Callable[[Deployment], Mapping[str, Any]]
+) -> Iterator[NotModelled]:
+    """What a cluster's file says of the network beyond a pod, where no ranks talk to each other over it."""
+    pool = deployment.pool
+    if not pool.fabric_fields or pool.node is None:
+        return
+    plain = replace(pool, node=replace(pool.node, oversubscription=1.0, pod_nodes=1))
+    if answer(replace(deployment, pool=plain)) == full:
+        yield from _fabric(pool)
+
+
+def idle_beyond(pool: Pool, ranks: int) -> tuple[NotModelled, ...]:
+    """The same, where so many neighbouring ranks all have full bandwidth between each other."""
+    return _fabric(pool) if pool.across(ranks) == pool.scaleout or ranks <= pool.per_node else ()
+
+
+def _fabric(pool: Pool) -> tuple[NotModelled, ...]:
+    return tuple(NotModelled(option=field, why=WITHIN_A_POD) for field in pool.fabric_fields)
+
+
+def _listed(
+    engine: Engine, deployment: Deployment, given: Mapping[str, Any], idle: tuple[str, ...]
+) -> tuple[NotModelled, ...]:
+    pool = deployment.pool
+    return (*engine.not_modelled(given, pool.chip, idle), *in_files(pool, deployment.model))
+
+
+def in_files(pool: Pool, model: Model) -> tuple[NotModelled, ...]:
+    """What the files of a cluster and of a model say, and no figure depends on."""
+    return (*pool.not_modelled, *model.not_modelled)
+
+
+def _idle(
+    engine: Engine,
+    deployment: Deployment,
+    given: Mapping[str, Any],
+    answer: Callable[[Deployment], Answer],
+    full: Mapping[str, Any],
+) -> Iterator[str]:
+    model, pool = deployment.model, deployment.pool
+    plain = engine.settings(given, model, pool)
+    # Degrees and techniques may have become settings, too.
+    others = {name: value for name, value in deployment.settings.items() if plain[name] != value}
+    kept = dict(given)
+    for name in given:
+        fewer = {key: value for key, value in kept.items() if key != name}
+        try:
+            settings = engine.settings(fewer | others, model, pool)
+            if settings == deployment.settings and _as_said(engine, deployment, name, given[name]):
+                continue  # it only says again what the engine does by itself
+            same = settings == deployment.settings or figures(answer(replace(deployment, settings=settings))) == full
+        except GnomonError:
+            continue  # without it the question cannot be asked, so the answer depends on it
+        if same:
+            kept = fewer
+            yield name
+
+
+def _as_said(engine: Engine, deployment: Deployment, name: str, value: Any) -> bool:
+    """Whether a setting is in force as it was given, and not put aside for another one."""
+    alone, usual = (engine.settings(said, deployment.model, deployment.pool) for said in ({name: value}, {}))
+    return all(deployment.settings[key] == alone[key] for key in alone if alone[key] != usual[key])
+
+
+def set_aside(engine: Engine, deployment: Deployment, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings that another one leaves nothing to say."""
+
+    def idle(name: str) -> bool:
+        fewer = {key: value for key, value in given.items() if key != name}
+        whole, less = (engine.settings(said, deployment.model, deployment.pool) for said in (given, fewer))
+        return whole == less and not _as_said(engine, deployment, name, given[name])
+
+    found = []
+    for name in given:
+        try:
+            found += [name] if idle(name) else []
+        except GnomonError:  # without it there is no such deployment
+            continue
+    return tuple(found)
+
+
+def idle_in_training(settings: Mapping[str, Any], strategy: Strategy, model: Model) -> tuple[NotModelled, ...]:
+    """Ways of a training step that only matter between ranks which are not there; `settings` as they were asked for."""
+    usual = dataclasses.asdict(Recipe())
+    given = {name: value for name, value in settings.items() if value is not None and value != usual[name]}
+    return tuple(
+        NotModelled(option=_flag(name, given[name]), why=why)
+        for name, why in idle_settings(strategy, model).items()
+        if name in given
+    )
+
+
+def _flag(name: str, value: Any) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    return f"{flag} {value}" if not isinstance(value, bool) else flag if value else flag.replace("--", "--no-", 1)
+
+
+def idle_seed(load: ServingLoad, drawn: Requests) -> tuple[NotModelled, ...]:
+    """A seed by which nothing is drawn: requests come at once, or when a trace says."""
+    if not load.seed or not np.array_equal(draw(replace(load, seed=0)).arrival_s, drawn.arrival_s):
+        return ()
+    return (NotModelled(option=f"--seed {load.seed}", why="no arrivals are drawn: the load says when requests come"),)
+
+
+def idle_rate(load: ServingLoad, drawn: Requests) -> tuple[NotModelled, ...]:
+    """A rate of one request."""
+    if load.rate_per_s is None or len(drawn) > 1:
+        return ()
+    why = "there is one request, and nothing follows it; --requests N repeats it at this rate"
+    return (NotModelled(option=f"--rate {load.rate_per_s:g}", why=why),)
+
+
+def idle_in_plans(fleet: Cluster, model: Model) -> tuple[NotModelled, ...]:
+    """What the files of a cluster and of a model say, and no plan of serving depends on."""
+    said = [one for pool in fleet.pools for one in pool.not_modelled] + list(model.not_modelled)
+    why = "plans of serving have no carbon yet; `gnomon simulate serve` gives that of one"
+    grids = dict.fromkeys(pool.grid.name for pool in fleet.pools if pool.grid)
+    return (*said, *(NotModelled(option=f"field grid, {name}", why=why) for name in grids))
+
+
+def figures(answer: Prediction | Fit) -> dict[str, Any]:
+    """An answer without what repeats the question."""
+    return {name: value for name, value in answer.to_dict().items() if name not in ECHO}

@@ -1,0 +1,70 @@
+"""A plan as plain values, for JSON and YAML; `gnomon.load.plan` reads them back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gnomon.spec.plan import Plan, Strategy
+from gnomon.spec.training import TrainingLoad
+from gnomon.spec.workload import ServingLoad
+
+SCHEMA = "gnomon.plan/1"
+DEGREES = ("tp", "pp", "ep", "cp", "dp")
+
+
+def plan_to_dict(plan: Plan) -> dict[str, Any]:
+    """A plan as plain values in a fixed order, without what is empty. Goals are in seconds."""
+    engine = plan.engine
+    fields: dict[str, Any] = {
+        "schema": SCHEMA,
+        "id": plan.id,
+        "model": plan.model,
+        "chip": plan.chip,
+        "per_node": plan.per_node or None,
+        "replicas": plan.replicas,
+        "router": plan.router if plan.replicas > 1 else None,
+        "strategy": _strategy_to_dict(plan.strategy),
+        "dtype": plan.dtype,
+        "kv_dtype": plan.kv_dtype,
+        "checkpoint": plan.checkpoint,
+        "engine": _without_empty({"name": engine.name, "version": engine.version, "settings": _plain(engine.settings)}),
+        "load": _load_to_dict(plan.load) if plan.load else {},
+        "goals": {entry.name: entry.limit_s for entry in plan.goals},
+        "predicted": _plain(plan.predicted),
+    }
+    return _without_empty(fields)
+
+
+def _strategy_to_dict(strategy: Strategy) -> dict[str, Any]:
+    written: dict[str, Any] = {name: getattr(strategy, name) for name in DEGREES}
+    written |= {"vp": strategy.vp} if strategy.vp > 1 else {}
+    return written | ({"techniques": list(strategy.techniques)} if strategy.techniques else {})
+
+
+def _load_to_dict(load: ServingLoad | TrainingLoad) -> dict[str, Any]:
+    if isinstance(load, TrainingLoad):
+        return _without_empty({"seq": load.seq, "global_batch": load.global_batch, "tokens": load.tokens})
+    return _without_empty(
+        {
+            "trace": load.trace,
+            "rate_per_s": load.rate_per_s,
+            "input_tokens": load.input_tokens,
+            "output_tokens": load.output_tokens,
+        }
+    ) | {"requests": load.requests, "seed": load.seed}
+
+
+def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None and value not in ("", {}, [])}
+
+
+def _plain(value: Any) -> Any:
+    """Mappings, sequences, NumPy scalars and estimates as values that YAML and JSON hold."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -1,0 +1,179 @@
+"""Published rows become Gnomon's words, or say why they do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gnomon.accuracy import deployment_rows, run_rows, runs
+from gnomon.accuracy.deployment_rows import ASSUMED_INPUT, RECENT, Unfit, case_of
+from gnomon.accuracy.run_rows import run_case_of
+from gnomon.accuracy.scores import LeftOut
+
+SERVED = dict.fromkeys(deployment_rows.NEEDED, "") | {
+    "row_id": "inferencex-1", "source": "inferencex", "model": "meta-llama/Llama-3.1-70B", "weight_precision": "fp8",
+    "gpu": "H100-SXM-80GB", "n_gpus": "4", "tp": "4", "ep": "1", "dp": "1", "mode": "agg", "engine_family": "vLLM",
+    "isl": "1024.0", "osl": "1024.0", "concurrency": "64.0", "batch": "64.0", "ttft_ms": "250", "tpot_ms": "19.5",
+    "tier": "A",
+}  # fmt: skip
+TRAINED = dict.fromkeys(run_rows.NEEDED, "") | {
+    "id": "T1", "source": "MosaicML", "confidence": "read", "framework": "Composer FSDP", "model": "MPT 7b",
+    "arch": "gpt", "layers": "32", "hidden": "4096", "heads": "32", "kv_heads": "32", "ffn": "16384", "vocab": "50368",
+    "seq_len": "2048", "gpu": "A100-SXM 80GB", "n_gpus": "8", "tp": "1", "pp": "1", "zero_stage": "3",
+    "micro_batch": "8", "global_batch": "1024", "precision": "bf16 PURE", "recompute": "full",
+    "step_time_derived_s": "60.5", "good_for": "timing", "fields_not_read": "link names",
+}  # fmt: skip
+
+
+def test_a_serving_row() -> None:
+    case = case_of(SERVED)
+    assert (case.model, case.group, case.clients, case.least) == ("llama-3.1-70b", RECENT, 64, 0.8)
+    assert case.words["on"] == "H100-SXM-80GB:4"
+    assert (case.words["dtype"], case.words["kv_dtype"], case.words["tp"]) == ("fp8", None, 4)
+    assert case.words["settings"] == {"max_model_len": 2304, "max_num_seqs": 256}
+    assert case.measured == {"TPOT": 0.0195, "TTFT": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"engine_family": "TensorRT-LLM"}, "no engine for TensorRT-LLM"),
+        ({"mode": "disagg"}, "separate machines"),
+        ({"dp": "4"}, "data-parallel"),
+        ({"tp": "2"}, "plan unclear"),
+        ({"tier": "B", "quality": "flagged; more"}, "tier B.: flagged$"),
+        ({"model": "nobody/nothing"}, "not in the catalog"),
+        ({"weight_precision": "UINT4"}, "format 'UINT4'"),
+        ({"concurrency": ""}, "no concurrency"),
+        ({"ttft_ms": "", "tpot_ms": ""}, "no figure"),
+        ({"isl": "200000"}, "longer than the network"),
+        ({"isl": "inf"}, "no isl"),
+        ({"tpot_ms": "0"}, "tpot_ms is 0"),
+        ({"ttft_ms": "-3"}, "no ttft_ms"),
+        ({"source": "splitwise", "plan_detail": "power-capped"}, "power limit"),
+        ({"plan_detail": "mtp=3"}, "plan not understood: mtp=3"),
+        ({"pp": "2"}, "pipeline"),
+        ({"kv_precision": "nvfp4"}, "cache in 'nvfp4'"),
+        ({"weight_precision": "mxfp4"}, "format 'mxfp4' of a network"),
+        ({"weight_precision": "nvfp4/mxfp4", "gpu": "MI355X"}, "format 'nvfp4/mxfp4' of a network"),
+    ],
+)
+def test_serving_rows_that_do_not_fit(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unfit, match=why):
+        case_of(SERVED | changes)
+
+
+def test_names_that_say_nothing_of_shapes() -> None:
+    changes = {
+        "source": "ml_energy",
+        "workload": "real prompts: gpqa",
+        "tier": "B",
+        "isl": "",
+        "weight_precision": "bfloat16",
+    }
+    case = case_of(SERVED | changes | {"model": "Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "batch": "31.6"})
+    assert (case.model, case.clients, case.input_tokens) == ("qwen3-30b-a3b", 32, ASSUMED_INPUT)
+    assert list(case.measured) == ["TPOT"]
+
+
+def test_a_training_row() -> None:
+    case = run_case_of(TRAINED)
+    assert case.assumed == ()
+    assert case.measured == {"step time": 60.5}
+    words = case.words
+    assert (words["on"], words["dtype"], words["engine"], words["zero"]) == ("A100-SXM-80GB:8", "bf16", "torch", 3)
+    assert isinstance(case.network, dict)
+    assert case.network["blocks"][0]["mixer"]["head_dim"] == 128
+
+
+@pytest.mark.parametrize(
+    ("changes", "assumed"),
+    [
+        ({"fields_not_read": "dims; zero_stage; links"}, ("dims", "zero_stage")),
+        ({"fields_not_read": "dims; links", "model": "Llama 3 8B", "arch": "llama"}, ()),
+        ({"recompute": ""}, ("recompute",)),
+        ({"gpu": "B200 (power limited)"}, ("power limit",)),
+        ({"fields_not_read": "seq_len where not in table (default 8192)"}, ("seq_len",)),
+        ({"recompute": "selective (op)"}, ("recompute",)),
+        ({"features": "torch.compile; vanilla TP; local batch 8"}, ("torch.compile",)),
+        ({"features": "SFT packed SQuAD"}, ("SFT packed SQuAD",)),
+        ({"features": "w/o MTP"}, ()),
+        ({"schedule": "1F1B-interleaved", "vp": "2"}, ()),
+    ],
+)
+def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[str, ...]) -> None:
+    assert run_case_of(TRAINED | changes).assumed == assumed
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"source": "Korthikanti 2022 Table 5"}, "table of its own"),
+        ({"source": "vTrain measured single-node sample (every 12th of"}, "fitted to these"),
+        ({"confidence": "recalled"}, "recalled"),
+        ({"outcome": "OOM"}, "no step time"),
+        ({"framework": "T5X/Pathways"}, "no engine for T5X"),
+        ({"gpu": "Abacus 9"}, "card not in the catalog"),
+        ({"step_time_derived_s": ""}, "neither a step time"),
+        ({"arch": "dit"}, "not plain"),
+        ({"zero_stage": "3 + CPU offload"}, "host memory"),
+        ({"zero_stage": "x"}, "no zero_stage"),
+        ({"hidden": ""}, "no hidden"),
+        ({"hidden": "inf"}, "no hidden"),
+        ({"step_time_s": "soon"}, "no step_time_s"),
+        ({"step_time_s": "0"}, "step_time_s is 0"),
+        ({"features": "LoRA packed"}, "adapters"),
+        ({"model": "Qwen3-8B LoRA"}, "adapters"),
+        ({"features": "QLoRA r=16"}, "adapters"),
+        ({"features": "peft; torch.compile"}, "adapters"),
+        ({"features": "w/ MTP"}, "MTP"),
+        ({"features": "torch.compile; AsyncTP"}, "AsyncTP"),
+        ({"features": "HybridEP; force-balanced; EP overlap off"}, "HybridEP"),
+        ({"features": "force-balanced; EP overlap on"}, "overlapped"),
+        ({"features": "tokendrop"}, "dropped"),
+        ({"precision": "NVFP4"}, "training in NVFP4 is not simulated"),
+        ({"precision": "MXFP4"}, "training in MXFP4 is not simulated"),
+        ({"precision": "FP8-MX"}, "blocks of 32"),
+        ({"precision": "mxfp8 cublas"}, "blocks of 32"),
+        ({"precision": "fp8 rowwise"}, "by row"),
+        ({"precision": "fp8 tensorwise + fp8 all-gather"}, "gathers weights"),
+        ({"precision": "int8"}, "training in int8 is not simulated"),
+        ({"precision": ""}, "precision not given"),
+        ({"schedule": "DualPipe"}, "schedule DualPipe"),
+        ({"schedule": "1F1B-interleaved", "vp": ""}, "parts of a stage"),
+    ],
+)
+def test_training_rows_that_do_not_fit(changes: dict[str, str], why: str) -> None:
+    with pytest.raises(Unfit, match=why):
+        run_case_of(TRAINED | changes)
+
+
+def test_of_several_releases_the_last_counts() -> None:
+    releases = [f"{runs.RELEASES} {release}" for release in ("25.11", "25.09")]
+    cases = [run_case_of(TRAINED | {"source": source}) for source in [*releases, "MosaicML"]]
+    left = LeftOut()
+    kept = list(runs.latest(cases, left))
+    assert [case.row["source"] for case in kept] == [releases[0], "MosaicML"]
+    assert left.listed()[0]["why"] == "a later release has the same run"
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [("bf16", "bf16"), ("BF16", "bf16"), ("amp_bf16 DEFAULT", "bf16"), ("fp16", "fp16"), ("FP8-CS", "fp8"),
+     ("fp8 tensorwise linear", "fp8"), ("fp8 current scaling", "fp8")],
+)  # fmt: skip
+def test_formats_that_are_what_they_are_called(precision: str, dtype: str) -> None:
+    assert run_case_of(TRAINED | {"precision": precision}).words["dtype"] == dtype
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype"),
+    [
+        ({"weight_precision": "nvfp4/mxfp4", "gpu": "B200-SXM-180GB"}, "nvfp4"),
+        ({"weight_precision": "nvfp4/mxfp4", "model": "openai/gpt-oss-120b"}, None),
+        ({"weight_precision": "fp16"}, "fp16"),
+    ],
+)
+def test_formats_of_serving_rows(changes: dict[str, str], dtype: str | None) -> None:
+    assert case_of(SERVED | changes).words["dtype"] == dtype

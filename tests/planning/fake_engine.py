@@ -1,0 +1,125 @@
+"""An engine made of three numbers a chip: rate, bandwidth, memory. Quick, and right enough to plan with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gnomon.cost.step import Curve
+from gnomon.engines.base import Deployment, MemoryUse
+from gnomon.errors import DoesNotFitError
+from gnomon.planning.energy import PowerUse
+from gnomon.spec import Chip, EngineChoice, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
+
+BYTES = {"bf16": 2.0, "fp8": 1.0}
+HOST_S = 2e-3
+DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "max_model_len": None, "block_size": 16}
+
+
+class RooflineCost:
+    def __init__(self, deployment: Deployment) -> None:
+        chip, tp, model = deployment.pool.chip, deployment.strategy.tp, deployment.model
+        self.weights_s = model.parameters * BYTES[deployment.dtype] / tp / chip.memory_bandwidth_bytes_s
+        self.token_s = 2 * model.parameters / tp / (0.6 * chip.rate(deployment.dtype))
+        self.cache_s = model.kv_bytes_per_token(2.0, tp) / chip.memory_bandwidth_bytes_s
+        self.join_s = HOST_S + 2e-5 * model.layers * (tp > 1)
+
+    def decode_curve(self, sequences: int) -> Curve:
+        context = np.array([0, 100_000])
+        return Curve(context, self._body(sequences) + self.cache_s * sequences * context)
+
+    def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
+        tokens = decodes + sum(new for new, _ in chunks)
+        return self._body(tokens) + self.cache_s * (decode_context + sum(new + cached for new, cached in chunks))
+
+    def launch(self, tokens: int, sequences: int) -> float:
+        return HOST_S
+
+    def _body(self, tokens: int) -> float:
+        return self.join_s + max(self.weights_s, self.token_s * tokens)
+
+
+class FakeEngine:
+    name, version = "vllm", "0.24.0"
+    cost_ranges = ("max_num_seqs", "max_num_batched_tokens")
+
+    def __init__(self) -> None:
+        self.costs_made = 0
+
+    def settings(self, given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
+        return DEFAULTS | {"max_model_len": model.max_context} | dict(given)
+
+    def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
+        return ()
+
+    def runs_not_on(self, chip: Chip) -> str:
+        return ""
+
+    def not_expressed(self, plan: Plan) -> list[str]:
+        return []
+
+    def memory(self, deployment: Deployment) -> MemoryUse:
+        model, tp = deployment.model, deployment.strategy.tp
+        usable = 0.9 * deployment.pool.chip.memory_bytes - 2e9
+        weights = model.parameters * BYTES[deployment.dtype] / tp
+        per_token = model.kv_bytes_per_token(2.0, tp)
+        kv = max(0.0, usable - weights)
+        parts = {"weights": weights, "activations": 0.0, "runtime": 2e9, "kv": kv}
+        return MemoryUse(
+            total_bytes=deployment.pool.chip.memory_bytes,
+            usable_bytes=usable,
+            parts=parts,
+            kv_blocks=int(kv / per_token / 16),
+            kv_bytes_per_token=per_token,
+        )
+
+    def limits(self, deployment: Deployment) -> ServingLimits:
+        blocks, context = self.memory(deployment).kv_blocks, int(deployment.settings["max_model_len"])
+        if blocks * 16 < context:
+            raise DoesNotFitError("the cache does not hold one sequence")
+        return ServingLimits(
+            kv_blocks=blocks,
+            max_sequences=deployment.settings["max_num_seqs"],
+            max_step_tokens=deployment.settings["max_num_batched_tokens"],
+            max_context=context,
+        )
+
+    def step_cost(self, deployment: Deployment) -> RooflineCost:
+        self.costs_made += 1
+        return RooflineCost(deployment)
+
+    def drawn(self, deployment: Deployment, draws: int) -> Iterator[tuple[RooflineCost, ServingLimits]]:
+        cost = self.step_cost(deployment)
+        yield from ((cost, self.limits(deployment)) for _ in range(1 + draws))
+
+    def cost_key(self, deployment: Deployment) -> str:
+        return ""
+
+    def command(self, plan: Plan) -> list[str]:
+        settings = [f"--{name.replace('_', '-')}={value}" for name, value in plan.engine.settings.items()]
+        return ["vllm", "serve", plan.model, f"--tensor-parallel-size={plan.strategy.tp}", *settings]
+
+
+ENGINE = FakeEngine()
+
+
+def deploy(
+    model: Model,
+    pool: Pool,
+    *,
+    strategy: Strategy,
+    dtype: str,
+    kv_dtype: str,
+    engine: str | EngineChoice,
+    settings: Mapping[str, Any],
+) -> tuple[FakeEngine, Deployment]:
+    filled = ENGINE.settings(settings, model, pool)
+    made = Deployment(model=model, pool=pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, settings=filled)
+    return ENGINE, made
+
+
+def power_use(engine: object, deployment: Deployment, run: Any) -> PowerUse:
+    chip, ranks = deployment.pool.chip, deployment.strategy.ranks
+    return PowerUse(busy_j=ranks * chip.tdp_w * run.busy_s, busy_s=run.busy_s, idle_w=ranks * chip.idle_w)

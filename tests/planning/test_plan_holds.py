@@ -1,0 +1,64 @@
+"""A plan that was called good is good on other requests, and a replica less is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.planning import fake_engine, holds
+
+from gnomon.api.plan import plan_serving
+from gnomon.planning.serving import evaluator as plan_evaluator
+from gnomon.planning.serving import replicas as plan_replicas
+from gnomon.spec import Requests
+
+GOALS = "ttft_p90=1s,tpot_p90=50ms"
+
+
+@pytest.fixture
+def made_up_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_replicas, "deploy", fake_engine.deploy)
+    monkeypatch.setattr(plan_evaluator, "power_use", fake_engine.power_use)
+    monkeypatch.setattr(holds, "deploy", lambda *words, **more: fake_engine.deploy(*words, engine="vllm", **more))
+
+
+def short_trace(folder: Path, count: int, rate: float) -> holds.Workload:
+    rng = np.random.default_rng(count)
+    lengths = (np.clip(rng.lognormal(np.log(mean), 0.8, count), 1, 8 * mean).astype(np.int64) for mean in (1500, 700))
+    trace = Requests(np.cumsum(rng.exponential(1 / rate, count)), *lengths)
+    file = folder / f"{count}.csv"
+    rows = np.column_stack([trace.arrival_s, trace.input_tokens, trace.output_tokens])
+    np.savetxt(file, rows, "%.6f,%d,%d", header="arrival_s,input_tokens,output_tokens", comments="")
+    ask: dict[str, Any] = {"model": "llama-3.1-70b", "fleet": "H100:64", "slo": GOALS, "trace": str(file)}
+    return holds.Workload(question=ask, trace=trace)
+
+
+@pytest.mark.battery(3)
+@pytest.mark.usefixtures("made_up_engine")
+@pytest.mark.parametrize(("count", "rate"), [(50, 20.0), (300, 12.0), (1000, 40.0)])
+def test_a_trace_shorter_than_its_requests_last_has_enough_replicas(tmp_path: Path, count: int, rate: float) -> None:
+    """Of three seconds, half a minute and half a minute, with requests that take half a minute each."""
+    workload = short_trace(tmp_path, count, rate)
+    report = plan_serving(**workload.question)
+    plan, arriving = report.best.plan, report.best.plan.predicted["rate_per_s"]
+    assert report.requests_simulated >= 4000 > count
+    assert plan.replicas >= 2
+    assert max(holds.met(workload, plan, plan.replicas, arriving, seed=9).values()) <= 1
+    assert max(holds.met(workload, plan, plan.replicas - 1, arriving, seed=9).values()) > 1
+
+
+@pytest.mark.usefixtures("made_up_engine")
+def test_a_handful_of_requests_says_as_much_of_capacity_as_many() -> None:
+    ask: dict[str, Any] = {"fleet": "H100:8", "input": 100, "output": 10, "slo": "ttft_p90=1s"}
+    rates = [plan_serving("llama-3.1-8b", **ask, rate=rate, requests=5).best.max_rate_per_s for rate in (1, 2, 4)]
+    many = plan_serving("llama-3.1-8b", **ask, rate=2).best.max_rate_per_s
+    assert rates == pytest.approx([many] * 3, rel=0.1)
+
+
+@pytest.mark.slow
+def test_thirty_random_workloads_hold_ten_times_as_long(tmp_path: Path) -> None:
+    found = list(holds.verdicts(0, 30, tmp_path))
+    assert sum(verdict.whole <= 1 for verdict in found) >= 27
+    assert sum(verdict.one_less > 1 for verdict in found) >= 24

@@ -1,0 +1,277 @@
+"""The search for the quickest training plan against running them all, and what it says where there is none."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.engines.plans import ENGINES, OPTIMIZERS, config, peaks, search
+
+from gnomon.api.plan_training import plan_training
+from gnomon.api.simulate_training import simulate_training, training_plan
+from gnomon.engines import training_engine
+from gnomon.engines.training import Grid
+from gnomon.engines.training.job import job_of
+from gnomon.errors import DoesNotFitError, GnomonError, InputError
+from gnomon.load import config_of, parse_pool
+from gnomon.load import model as load_model
+from gnomon.planning.training import infeasible as train_nowhere
+from gnomon.planning.training.search import Search, search_of
+from gnomon.planning.training.space import NAMES, divisors, space
+from gnomon.planning.training.step import step_bound_s, step_timeline, usable_bytes
+from gnomon.search.quickest import quickest
+from gnomon.spec import Recipe, Strategy, TrainingLoad
+from gnomon.spec.training import SCHEDULES
+
+JOB: dict[str, Any] = {"seq": 2048, "global_batch": 16}
+
+
+def drawn(folder: Path, seed: int) -> Search:
+    """A small network on some chips, with as much memory as a tenth to all of its plans need."""
+    draw = np.random.default_rng(seed)
+
+    def one(*of: Any) -> Any:
+        return of[int(draw.integers(len(of)))]
+
+    heads = one(4, 6, 8)
+    shape = {"layers": one(4, 6, 8, 12), "heads": heads, "head_dim": one(64, 128, 256)}
+    path = (
+        config(folder, "gpt", **shape, vocab_size=one(32000, 50257), tie_word_embeddings=one(True, False))
+        if seed % 2
+        else config(folder, "llama", **shape, num_key_value_heads=one(2, heads), vocab_size=one(32000, 128256))
+    )
+    cluster = f"{one('H100', 'H200', 'A100')}:{one(4, 6, 8, 12, 16, 32, 64)}"
+    engine, optimizer = ENGINES[seed % 4], OPTIMIZERS[seed // 4 % 2]
+    found = search(path, cluster, engine, optimizer, seq=one(512, 2048), batch=one(4, 6, 8))
+    usable = np.quantile(peaks(found), draw.choice([0.1, 0.5, 1.0]))
+    held = (usable + found.traits.runtime_bytes) / (1 - found.traits.spare)
+    pool = replace(found.pool, chip=replace(found.pool.chip, memory_bytes=float(held) * (1 + 1e-9)))
+    return replace(found, pool=pool)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_plan_needs_less_memory_than_one_sequence_at_a_time(tmp_path: Path, seed: int) -> None:
+    found = drawn(tmp_path, seed)
+    assert found.lean.grid.size < found.grid.size
+    assert found.lean.peak_bytes.min() == found.peak_bytes.min()
+    words = (found.model, found.pool, found.load, found.engine, found.optimizer, found.dtype)
+    listed = search_of(*words, lean=True).grid
+    assert listed.size == found.lean.grid.size
+    assert np.array_equal(listed.ranks, found.lean.grid.ranks)
+    assert np.array_equal(listed.micro_batch, np.ones(listed.size))
+
+
+@pytest.mark.battery(3)
+@pytest.mark.parametrize("seed", range(20))
+def test_the_quickest_of_all_that_fit(tmp_path: Path, seed: int) -> None:
+    """Every plan timed in full, and held against the memory of every rank of its pipeline."""
+    found = drawn(tmp_path, seed)
+    every = peaks(found)
+    np.testing.assert_array_equal(found.peak_bytes, every)
+    fits = every <= usable_bytes(found.pool, found.traits)
+    times = np.array([step_timeline(found.figures, row, found.traits).step_s for row in range(found.grid.size)])
+    bounds = step_bound_s(found.figures, found.traits)
+    assert np.all(bounds <= times)
+    assert np.median(bounds / times) > 0.99
+    answer = quickest(found.bounds_s, found.step_s)
+    assert fits[answer.best]
+    assert answer.value == times[fits].min()
+    assert answer.second_value == np.sort(times[fits])[1]
+    assert answer.evaluated <= max(20, fits.sum() // 10), "few need to be timed"
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("kind", ["llama", "gpt"])
+@pytest.mark.parametrize("engine", ["megatron", "torch"])
+def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind: str, optimizer: str) -> None:
+    """Every combination of choices is tried; the space has those that are not refused, each once. Beside fused
+    attention, selective recomputation saves next to nothing and is left out."""
+    more = {"num_key_value_heads": 2} if kind == "llama" else {}
+    path = config(tmp_path, kind, layers=4, heads=6, head_dim=64, **more)
+    model, pool, load = load_model(path), parse_pool("H100:6"), TrainingLoad(seq=514, global_batch=6)
+    chosen = training_engine(engine)
+    grid = space(model, pool, load, chosen, optimizer, "bf16")
+    listed = {tuple(int(getattr(grid, name)[row]) for name in NAMES) for row in range(grid.size)}
+    assert len(listed) == grid.size
+    expected = set()
+    for tp, pp, vp, dp, micro, cut in product(range(1, 7), range(1, 5), (1, 2, 4), range(1, 7), range(1, 7), (0, 1)):
+        if tp * pp * dp > 6 or (tp == 1 and cut):
+            continue
+        for schedule in SCHEDULES:
+            strategy = Strategy(tp=tp, pp=pp, vp=vp, dp=dp)
+            recipe = Recipe(
+                micro_batch=micro, schedule=schedule, optimizer=optimizer, sequence_parallel=bool(cut) or tp == 1
+            )
+            if (pp == 1 and schedule != "1f1b") or 4 % (pp * vp) or not runs(path, strategy, recipe, load, engine):
+                continue
+            code = SCHEDULES.index(schedule)
+            alone = (0,) if engine == "megatron" else (0, 2, 3)  # PyTorch keeps fewer bytes so even on one rank
+            zeros, modes = range(4) if dp > 1 else alone, (0, 2) if engine == "megatron" else (0, 1, 2)
+            beside = (1, 0, 1, tp)  # neither context nor expert parallelism
+            expected |= {
+                (tp, pp, vp, dp, micro, zero, mode, code, cut, *beside) for zero, mode in product(zeros, modes)
+            }
+    assert listed == expected
+
+
+def runs(path: str, strategy: Strategy, recipe: Recipe, load: TrainingLoad, engine: str) -> bool:
+    plan = training_plan(path, parse_pool("H100:6"), strategy, recipe, load, "bf16", engine)
+    try:
+        job = job_of(plan)
+        training_engine(engine).check(job.model, strategy, recipe, load, "bf16")
+    except GnomonError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 12, 36, 97, 1536])
+def test_divisors(number: int) -> None:
+    assert divisors(number) == [n for n in range(1, number + 1) if number % n == 0]
+
+
+@pytest.mark.parametrize("engine", ["megatron", "torch"])
+def test_the_answer_is_what_simulating_its_plan_gives(engine: str) -> None:
+    answer = plan_training("llama-3.1-8b", cluster="H100:16", engine=engine, tokens=1e9, **JOB)
+    best = answer.best
+    chosen = ("tp", "pp", "vp", "dp", "dtype", "engine", *best.plan.engine.settings)
+    words = {name: best.inputs[name] for name in chosen}
+    again = simulate_training("llama-3.1-8b", on=best.inputs["on"], tokens=1e9, **JOB, **words)
+    one, two = again.to_dict(), best.to_dict()
+    for told in (one["inputs"], one["plan"]["engine"]["settings"]):
+        told["sequence_parallel"] = words["sequence_parallel"]  # one rank has none to cut, whatever is said
+    assert one == two
+    assert best.fits
+    assert answer.bound_s <= best.step_time_s.value <= answer.runner_up["step_time_s"]
+    assert sum(answer.rejected.values()) == answer.plans_considered - 1
+    assert answer.rejected["does not fit in memory"] == answer.plans_considered - answer.plans_fit
+    least, most = answer.shortage_bytes
+    assert 0 < least < most
+
+
+def test_the_same_plan_every_time() -> None:
+    one, two = (plan_training("llama-3.2-1b", cluster="H100:8", **JOB).to_dict() for _ in range(2))
+    assert {name: value for name, value in one.items() if name != "seconds"} == {
+        name: value for name, value in two.items() if name != "seconds"
+    }
+
+
+def test_more_chips_are_never_slower() -> None:
+    """Chips may stay idle."""
+    times = [
+        plan_training("llama-3.2-1b", cluster=f"H100:{chips}", **JOB).best.step_time_s.value for chips in (1, 2, 5, 8)
+    ]
+    assert times == sorted(times, reverse=True)
+    assert plan_training("llama-3.2-1b", cluster="H100:5", **JOB).best.plan.strategy.ranks <= 5
+
+
+def test_looser_states_never_make_the_best_slower() -> None:
+    """Less memory for states leaves more plans, and updates are shorter."""
+    small = plan_training("llama-3.1-8b", cluster="H100:8", optimizer="adamw-bf16", **JOB)
+    large = plan_training("llama-3.1-8b", cluster="H100:8", **JOB)
+    assert small.plans_fit > large.plans_fit
+    assert small.best.step_time_s.value < large.best.step_time_s.value
+
+
+@pytest.mark.slow
+def test_of_a_hundred_thousand_plans_few_are_timed() -> None:
+    answer = plan_training("gpt3-175b", cluster="A100:1024", seq=2048, global_batch=1536)
+    assert answer.plans_considered >= 100_000
+    assert answer.plans_timed < 100
+
+
+NOWHERE = {
+    "70B": ("llama-3.1-70b", "H100:8", "adamw", 16),
+    "part of a node": ("llama-3.1-70b", "H100:4", "adamw", 16),
+    "an odd number of nodes": ("gpt-145.6b", "A100:24", "adamw", 4),
+    "bf16 states": ("gpt-145.6b", "A100:8", "adamw-bf16", 4),
+}
+
+
+@pytest.mark.parametrize("case", NOWHERE)
+def test_a_model_that_fits_nowhere_names_the_chips_it_fits(case: str) -> None:
+    model, cluster, optimizer, batch = NOWHERE[case]
+    words: dict[str, Any] = {"optimizer": optimizer, "seq": 2048, "global_batch": batch}
+    with pytest.raises(DoesNotFitError, match=r"no plan of .* fits .*GiB usable\. It fits") as caught:
+        plan_training(model, cluster=cluster, **words)
+    assert caught.value.where == "--cluster"
+    (named,) = re.findall(r"fits ([\w-]+:\d+)\.", caught.value.hint)
+    chip, _, count = named.partition(":")
+    assert int(count) % 8 == 0
+    assert plan_training(model, cluster=named, **words).best.fits
+    with pytest.raises(DoesNotFitError):
+        plan_training(model, cluster=f"{chip}:{int(count) - 8}" if int(count) > 8 else f"{chip}:7", **words)
+
+
+def test_saying_where_a_model_fits_is_no_search_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of many divisors on ever more chips has millions of plans, of which few decide what fits."""
+    listed: list[int] = []
+
+    def counted(*words: Any, **more: Any) -> Search:
+        found = search_of(*words, **more)
+        listed.append(found.grid.size)
+        return found
+
+    monkeypatch.setattr(train_nowhere, "search_of", counted)
+    with pytest.raises(DoesNotFitError, match=r"It fits T4:80"):
+        plan_training("mixtral-8x7b", cluster="T4", seq=8192, global_batch=8000)
+    assert len(listed) == 4
+    assert sum(listed) < 150_000
+
+
+def test_a_model_that_no_number_of_chips_fits(tmp_path: Path) -> None:
+    """One sequence of two million tokens, eight ways to cut it at most without context parallelism; with it, more."""
+    (tmp_path / "config.json").write_text(json.dumps(config_of("llama-3.1-8b") | {"max_position_embeddings": 2**21}))
+    words: dict[str, Any] = {"cluster": "H100:8", "seq": 2**21, "global_batch": 1}
+    with pytest.raises(DoesNotFitError, match=r"More chips do not help\.$"):
+        plan_training(tmp_path, engine="torch", **words)
+    with pytest.raises(DoesNotFitError, match=r"It fits H100-SXM-80GB:64"):
+        plan_training(tmp_path, **words)
+    with pytest.raises(InputError, match=r"--seq: 2,097,152 is more than the 131,072 tokens llama-3.1-8b was made for"):
+        plan_training("llama-3.1-8b", **words)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "batch": ({"global_batch": 0}, r"--global-batch: 0 is below 1"),
+    "sequence": ({"seq": -1}, r"--seq: -1 is below 1"),
+    "half a sequence": ({"seq": 0.5}, r"--seq: '0\.5' is not a whole number"),
+    "positions": ({"model": "gpt-1.7b", "seq": 4096}, r"--seq: 4096 .*at most 2048"),
+    "optimizer": ({"optimizer": "adam"}, r"--optimizer: .*'adam'.*adamw"),
+    "engine": ({"engine": "vllm"}, r"--engine: vllm does not train.*megatron, torch"),
+    "cluster": ({"cluster": "H100:8,A100:8"}, r"--cluster: .*more than one kind"),
+    "chip": ({"cluster": "H1000:8"}, r"--cluster: unknown chip 'H1000'.*H100"),
+    "experts": ({"model": "qwen3-30b-a3b", "engine": "megatron@3.0"}, r"mixture of experts"),
+    "format": ({"dtype": "fp4"}, r"fp4"),
+    "a format the chip lacks": ({"dtype": "fp8", "cluster": "A100:8"}, r"fp8"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_asked_is_refused(name: str) -> None:
+    change, message = REFUSED[name]
+    words: dict[str, Any] = {"model": "llama-3.1-8b", "cluster": "H100:8", **JOB} | change
+    with pytest.raises(InputError, match=message):
+        plan_training(words.pop("model"), **words)
+
+
+def test_unasked_it_is_in_a_format_that_the_chip_has() -> None:
+    found = plan_training("llama-3.2-1b", cluster="V100-32GB:8", seq=512, global_batch=8)
+    assert found.inputs["dtype"] == found.best.plan.dtype == "fp16"
+
+
+def test_progress_is_told() -> None:
+    seen: list[int] = []
+    answer = plan_training("llama-3.2-1b", cluster="H100:4", progress=seen.append, **JOB)
+    assert seen == list(range(1, answer.plans_timed + 1))
+
+
+def test_a_grid_picks_and_keeps_its_columns() -> None:
+    grid = search("llama-3.2-1b", "H100:4").grid
+    for row in (0, grid.size // 2, grid.size - 1):
+        one = Grid.of(grid.strategy(row), grid.recipe(row, "adamw"))
+        assert [int(getattr(one, name)[0]) for name in NAMES] == [int(getattr(grid, name)[row]) for name in NAMES]

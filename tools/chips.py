@@ -1,0 +1,132 @@
+"""Profiles of chips from operator tables that others published: `python -m tools.chips`.
+
+A serving engine's kernels on a chip make its plain profile; those of other frameworks have files of their own. The
+H200 and the A100 have plain profiles of their own making (`tools.ship`, `tools.published`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tools.published import DATE, power
+from tools.ship import PROFILES, write
+
+from gnomon import catalog
+from gnomon.calibrate import truth, usable
+from gnomon.calibrate.fit import FamilyFit, fit_family
+from gnomon.calibrate.truth import Table
+from gnomon.cost.lending import lent_power
+from gnomon.cost.profile import profile_of
+from gnomon.cost.profile_file import ELSEWHERE, SCHEMA
+from gnomon.errors import GnomonError
+from gnomon.spec import Chip
+
+PLAIN = "vllm"
+"""Whose kernels a plain profile has."""
+MADE_OTHERWISE = ("A100-SXM-80GB", "H200-SXM-141GB")
+GONE = ("vllm-v0",)
+"""Engines that nobody runs any more: their tables are tested, not shipped."""
+MOST_ROWS = 3000
+
+
+def newest(folder: Path) -> dict[tuple[str, str], dict[str, tuple[Table, Chip]]]:
+    """By chip and framework, then by family: the table of the newest version, and of that the longest."""
+    found: dict[tuple[str, str], dict[str, tuple[Table, Chip]]] = defaultdict(dict)
+    for table, chip in usable.published(folder, _told, MOST_ROWS):
+        if table.framework in GONE:
+            continue
+        kept, family = found[chip.name, table.framework], f"{table.kind}.{table.dtype}"
+        if family not in kept or _age(table) > _age(kept[family][0]):
+            kept[family] = table, chip
+    return dict(found)
+
+
+def _told(name: str, reason: str, rows: int) -> None:
+    print(f"left out {name} ({rows} rows): {reason}", file=sys.stderr)
+
+
+def _age(table: Table) -> tuple[Any, ...]:
+    """Plain attention before that of latents, whose prompts run other kernels; then the newest, then the longest."""
+    numbers = [int(part) if part.isdigit() else -1 for part in table.version.replace("rc", ".").split(".")]
+    return "mla" not in table.variant, tuple(numbers), table.rows
+
+
+def profile(framework: str, tables: Mapping[str, tuple[Table, Chip]]) -> dict[str, Any] | None:
+    """The content of one profile file; None where no table could be fitted."""
+    families, chip, versions = {}, next(iter(tables.values()))[1], {}
+    for family, (table, _) in sorted(tables.items()):
+        try:
+            fitted = fit_family(table.kind, table.dtype, table.columns, chip)
+        except (GnomonError, KeyError) as problem:
+            _told(table.name, f"refused: {problem}", table.rows)
+            continue
+        families[family] = fitted.to_dict() | {"source": f"published by {_source(table)}"}
+        versions[f"{table.source}, {framework}"] = table.version
+        print(_line(table, fitted), file=sys.stderr)
+    if not families:
+        return None
+    whose = {} if framework == PLAIN and chip.name not in MADE_OTHERWISE else {"framework": framework}
+    return {
+        "schema": SCHEMA,
+        "chip": chip.name,
+        **whose,
+        "date": DATE,
+        "table": "published operator tables",
+        "versions": versions,
+        "elsewhere": ELSEWHERE,
+        "notes": [LENT_NOTE if chip.architecture in LIKE_MEASURED else POWER_NOTE],
+        "families": families,
+        "power": watts(chip),
+    }
+
+
+MEASURED, LIKE_MEASURED = "H200-SXM-141GB", ("Hopper", "Blackwell")
+"""The chip whose power and clock were measured, and whose law is taken to be theirs."""
+LENT_NOTE = "Power, and the clock under its limit, are the H200's as measured, by the limits and rates of data sheets."
+POWER_NOTE = (
+    "Power is an estimate: a large product takes the whole limit, with the H200's measured joules a byte and its share "
+    "of the limit for a busy chip that does nothing."
+)
+
+
+def watts(chip: Chip) -> dict[str, float]:
+    """Tables of operators are of short bursts: what a board draws, and how its clock gives way, is not in them."""
+    donor = profile_of(MEASURED)
+    if chip.architecture not in LIKE_MEASURED or donor is None:
+        return power(chip)
+    lent = lent_power(chip, catalog.chip(MEASURED), donor.power)
+    return {name: float(f"{value:.4g}") for name, value in lent.items()}
+
+
+def _source(table: Table) -> str:
+    name = {"aiconfigurator-0.12.0": "AIConfigurator 0.12"}.get(table.source, table.source)
+    return f"{name}, {table.framework} {table.version}".strip()
+
+
+def _line(table: Table, fitted: FamilyFit) -> str:
+    held = fitted.to_dict()["held_out"]
+    return f"{table.name}: {table.rows} rows, held-out mean {held['mean']:.1%}, in band {held['in_band']:.0%}"
+
+
+def main() -> None:
+    """Write the profiles, or say why they stay as they are."""
+    folder = truth.folder()
+    if folder is None:
+        print("kept the published profiles: their tables are not here; GNOMON_TRUTH can name their folder")
+        return
+    jobs = sorted(newest(folder).items())
+    with ProcessPoolExecutor() as pool:
+        made = pool.map(profile, [framework for (_, framework), _ in jobs], [tables for _, tables in jobs])
+        for ((chip, framework), _), found in zip(jobs, made, strict=True):
+            if found is not None:
+                whose = f".{framework}" if "framework" in found else ""
+                write(PROFILES / f"{chip.lower()}{whose}.yaml", found)
+
+
+if __name__ == "__main__":
+    main()

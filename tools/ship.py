@@ -1,0 +1,100 @@
+"""Makes the shipped profile and overheads again from the committed measurements: `make profiles`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gnomon import catalog
+from gnomon.calibrate import engine_fit, module_fit, pooled, training_fit
+from gnomon.calibrate.power import board, loads
+from gnomon.calibrate.table import read_rows
+from gnomon.cost.profile import forget_profiles
+from gnomon.cost.profile_file import SCHEMA
+from gnomon.engines.torch.paces import FILE as PACES
+from gnomon.engines.vllm.overheads import FILE
+from gnomon.spec import Chip
+
+PROFILES = catalog.PROFILES
+TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
+POWER = "power.csv"
+"""Work of many kinds for seconds on end, where it was measured."""
+MODULES = "modules.csv"
+"""Of `tools.module_kernels`, where it was measured."""
+
+
+def profile(folder: Path) -> dict[str, Any]:
+    """The chip's profile from the operator tables of a folder of measurements."""
+    info = json.loads((folder / INFO).read_text())
+    chip = catalog.chip(info["chip"])
+    made: dict[str, Any] = {
+        "schema": SCHEMA,
+        "chip": chip.name,
+        "date": info["date"],
+        "table": f"{TABLE}, {TORCH}",
+        "versions": info["versions"],
+        "families": {},
+    }
+    made["families"] |= training_fit.families(folder / TORCH, chip, folder / TABLE)
+    made |= board_of(folder, chip)
+    if (folder / MODULES).exists():
+        made["table"] += f", {MODULES}"
+        made["families"] |= module_fit.families(folder / MODULES, chip)
+    made["families"] |= pooled.families(folder, chip)
+    made["table"] += "".join(f", {name}" for name in pooled.TABLES[1:] if (folder / name).exists())
+    return made
+
+
+def board_of(folder: Path, chip: Chip) -> dict[str, Any]:
+    """What all sustained work of a folder says of the board."""
+    paths = [folder / name for name in (TABLE, TORCH, POWER) if (folder / name).exists()]
+    found = board([load for path in paths for load in loads(read_rows(path), str(path))], chip)
+    return {"power": found.figures, "power_held_out": found.held_out}
+
+
+def torch_kernels(folder: Path, profile: Mapping[str, Any]) -> dict[str, Any]:
+    """Paces of PyTorch's kernels beside the plain streaming of the same profile."""
+    info = json.loads((folder / INFO).read_text())
+    chip, plain = catalog.chip(info["chip"]), profile["families"]["elementwise.bf16"]["coefficients"]
+    paces = training_fit.paces(folder / TORCH, chip, plain)
+    if (folder / MODULES).exists():
+        paces |= module_fit.paces(folder / MODULES, chip, profile["families"])
+    return {
+        "schema": "gnomon.paces/1",
+        "framework": "torch",
+        "version": info["versions"]["torch"],
+        "date": info["date"],
+        "chip": info["chip"],
+        "paces": dict(sorted(paces.items())),
+    }
+
+
+def overheads(folder: Path) -> dict[str, Any]:
+    """The engine's figures from its measured steps."""
+    data = json.loads((folder / ENGINE).read_text())
+    info = json.loads((folder / INFO).read_text())
+    return engine_fit.overheads(data, catalog.chip(info["chip"]), str(folder / ENGINE))
+
+
+def main(folder: str) -> None:
+    """Write both files; the overheads rest on the profile, so that comes first."""
+    source = Path(folder)
+    made = profile(source)
+    write(PROFILES / f"{made['chip'].lower()}.yaml", made)
+    write(PACES, torch_kernels(source, made))
+    forget_profiles()
+    write(FILE, overheads(source))
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(yaml.safe_dump(dict(content), sort_keys=False, width=100))
+    print(f"wrote {path.name}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
