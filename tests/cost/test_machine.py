@@ -14,9 +14,10 @@ from tests.cost.machines import CHIPS, machine
 
 import gnomon
 from gnomon import catalog
+from gnomon.cost.draws import normals
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.lending import BORROWED, OF_A_PROCESSOR
-from gnomon.cost.machine import known_kinds, normals
+from gnomon.cost.machine import known_kinds
 from gnomon.cost.profile import forget_profiles, profile_for
 from gnomon.cost.profile_file import SCHEMA, profile_from_dict
 from gnomon.cost.rows import COLUMNS, shape_of

@@ -10,7 +10,8 @@ from typing import Any
 from gnomon.api.predict_network import KINDS, predict_network
 from gnomon.api.predict_training import predict_training
 from gnomon.api.trace_script import predict_script
-from gnomon.cost.machine import Machine, normals
+from gnomon.cost.draws import normals
+from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError, unknown_name

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.machine import Machine, normals
+from gnomon.cost.draws import normals
+from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
 from gnomon.engines.torch.eager.lower import HOST_SPREAD, host

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
-from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost import clock, collective, experts, nccl
+from gnomon.cost.draws import normals
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile_file import Family, Profile
@@ -18,7 +17,6 @@ from gnomon.graph.dtypes import PRODUCTS, WIDTH, product
 from gnomon.graph.ops import Attention, Collective, LatentDecode, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.chip import HALVES
-from gnomon.spec.estimate import DRAWS
 from gnomon.spec.workload import Floats
 
 COLLECTIVES = frozenset(collective.PASSES)
@@ -35,8 +33,6 @@ LATENCY_SHARE = 0.4
 """An operator that spends less than this share of its time on arithmetic or memory is bound by neither."""
 SMALL_S = 50e-6
 """A kernel that takes longer is not slow for its latency, but because it runs far from both rates."""
-END = 0.1
-"""Of a step between even draws, how far the first and the last stand from the ends."""
 
 
 @dataclass(frozen=True)
@@ -226,24 +222,6 @@ class Machine:
 def priced_dtype(op: Op) -> str:
     """The number format that decides an operator's time: of attention, that of the cache it reads."""
     return op.kv_dtype if isinstance(op, (Attention, LatentDecode)) else op.dtype
-
-
-@cache
-def _normal_quantiles() -> NDArray[np.float64]:
-    from statistics import NormalDist
-
-    places = (np.arange(DRAWS) + END) / (DRAWS - 1 + 2 * END)
-    return np.array([NormalDist().inv_cdf(place) for place in places])
-
-
-@lru_cache(maxsize=4096)
-def normals(name: str) -> NDArray[np.float64]:
-    """One draw of the standard normal distribution for each draw of an estimate, always the same for a name: evenly
-    spread in a drawn order, so that the 5% and 95% quantiles are the distribution's own. Those of 32 random draws
-    hold 84%."""
-    found = np.random.default_rng(zlib.crc32(name.encode())).permutation(_normal_quantiles())
-    found.flags.writeable = False
-    return found
 
 
 def known_kinds() -> tuple[str, ...]:

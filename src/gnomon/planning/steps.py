@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.machine import Machine, normals, priced_dtype
+from gnomon.cost.draws import normals
+from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile_file import Profile
 from gnomon.engines.base import Deployment, Engine, Piece, StepParts, Wait
 from gnomon.errors import InputError

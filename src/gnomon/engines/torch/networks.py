@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.machine import normals
+from gnomon.cost.draws import normals
 from gnomon.engines.base import MemoryUse, Piece, StepParts
 from gnomon.engines.torch.eager.lower import HOST_SPREAD, LAUNCHES, host
 from gnomon.engines.torch.eager.price import SPREAD

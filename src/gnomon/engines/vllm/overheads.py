@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost.compiled import HostCost
+from gnomon.cost.draws import normals
 from gnomon.engines.own import own_figures
 from gnomon.spec import Model
-from gnomon.spec.estimate import DRAWS
 
 FILE = Path(__file__).parent / "overheads.yaml"
 DECODE = {
@@ -88,8 +87,7 @@ class Overheads:
 
     def factors(self) -> NDArray[np.float64]:
         """What each draw multiplies the engine's own times by."""
-        draws = np.random.default_rng(zlib.crc32(self.source.encode())).standard_normal(DRAWS)
-        return np.asarray(np.exp(self.spread * draws))
+        return np.asarray(np.exp(self.spread * normals(self.source)))
 
     def gap(self, sequences: int) -> float:
         return self.gap_s + self.gap_sequence_s * sequences

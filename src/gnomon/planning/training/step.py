@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from gnomon.cost.clock import SPREAD
-from gnomon.cost.machine import Machine, normals, priced_dtype
+from gnomon.cost.draws import normals
+from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Figures, Grid, RankMemory, Traits, figures, rank_memory
