@@ -16,6 +16,7 @@ from gnomon.cost.kernels import MODELS
 from gnomon.cost.lending import FOREIGN
 from gnomon.cost.profile import Profiles, profile_for
 from gnomon.cost.profile_file import SCHEMA
+from gnomon.load.chips import ChipBook
 from gnomon.spec import Provenance
 
 
@@ -56,7 +57,7 @@ def test_what_is_missing_is_lent_by_the_nearest() -> None:
 
 def test_what_nobody_has_is_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "never", replace(MODELS["gemm"], kind="never"))
-    profiles = Profiles(None)
+    profiles = Profiles(None, ChipBook({}))
     for chip in catalog.chips():
         never = profiles.resolve(chip).family("never", "bf16")
         assert never.provenance is Provenance.FORMULA

@@ -18,11 +18,12 @@ from gnomon.cost.draws import normals
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.lending import BORROWED, OF_A_PROCESSOR
 from gnomon.cost.machine import known_kinds
-from gnomon.cost.profile import forget_profiles, profile_for
+from gnomon.cost.profile import Profiles, forget_profiles, profile_for
 from gnomon.cost.profile_file import SCHEMA, profile_from_dict
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.ops import TOKENS, Collective, Gemm
+from gnomon.load.chips import ChipBook
 from gnomon.spec import Batch
 from gnomon.spec.estimate import DRAWS, Estimate
 
@@ -178,7 +179,7 @@ def small_profile() -> dict[str, Any]:
 
 def test_a_profile_is_read() -> None:
     profile = profile_from_dict(small_profile(), "x.yaml")
-    assert profile.chip == "H200-SXM-141GB"
+    assert profile.chip == "H200"
     assert profile.family("gemm", "bf16").spread == 0.1
 
 
@@ -201,7 +202,6 @@ def test_a_profile_is_read() -> None:
             "j_per_flop is not a",
         ),
         ({"families": {}}, "attention|gemm|moe"),
-        ({"chip": "X1"}, "X1"),
         ({"power": {"idle_w": -1.0, "active_w": 1.0, "j_per_flop": 0.0, "j_per_byte": 0.0}}, "idle_w"),
     ],
 )
@@ -209,6 +209,21 @@ def test_broken_profiles_are_refused(changes: dict[str, Any], message: str) -> N
     with pytest.raises(CalibrationError, match=message) as caught:
         profile_from_dict(small_profile() | changes, "x.yaml")
     assert caught.value.where == "x.yaml"
+
+
+@pytest.mark.parametrize(
+    ("chip", "message"), [("H200", ""), ("X1", "unknown chip 'X1'"), ("H100", "holds a profile of H100-SXM-80GB")]
+)
+def test_a_profile_is_of_the_chip_its_file_is_named_after(chip: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "h200.yaml").write_text(yaml.safe_dump(small_profile() | {"chip": chip}))
+    profiles = Profiles(tmp_path, ChipBook({}))
+    if message:
+        with pytest.raises(CalibrationError, match=message):
+            profiles.of("H200-SXM-141GB")
+    else:
+        found = profiles.of("H200-SXM-141GB")
+        assert found is not None
+        assert (found.chip, found.family("gemm", "bf16").spread) == ("H200-SXM-141GB", 0.1)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, 1e308, True, "0.7", None])

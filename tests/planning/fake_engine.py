@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gnomon.cost.profile import profile_for
 from gnomon.cost.step import Curve
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.errors import DoesNotFitError
 from gnomon.planning.energy import PowerUse
-from gnomon.spec import Chip, EngineChoice, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
+from gnomon.spec import Chip, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
+from gnomon.techniques import DeploymentDraft
 
 BYTES = {"bf16": 2.0, "fp8": 1.0}
 HOST_S = 2e-3
@@ -105,19 +108,34 @@ class FakeEngine:
 ENGINE = FakeEngine()
 
 
+@dataclass(frozen=True)
+class FakePlatform:
+    pool: Pool
+    engine: FakeEngine = ENGINE
+
+    def deploy(self, draft: DeploymentDraft, *, priced: bool = True) -> Deployment:
+        return Deployment(
+            model=draft.model,
+            pool=draft.pool,
+            strategy=draft.strategy,
+            dtype=draft.dtype or draft.model.dtype,
+            kv_dtype=draft.kv_dtype or draft.model.dtype,
+            settings=ENGINE.settings(draft.settings, draft.model, draft.pool),
+            profile=profile_for(draft.pool.chip),
+        )
+
+    @staticmethod
+    def each(pools: Sequence[Pool], engine: str) -> list[FakePlatform]:
+        return [FakePlatform(pool) for pool in pools]
+
+
 def deploy(
-    model: Model,
-    pool: Pool,
-    *,
-    strategy: Strategy,
-    dtype: str,
-    kv_dtype: str,
-    engine: str | EngineChoice,
-    settings: Mapping[str, Any],
+    model: Model, pool: Pool, *, strategy: Strategy, dtype: str, kv_dtype: str, settings: Mapping[str, Any]
 ) -> tuple[FakeEngine, Deployment]:
-    filled = ENGINE.settings(settings, model, pool)
-    made = Deployment(model=model, pool=pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, settings=filled)
-    return ENGINE, made
+    draft = DeploymentDraft(
+        model=model, pool=pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, settings=settings
+    )
+    return ENGINE, FakePlatform(pool).deploy(draft)
 
 
 def power_use(engine: object, deployment: Deployment, run: Any) -> PowerUse:

@@ -27,6 +27,8 @@ from gnomon.spec.answers import PlanReport
 MODELS = ("llama-3.1-8b", "llama-3.2-3b", "qwen3-30b-a3b", "mistral-7b", "llama-3.1-70b", "gemma-2-9b")
 CHIPS = ("H100:64", "A100-80GB:64", "L40S:64", "H200:64", "A10G:64", "L4:64", "RTX-4090:64")
 TIMES_AS_LONG = 10
+LONGEST = 4000
+"""Tokens of a prompt or of an output: every model has room for both."""
 WARM_UP = 0.05
 
 
@@ -63,7 +65,9 @@ def workloads(seed: int, folder: Path) -> Iterator[Workload]:
             yield Workload(question=question | {"rate": rate, "input": prompt, "output": output}, trace=None)
             continue
         count = int(np.exp(rng.uniform(np.log(50), np.log(5000))))
-        lengths = (np.clip(rng.lognormal(np.log(mean), 0.8, count), 1, 8 * mean) for mean in (prompt, output))
+        lengths = (
+            np.clip(rng.lognormal(np.log(mean), 0.8, count), 1, min(8 * mean, LONGEST)) for mean in (prompt, output)
+        )
         arrival = np.cumsum(rng.exponential(1 / rate, count))
         trace = Requests(arrival, *(column.astype(np.int64) for column in lengths))
         file = folder / f"trace-{rng.integers(2**40)}.csv"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.planning import fake_engine
 
+from gnomon.api import plan as api_plan
 from gnomon.api.plan import plan_serving
 from gnomon.errors import DoesNotFitError, InputError, NoPlanError, UnknownNameError
 from gnomon.load import parse_fleet, plan_from_dict
 from gnomon.planning.serving import evaluator as plan_evaluator
-from gnomon.planning.serving import replicas as plan_replicas
 from gnomon.spec import Cluster, Goal
 from gnomon.spec.answers import PlanReport
 from gnomon.spec.plan_dict import plan_to_dict
@@ -25,7 +25,7 @@ ASK: dict[str, Any] = {"fleet": "H100:8", "rate": 4, "input": 1024, "output": 25
 
 @pytest.fixture(autouse=True)
 def made_up_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_replicas, "deploy", fake_engine.deploy)
+    monkeypatch.setattr(api_plan, "Platform", fake_engine.FakePlatform)
     monkeypatch.setattr(plan_evaluator, "power_use", fake_engine.power_use)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.planning import fake_engine, holds
 
+from gnomon.api import plan as api_plan
 from gnomon.api.plan import plan_serving
 from gnomon.planning.serving import evaluator as plan_evaluator
-from gnomon.planning.serving import replicas as plan_replicas
 from gnomon.spec import Requests
 
 GOALS = "ttft_p90=1s,tpot_p90=50ms"
@@ -19,9 +19,9 @@ GOALS = "ttft_p90=1s,tpot_p90=50ms"
 
 @pytest.fixture
 def made_up_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_replicas, "deploy", fake_engine.deploy)
+    monkeypatch.setattr(api_plan, "Platform", fake_engine.FakePlatform)
+    monkeypatch.setattr(holds, "deploy", fake_engine.deploy)
     monkeypatch.setattr(plan_evaluator, "power_use", fake_engine.power_use)
-    monkeypatch.setattr(holds, "deploy", lambda *words, **more: fake_engine.deploy(*words, engine="vllm", **more))
 
 
 def short_trace(folder: Path, count: int, rate: float) -> holds.Workload:

@@ -12,7 +12,7 @@ from gnomon.api.predict_network import KINDS, check_served, default_engine
 from gnomon.engines import Deployment, Engine, MemoryUse
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
-from gnomon.planning.deploy import deploy, deploy_named, title_of, whole
+from gnomon.planning.deploy import Platform, deploy_named, title_of, whole
 from gnomon.planning.network_words import refuse_beside
 from gnomon.planning.proposals import named
 from gnomon.planning.shortage import shortage
@@ -20,7 +20,7 @@ from gnomon.planning.unmodelled import told
 from gnomon.spec import Model, Strategy
 from gnomon.spec.answers import Change, Fit, Shortage
 from gnomon.spec.formats import NARROW, PLAIN_BITS
-from gnomon.techniques import asked
+from gnomon.techniques import DeploymentDraft, asked
 
 CONTEXT_STEP = 1024
 SHORT = 1025
@@ -79,11 +79,12 @@ def fit(
 
     def deployed(ideas: Sequence[str]) -> tuple[Engine, Deployment, dict[str, Any]]:
         return deploy_named(
-            model, on, dtype=dtype, kv_dtype=kv_dtype, engine=label, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
+            found, on, dtype=dtype, kv_dtype=kv_dtype, engine=label, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
             settings=given, techniques=ideas, priced=False,
         )  # fmt: skip
 
     chosen, deployment, words = deployed(techniques)
+    words |= {"model": found.name if isinstance(model, Model) else str(model)}
     words |= {"kind": found.kind} if found.kind in KINDS else {}
     return told(
         chosen, deployment, words["settings"], lambda one: _answer(chosen, one, words),
@@ -229,16 +230,17 @@ def _smallest(engine: Engine, deployment: Deployment, dtype: str, wanted: int, l
     """The least tensor-parallel degree, from the present one on, with which a sequence of `least` tokens fits in a
     format, and how much of what is wanted fits then."""
     here = deployment.strategy
+    platform = Platform(pool=deployment.pool, profile=deployment.profile, engine=engine, overheads=deployment.overheads)
     for tp in (tp for tp in DEGREES if tp >= here.tp):
         strategy = replace(here, tp=tp, ep=tp * here.dp if here.ep == here.tp * here.dp and here.ep > 1 else here.ep)
         if not named(deployment.pool, strategy.ranks):  # a cluster's file has no more chips
             break
+        draft = DeploymentDraft(
+            model=deployment.model, pool=deployment.pool.resized(strategy.ranks), strategy=strategy, dtype=dtype,
+            kv_dtype=deployment.kv_dtype, settings=deployment.settings,
+        )  # fmt: skip
         try:
-            _, other = deploy(
-                deployment.model, deployment.pool.resized(strategy.ranks), strategy=strategy, dtype=dtype,
-                kv_dtype=deployment.kv_dtype, engine=f"{engine.name}@{engine.version}", settings=deployment.settings,
-                priced=False,
-            )  # fmt: skip
+            other = platform.deploy(draft, priced=False)
         except InputError:
             continue
         use = _memory(engine, other)

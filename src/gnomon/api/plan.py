@@ -15,6 +15,7 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_fleet
 from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
+from gnomon.planning.deploy import Platform
 from gnomon.planning.network_words import refuse_beside
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.planning.serving.replicas import CONTEXT, Replicas, Setup
@@ -26,7 +27,7 @@ from gnomon.search.best_first import Progress
 from gnomon.spec import Cluster, EngineChoice, Goal, Model, Pool, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport
 from gnomon.spec.plan import ROUTERS
-from gnomon.techniques import WHERE, Words, asked, served
+from gnomon.techniques import WHERE, DeploymentDraft, asked, served
 from gnomon.units import parse_rate, parse_whole
 
 SEARCH_REQUESTS = 2_000
@@ -110,7 +111,7 @@ def plan_serving(
     )
     setup = Setup(
         model=network,
-        pools={pool.chip.name: pool for pool in cluster.pools},
+        platforms={each.pool.chip.name: each for each in Platform.each(cluster.pools, chosen.label)},
         engine=chosen,
         kv_dtype=kv_dtype,
         techniques=ideas,
@@ -156,9 +157,10 @@ def _fixed_format(
         named = () if dtypes is None else _checked(dtypes)
         told = named[0] if len(named) == 1 else None
         each = [
-            Words(model=model, pool=pool, strategy=Strategy(), dtype=told, kv_dtype=kv_dtype) for pool in fleet.pools
+            DeploymentDraft(model=model, pool=pool, strategy=Strategy(), dtype=told, kv_dtype=kv_dtype)
+            for pool in fleet.pools
         ]
-        found = {ideas.settled(words).dtype for words in each} - {told}
+        found = {ideas.settled(draft).dtype for draft in each} - {told}
     if found and dtypes is not None:
         message = f"the techniques choose weights in {', '.join(sorted(map(str, found)))}"
         raise InputError(message, where="--dtype", hint="Leave it out.")

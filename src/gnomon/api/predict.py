@@ -12,7 +12,6 @@ from gnomon.api.predict_training import predict_training
 from gnomon.api.trace_script import predict_script
 from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError, unknown_name
 from gnomon.load import model as load_model
@@ -157,7 +156,7 @@ def _step(engine: Engine, deployment: Deployment, asked: Mapping[str, Any]) -> P
 
 
 def _predict(engine: Engine, deployment: Deployment, steps: Batch, inputs: Mapping[str, Any]) -> Prediction:
-    machine = Machine(deployment.pool, profile_for(deployment.pool.chip))
+    machine = Machine(deployment.pool, deployment.profile)
     parts = engine.step_parts(deployment, steps)
     lines = [line(machine, op, parts.padded, steps) for op in engine.graph(deployment).ops]
     lines = [one for one in lines if one.time_s.value > 0]

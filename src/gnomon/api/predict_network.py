@@ -14,7 +14,16 @@ from gnomon.engines.torch import networks as torch_networks
 from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
-from gnomon.planning.deploy import deploy, dtype_of, flagged, running_in, said_degrees, spanning, title_of, title_words
+from gnomon.planning.deploy import (
+    Platform,
+    dtype_of,
+    flagged,
+    running_in,
+    said_degrees,
+    spanning,
+    title_of,
+    title_words,
+)
 from gnomon.planning.energy import carbon_g
 from gnomon.planning.network_words import PHASES, Asked, Words, asked
 from gnomon.planning.parallel import parallel
@@ -24,6 +33,7 @@ from gnomon.planning.steps import MOST_STEPS, bound_of, check_size, engines_line
 from gnomon.planning.unmodelled import in_files, told
 from gnomon.spec import Batch, Estimate, Model, NetworkStep, Pool, Strategy
 from gnomon.spec.answers import OperatorTime, Prediction
+from gnomon.techniques import DeploymentDraft
 
 KINDS = tuple(PHASES)
 
@@ -82,7 +92,7 @@ def predict_network(
 
 def strategy_of(pool: Pool, label: str, degrees: Mapping[str, Any]) -> Strategy:
     """As under vLLM, which is asked for every degree; what PyTorch's one chip cannot have, it refuses by the same."""
-    return spanning(pool, "vllm" if label.partition("@")[0] == "torch" else label, **degrees)
+    return spanning(pool, engine_of("vllm" if label.partition("@")[0] == "torch" else label), **degrees)
 
 
 def _under_torch(
@@ -169,13 +179,14 @@ def deployed(
     model: Model, pool: Pool, strategy: Strategy, label: str, dtype: str, kv_dtype: str | None, settings: dict[str, Any]
 ) -> tuple[Engine, Deployment]:
     """A replica of the whole network; what is not its tower is checked as any decoder is."""
-    engine = engine_of(label)
+    platform = Platform.of(pool, label)
     check_served(model)
     if model.kind != "encoder":
-        engine, own = deploy(
-            model.alone, pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, engine=label, settings=settings
+        draft = DeploymentDraft(
+            model=model.alone, pool=pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, settings=settings
         )
-        return engine, replace(own, model=running_in(model, own.dtype, pool))
+        own = platform.deploy(draft)
+        return platform.engine, replace(own, model=running_in(model, own.dtype, pool))
     if kv_dtype not in (None, dtype):
         raise InputError(f"'{kv_dtype}' is asked for, and {model.name} keeps no cache", where="--kv-dtype")
     found = Deployment(
@@ -184,10 +195,12 @@ def deployed(
         strategy=strategy,
         dtype=dtype,
         kv_dtype=kv_dtype or dtype,
-        settings=engine.settings(settings, model, pool),
+        settings=platform.engine.settings(settings, model, pool),
+        profile=platform.profile,
+        overheads=platform.overheads,
     )
     vllm_networks.check(found)
-    return engine, found
+    return platform.engine, found
 
 
 def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:

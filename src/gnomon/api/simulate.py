@@ -58,9 +58,10 @@ def simulate_serving(
     found = model if isinstance(model, Model) else load_model(model)
     refuse_beside(found, ideas)
     chosen, deployment, words = deploy_named(
-        model, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp, settings=settings,
+        found, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp, settings=settings,
         techniques=ideas,
     )  # fmt: skip
+    words |= {"model": found.name if isinstance(model, Model) else str(model)}
     load = ServingLoad(
         trace=trace or "",
         rate_per_s=None if rate is None else parse_rate(rate, "--rate"),

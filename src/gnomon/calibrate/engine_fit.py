@@ -10,6 +10,7 @@ from typing import Any
 
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
 from gnomon.calibrate.readers.engine_steps import check_steps
+from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment
 from gnomon.engines.own import SCHEMA, check_figures
 from gnomon.engines.vllm.engine import Vllm
@@ -59,6 +60,12 @@ def _price(model: Model, chip: Chip, context: int) -> Any:
     vllm, pool = Vllm(), parse_pool(chip.name)
     settings = vllm.settings({"max_model_len": context}, model, pool)
     deployment = Deployment(
-        model=model, pool=pool, strategy=Strategy(), dtype=model.dtype, kv_dtype=model.dtype, settings=settings
+        model=model,
+        pool=pool,
+        strategy=Strategy(),
+        dtype=model.dtype,
+        kv_dtype=model.dtype,
+        settings=settings,
+        profile=profile_for(chip),
     )
     return bare(vllm.step_cost(deployment)), vllm.limits(deployment), model.layers

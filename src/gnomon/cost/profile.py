@@ -14,8 +14,7 @@ from gnomon.cost.kernels import MODELS
 from gnomon.cost.lending import BACKWARD, FORWARD, Donor, as_forward, borrowed, lent, of_kind
 from gnomon.cost.profile_file import HALF, Profile, profile_from_dict
 from gnomon.errors import CalibrationError, UnknownNameError
-from gnomon.load.chips import chip as find_chip
-from gnomon.load.chips import own_chips
+from gnomon.load.chips import ChipBook, own_chips
 from gnomon.load.files import MIB, parse_yaml, read_text
 from gnomon.paths import home
 from gnomon.spec import Chip
@@ -42,6 +41,7 @@ class Profiles:
 
     own: Path | None
     """The folder of the user's own, where there is one."""
+    chips: ChipBook
 
     @cached_property
     def files(self) -> Mapping[str, Mapping[str, Path]]:
@@ -50,7 +50,7 @@ class Profiles:
         for path in (*catalog.profile_paths(), *sorted(self.own.glob("*.yaml") if self.own else ())):
             name, _, framework = path.stem.partition(".")
             try:
-                found.setdefault(find_chip(name).name, {})[framework] = path
+                found.setdefault(self.chips.find(name).name, {})[framework] = path
             except UnknownNameError as problem:
                 raise CalibrationError(f"is named after no chip ({problem.message})", where=str(path)) from None
         return {chip: dict(sorted(files.items())) for chip, files in found.items()}
@@ -63,9 +63,23 @@ class Profiles:
         """What was fitted on a chip itself, with a framework's own families where it has a file of its own."""
         files = self.files.get(name, {})
         wanted = [files[each] for each in dict.fromkeys(("", framework)) if each in files]
-        read = [_read(path, path.parent == self.own) for path in wanted or list(files.values())[:1]]
+        read = [self._read(path, name) for path in wanted or list(files.values())[:1]]
         families = {key: family for one in read for key, family in one.families.items()}
         return replace(read[0], families=families) if read else None
+
+    def _read(self, path: Path, chip: str) -> Profile:
+        profile, framework = _read(path, path.parent == self.own)
+        inside = profile.chip if profile.chip == chip else self._named(profile.chip, path)
+        if (inside, framework) != (chip, path.stem.partition(".")[2]):
+            told = " ".join(filter(None, (inside, framework)))
+            raise CalibrationError(f"is named '{path.name}', and holds a profile of {told}", where=str(path))
+        return replace(profile, chip=chip)
+
+    def _named(self, name: str, path: Path) -> str:
+        try:
+            return self.chips.find(name).name
+        except UnknownNameError as problem:
+            raise CalibrationError(f"is not a whole profile ({problem})", where=str(path)) from None
 
     def resolve(self, chip: Chip, framework: str = "") -> Profile:
         """The chip's own profile; what it lacks, or all, is its nearest sibling's with wider bands, which says so."""
@@ -119,12 +133,12 @@ class Profiles:
             foreign = other.architecture != chip.architecture
             return foreign, foreign and other.vendor != LENDS, abs(rates), abs(memory)
 
-        return sorted((find_chip(name) for name, files in self.files.items() if "" in files), key=distance)
+        return sorted((self.chips.find(name) for name, files in self.files.items() if "" in files), key=distance)
 
 
 @cache
 def _profiles(own: Path | None, chips: tuple[Chip, ...]) -> Profiles:
-    return Profiles(own)
+    return Profiles(own, ChipBook({chip.name: chip for chip in chips}))
 
 
 def profiles() -> Profiles:
@@ -155,15 +169,11 @@ def _kinds(path: Path) -> frozenset[str]:
 
 
 @cache
-def _read(path: Path, own: bool) -> Profile:
+def _read(path: Path, own: bool) -> tuple[Profile, str]:
+    """A file's profile and its framework."""
     data = parse_yaml(_text(path), str(path))
     profile = profile_from_dict(data, str(path), f"your profile {path}, " if own else "")
-    name, _, framework = path.stem.partition(".")
-    inside = (profile.chip, str(data.get("framework", "")))
-    if inside != (find_chip(name).name, framework):
-        told = " ".join(filter(None, inside))
-        raise CalibrationError(f"is named '{path.name}', and holds a profile of {told}", where=str(path))
-    return profile
+    return profile, str(data.get("framework", ""))
 
 
 def forget_profiles() -> None:

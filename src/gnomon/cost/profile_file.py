@@ -17,7 +17,6 @@ from gnomon.cost.paces import Pace, pace
 from gnomon.cost.residual import Residual, residual_from_dict
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.dtypes import PRODUCTS, WIDTH
-from gnomon.load.chips import chip as find_chip
 from gnomon.load.schemas import check_schema
 from gnomon.spec import Provenance
 
@@ -114,7 +113,7 @@ def profile_from_dict(data: Mapping[str, Any], where: str, whose: str = "") -> P
         source = f"{whose}{data['chip']} {data['date']}"
         end = f".{data['framework']}" if "framework" in data else ""
         profile = Profile(
-            chip=find_chip(str(data["chip"])).name,
+            chip=str(data["chip"]),
             source=source,
             date=str(data["date"]),
             families={f"{key}{end}": _family(key, it, source) for key, it in _mapping(data, "families").items()},

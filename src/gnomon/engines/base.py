@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.cost.profile_file import Profile
 from gnomon.cost.step import StepCost
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import Graph
@@ -59,6 +60,10 @@ class Deployment:
     dtype: str
     kv_dtype: str
     settings: Mapping[str, Any]
+    profile: Profile
+    """What the chip's operators are priced by."""
+    overheads: Mapping[str, Any] | None = None
+    """The engine's own share of a step as the user measured it, where that was done; see `engines/own.py`."""
     fill: float = 1.0
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
     ideas: Ideas | None = None

@@ -40,7 +40,13 @@ def own_overheads(engine: str) -> Mapping[str, Any] | None:
 
 def own_figures(engine: str, kind: str, ranges: Ranges, optional: Collection[str] = ()) -> Own | None:
     """The user's own figures of a kind of model, each within its range; none where it was not measured."""
-    found = own_overheads(engine)
+    return figures_of(own_overheads(engine), engine, kind, ranges, optional)
+
+
+def figures_of(
+    found: Mapping[str, Any] | None, engine: str, kind: str, ranges: Ranges, optional: Collection[str] = ()
+) -> Own | None:
+    """The same of a file that was read."""
     if found is None or kind not in found["figures"]:
         return None
     figures = check_figures(found["figures"][kind], kind, ranges, str(own_path(engine)), optional)

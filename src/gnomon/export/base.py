@@ -12,7 +12,7 @@ from gnomon.load import model as load_model
 from gnomon.load.plan import plan_pool, refuse_serving_fields
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import Chip, Plan
-from gnomon.techniques import Words, applied, beyond_words, served
+from gnomon.techniques import DeploymentDraft, applied, beyond_words, served
 
 SERVING = ("vllm", "kubernetes")
 TRAINING = ("megatron", "torchrun")
@@ -89,7 +89,7 @@ def require_techniques(plan: Plan) -> None:
     if plan.trains:
         applied(names)
         return
-    words = Words(
+    draft = DeploymentDraft(
         model=load_model(plan.model),
         pool=plan_pool(plan),
         strategy=plan.strategy,
@@ -97,7 +97,7 @@ def require_techniques(plan: Plan) -> None:
         kv_dtype=plan.kv_dtype or None,
         settings=plan.engine.settings,
     )
-    served(names).settled(words)
+    served(names).settled(draft)
 
 
 def require_load(plan: Plan, target: str) -> None:

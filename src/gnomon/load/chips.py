@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +37,37 @@ RATE = (0.001, 1e7)
 MOST_PROCESSORS, LARGEST_DOMAIN = 1_000_000, 1_000_000
 
 
+@dataclass(frozen=True)
+class ChipBook:
+    """The chips that are known by name, as the user's folder and the catalog have them when it is opened."""
+
+    own: Mapping[str, Chip]
+    """Those of the user's folder."""
+
+    @cached_property
+    def _spelled(self) -> dict[str, Chip]:
+        return {squash(name): entry for entry in self.own.values() for name in (entry.name, *entry.aliases)}
+
+    def find(self, ref: str, where: str = "") -> Chip:
+        """The chip of a name or an alias."""
+        own = self._spelled.get(squash(ref))
+        if own is not None:
+            return own
+        found = catalog.find_chip(ref)
+        if found is None:
+            error = catalog.unknown_chip(ref, chip_spellings())
+            error.where = where
+            raise error
+        return catalog.chip(found)
+
+
+def chip_book() -> ChipBook:
+    return ChipBook(own_chips())
+
+
 def chip(ref: str, where: str = "") -> Chip:
     """The chip of a name, an alias, or the file that describes one."""
-    if is_file_name(ref):
-        return read_chip(as_path(ref), given=True)
-    own = _spelled(own_chips()).get(squash(ref))
-    if own is not None:
-        return own
-    found = catalog.find_chip(ref)
-    if found is None:
-        error = catalog.unknown_chip(ref, chip_spellings())
-        error.where = where
-        raise error
-    return catalog.chip(found)
+    return read_chip(as_path(ref), given=True) if is_file_name(ref) else chip_book().find(ref, where)
 
 
 def chips() -> tuple[Chip, ...]:
@@ -105,10 +124,6 @@ def _own_chips(marks: tuple[tuple[Path, int, int], ...]) -> dict[str, Chip]:
             taken[spelling] = path
         found[entry.name] = entry
     return found
-
-
-def _spelled(own: Mapping[str, Chip]) -> dict[str, Chip]:
-    return {squash(name): entry for entry in own.values() for name in (entry.name, *entry.aliases)}
 
 
 def read_chip(path: Path, given: bool = False) -> Chip:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gnomon.cost.profile import profile_for
+from gnomon.cost.profile_file import Profile
 from gnomon.engines import Deployment, Engine
 from gnomon.engines import engine as engine_of
+from gnomon.engines.own import own_overheads
 from gnomon.errors import GnomonError, InputError, named_as, named_by
 from gnomon.graph.dtypes import width
 from gnomon.graph.lower import check_degrees
@@ -20,10 +23,73 @@ from gnomon.load import parse_pool
 from gnomon.planning.proposals import mend_degrees
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
 from gnomon.spec.narrowed import in_format
-from gnomon.techniques import WHERE, Words, asked, served
+from gnomon.techniques import WHERE, DeploymentDraft, asked, served
 
 FLAGS = {name: f"--{name}" for name in ("tp", "pp", "ep", "cp", "dp", "dtype")} | {"kv_dtype": "--kv-dtype"}
 """Of what errors call by the name it has in a plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """Chips with their profile, under an engine with its overheads: what names were resolved to."""
+
+    pool: Pool
+    profile: Profile
+    engine: Engine
+    overheads: Mapping[str, Any] | None
+
+    @staticmethod
+    def of(pool: Pool, engine: str) -> Platform:
+        """That of an engine's name on these chips, with the user's own profile and overheads first."""
+        (found,) = Platform.each([pool], engine)
+        return found
+
+    @staticmethod
+    def each(pools: Sequence[Pool], engine: str) -> list[Platform]:
+        """The same for chips of several kinds."""
+        chosen = engine_of(engine)
+        own = own_overheads(chosen.name)
+        return [Platform(pool=pool, profile=profile_for(pool.chip), engine=chosen, overheads=own) for pool in pools]
+
+    def deploy(self, draft: DeploymentDraft, *, priced: bool = True) -> Deployment:
+        """One replica, with the engine's defaults filled in; see `deploy`."""
+        pool, engine = draft.pool, self.engine
+        ideas = served(draft.strategy.techniques)
+        draft = ideas.settled(draft)
+        dtype = draft.dtype or dtype_of(draft.model, pool)
+        if priced:
+            check_priced(draft.model, dtype)
+        with named_by("dtype"):
+            model = running_in(draft.model, dtype, pool)
+        kv_dtype = draft.kv_dtype or (pool.chip.half if width(dtype) < 2 else dtype)
+        with named_by("kv_dtype"):
+            width(kv_dtype)
+        if priced:
+            check_degrees(model, draft.strategy)
+        strategy, given = engine.arranged(draft.strategy, dict(draft.settings))
+        deployment = Deployment(
+            model=model,
+            pool=pool,
+            strategy=strategy,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            settings=engine.settings(given, model, pool),
+            profile=self.profile,
+            overheads=self.overheads,
+            ideas=ideas or None,
+        )
+        (engine.check if priced else engine.check_memory)(deployment)
+        _check_count(strategy, pool)
+        return deployment
+
+
+def _check_count(strategy: Strategy, pool: Pool) -> None:
+    if strategy.ranks > pool.count:
+        raise InputError(
+            f"{strategy.ranks} chips are needed for one replica and {pool.count} are there",
+            where="--on",
+            hint=f"Use --on {pool.chip.reference}:{strategy.ranks}.",
+        )
 
 
 def deploy(
@@ -41,46 +107,17 @@ def deploy(
 
     What is not `priced` only has to have a memory: operators need not stand for all of it.
     """
-    strategy = strategy or Strategy()
-    chosen = engine_of(engine if isinstance(engine, str) else engine.label)
+    platform = Platform.of(pool, engine if isinstance(engine, str) else engine.label)
     given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
-    ideas = served(strategy.techniques)
-    words = Words(
-        model=model, pool=pool, strategy=strategy, dtype=dtype or None, kv_dtype=kv_dtype or None, settings=given
-    )
-    words = ideas.settled(words)
-    model, strategy, kv_dtype, given = words.model, words.strategy, words.kv_dtype, dict(words.settings)
-    dtype = words.dtype or dtype_of(model, pool)
-    if priced:
-        check_priced(model, dtype)
-    with named_by("dtype"):
-        model = running_in(model, dtype, pool)
-    kv_dtype = kv_dtype or (pool.chip.half if width(dtype) < 2 else dtype)
-    with named_by("kv_dtype"):
-        width(kv_dtype)
-    if priced:
-        check_degrees(model, strategy)
-    strategy, given = chosen.arranged(strategy, given)
-    deployment = Deployment(
+    draft = DeploymentDraft(
         model=model,
         pool=pool,
-        strategy=strategy,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        settings=chosen.settings(given, model, pool),
-        ideas=ideas or None,
+        strategy=strategy or Strategy(),
+        dtype=dtype or None,
+        kv_dtype=kv_dtype or None,
+        settings=given,
     )
-    if priced:
-        chosen.check(deployment)
-    else:
-        chosen.check_memory(deployment)
-    if strategy.ranks > pool.count:
-        raise InputError(
-            f"{strategy.ranks} chips are needed for one replica and {pool.count} are there",
-            where="--on",
-            hint=f"Use --on {pool.chip.reference}:{strategy.ranks}.",
-        )
-    return chosen, deployment
+    return platform.engine, platform.deploy(draft, priced=priced)
 
 
 def dtype_of(model: Model, pool: Pool) -> str:
@@ -131,22 +168,26 @@ def deploy_named(
     """
     ideas = asked(techniques)
     found = model if isinstance(model, Model) else load_model(model)
-    pool, own = parse_pool(on), strategy
+    platform = Platform.of(parse_pool(on), engine)
+    chosen, pool = platform.engine, platform.pool
     degrees: dict[str, Any] = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
 
-    def one(other: Mapping[str, Any]) -> tuple[Engine, Deployment]:
+    def spanned(there: Pool, other: Mapping[str, Any]) -> Strategy:
+        span = strategy or spanning(there, chosen, **degrees | {key: other[key] for key in other if key in degrees})
+        return replace(span, techniques=(*span.techniques, *ideas))
+
+    def one(other: Mapping[str, Any]) -> Deployment:
         """The replica of these degrees on these chips, but for what is said otherwise."""
         there = parse_pool(other["on"]) if "on" in other else pool
-        span = own or spanning(there, engine, **degrees | {name: other[name] for name in other if name in degrees})
-        return deploy(
-            found, there, strategy=replace(span, techniques=(*span.techniques, *ideas)), dtype=dtype,
-            kv_dtype=kv_dtype, engine=engine, settings=settings, priced=priced,
+        draft = DeploymentDraft(
+            model=found, pool=there, strategy=spanned(there, other), dtype=dtype or None, kv_dtype=kv_dtype or None,
+            settings=dict(settings or {}),
         )  # fmt: skip
+        return platform.deploy(draft, priced=priced)
 
     with flagged(lambda error: mend_degrees(error, pool, degrees, one)):
-        chosen, deployment = one({})
-    strategy = own or spanning(pool, engine, **degrees)
-    strategy = replace(strategy, techniques=(*strategy.techniques, *ideas))
+        deployment = one({})
+    strategy = spanned(pool, {})
     words = {
         "model": model.name if isinstance(model, Model) else str(model),
         "on": on,
@@ -183,7 +224,7 @@ def said_degrees(strategy: Strategy) -> dict[str, int]:
     return {"tp": strategy.tp} | {name: degree for name, degree in others.items() if degree > 1}
 
 
-def spanning(pool: Pool, engine: str, tp: int | None, *, pp: int, ep: int, cp: int, dp: int) -> Strategy:
+def spanning(pool: Pool, engine: Engine, tp: int | None, *, pp: int, ep: int, cp: int, dp: int) -> Strategy:
     """Degrees as given; without a tensor-parallel one, that with which they take all the chips."""
     asked = Strategy(
         tp=1 if tp is None else whole(tp, "--tp"),
@@ -194,7 +235,7 @@ def spanning(pool: Pool, engine: str, tp: int | None, *, pp: int, ep: int, cp: i
     )
     if tp is not None or min(asked.pp, asked.cp, asked.dp) < 1:
         return asked
-    others, _ = engine_of(engine).arranged(asked, {})
+    others, _ = engine.arranged(asked, {})
     tp, left = divmod(pool.count, others.ranks)
     if left and others.ranks < pool.count:
         raise InputError(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.sim.serving import ServingRun
 from gnomon.spec import Batch, Chip, Estimate, Pool
@@ -66,7 +65,7 @@ class PowerUse:
 def power_use(engine: Engine, deployment: Deployment, run: ServingRun) -> PowerUse:
     """FLOPs and bytes are those of the mean step of a run, times its steps."""
     chip, ranks = deployment.pool.chip, deployment.strategy.ranks
-    power = profile_for(chip).power
+    power = deployment.profile.power
     graph, batch, steps = engine.graph(deployment), _mean_batch(run), run.totals.steps
     flops, moved = steps * float(graph.flops(batch)[0]), steps * float(graph.bytes(batch)[0])
     busy = step_joules(power, chip, run.busy_s, flops, moved)

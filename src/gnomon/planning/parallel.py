@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.graph import Experts, Graph
 from gnomon.graph.ops import Attention
@@ -30,7 +29,7 @@ def _pipeline(engine: Engine, deployment: Deployment, steps: Batch, tokens: floa
     """Seconds of each stage with the engine's own share, and the most tokens a second where every stage has a batch
     of its own: as many such batches as stages are under way, and the busiest stage sets the pace."""
     stages = engine.stages(deployment)
-    machine = Machine(deployment.pool, profile_for(deployment.pool.chip))
+    machine = Machine(deployment.pool, deployment.profile)
     times = []
     for stage in stages:
         parts = engine.step_parts(deployment, steps, stage.layers)

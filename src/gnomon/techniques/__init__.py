@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gnomon.errors import InputError, unknown_name
 from gnomon.techniques.applied import Applied
 from gnomon.techniques.base import CONSERVED, Case, Parameter, Technique, TrainingTechnique, Trial, Values
-from gnomon.techniques.serving import SERVING_CONSERVED, Served, ServingTechnique, Words
+from gnomon.techniques.serving import SERVING_CONSERVED, DeploymentDraft, Served, ServingTechnique
 
 __all__ = [
     "CONSERVED",
@@ -19,6 +19,7 @@ __all__ = [
     "WHERE",
     "Applied",
     "Case",
+    "DeploymentDraft",
     "Parameter",
     "Served",
     "ServingTechnique",
@@ -26,7 +27,6 @@ __all__ = [
     "TrainingTechnique",
     "Trial",
     "Values",
-    "Words",
     "applied",
     "asked",
     "beyond_words",

@@ -11,7 +11,7 @@ from gnomon.graph.ops import Elementwise, Gemm, Op
 from gnomon.spec import Block, Format, Model
 from gnomon.spec.narrowed import in_format, narrowed
 from gnomon.techniques.base import Parameter, Trial, Values
-from gnomon.techniques.serving import ServingTechnique, Words
+from gnomon.techniques.serving import DeploymentDraft, ServingTechnique
 
 SCALE_BITS = 16.0
 WIDE_BYTES = 2.0
@@ -32,14 +32,14 @@ class _NarrowWeights(ServingTechnique):
     def format(self, values: Values) -> Format:
         raise NotImplementedError
 
-    def why_not(self, words: Words, values: Values) -> str:
+    def why_not(self, draft: DeploymentDraft, values: Values) -> str:
         name = self.format(values).name
-        return f"weights are asked for in {words.dtype}, not {name}" if words.dtype not in (None, name) else ""
+        return f"weights are asked for in {draft.dtype}, not {name}" if draft.dtype not in (None, name) else ""
 
-    def settled(self, words: Words, values: Values) -> Words:
+    def settled(self, draft: DeploymentDraft, values: Values) -> DeploymentDraft:
         format = self.format(values)
-        model = in_format(words.model, words.pool.chip.half) if words.model.dtype == "fp32" else words.model
-        return replace(words, model=narrowed(model, format), dtype=format.name)
+        model = in_format(draft.model, draft.pool.chip.half) if draft.model.dtype == "fp32" else draft.model
+        return replace(draft, model=narrowed(model, format), dtype=format.name)
 
 
 class Int4Weights(_NarrowWeights):
@@ -67,12 +67,12 @@ class Int4Weights(_NarrowWeights):
         bits, group = int(values["bits"]), int(values["group"])
         return Format(name=f"int{bits}", bits=bits, block=(1, group), scale_bits=SCALE_BITS)
 
-    def why_not(self, words: Words, values: Values) -> str:
+    def why_not(self, draft: DeploymentDraft, values: Values) -> str:
         if 0 < values["group"] < LEAST_GROUP:
             return f"scales of {values['group']:g} weights are not priced: products read as many as of {GROUP:g}"
-        if words.model.is_moe and self.own_products(values):
+        if draft.model.is_moe and self.own_products(values):
             return "experts in three bits are not priced"
-        return super().why_not(words, values)
+        return super().why_not(draft, values)
 
     def in_words(self, values: Values) -> bool:
         return bool(values["bits"] == "4" and values["group"] == GROUP)
@@ -104,10 +104,10 @@ class UnpackedWeights(_NarrowWeights):
     def format(self, values: Values) -> Format:
         return Format(name=f"int{values['bits']}", bits=int(values["bits"]), block=(1, 0), scale_bits=SCALE_BITS)
 
-    def why_not(self, words: Words, values: Values) -> str:
-        if words.model.is_moe:
+    def why_not(self, draft: DeploymentDraft, values: Values) -> str:
+        if draft.model.is_moe:
             return "experts that are written out first are not priced"
-        return super().why_not(words, values)
+        return super().why_not(draft, values)
 
     def own_products(self, values: Values) -> bool:
         return True

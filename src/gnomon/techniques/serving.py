@@ -24,7 +24,7 @@ are worth then is not predicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class DeploymentDraft:
     """What a deployment is made of, before an engine has filled in its defaults."""
 
     model: Model
@@ -43,13 +43,13 @@ class ServingTechnique(Technique):
     simulated: ClassVar[bool] = True
     """Whether a load can be simulated with it: what it does to one step does not depend on the requests."""
 
-    def why_not(self, words: Words, values: Values) -> str:
+    def why_not(self, draft: DeploymentDraft, values: Values) -> str:
         """Why it cannot be used here; empty where it can."""
         return ""
 
-    def settled(self, words: Words, values: Values) -> Words:
-        """The words with it."""
-        return words
+    def settled(self, draft: DeploymentDraft, values: Values) -> DeploymentDraft:
+        """The draft with it."""
+        return draft
 
     def own_products(self, values: Values) -> bool:
         """Whether it brings the kernels that read narrow weights, so that an engine's own need not know the format."""
@@ -85,15 +85,15 @@ class Served:
     def names(self) -> tuple[str, ...]:
         return tuple(one.name for one, _ in self.pairs)
 
-    def settled(self, words: Words) -> Words:
-        """The words with all of them. Raises InputError where one does not apply."""
+    def settled(self, draft: DeploymentDraft) -> DeploymentDraft:
+        """The draft with all of them. Raises InputError where one does not apply."""
         for one, values in self.pairs:
-            reason = one.why_not(words, values)
+            reason = one.why_not(draft, values)
             if reason:
                 message = f"{one.name} does not apply: {reason}"
                 raise InputError(message, where="strategy.techniques", hint="Leave it out, or change what it names.")
-            words = one.settled(words, values)
-        return words
+            draft = one.settled(draft, values)
+        return draft
 
     @property
     def own_products(self) -> bool:

@@ -8,7 +8,7 @@ from gnomon.engines.base import Deployment, MemoryUse, Wait
 from gnomon.spec import Batch
 from gnomon.techniques.base import Parameter, Trial, Values
 from gnomon.techniques.hosts import LINK_SPREAD, ROOM, no_host
-from gnomon.techniques.serving import ServingTechnique, Words
+from gnomon.techniques.serving import DeploymentDraft, ServingTechnique
 
 
 class SwappedSessions(ServingTechnique):
@@ -32,8 +32,8 @@ class SwappedSessions(ServingTechnique):
     )  # fmt: skip
     simulated = False
 
-    def why_not(self, words: Words, values: Values) -> str:
-        return no_host(words.pool)
+    def why_not(self, draft: DeploymentDraft, values: Values) -> str:
+        return no_host(draft.pool)
 
     def wait(self, deployment: Deployment, steps: Batch, cached_bytes: float, values: Values) -> Wait | None:
         """A mean decode step's share of the switch that ends a turn. Prompts come in while nothing is switched."""

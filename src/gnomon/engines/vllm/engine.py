@@ -10,7 +10,6 @@ import numpy as np
 
 from gnomon.cost.compiled import HostCost, TableStepCost
 from gnomon.cost.machine import Machine, priced_dtype
-from gnomon.cost.profile import profile_for
 from gnomon.cost.step import StepCost
 from gnomon.engines.base import Deployment, MemoryUse, StageWork, StepParts
 from gnomon.engines.vllm import degrees, launch, platforms
@@ -79,7 +78,7 @@ class Vllm:
         return memory(deployment)
 
     def limits(self, deployment: Deployment) -> ServingLimits:
-        return self._limits(deployment, overheads(deployment.model))
+        return self._limits(deployment, overheads(deployment))
 
     def _limits(self, deployment: Deployment, extra: Overheads) -> ServingLimits:
         use, settings = memory(deployment), deployment.settings
@@ -106,7 +105,7 @@ class Vllm:
         )
 
     def machine(self, deployment: Deployment) -> Machine:
-        return Machine(deployment.pool, profile_for(deployment.pool.chip))
+        return Machine(deployment.pool, deployment.profile)
 
     def step_cost(self, deployment: Deployment) -> TableStepCost:
         degrees.check_simulated(deployment)
@@ -114,14 +113,14 @@ class Vllm:
         return TableStepCost(
             graph=self.graph(deployment),
             machine=self.machine(deployment),
-            host=_host(deployment, overheads(deployment.model)),
+            host=_host(deployment, overheads(deployment)),
             max_context=settings["max_model_len"],
             max_tokens=settings["max_num_batched_tokens"],
             max_sequences=settings["max_num_seqs"],
         )
 
     def drawn(self, deployment: Deployment, draws: int) -> Iterator[tuple[StepCost, ServingLimits]]:
-        cost, extra = self.step_cost(deployment), overheads(deployment.model)
+        cost, extra = self.step_cost(deployment), overheads(deployment)
         yield cost, self.limits(deployment)
         factors = [(op.name, cost.machine.factors(op.name, op.kind, priced_dtype(op))) for op in cost.graph.ops]
         for draw in range(draws):
@@ -130,7 +129,7 @@ class Vllm:
             yield cost.under(_host(deployment, other), drawn), self._limits(deployment, other)
 
     def step_parts(self, deployment: Deployment, batch: Batch, layers: int | None = None) -> StepParts:
-        extra, layers = overheads(deployment.model), deployment.model.layers if layers is None else layers
+        extra, layers = overheads(deployment), deployment.model.layers if layers is None else layers
         sizes = np.array([*captured_sizes(deployment.settings), np.inf])
         tokens, sequences = batch.tokens, batch.decodes + batch.prefills
         above = sizes[np.searchsorted(sizes, tokens)]

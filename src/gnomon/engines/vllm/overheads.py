@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from gnomon.cost.compiled import HostCost
 from gnomon.cost.draws import normals
-from gnomon.engines.own import own_figures
-from gnomon.spec import Model
+from gnomon.engines.base import Deployment
+from gnomon.engines.own import figures_of
 
 FILE = Path(__file__).parent / "overheads.yaml"
 DECODE = {
@@ -111,10 +111,10 @@ def _table() -> dict[str, Any]:
     return found
 
 
-def overheads(model: Model) -> Overheads:
+def overheads(deployment: Deployment) -> Overheads:
     """Figures for a model: mixtures of experts run on vLLM's first model runner, dense models on its second."""
-    kind = "moe" if model.is_moe else "dense"
-    own = own_figures("vllm", kind, RANGES)
+    kind = "moe" if deployment.model.is_moe else "dense"
+    own = figures_of(deployment.overheads, "vllm", kind, RANGES)
     if own is not None:
         return Overheads.of(own.figures, f"vLLM {own.version}, {own.date}, on your own host")
     table = _table()

@@ -9,9 +9,10 @@ from typing import Any
 from gnomon.cost.step import Curve, StepCost
 from gnomon.engines.base import Deployment, Engine, MemoryUse
 from gnomon.errors import DoesNotFitError
-from gnomon.planning.deploy import deploy
+from gnomon.planning.deploy import Platform
 from gnomon.search import Family
-from gnomon.spec import EngineChoice, Model, Pool, ServingLimits, Strategy
+from gnomon.spec import EngineChoice, Model, ServingLimits, Strategy
+from gnomon.techniques import DeploymentDraft
 
 CONTEXT = "max_model_len"
 CONTEXT_STEP = 1024
@@ -57,7 +58,8 @@ class Setup:
     """What all plans share."""
 
     model: Model
-    pools: Mapping[str, Pool]
+    platforms: Mapping[str, Platform]
+    """By the chip's name."""
     engine: EngineChoice
     kv_dtype: str
     techniques: tuple[str, ...] = ()
@@ -66,16 +68,16 @@ class Setup:
         self, chip: str, tp: int, dtype: str, settings: Mapping[str, Any], ep: int = 1
     ) -> tuple[Engine, Deployment]:
         """One replica on just the chips it needs."""
-        pool = self.pools[chip]
-        return deploy(
-            self.model,
-            replace(pool, count=tp),
+        platform = self.platforms[chip]
+        draft = DeploymentDraft(
+            model=self.model,
+            pool=replace(platform.pool, count=tp),
             strategy=Strategy(tp=tp, ep=ep, techniques=self.techniques),
             dtype=dtype,
-            kv_dtype=self.kv_dtype,
-            engine=self.engine.label,
+            kv_dtype=self.kv_dtype or None,
             settings=settings,
         )
+        return platform.engine, platform.deploy(draft)
 
 
 class Replicas:
