@@ -109,7 +109,7 @@ ENGINE = FakeEngine()
 
 
 @dataclass(frozen=True)
-class FakePlatform:
+class FakeBinding:
     pool: Pool
     engine: FakeEngine = ENGINE
 
@@ -125,8 +125,8 @@ class FakePlatform:
         )
 
     @staticmethod
-    def each(pools: Sequence[Pool], engine: str) -> list[FakePlatform]:
-        return [FakePlatform(pool) for pool in pools]
+    def each(pools: Sequence[Pool], engine: str) -> list[FakeBinding]:
+        return [FakeBinding(pool) for pool in pools]
 
 
 def deploy(
@@ -135,7 +135,7 @@ def deploy(
     draft = DeploymentDraft(
         model=model, pool=pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, settings=settings
     )
-    return ENGINE, FakePlatform(pool).deploy(draft)
+    return ENGINE, FakeBinding(pool).deploy(draft)
 
 
 def power_use(engine: object, deployment: Deployment, run: Any) -> PowerUse:

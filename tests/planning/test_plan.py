@@ -25,7 +25,7 @@ ASK: dict[str, Any] = {"fleet": "H100:8", "rate": 4, "input": 1024, "output": 25
 
 @pytest.fixture(autouse=True)
 def made_up_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_plan, "Platform", fake_engine.FakePlatform)
+    monkeypatch.setattr(api_plan, "Binding", fake_engine.FakeBinding)
     monkeypatch.setattr(plan_evaluator, "power_use", fake_engine.power_use)
 
 

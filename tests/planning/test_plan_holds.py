@@ -19,7 +19,7 @@ GOALS = "ttft_p90=1s,tpot_p90=50ms"
 
 @pytest.fixture
 def made_up_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_plan, "Platform", fake_engine.FakePlatform)
+    monkeypatch.setattr(api_plan, "Binding", fake_engine.FakeBinding)
     monkeypatch.setattr(holds, "deploy", fake_engine.deploy)
     monkeypatch.setattr(plan_evaluator, "power_use", fake_engine.power_use)
 

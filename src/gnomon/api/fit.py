@@ -12,7 +12,7 @@ from gnomon.api.predict_network import KINDS, check_served, default_engine
 from gnomon.engines import Deployment, Engine, MemoryUse
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
-from gnomon.planning.deploy import Platform, deploy_named, title_of, whole
+from gnomon.planning.deploy import Binding, deploy_named, title_of, whole
 from gnomon.planning.network_words import refuse_beside
 from gnomon.planning.proposals import named
 from gnomon.planning.shortage import shortage
@@ -230,7 +230,7 @@ def _smallest(engine: Engine, deployment: Deployment, dtype: str, wanted: int, l
     """The least tensor-parallel degree, from the present one on, with which a sequence of `least` tokens fits in a
     format, and how much of what is wanted fits then."""
     here = deployment.strategy
-    platform = Platform(pool=deployment.pool, profile=deployment.profile, engine=engine, overheads=deployment.overheads)
+    binding = Binding(pool=deployment.pool, profile=deployment.profile, engine=engine, overheads=deployment.overheads)
     for tp in (tp for tp in DEGREES if tp >= here.tp):
         strategy = replace(here, tp=tp, ep=tp * here.dp if here.ep == here.tp * here.dp and here.ep > 1 else here.ep)
         if not named(deployment.pool, strategy.ranks):  # a cluster's file has no more chips
@@ -240,7 +240,7 @@ def _smallest(engine: Engine, deployment: Deployment, dtype: str, wanted: int, l
             kv_dtype=deployment.kv_dtype, settings=deployment.settings,
         )  # fmt: skip
         try:
-            other = platform.deploy(draft, priced=False)
+            other = binding.deploy(draft, priced=False)
         except InputError:
             continue
         use = _memory(engine, other)

@@ -15,7 +15,7 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_fleet
 from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
-from gnomon.planning.deploy import Platform
+from gnomon.planning.deploy import Binding
 from gnomon.planning.network_words import refuse_beside
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.planning.serving.replicas import CONTEXT, Replicas, Setup
@@ -111,7 +111,7 @@ def plan_serving(
     )
     setup = Setup(
         model=network,
-        platforms={each.pool.chip.name: each for each in Platform.each(cluster.pools, chosen.label)},
+        bindings={each.pool.chip.name: each for each in Binding.each(cluster.pools, chosen.label)},
         engine=chosen,
         kv_dtype=kv_dtype,
         techniques=ideas,

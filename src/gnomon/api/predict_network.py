@@ -15,7 +15,7 @@ from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
 from gnomon.planning.deploy import (
-    Platform,
+    Binding,
     dtype_of,
     flagged,
     running_in,
@@ -179,14 +179,14 @@ def deployed(
     model: Model, pool: Pool, strategy: Strategy, label: str, dtype: str, kv_dtype: str | None, settings: dict[str, Any]
 ) -> tuple[Engine, Deployment]:
     """A replica of the whole network; what is not its tower is checked as any decoder is."""
-    platform = Platform.of(pool, label)
+    binding = Binding.of(pool, label)
     check_served(model)
     if model.kind != "encoder":
         draft = DeploymentDraft(
             model=model.alone, pool=pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, settings=settings
         )
-        own = platform.deploy(draft)
-        return platform.engine, replace(own, model=running_in(model, own.dtype, pool))
+        own = binding.deploy(draft)
+        return binding.engine, replace(own, model=running_in(model, own.dtype, pool))
     if kv_dtype not in (None, dtype):
         raise InputError(f"'{kv_dtype}' is asked for, and {model.name} keeps no cache", where="--kv-dtype")
     found = Deployment(
@@ -195,12 +195,12 @@ def deployed(
         strategy=strategy,
         dtype=dtype,
         kv_dtype=kv_dtype or dtype,
-        settings=platform.engine.settings(settings, model, pool),
-        profile=platform.profile,
-        overheads=platform.overheads,
+        settings=binding.engine.settings(settings, model, pool),
+        profile=binding.profile,
+        overheads=binding.overheads,
     )
     vllm_networks.check(found)
-    return platform.engine, found
+    return binding.engine, found
 
 
 def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:

@@ -30,7 +30,7 @@ FLAGS = {name: f"--{name}" for name in ("tp", "pp", "ep", "cp", "dp", "dtype")} 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
+class Binding:
     """Chips with their profile, under an engine with its overheads: what names were resolved to."""
 
     pool: Pool
@@ -39,17 +39,17 @@ class Platform:
     overheads: Mapping[str, Any] | None
 
     @staticmethod
-    def of(pool: Pool, engine: str) -> Platform:
+    def of(pool: Pool, engine: str) -> Binding:
         """That of an engine's name on these chips, with the user's own profile and overheads first."""
-        (found,) = Platform.each([pool], engine)
+        (found,) = Binding.each([pool], engine)
         return found
 
     @staticmethod
-    def each(pools: Sequence[Pool], engine: str) -> list[Platform]:
+    def each(pools: Sequence[Pool], engine: str) -> list[Binding]:
         """The same for chips of several kinds."""
         chosen = engine_of(engine)
         own = own_overheads(chosen.name)
-        return [Platform(pool=pool, profile=profile_for(pool.chip), engine=chosen, overheads=own) for pool in pools]
+        return [Binding(pool=pool, profile=profile_for(pool.chip), engine=chosen, overheads=own) for pool in pools]
 
     def deploy(self, draft: DeploymentDraft, *, priced: bool = True) -> Deployment:
         """One replica, with the engine's defaults filled in; see `deploy`."""
@@ -107,7 +107,7 @@ def deploy(
 
     What is not `priced` only has to have a memory: operators need not stand for all of it.
     """
-    platform = Platform.of(pool, engine if isinstance(engine, str) else engine.label)
+    binding = Binding.of(pool, engine if isinstance(engine, str) else engine.label)
     given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
     draft = DeploymentDraft(
         model=model,
@@ -117,7 +117,7 @@ def deploy(
         kv_dtype=kv_dtype or None,
         settings=given,
     )
-    return platform.engine, platform.deploy(draft, priced=priced)
+    return binding.engine, binding.deploy(draft, priced=priced)
 
 
 def dtype_of(model: Model, pool: Pool) -> str:
@@ -168,8 +168,8 @@ def deploy_named(
     """
     ideas = asked(techniques)
     found = model if isinstance(model, Model) else load_model(model)
-    platform = Platform.of(parse_pool(on), engine)
-    chosen, pool = platform.engine, platform.pool
+    binding = Binding.of(parse_pool(on), engine)
+    chosen, pool = binding.engine, binding.pool
     degrees: dict[str, Any] = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
 
     def spanned(there: Pool, other: Mapping[str, Any]) -> Strategy:
@@ -183,7 +183,7 @@ def deploy_named(
             model=found, pool=there, strategy=spanned(there, other), dtype=dtype or None, kv_dtype=kv_dtype or None,
             settings=dict(settings or {}),
         )  # fmt: skip
-        return platform.deploy(draft, priced=priced)
+        return binding.deploy(draft, priced=priced)
 
     with flagged(lambda error: mend_degrees(error, pool, degrees, one)):
         deployment = one({})

@@ -9,7 +9,7 @@ from typing import Any
 from gnomon.cost.step import Curve, StepCost
 from gnomon.engines.base import Deployment, Engine, MemoryUse
 from gnomon.errors import DoesNotFitError
-from gnomon.planning.deploy import Platform
+from gnomon.planning.deploy import Binding
 from gnomon.search import Family
 from gnomon.spec import EngineChoice, Model, ServingLimits, Strategy
 from gnomon.techniques import DeploymentDraft
@@ -58,7 +58,7 @@ class Setup:
     """What all plans share."""
 
     model: Model
-    platforms: Mapping[str, Platform]
+    bindings: Mapping[str, Binding]
     """By the chip's name."""
     engine: EngineChoice
     kv_dtype: str
@@ -68,16 +68,16 @@ class Setup:
         self, chip: str, tp: int, dtype: str, settings: Mapping[str, Any], ep: int = 1
     ) -> tuple[Engine, Deployment]:
         """One replica on just the chips it needs."""
-        platform = self.platforms[chip]
+        binding = self.bindings[chip]
         draft = DeploymentDraft(
             model=self.model,
-            pool=replace(platform.pool, count=tp),
+            pool=replace(binding.pool, count=tp),
             strategy=Strategy(tp=tp, ep=ep, techniques=self.techniques),
             dtype=dtype,
             kv_dtype=self.kv_dtype or None,
             settings=settings,
         )
-        return platform.engine, platform.deploy(draft)
+        return binding.engine, binding.deploy(draft)
 
 
 class Replicas:
