@@ -101,9 +101,10 @@ hardware: $(STAMP) ## write docs/hardware.md again from the catalog
 	$(BIN)/python -m tests.golden.hardware
 
 lab-results: $(STAMP) ## predict the stored runs of the lab again
-	$(BIN)/python -m gnomon.lab.predicted src/gnomon/papers/lab/*.json
+	$(BIN)/python -m gnomon.lab.predicted src/gnomon/papers/index/*/lab.json
 
-papers: $(STAMP) ## write docs/papers.md again: every paper, and those re-derived computed again
+papers: $(STAMP) ## build the papers' index again, compute the re-derived ones, write docs/papers.md
+	$(BIN)/python -m gnomon.papers.build
 	$(BIN)/python -m tests.golden.papers_page
 
 clean: ## remove environments, caches and builds

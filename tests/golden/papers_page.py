@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import gnomon
-from gnomon.papers import holds
 from gnomon.papers.base import STATUSES
+from gnomon.papers.build import build
 from gnomon.report.papers import amount, headline_words, in_short, within
 from gnomon.report.text import Notes, plural
 
@@ -60,6 +60,11 @@ def page(results: Mapping[str, Any]) -> str:
             _table(("paper", "", "date", "status", "why not, or what is left out"), map(_entry, members)),
         ]
     return "\n".join(parts)
+
+
+def counts(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What the index stores of papers as they come out."""
+    return {one["slug"]: {name: one[name] for name in ("holds", "headline")} for one in results["results"]}
 
 
 def _rederived(answer: Mapping[str, Any]) -> list[str]:
@@ -119,7 +124,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 if __name__ == "__main__":
     found = gnomon.papers.run().to_dict()
-    holds.STORED.write_text(holds.store(found["results"]), encoding="utf-8")
-    holds.stored.cache_clear()
+    build(counts(found))
     PAGE.write_text(page(found), encoding="utf-8")
     print(f"{PAGE.name}: {len(found['results'])} papers re-derived")

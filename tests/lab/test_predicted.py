@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -12,14 +11,15 @@ import pytest
 from gnomon.lab import experiment
 from gnomon.lab.datastates_llm import sustained
 from gnomon.lab.predicted import told_again
-from gnomon.papers.executed import LAB, executed
+from gnomon.papers.executed import FILE, executed
+from gnomon.papers.index import file_of
 
 CLOSE = 0.20
 """How far gains may be from what is predicted, or fitted, of the kernel that ran."""
 
 
 def stored(slug: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(LAB, f"{slug}.json").read_text())
+    found: dict[str, Any] = json.loads(file_of(slug, FILE).read_text())
     return found
 
 

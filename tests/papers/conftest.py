@@ -1,4 +1,4 @@
-"""The fixture of a test that brings derivations and lab results of its own."""
+"""The fixture of a test that brings papers of its own."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.papers.shelved import Shelved, forget
+from tests.papers.own_index import OwnIndex, forget
 
-from gnomon.papers import derived, executed, holds
+from gnomon.papers import entries, index
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelved]:
-    folder = tmp_path / "papers"
-    folder.mkdir()
-    made = Shelved(folder)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnIndex]:
+    made = OwnIndex(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(sys, "dont_write_bytecode", True)  # a file written twice in a second is read twice
-        patched.setattr(derived, "__path__", [str(made.derived)])
-        patched.setattr(executed, "LAB", made.lab)
-        patched.setattr(holds, "STORED", made.counts)
-        forget()
+        patched.setattr(index, "__path__", [str(made.folder)])
+        patched.setattr(entries, "INDEX", made.index)
+        made.build()
         yield made
     forget()

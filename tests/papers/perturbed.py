@@ -117,9 +117,10 @@ def figures(way: str, slugs: Iterable[str]) -> Rows:
 
 
 def _computed(slugs: Iterable[str]) -> Rows:
-    from gnomon.papers import derivations
+    from importlib import import_module
 
-    return {slug: {one.what: float(one.ours) for one in derivations.derivation(slug).figures()} for slug in slugs}
+    modules = {slug: import_module(f"gnomon.papers.index.{slug.replace('-', '_')}.figures") for slug in slugs}
+    return {slug: {what: float(ours) for what, ours in module.figures()} for slug, module in modules.items()}
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from tests.contract.shapes import check, number
-from tests.papers.shelved import Shelved, forget
+from tests.papers.own_index import OwnIndex
 
 from gnomon.cli.run import run
-from gnomon.papers import derivations
-from gnomon.papers.shelf import papers
+from gnomon.papers.entries import papers, rederived
 from gnomon.report.papers import headline_words
 
 Out = pytest.CaptureFixture[str]
@@ -97,7 +96,7 @@ def test_one_that_is_not_re_derived(capsys: Out) -> None:
 CLAIM = {"what": str, "claimed": number, "ours": number, "error": number, "tolerance": number, "within": bool}
 
 
-def test_one_that_is(capsys: Out, own: Shelved) -> None:
+def test_one_that_is(capsys: Out, own: OwnIndex) -> None:
     own.gpipe()
     shown = text(capsys, "show", "gpipe")
     for part in (
@@ -106,13 +105,13 @@ def test_one_that_is(capsys: Out, own: Shelved) -> None:
     ):  # fmt: skip
         assert part in shown
     assert "why not" not in shown and "gnomon try" not in shown
-    own.gpipe("techniques=()", 'missing="One claim, and why"')
+    own.gpipe("techniques: []", "missing: One claim, and why")
     assert "left out" in text(capsys, "show", "gpipe") and "One claim, and why" in text(capsys, "show", "gpipe")
-    own.gpipe("techniques=()", 'techniques=("pipeline",)')
+    own.gpipe("techniques: []", "techniques: [pipeline]")
     assert "next: gnomon try gpipe --model" in text(capsys, "show", "gpipe")
 
 
-def test_run(capsys: Out, own: Shelved) -> None:
+def test_run(capsys: Out, own: OwnIndex) -> None:
     assert "no paper is re-derived yet" in text(capsys, "run", "--all")
     own.gpipe()
     found = answer(capsys, "run", "gpipe")
@@ -126,7 +125,7 @@ def test_run(capsys: Out, own: Shelved) -> None:
     assert "gnomon papers run gpipe" in text(capsys, "--status", "identity")
 
 
-def test_one_that_was_run(capsys: Out, own: Shelved) -> None:
+def test_one_that_was_run(capsys: Out, own: OwnIndex) -> None:
     own.execute("cuda")
     shown = text(capsys, "show", "cuda")
     assert "run on NVIDIA H200, 2026-11-15\n  one step: 2.5x the plain version's speed" in shown
@@ -141,25 +140,24 @@ def test_one_that_was_run(capsys: Out, own: Shelved) -> None:
     assert "predicted 2x, other kernel" in text(capsys, "show", "cuda")
 
 
-def test_what_notes_say_alike_is_told_once(capsys: Out, own: Shelved) -> None:
-    own.gpipe('tolerance=0.01, kind="identity")', 'tolerance=0.01, kind="identity", note="a reason")')
+def test_what_notes_say_alike_is_told_once(capsys: Out, own: OwnIndex) -> None:
+    own.gpipe("tolerance: 0.01, kind: identity", "tolerance: 0.01, kind: identity, note: reason")
     shown = text(capsys, "run", "gpipe")
     assert shown.count("a reason") == 1 and shown.count("[1]") == 3
 
 
-def test_status_says_what_holds_of_what_was_checked(capsys: Out, own: Shelved) -> None:
+def test_status_says_what_holds_of_what_was_checked(capsys: Out, own: OwnIndex) -> None:
     own.gpipe()
     shown = " ".join(text(capsys, "show", "gpipe").split())
     assert "status identity: re-derived by arithmetic on its own numbers; 0 of 1 figure within tolerance" in shown
     assert "1 identity; headline: not checked" in shown and "come out" not in shown
-    own.gpipe('unit="x", note="a reason")', 'unit="x", note="a reason", claim=2)')
+    own.gpipe("unit: x, note: reason", "unit: x, note: reason, claim: 2")
     found = answer(capsys, "show", "gpipe")
     assert found["headline"] == found["paper"]["headline"] == {"checked": 1, "within": 0, "left_out": 1}
     assert found["holds"] == {"figures": 1, "within": 0, "identities": 1, "contradictions": 0}
     assert (found["slug"], found["status"]) == ("gpipe", "identity")
     assert "headline: 1 of 2 claims checked, 0 hold" in " ".join(text(capsys, "show", "gpipe").split())
-    own.counts.write_text(json.dumps({"gpipe": {name: found[name] for name in ("holds", "headline")}}))
-    forget()
+    own.build({"gpipe": {name: found[name] for name in ("holds", "headline")}})
     assert "identity 0/1" in text(capsys, "--status", "identity")
     entry = answer(capsys, "--status", "identity")["papers"][0]
     assert entry["holds"] == found["holds"] and entry["headline"] == found["headline"]
@@ -183,10 +181,9 @@ def test_headlines_in_words(found: tuple[int, int, int], words: str) -> None:
 def test_no_paper_that_ships_is_said_to_come_out(capsys: Out) -> None:
     """Every re-derived one says how much of it holds, in the list, by itself and in JSON."""
     for entry in answer(capsys)["papers"]:
-        rederived = entry["slug"] in derivations.slugs()
-        assert (entry["holds"] is not None) == rederived
+        assert (entry["holds"] is not None) == (entry["slug"] in rederived())
         assert sum(entry["headline"][name] for name in ("checked", "left_out")) == len(entry["claims"])
         assert entry["headline"]["within"] <= entry["headline"]["checked"]
-        if rederived and entry["holds"]["figures"]:
+        if entry["holds"] and entry["holds"]["figures"]:
             counts = f"{entry['holds']['within']}/{entry['holds']['figures']}"
             assert f"{entry['status']} {counts}" in text(capsys, "--shelf", entry["shelf"])

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
-from tests.papers.shelved import Shelved
+from tests.papers.own_index import OwnIndex
 
-from gnomon.papers import shelf
 from gnomon.papers.answers import run
+from gnomon.papers.entries import paper
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
 
-def block(language: str) -> str:
+def blocks(language: str) -> list[str]:
     section = PAGE.read_text(encoding="utf-8").partition("## Add a paper")[2]
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    return str(found)
+    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
 
 
-def test_the_entry(tmp_path: Path) -> None:
-    (tmp_path / "kind.yaml").write_text(block("yaml"))
-    (entry,) = shelf.read(tmp_path)
+def test_the_entry(own: OwnIndex) -> None:
+    own.write("a-paper", "paper.yaml", blocks("yaml")[0])
+    own.build()
+    entry = paper("a-paper")
     assert (entry.slug, entry.status, entry.claims[0].value) == ("a-paper", "listed", "2.5x quicker")
 
 
-def test_the_derivation(own: Shelved) -> None:
-    own.derive("gptq", block("python"))
+def test_the_figures(own: OwnIndex) -> None:
+    reproduction = dedent(blocks("yaml")[1].removeprefix("reproduction:\n"))
+    (figures,) = blocks("python")
+    own.reproduce("gptq", reproduction, figures)
     ((claim,),) = (result.claims for result in run("gptq").results)
     assert claim["within"]
     assert (claim["ours"], claim["unit"]) == (pytest.approx(2 * 2 * 96 * 12288 * 2048 / 1024**3), "GiB")
-    assert shelf.paper("gptq").status == claim["kind"] == "identity" and "Decode speeds" in shelf.paper("gptq").why
+    assert paper("gptq").status == claim["kind"] == "identity" and "Decode speeds" in paper("gptq").why

@@ -21,13 +21,13 @@ def chips(incomplete: str) -> list[str]:
 
 
 def papers(incomplete: str) -> list[str]:
-    from gnomon.papers.shelf import papers as entries
+    from gnomon.papers.entries import papers as entries
 
     return _completed(incomplete, (entry.slug for entry in entries()))
 
 
 def rederived(incomplete: str) -> list[str]:
-    from gnomon.papers.derivations import slugs
+    from gnomon.papers.entries import rederived as slugs
 
     return _completed(incomplete, slugs())
 
@@ -60,7 +60,7 @@ def kinds() -> Iterable[str]:
 
 
 def topics() -> Iterable[str]:
-    from gnomon.papers.shelf import TOPICS
+    from gnomon.papers.base import TOPICS
 
     return sorted(TOPICS)
 
@@ -72,7 +72,7 @@ def statuses() -> Iterable[str]:
 
 
 def shelves() -> Iterable[str]:
-    from gnomon.papers.shelf import shelves as known
+    from gnomon.papers.entries import shelves as known
 
     return known()
 

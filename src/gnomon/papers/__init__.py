@@ -1,4 +1,4 @@
-"""The literature in executable form: an index of papers, and those re-derived, one file each in `derived/`.
+"""The literature in executable form: an index of papers, one folder each in `index/`, some of them re-derived.
 
     gnomon.papers()                             all of them; narrowed by topic=, status=, shelf=, hardware=, since=
     gnomon.papers.search("offload optimizer")   by what they say

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnomon.catalog.base import fold
 from gnomon.errors import unknown_name
-from gnomon.lab import EXPERIMENTS
-from gnomon.papers import derivations, derive
 from gnomon.papers.base import FIGURE_KINDS, STATUSES, Paper
-from gnomon.papers.executed import executed, outcome
-from gnomon.papers.holds import stored, unchecked
+from gnomon.papers.entries import known_to_hold, paper, papers, rederived, shelves, unchecked
 from gnomon.papers.ranking import ranked
 from gnomon.papers.results import PaperList, PaperShown, PapersRun, Rederived
-from gnomon.papers.shelf import paper, papers, shelves
-from gnomon.techniques import for_paper
 from gnomon.units import parse_whole
+
+if TYPE_CHECKING:  # lists and searches need no engine, technique or experiment
+    from gnomon.papers.reproduce import Progress
 
 USUAL_LIMIT = 10
 FIRST_YEAR = 1900
@@ -48,9 +46,14 @@ def search(words: str, *, limit: int = USUAL_LIMIT) -> PaperList:
 
 def show(slug: str) -> PaperShown:
     """One paper; its figures beside ours where it is re-derived."""
+    from gnomon.lab import EXPERIMENTS
+    from gnomon.papers import reproduce
+    from gnomon.papers.executed import outcome
+    from gnomon.techniques import for_paper
+
     entry = paper(slug)
-    result = derive.run(entry.slug) if entry.slug in derivations.slugs() else None
-    lab = outcome(entry.slug) if entry.slug in executed() else None
+    result = reproduce.run(entry.slug) if entry.slug in rederived() else None
+    lab = outcome(entry.slug) if entry.status == "executed" else None
     counts = {"holds": result.holds, "headline": result.headline} if result else unchecked(len(entry.claims))
     known = for_paper(entry.slug)
     return PaperShown(
@@ -66,9 +69,11 @@ def show(slug: str) -> PaperShown:
     )
 
 
-def run(slug: str | None = None, *, progress: derive.Progress | None = None) -> PapersRun:
+def run(slug: str | None = None, *, progress: Progress | None = None) -> PapersRun:
     """A paper's figures computed again; without a name, those of every paper that is re-derived."""
-    results = derive.run_all(progress) if slug is None else (derive.run(slug),)
+    from gnomon.papers import reproduce
+
+    results = reproduce.run_all(progress) if slug is None else (reproduce.run(slug),)
     return PapersRun(results=results, by_kind={kind: _counts(results, kind) for kind in FIGURE_KINDS})
 
 
@@ -79,8 +84,7 @@ def _counts(results: Iterable[Rederived], kind: str) -> dict[str, int]:
 
 def _entry(entry: Paper) -> dict[str, Any]:
     """An entry, with what is known to hold of it."""
-    known = stored().get(entry.slug) if entry.slug in derivations.slugs() else None
-    return asdict(entry) | (known or unchecked(len(entry.claims)))
+    return asdict(entry) | known_to_hold(entry)
 
 
 def _by_topic(entries: Iterable[Paper], topic: str) -> tuple[Paper, ...]:

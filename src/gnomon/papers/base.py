@@ -1,10 +1,10 @@
-"""What a paper is to Gnomon: an entry on a shelf and, where it is re-derived, its figures beside ours."""
+"""What a paper is to Gnomon: an entry of the index and, where it is re-derived, its figures beside ours."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 STATUSES = ("executed", "predicted", "identity", "modelled", "listed")
 """Run on a GPU; given by our own model; arithmetic on the paper's own numbers; mechanism there, figures not
@@ -17,10 +17,19 @@ the paper contradicts itself or its conventions are not ours."""
 USUAL_TOLERANCE = 0.10
 ROUNDING = 0.05
 """What an identity may be off by: printed figures are rounded, and so is what they are computed from."""
+_TOPICS = """
+    attention batching carbon checkpoint cloud cluster code-generation communication compiler cost cpu diffusion edge
+    energy fault-tolerance gemm graph heterogeneous image inference kernel kv-cache long-context lora measurement
+    memory moe networking offload optimizer parallelism performance-model pipeline quantization rendering rl robotics
+    scheduling science search serving simulation sparsity speculative speech survey training video vision vlm
+"""
+TOPICS = frozenset(_TOPICS.split())
+Ours = tuple[str, float]
+"""What `figures()` of a paper's figures.py gives, one after the other: the name of a figure, and ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Claim:
     """A figure that a paper claims, in its own words."""
 
     what: str
@@ -31,7 +40,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """One entry of a shelf."""
+    """One entry of the index."""
 
     slug: str
     title: str
@@ -43,7 +52,7 @@ class Paper:
     idea: str
     technique: str
     """What the idea changes in a plan, in words."""
-    claims: tuple[Said, ...]
+    claims: tuple[Claim, ...]
     status: str
     why: str
     """Why it is not re-derived; where it is, which of its claims are not, if any, and why."""
@@ -52,7 +61,7 @@ class Paper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A number of the paper that its re-derivation takes as it is: a measured rate, a setting, a size."""
+    """A number of the paper that its reproduction takes as it is: a measured rate, a setting, a size."""
 
     name: str
     value: str
@@ -60,12 +69,11 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One figure of a paper beside ours. The tolerance was written down before ours was computed."""
+class Expected:
+    """One figure of a paper, and how far ours may be from it: written down before ours is computed."""
 
     what: str
     claimed: float
-    ours: float
     unit: str = ""
     tolerance: float = USUAL_TOLERANCE
     kind: str = "predicted"
@@ -73,6 +81,13 @@ class Figure:
     """Why it misses, where it does."""
     claim: int = 0
     """Which of the claims in the paper's entry it stands for, counted from 1; 0 for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure(Expected):
+    """One figure of a paper beside ours."""
+
+    ours: float
 
     @property
     def error(self) -> float:
@@ -85,12 +100,17 @@ class Figure:
     def within(self) -> bool:
         return abs(self.error) <= self.tolerance
 
+    @property
+    def row(self) -> dict[str, Any]:
+        """The figure as answers have it."""
+        first = {"what": self.what, "claimed": self.claimed, "ours": self.ours}
+        return first | asdict(self) | {"error": self.error, "within": self.within}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Derivation:
-    """One paper computed again through the public functions of Gnomon. No cost constant is set for a paper."""
+class Reproduction:
+    """What a paper is computed again from and compared with. No cost constant of Gnomon is set for a paper."""
 
-    slug: str
     kind: str
     """One of `KINDS`: how its headline figures come about. A single figure may differ and says so."""
     setting: str
@@ -98,8 +118,8 @@ class Derivation:
     """Where the paper's figures were read."""
     assumptions: tuple[str, ...]
     inputs: tuple[Input, ...]
-    figures: Callable[[], Sequence[Figure]]
-    """All figures, the headline first. Deterministic, on a CPU, in seconds."""
+    expected: tuple[Expected, ...]
+    """All figures, the headline first."""
     techniques: tuple[str, ...] = ()
     """Names in `gnomon.techniques` that make the idea part of a plan."""
     missing: str = ""

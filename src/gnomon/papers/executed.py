@@ -1,39 +1,40 @@
-"""Results of `gnomon lab` that come with Gnomon: papers whose technique was run on a GPU against the plain version."""
+"""Results of `gnomon lab` that come with Gnomon (`lab.json` of a paper's folder): its technique against the plain
+version, on a GPU."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from gnomon.errors import InputError
 from gnomon.lab.base import DEFERRED, PREDICTIONS, SCHEMA
 from gnomon.load.files import read_json
+from gnomon.papers.entries import papers
+from gnomon.papers.index import file_of, place
 
-LAB = Path(__file__).parent / "lab"
+FILE = "lab.json"
 NEEDED = ("slug", "ok", "device", "date", "compared", "comparable")
 
 
 def executed() -> frozenset[str]:
-    """The papers that have one, by the names of their files."""
-    return frozenset(file.stem for file in LAB.glob("*.json"))
+    """The papers that have one."""
+    return frozenset(entry.slug for entry in papers() if entry.status == "executed")
 
 
 @cache
 def outcome(slug: str) -> dict[str, Any]:
     """The result of a paper that has one. A run whose checks failed, or that no GPU ran, is no result."""
-    file = LAB / f"{slug}.json"
-    where = f"papers/lab/{file.name}"
-    found = read_json(file)
+    where = place(slug, FILE)
+    found = read_json(file_of(slug, FILE))
     if found.get("schema") != SCHEMA:
         raise InputError(f"schema '{found.get('schema')}' is not {SCHEMA}", where=where)
     for name in NEEDED:
         if name not in found:
             raise InputError(f"lacks the field '{name}'", where=where)
     if found["slug"] != slug:
-        raise InputError(f"slug '{found['slug']}' is not that of its file, '{slug}'", where=where)
+        raise InputError(f"slug '{found['slug']}' is not that of its folder, '{slug}'", where=where)
     if found["ok"] is not True:
         raise InputError("its checks failed", where=where, hint="Only a run that is right may ship.")
     for name in ("device", "date"):

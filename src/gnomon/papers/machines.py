@@ -14,9 +14,10 @@ from gnomon.load.cluster import SCHEMA
 
 
 @contextmanager
-def cluster_file(chip: str, count: int, per_node: int, host: Mapping[str, Any], **fields: Any) -> Iterator[str]:
-    """A cluster of such nodes, which every public function takes in a chip's place."""
-    said = {"schema": SCHEMA, "chip": chip, "count": count, "per_node": per_node, "host": dict(host)} | fields
+def cluster_file(chip: str, count: int, per_node: int, host: Mapping[str, Any] | None = None) -> Iterator[str]:
+    """A cluster of such nodes, which every public function takes in a chip's place; without a host, the chip's own."""
+    said = {"schema": SCHEMA, "chip": chip, "count": count, "per_node": per_node}
+    said |= {"host": dict(host)} if host else {}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "cluster.yaml"
         path.write_text(yaml.safe_dump(said), encoding="utf-8")

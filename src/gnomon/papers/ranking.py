@@ -11,7 +11,7 @@ from functools import cache
 
 from gnomon.errors import InputError
 from gnomon.papers.base import Paper
-from gnomon.papers.shelf import papers
+from gnomon.papers.entries import papers
 from gnomon.papers.stems import alike, words
 
 WEIGHTS = {"slug": 5.0, "title": 4.0, "topics": 3.0, "idea": 1.5, "technique": 1.2, "claims": 1.0, "hardware": 1.0}

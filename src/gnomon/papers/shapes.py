@@ -1,4 +1,4 @@
-"""Networks that no catalog has, by their shapes: a file for as long as a re-derivation needs it."""
+"""Networks that no catalog has, by their shapes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gnomon.load.shapes import SCHEMA, shapes_to_yaml
+from gnomon.load.shapes import SCHEMA, model_from_dict, shapes_to_yaml
+from gnomon.spec import Model
+
+
+def network(name: str, **fields: Any) -> Model:
+    """A model with these fields, as a file of shapes has them."""
+    return model_from_dict({"schema": SCHEMA, "name": name} | fields, name)
 
 
 @contextmanager
 def shapes_file(name: str, **fields: Any) -> Iterator[Path]:
-    """A file of shapes with these fields, which every public function takes in a model's place."""
+    """The same as a file, for functions that take no `Model`: those of training."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.yaml"
         path.write_text(shapes_to_yaml({"schema": SCHEMA, "name": name} | fields), encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from gnomon.api import try_idea as _api
 from gnomon.errors import InputError, UnknownNameError
-from gnomon.papers.shelf import papers
+from gnomon.papers.entries import papers
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,0 +1,44 @@
+"""Makes the index of all folders: `python -m gnomon.papers.build`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gnomon.errors import GnomonError
+from gnomon.papers import entries, source
+from gnomon.papers.index import file_of
+
+
+def stored_counts() -> dict[str, Any]:
+    """How many figures hold, by the index that is there; none without one."""
+    return {slug: row["counts"] for slug, row in entries.rows().items()} if entries.INDEX.exists() else {}
+
+
+def built(counts: Mapping[str, Any]) -> str:
+    """The text of the index, one paper a line, with these counts of what is re-derived."""
+    rows = []
+    for paper in source.read_all():
+        rederived = file_of(paper.slug, "figures.py").exists()
+        known = counts.get(paper.slug) if rederived else None
+        rows.append({"paper": asdict(paper), "rederived": rederived, "counts": known})
+    lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def build(counts: Mapping[str, Any]) -> None:
+    """Write the index. Whoever has read the old one reads it again."""
+    entries.INDEX.write_text(built(counts), encoding="utf-8")
+    for kept in (entries.rows, entries.papers, entries.rederived):
+        kept.cache_clear()
+
+
+if __name__ == "__main__":
+    try:
+        build(stored_counts())
+    except GnomonError as error:
+        sys.exit(f"error: {error}")
+    print(f"{entries.INDEX.name}: {len(entries.papers())} papers")

@@ -1,1 +1,0 @@
-"""One file a re-derived paper, named by its slug; each has a `DERIVATION`."""

@@ -1,0 +1,118 @@
+"""Papers computed again: `figures.py` of a paper's folder, loaded when it is asked for, beside what is expected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib import import_module
+from numbers import Real
+from typing import Any
+
+from gnomon.errors import GnomonError, InputError
+from gnomon.papers import index
+from gnomon.papers.base import Expected, Figure
+from gnomon.papers.entries import counted, paper, rederived
+from gnomon.papers.results import Rederived
+from gnomon.papers.source import reproduction
+
+Progress = Callable[[int, int, str], None]
+
+
+def run(slug: str) -> Rederived:
+    """One paper computed again."""
+    entry = paper(slug)
+    if entry.slug not in rederived():
+        why = entry.why or "It was run on a GPU, and nothing is computed for it."
+        hint = f"`gnomon papers --status predicted` and `--status identity` list those that are. {why}"
+        raise InputError(f"'{entry.slug}' is not re-derived", hint=hint)
+    given, found = reproduction(entry.slug), figures(entry.slug)
+    return Rederived(
+        slug=entry.slug,
+        title=entry.title,
+        kind=given.kind,
+        status=entry.status,
+        setting=given.setting,
+        source=given.source,
+        assumptions=given.assumptions,
+        inputs=tuple(map(asdict, given.inputs)),
+        techniques=given.techniques,
+        missing=given.missing,
+        claims=tuple(one.row for one in found),
+        **counted(found, len(entry.claims)),
+    )
+
+
+def run_all(progress: Progress | None = None) -> tuple[Rederived, ...]:
+    """All that are re-derived, by slug."""
+    slugs = rederived()
+    found = []
+    for done, slug in enumerate(slugs):
+        if progress is not None:
+            progress(done, len(slugs), slug)
+        found.append(run(slug))
+    return tuple(found)
+
+
+def figures(slug: str) -> tuple[Figure, ...]:
+    """What is expected of a paper, each beside ours."""
+    where, expected = index.place(slug, "figures.py"), reproduction(slug).expected
+    ours = dict(_checked(_ours(slug, where), where))
+    unexpected = [name for name in ours if name not in {one.what for one in expected}]
+    if unexpected:
+        raise InputError(f"figure '{unexpected[0]}' is not among those expected", where=where)
+    return tuple(_beside(one, ours, where) for one in expected)
+
+
+def _ours(slug: str, where: str) -> list[Any]:
+    with _blamed(where, "cannot be loaded"):
+        module = import_module(f"{index.__name__}.{slug.replace('-', '_')}.figures")
+    compute = getattr(module, "figures", None)
+    if not callable(compute):
+        raise InputError("has no function 'figures'", where=where)
+    with _blamed(where, "its figures cannot be computed"):
+        return list(compute())
+
+
+def _checked(pairs: list[Any], where: str) -> Iterator[tuple[str, float]]:
+    """Names and numbers, each name once."""
+    seen = set()
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise InputError(f"gives {pair!r}, which is not a figure's name and its value", where=where)
+        name, value = pair
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise InputError(f"figure '{name}' is {value!r}, not a number", where=where)
+        if name in seen:
+            raise InputError(f"figure '{name}' is given twice", where=where)
+        seen.add(name)
+        yield name, value  # type: ignore[misc]
+
+
+def _beside(expected: Expected, ours: dict[str, float], where: str) -> Figure:
+    """Ours beside what is expected: arithmetic that comes out is an identity, and what does not is none."""
+    if expected.what not in ours:
+        raise InputError(f"gives no figure '{expected.what}', which is expected", where=where)
+    found = Figure(**asdict(expected), ours=ours[expected.what])
+    spot = f"{where}, figure '{found.what}'"
+    if found.kind == "identity" and not found.within:
+        hint = "What is not reproduced is predicted, or a contradiction."
+        raise InputError("an identity that does not come out", where=spot, hint=hint)
+    if found.kind == "contradiction" and found.within:
+        raise InputError("a contradiction that comes out", where=spot, hint="It is an identity.")
+    return found
+
+
+@contextmanager
+def _blamed(where: str, what: str) -> Iterator[None]:
+    """Whatever a paper's figures.py raises is said with its name."""
+    try:
+        yield
+    except GnomonError as error:
+        error.where = f"{where}, {error.where}" if error.where else where
+        raise
+    except Exception as error:
+        line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise InputError(f"{what}: {type(error).__name__}: {said}", where=f"{where}{line}") from error

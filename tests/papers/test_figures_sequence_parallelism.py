@@ -1,0 +1,35 @@
+"""Sequence parallelism's figures beside ours: pinned, and no miss without its reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnomon.papers.base import Figure
+from gnomon.papers.reproduce import figures
+from gnomon.papers.source import reproduction
+
+pytestmark = pytest.mark.slow
+
+GIVEN = reproduction("sequence-parallelism")
+OURS = [9.026, 3.483, 1.554, 32.0, 16.0, 21.62, 0.8333]
+KINDS = ["predicted"] * 3 + ["identity"] * 2 + ["predicted"] * 2
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Figure]:
+    return list(figures("sequence-parallelism"))
+
+
+def test_figures(found: list[Figure]) -> None:
+    assert [each.ours for each in found] == pytest.approx(OURS, rel=1e-3)
+    assert [each.kind for each in found] == KINDS
+    assert [each.tolerance for each in found if each.kind == "predicted"] == [0.2] * 3 + [0.1] * 2
+
+
+def test_misses_say_why(found: list[Figure]) -> None:
+    assert all(each.note for each in found if not each.within)
+
+
+def test_what_was_not_read_is_said() -> None:
+    assert GIVEN.kind == "predicted"
+    assert sum("recalled" in given.source for given in GIVEN.inputs) == 2
