@@ -12,7 +12,7 @@ ORACLES_STAMP := $(ORACLES)/.done
 RESULTS := src/gnomon/catalog/data/accuracy/results.json
 
 .DEFAULT_GOAL := help
-.PHONY: lab-results help setup demo test test-stored test-all replay fuzz check format bench test-oracles profiles golden accuracy modules hardware fit-page papers clean
+.PHONY: lab-results help setup demo test test-stored test-all replay fuzz check format bench test-oracles profiles golden accuracy modules catalog hardware fit-page papers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,7 +97,10 @@ modules: $(ORACLES_STAMP) ## write the table of measured modules in docs/tracing
 	$(ORACLES)/bin/python -m tools.trace_accuracy
 	$(ORACLES)/bin/python -m tools.decoder_accuracy
 
-hardware: $(STAMP) ## write docs/hardware.md again from the catalog
+catalog: $(STAMP) ## make the catalog's books again from its YAML files
+	$(BIN)/python -m gnomon.catalog.build
+
+hardware: catalog ## write docs/hardware.md again from the catalog
 	$(BIN)/python -m tests.golden.hardware
 
 lab-results: $(STAMP) ## predict the stored runs of the lab again

@@ -33,6 +33,24 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "8B, two pools, by cost": {"model": "llama-3.1-8b", "fleet": "H100:8,H200:8", "rate": 20, **LENGTHS},
     "8B, 1024 chips, by cost": {"model": "llama-3.1-8b", "fleet": "H100:1024", "rate": 800, **LENGTHS},
 }
+TRAINING: dict[str, dict[str, Any]] = {
+    "GPT-3, 1024 A100": {
+        "model": "gpt3-175b",
+        "cluster": "A100-SXM-80GB:1024",
+        "seq": 2048,
+        "global_batch": 1536,
+        "tokens": 300e9,
+    },
+    "DeepSeek-V3, 2048 H800": {
+        "model": "deepseek-v3",
+        "cluster": "H800:2048",
+        "seq": 4096,
+        "global_batch": 15360,
+        "tokens": 1e12,
+        "dtype": "fp8",
+    },
+}
+"""Training plans, of which every one is bounded and few are timed."""
 
 
 def measure(model: str, **question: Any) -> dict[str, Any]:
@@ -49,11 +67,26 @@ def measure(model: str, **question: Any) -> dict[str, Any]:
     }
 
 
+def measure_training(model: str, **question: Any) -> dict[str, Any]:
+    from gnomon.api.plan_training import plan_training
+
+    began = time.process_time()
+    report = plan_training(model, **question)
+    return {
+        "cpu_s": time.process_time() - began,
+        "plans_considered": report.plans_considered,
+        "plans_fit": report.plans_fit,
+        "plans_simulated": report.plans_timed,
+        "best": report.label,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     results = {name: measure(**question) for name, question in QUESTIONS.items()}
+    results |= {name: measure_training(**question) for name, question in TRAINING.items()}
     if options.json:
         json.dump(results, sys.stdout, indent=2)
         return

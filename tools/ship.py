@@ -14,6 +14,7 @@ from gnomon import catalog
 from gnomon.calibrate import engine_fit, module_fit, pooled, training_fit
 from gnomon.calibrate.power import board, loads
 from gnomon.calibrate.table import read_rows
+from gnomon.catalog import build
 from gnomon.cost.profile import forget_profiles
 from gnomon.cost.profile_file import SCHEMA
 from gnomon.engines.torch.paces import FILE as PACES
@@ -93,6 +94,8 @@ def main(folder: str) -> None:
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(yaml.safe_dump(dict(content), sort_keys=False, width=100))
+    if path.parent == PROFILES:
+        build.main(["profiles"])  # which commands read in their place
     print(f"wrote {path.name}")
 
 

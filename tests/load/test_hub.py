@@ -103,11 +103,11 @@ def test_no_network_is_noticed_at_once(fake: Any, monkeypatch: pytest.MonkeyPatc
     real = hub.resolvable
     fake(lambda *_, **__: pytest.fail("asked"))
     monkeypatch.setattr(hub, "resolvable", real)
-    monkeypatch.setattr(hub, "getproxies", dict)
+    monkeypatch.setattr("urllib.request.getproxies", dict)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     with pytest.raises(InputError, match="cannot be reached"):
         load.model("some/model")
-    monkeypatch.setattr(hub, "getproxies", lambda: {"https": "proxy"})
+    monkeypatch.setattr("urllib.request.getproxies", lambda: {"https": "proxy"})
     assert hub.resolvable("https://hub.example"), "a proxy may know the way"
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from gnomon.api.predict_network import deployed_on, strategy_of
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
-from gnomon.engines.torch import networks as torch_networks
 from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
@@ -61,6 +60,8 @@ def _step(model: Model, sequences: int, tokens: int) -> NetworkStep:
 def _under_torch(
     model: Model, pool: Pool, strategy: Strategy, dtype: str, label: str, longest: int, said: dict[str, Any]
 ) -> Fit:
+    from gnomon.engines.torch import networks as torch_networks
+
     runs = training_engine(label)
     torch_networks.check(model, strategy, dtype, said["settings"], pool.chip)
 

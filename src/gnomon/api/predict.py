@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.predict_network import KINDS, predict_network
-from gnomon.api.predict_training import predict_training
-from gnomon.api.trace_script import predict_script
 from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine
 from gnomon.engines import Deployment, Engine
@@ -18,6 +15,7 @@ from gnomon.load import model as load_model
 from gnomon.load.tracing import is_script
 from gnomon.planning.deploy import deploy_named, refuse_techniques, title_of, whole
 from gnomon.planning.energy import carbon_g
+from gnomon.planning.network_words import PHASES as NETWORKS
 from gnomon.planning.network_words import Words, refuse_auto, refuse_beside, refuse_extra
 from gnomon.planning.parallel import parallel
 from gnomon.planning.shortage import shortage
@@ -75,6 +73,8 @@ def predict(
     techniques = asked(techniques)
     refuse_auto(techniques)
     if isinstance(model, str) and is_script(model):
+        from gnomon.api.trace_script import predict_script
+
         refuse_techniques("a module of your own", techniques)
         unused = {"--tokens": tokens, "--context": context, "--kv-dtype": kv_dtype, "--tp": tp}
         unused |= {"--source": source, "--images": images, "--image": image, "--steps": steps}
@@ -88,6 +88,8 @@ def predict(
         phase=phase, batch=batch, tokens=tokens, context=context, source=source, images=images, image=image, steps=steps
     )
     if phase == "train":
+        from gnomon.api.predict_training import predict_training
+
         refuse_extra("training", words)
         refuse_techniques("phase train", techniques, "Use `gnomon simulate train`, which takes --with.")
         cuts = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
@@ -98,7 +100,9 @@ def predict(
     dp = 1 if dp is None else dp
     found = model if isinstance(model, Model) else load_model(model)
     name = found.name if isinstance(model, Model) else str(model)
-    if found.kind in KINDS:
+    if found.kind in NETWORKS:
+        from gnomon.api.predict_network import predict_network
+
         refuse_beside(found, techniques)
         return predict_network(
             found, words, name=name, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings,

@@ -10,7 +10,6 @@ from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines import engine as engine_of
 from gnomon.engines.base import Piece
-from gnomon.engines.torch import networks as torch_networks
 from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
@@ -99,6 +98,8 @@ def _under_torch(
     model: Model, pool: Pool, strategy: Strategy, wanted: Asked, label: str, dtype: str, kv_dtype: str | None,
     settings: dict[str, Any],
 ) -> Run:  # fmt: skip
+    from gnomon.engines.torch import networks as torch_networks
+
     runs = training_engine(label)
     torch_networks.check(model, strategy, dtype, settings, pool.chip)
     step = wanted.step

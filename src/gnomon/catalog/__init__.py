@@ -1,6 +1,6 @@
 """Facts with their source and date: chips, machines, prices, grids and models that Gnomon knows by name."""
 
-from gnomon.catalog.fitted import PROFILES, profile_paths
+from gnomon.catalog.fitted import PROFILES, forget_profiles, profile_data, profile_kinds, profile_paths
 from gnomon.catalog.hardware import (
     chip,
     chip_from_entry,
@@ -26,6 +26,7 @@ __all__ = [
     "chips",
     "cloud_names",
     "find_chip",
+    "forget_profiles",
     "grid",
     "grid_names",
     "host",
@@ -42,6 +43,8 @@ __all__ = [
     "node_of",
     "price_at",
     "prices",
+    "profile_data",
+    "profile_kinds",
     "profile_paths",
     "unknown_chip",
 ]

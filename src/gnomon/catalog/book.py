@@ -1,16 +1,20 @@
-"""Lists of named entries, found in the text by name and parsed one at a time: one chip of 100 costs one chip."""
+"""Lists of named entries, found by name and parsed one at a time: one chip of 100 costs one chip.
+
+A book is a file of JSON lines that `gnomon.catalog.build` makes of YAML: names and spellings first, then one entry a
+line, in the order of the names.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-_ENTRY = re.compile(r"^- name: *(.+?) *$", re.MULTILINE)
-_ALIASES = re.compile(r"^  aliases: *\[([^\]]*)\]", re.MULTILINE)
+from gnomon.catalog.base import DATA
+
 _REMARK = re.compile(r"\([^)]*\)")
 _GAPS = re.compile(r"[\s_/-]+")
 _MAKERS = frozenset(
@@ -30,6 +34,7 @@ _MAKERS = frozenset(
         "qualcomm",
     )
 )
+BOOKS = DATA / "books"
 
 
 def squash(name: str) -> str:
@@ -44,56 +49,47 @@ def squash(name: str) -> str:
 
 @dataclass(frozen=True)
 class Book:
-    """The entries of YAML files that are lists of mappings beginning with `name`."""
+    """Entries by name, of one of the catalog's built files."""
 
-    files: tuple[Path, ...]
+    title: str
+    """The file's name, without its ending."""
     fold: Callable[[str], str] = squash
     """What makes two spellings one."""
 
     @cached_property
-    def _texts(self) -> dict[str, str]:
-        """The text of each entry by its name, in the order of the files."""
-        found: dict[str, str] = {}
-        for file in self.files:
-            text = file.read_text(encoding="utf-8")
-            marks = list(_ENTRY.finditer(text))
-            ends = [mark.start() for mark in marks[1:]] + [len(text)]
-            found |= {mark[1]: text[mark.start() : end] for mark, end in zip(marks, ends, strict=True)}
+    def _lines(self) -> list[bytes]:
+        return (BOOKS / f"{self.title}.jsonl").read_bytes().splitlines()
+
+    @cached_property
+    def _head(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = json.loads(self._lines[0])
         return found
 
     @cached_property
-    def spellings(self) -> dict[str, str]:
-        """Every name and alias as written, with the name it stands for; names before aliases."""
-        found = {name: name for name in self._texts}
-        for name, text in self._texts.items():
-            listed = _ALIASES.search(text)
-            aliases = [part.strip() for part in listed[1].split(",")] if listed else []
-            found |= {alias: name for alias in aliases if alias and alias not in found}
-        return found
+    def _places(self) -> dict[str, int]:
+        return {name: line for line, name in enumerate(self.names, start=1)}
 
     @cached_property
-    def _folded(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for spelling, name in self.spellings.items():
-            found.setdefault(self.fold(spelling), name)
-        return found
+    def names(self) -> tuple[str, ...]:
+        """Names in the order of the YAML files."""
+        return tuple(self._head["names"])
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._texts)
+    def spellings(self) -> Mapping[str, str]:
+        """Every name and alias as written, with the name it stands for; names before aliases."""
+        found: Mapping[str, str] = self._head["spellings"]
+        return found
 
     def find(self, name: str) -> str | None:
         """The name of the entry that a spelling stands for."""
-        return self.spellings.get(name) or self._folded.get(self.fold(name))
+        return self.spellings.get(name) or self._head["folded"].get(self.fold(name))
+
+    def known(self, what: str) -> Mapping[str, Any]:
+        """What the builder found out about every entry, by name."""
+        found: Mapping[str, Any] = self._head[what]
+        return found
 
     def entry(self, name: str) -> dict[str, Any]:
-        """One entry, by its own name, as its file has it."""
-        import yaml
-
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        entries: list[dict[str, Any]] = yaml.load(self._texts[name], Loader=loader)
-        return entries[0]
-
-
-def book(files: Iterable[Path], fold: Callable[[str], str] = squash) -> Book:
-    return Book(tuple(sorted(files)), fold)
+        """One entry, by its own name, as its YAML has it."""
+        found: dict[str, Any] = json.loads(self._lines[self._places[name]])
+        return found

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from gnomon.catalog.base import DATA
-from gnomon.catalog.book import book
+from gnomon.catalog.book import Book
 
 READ = "read"
 CONFIDENCES = (READ, "recalled", "estimated", "announced")
@@ -70,5 +69,9 @@ def _said(entry: Mapping[str, Any], field_name: str) -> dict[str, str]:
 @cache
 def _shared(name: str) -> Mapping[str, Any] | None:
     """What sources.yaml has under a name."""
-    shared = book([DATA / "sources.yaml"])
-    return shared.entry(name) if name in shared.names else None
+    return _sources().entry(name) if name in _sources().names else None
+
+
+@cache
+def _sources() -> Book:
+    return Book("sources")

@@ -9,8 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from gnomon.catalog import machines
-from gnomon.catalog.base import DATA
-from gnomon.catalog.book import Book, book, squash
+from gnomon.catalog.book import Book, squash
 from gnomon.catalog.figures import MIB, Figures
 from gnomon.errors import UnknownNameError, near_names, unknown_name
 from gnomon.spec import Chip, Link, Node
@@ -151,7 +150,7 @@ def _copied(figures: Figures, name: str, node: Node, key: str) -> None:
 
 @cache
 def _book() -> Book:
-    return book((DATA / "chips").glob("*.yaml"))
+    return Book("chips")
 
 
 @cache

@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from gnomon.catalog.base import DATA
-from gnomon.catalog.book import Book, book
+from gnomon.catalog.book import Book
 from gnomon.catalog.figures import GIB, Figures
 from gnomon.errors import near_names, unknown_name
 from gnomon.spec import Host, Link, Node
@@ -96,17 +95,17 @@ def _found(entries: Book, name: str, kind: str) -> str:
 
 @cache
 def _links() -> Book:
-    return book([DATA / "links.yaml"])
+    return Book("links")
 
 
 @cache
 def _hosts() -> Book:
-    return book([DATA / "hosts.yaml"])
+    return Book("hosts")
 
 
 @cache
 def _nodes() -> Book:
-    return book([DATA / "nodes.yaml"])
+    return Book("nodes")
 
 
 @cache

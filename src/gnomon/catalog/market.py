@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from gnomon.catalog.base import DATA, fold
-from gnomon.catalog.book import Book, book
+from gnomon.catalog.book import Book
 from gnomon.catalog.figures import Figures
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Grid, Price
@@ -73,7 +73,7 @@ def grid(name: str) -> Grid:
 
 @cache
 def _grids() -> Book:
-    return book([DATA / "grids.yaml"], fold)  # us-east-1 and us-east1 are two places
+    return Book("grids", fold)  # us-east-1 and us-east1 are two places
 
 
 @cache

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from gnomon.catalog.base import DATA, fold, read_entries
+from gnomon.catalog.base import DATA, fold
+from gnomon.catalog.book import Book
 from gnomon.errors import unknown_name
 
 
@@ -22,16 +23,16 @@ class ModelEntry:
 
 
 def model_names() -> tuple[str, ...]:
-    return tuple(entry.name for entry in _entries())
+    return _models().names
 
 
 def model_entry(name: str) -> ModelEntry:
     """The entry of a name, an alias or a hub id."""
-    found = _by_name().get(fold(name))
+    found = _models().find(name)
     if found is None:
-        hint = f"`gnomon models` lists {len(_entries())}; a folder with a config.json works too."
+        hint = f"`gnomon models` lists {len(model_names())}; a folder with a config.json works too."
         raise unknown_name("model", name, model_names(), hint=hint)
-    return found
+    return _entry(found)
 
 
 def model_config_path(name: str) -> Path:
@@ -41,26 +42,22 @@ def model_config_path(name: str) -> Path:
 
 def model_title(name: str) -> str:
     """A model's name as its publisher writes it; a name the catalog does not hold is its own title."""
-    found = _by_name().get(fold(name))
-    return found.title if found else name
+    found = _models().find(name)
+    return _entry(found).title if found else name
 
 
 @cache
-def _entries() -> tuple[ModelEntry, ...]:
-    return tuple(
-        ModelEntry(
-            name=entry["name"],
-            title=entry["title"],
-            hub_id=entry.get("hub_id", entry["name"]),
-            aliases=tuple(entry["aliases"]),
-            source=f"{entry['source']} ({entry['date']})",
-        )
-        for entry in read_entries("models.yaml")
+def _models() -> Book:
+    return Book("models", fold)
+
+
+@cache
+def _entry(name: str) -> ModelEntry:
+    entry = _models().entry(name)
+    return ModelEntry(
+        name=entry["name"],
+        title=entry["title"],
+        hub_id=entry.get("hub_id", entry["name"]),
+        aliases=tuple(entry["aliases"]),
+        source=f"{entry['source']} ({entry['date']})",
     )
-
-
-@cache
-def _by_name() -> dict[str, ModelEntry]:
-    return {
-        fold(name): entry for entry in _entries() for name in (entry.name, entry.title, entry.hub_id, *entry.aliases)
-    }

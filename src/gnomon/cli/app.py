@@ -53,7 +53,14 @@ def build(argv: Sequence[str]) -> typer.Typer:
     return app
 
 
-class Ordered(TyperGroup):
+class Group(TyperGroup):
+    """Commands under one name."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [_read_plainly(param) for param in super().get_params(ctx)]
+
+
+class Ordered(Group):
     """Lists commands and groups in the order of `COMMANDS`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -62,6 +69,9 @@ class Ordered(TyperGroup):
 
 class Once(TyperCommand):
     """A command that refuses a flag of one value given twice, in the place of keeping the last."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [_read_plainly(param) for param in super().get_params(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
@@ -73,6 +83,28 @@ class Once(TyperCommand):
         return super().parse_args(ctx, args)
 
 
+def _read_plainly(param: Any) -> Any:
+    """The parameter, made to read texts, what has a parser of its own, and nothing, without pydantic, whose import
+    some versions of typer pay for at the first value. Values of any other type are left to typer."""
+    descriptor = getattr(param, "type_descriptor", None)
+    if descriptor is None or "process_value" in vars(param):  # a typer that needs no pydantic, or done already
+        return param
+    parser = descriptor.parameter_info.parser or (str if descriptor.annotation in (str, list[str]) else None)
+    usual, several = param.process_value, param.multiple or param.nargs == -1
+
+    def process_value(ctx: Any, value: Any) -> Any:
+        if value is None and not param.required:
+            found: Any = () if several else None
+        elif parser and value is not None and several is isinstance(value, (list, tuple)):
+            found = [parser(item) for item in value] if several else parser(value)
+        else:
+            return usual(ctx, value)
+        return param.callback(ctx, param, found) if param.callback else found
+
+    param.process_value = process_value
+    return param
+
+
 class App(typer.Typer):
     """An app whose commands take each flag once."""
 
@@ -82,7 +114,7 @@ class App(typer.Typer):
 
 def group(help: str) -> typer.Typer:
     """An app of subcommands."""
-    return App(help=help, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    return App(cls=Group, help=help, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 def _show_version(wanted: bool) -> None:

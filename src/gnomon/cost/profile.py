@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -15,7 +14,7 @@ from gnomon.cost.lending import BACKWARD, FORWARD, Donor, as_forward, borrowed, 
 from gnomon.cost.profile_file import HALF, Profile, profile_from_dict
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.load.chips import ChipBook, own_chips
-from gnomon.load.files import MIB, parse_yaml, read_text
+from gnomon.load.files import read_yaml
 from gnomon.paths import home
 from gnomon.spec import Chip
 
@@ -111,8 +110,14 @@ class Profiles:
         for donor in donors:
             files = self.files[donor.name]
             held = [files[each] for each in ("", framework) if each in files]
-            if any(kind in _kinds(path) for path in held) and (found := self.of(donor.name, framework)):
+            if any(self._has(kind, path) for path in held) and (found := self.of(donor.name, framework)):
                 yield donor, found
+
+    def _has(self, kind: str, path: Path) -> bool:
+        """Whether a file has families of a kind of operator; of shipped ones that is known unread."""
+        if path.parent != self.own:
+            return kind in catalog.profile_kinds(path)
+        return any(key.partition(".")[0] == kind for key in _read(path, True)[0].families)
 
     def _twin(self, chip: Chip, donors: Iterable[Chip], framework: str) -> Profile | None:
         """The profile of a chip that differs in nothing but its name, and where and for how much it is bought."""
@@ -158,27 +163,17 @@ def frameworks() -> list[str]:
 
 
 @cache
-def _text(path: Path) -> str:
-    return read_text(path, MIB)
-
-
-@cache
-def _kinds(path: Path) -> frozenset[str]:
-    """Kinds of operators that a file has families of, without parsing it."""
-    return frozenset(re.findall(r"\n  (\w+)\.", _text(path)))
-
-
-@cache
 def _read(path: Path, own: bool) -> tuple[Profile, str]:
     """A file's profile and its framework."""
-    data = parse_yaml(_text(path), str(path))
+    data = read_yaml(path) if own else catalog.profile_data(path)
     profile = profile_from_dict(data, str(path), f"your profile {path}, " if own else "")
     return profile, str(data.get("framework", ""))
 
 
 def forget_profiles() -> None:
     """Read them again: a file has changed."""
-    for held in (_profiles, _text, _kinds, _read):
+    catalog.forget_profiles()
+    for held in (_profiles, _read):
         held.cache_clear()
 
 

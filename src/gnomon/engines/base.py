@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost.profile_file import Profile
 from gnomon.cost.step import StepCost
-from gnomon.engines.training.traits import Traits
 from gnomon.graph import Graph
 from gnomon.spec import Batch, Chip, Model, NotModelled, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
+
+if TYPE_CHECKING:  # serving imports nothing of training
+    from gnomon.engines.training.traits import Traits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-import socket
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from gnomon.errors import InputError
 
@@ -44,6 +41,10 @@ def fetched(address: str) -> Path:
 
 def resolvable(endpoint: str) -> bool:
     """Whether the hub has an address from here. Without one its client tries again for half a minute."""
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
     if getproxies():
         return True
     try:

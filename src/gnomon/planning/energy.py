@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gnomon.engines import Deployment, Engine
-from gnomon.sim.serving import ServingRun
 from gnomon.spec import Batch, Chip, Estimate, Pool
 from gnomon.spec.workload import Floats
+
+if TYPE_CHECKING:  # one step imports no simulator
+    from gnomon.sim.serving import ServingRun
 
 
 def step_joules(power: Mapping[str, float], chip: Chip, seconds: float, flops: float, moved: float) -> float:

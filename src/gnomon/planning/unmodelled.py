@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gnomon.engines import Deployment, Engine
-from gnomon.engines.training.job import idle_settings
 from gnomon.errors import GnomonError
 from gnomon.load import draw
 from gnomon.spec import Cluster, Model, NotModelled, Pool, Recipe, Requests, ServingLoad, Strategy
@@ -141,6 +140,8 @@ def set_aside(engine: Engine, deployment: Deployment, given: Mapping[str, Any]) 
 
 def idle_in_training(settings: Mapping[str, Any], strategy: Strategy, model: Model) -> tuple[NotModelled, ...]:
     """Ways of a training step that only matter between ranks which are not there; `settings` as they were asked for."""
+    from gnomon.engines.training.job import idle_settings
+
     usual = dataclasses.asdict(Recipe())
     given = {name: value for name, value in settings.items() if value is not None and value != usual[name]}
     return tuple(

@@ -24,7 +24,6 @@ from gnomon.report.text import (
     table,
     words,
 )
-from gnomon.report.train import in_words
 from gnomon.units import format_count, format_duration, format_money
 
 MOST_LINES = 12
@@ -41,11 +40,20 @@ LIMITS = {
 
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
-    how = [in_words(payload["inputs"])] if "zero" in payload["inputs"] else []
-    lines = [style.strong(payload["title"]), *how, "", *_verdict(payload, style), *_answer(payload, style), ""]
+    lines = [style.strong(payload["title"]), *_how(payload["inputs"]), ""]
+    lines += [*_verdict(payload, style), *_answer(payload, style), ""]
     for title, operators in _tables(payload):
         lines += [*_breakdown(operators, float(payload["time_s"]["value"]), style, title), ""]
     return "\n".join([*lines, *_memory(payload), "", *_next(payload)])
+
+
+def _how(inputs: Mapping[str, Any]) -> list[str]:
+    """How a training step is carried out."""
+    if "zero" not in inputs:
+        return []
+    from gnomon.report.train import in_words
+
+    return [in_words(inputs)]
 
 
 def _verdict(payload: Mapping[str, Any], style: Style) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gnomon.planning.training.search import expert_words
 from gnomon.report.shortage import IF_IT_FITTED, shortage_words
 from gnomon.report.text import Style, band, digits, flag, gib, next_steps, scaled, table, words
 from gnomon.spec.chip import HALVES
@@ -30,6 +29,8 @@ def render(payload: Payload, style: Style) -> str:
 
 def in_words(inputs: Payload) -> str:
     """How the step is carried out, in a line."""
+    from gnomon.planning.training.search import expert_words
+
     degrees = [f"{name.upper()} {inputs[name]}" for name in DEGREES if inputs[name] > 1]
     said = [*(degrees or ["1 chip"]), f"micro-batch {inputs['micro_batch']}"]
     said += [f"{inputs['recompute']} recompute"] if inputs["recompute"] != "none" else []

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnomon.engines.training import Figures, RankMemory
 from gnomon.errors import InputError
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case, TrainingTechnique, Values
 from gnomon.techniques.hosts import ROOM
+
+if TYPE_CHECKING:  # serving imports nothing of training
+    from gnomon.engines.training import Figures, RankMemory
 
 
 @dataclass(frozen=True, slots=True)

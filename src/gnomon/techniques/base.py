@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost.machine import Machine
-from gnomon.engines.training import Figures, Grid, RankMemory, Traits
 from gnomon.errors import InputError
 from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.workload import Floats
+
+if TYPE_CHECKING:  # serving imports nothing of training
+    from gnomon.engines.training import Figures, Grid, RankMemory, Traits
 
 Values = Mapping[str, Any]
 Choice = NDArray[np.bool_]

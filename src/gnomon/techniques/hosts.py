@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from gnomon.engines.training import Figures
 from gnomon.spec import Host, Pool
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Case
+
+if TYPE_CHECKING:  # serving imports nothing of training
+    from gnomon.engines.training import Figures
 
 ROOM = 0.9
 """Of a host's memory, what a job can use."""

@@ -149,10 +149,16 @@ class Chunks:
         if not self.uneven:
             return self.body(0)
         dense, experts = np.zeros(self.grid.size), np.zeros(self.grid.size)
-        for rank in range(int(self.grid.pp.max())):
-            held = self.body(np.minimum(rank, self.grid.pp - 1))
-            more = held.total > dense + experts
-            dense, experts = np.where(more, held.dense, dense), np.where(more, held.experts, experts)
+        for (pp, vp), rows in self.groups:
+            most = Held(np.zeros(rows.size), np.zeros(rows.size))
+            # Ranks with the same layers hold the same.
+            for counts in dict.fromkeys(map(tuple, self.stages.counts(pp, vp).sum(axis=1).tolist())):
+                held = Held(np.zeros(rows.size), np.zeros(rows.size))
+                for count, kind in zip(counts, self.kinds, strict=True):
+                    held = held.plus(Held(kind.held.dense[rows] * count, kind.held.experts[rows] * count))
+                more = held.total > most.total
+                most = Held(np.where(more, held.dense, most.dense), np.where(more, held.experts, most.experts))
+            dense[rows], experts[rows] = most
         return Held(dense, experts)
 
     @cached_property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import Traits, Update
 from gnomon.engines.training.units import WORKING, Unit, cut_of, ops_of, tapes_of, units
-from gnomon.engines.training.wire import Factor, Held, Wire
+from gnomon.engines.training.units import sizes as unit_sizes
+from gnomon.engines.training.wire import Factor, Held, Wire, sent_bytes
 from gnomon.graph.layers import Cut
 from gnomon.spec import Batch, Model, TrainingLoad
 from gnomon.spec.training import CP_COMMS, RECOMPUTE
@@ -26,13 +28,8 @@ NARROW_BYTES = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Figures:
-    """One row a plan. A chunk is one rank's part of the network; the first also has the embedding, the last the head.
-
-    `first_*` and `last_*` are what those two add. Sends, gradients and weights are of one chunk or one rank. Where
-    chunks differ (`chunks`), those between the first and the last are not below these, and `first_*` and `last_*`
-    say how far the two are from them, which may be below zero.
-    """
+class Sizes:
+    """What the memory of ranks follows from, one row a plan."""
 
     grid: Grid
     chunks: Chunks
@@ -40,6 +37,42 @@ class Figures:
     micros: Ints
     layers: Ints
     """Layers of a chunk."""
+    first_parameters: Floats
+    """Of the embedding on one rank, and of the head."""
+    last_parameters: Floats
+    each_parameters: Floats
+    """Of both, where every rank has a part of them."""
+    head_kept_bytes: Floats
+    """Of one micro-batch, and so are the next ones."""
+    head_peak_bytes: Floats
+    buffer_bytes: Floats
+    """Of one stage for what it receives from one neighbour over the step."""
+
+    @property
+    def parameters(self) -> Floats:
+        """Of the first kind of layer, on one rank; and so are the next ones."""
+        return self.chunks.kinds[0].held.total
+
+    @property
+    def kept_bytes(self) -> Floats:
+        return self.chunks.kinds[0].kept_bytes
+
+    def pick(self, rows: Ints) -> Self:
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return type(self)(
+            **{name: value.pick(rows) if hasattr(value, "pick") else value[rows] for name, value in columns.items()}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Figures(Sizes):
+    """Seconds too. A chunk is one rank's part of the network; the first also has the embedding, the last the head.
+
+    `first_*` and `last_*` are what those two add. Sends, gradients and weights are of one chunk or one rank. Where
+    chunks differ (`chunks`), those between the first and the last are not below these, and `first_*` and `last_*`
+    say how far the two are from them, which may be below zero.
+    """
+
     first_layers: Ints
     """Layers of the first."""
     forward_s: Floats
@@ -60,36 +93,58 @@ class Figures:
     own_parameters: Floats
     away_parameters: Floats
     """Of those, the ones whose states lie on the host."""
-    first_parameters: Floats
-    """Of the embedding on one rank, and of the head."""
-    last_parameters: Floats
-    each_parameters: Floats
-    """Of both, where every rank has a part of them."""
-    head_kept_bytes: Floats
-    """Of one micro-batch, and so are the next ones."""
-    head_peak_bytes: Floats
-    buffer_bytes: Floats
-    """Of one stage for what it receives from one neighbour over the step."""
     model_flops: Floats
     """Of the whole step on all ranks, without what is run again."""
     again_flops: Floats
     energy_j: Floats
     """Of the whole step on all ranks, without the boards' constant part."""
 
-    @property
-    def parameters(self) -> Floats:
-        """Of the first kind of layer, on one rank; and so are the next ones."""
-        return self.chunks.kinds[0].held.total
 
-    @property
-    def kept_bytes(self) -> Floats:
-        return self.chunks.kinds[0].kept_bytes
-
-    def pick(self, rows: Ints) -> Figures:
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Figures(
-            **{name: value.pick(rows) if hasattr(value, "pick") else value[rows] for name, value in columns.items()}
+def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> Sizes:
+    """All rows of a grid without their seconds: a search asks which plans fit before it prices those."""
+    grid, stages = _as_sharded(grid, traits), Stages(model)
+    found = _sized(model, load, grid, traits, dtype, stages)
+    micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
+    nothing = np.broadcast_to(0.0, grid.tp.shape)
+    unpriced = {field.name: nothing for field in fields(Layer) if field.name.endswith("_s")}
+    kinds = [
+        Layer(
+            **unpriced,
+            held=Held(unit["parameters"] - unit["experts"], unit["experts"]),
+            narrow=unit["narrow_parameters"],
+            kept_bytes=unit["kept_bytes"],
+            peak_bytes=np.maximum(unit["forward_peak_bytes"], unit["backward_peak_bytes"]),
         )
+        for unit in (found[name] for name in kind_names(len(stages.kinds)))
+    ]
+    first, last = found["embedding"], found["head"]
+    sent = sent_bytes(load.seq, model.hidden, WORKING.get(dtype, dtype), grid)
+    return Sizes(
+        grid=grid,
+        chunks=Chunks(stages=stages, grid=grid, kinds=tuple(kinds), ends={}),
+        micros=micros,
+        layers=model.layers // (grid.pp * grid.vp),
+        first_parameters=first["parameters"],
+        last_parameters=last["parameters"] + _copied(model, grid),
+        each_parameters=nothing,
+        head_kept_bytes=last["kept_bytes"],
+        head_peak_bytes=np.maximum(last["forward_peak_bytes"], last["backward_peak_bytes"]),
+        buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * sent,
+    )
+
+
+def _as_sharded(grid: Grid, traits: Traits) -> Grid:
+    """One rank has nobody to share gradients and weights with."""
+    if traits.shards_alone:
+        return grid
+    return replace(grid, zero=np.where(grid.copies == 1, np.minimum(grid.zero, 1), grid.zero))
+
+
+def _copied(model: Model, grid: Grid) -> Floats | float:
+    """Parameters of a tied embedding on the last stage of a pipeline, which holds a copy of its own."""
+    if not model.tied_embeddings:
+        return 0.0
+    return np.where(grid.pp > 1, -(-model.vocab // grid.tp) * model.hidden, 0)
 
 
 def figures(
@@ -103,16 +158,12 @@ def figures(
     factor: Factor | None = None,
 ) -> Figures:
     """All rows of a grid. `factor` gives each row its own draw of an operator's error."""
-    if not traits.shards_alone:  # one rank has nobody to share gradients and weights with
-        grid = replace(grid, zero=np.where(grid.copies == 1, np.minimum(grid.zero, 1), grid.zero))
-    stages = Stages(model)
+    grid, stages = _as_sharded(grid, traits), Stages(model)
     priced = _priced(model, load, grid, machine, traits, dtype, factor, stages)
     wire = Wire(model, load, grid, machine, traits, traits.optimizers[optimizer], WORKING.get(dtype, dtype), factor)
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     first, last = priced["embedding"], priced["head"]
-    if model.tied_embeddings:  # the last stage of a pipeline holds a copy of its own
-        matrix = -(-model.vocab // grid.tp) * model.hidden
-        last = replace(last, parameters=last.parameters + np.where(grid.pp > 1, matrix, 0))
+    last = replace(last, parameters=last.parameters + _copied(model, grid))
     ends = {name: _end(wire, unit) for name, unit in (("first", first), ("last", last))}
     kinds = [_layer(wire, priced[name], stages, grid) for name in kind_names(len(stages.kinds))]
     chunks = Chunks(stages=stages, grid=grid, kinds=tuple(kinds), ends=ends)
@@ -209,25 +260,62 @@ def _priced(
     factor: Factor | None, stages: Stages,
 ) -> dict[str, Unit]:  # fmt: skip
     """The pieces of every row. Each way to cut a layer is priced once, for all micro-batches it comes with."""
-    names = ("embedding", *kind_names(len(stages.kinds)), "head")
-    columns = {part: {field.name: np.empty(grid.size) for field in fields(Unit)} for part in names}
-    sizes, place = np.unique(grid.micro_batch, return_inverse=True)
-    if factor is not None:
-        sizes, place = grid.micro_batch, np.arange(grid.size)
-    groups = grid.groups((*_CUT, "recompute"))
-    for cp in sorted({key[_CUT.index("cp")] for key, _ in groups}):
-        within = [(tuple(key), mode, rows) for (*key, mode), rows in groups if key[_CUT.index("cp")] == cp]
-        keys = dict.fromkeys(key for key, _, _ in within)
-        cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in keys}
-        batch = Batch.prefill(sizes, load.seq // cp)
+    rows = _Rows(grid) if factor is None else _Rows(grid, grid.micro_batch, np.arange(grid.size))
+    for cp, ways in rows.by_context():
+        cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in dict.fromkeys(key for key, _ in ways)}
+        batch = Batch.prefill(rows.sizes, load.seq // cp)
         times = tapes.price(ops_of(cuts.values()), machine, batch, factor)
-        for key, mode, rows in within:
+        for key, mode in ways:
             made = units(cuts[key], RECOMPUTE[mode], times, machine, batch, traits, stages.weights)
-            there = place.ravel()[rows]
-            for part, unit in made.items():
-                for name, column in columns[part].items():
-                    column[rows] = np.broadcast_to(getattr(unit, name), sizes.shape)[there]
-    return {part: Unit(**column) for part, column in columns.items()}
+            rows.add({part: {one.name: getattr(unit, one.name) for one in fields(Unit)} for part, unit in made.items()})
+    return {part: Unit(**columns) for part, columns in rows.columns().items()}
+
+
+def _sized(
+    model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str, stages: Stages
+) -> dict[str, dict[str, Floats]]:
+    """Parameters and bytes of the pieces of every row."""
+    rows = _Rows(grid)
+    for cp, ways in rows.by_context():
+        cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in dict.fromkeys(key for key, _ in ways)}
+        batch = Batch.prefill(rows.sizes, load.seq // cp)
+        for key, mode in ways:
+            rows.add(unit_sizes(cuts[key], RECOMPUTE[mode], batch))
+    return rows.columns()
+
+
+class _Rows:
+    """Rows that share a cut and a way to recompute have the pieces in common, for each size of micro-batch."""
+
+    def __init__(self, grid: Grid, sizes: Ints | None = None, place: Ints | None = None) -> None:
+        if sizes is None or place is None:
+            sizes, place = np.unique(grid.micro_batch, return_inverse=True)
+        self.sizes, self.groups = sizes, grid.groups((*_CUT, "recompute"))
+        self.at: Ints = place.ravel().astype(np.int64)
+        self.made: list[Mapping[str, Mapping[str, Floats]]] = []
+
+    def by_context(self) -> Iterator[tuple[int, list[tuple[tuple[int, ...], int]]]]:
+        """Cuts and ways to recompute by the ranks that share a sequence; `add` is called for each in this order."""
+        count, known = 0, _CUT.index("cp")
+        for cp in sorted({key[known] for key, _ in self.groups}):
+            within = [(key, rows) for key, rows in self.groups if key[known] == cp]
+            for _, rows in within:
+                self.at[rows] += count * self.sizes.size
+                count += 1
+            yield cp, [(key[:-1], key[-1]) for key, _ in within]
+
+    def add(self, made: Mapping[str, Mapping[str, Floats]]) -> None:
+        """Figures of every piece for every size of micro-batch."""
+        self.made.append(made)
+
+    def columns(self) -> dict[str, dict[str, Floats]]:
+        """One value a row."""
+
+        def column(part: str, name: str) -> Floats:
+            table = np.concatenate([np.broadcast_to(one[part][name], self.sizes.shape) for one in self.made])
+            return table[self.at]
+
+        return {part: {name: column(part, name) for name in named} for part, named in self.made[0].items()}
 
 
 def _cut(load: TrainingLoad, dtype: str, key: Sequence[int]) -> Cut:

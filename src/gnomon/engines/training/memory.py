@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnomon.engines.training.figures import NARROW_BYTES, Figures
+from gnomon.engines.training.figures import NARROW_BYTES, Sizes
 from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.traits import Traits
 from gnomon.engines.training.wire import Held
@@ -35,22 +35,22 @@ class RankMemory:
         return states + self.activations + self.buffers + self.working
 
 
-def rank_held(found: Figures, rank: Ints | int) -> Held:
+def rank_held(found: Sizes, rank: Ints | int) -> Held:
     """Parameters of a rank, its part of the ends included."""
     body = found.chunks.body(rank)
     return Held(body.dense + _ends(found, rank), body.experts)
 
 
-def rank_parameters(found: Figures, rank: Ints | int) -> Floats:
+def rank_parameters(found: Sizes, rank: Ints | int) -> Floats:
     return rank_held(found, rank).total
 
 
-def _ends(found: Figures, rank: Ints | int) -> Floats:
+def _ends(found: Sizes, rank: Ints | int) -> Floats:
     first, last = np.equal(rank, 0), np.equal(rank, found.grid.pp - 1)
     return np.asarray(first * found.first_parameters + last * found.last_parameters + found.each_parameters)
 
 
-def rank_memory(found: Figures, traits: Traits, optimizer: str, rank: Ints | int, stays: Floats) -> RankMemory:
+def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, stays: Floats) -> RankMemory:
     """The parts of one rank. `stays` is what the passes through its layers leave at its fullest moment."""
     grid, states = found.grid, traits.optimizers[optimizer]
     held, ends = rank_held(found, rank), _ends(found, rank)

@@ -152,8 +152,6 @@ def _unit(
     cooled = [
         _compute_j(machine, p) / stretch + saved * p.compute_s + power["j_per_byte"] * p.stream_bytes for p in passes
     ]
-    tokens = batch.tokens
-    kept = tape.kept_bytes(mode)
     return Unit(
         forward_s=np.maximum(forward.seconds(stretch), forward.kernels * launch_s),
         backward_s=np.maximum(backward.seconds(stretch), backward.kernels * launch_s),
@@ -163,13 +161,25 @@ def _unit(
         flops=forward.flops + backward.flops,
         again_flops=np.asarray(again),
         energy_j=cooled[0] + cooled[1],
-        parameters=np.array([tape.parameters]),
-        experts=np.array([tape.experts]),
-        narrow_parameters=np.array([tape.narrow_parameters]),
-        kept_bytes=kept * tokens,
-        forward_peak_bytes=(_most(liveness.forward(tape, mode)) - kept) * tokens,
-        backward_peak_bytes=(_most(liveness.backward(tape, mode)) - kept) * tokens,
+        **_sizes(tape, mode, batch),
     )
+
+
+def sizes(parts: Mapping[str, Tape], recompute: str, batch: Batch) -> dict[str, dict[str, Floats]]:
+    """Of every piece what needs no seconds: parameters and bytes, by the names that `Unit` has for them."""
+    return {name: _sizes(tape, _mode(name, recompute), batch) for name, tape in parts.items()}
+
+
+def _sizes(tape: Tape, mode: str, batch: Batch) -> dict[str, Floats]:
+    kept, tokens = tape.kept_bytes(mode), batch.tokens
+    return {
+        "parameters": np.array([tape.parameters]),
+        "experts": np.array([tape.experts]),
+        "narrow_parameters": np.array([tape.narrow_parameters]),
+        "kept_bytes": kept * tokens,
+        "forward_peak_bytes": (_most(liveness.forward(tape, mode)) - kept) * tokens,
+        "backward_peak_bytes": (_most(liveness.backward(tape, mode)) - kept) * tokens,
+    }
 
 
 def _most(moments: list[liveness.Moment]) -> float:

@@ -41,6 +41,12 @@ class Held(NamedTuple):
         return np.asarray(self.dense / grid.copies + self.experts / grid.expert_copies)
 
 
+def sent_bytes(seq: int, hidden: int, dtype: str, grid: Grid) -> Floats:
+    """Activations of a micro-batch between two stages, on one rank."""
+    held = grid.cp * np.where(grid.sequence_parallel == 1, grid.tp, 1)
+    return np.asarray(width(dtype) * grid.micro_batch * seq * hidden / held)
+
+
 class Wire:
     """Seconds of reductions, gathers, sends and updates."""
 
@@ -49,7 +55,7 @@ class Wire:
         dtype: str, factor: Factor | None,
     ) -> None:  # fmt: skip
         self.model, self.load, self.grid, self.machine = model, load, grid, machine
-        self.traits, self.states, self.factor, self.value = traits, states, factor, width(dtype)
+        self.traits, self.states, self.factor, self.dtype = traits, states, factor, dtype
         self.late = (grid.pp > 1) & traits.whole_sums
         self.each = (grid.zero >= 2) & ~self.late
         self.copies = _Group(grid, ("dp", "cp", "tp"))
@@ -161,9 +167,7 @@ class Wire:
         return found * self._drawn(op)
 
     def sent_bytes(self) -> Floats:
-        """Activations of a micro-batch between two stages, on one rank."""
-        held = self.grid.cp * np.where(self.grid.sequence_parallel == 1, self.grid.tp, 1)
-        return np.asarray(self.value * self.grid.micro_batch * self.load.seq * self.model.hidden / held)
+        return sent_bytes(self.load.seq, self.model.hidden, self.dtype, self.grid)
 
     def send(self) -> Floats:
         """Activations of a micro-batch to the next stage, `tp * cp * dp` chips away, each rank over its own adapter."""

@@ -12,7 +12,7 @@ from gnomon.cost.compiled import HostCost, TableStepCost
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.step import StepCost
 from gnomon.engines.base import Deployment, MemoryUse, StageWork, StepParts
-from gnomon.engines.vllm import degrees, launch, platforms
+from gnomon.engines.vllm import degrees, platforms
 from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.formats import check_formats
 from gnomon.engines.vllm.memory import memory
@@ -158,12 +158,18 @@ class Vllm:
         )
 
     def command(self, plan: Plan) -> list[str]:
+        from gnomon.engines.vllm import launch
+
         return launch.first_command(plan)
 
     def own_checkpoint(self, model: Model, dtype: str) -> str:
+        from gnomon.engines.vllm import launch
+
         return launch.own_checkpoint(model, dtype)
 
     def not_expressed(self, plan: Plan) -> list[str]:
+        from gnomon.engines.vllm import launch
+
         return launch.not_expressed(plan)
 
 

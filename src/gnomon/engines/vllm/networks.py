@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gnomon.engines.base import Deployment, Engine, MemoryUse, Piece
-from gnomon.engines.torch.networks import tower_piece
-from gnomon.engines.torch.published import half_style
 from gnomon.engines.vllm import reserve
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError
@@ -76,6 +74,8 @@ def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Bat
         return (Piece(name="encoder", graph=graph, steps=steps, parts=engine.step_parts(deployment, steps)),)
     found = []
     if step.towered:
+        from gnomon.engines.torch.networks import tower_piece
+
         tower = model.towers[0]
         dtype = tower_dtype(deployment)
         found.append(tower_piece(tower, step, dtype, "eager", _kernels(tower, model), deployment.strategy))
@@ -128,6 +128,8 @@ def tower_dtype(deployment: Deployment) -> str:
 
 def _kernels(tower: Tower, model: Model) -> Kernels:
     """PyTorch's own, but for products that vLLM joins, and kernels of its own that turn heads and gate channels."""
+    from gnomon.engines.torch.published import half_style
+
     own = half_style(replace(model, norm_bias=tower.norm_bias))
     return Kernels(style=replace(own, joined=True, fused_activation=True, rope=COMPILED.rope, gated=COMPILED.gated))
 

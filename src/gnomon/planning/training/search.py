@@ -10,12 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.engines import TrainingEngine
-from gnomon.engines.training import Figures, Grid, Traits, figures
+from gnomon.engines.training import Figures, Grid, Traits, figures, sizes
+from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.job import check_positions
 from gnomon.errors import InputError
 from gnomon.planning.training.checks import check_dtype, check_tasks, training_dtype
 from gnomon.planning.training.space import space
-from gnomon.planning.training.step import machine_for, memory_of, rank_peaks, step_bound_s, step_timeline, usable_bytes
+from gnomon.planning.training.step import (
+    machine_for,
+    memory_of,
+    plain_memory,
+    plain_peaks,
+    rank_peaks,
+    step_bound_s,
+    step_timeline,
+    usable_bytes,
+)
 from gnomon.spec import Model, Pool, TrainingLoad
 from gnomon.spec.workload import Floats
 from gnomon.techniques import Applied, Case, applied
@@ -60,6 +70,7 @@ class Search:
 
     @cached_property
     def figures(self) -> Figures:
+        """Of all plans. Without techniques only those that fit are priced: see `priced`."""
         key, machine = (id(self.pool), id(self.grid)), self.case.machine
         if key not in self.shared:
             found = figures(self.model, self.load, self.grid, machine, self.traits, self.optimizer, self.dtype)
@@ -70,12 +81,16 @@ class Search:
     def peak_bytes(self) -> Floats:
         """Of the fullest rank: the first holds most micro-batches and the embedding, the last the head; those
         between hold less than one of them, unless the ends are light. Where layers differ, it may be any."""
-        pp, found = self.grid.pp, self.figures
-        if found.chunks.uneven:
-            return rank_peaks(found, self.case, self.applied)
+        pp, case = self.grid.pp, self.case
         ranks = (np.zeros_like(pp), np.minimum(1, pp - 1), pp - 1)
-        peaks = [memory_of(found, self.case, rank, self.applied).total for rank in ranks]
-        return np.asarray(np.max(peaks, axis=0))
+        if not self.applied:
+            sized = sizes(self.model, self.load, self.grid, self.traits, self.dtype)
+            if sized.chunks.uneven:
+                return plain_peaks(sized, case)
+            return np.asarray(np.max([plain_memory(sized, case, rank).total for rank in ranks], axis=0))
+        if self.figures.chunks.uneven:
+            return rank_peaks(self.figures, case, self.applied)
+        return np.asarray(np.max([memory_of(self.figures, case, rank, self.applied).total for rank in ranks], axis=0))
 
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
@@ -97,9 +112,21 @@ class Search:
     @cached_property
     def bounds_s(self) -> Floats:
         """Lower bounds of those that fit; the others are out of the question."""
-        bounds = step_bound_s(self.figures, self.traits)
-        bounds = bounds + self.applied.waits(self.figures, bounds, self.case)
-        return np.where(self.fits, bounds, np.inf)
+        rows, found = self.priced
+        bounds = step_bound_s(found, self.traits)
+        everywhere = np.full(self.grid.size, np.inf)
+        everywhere[rows] = bounds + self.applied.waits(found, bounds, self.case)
+        return np.where(self.fits, everywhere, np.inf)
+
+    @cached_property
+    def priced(self) -> tuple[Ints, Figures]:
+        """Plans whose seconds are asked for, and their figures: those that fit, which without techniques is known
+        before anything is priced."""
+        if self.applied:
+            return np.arange(self.grid.size), self.figures
+        rows = np.flatnonzero(self.fits)
+        some, machine = self.grid.pick(rows), self.case.machine
+        return rows, figures(self.model, self.load, some, machine, self.traits, self.optimizer, self.dtype)
 
     @property
     def lean(self) -> Search:
@@ -109,9 +136,11 @@ class Search:
 
     def step_s(self, row: int) -> float:
         stages = int(self.grid.pp[row] * self.grid.vp[row])
-        check_tasks(self.load.global_batch, int(self.figures.micros[row]), stages)
-        line = step_timeline(self.figures, row, self.traits).step_s
-        some = self.figures.pick(np.array([row]))
+        rows, found = self.priced
+        place = int(np.searchsorted(rows, row))
+        check_tasks(self.load.global_batch, int(found.micros[place]), stages)
+        line = step_timeline(found, place, self.traits).step_s
+        some = found.pick(np.array([place]))
         return line + float(self.applied.waits(some, np.array([line]), self.case)[0])
 
 

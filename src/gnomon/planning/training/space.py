@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from math import gcd
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Grid, Traits
+from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.job import equal_stages
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import GnomonError, InputError
@@ -19,10 +20,11 @@ from gnomon.graph.trained import heads_of
 from gnomon.spec import Model, MoeFfn, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import CP_COMMS, RECOMPUTE, SCHEDULES
 
-NAMES = (
-    "tp", "pp", "vp", "dp", "micro_batch", "zero", "recompute", "schedule", "sequence_parallel", "cp", "cp_comm", "ep",
-    "expert_tp",
-)  # fmt: skip
+NAMES = tuple(field.name for field in fields(Grid))
+SHARED = ("tp", "pp", "dp", "cp", "cp_comm", "ep", "expert_tp")
+"""What the plans of a block have in common."""
+CHOSEN = ("micro_batch", "vp", "schedule", "zero", "recompute", "sequence_parallel")
+"""What they differ in."""
 LEAST_TOKENS = 4096
 """Of a sequence on one rank: context parallelism is for sequences longer than this, in powers of two."""
 MOST_PLANS = 4_000_000
@@ -41,19 +43,22 @@ def space(
     into powers of two of parts that are not quite equal.
     """
     _check_engine(model, load, engine, optimizer, dtype)
-    blocks = _blocks(model, pool, load, engine, Recipe(optimizer=optimizer), dtype, lean)
-    parts, count = [], 0
-    for block, beside in blocks:
-        listed = np.array(list(block), np.int64).reshape(-1, len(NAMES) - len(beside))
-        parts.append(np.hstack([listed, np.broadcast_to(beside, (len(listed), len(beside)))]))
-        count += len(parts[-1])
+    listed: list[tuple[int, ...]] = []
+    choices: list[Ints] = []
+    count = 0
+    for shared, block in _blocks(model, pool, load, engine, Recipe(optimizer=optimizer), dtype, lean):
+        listed.append(shared)
+        choices.append(block)
+        count += block.shape[1]
         if count > MOST_PLANS:
             hint = "A batch with fewer divisors, or fewer chips, has fewer."
             raise InputError(f"there are more than {MOST_PLANS:,} plans", where="--global-batch", hint=hint)
-    if not parts:
+    if not listed:
         raise InputError(f"{model.name} cannot be cut for {pool.count} x {pool.chip.name}", where="--cluster")
-    columns = np.concatenate(parts).T
-    return Grid(**{name: np.ascontiguousarray(column) for name, column in zip(NAMES, columns, strict=True)})
+    lengths = [block.shape[1] for block in choices]
+    columns = dict(zip(SHARED, (np.repeat(values, lengths) for values in np.array(listed).T), strict=True))
+    own = {name: np.concatenate([block[place] for block in choices]) for place, name in enumerate(CHOSEN)}
+    return Grid(**columns, **own)
 
 
 def _check_engine(model: Model, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str) -> None:
@@ -67,16 +72,15 @@ def _check_engine(model: Model, load: TrainingLoad, engine: TrainingEngine, opti
 
 def _blocks(
     model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, recipe: Recipe, dtype: str, lean: bool
-) -> Iterator[tuple[Iterator[tuple[int, ...]], tuple[int, ...]]]:
-    """Plans of each way to share the chips out, and what the last of `NAMES` are in all of them."""
-    traits = engine.traits(model)
-    modes = _modes(model, load, traits)
+) -> Iterator[tuple[tuple[int, ...], Ints]]:
+    """Each way to share the chips out, and the choices that go with it."""
+    lengths, choices = _lengths(model), Choices(model, load, engine.traits(model), lean)
     heads = [heads_of(block) for block in model.blocks]
     for tp in range(1, min(min(queries for queries, _ in heads), pool.count) + 1):
         if any(queries % tp or keys % tp for queries, keys in heads) or not _cuts_widths(model, tp, 1):
             continue
         cuts = tuple(cut for cut in (0, 1) if cut == 0 or (tp > 1 and load.seq % tp == 0))
-        for cp, pp, dp in product(_contexts(load), _lengths(model), divisors(load.global_batch)):
+        for cp, pp, dp in product(_contexts(load), lengths, divisors(load.global_batch)):
             if tp * cp * pp * dp > pool.count or load.seq % (2 * cp if cp > 1 else 1):
                 continue
             for comm, ep, expert_tp in _ways(model, tp, cp, dp):
@@ -86,7 +90,9 @@ def _blocks(
                 if cp > 1:
                     able = tuple(cut for cut in able if load.seq % (2 * cp * (tp if cut else 1)) == 0)
                 if able:
-                    yield _choices(model, load, strategy, able, modes, traits, lean), (cp, comm, ep, expert_tp)
+                    block = choices.of(pp, load.global_batch // dp, dp * cp > 1, able)
+                    if block.size:
+                        yield (tp, pp, dp, cp, comm, ep, expert_tp), block
 
 
 def _contexts(load: TrainingLoad) -> list[int]:
@@ -146,23 +152,40 @@ def _runs(
     return True
 
 
-def _choices(
-    model: Model, load: TrainingLoad, strategy: Strategy, cuts: tuple[int, ...], modes: tuple[int, ...], traits: Traits,
-    lean: bool,
-) -> Iterator[tuple[int, ...]]:  # fmt: skip
-    tp, pp, dp = strategy.tp, strategy.pp, strategy.dp
-    alone = tuple(zero for zero in traits.zero if zero != 1) if traits.shards_alone else (0,)
-    each, levels = load.global_batch // dp, traits.zero if dp * strategy.cp > 1 else alone
-    pipes = list(_pipes(model, pp))
-    for micro_batch in [1] if lean else divisors(each):
-        micros = each // micro_batch
-        for vp, schedule in pipes:
-            if (schedule == INTERLEAVED and micros % pp) or (
-                schedule == ONE and traits.fills_pipelines and micros < pp
-            ):
-                continue
-            for zero, recompute, cut in product(levels, modes, cuts):
-                yield tp, pp, vp, dp, micro_batch, zero, recompute, schedule, cut
+class Choices:
+    """Micro-batches, schedules and ways to save memory: [`CHOSEN`, plans]; many ways to share chips out share them."""
+
+    def __init__(self, model: Model, load: TrainingLoad, traits: Traits, lean: bool) -> None:
+        self.model, self.traits, self.lean = model, traits, lean
+        self.modes = _modes(model, load, traits)
+        self._made: dict[tuple[int, int, bool, tuple[int, ...]], Ints] = {}
+
+    def of(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...]) -> Ints:
+        """Of pipelines so long, whose ranks take `each` sequences a step, and may have copies."""
+        key = pp, each, copies, cuts
+        if key not in self._made:
+            self._made[key] = self._listed(pp, each, copies, cuts)
+        return self._made[key]
+
+    def _listed(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...]) -> Ints:
+        traits = self.traits
+        alone = tuple(zero for zero in traits.zero if zero != 1) if traits.shards_alone else (0,)
+        ways = list(product(traits.zero if copies else alone, self.modes, cuts))
+        pipes = list(_pipes(self.model, pp))
+        runs = [
+            (micro_batch, vp, schedule)
+            for micro_batch in ([1] if self.lean else divisors(each))
+            for vp, schedule in pipes
+            if self._able(schedule, pp, each // micro_batch)
+        ]
+        first = np.repeat(np.array(runs, np.int64).reshape(-1, 3), len(ways), axis=0)
+        return np.hstack([first, np.tile(np.array(ways, np.int64), (len(runs), 1))]).T.copy()
+
+    def _able(self, schedule: int, pp: int, micros: int) -> bool:
+        """Whether a schedule runs so many micro-batches."""
+        if schedule == INTERLEAVED:
+            return micros % pp == 0
+        return not (schedule == ONE and self.traits.fills_pipelines and micros < pp)
 
 
 def _pipes(model: Model, pp: int) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,7 @@ from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines import TrainingEngine
-from gnomon.engines.training import Figures, Grid, RankMemory, Traits, figures, rank_memory
+from gnomon.engines.training import Figures, Grid, RankMemory, Sizes, Traits, figures, rank_memory
 from gnomon.engines.training.job import Job
 from gnomon.engines.training.units import cut_of
 from gnomon.graph.layers import Cut
@@ -104,7 +104,7 @@ def busiest_s(found: Figures) -> Floats:
     return longest
 
 
-def held_bytes(found: Figures, rank: Any) -> Floats:
+def held_bytes(found: Sizes, rank: Any) -> Floats:
     """What the passes through a rank's layers leave at its fullest moment, of every row."""
     grid, chunks = found.grid, found.chunks
     if not chunks.uneven:
@@ -145,16 +145,32 @@ def flying(name: str, pp: int, micros: int, rank: int, alike: tuple[int, ...]) -
 
 def memory_of(found: Figures, case: Case, rank: Any, applied: Applied) -> RankMemory:
     """One pipeline rank of every row, with a plan's techniques."""
-    used = rank_memory(found, case.traits, case.optimizer, rank, held_bytes(found, rank))
-    return applied.memory(used, found, rank, case)
+    return applied.memory(plain_memory(found, case, rank), found, rank, case)
+
+
+def plain_memory(found: Sizes, case: Case, rank: Any) -> RankMemory:
+    """The same without techniques."""
+    return rank_memory(found, case.traits, case.optimizer, rank, held_bytes(found, rank))
 
 
 def rank_peaks(found: Figures, case: Case, applied: Applied) -> Floats:
     """Bytes of the fullest of all ranks of a pipeline, of every row."""
     peaks = np.zeros(found.grid.size)
-    for rank in range(int(found.grid.pp.max())):
-        rows = np.flatnonzero(found.grid.pp > rank)
-        peaks[rows] = np.maximum(peaks[rows], memory_of(found.pick(rows), case, rank, applied).total)
+    for (pp, _), rows in found.chunks.groups:
+        some = found.pick(rows)
+        peaks[rows] = np.max([memory_of(some, case, rank, applied).total for rank in range(pp)], axis=0)
+    return peaks
+
+
+def plain_peaks(found: Sizes, case: Case) -> Floats:
+    """The same without techniques, of ranks of which one must be the fullest: of those between the ends with the same
+    layers, the first has most passes in flight."""
+    peaks = np.zeros(found.grid.size)
+    for (pp, vp), rows in found.chunks.groups:
+        some, counts = found.pick(rows), found.chunks.stages.counts(pp, vp)
+        between = {counts[rank].tobytes(): rank for rank in range(pp - 2, 0, -1)}
+        ranks = sorted({0, pp - 1, *between.values()})
+        peaks[rows] = np.max([plain_memory(some, case, rank).total for rank in ranks], axis=0)
     return peaks
 
 
