@@ -16,6 +16,7 @@ from gnomon.accuracy import accuracy
 from gnomon.api.calibrate import Calibrated
 from gnomon.api.calibrate_engine import EngineCalibrated
 from gnomon.api.calibrate_from import Checked
+from gnomon.api.trace import ModulePrediction
 from gnomon.spec.answers import NotModelled, Result, Shortage
 from gnomon.store import save
 
@@ -29,7 +30,10 @@ def answering() -> set[str]:
         for found in walk_packages(import_module(f"gnomon.{package}").__path__, f"gnomon.{package}."):
             if not found.name.startswith(("gnomon.papers.derived.", "gnomon.lab.")):
                 import_module(found.name)
-    return {found.__name__ for found in Result.__subclasses__() if found.SCHEMA}
+    found = list(Result.__subclasses__())
+    for kind in found:
+        found += kind.__subclasses__()
+    return {kind.__name__ for kind in found if kind.SCHEMA}
 
 
 def explained() -> Any:
@@ -46,6 +50,20 @@ def cramped() -> Any:
     cause = Shortage(part="weights", needs_bytes=131.4 * GIB, left_bytes=73.2 * GIB)
     ignored = (NotModelled(option="--seed 3", why="nothing is drawn"),)
     return answers.prediction(fits=False, cause=cause, not_modelled=ignored)
+
+
+def module(**changes: Any) -> ModulePrediction:
+    """A traced module of some depth: times by kernel, and by module."""
+    paths = [f"decoder.layers.{layer}.{name}.{part}" for layer in range(4) for name in "abcd" for part in "xy"]
+    step = answers.prediction()
+    base = {name: getattr(step, name) for name in step.__dataclass_fields__} | {
+        "title": "net.py:make, bf16, 1 x H200, PyTorch 2.11: forward of 8 samples",
+        "breakdown": tuple(answers.operator(path, 0.0002) for path in paths),
+        "operators": (answers.operator("aten.addmm", 0.004), answers.operator("aten.gelu", 0.0003)),
+        "inputs": {"model": "net.py:make", "on": "H200", "phase": "forward", "dtype": "bf16", "unit": "sample"}
+        | {"batch": 8, "launch": "eager", "asked": {"batch": 8, "settings": {}}},
+    }
+    return ModulePrediction(**base | changes)
 
 
 def calibrated() -> Calibrated:
@@ -96,6 +114,7 @@ SERVED: dict[str, Callable[[], Any]] = {
 }
 MADE: dict[str, dict[str, Callable[[], Any]]] = {
     "Prediction": {"a step": answers.prediction, "a step that does not fit": cramped},
+    "ModulePrediction": {"a module": module},
     "Fit": {"fits": answers.fit, "does not fit": lambda: answers.fit(fits=False)},
     "ServingReport": SERVED,
     "PlanReport": {"planned": answers.planned, "no other plan": lambda: answers.planned(runner_up={"why": "none"})},

@@ -79,7 +79,7 @@ def test_headline_numbers_are_seen(case: tuple[str, str]) -> None:
     for figure in figures:
         assert " ".join(figure.value.split()) in seen and figure.band in seen, figure
     assert payload["title"] in seen
-    for row in payload.get("breakdown", ()):
+    for row in payload.get("operators") or payload.get("breakdown", ()):
         assert row["op"] in seen
     for score in payload.get("pareto", ()):
         assert score["label"] in seen

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnomon.cli.app import Once
-from gnomon.cli.files import keep_apart, output_files
 
 if TYPE_CHECKING:
     from gnomon.spec.answers import Result
@@ -32,8 +31,12 @@ class Asked(Once):
 def outputs(named: Mapping[str, str | None], sources: Mapping[str, str | None]) -> dict[str, Path]:
     """The paths of the flags that were given, checked before the work: no two the same, and none that would take the
     place of an input. `sources` are a model, chips, a trace or a plan by what they are called in a refusal."""
+    if all(text is None for text in named.values()):
+        return {}
+    from gnomon.cli.files import keep_apart, output_files
+
     paths = output_files(dict(named))
-    for name, source in sources.items() if paths else ():
+    for name, source in sources.items():
         parts = [part.partition(":")[0].strip() for part in (source or "").split(",")]
         for text in dict.fromkeys([source, *parts]):
             for file in (Path(text), Path(text) / "config.json") if text else ():
