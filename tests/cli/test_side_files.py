@@ -17,6 +17,11 @@ from gnomon.store import history
 
 SERVE = "simulate serve llama-3.2-1b --on H100 --rate 4 --input 64 --output 8 --requests 5"
 TRAIN = "simulate train llama-3.2-1b --on H100:2 --seq 512 --global-batch 4 --pp 2"
+PLAN = (
+    "plan serve llama-3.2-1b --fleet H100:1 --rate 4 --input 100 --output 8 --dtype bf16 "
+    "--set max_num_seqs=64 --set max_num_batched_tokens=2048"
+)
+SEARCH = "plan train llama-3.2-1b --cluster H100:4 --seq 512 --global-batch 16"
 FILES = {
     "requests": (SERVE, {"--requests-out": "full.csv"}),
     "steps": (SERVE, {"--trace-out": "full.json"}),
@@ -26,6 +31,13 @@ FILES = {
     "timeline": (TRAIN, {"--trace-out": "full.json"}),
     "memory": (TRAIN, {"--memory-out": "full.csv"}),
     "drawn memory": (TRAIN, {"--memory-out": "full.svg"}),
+    "page of a load": (SERVE, {"--html": "full.html", "--requests-out": "good.csv"}),
+    "page of a training step": (TRAIN, {"--html": "full.html"}),
+    "page of a step": ("predict llama-3.2-1b --on H100", {"--html": "full.html"}),
+    "page of a fit": ("fit llama-3.2-1b --on H100", {"--html": "full.html"}),
+    "page of a plan": (PLAN, {"--html": "full.html"}),
+    "page of a training plan": (SEARCH, {"--html": "full.html"}),
+    "page of an idea": ("try gptq --model llama-3.2-1b --on H100", {"--html": "full.html"}),
     "table": ("ops ok.csv --on H100", {"--out": "full.csv"}),
     "accuracy": ("accuracy --chip H100", {"--save": "full.json"}),
 }
@@ -43,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Links named like files that lead to a device on which nothing can be kept."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ok.csv").write_text("op,dtype,m,n,k\ngemm,bf16,1,64,64\n")
-    for name in ("full.csv", "full.json", "full.svg"):
+    for name in ("full.csv", "full.json", "full.svg", "full.html"):
         (tmp_path / name).symlink_to("/dev/full")
     return tmp_path
 
@@ -74,7 +86,7 @@ def test_a_full_disk(
     assert not list(folder.glob(".*"))
 
 
-@pytest.mark.parametrize("name", ["requests", "timeline", "memory"])
+@pytest.mark.parametrize("name", ["requests", "timeline", "memory", "page of a training step"])
 def test_a_place_that_is_taken_during_the_work(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

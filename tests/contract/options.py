@@ -49,6 +49,7 @@ COMMANDS = f"""
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=64
   --json
+  --html out.html
 predict llama-3.2-1b --on H100 --phase prefill --batch 4 --tokens 4096
   --context 512
   --kv-dtype fp8
@@ -148,6 +149,7 @@ fit llama-3.2-1b --on H100:2
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=64
   --json
+  --html out.html
 fit bert-base --on H100
   --context 256
   --kv-dtype fp8
@@ -187,6 +189,7 @@ fit bert-base --on H100 --engine torch
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=2
   --json
+  --html out.html
 simulate serve llama-3.2-1b --on H100 --trace timed.csv
   --seed 3
   --rate 3
@@ -222,6 +225,7 @@ simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --trace-out out.json
   --memory-out out.csv
   --json
+  --html out.html
 {TRAINED} --tp 2 --pp 2 --cp 2
   --vp 2
   --zero 1
@@ -258,6 +262,7 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --set max_cudagraph_capture_size=8
   --router least-requests
   --json
+  --html out.html
 plan serve llama-3.1-8b --fleet L4:4 --rate 4 --input 300 --output 40 --dtype fp8 --slo tpot_p90=70ms
   --router round-robin
   --router least-requests
@@ -271,6 +276,7 @@ plan serve llama-3.1-8b --fleet L4:4 --rate 4 --input 300 --output 40 --dtype fp
   --engine torch
   --with offload-optimizer
   --json
+  --html out.html
 plan train llama-3.2-3b --cluster H100:1 --seq 8192 --global-batch 64
   --with auto
 ops ops.csv --on H100
@@ -288,6 +294,7 @@ try gptq --model llama-3.2-1b --on H100
   --dtype fp8
   --engine torch
   --json
+  --html out.html
 try zero-offload --model llama-3.1-8b --on H100:2
   --on H200:2
   --seq 4096
@@ -309,7 +316,7 @@ export unfit.yaml
 
 ANSWERING = ("predict", "fit", "simulate serve", "simulate train", "plan serve", "plan train", "ops", "try", "export")
 """Commands whose flags all have a line."""
-FILES = {"--out", "--requests-out", "--trace-out", "--memory-out"}
+FILES = {"--out", "--requests-out", "--trace-out", "--memory-out", "--html"}
 """Flags that write what they name."""
 
 

@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags
+from gnomon.cli.pages import FLAG, Asked, outputs, page
 
 
 def add(app: typer.Typer) -> None:
-    app.command("explain")(explain)
+    app.command("explain", cls=Asked)(explain)
 
 
 def explain(
@@ -18,10 +19,13 @@ def explain(
         str, typer.Argument(metavar="[last|ID|FILE]", help="A run's id, a JSON answer, or `last`.")
     ] = "last",
     op: Annotated[str | None, typer.Option("--op", metavar="NAME", help="Open this operator.")] = None,
+    html: flags.Html = None,
     as_json: flags.Json = False,
 ) -> None:
     """Open up a number down to its formulas and sources."""
     from gnomon.api.explain import explain as answer
     from gnomon.cli.output import emit
 
-    emit(answer(what, op=op).to_dict(), as_json=as_json, keep=False)
+    paths = outputs({FLAG: html}, {"the answer": what})
+    result = answer(what, op=op)
+    emit(result.to_dict(), as_json=as_json, keep=False, files=page(result, paths))

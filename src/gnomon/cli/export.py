@@ -61,7 +61,7 @@ def export(
     for line in result.not_expressed:
         say(f"not in these files: {line}")
     if out is None:
-        put(result.files[names[0]])
+        put(f"{result}\n")
         say(f"--out DIR writes {' and '.join(names)}")
     else:
         put("".join(f"{folder / name}\n" for name in names))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags
+from gnomon.cli.pages import FLAG, Asked, outputs, page
 
 FitPp = Annotated[int, flags.degree("--pp", "Pipeline", "")]
 FitEp = Annotated[int, flags.degree("--ep", "Expert", "")]
@@ -15,7 +16,7 @@ FitDp = Annotated[int, flags.degree("--dp", "Data", "")]
 
 
 def add(app: typer.Typer) -> None:
-    app.command("fit")(fit)
+    app.command("fit", cls=Asked)(fit)
 
 
 def fit(
@@ -35,15 +36,18 @@ def fit(
     ] = None,
     set_: flags.Set = None,
     techniques: flags.With = None,
+    html: flags.Html = None,
     as_json: flags.Json = False,
 ) -> None:
     """Whether a model fits to be served, and what would make it fit."""
-    from gnomon.api.fit import fit as answer
     from gnomon.cli.output import emit
+
+    paths = outputs({FLAG: html}, {"the model": model, "--on": on})
+    from gnomon.api.fit import fit as answer
 
     settings = flags.settings(set_)
     result = answer(
         model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
         context=context, settings=settings, techniques=techniques or (),
     )  # fmt: skip
-    emit(result.to_dict(), as_json=as_json)
+    emit(result.to_dict(), as_json=as_json, files=page(result, paths))

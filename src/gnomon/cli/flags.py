@@ -174,6 +174,10 @@ With = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+Html = Annotated[
+    str | None,
+    typer.Option("--html", metavar="FILE.html", help="Write the answer as one page, with tables and plots."),
+]
 PlanRef = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's file, a run's id, or `last`.")]
 
 Tp = Annotated[int | None, degree("--tp", "Tensor", " All chips of --on where it is not given.")]

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags, names, train_flags
+from gnomon.cli.pages import FLAG, Asked, outputs, page
 
 SLO = (
     "Limits on times, such as ttft_p90=1s,tpot_p90=40ms. "
@@ -19,8 +20,8 @@ def add(app: typer.Typer) -> None:
 
     commands = group("Find the best way to run a model.")
     commands.callback()(_group)
-    commands.command("serve")(serve)
-    commands.command("train")(train)
+    commands.command("serve", cls=Asked)(serve)
+    commands.command("train", cls=Asked)(train)
     app.add_typer(commands, name="plan")
 
 
@@ -81,6 +82,7 @@ def serve(
     engine: flags.Engine = "vllm",
     set_: flags.Set = None,
     techniques: flags.With = None,
+    html: flags.Html = None,
     as_json: flags.Json = False,
 ) -> None:
     """The best deployment for a load and its goals, and why it won."""
@@ -90,6 +92,7 @@ def serve(
     from gnomon.errors import named_by
     from gnomon.search import objective as named_objective
 
+    paths = outputs({FLAG: html}, {"the model": model, "--fleet": fleet, "--trace": trace})
     if objective is not None:
         with named_by("--objective"):
             named_objective(objective)
@@ -114,7 +117,7 @@ def serve(
             techniques=techniques or (),
             progress=tick,
         )
-    emit(report.to_dict(), as_json=as_json)
+    emit(report.to_dict(), as_json=as_json, files=page(report, paths))
 
 
 def train(
@@ -127,6 +130,7 @@ def train(
     dtype: flags.Dtype = None,
     engine: train_flags.Engine = "megatron",
     techniques: flags.With = None,
+    html: flags.Html = None,
     as_json: flags.Json = False,
 ) -> None:
     """The quickest way to train a model on a cluster, how long it takes, and what it needs."""
@@ -134,6 +138,7 @@ def train(
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
 
+    paths = outputs({FLAG: html}, {"the model": model, "--cluster": cluster})
     with Progress("searching plans") as tick:
         report = plan_training(
             model,
@@ -147,4 +152,4 @@ def train(
             techniques=techniques or (),
             progress=tick,
         )
-    emit(report.to_dict(), as_json=as_json)
+    emit(report.to_dict(), as_json=as_json, files=page(report, paths))

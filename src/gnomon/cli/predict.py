@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags, names
+from gnomon.cli.pages import FLAG, Asked, outputs, page
 
 
 def add(app: typer.Typer) -> None:
-    app.command("predict")(predict)
+    app.command("predict", cls=Asked)(predict)
 
 
 Model = Annotated[
@@ -106,11 +107,14 @@ def predict(
     dp: Annotated[int | None, flags.degree("--dp", "Data", " Ranks with sequences of their own.")] = None,
     set_: flags.Set = None,
     techniques: flags.With = None,
+    html: flags.Html = None,
     as_json: flags.Json = False,
 ) -> None:
     """Time, memory, energy and cost of one step."""
-    from gnomon.api.predict import predict as answer
     from gnomon.cli.output import emit
+
+    paths = outputs({FLAG: html}, {"the model": model, "--on": on})
+    from gnomon.api.predict import predict as answer
 
     result = answer(
         model,
@@ -134,4 +138,4 @@ def predict(
         steps=steps,
         techniques=techniques or (),
     )
-    emit(result.to_dict(), as_json=as_json)
+    emit(result.to_dict(), as_json=as_json, files=page(result, paths))

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.cli import flags, train_flags
+from gnomon.cli.pages import FLAG, Asked, outputs, page
 
 
 def add(app: typer.Typer) -> None:
@@ -16,8 +17,8 @@ def add(app: typer.Typer) -> None:
 
     commands = group("Run a load, or a training step, in simulated time.")
     commands.callback()(_group)
-    commands.command("serve")(serve)
-    commands.command("train")(train)
+    commands.command("serve", cls=Asked)(serve)
+    commands.command("train", cls=Asked)(train)
     app.add_typer(commands, name="simulate")
 
 
@@ -50,15 +51,15 @@ def serve(
     trace_out: Annotated[
         str | None, typer.Option("--trace-out", metavar="FILE.json", help="Write every step, for ui.perfetto.dev.")
     ] = None,
+    html: flags.Html = None,
     as_json: flags.Json = False,
 ) -> None:
     """TTFT, TPOT, throughput, energy and cost of a served load."""
-    from gnomon.cli.files import keep_apart, output_files
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
 
-    paths = output_files({"--requests-out": requests_out, "--trace-out": trace_out})
-    keep_apart(paths, trace, "--trace")
+    named = {"--requests-out": requests_out, "--trace-out": trace_out, FLAG: html}
+    paths = outputs(named, {"--trace": trace, "the model": model, "--on": on})
     settings = flags.settings(set_)
     recorder = _recorder() if trace_out else None
     from gnomon.api.simulate import simulate_serving
@@ -86,7 +87,7 @@ def serve(
             record=recorder,
             progress=tick,
         )
-    emit(report.to_dict(), as_json=as_json, files=_files(report, recorder, paths))
+    emit(report.to_dict(), as_json=as_json, files=[*_files(report, recorder, paths), *page(report, paths)])
 
 
 def _recorder() -> Any:
@@ -136,13 +137,14 @@ def train(
     techniques: flags.With = None,
     trace_out: train_flags.TraceOut = None,
     memory_out: train_flags.MemoryOut = None,
+    html: flags.Html = None,
     as_json: flags.Json = False,
 ) -> None:
     """Time, memory of every rank, energy and cost of a training step."""
     from gnomon.cli.output import emit
-    from gnomon.cli.training_files import checked, files
+    from gnomon.cli.training_files import MEMORY, TRACE, checked, files
 
-    paths = checked(model, trace_out, memory_out)
+    paths = checked(model, on, {TRACE: trace_out, MEMORY: memory_out, FLAG: html})
     from gnomon.api.simulate_training import simulate_training
 
     report = simulate_training(
@@ -169,4 +171,4 @@ def train(
         tokens=tokens,
         techniques=techniques or (),
     )
-    emit(report.to_dict(), as_json=as_json, files=files(report, paths))
+    emit(report.to_dict(), as_json=as_json, files=[*files(report, paths), *page(report, paths)])

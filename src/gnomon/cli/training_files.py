@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnomon.cli.files import keep_apart, output_files
+from gnomon.cli.pages import outputs
 from gnomon.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,18 +21,16 @@ MOST_PASSES = 500_000
 """Of all ranks in a trace: viewers take a few hundred megabytes."""
 
 
-def checked(model: str, trace: str | None, memory: str | None) -> dict[str, Path]:
+def checked(model: str, on: str, named: Mapping[str, str | None]) -> dict[str, Path]:
     """The paths by flag. Raises at once for what could not be written, or drawn."""
-    paths = output_files({TRACE: trace, MEMORY: memory})
-    for source in (model, str(Path(model) / "config.json")):
-        keep_apart(paths, source, "the model")
+    paths = outputs(named, {"the model": model, "--on": on})
     kind = paths[MEMORY].suffix.lower() if MEMORY in paths else ".csv"
     if kind in DRAWN:
         from gnomon.report.memory_plot import require_matplotlib
 
         require_matplotlib()
     elif kind != ".csv":
-        raise InputError(f"'{memory}' does not end in .csv, .svg or .png", where=MEMORY)
+        raise InputError(f"'{named[MEMORY]}' does not end in .csv, .svg or .png", where=MEMORY)
     return paths
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags
+from gnomon.cli.pages import FLAG, Asked, outputs, page
 
 Slug = Annotated[str, typer.Argument(metavar="SLUG", help="A paper, or a technique by its own name.")]
 Network = Annotated[str, typer.Option("--model", metavar="MODEL", help="A name, a folder, a config or shapes.")]
@@ -43,7 +44,7 @@ Engine = Annotated[str | None, typer.Option("--engine", metavar="NAME", help="In
 
 
 def add(app: typer.Typer) -> None:
-    app.command("try")(try_idea)
+    app.command("try", cls=Asked)(try_idea)
 
 
 def try_idea(
@@ -57,6 +58,7 @@ def try_idea(
     optimizer: Optimizer = None,
     dtype: flags.Dtype = None,
     engine: Engine = None,
+    html: flags.Html = None,
     as_json: flags.Json = False,
 ) -> None:
     """What a paper's idea would bring on your model and chips."""
@@ -64,6 +66,7 @@ def try_idea(
     from gnomon.cli.progress import Progress
     from gnomon.papers.tried import try_idea as answer
 
+    paths = outputs({FLAG: html}, {"--model": model, "--on": on})
     with Progress("searching plans") as tick:
         result = answer(
             slug,
@@ -78,4 +81,4 @@ def try_idea(
             engine=engine,
             progress=tick,
         )
-    emit(result.to_dict(), as_json=as_json)
+    emit(result.to_dict(), as_json=as_json, files=page(result, paths))

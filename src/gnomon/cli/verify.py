@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from gnomon.cli import flags
-from gnomon.errors import InputError
+from gnomon.cli.pages import FLAG, Asked, outputs, page
+from gnomon.errors import InputError, UnwrittenError
 
 
 def add(app: typer.Typer) -> None:
-    app.command("verify")(verify)
+    app.command("verify", cls=Asked)(verify)
 
 
 def verify(
@@ -30,22 +33,34 @@ def verify(
     ] = None,
     probe: Annotated[bool, typer.Option("--probe", help="Also measure prompts and decodes by themselves.")] = False,
     out: Annotated[str | None, typer.Option("--out", metavar="FILE.json", help="Keep what was measured.")] = None,
+    html: flags.Html = None,
     as_json: flags.Json = False,
 ) -> None:
     """Run a plan for real: measured beside predicted."""
-    from gnomon.cli.files import keep_apart, output_file
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
 
     if plan.endswith(".json"):
         _refuse_measuring({"--rate": bool(rate), "--probe": probe, "--out": out is not None})
-    path = output_file(out, "--out") if out is not None else None
-    keep_apart({"--out": path} if path else {}, plan, "the plan")
+    paths = outputs({"--out": out, FLAG: html}, {"the plan": plan})
     from gnomon.api.verify import verify as answer
 
-    with Progress("measuring") as tick:
-        result = answer(plan, rates=rate, probe=probe, out=path, progress=lambda text: tick(text=text))
-    emit(result.to_dict(), as_json=as_json)
+    try:
+        with Progress("measuring") as tick:
+            result = answer(
+                plan, rates=rate, probe=probe, out=paths.get("--out"), progress=lambda text: tick(text=text)
+            )
+    except UnwrittenError as problem:
+        if FLAG not in paths:
+            raise
+        unwritten: Callable[[], None] = partial(_raise, problem)
+        emit(problem.answer.to_dict(), as_json=as_json, files=[unwritten, *page(problem.answer, paths)])
+        return
+    emit(result.to_dict(), as_json=as_json, files=page(result, paths))
+
+
+def _raise(problem: UnwrittenError) -> None:
+    raise problem
 
 
 def _refuse_measuring(given: dict[str, bool]) -> None:

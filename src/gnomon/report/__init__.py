@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from gnomon.report.text import NEXT, Style, assumed, legible, not_modelled
+from gnomon.errors import shortened
+from gnomon.report.text import NEXT, Style, assumed, legible, not_modelled, plural
 
 REPORTS = {
     "gnomon.predict/1": "gnomon.report.predict",
@@ -19,6 +20,8 @@ REPORTS = {
     "gnomon.plan.serve/1": "gnomon.report.plan",
     "gnomon.plan.train/1": "gnomon.report.plan_train",
     "gnomon.try/1": "gnomon.report.tried",
+    "gnomon.export/1": "gnomon.report.export",
+    "gnomon.accuracy/1": "gnomon.report.accuracy",
     "gnomon.techniques/1": "gnomon.report.techniques",
     "gnomon.verify/1": "gnomon.report.verify",
     "gnomon.launch/1": "gnomon.report.launch",
@@ -36,15 +39,43 @@ REPORTS = {
     "gnomon.papers.show/1": "gnomon.report.papers",
     "gnomon.papers.run/1": "gnomon.report.papers",
 }
-"""Each module has `render(payload, style)`, which gives the text."""
+"""Each module has `render(payload, style)`, which gives the text, and may have `figures(payload)`, the headline
+figures."""
+VERBATIM = ("gnomon.export/1",)
+"""Answers whose text is a file's, which is shown as it is."""
+LONGEST, LEAST_TITLE, MOST_FIGURES = 160, 40, 3
+"""Letters of an answer in a line, of its title at least, and headline figures."""
 
 
 def render(payload: Mapping[str, Any], *, colour: bool = False) -> str:
     """The text of an answer, told by its schema."""
-    payload = legible(payload)
+    payload = payload if payload["schema"] in VERBATIM else legible(payload)
     text: str = import_module(REPORTS[payload["schema"]]).render(payload, Style(colour))
     notes = [*assumed(payload), *not_modelled(payload)]
     return _before_next(text, notes) if notes else text
+
+
+def in_a_line(payload: Mapping[str, Any]) -> str:
+    """What an answer is about and its first figures, as `repr` has them; of a part of one, its plain fields."""
+    payload = legible({name: value for name, value in payload.items() if value is not None})
+    module = import_module(REPORTS[payload["schema"]]) if "schema" in payload else None
+    if module is not None and hasattr(module, "figures"):
+        shown = module.figures(payload)[:MOST_FIGURES]
+        told = [str(figure) if figure.name in figure.value else f"{figure.name} {figure}" for figure in shown]
+    else:
+        told = [f"{name}={_word(value)}" for name, value in payload.items() if name not in ("schema", "title")]
+    figures = shortened(", ".join(told), LONGEST - LEAST_TITLE)
+    title = shortened(str(payload.get("title", "")), LONGEST - len(figures))
+    return "; ".join(filter(None, [title, figures]))
+
+
+def _word(value: Any) -> str:
+    """A field in a few letters: an estimate by its value, a list or a mapping by how much it holds."""
+    if isinstance(value, Mapping):
+        return f"{value['value']:g}" if "value" in value else plural(len(value), "field")
+    if isinstance(value, list):
+        return plural(len(value), "entry", "entries")
+    return f"{value:g}" if isinstance(value, float) else repr(value)
 
 
 def _before_next(text: str, lines: list[str]) -> str:

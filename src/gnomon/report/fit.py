@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gnomon.report.figures import Figure
 from gnomon.report.networks import network_step
 from gnomon.report.shortage import shortage_words, weights_words
 from gnomon.report.text import Style, a_load, deployed, flag, gib, next_steps, part, plural, table, words
@@ -17,6 +18,35 @@ BATCH, CONTEXT = 32, 1024
 def render(payload: Mapping[str, Any], style: Style) -> str:
     lines = _fits(payload, style) if payload["fits"] else _does_not(payload, style)
     return "\n".join(lines)
+
+
+def figures(payload: Mapping[str, Any]) -> list[Figure]:
+    """Whether it fits, the weights, and the room that is left for sequences."""
+    found = [
+        Figure("verdict", "fits" if payload["fits"] else "does not fit"),
+        Figure("weights", f"{gib(payload['parts']['weights'])} GiB a chip"),
+        Figure("usable", f"{gib(payload['usable_bytes'])} of {gib(payload['total_bytes'])} GiB a chip"),
+    ]
+    if payload["kv_tokens"]:
+        tokens = f"{format_count(payload['kv_tokens'])} tokens"
+        found.append(Figure("KV cache", f"{gib(payload['parts']['kv'])} GiB: {tokens}"))
+    if payload["fits"]:
+        context = format_count(payload["inputs"]["context"])
+        found.append(Figure("at once", f"{plural(int(payload['max_batch']), 'sequence')} of {context} tokens"))
+    if payload["max_context"]:
+        found.append(Figure("longest sequence", f"{format_count(payload['max_context'])} tokens"))
+    return found
+
+
+def verdict_words(payload: Mapping[str, Any]) -> str:
+    """Whether it fits and why, with a warning where it is too close to call."""
+    word, why = ("fits", _head(payload)) if payload["fits"] else ("does not fit", _why_not(payload))
+    return "; ".join([f"{word}: {why}", *(line.strip() for line in _close(payload, Style()))])
+
+
+def _why_not(payload: Mapping[str, Any]) -> str:
+    cause, parts, usable = payload.get("cause"), payload["parts"], payload["usable_bytes"]
+    return shortage_words(cause, payload["inputs"], parts, usable) if cause else _head(payload)
 
 
 def _head(payload: Mapping[str, Any]) -> str:
@@ -35,17 +65,17 @@ def _fits(payload: Mapping[str, Any], style: Style) -> list[str]:
         f" {plural(batch, 'sequence')} of {format_count(context)} at once",
         f"  the longest sequence: {format_count(payload['max_context'])} tokens",
         f"  of {gib(payload['total_bytes'])} GiB: {parts}",
-        *_techniques(payload),
+        *(f"  {line}" for line in technique_lines(payload)),
         *_close(payload, style),
         "",
         *_next(payload),
     ]
 
 
-def _techniques(payload: Mapping[str, Any]) -> list[str]:
+def technique_lines(payload: Mapping[str, Any]) -> list[str]:
     """Figures that techniques add."""
     named = (payload.get("techniques") or {}).items()
-    return [f"  {name}: {', '.join(_fact(*fact) for fact in facts.items())}" for name, facts in named]
+    return [f"{name}: {', '.join(_fact(*fact) for fact in facts.items())}" for name, facts in named]
 
 
 def _fact(name: str, value: float) -> str:
@@ -66,9 +96,7 @@ def _passes(payload: Mapping[str, Any], style: Style, parts: str) -> list[str]:
 
 
 def _does_not(payload: Mapping[str, Any], style: Style) -> list[str]:
-    cause, parts, usable = payload.get("cause"), payload["parts"], payload["usable_bytes"]
-    why = shortage_words(cause, payload["inputs"], parts, usable) if cause else _head(payload)
-    lines = [f"{style.bad('does not fit')}: {why}"]
+    lines = [f"{style.bad('does not fit')}: {_why_not(payload)}"]
     if payload["max_context"]:
         lines.append(f"  the longest sequence that fits: {format_count(payload['max_context'])} tokens")
     lines += _close(payload, style)

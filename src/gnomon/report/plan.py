@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gnomon.report.figures import Figure
 from gnomon.report.text import Style, band, digits, next_steps
 from gnomon.spec.workload import METRICS
 from gnomon.units import format_count, format_duration, format_money
@@ -32,14 +33,19 @@ ROUTED = {
 
 def render(payload: Mapping[str, Any], style: Style) -> str:
     best = payload["best"]
-    shown = _statistics(payload)
-    lines = [style.strong(payload["title"]), _searched(payload), "", _line("best", _score(best, shown), style.strong)]
-    lines += [_line("", text) for text in [*_energy(best), *_changed(payload)]]
-    lines += [_line("headroom", text) for text in _headroom(payload)]
-    lines += [_line("binding", text) for text in _binding(payload)]
-    lines += [_line("runner-up", text) for text in _runner_up(payload, shown)]
-    lines += [_line("near tie", text) for text in _near_ties(payload)]
-    lines += [_line("also" if index == 0 else "", text) for index, text in enumerate(_also(payload, shown))]
+    shown = shown_times(payload)
+    lines = [
+        style.strong(payload["title"]),
+        searched_words(payload),
+        "",
+        _line("best", _score(best, shown), style.strong),
+    ]
+    lines += [_line("", text) for text in [*energy_lines(best), *changed_lines(payload)]]
+    lines += [_line("headroom", text) for text in headroom_lines(payload)]
+    lines += [_line("binding", text) for text in binding_lines(payload)]
+    lines += [_line("runner-up", text) for text in runner_up_lines(payload, shown)]
+    lines += [_line("near tie", text) for text in near_tie_lines(payload)]
+    lines += [_line("also" if index == 0 else "", text) for index, text in enumerate(also_lines(payload, shown))]
     lines += [_line("left out", f"{chip}: {why}") for chip, why in payload.get("left_out", {}).items()]
     lines += [_line("router", ROUTED[payload["router"]])] if best["plan"]["replicas"] > 1 else []
     lines += ["", _line("run it:", payload["command"])] if payload["command"] else []
@@ -50,7 +56,7 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
     return "\n".join([*lines, *next_steps(*(exports if payload["command"] else ()), "gnomon explain last")])
 
 
-def _searched(payload: Mapping[str, Any]) -> str:
+def searched_words(payload: Mapping[str, Any]) -> str:
     considered, fit, ran = (format_count(payload[f"plans_{name}"]) for name in ("considered", "fit", "simulated"))
     most, judged = (format_count(payload[f"requests_{name}"]) for name in ("searched", "simulated"))
     return f"{considered} plans: {fit} fit, {ran} simulated with up to {most} requests, the best with {judged}"
@@ -60,29 +66,44 @@ def _line(label: str, text: str, emphasis: Any = str) -> str:
     return f"  {label:<9} {emphasis(text)}"
 
 
-def _statistics(payload: Mapping[str, Any]) -> list[tuple[str, str]]:
+def shown_times(payload: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The times that are shown: those of the goals, and the p90 of TTFT and TPOT where no goal names another."""
     named = [tuple(goal["name"].split("_")) for goal in payload["goals"]]
     usual = [(metric, "p90") for metric in ("ttft", "tpot") if metric not in dict(named)]
     return sorted([*usual, *named], key=lambda pair: (METRICS.index(pair[0]), pair[1]))
 
 
+def figures(payload: Mapping[str, Any]) -> list[Figure]:
+    """Of the best plan: its price, what a million tokens cost, and the times of the goals."""
+    return [*prices(payload["best"]), *times(payload["best"], shown_times(payload))]
+
+
+def prices(score: Mapping[str, Any]) -> list[Figure]:
+    """By the hour, and by a million output tokens where that is known."""
+    found = [Figure("price", f"{format_money(score['usd_h'])}/h")]
+    return found + ([Figure("cost", f"{format_money(score['usd_per_mtok'])}/Mtok")] if "usd_per_mtok" in score else [])
+
+
+def times(score: Mapping[str, Any], shown: list[tuple[str, str]]) -> list[Figure]:
+    """The times of a plan that are shown, with their intervals where they are known."""
+    return [_time(score, metric, statistic) for metric, statistic in shown]
+
+
 def _score(score: Mapping[str, Any], shown: list[tuple[str, str]]) -> str:
-    figures = [score["label"], f"{format_money(score['usd_h'])}/h"]
-    figures += [f"{format_money(score['usd_per_mtok'])}/Mtok"] if "usd_per_mtok" in score else []
-    return "   ".join([*figures, *(_time(score, metric, statistic) for metric, statistic in shown)])
+    spent = [figure.value for figure in prices(score)]
+    return "   ".join([score["label"], *spent, *(f"{time.name} {time}" for time in times(score, shown))])
 
 
-def _time(score: Mapping[str, Any], metric: str, statistic: str) -> str:
+def _time(score: Mapping[str, Any], metric: str, statistic: str) -> Figure:
     name, key = f"{metric.upper()} {statistic}", f"{metric}_s"
     value = score.get(key, {}).get(statistic)
     if value is None:
-        return f"{name} -"
+        return Figure(name, "-")
     estimate = score.get("predicted", {}).get(key, {}).get(statistic)
-    return f"{name} {format_duration(value)}{f' {band(estimate)}' if estimate else ''}"
+    return Figure(name, format_duration(value), band(estimate) if estimate else "")
 
 
-def _changed(payload: Mapping[str, Any]) -> list[str]:
+def changed_lines(payload: Mapping[str, Any]) -> list[str]:
     """What the plan makes of the model beside cutting it."""
     plan, own = payload["best"]["plan"], payload.get("model_dtype")
     longest, context = plan["engine"]["settings"].get("max_model_len"), payload.get("model_context")
@@ -94,13 +115,13 @@ def _changed(payload: Mapping[str, Any]) -> list[str]:
     return told
 
 
-def _energy(best: Mapping[str, Any]) -> list[str]:
+def energy_lines(best: Mapping[str, Any]) -> list[str]:
     watts, energy = best["power_w"], best["predicted"]["wh_per_mtok"]
     shown = f"{digits(best['wh_per_mtok'])} Wh/Mtok ({digits(energy['low'])} to {digits(energy['high'])}, 90%)"
     return [f"{digits(watts)} W at this load, {shown}; $ and Wh per million output tokens"]
 
 
-def _headroom(payload: Mapping[str, Any]) -> list[str]:
+def headroom_lines(payload: Mapping[str, Any]) -> list[str]:
     most = payload["best"].get("max_rate_per_s")
     if most is None:
         return []
@@ -110,7 +131,7 @@ def _headroom(payload: Mapping[str, Any]) -> list[str]:
     return [f"{what} {digits(most)} req/s (now {digits(now)})"]
 
 
-def _binding(payload: Mapping[str, Any]) -> list[str]:
+def binding_lines(payload: Mapping[str, Any]) -> list[str]:
     other = payload.get("next_cheaper") or {}
     why, label = other.get("why", ""), other.get("label", "")
     cheaper = f"the next cheaper plan, {label} at {format_money(other['usd_h'])}/h, {why}" if label else why
@@ -118,12 +139,12 @@ def _binding(payload: Mapping[str, Any]) -> list[str]:
     return [_goals("; ".join(filter(None, [binding, cheaper])))]
 
 
-def _runner_up(payload: Mapping[str, Any], shown: list[tuple[str, str]]) -> list[str]:
+def runner_up_lines(payload: Mapping[str, Any], shown: list[tuple[str, str]]) -> list[str]:
     other = payload["runner_up"] or {}
     return [f"{_score(other, shown)}: {_goals(other['why'])}" if "label" in other else str(other.get("why", "none"))]
 
 
-def _near_ties(payload: Mapping[str, Any]) -> list[str]:
+def near_tie_lines(payload: Mapping[str, Any]) -> list[str]:
     """Plans that cost hardly more, but for the runner-up, which has its own line."""
     told = (payload["runner_up"] or {}).get("label")
     ties = [tie for tie in payload.get("near_ties") or () if tie["label"] != told]
@@ -138,7 +159,7 @@ def _goals(text: str) -> str:
     return _GOAL.sub(lambda match: f"{match[1].upper()} {match[2]}", text)
 
 
-def _also(payload: Mapping[str, Any], shown: list[tuple[str, str]]) -> list[str]:
+def also_lines(payload: Mapping[str, Any], shown: list[tuple[str, str]]) -> list[str]:
     """Other ends of the Pareto set, each named by all it is best at of the plans that were run."""
     best = payload["best"]
     names: dict[str, tuple[Mapping[str, Any], list[str]]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gnomon.report.figures import Figure, interval
 from gnomon.report.shortage import IF_IT_FITTED, shortage_words
 from gnomon.report.text import (
     Notes,
@@ -42,7 +43,7 @@ LIMITS = {
 def render(payload: Mapping[str, Any], style: Style) -> str:
     lines = [style.strong(payload["title"]), *_how(payload["inputs"]), ""]
     lines += [*_verdict(payload, style), *_answer(payload, style), ""]
-    for title, operators in _tables(payload):
+    for title, operators in breakdowns(payload):
         lines += [*_breakdown(operators, float(payload["time_s"]["value"]), style, title), ""]
     return "\n".join([*lines, *_memory(payload), "", *_next(payload)])
 
@@ -58,37 +59,60 @@ def _how(inputs: Mapping[str, Any]) -> list[str]:
 
 def _verdict(payload: Mapping[str, Any], style: Style) -> list[str]:
     """Said first where it does not fit, with the reason."""
-    cause = payload.get("cause")
     if payload.get("fits", True):
         return []
+    return [f"  {style.bad('does not fit')}: {why_not(payload)}", f"  {IF_IT_FITTED}", ""]
+
+
+def why_not(payload: Mapping[str, Any]) -> str:
+    """What is short of a step that does not fit."""
+    cause = payload.get("cause")
     used, usable = float(payload["memory_bytes"]["value"]), payload.get("memory_usable_bytes")
     why = f"memory {gib(used)} GiB"  # answers that older versions stored do not say what is short
     if cause and usable:
         why = shortage_words(cause, payload["inputs"], payload["memory_parts"], usable)
-    return [f"  {style.bad('does not fit')}: {why}", f"  {IF_IT_FITTED}", ""]
+    return why
 
 
-def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
+def figures(payload: Mapping[str, Any]) -> list[Figure]:
+    """The time first, then what it comes to for each token."""
     time = payload["time_s"]
     seconds, rate = float(time["value"]), float(payload["tokens_per_s"])
     tokens = rate * seconds
     unit, short = ("sample", "M samples") if payload["inputs"].get("unit") == "sample" else ("token", "Mtok")
-    figures = [style.strong(format_duration(seconds)), band(time), f"{digits(rate)} {unit}s/s"]
-    if tokens > 0:
-        usd = float(payload["cost_usd"]["value"])
-        figures.append(f"{digits(float(payload['energy_j']['value']) / tokens, 2)} J/{unit}")
-        carbon = payload.get("co2_g")
-        figures += [f"{digits(1e3 * float(carbon['value']) / tokens, 2)} mg CO2/{unit}"] if carbon else []
-        figures.append(f"{format_money(usd / tokens * 1e6)}/{short} at {format_money(usd / seconds * 3600)}/h")
+    found = [Figure("time", format_duration(seconds), band(time)), Figure("throughput", f"{digits(rate)} {unit}s/s")]
+    if tokens <= 0:
+        return found
+    energy, carbon, cost = payload["energy_j"], payload.get("co2_g"), payload["cost_usd"]
+    usd = float(cost["value"])
+    found.append(Figure("energy", f"{_two(energy['value'] / tokens)} J/{unit}", interval(energy, _two, 1 / tokens)))
+    if carbon:
+        scale = 1e3 / tokens
+        found.append(Figure("carbon", f"{_two(carbon['value'] * scale)} mg CO2/{unit}", interval(carbon, _two, scale)))
+    price = f"{format_money(usd / tokens * 1e6)}/{short} at {format_money(usd / seconds * 3600)}/h"
+    return [*found, Figure("cost", price, interval(cost, format_money, 1e6 / tokens))]
+
+
+def _two(value: float) -> str:
+    return digits(float(value), 2)
+
+
+def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
+    time, *others = figures(payload)
+    shown = [style.strong(time.value), time.band, *(figure.value for figure in others)]
+    return [f"  {'      '.join(filter(None, shown))}", f"  {bound_words(payload)}", *parallel_lines(payload)]
+
+
+def bound_words(payload: Mapping[str, Any]) -> str:
+    """What the step is bound by, for how much of the time, and how near it comes to the data sheet."""
     limit = LIMITS.get(payload["bound"], payload["bound"])
     share = f"{float(payload['bound_share']):.0%} of the time"
-    bound = f"  bound by {limit} {share}{_reached(payload, seconds)}"
-    return [f"  {'      '.join(filter(None, figures))}", bound, *_parallel(payload.get("parallel") or {})]
+    return f"bound by {limit} {share}{_reached(payload, float(payload['time_s']['value']))}"
 
 
-def _parallel(found: Mapping[str, Any]) -> list[str]:
+def parallel_lines(payload: Mapping[str, Any]) -> list[str]:
     """What several ranks make of it."""
-    lines = []
+    found, lines = payload.get("parallel") or {}, []
     if "pipeline" in found:
         pipeline = found["pipeline"]
         layers = ", ".join(map(str, pipeline["layers"]))
@@ -121,7 +145,7 @@ def _reached(payload: Mapping[str, Any], seconds: float) -> str:
     return f": {scaled(rate, unit)} over the step, {rate / peak:.0%} of the data sheet's {scaled(peak, unit)}"
 
 
-def _tables(payload: Mapping[str, Any]) -> list[tuple[str, Sequence[Mapping[str, Any]]]]:
+def breakdowns(payload: Mapping[str, Any]) -> list[tuple[str, Sequence[Mapping[str, Any]]]]:
     """Where the time goes: operators; of a traced module its kernels, and the parts it is made of."""
     if "operators" not in payload:
         return [("where the time goes", payload["breakdown"])]
@@ -133,7 +157,8 @@ def _tables(payload: Mapping[str, Any]) -> list[tuple[str, Sequence[Mapping[str,
 
 
 def by_depth(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Modules as deep as it takes to see a few of them, each with all that is below it."""
+    """Modules as deep as it takes to see a few of them, each with all that is below it; a sum has no interval, for the
+    JSON does not say how far its parts err together."""
     depth = 1
     while depth < DEEPEST and len({_cut(row["op"], depth) for row in rows}) < FEW_MODULES:
         depth += 1
@@ -143,7 +168,8 @@ def by_depth(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         if name not in found:
             found[name] = dict(row) | {"op": name, "time_s": dict(time)}
         else:
-            found[name]["time_s"]["value"] += time["value"]
+            total = found[name]["time_s"]["value"] + time["value"]
+            found[name]["time_s"] |= {"value": total, "low": total, "high": total}
     return list(found.values())
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gnomon.report.figures import Figure
 from gnomon.report.text import Style, chip_count, digits, flag, fleet, next_steps, plural, table, words
 from gnomon.units import format_count, format_duration, format_money
 
@@ -27,23 +28,33 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
         [style.strong(payload["title"]), "", *_overload(payload, style), *_answer(payload, style)]
         + [*_filling(payload, style), ""]
         + [*_times(payload, style), ""]
-        + [*_why(payload), "", *_next(payload)]
+        + [*(f"  {line}" for line in why_lines(payload)), "", *_next(payload)]
     )
 
 
 def _overload(payload: Mapping[str, Any], style: Style) -> list[str]:
+    what, which = overload_words(payload)
+    return [f"  {style.bad(what)}; {which}", ""] if what else []
+
+
+def overload_words(payload: Mapping[str, Any]) -> tuple[str, str]:
     """Said first: the times of an overloaded engine are those of this many requests and of no others."""
     if not payload.get("overloaded"):
-        return []
-    most = float(payload["saturation_rps"])
-    what = f"overloaded: the replica sustains {digits(most)} requests/s, and more arrive"
-    return [f"  {style.bad(what)}; the queue, and every time below, grows with the length of the load", ""]
+        return "", ""
+    most = digits(float(payload["saturation_rps"]))
+    grows = "the queue, and every time below, grows with the length of the load"
+    return f"overloaded: the replica sustains {most} requests/s, and more arrive", grows
 
 
 def _filling(payload: Mapping[str, Any], style: Style) -> list[str]:
+    text = filling_words(payload)
+    return [style.bad(f"  {text}")] if text else []
+
+
+def filling_words(payload: Mapping[str, Any]) -> str:
     """Said of runs that are too short to have left an empty engine behind, whose times are lower than those after."""
     if payload.get("settled") is not False or payload.get("overloaded"):
-        return []
+        return ""
     requests, life_s = int(payload["requests"]), float(payload["e2e_s"]["p90"])
     span_s = max(float(payload["makespan_s"]) - life_s, 0.0)
     rate = payload["inputs"].get("rate") or requests / float(payload["makespan_s"])
@@ -55,7 +66,7 @@ def _filling(payload: Mapping[str, Any], style: Style) -> list[str]:
         why += f", and a steady state takes {LIFETIMES}"
     else:
         why = f"{plural(requests, 'request')} are few for a steady state"
-    return [style.bad(f"  {why}; give --requests {_upwards(wanted)} for it")]
+    return f"{why}; give --requests {_upwards(wanted)} for it"
 
 
 def _upwards(count: int) -> int:
@@ -65,37 +76,51 @@ def _upwards(count: int) -> int:
 
 
 def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
+    output, ttft, tpot, cost = figures(payload)
+    shown = [style.strong(output.value), f"{ttft.name} {ttft}", f"{tpot.name} {tpot}", cost.value]
+    return [f"  {'      '.join(shown)}", f"  {ran_words(payload)}"]
+
+
+def ran_words(payload: Mapping[str, Any]) -> str:
+    """How much was simulated, and what the replica sustains at most."""
     requests, span = int(payload["requests"]), float(payload["makespan_s"])
-    figures = [
-        style.strong(f"{digits(float(payload['output_tokens_per_s']))} output tokens/s"),
-        f"TTFT p90 {_seconds(payload['ttft_s'].get('p90'))}{_band(payload, 'ttft_s')}",
-        f"TPOT p90 {_seconds(payload['tpot_s'].get('p90'))}{_band(payload, 'tpot_s')}",
-        f"{format_money(payload['usd_per_mtok'])}/Mtok",
-    ]
     ran = f"{plural(requests, 'request')} in {format_duration(span)}"
     if payload["saturation_rps"] and not payload["overloaded"]:
         ran += f"; saturation at {digits(float(payload['saturation_rps']))} requests/s"
-    return [f"  {'      '.join(figures)}", f"  {ran}"]
+    return ran
 
 
-def _band(payload: Mapping[str, Any], metric: str) -> str:
-    low, high = payload.get("bands", {}).get(metric, {}).get("p90") or (None, None)
-    return f" ({_seconds(low)} to {_seconds(high)})" if low is not None and low == low else ""
+def figures(payload: Mapping[str, Any]) -> list[Figure]:
+    """Throughput, the times that users wait, and what a million tokens cost."""
+    return [
+        Figure("throughput", f"{digits(float(payload['output_tokens_per_s']))} output tokens/s"),
+        Figure("TTFT p90", seconds_word(payload["ttft_s"].get("p90")), time_band(payload, "ttft_s", "p90")),
+        Figure("TPOT p90", seconds_word(payload["tpot_s"].get("p90")), time_band(payload, "tpot_s", "p90")),
+        Figure("cost", f"{format_money(payload['usd_per_mtok'])}/Mtok"),
+    ]
+
+
+def time_band(payload: Mapping[str, Any], metric: str, statistic: str) -> str:
+    """`(52 ms to 71 ms)`, or nothing where no interval is known."""
+    low, high = payload.get("bands", {}).get(metric, {}).get(statistic) or (None, None)
+    return f"({seconds_word(low)} to {seconds_word(high)})" if low is not None and low == low else ""
 
 
 def _times(payload: Mapping[str, Any], style: Style) -> list[str]:
     rows: list[tuple[str, ...]] = [("", *STATISTICS)]
     for key, name in METRICS.items():
-        rows.append((name, *(_seconds(payload[key].get(statistic)) for statistic in STATISTICS)))
+        rows.append((name, *(seconds_word(payload[key].get(statistic)) for statistic in STATISTICS)))
     lines = table(rows, "<>>>>")
     return [style.faint(lines[0]), *lines[1:]]
 
 
-def _seconds(value: float | None) -> str:
+def seconds_word(value: float | None) -> str:
+    """A time, or a dash where there is none."""
     return "-" if value is None or value != value else format_duration(value)
 
 
-def _why(payload: Mapping[str, Any]) -> list[str]:
+def why_lines(payload: Mapping[str, Any]) -> list[str]:
+    """What the engine did all the while."""
     busy = f"busy {float(payload['busy_fraction']):.0%} of the time over {format_count(payload['steps'])} steps"
     blocks, peak = int(payload["kv_blocks"]), int(payload["peak_kv_blocks"])
     share = f"{peak / blocks:.0%}" if blocks else "none"
@@ -103,9 +128,9 @@ def _why(payload: Mapping[str, Any]) -> list[str]:
     lost = int(payload["preemptions"])
     energy = f"{float(payload['energy_j']) / 3600:,.1f} Wh, {format_money(payload['cost_usd'])}"
     return [
-        f"  {busy}",
-        f"  {cache}" + (f"; {plural(lost, 'preemption')}" if lost else ""),
-        f"  {energy} in all, {digits(float(payload['power_w']))} W on average",
+        busy,
+        cache + (f"; {plural(lost, 'preemption')}" if lost else ""),
+        f"{energy} in all, {digits(float(payload['power_w']))} W on average",
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gnomon.report.figures import Figure
 from gnomon.report.shortage import IF_IT_FITTED, shortage_words
 from gnomon.report.text import Style, band, digits, flag, gib, next_steps, scaled, table, words
 from gnomon.spec.chip import HALVES
@@ -48,28 +49,44 @@ def mfu_words(payload: Payload) -> str:
     return f"{float(payload['mfu']):.1%} MFU" + (f" of the {dtype} peak" if dtype not in HALVES else "")
 
 
-def _answer(payload: Payload, style: Style) -> list[str]:
+def figures(payload: Payload) -> list[Figure]:
+    """The step's time first, then how well it uses the chips."""
     time = payload["step_time_s"]
-    figures = [style.strong(f"{format_duration(time['value'])} a step"), band(time)]
-    figures += [mfu_words(payload), f"{float(payload['hfu']):.1%} HFU"]
-    figures += [f"{digits(float(payload['tokens_per_s_per_gpu']))} tokens/s/GPU"]
-    spent = f"  {'      '.join(filter(None, figures))}"
+    return [
+        Figure("step time", format_duration(time["value"]), band(time)),
+        Figure("MFU", mfu_words(payload)),
+        Figure("HFU", f"{float(payload['hfu']):.1%} HFU"),
+        Figure("throughput", f"{digits(float(payload['tokens_per_s_per_gpu']))} tokens/s/GPU"),
+    ]
+
+
+def _answer(payload: Payload, style: Style) -> list[str]:
+    time, *others = figures(payload)
+    shown = [style.strong(f"{time.value} a step"), time.band, *(figure.value for figure in others)]
+    spent = f"  {'      '.join(filter(None, shown))}"
     return [spent, f"  {_fits(payload, style)}"] if payload["fits"] else [*_does_not(payload, style), spent]
 
 
 def _fits(payload: Payload, style: Style) -> str:
-    left = float(payload["usable_memory_bytes"]) - float(payload["peak_memory_bytes"]["value"])
-    return f"{style.good('fits')}: {memory_range(payload)}, {gib(left)} GiB to spare"
+    return f"{style.good('fits')}: {fit_words(payload)}"
 
 
 def _does_not(payload: Payload, style: Style) -> list[str]:
     """The verdict and what is short, before the figures that the step would have."""
+    return [f"  {style.bad('does not fit')}: {fit_words(payload)}", f"  {IF_IT_FITTED}", ""]
+
+
+def fit_words(payload: Payload) -> str:
+    """How much memory is left to spare, or what is short."""
+    if payload["fits"]:
+        left = float(payload["usable_memory_bytes"]) - float(payload["peak_memory_bytes"]["value"])
+        return f"{memory_range(payload)}, {gib(left)} GiB to spare"
     cause, parts, usable = payload.get("cause"), payload["memory_parts"], float(payload["usable_memory_bytes"])
     fullest = max(parts, key=lambda rank: sum(rank.values()))
     over = float(payload["peak_memory_bytes"]["value"]) - usable
     why = [shortage_words(cause, payload["inputs"], fullest, usable)] if cause else []
     short = f"{memory_range(payload)}, short by {gib(over)} GiB" if over > 0 else memory_range(payload)
-    return [f"  {style.bad('does not fit')}: {'; '.join([*why, short])}", f"  {IF_IT_FITTED}", ""]
+    return "; ".join([*why, short])
 
 
 def memory_range(payload: Payload) -> str:
@@ -80,7 +97,8 @@ def memory_range(payload: Payload) -> str:
     return f"memory {spread} of {gib(payload['usable_memory_bytes'])} GiB usable{by}"
 
 
-def _times(payload: Payload, style: Style) -> list[str]:
+def spent_s(payload: Payload) -> list[tuple[str, float]]:
+    """Where the time of a step goes, in seconds."""
     step, parts = float(payload["step_time_s"]["value"]), payload["step_parts"]
     pipeline = float(parts["pipeline_s"])
     idle = pipeline * float(payload["bubble_fraction"])
@@ -88,11 +106,15 @@ def _times(payload: Payload, style: Style) -> list[str]:
     spent = {"forward and backward passes": pipeline - idle, "filling and draining the pipeline": fill}
     spent |= {"waiting for sends and for the slowest stage": idle - fill}
     spent |= {name: float(parts.get(key, 0.0)) for key, name in AFTER.items()}
-    shown = [(name, seconds) for name, seconds in spent.items() if seconds > 1e-6 * step]
+    return [(name, seconds) for name, seconds in spent.items() if seconds > 1e-6 * step]
+
+
+def _times(payload: Payload, style: Style) -> list[str]:
+    step = float(payload["step_time_s"]["value"])
     rows = [("where the time goes", "time", "share")]
-    rows += [(name, format_duration(seconds), share(seconds, step)) for name, seconds in shown]
+    rows += [(name, format_duration(seconds), share(seconds, step)) for name, seconds in spent_s(payload)]
     lines = table(rows, "<>>")
-    return [style.faint(lines[0]), *lines[1:], f"  {_exposed(payload, step)}"]
+    return [style.faint(lines[0]), *lines[1:], f"  {exposed_words(payload)}"]
 
 
 def fill_share(payload: Payload) -> float:
@@ -101,8 +123,9 @@ def fill_share(payload: Payload) -> float:
     return (int(inputs["pp"]) - 1) / (int(payload["micro_batches"]) * int(inputs["vp"]))
 
 
-def _exposed(payload: Payload, step: float) -> str:
-    seconds = float(payload["exposed_communication_s"])
+def exposed_words(payload: Payload) -> str:
+    """Communication that is not overlapped."""
+    step, seconds = float(payload["step_time_s"]["value"]), float(payload["exposed_communication_s"])
     if seconds <= 1e-6 * step:
         return "no communication stands in the way"
     return f"of all this, communication that nothing hides: {format_duration(seconds)}, {share(seconds, step)}"

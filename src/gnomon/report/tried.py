@@ -6,28 +6,22 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import Any
 
+from gnomon.report.figures import Figure, interval
 from gnomon.report.text import Style, band, gib, next_steps, plural, table, words
 from gnomon.report.train import in_words, same_job
 from gnomon.units import format_duration
 
 Payload = Mapping[str, Any]
 WIDE = 100
+SIDES = (("without", "plain"), ("with", "applied"))
 Row = tuple[str, str, str, str, str]
 
 
 def render(payload: Payload, style: Style) -> str:
-    against = f", against {payload['against']}" if payload["against"] else ""
-    lines = [style.strong(payload["title"]), f"{payload['technique']} ({payload['paper']}){against}", ""]
+    lines = [style.strong(payload["title"]), against_words(payload), ""]
     mark = style.good if payload["helps"] else style.strong
     lines += [f"  {mark(payload['verdict'])}", ""]
-    serving = payload["inputs"].get("work") == "serving"
-    row = _served if serving else _row
-    rows = [("", "a step", "90%", "a prompt" if serving else "memory", "weights, room" if serving else "plan")]
-    for name, key in (("without", "plain"), ("with", "applied")):
-        figures = payload[key]
-        absent = (name, payload["missing"].get(key, ""), "", "", "")
-        rows += [absent if figures is None else row(name, figures, payload["inputs"])]
-    found = table(rows, "<>>><")
+    found = table(compared(payload), "<>>><")
     lines += [
         style.faint(found[0]),
         *found[1:],
@@ -39,6 +33,40 @@ def render(payload: Payload, style: Style) -> str:
         [*(f"  {line}" for line in wrap(payload["note"], WIDE, break_on_hyphens=False)), ""] if payload["note"] else []
     )
     return "\n".join([*lines, *_next(payload)])
+
+
+def against_words(payload: Payload) -> str:
+    """The technique, its paper, and what it is compared with."""
+    against = f", against {payload['against']}" if payload["against"] else ""
+    return f"{payload['technique']} ({payload['paper']}){against}"
+
+
+def figures(payload: Payload) -> list[Figure]:
+    """The gain, a step on each side, and the memory that is saved."""
+    found, gain = [], payload["gain"]
+    if gain is not None:
+        found.append(Figure("gain", f"{gain['value']:.2f}x", interval(gain, lambda value: f"{value:.2f}")))
+    for name, key in SIDES:
+        time = (payload[key] or {}).get("step_time_s")
+        absent = payload["missing"].get(key) or "-"
+        found.append(
+            Figure(f"a step {name} it", *((format_duration(time["value"]), band(time)) if time else (absent,)))
+        )
+    if payload["memory_saved_bytes"]:
+        found.append(Figure("memory saved", f"{gib(payload['memory_saved_bytes'])} GiB"))
+    return found
+
+
+def compared(payload: Payload) -> list[Row]:
+    """Without and with it, below the names of their figures."""
+    serving = payload["inputs"].get("work") == "serving"
+    row = _served if serving else _row
+    rows = [("", "a step", "90%", "a prompt" if serving else "memory", "weights, room" if serving else "plan")]
+    for name, key in SIDES:
+        figures = payload[key]
+        absent = (name, payload["missing"].get(key, ""), "", "", "")
+        rows += [absent if figures is None else row(name, figures, payload["inputs"])]
+    return rows
 
 
 def _served(name: str, figures: Payload, inputs: Payload) -> Row:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from gnomon.report.figures import Figure
 from gnomon.report.text import Style, digits, next_steps, table
 from gnomon.units import format_bytes, format_count, format_duration
 
@@ -49,22 +50,42 @@ def _verdict(errors: list[float]) -> str:
     return f"off by {median(errors):.1%} in the middle, {max(errors):.1%} at most, over {len(errors)} figures"
 
 
-def _held(parts: Any) -> list[str]:
-    """How many of the figures that carry a band fell inside it."""
+def figures(payload: Mapping[str, Any]) -> list[Figure]:
+    """How far predictions are from what was measured."""
+    errors = [abs(float(part["error"])) for part in payload["parts"] if part["error"] is not None]
+    if not errors:
+        return [Figure("compared", "nothing")]
+    found = [Figure("median error", f"{median(errors):.1%}"), Figure("largest error", f"{max(errors):.1%}")]
+    found.append(Figure("compared", f"{len(errors)} figures"))
+    inside, banded = _inside(payload["parts"])
+    return found + ([Figure("inside the 90% interval", f"{inside} of {banded}")] if banded else [])
+
+
+def _inside(parts: Any) -> tuple[int, int]:
+    """How many of the figures that carry a band fell inside it, and how many carry one."""
     banded = [part for part in parts if part.get("low") is not None]
-    inside = sum(part["low"] <= part["measured"] <= part["high"] for part in banded)
-    return [f"  the 90% bands hold {inside} of {len(banded)}"] if banded else []
+    return sum(part["low"] <= part["measured"] <= part["high"] for part in banded), len(banded)
 
 
-def _table(parts: Any, style: Style) -> list[str]:
-    rows = [("what", "load", "measured", "predicted", "error")]
+def _held(parts: Any) -> list[str]:
+    inside, banded = _inside(parts)
+    return [f"  the 90% bands hold {inside} of {banded}"] if banded else []
+
+
+def compared(parts: Any) -> list[tuple[str, ...]]:
+    """Every part, below the names of the columns."""
+    rows: list[tuple[str, ...]] = [("what", "load", "measured", "predicted", "error")]
     for part in parts:
         rate = f"{digits(part['rate_per_s'])}/s" if part.get("rate_per_s") else ""
         name = part["what"] if part["what"] else part["part"]
         label = f"{part['part']}: {name}" if part["part"].endswith("alone") else name
         error = f"{part['error']:+.1%}" if part["error"] is not None else "-"
         rows.append((label, rate, _value(part, "measured"), _value(part, "predicted"), error))
-    lines = table(rows, "<>>>>")
+    return rows
+
+
+def _table(parts: Any, style: Style) -> list[str]:
+    lines = table(compared(parts), "<>>>>")
     return [style.faint(lines[0]), *lines[1:]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, ClassVar
 
 from gnomon.spec.estimate import Estimate
@@ -38,14 +39,49 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+REPORT = "gnomon.report"
+"""The package that shows answers. It knows all of them and is imported when one is first shown, so that nothing here
+depends on it. It has `render(payload)`, `in_a_line(payload)`, and in `html` `document(payload)` and
+`fragment(payload)`."""
+
+
 class Result:
     """A command's answer. Subclasses are frozen dataclasses; every public field is in the JSON.
 
-    `not_modelled`, where an answer has it, lists what was given and has no effect on it, with the reason.
+    `str()` is the text that the command prints, `repr()` a line, `to_html()` a page, and a notebook shows tables and
+    plots. A part of an answer, which has no schema of its own, has the line alone. `not_modelled`, where an answer has
+    it, lists what was given and has no effect on it, with the reason.
     """
 
     SCHEMA: ClassVar[str] = ""
     HIDDEN: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        """Keep `dataclass` from giving the class a `repr` with all its fields."""
+        super().__init_subclass__()
+        cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+
+    def __str__(self) -> str:
+        text: str = import_module(REPORT).render(self.to_dict()) if self.SCHEMA else repr(self)
+        return text
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({import_module(REPORT).in_a_line(self.to_dict())})"
+
+    def to_html(self, *, command: str = "") -> str:
+        """One page that needs nothing beside it, with the JSON inside; the same answer gives the same bytes.
+
+        `command` is what the answer was asked with, as the page is to show it.
+        """
+        if not self.SCHEMA:
+            raise TypeError(f"{type(self).__name__} is a part of an answer and has no page of its own")
+        page: str = import_module(f"{REPORT}.html").document(_plain(self.to_dict()), command=command)
+        return page
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows below a cell."""
+        found: str | None = import_module(f"{REPORT}.html").fragment(_plain(self.to_dict())) if self.SCHEMA else None
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         names = [name for name in self.__dataclass_fields__ if name not in self.HIDDEN]  # type: ignore[attr-defined]

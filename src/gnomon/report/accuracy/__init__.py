@@ -9,6 +9,7 @@ from gnomon.report.accuracy import lists
 from gnomon.report.accuracy.grid import HEADS, grid, left_out, scored, scores
 from gnomon.report.accuracy.training import name_of, peers, training
 from gnomon.report.accuracy.worst import MOST, worst
+from gnomon.report.text import Style
 
 INTRO = """\
 `gnomon accuracy` shows these results, `gnomon accuracy --fresh` computes them again, and `make accuracy` stores them
@@ -103,6 +104,11 @@ def brief(payload: Mapping[str, Any], *, narrow: bool = False) -> str:
         parts += [f"Operator tables left out, and why{more}:", left_out(left[:FEW], "table")]
     parts.append(NEXT)
     return "\n\n".join(parts) + "\n"
+
+
+def render(payload: Mapping[str, Any], style: Style) -> str:
+    """The same, as `gnomon.report.render` gives texts."""
+    return brief(payload).removesuffix("\n")
 
 
 def listed(payload: Mapping[str, Any]) -> dict[str, str]:

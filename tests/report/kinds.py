@@ -1,0 +1,153 @@
+"""One answer and more of every kind, asked for or made up, by the name of its class."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any
+
+from tests.report import answers
+
+import gnomon
+from gnomon.accuracy import accuracy
+from gnomon.api.calibrate import Calibrated
+from gnomon.api.calibrate_engine import EngineCalibrated
+from gnomon.api.calibrate_from import Checked
+from gnomon.api.trace import ModulePrediction
+from gnomon.spec.answers import NotModelled, Result, Shortage
+from gnomon.store import save
+
+PLAN = Path(__file__).parents[2] / "examples" / "plan.yaml"
+GIB = 1024**3
+
+
+def answering() -> set[str]:
+    """Names of all classes of answers that have a schema, wherever they are."""
+    for package in ("api", "accuracy", "papers", "lab", "spec"):
+        for found in walk_packages(import_module(f"gnomon.{package}").__path__, f"gnomon.{package}."):
+            if not found.name.startswith(("gnomon.papers.derived.", "gnomon.lab.")):
+                import_module(found.name)
+    found = list(Result.__subclasses__())
+    for kind in found:
+        found += kind.__subclasses__()
+    return {kind.__name__ for kind in found if kind.SCHEMA}
+
+
+def explained() -> Any:
+    save("predict", answers.prediction().to_dict())
+    return gnomon.explain("last")
+
+
+def opened_operator() -> Any:
+    save("predict", answers.prediction().to_dict())
+    return gnomon.explain("last", op="qkv")
+
+
+def cramped() -> Any:
+    cause = Shortage(part="weights", needs_bytes=131.4 * GIB, left_bytes=73.2 * GIB)
+    ignored = (NotModelled(option="--seed 3", why="nothing is drawn"),)
+    return answers.prediction(fits=False, cause=cause, not_modelled=ignored)
+
+
+def module(**changes: Any) -> ModulePrediction:
+    """A traced module of some depth: times by kernel, and by module."""
+    paths = [f"decoder.layers.{layer}.{name}.{part}" for layer in range(4) for name in "abcd" for part in "xy"]
+    step = answers.prediction()
+    base = {name: getattr(step, name) for name in step.__dataclass_fields__} | {
+        "title": "net.py:make, bf16, 1 x H200, PyTorch 2.11: forward of 8 samples",
+        "breakdown": tuple(answers.operator(path, 0.0002) for path in paths),
+        "operators": (answers.operator("aten.addmm", 0.004), answers.operator("aten.gelu", 0.0003)),
+        "inputs": {"model": "net.py:make", "on": "H200", "phase": "forward", "dtype": "bf16", "unit": "sample"}
+        | {"batch": 8, "launch": "eager", "asked": {"batch": 8, "settings": {}}},
+    }
+    return ModulePrediction(**base | changes)
+
+
+def calibrated() -> Calibrated:
+    error = {"median": 0.031, "p90": 0.09, "rows": 90}
+    return Calibrated(
+        title="H200-SXM-141GB: 1,204 operators measured",
+        chip="H200-SXM-141GB",
+        table="calibration.csv",
+        profile="profile.yaml",
+        rows={"kept": 0, "measured": 1204, "failed": 0, "left": 17},
+        families={"gemm.bf16": {"rows": 900, "held_out": error}},
+        power={},
+    )
+
+
+def engine_calibrated() -> EngineCalibrated:
+    return EngineCalibrated(
+        title="vLLM 0.24.0 on this host",
+        engine="vllm",
+        version="0.24.0",
+        host="a host",
+        models=("llama-3.2-1b",),
+        figures={"dense": {"step_us": 812.5}},
+        table="engine.json",
+        profile="overheads.yaml",
+    )
+
+
+def checked() -> Checked:
+    figures = {"ttft_s": 0.06, "tpot_s": 0.011, "output_tokens_per_s": 2041.0}
+    return Checked(
+        title="vllm bench serve beside its prediction",
+        measured=figures,
+        predicted={name: 1.1 * value for name, value in figures.items()},
+        errors=dict.fromkeys(figures, 0.1),
+        method="medians of 100 requests",
+        kept="check.json",
+    )
+
+
+BANDED = {"ttft_s": {"p90": (0.08, 0.11), "mean": (0.05, 0.07)}, "output_tokens_per_s": {"mean": (1990.0, 2090.0)}}
+SERVED: dict[str, Callable[[], Any]] = {
+    "served": answers.served,
+    "served with intervals": lambda: answers.served(bands=BANDED),
+    "overloaded": lambda: answers.served(overloaded=True, settled=False),
+    "still filling": lambda: answers.served(settled=False),
+    "a load without second tokens": lambda: answers.served(tpot_s=dict.fromkeys(("mean", "p50", "p90", "p99"), None)),
+}
+MADE: dict[str, dict[str, Callable[[], Any]]] = {
+    "Prediction": {"a step": answers.prediction, "a step that does not fit": cramped},
+    "ModulePrediction": {"a module": module},
+    "Fit": {"fits": answers.fit, "does not fit": lambda: answers.fit(fits=False)},
+    "ServingReport": SERVED,
+    "PlanReport": {"planned": answers.planned, "no other plan": lambda: answers.planned(runner_up={"why": "none"})},
+    "TrainingReport": {
+        "trained": answers.trained,
+        "a step alone": lambda: answers.trained(run={}),
+        "too large": lambda: answers.trained(fits=False, usable_memory_bytes=10.0 * GIB, host_bytes=3.0 * GIB),
+    },
+    "TrainingPlanReport": {"searched": answers.trained_plan, "alone": lambda: answers.trained_plan(runner_up={})},
+    "Verified": {"served": answers.verified, "trained": answers.verified_training},
+    "Tried": {
+        "served": lambda: gnomon.try_idea("gptq", model="llama-3.2-1b", on="H100"),
+        "trained": lambda: gnomon.try_idea("zero-offload", model="llama-3.2-1b", on="H100:1", seq=512, global_batch=8),
+    },
+    "Explanation": {"an answer": explained, "an operator": opened_operator},
+    "Exported": {"a plan": lambda: gnomon.export(PLAN)},
+    "Launched": {"a dry run": lambda: gnomon.launch(PLAN, dry_run=True)},
+    "Chips": {"all": gnomon.chips, "one": lambda: gnomon.chips("H100")},
+    "NewChip": {"a chip": lambda: gnomon.new_chip("my-chip", like="H100")},
+    "Models": {"all": gnomon.models, "one": lambda: gnomon.models("llama-3.1-8b")},
+    "Techniques": {"all": gnomon.techniques},
+    "PaperList": {"found": lambda: gnomon.papers.search("offload")},
+    "PaperShown": {"one": lambda: gnomon.papers.show("zero-offload")},
+    "PapersRun": {"one": lambda: gnomon.papers.run("zero-offload")},
+    "Calibrated": {"a chip": calibrated},
+    "EngineCalibrated": {"an engine": engine_calibrated},
+    "Checked": {"a deployment": checked},
+    "Accuracy": {"stored": accuracy},
+}
+CASES = [(kind, name) for kind, made in MADE.items() for name in made]
+"""Every kind of answer, in every state that is shown differently."""
+
+
+@functools.cache
+def made(kind: str, name: str) -> Any:
+    return MADE[kind][name]()
