@@ -126,11 +126,15 @@ class TableStepCost:
         return y[i - 1] + (y[i] - y[i - 1]) * (mean - x[i - 1]) / (x[i] - x[i - 1])
 
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
-        new = pairs = read = 0
-        for q, c in chunks:
-            new += q
-            pairs += q * c + q * (q + 1) // 2
-            read += q + c
+        if len(chunks) == 1:
+            ((new, cached),) = chunks
+            pairs, read = new * cached + new * (new + 1) // 2, new + cached
+        else:
+            new = pairs = read = 0
+            for q, c in chunks:
+                new += q
+                pairs += q * c + q * (q + 1) // 2
+                read += q + c
         sequences = decodes + len(chunks)
         device = self.dense_s(decodes + new) + self._logits[sequences] + self.host.gap(sequences)
         device += self._prompts.seconds(chunks, new, pairs, read)

@@ -20,6 +20,8 @@ from gnomon.spec.workload import Floats
 
 TILES, STAIRS = (128, 160), 9
 """Keys that a decode meets at a time, in 16 bits and in eight: its time rises by a tile, and the first ones show."""
+BLOCK = 16
+"""Numbers of decodes that are priced at once: a batch that grows or shrinks passes through all of them."""
 KNOTS = 48
 """Knots of a decode curve, spread evenly in the logarithm; see the test that bounds the error they leave."""
 
@@ -58,9 +60,15 @@ class OpTimes:
     def decode(self, sequences: int) -> Times:
         """Operators that follow the decodes, at the knots of their mean context."""
         if sequences not in self._at_knots:
-            batch = Batch.decode(np.full(self.knots.size, float(sequences)), self.knots)
-            priced = [(op.name, self._machine.op_seconds(op, batch)) for op in self._decodes]
-            self._at_knots[sequences] = [("", np.zeros(self.knots.size)), *priced]
+            first = (sequences - 1) // BLOCK * BLOCK + 1
+            numbers = range(first, first + BLOCK)
+            batch = Batch.decode(np.repeat(np.array(numbers, float), self.knots.size), np.tile(self.knots, BLOCK))
+            priced = [
+                (op.name, self._machine.op_seconds(op, batch).reshape(BLOCK, self.knots.size)) for op in self._decodes
+            ]
+            for row, number in enumerate(numbers):
+                at = [(name, seconds[row]) for name, seconds in priced]
+                self._at_knots[number] = [("", np.zeros(self.knots.size)), *at]
         return self._at_knots[sequences]
 
 

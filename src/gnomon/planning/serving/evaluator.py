@@ -28,7 +28,7 @@ from gnomon.search.judge import (
     statistic,
     steady_part,
 )
-from gnomon.sim.serving import ServingRun, simulate
+from gnomon.sim.serving import Curves, ServingRun, simulate
 from gnomon.sim.serving.pool import simulate_pool
 from gnomon.spec import Goal, ServingLimits
 from gnomon.spec.workload import METRICS, STATISTICS
@@ -121,7 +121,7 @@ class ServingEvaluator:
         replica = self.replicas[plan.family]
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
         drawn = replica.engine.drawn(replica.deployment, draws)
-        return [self._figures(plan, rate_per_s, self._runs(plan, routed, *each)) for each in drawn]
+        return [self._figures(plan, rate_per_s, self._runs(plan, routed, *each, {})) for each in drawn]
 
     def _judged(self, plan: Candidate, rate_per_s: float, level: Level) -> tuple[Score, Peaks]:
         """Runs of growing length, until the plan is lost, or has settled and its verdict is clear."""
@@ -164,7 +164,7 @@ class ServingEvaluator:
     def _simulate(self, plan: Candidate, routed: Routed) -> tuple[list[ServingRun], Peaks]:
         replica = self.replicas[plan.family]
         replica.cost.most_tokens = 0
-        runs = self._runs(plan, routed, replica.cost, replica.limits)
+        runs = self._runs(plan, routed, replica.cost, replica.limits, replica.cost.sums)
         self.longest_run = max(self.longest_run, routed.requests)
         sequences = max(run.peak_sequences for run in runs)
         longest = -(-self._arrivals.longest // replica.limits.block_tokens)
@@ -175,11 +175,13 @@ class ServingEvaluator:
         )
         return runs, peaks
 
-    def _runs(self, plan: Candidate, routed: Routed, cost: StepCost, limits: ServingLimits) -> list[ServingRun]:
+    def _runs(
+        self, plan: Candidate, routed: Routed, cost: StepCost, limits: ServingLimits, curves: Curves
+    ) -> list[ServingRun]:
         together = self._arrivals.together(plan.replicas)
         if together == 1:
-            return [simulate(share, cost, limits) for share in routed.shares]
-        pools = [simulate_pool(share, cost, limits, replicas=together) for share in routed.shares]
+            return [simulate(share, cost, limits, curves=curves) for share in routed.shares]
+        pools = [simulate_pool(share, cost, limits, replicas=together, curves=curves) for share in routed.shares]
         return [run for pool in pools for run in pool]
 
     def _score(
