@@ -57,19 +57,16 @@ class OpTimes:
                 found.append((op.name, self._machine.op_seconds(op, _with_rows(rows, size))))
         return found
 
-    def decode(self, sequences: int) -> Times:
-        """Operators that follow the decodes, at the knots of their mean context."""
-        if sequences not in self._at_knots:
-            first = (sequences - 1) // BLOCK * BLOCK + 1
-            numbers = range(first, first + BLOCK)
-            batch = Batch.decode(np.repeat(np.array(numbers, float), self.knots.size), np.tile(self.knots, BLOCK))
-            priced = [
-                (op.name, self._machine.op_seconds(op, batch).reshape(BLOCK, self.knots.size)) for op in self._decodes
-            ]
-            for row, number in enumerate(numbers):
-                at = [(name, seconds[row]) for name, seconds in priced]
-                self._at_knots[number] = [("", np.zeros(self.knots.size)), *at]
-        return self._at_knots[sequences]
+    def decode(self, first: int) -> Times:
+        """Operators that follow the decodes, of `BLOCK` numbers of them from `first` on (a row each), at the knots of
+        their mean context."""
+        if first not in self._at_knots:
+            shape = (BLOCK, self.knots.size)
+            sequences = np.repeat(np.arange(first, first + BLOCK, dtype=float), self.knots.size)
+            batch = Batch.decode(sequences, np.tile(self.knots, BLOCK))
+            priced = [(op.name, self._machine.op_seconds(op, batch).reshape(shape)) for op in self._decodes]
+            self._at_knots[first] = [("", np.zeros(shape)), *priced]
+        return self._at_knots[first]
 
 
 def _with_rows(batch_rows: Floats, rows: Rows) -> Batch:
