@@ -2,7 +2,8 @@
 
     python bench/sim_speed.py [--requests 20000] [--json]
 
-The step costs are those of Llama-3.1-8B on one H100 under vLLM; rates are a share of what the replica can take.
+The step costs are those of Llama-3.1-8B on one H100 under vLLM; rates are a share of what the replica can take. The
+trace of conversations is found through GNOMON_TRUTH, and left out where it is not there.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import time
 import numpy as np
 
 from gnomon.cost.step import StepCost
-from gnomon.load import model, parse_pool
+from gnomon.errors import InputError
+from gnomon.load import draw, model, parse_pool
 from gnomon.planning.deploy import deploy
 from gnomon.sim.serving import simulate
+from gnomon.spec import ServingLoad
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
-MODEL, CHIP = "llama-3.1-8b", "H100"
+MODEL, CHIP, TRACE = "llama-3.1-8b", "H100", "azure-conv"
 
 
 def load(count: int, rate_per_s: float, output: float, seed: int = 0) -> Requests:
@@ -31,6 +34,28 @@ def load(count: int, rate_per_s: float, output: float, seed: int = 0) -> Request
     prompt = np.clip(rng.lognormal(np.log(1000) - 0.32, 0.8, count), 1, 8000).astype(np.int64)
     tokens = np.clip(rng.lognormal(np.log(output) - 0.18, 0.6, count), 1, 4000).astype(np.int64)
     return Requests(arrival, prompt, tokens)
+
+
+def loads(count: int, full: float) -> dict[str, Requests]:
+    """By name; `full` is the rate that fills the replica with outputs of 200 tokens."""
+    found = {
+        name: load(count, share * full, output)
+        for name, share, output in (
+            ("light", 0.1, 200),
+            ("70%", 0.7, 200),
+            ("95%", 0.95, 200),
+            ("overload", 1.5, 200),
+            ("70%, long outputs", 0.25, 1000),
+            ("overload, long outputs", 1.0, 1000),
+        )
+    }
+    fixed = ServingLoad(rate_per_s=0.5 * full, input_tokens=1024, output_tokens=256, requests=count)
+    found["fixed lengths"] = draw(fixed)
+    try:
+        found[TRACE] = draw(ServingLoad(trace=TRACE, requests=0))
+    except InputError as missing:
+        print(missing, file=sys.stderr)
+    return found
 
 
 def measure(requests: Requests, cost: StepCost, limits: ServingLimits) -> dict[str, float]:
@@ -54,16 +79,7 @@ def main() -> None:
     engine, replica = deploy(model(MODEL), parse_pool(CHIP), settings={"max_model_len": 16384})
     cost, limits = engine.step_cost(replica), engine.limits(replica)
     full = measure(load(5000, 1e6, 200), cost, limits)["output_tokens_per_s"] / 200
-    results = {}
-    for name, share, output in (
-        ("light", 0.1, 200),
-        ("70%", 0.7, 200),
-        ("95%", 0.95, 200),
-        ("overload", 1.5, 200),
-        ("70%, long outputs", 0.25, 1000),
-        ("overload, long outputs", 1.0, 1000),
-    ):
-        results[name] = measure(load(options.requests, share * full, output), cost, limits)
+    results = {name: measure(each, cost, limits) for name, each in loads(options.requests, full).items()}
     if options.json:
         json.dump(results, sys.stdout, indent=2)
         return

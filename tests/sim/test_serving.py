@@ -9,7 +9,7 @@ import pytest
 from tests.sim.costs import Cliffs, Flat, Smooth
 
 from gnomon.errors import InputError, UnknownNameError
-from gnomon.sim.serving import POLICIES, Recorder, ServingRun, simulate
+from gnomon.sim.serving import POLICIES, Curves, Recorder, ServingRun, simulate
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Batch, Requests
 
@@ -69,6 +69,20 @@ def test_preemption_starts_again_with_what_was_made() -> None:
     again = next(step for step in recorder.steps[at:] if step.chunks)
     assert again.tokens == ((1, 33),)
     assert run.peak_kv_blocks == 4
+
+
+@pytest.mark.parametrize("kv_blocks", [20, 60, 2000])
+@pytest.mark.parametrize("lookahead", [0, 1])
+def test_runs_that_share_their_curves_are_the_same(lookahead: int, kv_blocks: int) -> None:
+    curves: Curves = {}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        load = Requests(np.cumsum(rng.exponential(0.01, 100)), rng.integers(1, 90, 100), rng.integers(1, 60, 100))
+        within = limits(kv_blocks=kv_blocks, lookahead=lookahead)
+        alone, shared = simulate(load, Cliffs(), within), simulate(load, Cliffs(), within, curves=curves)
+        assert shared.finish_s.tolist() == alone.finish_s.tolist()
+        assert shared.totals == alone.totals
+    assert curves
 
 
 def test_tokens_are_conserved() -> None:

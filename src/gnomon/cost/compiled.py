@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gnomon.cost.machine import Machine
-from gnomon.cost.op_times import OpTimes, Times
+from gnomon.cost.op_times import BLOCK, OpTimes, Times
 from gnomon.cost.prompts import PromptCost
 from gnomon.cost.step import Curve
 from gnomon.graph import Graph
@@ -59,6 +59,7 @@ class TableStepCost:
     _logits: list[float] = field(init=False)
     _prompts: PromptCost = field(init=False)
     _curves: dict[int, Curve] = field(init=False)
+    _attention: dict[int, Floats] = field(init=False)
     _lists: dict[int, tuple[list[int], list[float]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +74,7 @@ class TableStepCost:
         self.factors, self.host = factors, host
         self._tokens, self._logits = ([0.0, *self._sum(of).tolist()] for of in (self._by_tokens, self._by_logits))
         self._prompts = PromptCost(self._times.prompts, factors)
-        self._curves, self._lists = {}, {}
+        self._curves, self._attention, self._lists = {}, {}, {}
 
     def under(self, host: HostCost, factors: Mapping[str, float] | None = None) -> TableStepCost:
         """The same operators with another engine's share, or under another draw; they are not priced again."""
@@ -113,7 +114,11 @@ class TableStepCost:
         return least if captured and sequences <= captured[-1] else max(least, self.host.eager_launch_s)
 
     def _decode_attention(self, sequences: int) -> Floats:
-        return self._sum(self._times.decode(sequences))
+        """At the knots; worked out for a block of numbers of decodes at once."""
+        if sequences not in self._attention:
+            first = (sequences - 1) // BLOCK * BLOCK + 1
+            self._attention |= enumerate(self._sum(self._times.decode(first)), first)
+        return self._attention[sequences]
 
     def _attention_at(self, sequences: int, mean: float) -> float:
         """What decodes alone take, read off the same knots."""
@@ -126,11 +131,15 @@ class TableStepCost:
         return y[i - 1] + (y[i] - y[i - 1]) * (mean - x[i - 1]) / (x[i] - x[i - 1])
 
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
-        new = pairs = read = 0
-        for q, c in chunks:
-            new += q
-            pairs += q * c + q * (q + 1) // 2
-            read += q + c
+        if len(chunks) == 1:
+            ((new, cached),) = chunks
+            pairs, read = new * cached + new * (new + 1) // 2, new + cached
+        else:
+            new = pairs = read = 0
+            for q, c in chunks:
+                new += q
+                pairs += q * c + q * (q + 1) // 2
+                read += q + c
         sequences = decodes + len(chunks)
         device = self.dense_s(decodes + new) + self._logits[sequences] + self.host.gap(sequences)
         device += self._prompts.seconds(chunks, new, pairs, read)

@@ -20,6 +20,8 @@ from gnomon.spec.workload import Floats
 
 TILES, STAIRS = (128, 160), 9
 """Keys that a decode meets at a time, in 16 bits and in eight: its time rises by a tile, and the first ones show."""
+BLOCK = 16
+"""Numbers of decodes that are priced at once: a batch that grows or shrinks passes through all of them."""
 KNOTS = 48
 """Knots of a decode curve, spread evenly in the logarithm; see the test that bounds the error they leave."""
 
@@ -55,13 +57,16 @@ class OpTimes:
                 found.append((op.name, self._machine.op_seconds(op, _with_rows(rows, size))))
         return found
 
-    def decode(self, sequences: int) -> Times:
-        """Operators that follow the decodes, at the knots of their mean context."""
-        if sequences not in self._at_knots:
-            batch = Batch.decode(np.full(self.knots.size, float(sequences)), self.knots)
-            priced = [(op.name, self._machine.op_seconds(op, batch)) for op in self._decodes]
-            self._at_knots[sequences] = [("", np.zeros(self.knots.size)), *priced]
-        return self._at_knots[sequences]
+    def decode(self, first: int) -> Times:
+        """Operators that follow the decodes, of `BLOCK` numbers of them from `first` on (a row each), at the knots of
+        their mean context."""
+        if first not in self._at_knots:
+            shape = (BLOCK, self.knots.size)
+            sequences = np.repeat(np.arange(first, first + BLOCK, dtype=float), self.knots.size)
+            batch = Batch.decode(sequences, np.tile(self.knots, BLOCK))
+            priced = [(op.name, self._machine.op_seconds(op, batch).reshape(shape)) for op in self._decodes]
+            self._at_knots[first] = [("", np.zeros(shape)), *priced]
+        return self._at_knots[first]
 
 
 def _with_rows(batch_rows: Floats, rows: Rows) -> Batch:

@@ -30,6 +30,8 @@ REACH = 64
 MOST_KNOWN = 100_000
 """Sums of prompts whose seconds are remembered: prompts of one length come again and again."""
 
+Sums = tuple[int, int, int, int]
+"""Of a step's prompts: how many, their new tokens, pairs, and tokens looked at."""
 Table = tuple[list[float], list[tuple[str, Floats]]]
 """Rows, and the seconds of each operator there."""
 
@@ -49,6 +51,16 @@ class PromptTimes:
         by_rows = [op for op in ops if rows_of(op) is not None]
         self.tables = {of: self._table(of, by_rows, max_tokens) for of in {_figure(op) for op in by_rows}}
         self.others = [op for op in ops if not isinstance(op, Attention) and op not in by_rows]
+        self._known: dict[Sums, list[float]] = {}
+
+    def plain_s(self, sums: Sums) -> list[float]:
+        """Seconds of one run of each plain attention, remembered for all draws."""
+        found = self._known.get(sums)
+        if found is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            found = self._known[sums] = [one(*sums) for _, _, one in self.plain]
+        return found
 
     def _table(self, of: str, ops: Sequence[Op], max_tokens: int) -> Table:
         most = max(max_tokens, FINE) * REACH
@@ -65,35 +77,36 @@ class PromptCost:
 
     def __init__(self, times: PromptTimes, factors: Mapping[str, float]) -> None:
         self._machine, self._factors, self._others = times.machine, factors, times.others
-        self._plain = [(count * factors.get(name, 1.0), one) for name, count, one in times.plain]
+        self._plain_s = times.plain_s
+        self._plain = [count * factors.get(name, 1.0) for name, count, _ in times.plain]
         self._windowed = {
             window: [(count * factors.get(name, 1.0), one) for name, count, one in priced]
             for window, priced in times.windowed.items()
         }
         self._tables = {of: _between(*table, factors) for of, table in times.tables.items()}
-        self._known: dict[tuple[int, int, int, int], float] = {}
+        self._known: dict[Sums, float] = {}
 
     def seconds(self, chunks: Sequence[tuple[int, int]], new: int, pairs: int, read: int) -> float:
         """Of chunks (new tokens, cached tokens), with the sums of their tokens, pairs and tokens looked at."""
         if self._windowed:
-            return self._by_sums(len(chunks), new, pairs, read) + self._in_windows(chunks, new, pairs)
+            return self._by_sums((len(chunks), new, pairs, read)) + self._in_windows(chunks, new, pairs)
         sums = (len(chunks), new, pairs, read)
         found = self._known.get(sums)
         if found is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            found = self._known[sums] = self._by_sums(*sums)
+            found = self._known[sums] = self._by_sums(sums)
         return found
 
-    def _by_sums(self, n: int, new: int, pairs: int, read: int) -> float:
-        total = 0.0
-        for weight, one in self._plain:
-            total += weight * one(n, new, pairs, read)
+    def _by_sums(self, sums: Sums) -> float:
+        total, (_, new, _, read) = 0.0, sums
+        for weight, seconds in zip(self._plain, self._plain_s(sums), strict=True):
+            total += weight * seconds
         figures = {"prefill_tokens": new, "prefill_context": read, "cached": read - new}
         for of, table in self._tables.items():
             total += table(figures[of])
         if self._others:
-            batch = _batch(n, new, pairs, read)
+            batch = _batch(*sums)
             total += sum(self._seconds(op, batch)[0] for op in self._others)
         return float(total)
 

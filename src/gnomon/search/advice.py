@@ -70,16 +70,16 @@ def _lower_rate(plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluator)
     if any(bounds.floors_s[goal.name] > goal.limit_s for goal in job.goals):
         return None
 
-    def enough(rate_per_s: float) -> bool:
-        return evaluator.evaluate(plan, rate_per_s, Level.SEARCH).meets(job.goals)
+    def room(rate_per_s: float) -> float:
+        return evaluator.evaluate(plan, rate_per_s, Level.SEARCH).room(job.goals)
 
-    if not enough(least):
+    if room(least) < 0:
         return None
 
-    def held(rate_per_s: float) -> bool:
-        return evaluator.evaluate(plan, rate_per_s, Level.FULL).surely_meets(job.goals)
+    def sure_room(rate_per_s: float) -> float:
+        return evaluator.evaluate(plan, rate_per_s, Level.FULL).sure_room(job.goals)
 
-    rate = lowered(held, highest(enough, least, beyond), least, FULL_TOLERANCE)
+    rate = lowered(sure_room, highest(room, least, beyond), least, FULL_TOLERANCE)
     while rate is not None and rate > least:
         rate = rounded_down(rate)
         if holds(plan, rate, job.goals, evaluator):

@@ -93,6 +93,10 @@ class Level(StrEnum):
     """All of it, and more where the verdict is not clear."""
 
 
+LEAST_MISS = 1e-9
+"""Room of a goal that is missed by nothing that can be seen."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """A plan under a load. `values_s` has the figure of each goal.
@@ -131,6 +135,35 @@ class Score:
     def surely_meets(self, goals: tuple[Goal, ...]) -> bool:
         """Whether a run of other requests would meet the goals too, with 95% confidence."""
         return self.meets(goals) and all(map(self.clearly, goals))
+
+    def room(self, goals: tuple[Goal, ...]) -> float:
+        """What is left of the goal nearest to its limit, as a logarithm: zero or more where the goals are met, below
+        zero where they are missed, minus infinity where the run says no more than that."""
+        if self.meets(goals):
+            return max(0.0, min((self._left(goal) for goal in goals), default=math.inf))
+        if self.grows or self.partial or not self.settled:
+            return -math.inf
+        return min(-LEAST_MISS, *(self._left(goal) for goal in goals))
+
+    def sure_room(self, goals: tuple[Goal, ...]) -> float:
+        """The same beyond what chance may take away: zero or more where the goals are surely met."""
+        beyond = [self._left(goal) - self._chance(goal) for goal in goals]
+        if self.surely_meets(goals):
+            return max(0.0, min(beyond, default=math.inf))
+        if self.grows or self.partial or not self.settled:
+            return -math.inf
+        return min(-LEAST_MISS, *beyond)
+
+    def _left(self, goal: Goal) -> float:
+        share = share_of(self.values_s[goal.name], goal.limit_s)
+        return -math.log(share) if share > 0 else math.inf
+
+    def _chance(self, goal: Goal) -> float:
+        """What the figure may be off by, as a logarithm; infinity where that is not known."""
+        errors = self.clearance.get(goal.name, math.inf)
+        if math.isinf(errors):
+            return 0.0
+        return SURE * self._left(goal) / errors if errors else math.inf
 
     def clearly(self, goal: Goal) -> bool:
         """Whether one goal is met by more than chance explains."""

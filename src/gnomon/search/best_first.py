@@ -133,7 +133,8 @@ def search(
     hopeful = [f for f in hopeful if job.replicas(bounds[f]) <= f.most]
     hopeful.sort(key=lambda f: objective.bound(f, bounds[f], job))
     ledger = _Ledger(evaluator, job)
-    best = _confirmed(hopeful, bounds, objective, ledger, _Meter(progress, considered))
+    confirm = _confirmed_rate if objective.name == "throughput" else _confirmed
+    best = confirm(hopeful, bounds, objective, ledger, _Meter(progress, considered))
     scores = ledger.judged()
     return Found(
         best=best,
@@ -169,16 +170,10 @@ def _confirmed(
 ) -> Score | None:
     """The best plan on the full load: no other promises more on its sample."""
     job, found = ledger.job, None
-    given_rate = bool(job.rate_per_s) and objective.name != "throughput"
     while True:
         best = _best(hopeful, bounds, objective, ledger, meter, found)
         if best is None or best is found:
             break
-        if objective.name == "throughput" and found is not None:
-            beyond = ledger.run_in_full(best.plan, found.rate_per_s * (1 + TOLERANCE))
-            if not beyond.surely_meets(job.goals):
-                ledger.barred[best.plan] = beyond
-                continue
         if objective.name == "cost" and found is not None and not _could_win(best.plan, found, ledger):
             continue
         full = objective.confirm(best, job, ledger.run_in_full)
@@ -187,10 +182,40 @@ def _confirmed(
                 found = full
             if objective.as_promised(full, best, job):
                 break
-        elif given_rate:
+        elif job.rate_per_s:
             ledger.least[best.plan.family] = ledger.more_replicas(best.plan)
         ledger.barred[best.plan] = full
     found = _recovered(found, objective, ledger)
+    meter.at(1.0)
+    return found
+
+
+def _confirmed_rate(
+    hopeful: list[Family], bounds: dict[Family, Bounds], objective: Objective, ledger: _Ledger, meter: _Meter
+) -> Score | None:
+    """The plan with the highest rate on the full load, in one pass from the highest bound on: a family has to hold more
+    than the best rate known, on its sample and on the full load, before its own highest rate is looked for."""
+    job, found = ledger.job, None
+    for place, family in enumerate(hopeful):
+        if found is not None and objective.bound(family, bounds[family], job) >= objective.key(found, job):
+            break  # sorted by bound: no later family can do better
+        meter.at(place / (len(hopeful) + 1))
+        plan = Candidate(family=family, replicas=family.most)
+        if found is not None:
+            more = found.rate_per_s * (1 + TOLERANCE)
+            if more > family.most * bounds[family].rate_per_s or not ledger.run(plan, more).meets(job.goals):
+                continue
+            full = ledger.run_in_full(plan, more)
+            if not full.surely_meets(job.goals):
+                ledger.barred[plan] = full
+                continue
+        best = objective.best_of(family, bounds[family], job, found, ledger.run)
+        if best is None:
+            continue
+        full = objective.confirm(best, job, ledger.run_in_full)
+        ledger.barred[plan] = full
+        if full.surely_meets(job.goals) and (found is None or objective.key(full, job) < objective.key(found, job)):
+            found = full
     meter.at(1.0)
     return found
 
@@ -209,8 +234,6 @@ def _could_win(plan: Candidate, found: Score, ledger: _Ledger) -> bool:
 def _recovered(found: Score | None, objective: Objective, ledger: _Ledger) -> Score | None:
     """The winner, or a better plan that the sample ruled out by chance."""
     job = ledger.job
-    if not job.rate_per_s or objective.name == "throughput":  # its plans are run at many rates, one close to the border
-        return found
     near = [score for score in ledger.seen.values() if score.plan not in ledger.barred and score.nearly(job.goals)]
     for score in sorted(near, key=lambda score: objective.key(score, job)):
         if found is not None and objective.key(score, job) >= objective.key(found, job):
@@ -272,18 +295,21 @@ def miss_name(score: Score, goals: tuple[Goal, ...]) -> str:
 
 
 def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: Job) -> float:
-    """The highest rate at which a plan that meets its goals still does: on a sample, then on the full load."""
+    """The highest rate at which a plan that meets its goals still does, on the full load."""
     beyond = score.plan.replicas * bounds.rate_per_s
-    most = highest(
-        lambda rate: evaluator.evaluate(score.plan, rate, Level.SEARCH).meets(job.goals), score.rate_per_s, beyond
-    )
-    return confirmed_rate(score.plan, most, score.rate_per_s, evaluator, job)
+
+    def room(rate_per_s: float) -> float:
+        return evaluator.evaluate(score.plan, rate_per_s, Level.FULL).sure_room(job.goals)
+
+    return highest(room, score.rate_per_s, beyond, FULL_TOLERANCE, known=score.sure_room(job.goals))
 
 
 def confirmed_rate(plan: Candidate, most: float, held: float, evaluator: Evaluator, job: Job) -> float:
     """A rate that a plan holds on a sample, lowered until it holds it on the full load as well; at the least `held`."""
 
-    def holds(rate_per_s: float) -> bool:
-        return rate_per_s <= held or evaluator.evaluate(plan, rate_per_s, Level.FULL).surely_meets(job.goals)
+    def room(rate_per_s: float) -> float:
+        if rate_per_s <= held:
+            return math.inf
+        return evaluator.evaluate(plan, rate_per_s, Level.FULL).sure_room(job.goals)
 
-    return lowered(holds, most, held, FULL_TOLERANCE) or held
+    return lowered(room, most, held, FULL_TOLERANCE) or held

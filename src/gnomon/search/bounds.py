@@ -22,6 +22,8 @@ from gnomon.spec import Goal, Requests, ServingLimits
 Floats = NDArray[np.float64]
 
 SLACK = 1.05
+ROUNDS, PRICES = 9, 33
+"""Rounds in which the best price is closed in on, and prices tried in each: to one part in 16 to the ninth."""
 BINS = 16
 """Equal shares of the requests over which a mean is bounded, each by its shortest."""
 
@@ -178,16 +180,14 @@ def _least_seconds(d: Floats, c: Floats, t: Floats, decodes: float, prompt: floa
     low, high = 0.0, ceiling
     dd, dc, dt = d[with_decodes], c[with_decodes], t[with_decodes]
 
-    def value(price: float) -> float:
-        return float(np.min((dt - price * dc) / dd)) * decodes + price * prompt
-
-    for _ in range(60):
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        if value(left) < value(right):
-            low = left
-        else:
-            high = right
-    return max(value(low), value(high))
+    best = -np.inf
+    for _ in range(ROUNDS):
+        prices = np.linspace(low, high, PRICES)
+        values = ((dt - prices[:, None] * dc) / dd).min(axis=1) * decodes + prices * prompt
+        at = int(values.argmax())
+        best = max(best, float(values[at]))
+        low, high = float(prices[max(at - 1, 0)]), float(prices[min(at + 1, PRICES - 1)])
+    return best
 
 
 def _decode_sizes(limits: ServingLimits, demand: Demand) -> list[int]:

@@ -37,7 +37,7 @@ SURE = 1.645
 
 def lifetime_s(arrival_s: Floats, finish_s: Floats) -> float:
     """What all but a tenth of the requests take from their arrival to their last token."""
-    return float(np.quantile(finish_s - arrival_s, 0.9))
+    return quantile(finish_s - arrival_s, 0.9)
 
 
 def is_settled(arrival_s: Floats, finish_s: Floats) -> bool:
@@ -114,7 +114,17 @@ def statistic(values: Floats, name: str) -> float:
     known = values[~np.isnan(values)]
     if not known.size:
         return float("nan")
-    return float(known.mean() if name == "mean" else np.quantile(known, QUANTILES[name]))
+    return float(known.mean()) if name == "mean" else quantile(known, QUANTILES[name])
+
+
+def quantile(values: Floats, share: float) -> float:
+    """What `np.quantile` answers, for one share, without what it takes to ask it."""
+    place = share * (values.size - 1)
+    below = int(place)
+    above, part = min(below + 1, values.size - 1), place - below
+    ordered = np.partition(values, (below, above))
+    low, high = float(ordered[below]), float(ordered[above])
+    return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
 
 def lost_already(values_s: Floats, total: int, goal: Goal) -> bool:

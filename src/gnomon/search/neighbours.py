@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score, Shape
 from gnomon.search.best_first import Found, confirmed_rate, missed_by_bound
 from gnomon.search.objectives import LEAST_SHARE, Job, Objective
-from gnomon.search.rate import FULL_TOLERANCE, fewest, highest
+from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, lowered, raised
 
 DEARER = 1.25
 """Up to so many times the price of the best, every other shape of plan is run for comparison."""
@@ -97,8 +97,9 @@ def alternatives(found: Found, best: Score, evaluator: Evaluator, job: Job) -> l
         def meets(replicas: int, run: Callable[[int], Score] = run) -> bool:
             return run(replicas).meets(job.goals)
 
-        if least <= most and meets(most):
-            kept.append(run(fewest(meets, least, most)))
+        replicas = raised(meets, least, most) if least <= most else None
+        if replicas is not None:
+            kept.append(run(replicas))
             limit = max(DEARER * best.plan.usd_h, min(score.plan.usd_h for score in kept))
     return kept
 
@@ -120,26 +121,26 @@ def _by_least_price(found: Found, best: Score, job: Job) -> list[tuple[Family, f
 
 def second_rate(found: Found, best: Score, evaluator: Evaluator, objective: Objective, job: Job) -> Neighbour | None:
     """The same by the highest rate: of the other shapes with the highest bounds, some are run at rates below the
-    best, which the search had no need to know."""
+    best, which the search had no need to know; each only where it holds more than those before it."""
     plans: dict[tuple[Shape, int], Candidate] = {}
     for family in sorted(found.bounds, key=lambda family: objective.bound(family, found.bounds[family], job)):
         plan = Candidate(family=family, replicas=family.most)
         if _shape(plan) != _shape(best.plan) and missed_by_bound(found.bounds[family], job.goals) is None:
             plans.setdefault(_shape(plan), plan)
-    rates: dict[Candidate, float] = {}
+    second: tuple[Candidate, float] | None = None
     for plan in list(plans.values())[:OTHER_SHAPES]:
 
-        def holds(rate_per_s: float, plan: Candidate = plan) -> bool:
-            return evaluator.evaluate(plan, rate_per_s, Level.SEARCH).meets(job.goals)
+        def room(rate_per_s: float, plan: Candidate = plan) -> float:
+            return evaluator.evaluate(plan, rate_per_s, Level.SEARCH).room(job.goals)
 
         beyond = min(best.rate_per_s, plan.replicas * found.bounds[plan.family].rate_per_s)
-        least = max(job.rate_per_s, LEAST_SHARE * beyond)
-        if least < beyond and holds(least):
-            rates[plan] = highest(holds, least, beyond, FULL_TOLERANCE)
-    if not rates:
+        least = second[1] * (1 + TOLERANCE) if second else max(job.rate_per_s, LEAST_SHARE * beyond)
+        rate = lowered(room, beyond, least, FULL_TOLERANCE) if least < beyond else None
+        second = (plan, rate) if rate is not None else second
+    if second is None:
         return None
-    plan = max(rates, key=lambda plan: rates[plan])
-    rate = confirmed_rate(plan, rates[plan], LEAST_SHARE * rates[plan], evaluator, job)
+    plan, most = second
+    rate = confirmed_rate(plan, most, LEAST_SHARE * most, evaluator, job)
     score = evaluator.evaluate(plan, rate, Level.FULL)
     return Neighbour(plan=plan, score=score) if score.surely_meets(job.goals) else None
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from gnomon.errors import unknown_name
 from gnomon.search.base import Bounds, Candidate, Family, Key, Score, share_of
-from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, fewest, highest, lowered
+from gnomon.search.rate import TOLERANCE, fewest, highest, lowered, raised
 from gnomon.spec import Goal
 
 Trial = Callable[[Candidate, float], Score]
@@ -102,7 +102,8 @@ class Cost(_AtGivenRate):
         return self._floor(Candidate(family=family, replicas=job.replicas(bounds)), bounds, job)
 
     def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
-        """First the most replicas that could still win: where they miss, fewer miss too."""
+        """First the most replicas that could still win: where they miss, fewer miss too. With nothing to beat, up from
+        the fewest that keep up."""
         least, most = job.replicas(bounds), self._worthwhile(family, bounds, job, best)
         if most < least:
             return None
@@ -110,9 +111,12 @@ class Cost(_AtGivenRate):
         def meets(replicas: int) -> bool:
             return run(Candidate(family=family, replicas=replicas), job.rate_per_s).meets(job.goals)
 
+        if best is None:
+            replicas = raised(meets, least, most)
+            return run(Candidate(family=family, replicas=replicas), job.rate_per_s) if replicas else None
         if not meets(most):
             return None
-        if best is not None and most > least and not meets(most - 1):
+        if most > least and not meets(most - 1):
             least = most
         return run(Candidate(family=family, replicas=fewest(meets, least, most)), job.rate_per_s)
 
@@ -207,13 +211,13 @@ class Throughput:
         return (-family.most * bounds.rate_per_s, family.usd_h, family.dtype_rank, family.order)
 
     def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
-        """Only a rate that beats the best by more than the bisection's tolerance is worth finding."""
+        """Only a rate that beats the best by more than the search's tolerance is worth finding."""
         plan = Candidate(family=family, replicas=family.most)
         beyond = family.most * bounds.rate_per_s
         least = best.rate_per_s * (1 + TOLERANCE) if best else max(job.rate_per_s, LEAST_SHARE * beyond)
         if least > beyond or not run(plan, least).meets(job.goals):
             return None
-        return run(plan, highest(lambda rate: run(plan, rate).meets(job.goals), least, beyond))
+        return run(plan, highest(lambda rate: run(plan, rate).room(job.goals), least, beyond))
 
     def as_promised(self, full: Score, best: Score, job: Job) -> bool:
         return full.rate_per_s >= best.rate_per_s
@@ -221,9 +225,7 @@ class Throughput:
     def confirm(self, best: Score, job: Job, run: Trial) -> Score:
         """A rate that a sample allowed and the full load does not is lowered until it holds."""
         least = max(job.rate_per_s, LEAST_SHARE * best.rate_per_s)
-        rate = lowered(
-            lambda rate: run(best.plan, rate).surely_meets(job.goals), best.rate_per_s, least, FULL_TOLERANCE
-        )
+        rate = lowered(lambda rate: run(best.plan, rate).sure_room(job.goals), best.rate_per_s, least)
         return run(best.plan, least if rate is None else rate)
 
 

@@ -28,15 +28,16 @@ from gnomon.search.judge import (
     statistic,
     steady_part,
 )
-from gnomon.sim.serving import ServingRun, simulate
+from gnomon.sim.serving import Curves, ServingRun, simulate
 from gnomon.sim.serving.pool import simulate_pool
 from gnomon.spec import Goal, ServingLimits
 from gnomon.spec.workload import METRICS, STATISTICS
 
 FIRST_PART = 0.25
 """Share of a load after which a hopeless plan is given up."""
-HIGH_LOAD = 0.5
-"""Share of what its bounds allow from which on a plan may be hopeless, and is first run on a part of the load."""
+HIGH_LOAD = 0.8
+"""Share of what its bounds allow from which on a plan is hopeless so often (two of five; below, one of four) that a run
+of a part of the sample pays."""
 LEAST_PART = 100
 """Requests below which a first part is not worth its own run."""
 MARGIN = 1.2
@@ -121,7 +122,8 @@ class ServingEvaluator:
         replica = self.replicas[plan.family]
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
         drawn = replica.engine.drawn(replica.deployment, draws)
-        return [self._figures(plan, rate_per_s, self._runs(plan, routed, *each)) for each in drawn]
+        runs = (self._runs(plan, routed, *each, {}) for each in drawn)
+        return [self._figures(plan, rate_per_s, each, _steady(each)) for each in runs]
 
     def _judged(self, plan: Candidate, rate_per_s: float, level: Level) -> tuple[Score, Peaks]:
         """Runs of growing length, until the plan is lost, or has settled and its verdict is clear."""
@@ -152,7 +154,7 @@ class ServingEvaluator:
     def _run(self, plan: Candidate, rate_per_s: float, routed: Routed, level: Level) -> tuple[Score, Peaks]:
         first = routed.first_part(FIRST_PART)
         busy = plan.load_share(rate_per_s, self.bounds(plan.family)) > HIGH_LOAD
-        if level is not Level.TO_THE_END and busy and all(len(part) >= LEAST_PART for part in first.shares):
+        if level is Level.SEARCH and busy and all(len(part) >= LEAST_PART for part in first.shares):
             runs, peaks = self._simulate(plan, first)
             if any(lost_already(_warm(runs, goal), routed.requests, goal) for goal in self._goals):
                 lost = self._score(plan, rate_per_s, runs, partial=True)
@@ -164,7 +166,7 @@ class ServingEvaluator:
     def _simulate(self, plan: Candidate, routed: Routed) -> tuple[list[ServingRun], Peaks]:
         replica = self.replicas[plan.family]
         replica.cost.most_tokens = 0
-        runs = self._runs(plan, routed, replica.cost, replica.limits)
+        runs = self._runs(plan, routed, replica.cost, replica.limits, replica.cost.sums)
         self.longest_run = max(self.longest_run, routed.requests)
         sequences = max(run.peak_sequences for run in runs)
         longest = -(-self._arrivals.longest // replica.limits.block_tokens)
@@ -175,17 +177,20 @@ class ServingEvaluator:
         )
         return runs, peaks
 
-    def _runs(self, plan: Candidate, routed: Routed, cost: StepCost, limits: ServingLimits) -> list[ServingRun]:
+    def _runs(
+        self, plan: Candidate, routed: Routed, cost: StepCost, limits: ServingLimits, curves: Curves
+    ) -> list[ServingRun]:
         together = self._arrivals.together(plan.replicas)
         if together == 1:
-            return [simulate(share, cost, limits) for share in routed.shares]
-        pools = [simulate_pool(share, cost, limits, replicas=together) for share in routed.shares]
+            return [simulate(share, cost, limits, curves=curves) for share in routed.shares]
+        pools = [simulate_pool(share, cost, limits, replicas=together, curves=curves) for share in routed.shares]
         return [run for pool in pools for run in pool]
 
     def _score(
         self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], *, partial: bool = False, sample: bool = False
     ) -> Score:
-        figures = self._figures(plan, rate_per_s, runs)
+        steady = _steady(runs)
+        figures = self._figures(plan, rate_per_s, runs, steady)
         by_metric = {metric: getattr(figures, f"{metric}_s") for metric in METRICS}
         offered = rate_per_s * self._output_tokens
         return Score(
@@ -194,9 +199,7 @@ class ServingEvaluator:
             values_s={goal.name: by_metric[goal.metric][goal.statistic] for goal in self._goals},
             grows=not partial and any(_falls_behind(run) for run in runs),
             settled=partial or all(is_settled(run.requests.arrival_s, run.finish_s) for run in runs),
-            clearance={goal.name: clearance(_steady(runs, goal.metric), goal) for goal in self._goals}
-            if sample
-            else {},
+            clearance={goal.name: clearance(steady[goal.metric], goal) for goal in self._goals} if sample else {},
             load_share=plan.load_share(rate_per_s, self.bounds(plan.family)),
             e2e_s=figures.e2e_s["mean"],
             wh_per_mtok=figures.power_w / offered / 3600 * 1e6,
@@ -204,9 +207,11 @@ class ServingEvaluator:
             detail=figures,
         )
 
-    def _figures(self, plan: Candidate, rate_per_s: float, runs: list[ServingRun]) -> Figures:
+    def _figures(
+        self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], steady: Mapping[str, Floats]
+    ) -> Figures:
         replica = self.replicas[plan.family]
-        times = {metric: _statistics(_steady(runs, metric)) for metric in METRICS}
+        times = {metric: _statistics(values) for metric, values in steady.items()}
         offered = rate_per_s / plan.replicas * self._output_tokens
         uses = [power_use(replica.engine, replica.deployment, run) for run in runs]
         busy_s = [run.busy_s / float(run.requests.output_tokens.sum()) for run in runs]
@@ -222,12 +227,12 @@ class ServingEvaluator:
         )
 
 
-def _steady(runs: list[ServingRun], metric: str) -> Floats:
-    """A time of the requests that the runs are judged by, in order of arrival."""
-    parts = [steady_part(run.requests.arrival_s, run.finish_s) for run in runs]
-    values = np.concatenate([getattr(run, f"{metric}_s")[part] for run, part in zip(runs, parts, strict=True)])
-    arrivals = np.concatenate([run.requests.arrival_s[part] for run, part in zip(runs, parts, strict=True)])
-    return values[np.argsort(arrivals, kind="stable")]
+def _steady(runs: list[ServingRun]) -> dict[str, Floats]:
+    """Times of the requests that the runs are judged by, by metric, in order of arrival."""
+    parts = [(run, steady_part(run.requests.arrival_s, run.finish_s)) for run in runs]
+    order = np.argsort(np.concatenate([run.requests.arrival_s[part] for run, part in parts]), kind="stable")
+    times = {metric: [getattr(run, f"{metric}_s")[part] for run, part in parts] for metric in METRICS}
+    return {metric: np.concatenate(values)[order] for metric, values in times.items()}
 
 
 def _warm(runs: list[ServingRun], goal: Goal) -> Floats:

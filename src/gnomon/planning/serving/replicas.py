@@ -11,6 +11,7 @@ from gnomon.engines.base import Deployment, Engine, MemoryUse
 from gnomon.errors import DoesNotFitError
 from gnomon.planning.deploy import Binding
 from gnomon.search import Family
+from gnomon.sim.serving import Curves
 from gnomon.spec import EngineChoice, Model, ServingLimits, Strategy
 from gnomon.techniques import DeploymentDraft
 
@@ -27,6 +28,8 @@ class WatchedCost:
         self._curves: dict[int, Curve] = {}
         self.mixed: Callable[[int, int, Sequence[tuple[int, int]]], float] = cost.mixed
         self.most_tokens = 0
+        self.sums: Curves = {}
+        """Of its decode curves, for all runs."""
 
     def decode_curve(self, sequences: int) -> Curve:
         curve = self._curves.get(sequences)

@@ -11,12 +11,23 @@ from gnomon.errors import unknown_name
 from gnomon.sim.serving.base import Policy, Progress, Recorder, StepRecord
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.chunked import chunked
+from gnomon.sim.serving.curve import Curves
 from gnomon.sim.serving.run import ServingRun, StepTotals
 from gnomon.sim.serving.saturation import saturation_rps
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
-__all__ = ["POLICIES", "Policy", "Recorder", "ServingRun", "StepRecord", "StepTotals", "saturation_rps", "simulate"]
+__all__ = [
+    "POLICIES",
+    "Curves",
+    "Policy",
+    "Recorder",
+    "ServingRun",
+    "StepRecord",
+    "StepTotals",
+    "saturation_rps",
+    "simulate",
+]
 
 POLICIES: dict[str, Policy] = {"chunked": chunked}
 
@@ -29,14 +40,16 @@ def simulate(
     policy: str = "chunked",
     record: Recorder | None = None,
     progress: Progress | None = None,
+    curves: Curves | None = None,
 ) -> ServingRun:
     """Serve the requests on one replica and say when each token that matters reached its client.
 
     Raises InputError, before anything runs, for a request the replica could never serve. `record`
     collects every step (slower: without it, runs of equal steps are summed in closed form);
-    `progress` is called now and then with the number of finished requests.
+    `progress` is called now and then with the number of finished requests. `curves` keeps what was
+    worked out of the cost for further runs on it.
     """
     if policy not in POLICIES:
         raise unknown_name("serving policy", policy, POLICIES)
     check(requests, limits)
-    return POLICIES[policy](requests, cost, limits, record=record, progress=progress)
+    return POLICIES[policy](requests, cost, limits, record=record, progress=progress, curves=curves)

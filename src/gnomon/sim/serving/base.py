@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gnomon.cost.step import StepCost
+from gnomon.sim.serving.curve import Curves
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
@@ -61,4 +62,5 @@ class Policy(Protocol):
         *,
         record: Recorder | None = None,
         progress: Progress | None = None,
+        curves: Curves | None = None,
     ) -> ServingRun: ...

@@ -23,7 +23,7 @@ import numpy as np
 
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.base import Progress, Recorder, StepRecord
-from gnomon.sim.serving.curve import DecodeCurve
+from gnomon.sim.serving.curve import Curves, DecodeCurve
 from gnomon.sim.serving.residents import NOBODY, Residents
 from gnomon.sim.serving.run import ServingRun
 from gnomon.sim.serving.tally import Tally
@@ -44,9 +44,10 @@ def chunked(
     *,
     record: Recorder | None = None,
     progress: Progress | None = None,
+    curves: Curves | None = None,
 ) -> ServingRun:
     """Run the policy; see `gnomon.sim.serving.base.Policy`."""
-    replica = ChunkedReplica(requests, cost, limits, record, progress)
+    replica = ChunkedReplica(requests, cost, limits, record, progress, curves)
     replica.run()
     return replica.result(requests)
 
@@ -87,6 +88,7 @@ class ChunkedReplica:
         limits: ServingLimits,
         record: Recorder | None,
         progress: Progress | None,
+        curves: Curves | None = None,
     ) -> None:
         self._cost, self._limits = cost, limits
         self._record, self._progress = record, progress
@@ -101,10 +103,10 @@ class ChunkedReplica:
         """When the last scheduled step ends."""
         self._flying = False
         """With lookahead: a step is in flight whose outputs the next call will not know."""
-        self._fresh_first: list[int] = []
+        self._fresh_first: Iterable[int] = ()
         self._fresh_last: Iterable[int] = ()
         """Whose first, and whose last, token the last scheduled step makes."""
-        self._curves: dict[int, DecodeCurve] = {}
+        self._curves: Curves = {} if curves is None else curves
         self._tally = Tally()
         self._finished = 0
         blank = bytes(8 * len(requests))
@@ -126,18 +128,24 @@ class ChunkedReplica:
 
     def run(self, until: float = inf) -> None:
         """Call the scheduler as long as no request that arrives from `until` on could matter to it."""
-        crew, visible, places = self._crew, self._visible, self._limits.max_sequences
-        visible[-1] = horizon = until + self._limits.ingress_s
+        crew, visible, limits = self._crew, self._visible, self._limits
+        decoding, resumed, places = crew.decoding, crew.resumed, limits.max_sequences
+        visible[-1] = horizon = until + limits.ingress_s
         while self._now < horizon:
-            waiting = self._next_waiting()
+            waiting = resumed[-1] if resumed else self._head if visible[self._head] <= self._now else NOBODY
             if waiting == NOBODY and not crew.count:
                 if visible[self._head] == horizon:
                     break
                 self._now = visible[self._head]
                 continue
-            steady = self._flying or (self._now == self._end and not self._limits.lookahead)
-            admits = waiting != NOBODY and crew.count < places and crew.fits(waiting)
-            if steady and crew.decoding and crew.partial == NOBODY and not admits and crew.decodes_fit():
+            steady = self._flying or (self._now == self._end and not limits.lookahead)
+            if (
+                steady
+                and decoding
+                and crew.partial == NOBODY
+                and crew.decodes_fit()
+                and (waiting == NOBODY or crew.count >= places or not crew.fits(waiting))
+            ):
                 self._decode(waiting != NOBODY)
             else:
                 self._step()
@@ -159,11 +167,6 @@ class ChunkedReplica:
             totals=tally.totals(),
         )
 
-    def _next_waiting(self) -> int:
-        if self._crew.resumed:
-            return self._crew.resumed[-1]
-        return self._head if self._visible[self._head] <= self._now else NOBODY
-
     def _curve(self, decodes: int) -> DecodeCurve:
         curve = self._curves.get(decodes)
         if curve is None:
@@ -178,8 +181,9 @@ class ChunkedReplica:
         """
         crew, look = self._crew, self._limits.lookahead
         decodes, context = len(crew.decoding), crew.context
-        curve = self._curve(decodes)
-        steps = crew.steps_that_fit(crew.next_end() - crew.clock)
+        curve = self._curves.get(decodes) or self._curve(decodes)
+        last = crew.next_end()
+        steps = crew.steps_that_fit(last - crew.clock)
         if self._record is not None or (queued and crew.leaving):
             steps = 1
         elif steps > 1 and not queued and (crew.leaving or crew.count < self._limits.max_sequences):
@@ -191,22 +195,26 @@ class ChunkedReplica:
         if self._record is not None:
             self._note(start, end, [], [], [])
         crew.advance(steps)
-        ended = crew.retire()
-        self._fresh_first, self._fresh_last = [], ended.keys()
-        self._end_requests(ended, end)
+        ended: dict[int, int] = {}
+        self._fresh_first, self._fresh_last = (), ()
+        if crew.clock == last:
+            ended = crew.retire()
+            self._fresh_last = ended.keys()
+            self._end_requests(ended, end)
         if look:
             self._now = start + before_s
         else:
             crew.leaving, ended = ended, {}
             self._now = end
-        crew.release()
+        if crew.leaving:
+            crew.release()
         crew.leaving = ended
         self._end = end
 
     def _step(self) -> None:
         """One call of the scheduler, with prompts, or after a pause, or short of blocks."""
-        crew, limits = self._crew, self._limits
-        piece, out = crew.claim(limits.max_step_tokens)
+        crew, most, now, before = self._crew, self._limits.max_step_tokens, self._now, self._end
+        piece, out = crew.claim(most)
         decodes, context = len(crew.decoding), crew.context
         chunks: list[tuple[int, int]] = []
         prompts: list[int] = []
@@ -214,54 +222,60 @@ class ChunkedReplica:
             chunks.append((piece, crew.partial_tokens))
             prompts.append(crew.partial)
             crew.partial_tokens += piece
-        start = max(self._now, self._end)
+        left = most - decodes - piece
         if not out:
-            self._admit(limits.max_step_tokens - decodes - piece, chunks, prompts)
+            left = self._admit(left, chunks, prompts)
         if not (decodes or chunks):
             self._come_to_rest(out)
             return
-        launched = self._now
+        start = now if now > before else before
+        launched = now
         if chunks:
-            seconds = float(self._cost.mixed(decodes, context, chunks))
-            launched += float(self._cost.launch(decodes + sum(new for new, _ in chunks), decodes + len(chunks)))
+            seconds = self._cost.mixed(decodes, context, chunks)
+            launched += self._cost.launch(most - left, decodes + len(chunks))
         else:
             seconds = self._curve(decodes).one(context)
         end = start + seconds
-        if self._now > self._end:
-            end += limits.idle_start_s
+        if now > before:
+            end += self._limits.idle_start_s
         if launched > end:
             end = launched
         self._tally.mixed(decodes, context, chunks, seconds)
         if self._record is not None:
             self._note(start, end, chunks, prompts, out)
         crew.tick()
-        if self._flying and launched > self._end:
+        if self._flying and launched > before:
             self._hold_back(launched)
         self._land(self._end_prompts(prompts, end), end, launched)
 
-    def _admit(self, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> None:
-        """Let waiting requests in, in order, while there are tokens, places and blocks for the whole prompt."""
-        crew, limits = self._crew, self._limits
-        block = limits.block_tokens
-        while budget > 0 and crew.count < limits.max_sequences:
-            request = self._next_waiting()
-            if request == NOBODY:
-                return
+    def _admit(self, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> int:
+        """Let waiting requests in, in order, while there are tokens, places and blocks for the whole prompt; the tokens
+        that are left."""
+        crew, places, visible, now = self._crew, self._limits.max_sequences, self._visible, self._now
+        resumed = crew.resumed
+        while budget > 0 and crew.count < places:
+            if resumed:
+                request = resumed[-1]
+            elif visible[self._head] <= now:
+                request = self._head
+            else:
+                break
             goal = crew.goal(request)
-            if -(-goal // block) > crew.free:
-                return
-            if crew.resumed:
-                crew.resumed.pop()
+            if not crew.has_blocks(goal):
+                break
+            if resumed:
+                resumed.pop()
             else:
                 self._head += 1
-                self._scheduled[request] = self._now
-            tokens = min(goal, budget)
+                self._scheduled[request] = now
+            tokens = goal if goal <= budget else budget
             crew.enter(request, tokens)
             budget -= tokens
             chunks.append((tokens, 0))
             prompts.append(request)
             if tokens < goal:
                 crew.partial, crew.partial_tokens = request, tokens
+        return budget
 
     def _end_prompts(self, prompts: list[int], end: float) -> dict[int, int]:
         """Who made the last token in this step; prompts that are through make their first, and go on as decodes."""
@@ -279,8 +293,10 @@ class ChunkedReplica:
             blocks = crew.begin(request)
             if blocks:
                 ended[request] = blocks
-        self._fresh_first, self._fresh_last = firsts, list(ended)
-        self._end_requests(ended, end)
+        self._fresh_first, self._fresh_last = firsts, ()
+        if ended:
+            self._fresh_last = list(ended)
+            self._end_requests(ended, end)
         return ended
 
     def _hold_back(self, until: float) -> None:
@@ -308,9 +324,10 @@ class ChunkedReplica:
             crew.release()
             self._now = end
         elif self._flying:
-            crew.release()
+            if crew.leaving:
+                crew.release()
             crew.leaving = ended
-            self._now = max(self._end, launched)
+            self._now = launched if launched > self._end else self._end
         else:
             crew.leaving = ended
             self._flying = True

@@ -9,6 +9,9 @@ import numpy as np
 from gnomon.cost.step import Curve
 from gnomon.errors import InputError
 
+Curves = dict[int, "DecodeCurve"]
+"""Of one step cost, by the number of decodes; runs on the same cost may share them."""
+
 
 class DecodeCurve:
     """Seconds of consecutive decode steps of `sequences` requests.
@@ -25,12 +28,12 @@ class DecodeCurve:
         seconds = np.asarray(curve.seconds, float)
         if not (seconds.size and np.isfinite(seconds).all() and (seconds > 0).all()):
             raise InputError(f"the cost of {sequences} decodes is not a positive time at every context")
-        slopes = np.diff(seconds) / np.diff(knots)
+        width = knots[1:] - knots[:-1]
+        slopes = (seconds[1:] - seconds[:-1]) / width
         last = slopes[-1] if slopes.size else 0.0
-        width = np.diff(knots)
         pieces = width * seconds[:-1] + slopes * width * (width - 1) / 2
         self._sequences = sequences
-        self._knots: list[int] = [int(k) for k in knots]
+        self._knots: list[int] = np.asarray(curve.context).astype(np.int64).tolist()
         self._seconds: list[float] = seconds.tolist()
         self._slopes: list[float] = [*slopes.tolist(), float(last)]
         self._sums: list[float] = [0.0, *np.cumsum(pieces).tolist()]

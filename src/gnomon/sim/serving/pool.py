@@ -10,6 +10,7 @@ import numpy as np
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.chunked import ChunkedReplica
+from gnomon.sim.serving.curve import Curves
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
@@ -25,12 +26,19 @@ def least_requests(request: int, unfinished: Sequence[int]) -> int:
 
 
 def simulate_pool(
-    requests: Requests, cost: StepCost, limits: ServingLimits, *, replicas: int, router: Router = least_requests
+    requests: Requests,
+    cost: StepCost,
+    limits: ServingLimits,
+    *,
+    replicas: int,
+    router: Router = least_requests,
+    curves: Curves | None = None,
 ) -> list[ServingRun]:
     """The runs of all replicas that got a request. What the router knows is who has got its last token by then."""
     check(requests, limits)
     nothing = Requests(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64), requests.name)
-    engines = [ChunkedReplica(nothing, cost, limits, None, None) for _ in range(replicas)]
+    shared: Curves = {} if curves is None else curves
+    engines = [ChunkedReplica(nothing, cost, limits, None, None, shared) for _ in range(replicas)]
     sent: list[list[int]] = [[] for _ in engines]
     ends: list[list[tuple[float, int]]] = [[] for _ in engines]
     unfinished = [0] * replicas

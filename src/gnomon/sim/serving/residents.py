@@ -24,6 +24,7 @@ class Residents:
         "_block",
         "_crossings",
         "_ends",
+        "_least_free",
         "_made",
         "_output",
         "_prompt",
@@ -37,7 +38,6 @@ class Residents:
         "leaving",
         "partial",
         "partial_tokens",
-        "peak_blocks",
         "preemptions",
         "resumed",
     )
@@ -53,7 +53,8 @@ class Residents:
         self._stack: list[int] = []
         """The batch in its order, among requests that have left it since; swept when it grows."""
         self._stack_limit = 2 * limits.max_sequences + 64
-        self.clock = self.count = self.peak_blocks = self.preemptions = 0
+        self._least_free = limits.kv_blocks
+        self.clock = self.count = self.preemptions = 0
         self.decoding: dict[int, tuple[int, int]] = {}
         """Base and the clock after the last step, of each decode."""
         self.partial, self.partial_tokens = NOBODY, 0
@@ -70,13 +71,18 @@ class Residents:
         return len(self._prompt) - 1
 
     @property
+    def peak_blocks(self) -> int:
+        """The most blocks that were ever taken."""
+        return self._total - self._least_free
+
+    @property
     def context(self) -> int:
         """Cached tokens of all decodes together."""
         return self._base_sum + len(self.decoding) * self.clock
 
     def goal(self, request: int) -> int:
         """Tokens to compute before the request makes its next one: its prompt, and what it made before."""
-        return self._prompt[request] + self._made.get(request, 0)
+        return self._prompt[request] + (self._made.get(request, 0) if self._made else 0)
 
     def is_first(self, request: int) -> bool:
         """Whether the request has made no token yet."""
@@ -84,7 +90,12 @@ class Residents:
 
     def fits(self, request: int) -> bool:
         """Whether all the request has to compute finds blocks beside what the decodes take in this step."""
-        return -(-self.goal(request) // self._block) <= self.free - self._crossings[self.clock % self._block]
+        goal = self._prompt[request] + (self._made.get(request, 0) if self._made else 0)
+        return -(-goal // self._block) <= self.free - self._crossings[self.clock % self._block]
+
+    def has_blocks(self, tokens: int) -> bool:
+        """Whether so many tokens find free blocks."""
+        return -(-tokens // self._block) <= self.free
 
     def decodes_fit(self) -> bool:
         return self._crossings[self.clock % self._block] <= self.free
@@ -95,7 +106,11 @@ class Residents:
             self._stack = [r for r in self._stack if r in self.decoding or r in self.leaving or r == self.partial]
         slot = self.clock % self._block
         need, piece, extra = self._crossings[slot], 0, 0
-        if self.partial != NOBODY:
+        if self.partial == NOBODY:
+            if need <= self.free:
+                self.free -= need
+                return 0, []
+        else:
             had = self.partial_tokens
             piece = min(self.goal(self.partial) - had, step_tokens - len(self.decoding))
             extra = -(-(had + piece) // self._block) + (-had // self._block)
@@ -119,11 +134,11 @@ class Residents:
 
         Answers with the request's blocks if that step also made its last token, else 0.
         """
-        goal = self.goal(request)
-        more = self._output[request] - self._made.get(request, 0) - 1
+        made, clock = self._made.get(request, 0) if self._made else 0, self.clock
+        goal, more = self._prompt[request] + made, self._output[request] - made - 1
         if more == 0:
             return -(-goal // self._block)
-        base, end = goal - self.clock, self.clock + more
+        base, end = goal - clock, clock + more
         self.decoding[request] = (base, end)
         self._base_sum += base
         self._crossings[-base % self._block] += 1
@@ -135,7 +150,8 @@ class Residents:
         ends, decoding = self._ends, self.decoding
         while True:
             end, request = ends[0]
-            if request in decoding and decoding[request][1] == end:
+            found = decoding.get(request)
+            if found is not None and found[1] == end:
                 return end
             heappop(ends)
 
@@ -147,29 +163,36 @@ class Residents:
         block, crossings = self._block, self._crossings
         slot = self.clock % block
         if steps == 1:
-            self.free -= crossings[slot]
+            free = self.free - crossings[slot]
         else:
             if self.leaving:
-                self._note_peak(self.free - crossings[slot])
+                if self.free - crossings[slot] < self._least_free:
+                    self._least_free = self.free - crossings[slot]
                 self.release()
-            cycles, rest = divmod(steps, block)
-            new = cycles * len(self.decoding) + sum(crossings[slot : slot + rest])
-            if slot + rest > block:
-                new += sum(crossings[: slot + rest - block])
-            self.free -= new
-        self._note_peak(self.free)
+            end = slot + steps
+            if end < block:
+                free = self.free - sum(crossings[slot:end])
+            else:
+                cycles, rest = divmod(end, block)
+                free = self.free - (cycles - 1) * len(self.decoding) - sum(crossings[slot:]) - sum(crossings[:rest])
+        self.free = free
+        if free < self._least_free:
+            self._least_free = free
         self.clock += steps
 
     def tick(self) -> None:
         """Move the clock over a step whose blocks were claimed."""
-        self._note_peak(self.free)
+        if self.free < self._least_free:
+            self._least_free = self.free
         self.clock += 1
 
     def steps_that_fit(self, most: int) -> int:
         """How many decode steps find blocks, up to `most`; the first must, before the leaving have left."""
+        block, decodes = self._block, len(self.decoding)
+        if self.free // decodes * block >= most:
+            return most
         room = self.free + sum(self.leaving.values()) if self.leaving else self.free
-        cycles, rest = divmod(room, len(self.decoding))
-        block = self._block
+        cycles, rest = divmod(room, decodes)
         steps = cycles * block
         if steps >= most:
             return most
@@ -186,7 +209,8 @@ class Residents:
         ends, clock = self._ends, self.clock
         while ends and ends[0][0] <= clock:
             end, request = heappop(ends)
-            if request in self.decoding and self.decoding[request][1] == end:
+            found = self.decoding.get(request)
+            if found is not None and found[1] == end:
                 ended[request] = -(-(self._drop(request) + clock) // self._block)
         return ended
 
@@ -199,10 +223,6 @@ class Residents:
     def ordered(self) -> Iterator[int]:
         """The decodes in the order of the batch."""
         return (request for request in self._stack if request in self.decoding)
-
-    def _note_peak(self, free: int) -> None:
-        if self._total - free > self.peak_blocks:
-            self.peak_blocks = self._total - free
 
     def _drop(self, request: int) -> int:
         base, _ = self.decoding.pop(request)

@@ -37,8 +37,9 @@ class Tally:
             self.tokens += new
             self.pairs += new * cached + new * (new + 1) // 2
             self.reads += new + cached
-        if decodes + len(chunks) > self.peak_sequences:
-            self.peak_sequences = decodes + len(chunks)
+        sequences = decodes + len(chunks)
+        if sequences > self.peak_sequences:
+            self.peak_sequences = sequences
 
     def totals(self) -> StepTotals:
         return StepTotals(
