@@ -44,6 +44,8 @@ MARGIN = 1.2
 """A run that proved too short to settle is made so much longer than its own lifetimes would need."""
 MOST_REQUESTS = 80_000
 """Requests of one run at most; a plan that has not settled by then is not called good."""
+GROWN = 2_000
+"""Requests of an unsettled run before its queue is believed to grow: a large batch that still fills looks the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +133,8 @@ class ServingEvaluator:
         while True:
             routed = self._routed_to(plan, rate_per_s, count, life_s)
             score, peaks = self._run(plan, rate_per_s, routed, level)
-            if score.partial or score.grows or routed.requests >= MOST_REQUESTS:
+            grows = score.grows and (score.settled or routed.requests >= GROWN)
+            if score.partial or grows or routed.requests >= MOST_REQUESTS:
                 return score, peaks
             if not score.settled:
                 life_s = MARGIN * max(life_s, score.detail.e2e_s["p90"])
