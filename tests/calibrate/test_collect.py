@@ -15,7 +15,7 @@ from tests.calibrate.fake_bench import H200, HEAD, FakeBench, Killed, small
 
 import gnomon
 from gnomon.calibrate.collect import COLUMNS, Log
-from gnomon.calibrate.measure import Run
+from gnomon.calibrate.measure import CalibrationRun
 from gnomon.calibrate.measured import profile
 from gnomon.calibrate.plan_file import plan_path
 from gnomon.calibrate.shapes import Design, designs
@@ -31,7 +31,7 @@ def _designs() -> list[Design]:
 
 def _run(path: Path, last: int | None = None, budget_s: float = 1e9) -> dict[str, int]:
     log = Log.open(path, HEAD)
-    return Run(log=log, bench=FakeBench(KINDS, last), chip=H200, budget_s=budget_s).measure(_designs())
+    return CalibrationRun(log=log, bench=FakeBench(KINDS, last), chip=H200, budget_s=budget_s).measure(_designs())
 
 
 def _profile(path: Path) -> str:
@@ -116,10 +116,10 @@ def test_a_card_in_trouble_keeps_its_rows_and_stops(tmp_path: Path) -> None:
     bench.troubles = ("it is too hot",)
     log = Log.open(path, HEAD)
     with pytest.raises(CalibrationError, match="it is too hot") as refused:
-        Run(log=log, bench=bench, chip=H200, budget_s=9.0).measure(_designs())
+        CalibrationRun(log=log, bench=bench, chip=H200, budget_s=9.0).measure(_designs())
     assert "--force" in refused.value.hint
     assert path.read_text() == kept
-    Run(log=log, bench=bench, chip=H200, budget_s=2.0, force=True).measure(_designs())
+    CalibrationRun(log=log, bench=bench, chip=H200, budget_s=2.0, force=True).measure(_designs())
     assert Log.open(path, HEAD).forced == ["it is too hot"]
     assert len(path.read_text()) > len(kept)
 

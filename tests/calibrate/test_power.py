@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gnomon import catalog
-from gnomon.calibrate.power import Load, board, loads
+from gnomon.calibrate.power import PowerLoad, board, loads
 from gnomon.calibrate.table import read_rows
 from gnomon.cost import clock
 from gnomon.errors import CalibrationError
@@ -22,10 +22,10 @@ LAW = {
     "idle_w": H200.idle_w, "active_w": 130.0, "j_per_flop": 0.9e-12, "j_per_byte": 1.1e-10, clock.LIMIT: 0.98,
     clock.BURST: 0.9e-12, clock.BUSY: 420.0,
 }  # fmt: skip
-REST = Load(name="rest", narrow=False, burst_s=1, seconds=1, watts=130.0, flops=0, bytes=0, busy=0)
+REST = PowerLoad(name="rest", narrow=False, burst_s=1, seconds=1, watts=130.0, flops=0, bytes=0, busy=0)
 
 
-def load(name: str, flops: float, moved: float, burst_s: float, busy: float = 1.0) -> Load:
+def load(name: str, flops: float, moved: float, burst_s: float, busy: float = 1.0) -> PowerLoad:
     """What a board under the law would show of one work."""
     each = clock.attention_joules(LAW, H200, flops, burst_s) if name == "attention" else LAW[clock.BURST] * flops
     joules, pause = float(each) + LAW["j_per_byte"] * moved, burst_s * (1 / busy - 1)
@@ -34,7 +34,7 @@ def load(name: str, flops: float, moved: float, burst_s: float, busy: float = 1.
     slow = slow if flops else 1.0
     energy = (joules + LAW["active_w"] * burst_s) / slow + LAW["active_w"] * pause
     watts = energy / (slow * burst_s + pause)
-    return Load(
+    return PowerLoad(
         name=name, narrow=False, burst_s=burst_s, seconds=slow * burst_s, watts=watts, flops=flops, bytes=moved,
         busy=busy,
     )  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from gnomon import catalog, load
 from gnomon.errors import UnknownNameError
 from gnomon.load.shapes import model_from_dict, model_to_dict
-from gnomon.spec import Attention, Block, LatentAttention, MoeFfn
+from gnomon.spec import AttentionMixer, Block, LatentAttention, MoeFfn
 
 STORED = json.loads((Path(__file__).parent / "parameter_counts.json").read_text())
 COUNTS = STORED["counted"] | {name: entry["parameters"] for name, entry in STORED["published"].items()}
@@ -84,7 +84,9 @@ def test_the_config_is_one_an_engine_accepts(name: str) -> None:
     assert {"architectures", "model_type", "bos_token_id", "eos_token_id"} <= set(config)
     text = config.get("text_config", config)
     assert "torch_dtype" in config or "dtype" in text
-    if any(block.mixer.rotary_dim is None for block in load.model(name).blocks if isinstance(block.mixer, Attention)):
+    if any(
+        block.mixer.rotary_dim is None for block in load.model(name).blocks if isinstance(block.mixer, AttentionMixer)
+    ):
         assert _has_positions(config, text, load.model(name).learned_positions)
 
 

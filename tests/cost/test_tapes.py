@@ -15,7 +15,7 @@ from gnomon.engines.megatron.style import fused, parted
 from gnomon.engines.training.units import ops_of
 from gnomon.graph.layers import Cut, embedding, head, layer
 from gnomon.graph.ops import Attention, Collective, Gemm, Op
-from gnomon.graph.tape import Node, Tape
+from gnomon.graph.tape import Tape, TapeNode
 from gnomon.load import model as load_model
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
@@ -98,9 +98,9 @@ PRODUCTS = [Gemm(name=name, m=1, n=1, k=1, dtype="bf16") for name in ("up", "up.
 SMALL = Tape(
     name="small",
     nodes=(
-        Node(name="enter", by_input=(GATHER, SCATTER), beside=("up", "gate")),
-        Node(name="up", forward=PRODUCTS[:1], by_input=PRODUCTS[1:2], by_weight=PRODUCTS[2:]),  # type: ignore[arg-type]
-        Node(name="leave", by_input=(OUT,)),
+        TapeNode(name="enter", by_input=(GATHER, SCATTER), beside=("up", "gate")),
+        TapeNode(name="up", forward=PRODUCTS[:1], by_input=PRODUCTS[1:2], by_weight=PRODUCTS[2:]),  # type: ignore[arg-type]
+        TapeNode(name="leave", by_input=(OUT,)),
     ),
     sizes={},
 )

@@ -20,7 +20,18 @@ from gnomon.engines.training import job
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.load.recipe import OPTIMIZERS
-from gnomon.spec import Attention, Block, DenseFfn, EngineChoice, Model, MoeFfn, Plan, Recipe, Strategy, TrainingLoad
+from gnomon.spec import (
+    AttentionMixer,
+    Block,
+    DenseFfn,
+    EngineChoice,
+    Model,
+    MoeFfn,
+    Plan,
+    Recipe,
+    Strategy,
+    TrainingLoad,
+)
 from gnomon.spec.training import RECOMPUTE
 
 WRITTEN = {*options.SWITCHES, *options.WHOLE, *options.NUMBERS, *options.TEXTS, *options.CHOICES}
@@ -114,7 +125,7 @@ GPT = Model(
     vocab=50257,
     blocks=(
         Block(
-            mixer=Attention(heads=12, kv_heads=12, head_dim=64, qkv_bias=True, out_bias=True),
+            mixer=AttentionMixer(heads=12, kv_heads=12, head_dim=64, qkv_bias=True, out_bias=True),
             ffn=DenseFfn(inner=3072, gated=False, bias=True),
             count=12,
         ),
@@ -163,7 +174,7 @@ def test_experts(megatron: argparse.ArgumentParser) -> None:
 
 
 def test_layers_that_differ(megatron: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:
-    mixer = Attention(heads=12, kv_heads=12, head_dim=64, qkv_bias=True)
+    mixer = AttentionMixer(heads=12, kv_heads=12, head_dim=64, qkv_bias=True)
     dense = Block(mixer=mixer, ffn=DenseFfn(inner=3072, bias=True), count=2)
     sparse = Block(mixer=replace(mixer, window=64), ffn=MoeFfn(experts=8, topk=2, inner=512, shared_inner=256), count=4)
     use(monkeypatch, replace(GPT, blocks=(dense, sparse), learned_positions=0, max_context=4096, norm_bias=False))

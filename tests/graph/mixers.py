@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.spec import (
-    Attention,
+    AttentionMixer,
     GatedDelta,
     LatentAttention,
     LightningAttention,
@@ -47,7 +47,7 @@ def mixed_flops(mixer: Mixer | None, first: int, new: int, *, decode: bool) -> f
 
 def _token(mixer: Mixer | None, position: int, place: int, new: int, decode: bool) -> float:
     match mixer:
-        case Attention():
+        case AttentionMixer():
             window = mixer.window or position
             seen = (position - 1) % window + 1 if mixer.chunked and mixer.window else min(position, window)
             return 4.0 * seen * mixer.heads * mixer.head_dim

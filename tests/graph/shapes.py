@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.graph import Experts, Gemm, Graph
-from gnomon.spec import Attention, Block, DenseFfn, Model, MoeFfn, Strategy
+from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn, Strategy
 
 
 def lowered(model: Model, tp: int = 1, dtype: str = "bf16", kv_dtype: str = "bf16") -> Graph:
@@ -13,13 +13,13 @@ def lowered(model: Model, tp: int = 1, dtype: str = "bf16", kv_dtype: str = "bf1
 
 
 def dense(heads: int = 8, kv_heads: int = 8, inner: int = 64, vocab: int = 100, layers: int = 3) -> Model:
-    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=4)
+    mixer = AttentionMixer(heads=heads, kv_heads=kv_heads, head_dim=4)
     block = Block(mixer=mixer, ffn=DenseFfn(inner=inner), count=layers)
     return Model(name="small", family="llama", hidden=32, vocab=vocab, blocks=(block,), max_context=4096)
 
 
 def sparse(experts: int = 8, topk: int = 2, inner: int = 16, shared: int = 0) -> Model:
-    mixer = Attention(heads=8, kv_heads=2, head_dim=4, qk_norm=True)
+    mixer = AttentionMixer(heads=8, kv_heads=2, head_dim=4, qk_norm=True)
     ffn = MoeFfn(experts=experts, topk=topk, inner=inner, shared_inner=shared)
     block = Block(mixer=mixer, ffn=ffn, count=5)
     return Model(name="sparse", family="qwen3_moe", hidden=32, vocab=96, blocks=(block,), max_context=4096)

@@ -12,8 +12,8 @@ from gnomon.engines.megatron.style import fused, parted
 from gnomon.engines.torch.style import style as eager
 from gnomon.graph.layers import Cut, embedding, head, layer
 from gnomon.graph.ops import Attention, Collective, Elementwise, Gemm, Op
-from gnomon.graph.style import Style
-from gnomon.graph.tape import Node, Tape
+from gnomon.graph.style import KernelStyle
+from gnomon.graph.tape import Tape, TapeNode
 from gnomon.load import model as load_model
 from gnomon.spec import Batch, Model
 
@@ -25,11 +25,11 @@ GPT, LLAMA = load_model("gpt-22b"), load_model("llama-3.1-8b")
 STYLES = {"parted": PARTED["3.0"], "fused": fused(), "torch": eager(GPT)}
 
 
-def a_layer(model: Model, style: Style, tp: int = 1, sequence_parallel: bool = False, seq: int = SEQ) -> Tape:
+def a_layer(model: Model, style: KernelStyle, tp: int = 1, sequence_parallel: bool = False, seq: int = SEQ) -> Tape:
     return layer(model, model.blocks[0], Cut(seq=seq, tp=tp, sequence_parallel=sequence_parallel), style)
 
 
-def parts(model: Model, style: Style, tp: int = 1, sequence_parallel: bool = False) -> tuple[Tape, Tape, Tape]:
+def parts(model: Model, style: KernelStyle, tp: int = 1, sequence_parallel: bool = False) -> tuple[Tape, Tape, Tape]:
     cut = Cut(seq=SEQ, tp=tp, sequence_parallel=sequence_parallel)
     return embedding(model, cut, style), layer(model, model.blocks[0], cut, style), head(model, cut, style)
 
@@ -259,5 +259,5 @@ def test_streams_are_cut_with_the_sequence(name: str) -> None:
     assert moved(a_layer(GPT, STYLES[name]), "ffn.activation") == 4 * moved(cut, "ffn.activation")
 
 
-def _streams(node: Node) -> list[Elementwise]:
+def _streams(node: TapeNode) -> list[Elementwise]:
     return [op for op in node.forward + node.by_input + node.by_weight if isinstance(op, Elementwise)]

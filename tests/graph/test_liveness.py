@@ -10,7 +10,7 @@ from gnomon.engines.megatron.style import fused, parted
 from gnomon.engines.torch.style import style as eager
 from gnomon.graph.layers import Cut, embedding, head, layer
 from gnomon.graph.liveness import backward, forward
-from gnomon.graph.tape import Node, Tape
+from gnomon.graph.tape import Tape, TapeNode
 from gnomon.load import model as load_model
 from gnomon.spec import Model
 
@@ -18,9 +18,9 @@ from gnomon.spec import Model
 TINY = Tape(
     name="tiny",
     nodes=(
-        Node(name="product", reads=("in",), writes=("wide",), keeps=("in",)),
-        Node(name="bend", reads=("wide",), writes=("bent",), keeps=("wide",), scratch=1.0, gradient_scratch=3.0),
-        Node(name="residual", reads=("in", "bent"), writes=("out",), passes_on=True),
+        TapeNode(name="product", reads=("in",), writes=("wide",), keeps=("in",)),
+        TapeNode(name="bend", reads=("wide",), writes=("bent",), keeps=("wide",), scratch=1.0, gradient_scratch=3.0),
+        TapeNode(name="residual", reads=("in", "bent"), writes=("out",), passes_on=True),
     ),
     sizes={"in": 2.0, "wide": 10.0, "bent": 2.0, "out": 2.0},
     stored={"full": frozenset({"in"})},

@@ -19,6 +19,7 @@ from gnomon.load import model as load_model
 from gnomon.spec import (
     Batch,
     DenseFfn,
+    Embedding,
     GatedDelta,
     LatentAttention,
     LightningAttention,
@@ -29,7 +30,6 @@ from gnomon.spec import (
     Model,
     Norm,
     ShortConvolution,
-    Table,
 )
 
 DECODERS = [name for name in catalog.model_names() if not unpriced(load_model(name))]
@@ -181,7 +181,7 @@ def test_parts_of_attention() -> None:
 
 
 def test_further_parts_of_a_layer() -> None:
-    extras = (Linear(name="up", inputs=32, outputs=5), Norm(name="n", width=7), Table(name="scale", width=32))
+    extras = (Linear(name="up", inputs=32, outputs=5), Norm(name="n", width=7), Embedding(name="scale", width=32))
     model = replace(dense(), blocks=(replace(dense().blocks[0], extras=extras),))
     assert names(model) - names(dense()) == {"layer.up", "layer.n"}
     batch = Batch.decode(3, 5)

@@ -15,11 +15,11 @@ from gnomon.errors import InputError
 from gnomon.graph.base import Graph
 from gnomon.graph.looks import SourceAttention, WholeAttention
 from gnomon.graph.lowering.networks import decoder_graph, diffusion_graph, encoder_graph
-from gnomon.graph.lowering.plain import Kernels, Pass, check_plain, sight
+from gnomon.graph.lowering.plain import Kernels, LayerRun, check_plain, sight
 from gnomon.graph.lowering.towers import tower_graph
 from gnomon.graph.style import Stream
 from gnomon.load import model as load_model
-from gnomon.spec import Attention, Batch, Block, Convolution, Linear, Model, Strategy, Taken, Tower
+from gnomon.spec import AttentionMixer, Batch, Block, ConvolutionLayer, Linear, Model, Strategy, Taken, Tower
 
 ALONE = Strategy()
 FUSED = Kernels(style=COMPILED)
@@ -46,7 +46,7 @@ def _looked(blocks: Iterable[Block], length: int, grid: tuple[int, int], windows
     return total
 
 
-def _pairs(mixer: Attention, length: int, grid: tuple[int, int]) -> int:
+def _pairs(mixer: AttentionMixer, length: int, grid: tuple[int, int]) -> int:
     if mixer.window is None:
         return length * length
     if not mixer.chunked:
@@ -89,7 +89,7 @@ def test_a_diffusion_transformer(name: str) -> None:
     model, samples, patches = load_model(name), 3, 256
     matrices = _matrices(model.blocks, model.hidden, "mixer") + _matrices(model.blocks, model.hidden, "ffn")
     (stem,) = model.stem
-    assert isinstance(stem, Convolution)
+    assert isinstance(stem, ConvolutionLayer)
     ends = stem.kernel * stem.inputs * stem.outputs
     ends += sum(p.inputs * p.outputs for p in model.tail if isinstance(p, Linear) and not p.once)
     made = [p for block in model.blocks for p in block.extras * block.count if isinstance(p, Linear)]
@@ -111,7 +111,7 @@ def test_a_tower(name: str) -> None:
     stem = sum(
         2.0 * part.inputs * part.outputs * getattr(part, "kernel", 1) * rows.get(part.name, taken.patches)
         for part in tower.stem
-        if isinstance(part, Linear | Convolution)
+        if isinstance(part, Linear | ConvolutionLayer)
     )
     expected = taken.sequences * (per + stem) + 2.0 * tail * taken.merged
     graph = tower_graph(tower, taken, FUSED, ALONE, "bf16")
@@ -141,7 +141,7 @@ def test_a_source_is_read_once(name: str) -> None:
 
 def test_layers_that_look_at_a_picture_rest_without_one() -> None:
     model = load_model("llama-3.2-11b-vision")
-    text = replace(model, blocks=tuple(b for b in model.blocks if isinstance(b.mixer, Attention)), towers=())
+    text = replace(model, blocks=tuple(b for b in model.blocks if isinstance(b.mixer, AttentionMixer)), towers=())
     batch = Batch.prefill(2, 50)
     graphs = (decoder_graph(one, FUSED, 50, 0, "bf16") for one in (model, text))
     with_cross, without = (graph.flops(replace_logits(batch)) for graph in graphs)
@@ -154,8 +154,8 @@ def replace_logits(batch: Batch) -> Batch:
 
 @given(length=st.integers(1, 600), window=st.integers(1, 300), chunked=st.booleans())
 def test_a_window_sees_what_it_lets_through(length: int, window: int, chunked: bool) -> None:
-    shape = Attention(heads=1, kv_heads=1, head_dim=1, window=window, chunked=chunked, causal=False)
-    keys, pieces = sight(shape, Pass(kernels=FUSED, length=length))
+    shape = AttentionMixer(heads=1, kv_heads=1, head_dim=1, window=window, chunked=chunked, causal=False)
+    keys, pieces = sight(shape, LayerRun(kernels=FUSED, length=length))
     if chunked:
         parts = [min(window, length - start) for start in range(0, length, window)]
         assert keys == pytest.approx(sum(part**2 for part in parts) / length)

@@ -17,7 +17,7 @@ from gnomon.graph.trained import check_trained
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.planning.deploy import deploy
-from gnomon.spec import Attention, Linear, Model, MoeFfn, Strategy
+from gnomon.spec import AttentionMixer, Linear, Model, MoeFfn, Strategy
 
 WHY = {
     "bert-base": "attention in both directions",
@@ -110,4 +110,4 @@ def test_layers_without_positions_do_not_turn() -> None:
     still = _feature(rotary_dim=0)
     assert "attention.rope" in {op.name for op in lower(dense(), Strategy(), "bf16", "bf16").ops}
     assert "attention.rope" not in {op.name for op in lower(still, Strategy(), "bf16", "bf16").ops}
-    assert isinstance(still.blocks[0].mixer, Attention)
+    assert isinstance(still.blocks[0].mixer, AttentionMixer)

@@ -15,10 +15,10 @@ from gnomon.lab import EXPERIMENTS, experiment
 from gnomon.lab.base import (
     PREDICTIONS,
     Check,
-    Claim,
     Compared,
     Findings,
-    Measured,
+    LabClaim,
+    LabRun,
     Outcome,
     Predicted,
     Sustained,
@@ -72,7 +72,7 @@ def test_a_layer_is_not_rounded_by_too_few_tokens() -> None:
 
 def outcome(*checks: Check, rows: tuple[Compared, ...] = ()) -> Outcome:
     where = {"device": "cpu", "sm_hz": None, "date": "2026-11-15", "versions": {}, "notes": (), "wall_s": 1.0}
-    claim = Claim(what="twice as fast", comparable=False, why="another GPU")
+    claim = LabClaim(what="twice as fast", comparable=False, why="another GPU")
     return Outcome(slug="x", title="X", sizes={}, findings=Findings(checks=checks, compared=rows), claim=claim, **where)
 
 
@@ -84,8 +84,8 @@ def test_a_run_is_good_when_all_its_checks_are() -> None:
     assert [check["ok"] for check in outcome(good, bad).to_dict()["checks"]] == [True, False]
 
 
-def took(seconds: float | None) -> Measured:
-    return Measured(seconds=seconds, spread=0.0, repeats=3, gpu_bytes=0)
+def took(seconds: float | None) -> LabRun:
+    return LabRun(seconds=seconds, spread=0.0, repeats=3, gpu_bytes=0)
 
 
 def row(technique: float | None, **more: Any) -> Compared:

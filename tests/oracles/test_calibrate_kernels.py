@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch.overrides import TorchFunctionMode  # noqa: E402
 
 from gnomon.calibrate.kernels import kernel  # noqa: E402
-from gnomon.calibrate.kernels.collectives import OPS, Group  # noqa: E402
+from gnomon.calibrate.kernels.collectives import OPS, RankGroup  # noqa: E402
 from gnomon.calibrate.lab import Lab, Skipped  # noqa: E402
 from gnomon.calibrate.timer import Timing  # noqa: E402
 
@@ -84,7 +84,7 @@ def test_tensors_do_not_overlap() -> None:
 
 
 def test_collectives_among_processes() -> None:
-    group = Group("gloo", 3)
+    group = RankGroup("gloo", 3)
     try:
         for op in OPS:
             if op in ("all_gather", "reduce_scatter", "all_to_all"):

@@ -23,7 +23,7 @@ from gnomon.lab.bench import Bench  # noqa: E402
 from gnomon.lab.checkpoint import Blocked, Checkpointed, Snapshot, Snapshots, check_disk  # noqa: E402
 from gnomon.lab.datastates_llm import Trained, _free, _waited, losses_apart  # noqa: E402
 from gnomon.lab.deep_optimizer_states import apart, narrow_apart  # noqa: E402
-from gnomon.lab.offload import HostUpdate, Interleaved, Offloaded, adamw  # noqa: E402
+from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded, adamw  # noqa: E402
 from gnomon.lab.run import run  # noqa: E402
 
 pytestmark = pytest.mark.oracle
@@ -150,7 +150,7 @@ def test_a_disk_too_small_is_refused(tmp_path: Path) -> None:
 def test_every_subgroup_is_updated_once(bench: Bench, stride: int) -> None:
     data = Offloaded(bench, 1050, 100)
     host = HostUpdate(data)
-    way = Interleaved(data, host, stride)
+    way = InterleavedUpdates(data, host, stride)
     data.reset()
     first = [[state.clone() for state in states] for states in data.states]
     way.step(0)

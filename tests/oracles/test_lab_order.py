@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from gnomon.lab.bench import Bench  # noqa: E402
 from gnomon.lab.checkpoint import Checkpointed, Snapshots  # noqa: E402
 from gnomon.lab.deep_optimizer_states import _checks, _Reference  # noqa: E402
-from gnomon.lab.offload import HostUpdate, Interleaved, Offloaded  # noqa: E402
+from gnomon.lab.offload import HostUpdate, InterleavedUpdates, Offloaded  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 
@@ -109,7 +109,7 @@ def updates(bench: Bench, stride: int | None) -> bool:
     host, reference = HostUpdate(data), _Reference(data)
     for step in range(4):
         reference.step(step)
-    way = host if stride is None else Interleaved(data, host, stride)
+    way = host if stride is None else InterleavedUpdates(data, host, stride)
     return all(check.ok for check in _checks(data, reference, way.step, "late", 4))
 
 

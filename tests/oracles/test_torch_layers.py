@@ -46,13 +46,13 @@ class Running:
     """An embedding, a layer or a head of the built-in runner, with something to run it on."""
 
     def __init__(self, part: str, model: Model, mode: str = "none") -> None:
-        from gnomon.engines.torch.model import Layer, Part, rope_table
+        from gnomon.engines.torch.model import LayerModule, Part, rope_table
 
         torch.manual_seed(0)
         ends = {"embedding": range(0), "head": range(model.layers, model.layers)}
         self.rope = None if model.learned_positions else rope_table(SEQ, model.blocks[0].mixer.head_dim, BF16, "cpu")
         self.module = (
-            Layer(model, model.blocks[0], mode) if part == "layer" else Part(model, ends[part], SEQ, "none")
+            LayerModule(model, model.blocks[0], mode) if part == "layer" else Part(model, ends[part], SEQ, "none")
         ).to(BF16)
         for weight in self.module.parameters():
             torch.nn.init.normal_(weight, std=0.02)

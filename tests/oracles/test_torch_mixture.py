@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gnomon.engines.megatron.style import fused
 from gnomon.graph.layers import Cut, layer
 from gnomon.graph.ops import Attention
-from gnomon.spec import Attention as Mixer
+from gnomon.spec import AttentionMixer as Mixer
 from gnomon.spec import Batch, Block, Model, MoeFfn
 
 HIDDEN, INNER, EXPERTS, TOPK, TOKENS = 64, 96, 8, 2, 128

@@ -38,7 +38,7 @@ from gnomon.engines.vllm.cache import layout, source_tokens  # noqa: E402
 from gnomon.engines.vllm.weights import stages  # noqa: E402
 from gnomon.load import model as load_model  # noqa: E402
 from gnomon.spec import (  # noqa: E402
-    Attention,
+    AttentionMixer,
     Block,
     GatedDelta,
     LatentAttention,
@@ -118,7 +118,7 @@ def align(config: Any, model: Model, tp: int, kv_dtype: str) -> None:
     """vLLM's own alignment of attention and state pages."""
     layers = [replace(block, count=1) for block in model.blocks]
     states = [found for block in layers if (found := state(block, model, tp))]
-    softmax = [block.mixer for block in layers if isinstance(block.mixer, Attention)]
+    softmax = [block.mixer for block in layers if isinstance(block.mixer, AttentionMixer)]
     if not states or not softmax:
         return
     config.model_config.get_num_kv_heads = lambda _: max(1, softmax[0].kv_heads // tp)
@@ -140,7 +140,7 @@ def spec_of(block: Block, model: Model, tp: int, kv_dtype: str, config: Any) -> 
     """What a layer keeps, in vLLM's words."""
     mixer, tokens, dtype = block.mixer, config.cache_config.block_size, DTYPES[kv_dtype]
     found: dict[str, Any] = {}
-    if isinstance(mixer, Attention) and not mixer.shared_kv:
+    if isinstance(mixer, AttentionMixer) and not mixer.shared_kv:
         shape = {"num_kv_heads": max(1, mixer.kv_heads // tp), "head_size": mixer.head_dim}
         words = {"block_size": tokens, "dtype": dtype, "indexes_kv_by_block_stride": True, **shape}
         if mixer.window is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.spec import Attention, Block, DenseFfn, Model, Recipe, Strategy, TrainingLoad
+from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, Recipe, Strategy, TrainingLoad
 
 STEPS = 6
 LOAD = TrainingLoad(seq=32, global_batch=16)
@@ -21,7 +21,9 @@ LLAMA = Model(
     family="llama",
     hidden=64,
     vocab=256,
-    blocks=(Block(mixer=Attention(heads=8, kv_heads=4, head_dim=8, qk_norm=True), ffn=DenseFfn(inner=160), count=4),),
+    blocks=(
+        Block(mixer=AttentionMixer(heads=8, kv_heads=4, head_dim=8, qk_norm=True), ffn=DenseFfn(inner=160), count=4),
+    ),
     max_context=64,
 )
 GPT = Model(
@@ -31,7 +33,7 @@ GPT = Model(
     vocab=256,
     blocks=(
         Block(
-            mixer=Attention(heads=4, kv_heads=4, head_dim=16, qkv_bias=True, out_bias=True),
+            mixer=AttentionMixer(heads=4, kv_heads=4, head_dim=16, qkv_bias=True, out_bias=True),
             ffn=DenseFfn(inner=256, gated=False, bias=True),
             count=4,
         ),

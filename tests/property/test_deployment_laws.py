@@ -16,7 +16,7 @@ from gnomon.api.known import new_chip
 from gnomon.graph.dtypes import width
 from gnomon.graph.lower import obstacle
 from gnomon.load import model as load_model
-from gnomon.spec import Attention, Block, DenseFfn, Model, MoeFfn
+from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn
 
 DEGREES = (1, 2, 4, 8)
 
@@ -32,7 +32,9 @@ def models(draw: st.DrawFn) -> Model:
 @st.composite
 def layers(draw: st.DrawFn) -> Block:
     kv_heads = draw(st.sampled_from([1, 2, 4, 8]))
-    mixer = Attention(heads=8, kv_heads=kv_heads, head_dim=draw(st.sampled_from([4, 16])), qk_norm=draw(st.booleans()))
+    mixer = AttentionMixer(
+        heads=8, kv_heads=kv_heads, head_dim=draw(st.sampled_from([4, 16])), qk_norm=draw(st.booleans())
+    )
     inner = 8 * draw(st.integers(1, 30))
     experts = draw(st.integers(2, 16))
     ffn: DenseFfn | MoeFfn = DenseFfn(inner=inner)
@@ -46,7 +48,7 @@ def copies(model: Model, tp: int) -> int:
     """What every rank holds of its own: key-value heads beyond their number, routers, and what pads the vocabulary."""
     count = (-model.vocab % tp) * model.hidden
     for block in model.blocks:
-        assert isinstance(block.mixer, Attention)
+        assert isinstance(block.mixer, AttentionMixer)
         count += block.count * max(0, tp - block.mixer.kv_heads) * 2 * block.mixer.head_dim * model.hidden
         if isinstance(block.ffn, MoeFfn):
             count += block.count * (tp - 1) * block.ffn.experts * model.hidden

@@ -23,7 +23,7 @@ from gnomon.cost.profile import profile_for
 from gnomon.engines import training_engine
 from gnomon.engines.training import Figures, Grid, Traits, figures, rank_memory
 from gnomon.planning.training.step import held_bytes, step_bound_s, step_timeline
-from gnomon.spec import Attention, Block, Chip, DenseFfn, Model, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.spec import AttentionMixer, Block, Chip, DenseFfn, Model, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE
 
 ROUNDING = 1 - 1e-12
@@ -61,7 +61,7 @@ class Job:
 def models(draw: st.DrawFn) -> Model:
     kv_heads, group = draw(st.sampled_from([4, 8])), draw(st.sampled_from([1, 4]))
     gpt = draw(st.booleans())
-    mixer = Attention(
+    mixer = AttentionMixer(
         heads=kv_heads * group, kv_heads=kv_heads, head_dim=draw(st.sampled_from([64, 128])), qkv_bias=gpt, out_bias=gpt
     )
     hidden = mixer.q_width

@@ -17,7 +17,7 @@ from gnomon.api.explain import explain
 from gnomon.cli.output import finite
 from gnomon.cli.run import run
 from gnomon.errors import InputError
-from gnomon.report.nodes import Node
+from gnomon.report.nodes import AnswerNode
 from gnomon.report.opened import opened
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def step(*_: Any) -> Any:
     return json.loads(text_of("predict"))
 
 
-def nodes_of(name: str, answer: Any) -> tuple[Node, ...]:
+def nodes_of(name: str, answer: Any) -> tuple[AnswerNode, ...]:
     return opened(kind_of(name), answer, step, "a.json")
 
 

@@ -13,7 +13,7 @@ from gnomon.api.explain import explain
 from gnomon.cli.output import finite
 from gnomon.cli.run import run
 from gnomon.errors import InputError, UnknownNameError
-from gnomon.report.nodes import Node
+from gnomon.report.nodes import AnswerNode
 from gnomon.report.opened import opened
 from gnomon.store import save
 
@@ -44,7 +44,7 @@ class Step:
         return payload("predict")
 
 
-def flat(nodes: tuple[Node, ...]) -> list[Node]:
+def flat(nodes: tuple[AnswerNode, ...]) -> list[AnswerNode]:
     return [inner for node in nodes for inner in (node, *flat(node.parts))]
 
 

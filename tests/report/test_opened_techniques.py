@@ -17,7 +17,7 @@ import gnomon
 from gnomon.cli.output import finite
 from gnomon.cli.run import run
 from gnomon.planning.training.memory import memory_over_time
-from gnomon.report.nodes import Node
+from gnomon.report.nodes import AnswerNode
 from gnomon.report.opened import opened
 from gnomon.spec.answers import TrainingReport
 from gnomon.techniques import TrainingTechnique, canonical, techniques
@@ -46,11 +46,11 @@ def read(found: Any) -> dict[str, Any]:
     return back
 
 
-def flat(nodes: Sequence[Node]) -> dict[str, Node]:
+def flat(nodes: Sequence[AnswerNode]) -> dict[str, AnswerNode]:
     return {node.name: node for top in nodes for node in (top, *flat(top.parts).values())}
 
 
-def tree(case: str) -> dict[str, Node]:
+def tree(case: str) -> dict[str, AnswerNode]:
     return flat(opened("simulate.train", read(step(case)), lambda *_: None))
 
 

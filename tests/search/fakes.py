@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gnomon.search import Bounds, Candidate, Family, Job, Level, Objective, Score
+from gnomon.search import Bounds, Candidate, Level, Objective, PlanFamily, Score, SearchJob
 from gnomon.spec import Goal
 
 
@@ -26,13 +26,13 @@ class Queue:
 
 @dataclass
 class FakeEvaluator:
-    queues: dict[Family, Queue]
+    queues: dict[PlanFamily, Queue]
     calls: list[tuple[Candidate, float, Level]] = field(default_factory=list)
 
-    def fits(self, family: Family) -> bool:
+    def fits(self, family: PlanFamily) -> bool:
         return self.queues[family].fits
 
-    def bounds(self, family: Family) -> Bounds:
+    def bounds(self, family: PlanFamily) -> Bounds:
         queue = self.queues[family]
         low = 1 / queue.looseness
         least = min(1.0, queue.full_factor) * low
@@ -63,10 +63,10 @@ class FakeEvaluator:
 
 
 def random_space(rng: np.random.Generator, families: int = 12, most: int = 6) -> FakeEvaluator:
-    queues: dict[Family, Queue] = {}
+    queues: dict[PlanFamily, Queue] = {}
     for order in range(families):
         tp = int(2 ** rng.integers(0, 3))
-        family = Family(
+        family = PlanFamily(
             chip=f"chip{rng.integers(0, 2)}",
             tp=tp,
             dtype=("bf16", "fp8")[order % 2],
@@ -88,12 +88,12 @@ def random_space(rng: np.random.Generator, families: int = 12, most: int = 6) ->
     return FakeEvaluator(queues)
 
 
-def random_job(rng: np.random.Generator) -> Job:
+def random_job(rng: np.random.Generator) -> SearchJob:
     goals = (
         Goal("ttft", "p90", float(rng.uniform(0.2, 2.0))),
         Goal("tpot", "p90", float(rng.uniform(0.02, 0.1))),
     )
-    return Job(goals=goals, rate_per_s=float(rng.uniform(0.5, 12.0)), output_tokens=100.0)
+    return SearchJob(goals=goals, rate_per_s=float(rng.uniform(0.5, 12.0)), output_tokens=100.0)
 
 
 def every_plan(evaluator: FakeEvaluator) -> list[Candidate]:
@@ -105,7 +105,7 @@ def every_plan(evaluator: FakeEvaluator) -> list[Candidate]:
     ]
 
 
-def exhaustive(evaluator: FakeEvaluator, objective: Objective, job: Job) -> Candidate | None:
+def exhaustive(evaluator: FakeEvaluator, objective: Objective, job: SearchJob) -> Candidate | None:
     """The best plan by running all of them: it must meet the goals on the sample and on the full load."""
     lawful = []
     for plan in every_plan(evaluator):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnomon.cost.step import Curve
-from gnomon.search.bounds import Demand, StepTimes, bounds, most_requests_per_s
+from gnomon.search.bounds import Demand, KnownSteps, bounds, most_requests_per_s
 from gnomon.search.judge import backlog_grows
 from gnomon.sim.serving import simulate
 from gnomon.spec import Goal, Requests, ServingLimits
@@ -72,7 +72,7 @@ def limits(sequences: int, tokens: int, blocks: int = 20_000) -> ServingLimits:
 def test_no_run_is_faster(seed: int, rate: float, sequences: int, tokens: int, blocks: int) -> None:
     requests, within = load(seed, rate, 300), limits(sequences, tokens, blocks)
     run = simulate(requests, Cost(), within)
-    known = bounds(StepTimes(Cost(), Demand.of(requests)), within, GOALS)
+    known = bounds(KnownSteps(Cost(), Demand.of(requests)), within, GOALS)
     for goal in GOALS:
         assert known.floors_s[goal.name] <= run.statistics(goal.metric)[goal.statistic] * (1 + 1e-9), goal.name
     assert known.e2e_s <= run.statistics("e2e")["mean"]
@@ -89,7 +89,7 @@ def test_no_replica_serves_more(seed: int, sequences: int, tokens: int, blocks: 
     """All requests at once: the replica is never idle and always has all it can take."""
     requests, within = load(seed, 1e6, 3000), limits(sequences, tokens, blocks)
     run = simulate(requests, Cost(), within)
-    most = most_requests_per_s(StepTimes(Cost(), Demand.of(requests)), within)
+    most = most_requests_per_s(KnownSteps(Cost(), Demand.of(requests)), within)
     served = len(requests) / run.makespan_s
     assert served <= most
     assert most <= 2.5 * served
@@ -109,6 +109,6 @@ def test_a_growing_queue_is_seen_though_the_run_ends(share: float, grows: bool, 
 
 def test_one_token_answers_have_no_time_per_token() -> None:
     requests = Requests(np.arange(4.0), np.full(4, 100), np.ones(4, dtype=np.int64))
-    known = bounds(StepTimes(Cost(), Demand.of(requests)), limits(16, 512), GOALS)
+    known = bounds(KnownSteps(Cost(), Demand.of(requests)), limits(16, 512), GOALS)
     assert known.floors_s["tpot_p90"] == 0.0
     assert known.rate_per_s > 0

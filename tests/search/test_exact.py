@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.search.fakes import FakeEvaluator, Queue, every_plan, exhaustive, random_job, random_space
 
-from gnomon.search import OBJECTIVES, Candidate, Family, Job, Level, Score, highest_rate, search
+from gnomon.search import OBJECTIVES, Candidate, Level, PlanFamily, Score, SearchJob, highest_rate, search
 from gnomon.search.best_first import FULL_TOLERANCE
 from gnomon.search.rate import TOLERANCE
 from gnomon.spec import Goal
@@ -137,13 +137,13 @@ def two_of_one_price(first: Queue, second: Queue) -> FakeEvaluator:
     """The first is what wins a tie: in the preferred format, and first in the space."""
     common = {"chip": "chip", "tp": 1, "settings": (), "usd_h": 2.0, "most": 1}
     families = [
-        Family(dtype=dtype, dtype_rank=rank, order=rank, **common) for rank, dtype in enumerate(("bf16", "fp8"))
+        PlanFamily(dtype=dtype, dtype_rank=rank, order=rank, **common) for rank, dtype in enumerate(("bf16", "fp8"))
     ]
     return FakeEvaluator(dict(zip(families, (first, second), strict=True)))
 
 
 QUEUE = Queue(first_s=0.1, token_s=0.04, capacity=10.0, watts=300.0, looseness=1.0, full_factor=1.0, fits=True)
-JOB = Job(goals=(Goal("tpot", "p90", 0.05),), rate_per_s=0.1, output_tokens=100.0)
+JOB = SearchJob(goals=(Goal("tpot", "p90", 0.05),), rate_per_s=0.1, output_tokens=100.0)
 
 
 def test_of_one_price_a_plan_that_the_full_load_brings_to_the_brink_gives_way() -> None:
@@ -162,7 +162,7 @@ def test_of_one_price_a_plan_that_the_full_load_brings_to_the_brink_gives_way() 
 class NoisyEvaluator(FakeEvaluator):
     """The sample of one family misses by chance; only a longer run can tell."""
 
-    unlucky: Family | None = None
+    unlucky: PlanFamily | None = None
 
     def evaluate(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:
         score = super().evaluate(plan, rate_per_s, level)
@@ -176,7 +176,7 @@ NEAR = {"tpot_p90": -0.8}
 
 def test_a_cheaper_plan_that_misses_by_chance_is_run_in_full() -> None:
     cheap, dear = (
-        Family(chip="chip", tp=tp, dtype="bf16", dtype_rank=0, settings=(), usd_h=float(tp), most=1, order=tp)
+        PlanFamily(chip="chip", tp=tp, dtype="bf16", dtype_rank=0, settings=(), usd_h=float(tp), most=1, order=tp)
         for tp in (1, 2)
     )
     evaluator = NoisyEvaluator({cheap: QUEUE, dear: QUEUE}, unlucky=cheap)
@@ -192,7 +192,7 @@ def test_a_goal_that_is_met_without_confidence_is_not_met() -> None:
         def evaluate(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:
             return replace(super().evaluate(plan, rate_per_s, level), clearance={"tpot_p90": 1.0})
 
-    family = Family(chip="chip", tp=1, dtype="bf16", dtype_rank=0, settings=(), usd_h=1.0, most=1, order=0)
+    family = PlanFamily(chip="chip", tp=1, dtype="bf16", dtype_rank=0, settings=(), usd_h=1.0, most=1, order=0)
     for queues, found in ((Unsure, False), (FakeEvaluator, True)):
         evaluator = queues({family: QUEUE})
         assert (search(evaluator.queues, evaluator, OBJECTIVES["cost"], JOB).best is not None) is found

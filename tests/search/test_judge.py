@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.search.test_bounds import Cost, limits, load
 
 from gnomon.planning.serving.replicas import WatchedCost
-from gnomon.search import Candidate, Family, Score
+from gnomon.search import Candidate, PlanFamily, Score
 from gnomon.search.judge import (
     LEAST_STEADY,
     SURE,
@@ -164,7 +164,7 @@ def test_few_requests_have_no_steady_part_and_are_never_sure(count: int) -> None
 
 def test_a_plan_that_was_given_up_meets_nothing() -> None:
     """Whatever the part of it that ran looks like."""
-    family = Family(chip="c", tp=1, dtype="bf16", dtype_rank=0, settings=(), usd_h=1.0, most=1, order=0)
+    family = PlanFamily(chip="c", tp=1, dtype="bf16", dtype_rank=0, settings=(), usd_h=1.0, most=1, order=0)
     goal = Goal("ttft", "p99", 1.0)
     score = Score(
         plan=Candidate(family=family, replicas=1), rate_per_s=1.0, values_s={goal.name: 0.2}, grows=False,

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.spec import (
-    Attention,
+    AttentionMixer,
     Block,
-    Convolution,
+    ConvolutionLayer,
     CrossAttention,
     DenseFfn,
+    Embedding,
     GatedDelta,
     Indexer,
     LatentAttention,
@@ -26,14 +27,13 @@ from gnomon.spec import (
     MoeFfn,
     Norm,
     ShortConvolution,
-    Table,
     Tower,
 )
 from gnomon.spec.formats import NARROW, plain
 from gnomon.spec.parts import part_tensors
 
 H = 10
-PLAIN = Attention(heads=4, kv_heads=2, head_dim=3)
+PLAIN = AttentionMixer(heads=4, kv_heads=2, head_dim=3)
 
 MIXERS: dict[str, tuple[Mixer, int]] = {
     "attention": (PLAIN, 10 * 12 + 2 * 10 * 6 + 12 * 10),
@@ -115,8 +115,8 @@ def test_feed_forwards(ffn: DenseFfn | MoeFfn, parameters: int, active: int) -> 
 def test_parts() -> None:
     parts = (
         Linear(name="a", inputs=3, outputs=4, bias=True),
-        Table(name="b", rows=5, width=6),
-        Convolution(name="c", inputs=4, outputs=6, kernel=9, groups=2, bias=True),
+        Embedding(name="b", rows=5, width=6),
+        ConvolutionLayer(name="c", inputs=4, outputs=6, kernel=9, groups=2, bias=True),
         Norm(name="d", width=7, bias=True),
     )
     sizes = [sum(tensor.parameters for tensor in part_tensors([part])) for part in parts]
@@ -153,7 +153,7 @@ BODY = 3 * (360 + 210 + 20) + 10
         ({"final_norm": False}, BODY + 2000 - 10),
         ({"learned_positions": 64}, BODY + 2000 + 640),
         ({"embedding_width": 4}, BODY + 800),
-        ({"stem": (Norm(name="n", width=10),), "tail": (Table(name="b", width=100),)}, BODY + 2110),
+        ({"stem": (Norm(name="n", width=10),), "tail": (Embedding(name="b", width=100),)}, BODY + 2110),
     ],
 )
 def test_ends(changes: dict[str, object], parameters: int) -> None:
@@ -164,7 +164,7 @@ def test_ends(changes: dict[str, object], parameters: int) -> None:
 
 def test_towers_and_drafts() -> None:
     block = Block(mixer=replace(PLAIN, causal=False), ffn=DenseFfn(inner=7), count=2)
-    tower = Tower(name="t", hidden=H, blocks=(block,), stem=(Table(name="p", rows=4, width=10),), norm_bias=True)
+    tower = Tower(name="t", hidden=H, blocks=(block,), stem=(Embedding(name="p", rows=4, width=10),), norm_bias=True)
     assert tower.parameters == 2 * (570 + 40) + 20 + 40
     model = _model(towers=(tower,))
     assert model.parameters == BODY + 2000 + tower.parameters

@@ -53,7 +53,7 @@ class Unfit(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class DeploymentCase:
     """A deployment, its load, and what was measured: seconds, or tokens a second."""
 
     row: Row
@@ -68,7 +68,7 @@ class Case:
     measured: Mapping[str, float]
 
 
-def case_of(row: Row) -> Case:
+def case_of(row: Row) -> DeploymentCase:
     """The row in Gnomon's words; raises `Unfit`."""
     _check(row)
     model, load = _model(row["model"]), _load(row)
@@ -86,7 +86,7 @@ def case_of(row: Row) -> Case:
         "ep": _degree(row, "ep"),
         "settings": {"max_model_len": _longest(model, given + made), "max_num_seqs": max(LEAST_SEQUENCES, clients)},
     }
-    return Case(
+    return DeploymentCase(
         row=row,
         group=GROUPS[row["source"]],
         model=model,

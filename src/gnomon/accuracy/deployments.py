@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.accuracy import truth
-from gnomon.accuracy.deployment_rows import ASSUMED, NEEDED, OLD, RECENT, STATIC, STEADY, Case, Unfit, case_of
+from gnomon.accuracy.deployment_rows import ASSUMED, NEEDED, OLD, RECENT, STATIC, STEADY, DeploymentCase, Unfit, case_of
 from gnomon.accuracy.loads import DRAWN_ROUNDS, ROUNDS, ClosedLoad, batch, serve
 from gnomon.accuracy.scores import LeftOut, Row, compared, in_order, reason, summaries
 from gnomon.calibrate.fit import NINETY
@@ -59,9 +59,9 @@ def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, i
     }
 
 
-def sampled(cases: Iterable[Case], each: Mapping[str, int]) -> list[Case]:
+def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[DeploymentCase]:
     """Some of every deployment, the same ones every time, in the order they came."""
-    groups = defaultdict[tuple[Any, ...], list[Case]](list)
+    groups = defaultdict[tuple[Any, ...], list[DeploymentCase]](list)
     for case in cases:
         about = (case.row["source"], case.model, case.words["on"], case.words["dtype"], case.words["ep"])
         groups[about].append(case)
@@ -72,7 +72,7 @@ def sampled(cases: Iterable[Case], each: Mapping[str, int]) -> list[Case]:
     return [case for cases in groups.values() for case in cases if case.row["row_id"] in kept]
 
 
-def compare(case: Case) -> list[Row]:
+def compare(case: DeploymentCase) -> list[Row]:
     """Every measured figure of a case beside the simulated one."""
     engine, deployment, _ = deploy_named(case.model, engine="vllm", **case.words)
     found = figures(case, engine.step_cost(deployment), engine.limits(deployment), ROUNDS)
@@ -87,7 +87,7 @@ def compare(case: Case) -> list[Row]:
     return rows
 
 
-def figures(case: Case, cost: StepCost, limits: ServingLimits, rounds: int) -> Figures:
+def figures(case: DeploymentCase, cost: StepCost, limits: ServingLimits, rounds: int) -> Figures:
     """TPOT and TTFT (means) and tokens a second of a case."""
     if case.load == STEADY:
         curve = cost.decode_curve(case.clients)
@@ -108,7 +108,7 @@ def figures(case: Case, cost: StepCost, limits: ServingLimits, rounds: int) -> F
     return means | {"tokens/s": run.output_tokens_per_s, "full": float(full)}
 
 
-def _bands(case: Case, engine: Engine, deployment: Deployment) -> dict[str, tuple[float, float]]:
+def _bands(case: DeploymentCase, engine: Engine, deployment: Deployment) -> dict[str, tuple[float, float]]:
     """The 90% band as factors of the center: so few draws say how wide it is better than where its ends are."""
     center, *draws = (figures(case, *drawn, DRAWN_ROUNDS) for drawn in engine.drawn(deployment, DRAWN))
     edges = {}
@@ -119,7 +119,7 @@ def _bands(case: Case, engine: Engine, deployment: Deployment) -> dict[str, tupl
     return edges
 
 
-def _about(case: Case, predicted_as: str) -> Row:
+def _about(case: DeploymentCase, predicted_as: str) -> Row:
     row: Mapping[str, str] = case.row
     return {
         "id": row["row_id"],

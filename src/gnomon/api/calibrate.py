@@ -50,7 +50,7 @@ class Calibrated(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredTable:
     """A table, what it was measured on, and how it went."""
 
     chip: Chip
@@ -129,7 +129,11 @@ def refuse_foreign(path: Path) -> None:
 
 
 def fitted(
-    found: Measured, *, families: Sequence[str] | None = None, profile: str | Path | None = None, framework: str = ""
+    found: MeasuredTable,
+    *,
+    families: Sequence[str] | None = None,
+    profile: str | Path | None = None,
+    framework: str = "",
 ) -> Calibrated:
     """The profile of a table, kept where it is used or in the file `profile`; of these families alone where named."""
     shipped = _shipped(found.chip, framework)
@@ -169,11 +173,11 @@ def _counted(families: int) -> str:
     return "1 family" if families == 1 else f"{families} families"
 
 
-def _of(log: Log, chip: Chip, rows: Mapping[str, int]) -> Measured:
+def _of(log: Log, chip: Chip, rows: Mapping[str, int]) -> MeasuredTable:
     reasons: dict[str, int] = {}
     for reason in log.skipped.values():
         reasons[reason] = reasons.get(reason, 0) + 1
-    return Measured(
+    return MeasuredTable(
         chip=chip,
         table=log.table,
         date=log.head["date"],

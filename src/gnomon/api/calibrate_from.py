@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.calibrate import Calibrated, Measured, check_families, fitted
+from gnomon.api.calibrate import Calibrated, MeasuredTable, check_families, fitted
 from gnomon.api.calibrate_engine import EngineCalibrated, kept
 from gnomon.calibrate import readers
 from gnomon.calibrate.collect import notes_of
@@ -66,7 +66,7 @@ def calibrate_from(
     return _steps(path, on) if kind == readers.STEPS else _compared(readers.deployed(path), path, on, model)
 
 
-def table_of(path: Path, on: str | None) -> Measured:
+def table_of(path: Path, on: str | None) -> MeasuredTable:
     """A CSV table; the plan beside it says what it was measured on, else `on` does."""
     head = plan_head(path)
     if on is None and not head:
@@ -74,7 +74,7 @@ def table_of(path: Path, on: str | None) -> Measured:
     chip = find_chip(on or head["chip"])
     if head.get("chip", chip.name) != chip.name:
         raise InputError(f"the table was measured on {head['chip']}", where="--on", hint="Leave it out.")
-    return Measured(
+    return MeasuredTable(
         chip=chip,
         table=path,
         date=head.get("date", time.strftime("%Y-%m-%d")),
@@ -114,7 +114,7 @@ def _one_framework(
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "table.csv")
         parquet.write(one.rows, table)
-        measured = Measured(
+        measured = MeasuredTable(
             chip=chip,
             table=table,
             date=time.strftime("%Y-%m-%d"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.files import read_json
-from gnomon.report.nodes import Node
+from gnomon.report.nodes import AnswerNode
 from gnomon.report.opened import kind_of, opened
 from gnomon.spec.answers import Result
 from gnomon.store import entry
@@ -23,7 +23,7 @@ class Explanation(Result):
     title: str
     of: str
     id: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[AnswerNode, ...]
     ops: tuple[str, ...]
     """Operators that `--op` can open."""
 
@@ -55,14 +55,14 @@ def _payload(what: str | Path) -> tuple[str, Mapping[str, Any], bool]:
     return found.id, found.payload, False
 
 
-def _operators(nodes: Iterable[Node]) -> list[Node]:
-    found: list[Node] = []
+def _operators(nodes: Iterable[AnswerNode]) -> list[AnswerNode]:
+    found: list[AnswerNode] = []
     for node in nodes:
         found += [node] if node.level == "operator" else _operators(node.parts)
     return found
 
 
-def _only(nodes: Iterable[Node], op: str, names: tuple[str, ...]) -> tuple[Node, ...]:
+def _only(nodes: Iterable[AnswerNode], op: str, names: tuple[str, ...]) -> tuple[AnswerNode, ...]:
     """Operators of exactly that name, or else those whose name contains it."""
     if not names:
         raise InputError("this answer has no operators to open", where="--op")

@@ -16,7 +16,7 @@ from gnomon.load import parse_pool
 from gnomon.load.files import check_regular
 from gnomon.paths import write_text
 from gnomon.planning.operators.columns import priced_columns
-from gnomon.planning.operators.price import ADDED, TRUTH, WORDS, Group, Pricer, check_results, word
+from gnomon.planning.operators.price import ADDED, TRUTH, WORDS, OperatorGroup, Pricer, check_results, word
 from gnomon.planning.operators.ranges import SWITCHES
 from gnomon.spec.workload import Floats
 
@@ -108,21 +108,25 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
     return columns, rows, lines
 
 
-def _groups(rows: Sequence[Mapping[str, Any]], told: Sequence[str]) -> dict[Group, list[int]]:
+def _groups(rows: Sequence[Mapping[str, Any]], told: Sequence[str]) -> dict[OperatorGroup, list[int]]:
     """The rows of each group, by their places in the table."""
-    known: dict[tuple[Any, ...], Group] = {}
-    groups: dict[Group, list[int]] = {}
+    known: dict[tuple[Any, ...], OperatorGroup] = {}
+    groups: dict[OperatorGroup, list[int]] = {}
     for index, row in enumerate(rows):
         texts = tuple("" if (value := row.get(column)) is None else str(value) for column in WORDS)
         if texts not in known:
             words = (word(column, text, told[index]) for column, text in zip(WORDS, texts, strict=True))
-            known[texts] = Group(*words)  # type: ignore[arg-type]
+            known[texts] = OperatorGroup(*words)  # type: ignore[arg-type]
         groups.setdefault(known[texts], []).append(index)
     return groups
 
 
 def _price(
-    pricer: Pricer, group: Group, rows: Sequence[dict[str, Any]], places: Sequence[str], columns: Collection[str]
+    pricer: Pricer,
+    group: OperatorGroup,
+    rows: Sequence[dict[str, Any]],
+    places: Sequence[str],
+    columns: Collection[str],
 ) -> None:
     sizes = {name: _numbers(name, rows, places) for name in group.needed}
     for name, usual in group.optional.items():

@@ -20,7 +20,7 @@ from gnomon.planning.network_words import refuse_beside
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.planning.serving.replicas import CONTEXT, Replicas, Setup
 from gnomon.planning.serving.report import Question, report
-from gnomon.search import Family, Job, Level, families, search
+from gnomon.search import Level, PlanFamily, SearchJob, families, search
 from gnomon.search import objective as named_objective
 from gnomon.search.arrivals import Arrivals
 from gnomon.search.best_first import Progress
@@ -103,7 +103,9 @@ def plan_serving(
         kv_dtype=kv_dtype,
         load=arrivals.load,
         router=router,
-        job=Job(goals=goals, rate_per_s=arrivals.rate_per_s, output_tokens=float(arrivals.whole.output_tokens.mean())),
+        job=SearchJob(
+            goals=goals, rate_per_s=arrivals.rate_per_s, output_tokens=float(arrivals.whole.output_tokens.mean())
+        ),
         objective=aim if arrivals.rate_per_s else named_objective("throughput"),
         techniques=ideas,
         settings=chosen.settings,
@@ -232,7 +234,7 @@ def _reference(given: str | Model, model: Model) -> str:
     return given if isinstance(given, str) else str(source if source.suffix in YAML else source.parent)
 
 
-def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Family]:
+def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[PlanFamily]:
     def allowed(settings: Mapping[str, int]) -> bool:
         return settings.get(SEQUENCES, 1) <= settings.get(TOKENS, math.inf)
 
@@ -249,12 +251,12 @@ def _space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[Family
     return space
 
 
-def _cut(setup: Setup, space: list[Family]) -> list[Family]:
+def _cut(setup: Setup, space: list[PlanFamily]) -> list[PlanFamily]:
     """Families whose degrees the engine takes: blocks of a quantised model may not be cut into as many parts. Raises
     where it takes none."""
     refused: list[InputError] = []
 
-    def runs(family: Family) -> bool:
+    def runs(family: PlanFamily) -> bool:
         try:
             setup.deploy(family.chip, family.tp, family.dtype, setup.engine.settings, family.ep)
         except InputError as error:

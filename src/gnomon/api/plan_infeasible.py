@@ -10,16 +10,16 @@ from gnomon.api.fit import fit
 from gnomon.errors import DoesNotFitError, NoPlanError
 from gnomon.planning.proposals import named
 from gnomon.planning.serving.evaluator import ServingEvaluator
-from gnomon.planning.serving.report import Book, Question
+from gnomon.planning.serving.report import PlanBook, Question
 from gnomon.planning.serving.why import why_bounded, why_missed
-from gnomon.search import Candidate, Found, Job, Level
+from gnomon.search import Candidate, Level, SearchJob, SearchResult
 from gnomon.search.advice import Advice, advice
 from gnomon.search.neighbours import nearest, shortfall
 from gnomon.search.objectives import LEAST_SHARE
 from gnomon.spec.plan_dict import plan_to_dict
 
 
-def no_plan(question: Question, found: Found, evaluator: ServingEvaluator) -> DoesNotFitError | NoPlanError:
+def no_plan(question: Question, found: SearchResult, evaluator: ServingEvaluator) -> DoesNotFitError | NoPlanError:
     """The error of a search that found nothing."""
     if not found.bounds:
         return _does_not_fit(question, evaluator.longest)
@@ -33,7 +33,7 @@ def no_plan(question: Question, found: Found, evaluator: ServingEvaluator) -> Do
     changes = _flags(question, plan, advice(plan, bounds, job, evaluator, evaluator.with_goals))
     tried = " or ".join(f"{flag} {value}" for flag, value in changes.items())
     where = "no plan on" if len(question.fleet.pools) == 1 else "no pool of"
-    scored = Book(question, evaluator).score(score)
+    scored = PlanBook(question, evaluator).score(score)
     return NoPlanError(
         f"{where} {question.chips} meets the goals: the nearest, {scored.label}, {why}",
         hint=f"Simulated, and meets them: {tried}." if tried else "No single change of fleet, rate or goals does.",
@@ -49,7 +49,7 @@ def no_plan(question: Question, found: Found, evaluator: ServingEvaluator) -> Do
     )
 
 
-def _nearest(found: Found, job: Job) -> Candidate:
+def _nearest(found: SearchResult, job: SearchJob) -> Candidate:
     if found.scores:
         return nearest(found.scores, job).plan
     plans = [Candidate(family=family, replicas=family.most) for family in found.bounds]

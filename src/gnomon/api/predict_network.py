@@ -9,7 +9,7 @@ from typing import Any
 from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines import engine as engine_of
-from gnomon.engines.base import Piece
+from gnomon.engines.base import NetworkPiece
 from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
@@ -38,7 +38,7 @@ KINDS = tuple(PHASES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class NetworkRun:
     """A step under an engine, in the degrees that it has it in."""
 
     title: str
@@ -46,7 +46,7 @@ class Run:
     label: str
     dtype: str
     kv_dtype: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[NetworkPiece, ...]
     memory: MemoryUse
     parallel: Mapping[str, Any] = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ def predict_network(
     label, given = engine or default_engine(model), dict(settings or {})
     strategy, dtype = strategy_of(pool, label, degrees), dtype or dtype_of(model, pool)
 
-    def answer(found: Run) -> Prediction:
+    def answer(found: NetworkRun) -> Prediction:
         said = {
             "model": name, "on": on, **said_degrees(strategy), "dtype": found.dtype, "kv_dtype": found.kv_dtype,
             "engine": found.label, "settings": given, "kind": model.kind, "phase": wanted.phase,
@@ -97,7 +97,7 @@ def strategy_of(pool: Pool, label: str, degrees: Mapping[str, Any]) -> Strategy:
 def _under_torch(
     model: Model, pool: Pool, strategy: Strategy, wanted: Asked, label: str, dtype: str, kv_dtype: str | None,
     settings: dict[str, Any],
-) -> Run:  # fmt: skip
+) -> NetworkRun:  # fmt: skip
     from gnomon.engines.torch import networks as torch_networks
 
     runs = training_engine(label)
@@ -111,7 +111,7 @@ def _under_torch(
     launch = settings.get("launch", "eager")
     how = "in a CUDA graph" if launch == "graph" else "eager"
     title = title_words(model, dtype, pool, strategy, f"PyTorch {runs.version}, {how}")
-    return Run(
+    return NetworkRun(
         title=f"{title}: {wanted.what}",
         strategy=strategy,
         label=f"torch@{runs.version}",
@@ -129,7 +129,7 @@ def _check_length(model: Model, step: NetworkStep) -> None:
         raise InputError(message, where="--tokens, --context")
 
 
-def _under_vllm(engine: Engine, deployment: Deployment, wanted: Asked) -> Run:
+def _under_vllm(engine: Engine, deployment: Deployment, wanted: Asked) -> NetworkRun:
     model, strategy = deployment.model, deployment.strategy
     step = replace(wanted.step, sequences=-(-wanted.step.sequences // strategy.dp))
     check_size(engine, deployment, step.sequences, step.tokens, step.context)
@@ -142,7 +142,7 @@ def _under_vllm(engine: Engine, deployment: Deployment, wanted: Asked) -> Run:
     use = vllm_networks.memory(engine, deployment, step)
     kept = step.sequences * use.sequence_bytes(step.context + step.tokens, step.tokens)
     parts = {part: size for part, size in use.parts.items() if part != "kv"}
-    return Run(
+    return NetworkRun(
         title=f"{title_of(engine, deployment)}: {wanted.what}{cut}",
         strategy=deployment.strategy,
         label=f"{engine.name}@{engine.version}",
@@ -218,7 +218,7 @@ def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:
     return Batch.prefill(sizes, step.tokens)
 
 
-def _prediction(run: Run, pool: Pool, wanted: Asked, inputs: Mapping[str, Any]) -> Prediction:
+def _prediction(run: NetworkRun, pool: Pool, wanted: Asked, inputs: Mapping[str, Any]) -> Prediction:
     chip, profile, ranks = pool.chip, profile_for(pool.chip), run.strategy.ranks
     lines = [one for piece in run.pieces for one in piece_lines(piece, pool, profile)]
     lines.append(engines_line(Estimate.total([one.time_s for one in lines]), run.pieces))

@@ -11,7 +11,7 @@ from typing import Any
 
 from gnomon.catalog import model_title
 from gnomon.engines import training_engine
-from gnomon.engines.training.job import Job, job_of
+from gnomon.engines.training.job import TrainingJob, job_of
 from gnomon.errors import GnomonError, InputError
 from gnomon.export import TRAINING, target
 from gnomon.export.base import not_trained_on
@@ -172,7 +172,7 @@ def step_of(plan: Plan, pool: Pool) -> TrainingStep:
     return TrainingStep(training_engine(plan.engine.label), *_checked(plan, pool))
 
 
-def _checked(plan: Plan, pool: Pool) -> tuple[Job, Pool, Applied]:
+def _checked(plan: Plan, pool: Pool) -> tuple[TrainingJob, Pool, Applied]:
     """What a step is made of. Raises where the plan is not possible."""
     chosen, ideas = training_engine(plan.engine.label), applied(plan.strategy.techniques)
     if ideas:
@@ -189,7 +189,7 @@ def check_chips(count: int, where: str) -> None:
         raise InputError(f"{count:,} chips are more than {MOST_CHIPS:,}", where=where)
 
 
-def _check_size(job: Job) -> None:
+def _check_size(job: TrainingJob) -> None:
     """Refuse what would take minutes to time, or gigabytes to answer."""
     strategy = job.plan.strategy
     check_chips(strategy.ranks, "--on")

@@ -14,7 +14,7 @@ from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
 from gnomon.engines.torch.eager.lower import HOST_SPREAD, host
-from gnomon.engines.torch.eager.price import SPREAD, Cost, PricedStep, priced
+from gnomon.engines.torch.eager.price import SPREAD, EagerCost, PricedStep, priced
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.errors import InputError, MissingExtraError, named_by, unknown_name
 from gnomon.load import parse_pool
@@ -155,7 +155,7 @@ def _place(module: str, phase: str) -> str:
     return f"{path} backward" if phase == "backward" else path
 
 
-def _line(name: str, cost: Cost) -> OperatorTime:
+def _line(name: str, cost: EagerCost) -> OperatorTime:
     return OperatorTime(
         op=name,
         kind=cost.kind,

@@ -22,7 +22,7 @@ from gnomon.export.vllm import require_vllm
 from gnomon.load import config_of, draw
 from gnomon.load import model as load_model
 from gnomon.load.fleet import parse_pool
-from gnomon.load.measured import Load, Measured, read_measured, times_of
+from gnomon.load.measured import Measured, MeasuredLoad, read_measured, times_of
 from gnomon.paths import unwritten
 from gnomon.planning.deploy import deploy, title_of
 from gnomon.planning.serving.bands import bands
@@ -98,7 +98,7 @@ def measure(
             tell(f"{len(stream):,} requests at {rate:g} a second")
             run = runner.replay(stream)
             loads.append(
-                Load(
+                MeasuredLoad(
                     rate_per_s=rate,
                     requests=stream,
                     scheduled_s=run.scheduled_s,

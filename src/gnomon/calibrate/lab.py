@@ -22,7 +22,7 @@ ALIGNED = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class TorchFormat:
     """A number format as PyTorch names it."""
 
     name: str
@@ -30,11 +30,11 @@ class Format:
 
 
 FORMATS = {
-    "bf16": Format(name="bfloat16", size=2),
-    "fp16": Format(name="float16", size=2),
-    "tf32": Format(name="float32", size=4),
-    "fp8": Format(name="float8_e4m3fn", size=1),
-    "int8": Format(name="int8", size=1),
+    "bf16": TorchFormat(name="bfloat16", size=2),
+    "fp16": TorchFormat(name="float16", size=2),
+    "tf32": TorchFormat(name="float32", size=4),
+    "fp8": TorchFormat(name="float8_e4m3fn", size=1),
+    "int8": TorchFormat(name="int8", size=1),
 }
 
 

@@ -17,7 +17,7 @@ from gnomon.spec import Chip
 Tell = Callable[[int, int, str], None]
 
 
-class Bench(Protocol):
+class CalibrationBench(Protocol):
     """Who measures: `Lab` on a GPU."""
 
     def clock(self) -> float: ...
@@ -26,11 +26,11 @@ class Bench(Protocol):
 
 
 @dataclass(kw_only=True)
-class Run:
+class CalibrationRun:
     """One calibration under way. Its time is that of all rows, those of earlier runs of the table too."""
 
     log: Log
-    bench: Bench
+    bench: CalibrationBench
     chip: Chip
     budget_s: float
     force: bool = False

@@ -73,7 +73,7 @@ def profile(
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
+class FittedTable:
     """The families of a table, and what its profile should say of them."""
 
     families: dict[str, Any] = field(default_factory=dict)
@@ -85,13 +85,13 @@ class Found:
 
 def families(
     rows: Sequence[dict[str, str]], chip: Chip, where: str, wanted: Callable[[str], bool] = lambda _: True
-) -> Found:
+) -> FittedTable:
     """A family for each operator and format, and one more under a framework's name where two were measured.
 
     A table that names no framework holds what serving engines run.
     """
     frameworks = sorted({row.get("framework") or "" for row in rows})
-    found = Found()
+    found = FittedTable()
     for whose in sorted(frameworks, key=lambda name: (name == TORCH, name)):
         for (kind, dtype), columns in sorted(
             grouped(rows, where, whose, BY_ROWS if whose == TORCH else ("copy",)).items()
@@ -110,7 +110,9 @@ def families(
     return found
 
 
-def _fitted(kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip, found: Found) -> dict[str, Any] | None:
+def _fitted(
+    kind: str, dtype: str, columns: Mapping[str, Floats], chip: Chip, found: FittedTable
+) -> dict[str, Any] | None:
     """One family, of as many rows as it takes; nothing, and the reason kept, where it does not fit."""
     name, rows = f"{kind}.{dtype}", columns["time_us"].size
     if rows > ENOUGH_ROWS:

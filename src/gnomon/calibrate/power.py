@@ -52,7 +52,7 @@ USUAL_ATTENTION = 0.55
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class PowerLoad:
     """One kind of work, for seconds on end; `busy` is the share of the time it ran, the rest a pause."""
 
     name: str
@@ -94,13 +94,13 @@ class Board:
     held_out: dict[str, float]
 
 
-def loads(rows: Iterable[Mapping[str, str]], where: str = "") -> list[Load]:
+def loads(rows: Iterable[Mapping[str, str]], where: str = "") -> list[PowerLoad]:
     """The sustained rows of a table; those of other formats, of data of one value and of a cache are left out."""
     found = [_load(row, where) for row in rows if row["op"] == "sustained"]
     return [load for load in found if load is not None]
 
 
-def _load(row: Mapping[str, str], where: str) -> Load | None:
+def _load(row: Mapping[str, str], where: str) -> PowerLoad | None:
     name, rest = row["kernel"], row["kernel"].startswith("rest")
     seconds = number(row, "time_us", where, most=MOST_US) * 1e-6
     watts = number(row, "watts", where, most=MOST_WATTS)
@@ -112,7 +112,7 @@ def _load(row: Mapping[str, str], where: str) -> Load | None:
         return None
     if not flops and not moved and cached > CACHED_BYTES:
         return None
-    return Load(
+    return PowerLoad(
         name=name,
         narrow=row["dtype"] in NARROW,
         burst_s=burst_us * 1e-6 if burst_us and flops else seconds,
@@ -124,7 +124,7 @@ def _load(row: Mapping[str, str], where: str) -> Load | None:
     )
 
 
-def board(found: Sequence[Load], chip: Chip) -> Board:
+def board(found: Sequence[PowerLoad], chip: Chip) -> Board:
     """The board's figures. Without a rest and a few loads they are its limit shared out by its data sheet: an upper
     bound."""
     if sum(load.busy > 0 for load in found) < LEAST_LOADS or all(load.busy for load in found):
@@ -160,7 +160,7 @@ def _power(c: Mapping[str, float], chip: Chip) -> dict[str, float]:
     }
 
 
-def _figures(c: Mapping[str, float], found: Sequence[Load], chip: Chip) -> dict[str, float]:
+def _figures(c: Mapping[str, float], found: Sequence[PowerLoad], chip: Chip) -> dict[str, float]:
     power = _power(c, chip)
     rates = [load.flops / load.burst_s for load in found if load.attends]
     quick = [rate for rate in rates if rate * QUICK >= max(rates)] or [USUAL_ATTENTION * chip.rate(chip.half)]
@@ -173,11 +173,11 @@ def _figures(c: Mapping[str, float], found: Sequence[Load], chip: Chip) -> dict[
     return {name: float(f"{value:.4g}") for name, value in power.items()}
 
 
-def _fit(found: Sequence[Load], chip: Chip) -> dict[str, float]:
+def _fit(found: Sequence[PowerLoad], chip: Chip) -> dict[str, float]:
     return fit(lambda c: np.concatenate(_errors(found, chip, c)), RANGES)
 
 
-def _unseen(found: Sequence[Load], chip: Chip) -> tuple[Floats, Floats]:
+def _unseen(found: Sequence[PowerLoad], chip: Chip) -> tuple[Floats, Floats]:
     """Errors on each kind of work by fits without it; nothing can be said of a kind that is all there is."""
     watts, times = [np.zeros(0)], [np.zeros(0)]
     for kind in sorted({load.kind for load in found}):
@@ -189,7 +189,7 @@ def _unseen(found: Sequence[Load], chip: Chip) -> tuple[Floats, Floats]:
     return np.concatenate(watts), np.concatenate(times)
 
 
-def _errors(found: Sequence[Load], chip: Chip, c: Mapping[str, float]) -> tuple[Floats, Floats]:
+def _errors(found: Sequence[PowerLoad], chip: Chip, c: Mapping[str, float]) -> tuple[Floats, Floats]:
     """log(predicted / measured) of watts, and of the time of steady work."""
     power = _power(c, chip)
     drawn, slower = [], []
@@ -201,7 +201,7 @@ def _errors(found: Sequence[Load], chip: Chip, c: Mapping[str, float]) -> tuple[
     return np.array(drawn), np.array(slower)
 
 
-def _predicted(load: Load, chip: Chip, power: Mapping[str, float]) -> tuple[float, float]:
+def _predicted(load: PowerLoad, chip: Chip, power: Mapping[str, float]) -> tuple[float, float]:
     """How much slower a load becomes, and the watts it draws."""
     base = power["active_w"]
     if not load.busy:
@@ -215,7 +215,7 @@ def _predicted(load: Load, chip: Chip, power: Mapping[str, float]) -> tuple[floa
     return stretch, min(energy / (stretch * load.burst_s + pause_s), power[clock.LIMIT] * chip.tdp_w)
 
 
-def _joules(load: Load, chip: Chip, power: Mapping[str, float]) -> float:
+def _joules(load: PowerLoad, chip: Chip, power: Mapping[str, float]) -> float:
     if load.attends:
         return float(clock.attention_joules(power, chip, load.flops, load.burst_s)) + power["j_per_byte"] * load.bytes
     each = clock.narrow(power, chip, "fp8") if load.narrow else 1.0

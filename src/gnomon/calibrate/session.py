@@ -13,7 +13,7 @@ from typing import Any
 from gnomon.calibrate.card import Card, before, refuse
 from gnomon.calibrate.collect import Log, torch_module
 from gnomon.calibrate.lab import Lab
-from gnomon.calibrate.measure import Run, Tell
+from gnomon.calibrate.measure import CalibrationRun, Tell
 from gnomon.calibrate.shapes import designs
 from gnomon.errors import CalibrationError
 from gnomon.load.chips import chip as find_chip
@@ -48,7 +48,7 @@ def measure(
         cards=torch.cuda.device_count(),
         formats=tuple(chip.rates_flops),
     )
-    run = Run(log=log, bench=lab, chip=chip, budget_s=budget_s, force=force, tell=tell or (lambda *_: None))
+    run = CalibrationRun(log=log, bench=lab, chip=chip, budget_s=budget_s, force=force, tell=tell or (lambda *_: None))
     try:
         return log, chip, run.measure(wanted)
     finally:

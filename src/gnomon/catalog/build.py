@@ -58,7 +58,7 @@ def _kinds(entry: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class BookRecipe:
     """How one book is made."""
 
     sources: str
@@ -72,14 +72,14 @@ class Recipe:
 
 
 RECIPES = {
-    "chips": Recipe(sources="chips/*.yaml"),
-    "links": Recipe(sources="links.yaml"),
-    "hosts": Recipe(sources="hosts.yaml"),
-    "nodes": Recipe(sources="nodes.yaml"),
-    "sources": Recipe(sources="sources.yaml"),
-    "grids": Recipe(sources="grids.yaml", fold=fold),  # us-east-1 and us-east1 are two places
-    "models": Recipe(sources="models.yaml", fold=fold, spelled=_of_model),
-    "profiles": Recipe(sources="profiles/*.yaml", read=_profiles, fold=str, known={"kinds": _kinds}),
+    "chips": BookRecipe(sources="chips/*.yaml"),
+    "links": BookRecipe(sources="links.yaml"),
+    "hosts": BookRecipe(sources="hosts.yaml"),
+    "nodes": BookRecipe(sources="nodes.yaml"),
+    "sources": BookRecipe(sources="sources.yaml"),
+    "grids": BookRecipe(sources="grids.yaml", fold=fold),  # us-east-1 and us-east1 are two places
+    "models": BookRecipe(sources="models.yaml", fold=fold, spelled=_of_model),
+    "profiles": BookRecipe(sources="profiles/*.yaml", read=_profiles, fold=str, known={"kinds": _kinds}),
 }
 
 

@@ -21,7 +21,7 @@ def tens(value: float, power: int) -> float:
 
 
 @dataclass
-class Figures:
+class SheetFigures:
     """The fields of one entry; taking one notes its source and, where it was not read, how it is known."""
 
     entry: Mapping[str, Any]

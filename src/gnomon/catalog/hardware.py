@@ -10,7 +10,7 @@ from typing import Any
 
 from gnomon.catalog import machines
 from gnomon.catalog.book import Book, squash
-from gnomon.catalog.figures import MIB, Figures
+from gnomon.catalog.figures import MIB, SheetFigures
 from gnomon.errors import UnknownNameError, near_names, unknown_name
 from gnomon.spec import Chip, Link, Node
 
@@ -59,7 +59,7 @@ def _shared(left: str, right: str) -> int:
 
 def chip_from_entry(entry: Mapping[str, Any], file: str = "") -> Chip:
     """A chip from the fields of a file; its links are those of the node it names."""
-    figures = Figures(entry)
+    figures = SheetFigures(entry)
     node = machines.bare_node(entry["node"])
     scaleup, size = _scaleup(entry, node, figures), _size(entry, node, figures)
     bridge, bridge_size = _bridge(entry, figures)
@@ -106,27 +106,27 @@ def _adapters(node: Node, size: int) -> int:
     return max(1, round(node.adapters * size / node.chips))
 
 
-def _scaleup(entry: Mapping[str, Any], node: Node, figures: Figures) -> Link:
+def _scaleup(entry: Mapping[str, Any], node: Node, figures: SheetFigures) -> Link:
     _noted(figures, "scaleup", machines.link_figures(node.scaleup.name))
     if "scaleup_gb_s" not in entry:
         return node.scaleup
     return replace(node.scaleup, bandwidth_bytes_s=figures.take("scaleup_gb_s", "scaleup.bandwidth_bytes_s", 9))
 
 
-def _size(entry: Mapping[str, Any], node: Node, figures: Figures) -> int:
+def _size(entry: Mapping[str, Any], node: Node, figures: SheetFigures) -> int:
     if "scaleup_size" in entry:
         return figures.whole("scaleup_size", "scaleup_size")
     _copied(figures, "scaleup_size", node, "chips")
     return node.chips
 
 
-def _scaleout(node: Node, figures: Figures) -> Link:
+def _scaleout(node: Node, figures: SheetFigures) -> Link:
     _noted(figures, "scaleout", machines.link_figures(node.adapter.name))
     _copied(figures, "scaleout.bandwidth_bytes_s", node, "adapters")
     return node.scaleout
 
 
-def _bridge(entry: Mapping[str, Any], figures: Figures) -> tuple[Link | None, int]:
+def _bridge(entry: Mapping[str, Any], figures: SheetFigures) -> tuple[Link | None, int]:
     given = entry.get("bridge")
     if not given:
         return None, 1
@@ -136,12 +136,12 @@ def _bridge(entry: Mapping[str, Any], figures: Figures) -> tuple[Link | None, in
     return replace(usual, bandwidth_bytes_s=bandwidth), int(given["size"])
 
 
-def _noted(figures: Figures, under: str, link: Figures) -> None:
+def _noted(figures: SheetFigures, under: str, link: SheetFigures) -> None:
     figures.sources |= {f"{under}.{key}": source for key, source in link.sources.items()}
     figures.confidence |= {f"{under}.{key}": known for key, known in link.confidence.items()}
 
 
-def _copied(figures: Figures, name: str, node: Node, key: str) -> None:
+def _copied(figures: SheetFigures, name: str, node: Node, key: str) -> None:
     figures.sources[name] = node.sources[key]
     figures.confidence.pop(name, None)
     if key in node.confidence:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from gnomon.catalog.book import Book
-from gnomon.catalog.figures import GIB, Figures
+from gnomon.catalog.figures import GIB, SheetFigures
 from gnomon.errors import near_names, unknown_name
 from gnomon.spec import Host, Link, Node
 
@@ -30,7 +30,7 @@ def link(name: str) -> Link:
     return _link(_found(_links(), name, "link"))[0]
 
 
-def link_figures(name: str) -> Figures:
+def link_figures(name: str) -> SheetFigures:
     """A link's sources, under `bandwidth_bytes_s` and `latency_s`."""
     return _link(_found(_links(), name, "link"))[1]
 
@@ -50,9 +50,9 @@ def bare_node(name: str) -> Node:
     return _node(_found(_nodes(), name, "node"))[0]
 
 
-def link_from_entry(entry: Mapping[str, Any]) -> tuple[Link, Figures]:
+def link_from_entry(entry: Mapping[str, Any]) -> tuple[Link, SheetFigures]:
     """A link from the fields of a file."""
-    figures = Figures(entry)
+    figures = SheetFigures(entry)
     found = Link(
         name=entry["name"],
         bandwidth_bytes_s=figures.take("gb_s", "bandwidth_bytes_s", 9),
@@ -65,7 +65,7 @@ def link_from_entry(entry: Mapping[str, Any]) -> tuple[Link, Figures]:
 
 def host_from_entry(entry: Mapping[str, Any], joined: Link) -> Host:
     """A host from the fields of a file, and the link to its chips."""
-    figures = Figures(entry)
+    figures = SheetFigures(entry)
     figures.note("link", "link")
     return Host(
         name=entry["name"],
@@ -109,7 +109,7 @@ def _nodes() -> Book:
 
 
 @cache
-def _link(name: str) -> tuple[Link, Figures]:
+def _link(name: str) -> tuple[Link, SheetFigures]:
     return link_from_entry(_links().entry(name))
 
 
@@ -123,7 +123,7 @@ def _host(name: str) -> Host:
 def _node(name: str) -> tuple[Node, str]:
     """A node without its host, and the host's name."""
     entry = _nodes().entry(name)
-    figures = Figures(entry)
+    figures = SheetFigures(entry)
     figures.note("scaleup", "scaleup")
     figures.note("adapter", "adapter")
     found = Node(

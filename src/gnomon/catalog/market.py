@@ -8,9 +8,9 @@ from typing import Any
 
 from gnomon.catalog.base import DATA, fold
 from gnomon.catalog.book import Book
-from gnomon.catalog.figures import Figures
+from gnomon.catalog.figures import SheetFigures
 from gnomon.errors import InputError, unknown_name
-from gnomon.spec import Grid, Price
+from gnomon.spec import PowerGrid, Price
 
 ON_DEMAND, SPOT = "on-demand", "spot"
 ANY = "any"
@@ -63,7 +63,7 @@ def grid_names() -> tuple[str, ...]:
     return _grids().names
 
 
-def grid(name: str) -> Grid:
+def grid(name: str) -> PowerGrid:
     """The grid of a place, a country or a cloud's region (`FR`, `us-east-1`, `europe-west4`, `Sweden`)."""
     found = _grids().find(name)
     if found is None:
@@ -77,10 +77,10 @@ def _grids() -> Book:
 
 
 @cache
-def _grid(name: str) -> Grid:
+def _grid(name: str) -> PowerGrid:
     entry = _grids().entry(name)
-    figures = Figures(entry)
-    return Grid(
+    figures = SheetFigures(entry)
+    return PowerGrid(
         name=name,
         place=entry["place"],
         g_co2_kwh=figures.take("g_co2_kwh", "g_co2_kwh"),

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags
-from gnomon.cli.pages import FLAG, Asked, outputs, page
+from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 
 
 def add(app: typer.Typer) -> None:
-    app.command("explain", cls=Asked)(explain)
+    app.command("explain", cls=PageAsked)(explain)
 
 
 def explain(

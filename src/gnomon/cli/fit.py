@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags
-from gnomon.cli.pages import FLAG, Asked, outputs, page
+from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 
 FitPp = Annotated[int, flags.degree("--pp", "Pipeline", "")]
 FitEp = Annotated[int, flags.degree("--ep", "Expert", "")]
@@ -16,7 +16,7 @@ FitDp = Annotated[int, flags.degree("--dp", "Data", "")]
 
 
 def add(app: typer.Typer) -> None:
-    app.command("fit", cls=Asked)(fit)
+    app.command("fit", cls=PageAsked)(fit)
 
 
 def fit(

@@ -20,7 +20,7 @@ FILES = (FLAG, "--out", "--requests-out", "--trace-out", "--memory-out")
 """Flags of files, which are no part of the question."""
 
 
-class Asked(Once):
+class PageAsked(Once):
     """A command that remembers the words it was given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

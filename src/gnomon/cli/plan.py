@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags, names, train_flags
-from gnomon.cli.pages import FLAG, Asked, outputs, page
+from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 
 SLO = (
     "Limits on times, such as ttft_p90=1s,tpot_p90=40ms. "
@@ -20,8 +20,8 @@ def add(app: typer.Typer) -> None:
 
     commands = group("Find the best way to run a model.")
     commands.callback()(_group)
-    commands.command("serve", cls=Asked)(serve)
-    commands.command("train", cls=Asked)(train)
+    commands.command("serve", cls=PageAsked)(serve)
+    commands.command("train", cls=PageAsked)(train)
     app.add_typer(commands, name="plan")
 
 

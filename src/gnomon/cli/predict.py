@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags, names
-from gnomon.cli.pages import FLAG, Asked, outputs, page
+from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 
 
 def add(app: typer.Typer) -> None:
-    app.command("predict", cls=Asked)(predict)
+    app.command("predict", cls=PageAsked)(predict)
 
 
 Model = Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.cli import flags, train_flags
-from gnomon.cli.pages import FLAG, Asked, outputs, page
+from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 
 
 def add(app: typer.Typer) -> None:
@@ -17,8 +17,8 @@ def add(app: typer.Typer) -> None:
 
     commands = group("Run a load, or a training step, in simulated time.")
     commands.callback()(_group)
-    commands.command("serve", cls=Asked)(serve)
-    commands.command("train", cls=Asked)(train)
+    commands.command("serve", cls=PageAsked)(serve)
+    commands.command("train", cls=PageAsked)(train)
     app.add_typer(commands, name="simulate")
 
 

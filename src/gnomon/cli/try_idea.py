@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags
-from gnomon.cli.pages import FLAG, Asked, outputs, page
+from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 
 Slug = Annotated[str, typer.Argument(metavar="SLUG", help="A paper, or a technique by its own name.")]
 Network = Annotated[str, typer.Option("--model", metavar="MODEL", help="A name, a folder, a config or shapes.")]
@@ -44,7 +44,7 @@ Engine = Annotated[str | None, typer.Option("--engine", metavar="NAME", help="In
 
 
 def add(app: typer.Typer) -> None:
-    app.command("try", cls=Asked)(try_idea)
+    app.command("try", cls=PageAsked)(try_idea)
 
 
 def try_idea(

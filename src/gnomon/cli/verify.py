@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags
-from gnomon.cli.pages import FLAG, Asked, outputs, page
+from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 from gnomon.errors import InputError, UnwrittenError
 
 
 def add(app: typer.Typer) -> None:
-    app.command("verify", cls=Asked)(verify)
+    app.command("verify", cls=PageAsked)(verify)
 
 
 def verify(

@@ -11,7 +11,7 @@ import numpy as np
 from gnomon.cost.machine import COLLECTIVES, Machine, priced_dtype
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import Attention, Gemm, Op
-from gnomon.graph.tape import Node, Tape
+from gnomon.graph.tape import Tape, TapeNode
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
 
@@ -37,7 +37,7 @@ def price(ops: Iterable[Op], machine: Machine, batch: Batch, factor: Factor | No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class TapeCost:
     """One direction of a tape: device seconds of arithmetic, of streaming memory, and of what it cannot hide of its
     collectives; the work behind them."""
 
@@ -57,12 +57,12 @@ class Pass:
         return self.compute_s * stretch + self.stream_s + self.exposed_s
 
 
-def forward(tape: Tape, times: Times, batch: Batch, crowding: float = 0.0) -> Pass:
+def forward(tape: Tape, times: Times, batch: Batch, crowding: float = 0.0) -> TapeCost:
     hidden = _own_hidden((node.forward for node in tape.nodes if node.own_overlap), times)
     return _pass(tape.forward_ops(), times, batch, hidden * (1 - crowding))
 
 
-def backward(tape: Tape, mode: str, times: Times, batch: Batch, crowding: float = 0.0) -> Pass:
+def backward(tape: Tape, mode: str, times: Times, batch: Batch, crowding: float = 0.0) -> TapeCost:
     """The backward pass, with what is recomputed in it. Collectives hide behind the products they may run beside,
     but for the processors they take from them: `crowding` of their time shows."""
     nodes = {node.name: node for node in tape.nodes}
@@ -84,7 +84,7 @@ def _own_hidden(parts: Iterable[Sequence[Op]], times: Times) -> Floats:
     return hidden
 
 
-def _hidden(node: Node, beside: Sequence[Node], times: Times) -> Floats:
+def _hidden(node: TapeNode, beside: Sequence[TapeNode], times: Times) -> Floats:
     """What is gathered again hides behind the products by input, what is summed behind those by weight."""
     *gathered, summed = (times[op] for op in node.by_input if op.kind in COLLECTIVES)
     by_input = _sum(times, (op for other in beside for op in other.by_input))
@@ -97,7 +97,7 @@ def _sum(times: Times, ops: Iterable[Op]) -> Floats:
     return np.asarray(sum((times[op] for op in ops), np.zeros(1)))
 
 
-def _pass(ops: Sequence[Op], times: Times, batch: Batch, hidden: Floats) -> Pass:
+def _pass(ops: Sequence[Op], times: Times, batch: Batch, hidden: Floats) -> TapeCost:
     networked = [op for op in ops if op.kind in COLLECTIVES]
     compute = [op for op in ops if isinstance(op, (Gemm, Attention))]
     stream = [op for op in ops if op.kind not in COLLECTIVES and not isinstance(op, (Gemm, Attention))]
@@ -105,7 +105,7 @@ def _pass(ops: Sequence[Op], times: Times, batch: Batch, hidden: Floats) -> Pass
     def total(figure: str, among: Iterable[Op]) -> Floats:
         return np.asarray(sum((op.count * getattr(op, figure)(batch) for op in among), np.zeros(1)))
 
-    return Pass(
+    return TapeCost(
         compute_s=_sum(times, compute),
         stream_s=_sum(times, stream),
         exposed_s=_sum(times, networked) - hidden,

@@ -144,7 +144,7 @@ class StageWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class NetworkPiece:
     """A part of a network and the steps it runs: operators, and what the engine adds to all of them together."""
 
     name: str

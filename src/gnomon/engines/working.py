@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gnomon.graph.dtypes import width
-from gnomon.spec import Attention, Block, CrossAttention, DenseFfn
+from gnomon.spec import AttentionMixer, Block, CrossAttention, DenseFfn
 
 
 def working_bytes(blocks: Iterable[Block], hidden: int, tokens: float, dtype: str, tp: int = 1) -> float:
@@ -14,7 +14,7 @@ def working_bytes(blocks: Iterable[Block], hidden: int, tokens: float, dtype: st
     widest = 0.0
     for block in blocks:
         for part in (block.mixer, block.cross, block.ffn):
-            if isinstance(part, Attention | CrossAttention):
+            if isinstance(part, AttentionMixer | CrossAttention):
                 widest = max(widest, 2.0 * (part.heads + part.kv_heads) * part.head_dim / tp)
             elif isinstance(part, DenseFfn):
                 widest = max(widest, (3.0 if part.gated else 2.0) * part.inner / tp)

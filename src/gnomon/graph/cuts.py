@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from gnomon.spec import Attention, GatedDelta, LatentAttention, LightningAttention, Mamba, Mamba2, ShortConvolution
+from gnomon.spec import AttentionMixer, GatedDelta, LatentAttention, LightningAttention, Mamba, Mamba2, ShortConvolution
 from gnomon.spec.model import Mixer
 
 
 def mixer_obstacle(mixer: Mixer | None, tp: int) -> str:
     """What `tp` ranks cannot share equally of a mixer; empty where they can."""
     match mixer:
-        case Attention() | LatentAttention() | LightningAttention():
+        case AttentionMixer() | LatentAttention() | LightningAttention():
             if mixer.heads % tp:
                 return f"{mixer.heads} attention heads, which {tp} does not divide"
-            return _groups(mixer.kv_heads, tp) if isinstance(mixer, Attention) else ""
+            return _groups(mixer.kv_heads, tp) if isinstance(mixer, AttentionMixer) else ""
         case Mamba(inner=width) | ShortConvolution(width=width):
             return f"{width} channels in its mixers, which {tp} does not divide" if width % tp else ""
         case Mamba2(heads=heads, groups=groups):
@@ -30,7 +30,7 @@ def mixer_obstacle(mixer: Mixer | None, tp: int) -> str:
 def widest(mixer: Mixer | None) -> int:
     """A degree beyond which no mixer of its kind is cut."""
     match mixer:
-        case Attention() | LatentAttention() | LightningAttention() | Mamba2():
+        case AttentionMixer() | LatentAttention() | LightningAttention() | Mamba2():
             return mixer.heads
         case GatedDelta():
             return mixer.key_heads

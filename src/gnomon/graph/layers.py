@@ -10,33 +10,33 @@ from gnomon.graph.learnt.cut import Cut
 from gnomon.graph.learnt.ffn import dense, mixture
 from gnomon.graph.learnt.latent import latent
 from gnomon.graph.learnt.writer import Writer
-from gnomon.graph.style import Style
-from gnomon.graph.tape import RESULT, SOURCE, Node, Tape
+from gnomon.graph.style import KernelStyle
+from gnomon.graph.tape import RESULT, SOURCE, Tape, TapeNode
 from gnomon.spec import Block, LatentAttention, Model, MoeFfn
 
 __all__ = ["Cut", "embedding", "head", "layer"]
 
 
-def layer(model: Model, block: Block, cut: Cut, style: Style) -> Tape:
+def layer(model: Model, block: Block, cut: Cut, style: KernelStyle) -> Tape:
     """One layer, from the residual stream to the residual stream."""
     writer = Writer(model, cut, style)
     nodes = list(_side_by_side(writer, block) if block.parallel else _in_turn(writer, block))
     return _layer_tape(nodes, writer.sizes, style)
 
 
-def embedding(model: Model, cut: Cut, style: Style) -> Tape:
+def embedding(model: Model, cut: Cut, style: KernelStyle) -> Tape:
     """Tokens to the residual stream; each rank looks up its part of the vocabulary."""
     writer = Writer(model, cut, style)
     return Tape(name="embedding", nodes=tuple(ends.embedding(writer)), sizes=writer.sizes)
 
 
-def head(model: Model, cut: Cut, style: Style) -> Tape:
+def head(model: Model, cut: Cut, style: KernelStyle) -> Tape:
     """The residual stream to the loss."""
     writer = Writer(model, cut, style)
     return Tape(name="head", nodes=tuple(ends.head(writer)), sizes=writer.sizes)
 
 
-def _in_turn(writer: Writer, block: Block) -> Iterator[Node]:
+def _in_turn(writer: Writer, block: Block) -> Iterator[TapeNode]:
     yield writer.norm("attention.norm", SOURCE, "normed")
     yield from _mixer(writer, block, "normed")
     yield from writer.leave("attention", "attended", SOURCE, "between")
@@ -45,7 +45,7 @@ def _in_turn(writer: Writer, block: Block) -> Iterator[Node]:
     yield from _onto(writer, block, "between")
 
 
-def _side_by_side(writer: Writer, block: Block) -> Iterator[Node]:
+def _side_by_side(writer: Writer, block: Block) -> Iterator[TapeNode]:
     """Both halves read the same stream, through one norm or one each, and both results are added to it."""
     yield writer.norm("attention.norm", SOURCE, "normed")
     yield from _mixer(writer, block, "normed")
@@ -58,19 +58,19 @@ def _side_by_side(writer: Writer, block: Block) -> Iterator[Node]:
     yield from _onto(writer, block, "between")
 
 
-def _mixer(writer: Writer, block: Block, read: str) -> Iterator[Node]:
+def _mixer(writer: Writer, block: Block, read: str) -> Iterator[TapeNode]:
     if isinstance(block.mixer, LatentAttention):
         yield from latent(writer, block.mixer, read)
     else:
         yield from attention(writer, block.attention, read)
 
 
-def _feed(writer: Writer, block: Block, read: str) -> Iterator[Node]:
+def _feed(writer: Writer, block: Block, read: str) -> Iterator[TapeNode]:
     ffn = block.feed_forward
     yield from mixture(writer, ffn, read) if isinstance(ffn, MoeFfn) else dense(writer, ffn, read)
 
 
-def _onto(writer: Writer, block: Block, beside: str) -> Iterator[Node]:
+def _onto(writer: Writer, block: Block, beside: str) -> Iterator[TapeNode]:
     """Experts give whole sums for a rank's own tokens, dense feed-forwards a part of them."""
     if isinstance(block.feed_forward, MoeFfn):
         yield writer.residual("ffn", "fed", beside, RESULT)
@@ -78,7 +78,7 @@ def _onto(writer: Writer, block: Block, beside: str) -> Iterator[Node]:
         yield from writer.leave("ffn", "fed", beside, RESULT)
 
 
-def _layer_tape(nodes: list[Node], sizes: dict[str, float], style: Style) -> Tape:
+def _layer_tape(nodes: list[TapeNode], sizes: dict[str, float], style: KernelStyle) -> Tape:
     kept = frozenset(tensor for node in nodes for tensor in node.keeps)
     products = frozenset(tensor for node in nodes if not node.cheap for tensor in node.writes)
     inside = frozenset(tensor for node in nodes if node.cheap for tensor in node.writes)

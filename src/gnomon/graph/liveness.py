@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from gnomon.graph.tape import RESULT, SOURCE, Node, Tape
+from gnomon.graph.tape import RESULT, SOURCE, Tape, TapeNode
 
 Moment = tuple[str, float]
 """An operator, and the bytes a token live while it runs."""
@@ -33,7 +33,7 @@ def backward(tape: Tape, mode: str) -> list[Moment]:
     return moments + list(_gradients(tape, live))
 
 
-def _forward(tape: Tape, nodes: Sequence[Node], stays: Collection[str], start: Collection[str]) -> Iterator[Moment]:
+def _forward(tape: Tape, nodes: Sequence[TapeNode], stays: Collection[str], start: Collection[str]) -> Iterator[Moment]:
     sizes, live = tape.sizes, set(start)
     for place, node in enumerate(nodes):
         live.update(node.writes)

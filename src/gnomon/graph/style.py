@@ -38,7 +38,7 @@ NOTHING, POINTWISE = Stream(0, 0, 0, 0), Stream(1, 1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Style:
+class KernelStyle:
     """An engine's kernels for one layer. Formats are of activations and of the gradient a weight product writes."""
 
     norm: Stream

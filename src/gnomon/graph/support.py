@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from gnomon.errors import InputError
 from gnomon.graph.formats import known
 from gnomon.graph.lowering.plain import check_plain
-from gnomon.spec import Attention, Block, CrossAttention, Format, LatentAttention, Model, MoeFfn
+from gnomon.spec import AttentionMixer, Block, CrossAttention, Format, LatentAttention, Model, MoeFfn
 
 
 def check_priced(model: Model, dtype: str | None = None) -> None:
@@ -55,7 +55,7 @@ def _missing(model: Model) -> Iterator[str]:
     for block in model.blocks:
         if block.cross is not None or isinstance(block.mixer, CrossAttention):
             yield "cross-attention"
-        if isinstance(block.mixer, Attention):
+        if isinstance(block.mixer, AttentionMixer):
             yield from _of_attention(block.mixer)
         if isinstance(block.mixer, LatentAttention) and block.mixer.window is not None:
             yield "a window over latents"
@@ -73,7 +73,7 @@ def _expert_formats(block: Block) -> set[Format | None]:
     return {formats.get(tensor.role) for tensor in block.tensors(1) if tensor.role.startswith("expert_")}
 
 
-def _of_attention(mixer: Attention) -> Iterator[str]:
+def _of_attention(mixer: AttentionMixer) -> Iterator[str]:
     if not mixer.causal:
         yield "attention in both directions"
     if mixer.relative_buckets:

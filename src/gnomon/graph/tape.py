@@ -16,7 +16,7 @@ SOURCE, RESULT = "in", "out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class TapeNode:
     """One operator of a tape. Tensors are known by name."""
 
     name: str
@@ -48,7 +48,7 @@ class Node:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tape:
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[TapeNode, ...]
     sizes: Mapping[str, float]
     stored: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By recomputation mode, the tensors that stay between forward and backward; `none` stands for every kept one."""
@@ -75,7 +75,7 @@ class Tape:
         """Bytes a token between forward and backward."""
         return sum(self.sizes[name] for name in sorted(self.stays(mode)))
 
-    def rerun(self, mode: str) -> tuple[Node, ...]:
+    def rerun(self, mode: str) -> tuple[TapeNode, ...]:
         names = self.again.get(mode, frozenset())
         return tuple(node for node in self.nodes if node.name in names)
 

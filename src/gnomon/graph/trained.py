@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.errors import InputError
-from gnomon.spec import Attention, Block, LatentAttention, Model, MoeFfn
+from gnomon.spec import AttentionMixer, Block, LatentAttention, Model, MoeFfn
 from gnomon.spec.parts import part_tensors
 
 HINT = "Dense networks and mixtures of experts are priced in training, with softmax or latent attention."
@@ -33,7 +33,7 @@ def _missing(model: Model) -> Iterator[str]:
 
 def _of_block(block: Block) -> Iterator[str]:
     mixer, ffn = block.mixer, block.ffn
-    if isinstance(mixer, Attention):
+    if isinstance(mixer, AttentionMixer):
         yield from _of_attention(mixer)
     elif not isinstance(mixer, LatentAttention):
         yield "layers without attention" if mixer is None else f"layers of the kind {type(mixer).__name__}"
@@ -51,7 +51,7 @@ def _of_block(block: Block) -> Iterator[str]:
         yield "experts behind a fold"
 
 
-def _of_attention(mixer: Attention) -> Iterator[str]:
+def _of_attention(mixer: AttentionMixer) -> Iterator[str]:
     features = {
         "attention in both directions": not mixer.causal,
         "capped attention scores": mixer.logit_cap is not None,

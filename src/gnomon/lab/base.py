@@ -46,7 +46,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class LabRun:
     """Seconds of one version, the middle of its repeats; none on a CPU, where times would claim nothing."""
 
     seconds: float | None
@@ -76,8 +76,8 @@ class Compared:
 
     what: str
     shape: Mapping[str, Any] = field(default_factory=dict)
-    plain: Measured
-    technique: Measured
+    plain: LabRun
+    technique: LabRun
     deferred_s: float
     """Seconds of work that were left when the last repeat was timed; zero where every repeat ends idle."""
     sustained: Sustained | None = None
@@ -118,7 +118,7 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class LabClaim:
     """The paper's own claim, and whether a run of the experiment could be set beside it."""
 
     what: str
@@ -133,7 +133,7 @@ class Findings:
 
     checks: tuple[Check, ...]
     compared: tuple[Compared, ...]
-    references: Mapping[str, Measured] = field(default_factory=dict)
+    references: Mapping[str, LabRun] = field(default_factory=dict)
     """Other versions timed on the way."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Rates of the machine and sizes in bytes and parameters, units in their names. Rates only where there is a GPU."""
@@ -154,7 +154,7 @@ class Outcome:
     versions: Mapping[str, str]
     notes: tuple[str, ...]
     wall_s: float
-    claim: Claim
+    claim: LabClaim
     predicted: Mapping[str, Predicted] = field(default_factory=dict)
     """What Gnomon's own models say of this machine, by row."""
 
@@ -197,8 +197,8 @@ def row_from_dict(row: Mapping[str, Any]) -> Compared:
     return Compared(
         what=row["what"],
         shape=row["shape"],
-        plain=Measured(**row["plain"]),
-        technique=Measured(**row["technique"]),
+        plain=LabRun(**row["plain"]),
+        technique=LabRun(**row["technique"]),
         deferred_s=row["deferred_s"],
         sustained=Sustained(**row["sustained"]) if row["sustained"] else None,
         of_paper=row["of_paper"],
@@ -226,7 +226,7 @@ class Experiment:
     title: str
     checks: str
     """What it checks, in a sentence."""
-    claim: Claim
+    claim: LabClaim
     sizes: tuple[Size, ...]
     work: Callable[[Any, Mapping[str, int]], Findings]
 

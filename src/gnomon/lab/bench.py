@@ -15,7 +15,7 @@ import numpy as np
 from gnomon.calibrate.card import Card
 from gnomon.calibrate.timer import Timing, time_call
 from gnomon.errors import CalibrationError
-from gnomon.lab.base import Measured, Tell
+from gnomon.lab.base import LabRun, Tell
 
 SEED = 20261115
 
@@ -101,7 +101,7 @@ class Bench:
             self.torch.cuda.reset_peak_memory_stats()
         yield lambda: int(self.torch.cuda.max_memory_allocated()) if self.timed else 0
 
-    def wall(self, call: Callable[[], Any], repeats: int, *, warm: int = 1, host_bytes: int = 0) -> Measured:
+    def wall(self, call: Callable[[], Any], repeats: int, *, warm: int = 1, host_bytes: int = 0) -> LabRun:
         """Host seconds of a call, from an idle device to an idle device."""
         with self.peak() as most:
             for _ in range(warm):
@@ -128,11 +128,11 @@ class Bench:
         """The middle of the clocks seen."""
         return float(np.median(self._clocks)) if self._clocks else None
 
-    def measured(self, samples: list[float], gpu_bytes: int, host_bytes: int = 0) -> Measured:
+    def measured(self, samples: list[float], gpu_bytes: int, host_bytes: int = 0) -> LabRun:
         if not self.timed:
-            return Measured(seconds=None, spread=None, repeats=len(samples), gpu_bytes=0, host_bytes=host_bytes)
+            return LabRun(seconds=None, spread=None, repeats=len(samples), gpu_bytes=0, host_bytes=host_bytes)
         timing = Timing.of(np.maximum(np.array(samples), 1e-9))
-        return Measured(
+        return LabRun(
             seconds=timing.seconds,
             spread=timing.spread,
             repeats=len(samples),

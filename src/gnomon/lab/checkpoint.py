@@ -53,7 +53,7 @@ def laid_out(tensors: list[Any]) -> list[Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CheckpointRun:
     """Copies that are the same each time, while the tensors stay where they are."""
 
     places: list[int]
@@ -73,16 +73,16 @@ class Snapshot:
         self.chunks = [bench.pinned(size, bench.torch.uint8) for size in sizes]
         self.chunk_bytes, self.path = chunk_bytes, path
         self.written: Future[None] | None = None
-        self.plan: Plan | None = None
+        self.plan: CheckpointRun | None = None
 
-    def prepare(self, torch: Any, tensors: list[Any]) -> Plan:
+    def prepare(self, torch: Any, tensors: list[Any]) -> CheckpointRun:
         """The copies of these tensors, made anew only when they have moved."""
         places = [tensor.data_ptr() for tensor in tensors]
         if self.plan is None or self.plan.places != places:
             self.plan = self._planned(torch, tensors, places)
         return self.plan
 
-    def _planned(self, torch: Any, tensors: list[Any], places: list[int]) -> Plan:
+    def _planned(self, torch: Any, tensors: list[Any], places: list[int]) -> CheckpointRun:
         flat = [flat_bytes(torch, tensor) for tensor in laid_out(tensors)]
         large = [source for source in flat if source.numel() >= SMALL_BYTES]
         small = flat[len(large) :]
@@ -97,9 +97,9 @@ class Snapshot:
                 targets.append(self.chunks[index][within : within + count])
                 sources.append(source[done : done + count])
                 done, at = done + count, at + count
-        return Plan(places=places, small=small, gathered=gathered, sources=sources, targets=targets)
+        return CheckpointRun(places=places, small=small, gathered=gathered, sources=sources, targets=targets)
 
-    def copy_from(self, torch: Any, plan: Plan) -> None:
+    def copy_from(self, torch: Any, plan: CheckpointRun) -> None:
         """Queue the copies on the current stream."""
         if plan.small:
             torch.cat(plan.small, out=plan.gathered)

@@ -13,10 +13,10 @@ from statistics import median
 from typing import Any
 
 from gnomon.errors import InputError
-from gnomon.lab.base import Check, Claim, Compared, Experiment, Findings, Measured, Size, Sustained
+from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRun, Size, Sustained
 from gnomon.lab.bench import Bench
 from gnomon.lab.checkpoint import CHUNK_BYTES, MODES, Blocked, Checkpointed, Snapshots, check_disk
-from gnomon.lab.decoder import Loop
+from gnomon.lab.decoder import DecodeLoop
 
 WARM = 2
 """Iterations before the first checkpoint: the optimizer's states begin with the first."""
@@ -48,7 +48,7 @@ class Trained:
 def train(bench: Bench, mode: str, sizes: Mapping[str, int], snapshots: Snapshots) -> Trained:
     """The loop from its beginning, with a checkpoint at the beginning of each iteration but the first two."""
     snapshots.forget()
-    loop = Loop(bench, sizes)
+    loop = DecodeLoop(bench, sizes)
     kept = Checkpointed(bench=bench, mode=mode, snapshots=snapshots, stream=bench.stream())
     losses, times, updates, blocked, witness, last = [], [], [], [], None, None
     with bench.peak() as most:
@@ -145,7 +145,7 @@ def _repeatable(bench: Bench) -> Iterator[None]:
 
 def _bytes(bench: Bench, sizes: Mapping[str, int]) -> tuple[int, int]:
     """Of a checkpoint, and parameters; by one iteration, which also builds what is built once."""
-    loop = Loop(bench, sizes)
+    loop = DecodeLoop(bench, sizes)
     loop.forward_backward()
     loop.update()
     return sum(tensor.numel() * tensor.element_size() for tensor in loop.state()), loop.parameters
@@ -210,11 +210,11 @@ def _free(run: Trained, samples: list[float]) -> list[float]:
     return [sample for sample, each in pairs if each.buffer_s <= WAITED_S] or samples
 
 
-def _iteration(bench: Bench, run: Trained, host_bytes: int = 0) -> Measured:
+def _iteration(bench: Bench, run: Trained, host_bytes: int = 0) -> LabRun:
     return bench.measured(_free(run, run.iteration_s), run.gpu_bytes, host_bytes)
 
 
-def _blocked(bench: Bench, run: Trained) -> Measured:
+def _blocked(bench: Bench, run: Trained) -> LabRun:
     return bench.measured(_free(run, [each.total_s for each in run.blocked]), run.gpu_bytes)
 
 
@@ -294,7 +294,7 @@ EXPERIMENT = Experiment(
     slug="datastates-llm",
     title="DataStates-LLM: checkpoints copied beside forward and backward, written behind",
     checks="restored checkpoints equal the state when they were asked for, bit by bit; losses are near those without",
-    claim=Claim(
+    claim=LabClaim(
         what="checkpoints up to 48 times faster and runs 2.2 times faster than by earlier ways, on up to 180 GPUs",
         comparable=False,
         why="the paper's gains are of many nodes that write to a parallel file system of 650 GB/s; this is of one GPU "

@@ -11,7 +11,7 @@ from gnomon.lab.checkpoint import state_of
 VOCABULARY = 16384
 
 
-class Loop:
+class DecodeLoop:
     """A decoder of plain PyTorch layers, weights and states in fp32, products in bf16."""
 
     def __init__(self, bench: Bench, sizes: Mapping[str, int]) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnomon.lab.base import Check, Claim, Compared, Experiment, Findings, Size
+from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, Size
 from gnomon.lab.bench import Bench
-from gnomon.lab.offload import STATES, HostUpdate, Interleaved, Offloaded, adamw
+from gnomon.lab.offload import STATES, HostUpdate, InterleavedUpdates, Offloaded, adamw
 
 STATE_BYTES = 4 * STATES
 """Of one parameter: fp32 weight, momentum and variance."""
@@ -66,7 +66,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     bench.tell("checking both updates")
     checks = [*_checks(data, reference, host.step, "CPU", sizes["steps"])]
     both = f"CPU and GPU, stride {stride}"
-    checks += _checks(data, reference, Interleaved(data, host, stride).step, both, sizes["steps"])
+    checks += _checks(data, reference, InterleavedUpdates(data, host, stride).step, both, sizes["steps"])
     bench.tell("timing")
     references = {"GPU alone": bench.wall(_counted(reference.step), sizes["repeats"], host_bytes=0)}
     reference.drop()
@@ -74,7 +74,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     compared = []
     for wanted in sorted({stride, *range(1, min(4, len(data.pieces)) + 1)}, key=lambda tried: tried != stride):
         bench.release()
-        way = Interleaved(data, host, wanted)
+        way = InterleavedUpdates(data, host, wanted)
         took = bench.wall(_counted(way.step), sizes["repeats"], host_bytes=data.host_bytes)
         shape = {"stride": wanted, "subgroups": len(data.pieces), "on_gpu": len(way.chosen)}
         shape |= {"parameters": data.parameters, "subgroup_parameters": data.largest}
@@ -203,7 +203,7 @@ EXPERIMENT = Experiment(
     slug="deep-optimizer-states",
     title="Deep Optimizer States: offloaded Adam states updated on CPU and GPU side by side",
     checks="weights and states after several steps equal those of AdamW on the GPU alone",
-    claim=Claim(
+    claim=LabClaim(
         what="iterations 2.5 times faster than DeepSpeed's ZeRO-3 offload with TwinFlow, 7B to 20B parameters",
         comparable=False,
         why="the paper's gain is of training steps on several GPUs, this is of the update phase alone on one GPU and "

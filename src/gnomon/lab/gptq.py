@@ -11,7 +11,7 @@ from typing import Any
 from gnomon.calibrate.timer import REPLAYS, Timing, copies_for
 from gnomon.errors import InputError, MissingExtraError
 from gnomon.lab import int4, quantise
-from gnomon.lab.base import Check, Claim, Compared, Experiment, Findings, Measured, Size
+from gnomon.lab.base import Check, Compared, Experiment, Findings, LabClaim, LabRun, Size
 from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.int4_ways import FUSED, nothing, quickest, tried, ways_of
 
@@ -206,15 +206,15 @@ def _drawn(bench: Bench, n: int, groups: int, generator: Any) -> int4.Packed:
     )
 
 
-def _measured(bench: Bench, timing: Timing | None, call: Callable[[], Any], weights_bytes: int) -> Measured:
+def _measured(bench: Bench, timing: Timing | None, call: Callable[[], Any], weights_bytes: int) -> LabRun:
     if timing is None:
-        return Measured(seconds=None, spread=None, repeats=1, gpu_bytes=0)
+        return LabRun(seconds=None, spread=None, repeats=1, gpu_bytes=0)
     before = bench.held_bytes
     with bench.peak() as most:
         call()
         bench.synchronize()
         beside = most() - before
-    return Measured(
+    return LabRun(
         seconds=timing.seconds, spread=timing.spread, repeats=REPLAYS, gpu_bytes=weights_bytes + max(0, beside)
     )
 
@@ -224,7 +224,7 @@ EXPERIMENT = Experiment(
     title="GPTQ: four-bit weights rounded by the Hessian, and products that read them",
     checks="codes equal those by definition, outputs err less than by rounding to nearest, packed weights unpack to "
     "the same, products equal those in fp32",
-    claim=Claim(
+    claim=LabClaim(
         what="decodes 3.25 times faster on A100 and 4.5 times on A6000 than in fp16, 175B parameters in three bits",
         comparable=False,
         why="the paper's gain is of whole tokens with its own three-bit kernel, against fp16 on more GPUs; this is of "

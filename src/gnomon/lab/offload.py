@@ -1,7 +1,7 @@
 """Adam states in host memory, in subgroups, beside 16-bit weights and gradients on the GPU: who updates which.
 
-`HostUpdate` is ZeRO-Offload's way: the CPU updates all. `Interleaved` fetches every so many subgroups to the GPU.
-Both leave the same numbers behind. Copies run on streams of their own, from and to pinned memory.
+`HostUpdate` is ZeRO-Offload's way: the CPU updates all. `InterleavedUpdates` fetches every so many subgroups to the
+GPU. Both leave the same numbers behind. Copies run on streams of their own, from and to pinned memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def adamw(bench: Bench, states: list[Any], gradient: Any, step: int, *, fused: b
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Subgroup:
     """Consecutive parameters of one subgroup."""
 
     start: int
@@ -59,7 +59,7 @@ class Offloaded:
     def __init__(self, bench: Bench, parameters: int, subgroup: int) -> None:
         torch = bench.torch
         self.bench, self.parameters = bench, parameters
-        self.pieces = [Piece(at, min(at + subgroup, parameters)) for at in range(0, parameters, subgroup)]
+        self.pieces = [Subgroup(at, min(at + subgroup, parameters)) for at in range(0, parameters, subgroup)]
         self.largest = max(piece.size for piece in self.pieces)
         self.states = [[bench.pinned(piece.size, torch.float32) for _ in range(STATES)] for piece in self.pieces]
         self.weights16 = bench.empty(parameters, dtype=torch.bfloat16)
@@ -68,7 +68,7 @@ class Offloaded:
             bench.normal(parameters, dtype=torch.bfloat16, generator=generator, scale=1e-2) for _ in range(2)
         ]
 
-    def gradient(self, piece: Piece, step: int) -> Any:
+    def gradient(self, piece: Subgroup, step: int) -> Any:
         """Steps take turns with two sets of gradients."""
         return self.gradients16[step % 2][piece.start : piece.end]
 
@@ -142,7 +142,7 @@ class HostUpdate:
             self._sent[slot] = self.bench.recorded()
 
 
-class Interleaved:
+class InterleavedUpdates:
     """Every `stride`-th subgroup is updated on the GPU while the CPU updates the others."""
 
     def __init__(self, data: Offloaded, host: HostUpdate, stride: int) -> None:

@@ -15,7 +15,7 @@ from gnomon.load.chips import chip as find_chip
 from gnomon.load.fields import Fields, shown
 from gnomon.load.files import read_yaml
 from gnomon.load.plausible import check_domain, check_known
-from gnomon.spec import Chip, Cluster, Grid, Host, Link, Node, NotModelled, Pool
+from gnomon.spec import Chip, Cluster, Host, Link, Node, NotModelled, Pool, PowerGrid
 
 SCHEMA = "gnomon.cluster/1"
 MOST_CHIPS = 10_000_000
@@ -273,7 +273,7 @@ def _priced(fields: Fields, chip: Chip, where: str) -> Chip:
     return replace(chip, price_usd_h=usd_h, sources={**chip.sources, "price_usd_h": source})
 
 
-def _grid(fields: Fields) -> Grid | None:
+def _grid(fields: Fields) -> PowerGrid | None:
     """The grid that is named, else the one of the region; a region that is not priced says nothing but that."""
     named, region = fields.text("grid", ""), fields.text("region", "")
     priced = bool(fields.text("cloud", ""))

@@ -28,7 +28,7 @@ PROBES = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Load:
+class MeasuredLoad:
     """One load as it was really run; times in seconds from its start."""
 
     rate_per_s: float
@@ -51,7 +51,7 @@ class Measured:
     date: str
     versions: Mapping[str, str]
     settings: Mapping[str, Any]
-    loads: tuple[Load, ...]
+    loads: tuple[MeasuredLoad, ...]
     probes: tuple[Mapping[str, Any], ...] = ()
     """Parts measured by themselves: prompts on an idle engine, even decode batches, prompts beside decodes."""
 
@@ -70,7 +70,7 @@ class Measured:
 _COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "scheduled_s", "first_token_s", "finish_s")
 
 
-def _load_to_dict(load: Load) -> dict[str, Any]:
+def _load_to_dict(load: MeasuredLoad) -> dict[str, Any]:
     stream = load.requests
     columns: list[list[Any]] = [stream.arrival_s.tolist(), stream.input_tokens.tolist(), stream.output_tokens.tolist()]
     columns += [load.scheduled_s.tolist(), load.first_token_s.tolist(), load.finish_s.tolist()]
@@ -96,13 +96,13 @@ def read_measured(path: Path) -> Measured:
         raise InputError(f"is not a whole measurement ({problem})", where=str(path)) from None
 
 
-def _loads(data: Any) -> tuple[Load, ...]:
+def _loads(data: Any) -> tuple[MeasuredLoad, ...]:
     if not isinstance(data, list) or not data:
         raise ValueError("it holds no load")
     return tuple(_load_from_dict(load) for load in data)
 
 
-def _load_from_dict(data: Mapping[str, Any]) -> Load:
+def _load_from_dict(data: Mapping[str, Any]) -> MeasuredLoad:
     table = np.array(data["rows"], float)
     if list(data["columns"]) != list(_COLUMNS) or table.ndim != 2 or table.shape[1] != len(_COLUMNS):
         raise ValueError("a load's rows are not those columns")
@@ -111,7 +111,7 @@ def _load_from_dict(data: Mapping[str, Any]) -> Load:
     ordered = (arrival <= first).all() and (scheduled <= first).all() and (first <= finish).all()
     if not np.isfinite(table).all() or (lengths < 1).any() or (lengths != np.floor(lengths)).any() or not ordered:
         raise ValueError("a load holds times or lengths that cannot be")
-    return Load(
+    return MeasuredLoad(
         rate_per_s=_positive(data["rate_per_s"]),
         requests=Requests(arrival, prompt.astype(np.int64), output.astype(np.int64)),
         scheduled_s=scheduled,

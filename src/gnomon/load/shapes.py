@@ -12,11 +12,12 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.load.families.base import MAX_LAYERS, check_expert_groups, check_shared
 from gnomon.load.fields import Fields, shown
 from gnomon.spec import (
-    Attention,
+    AttentionMixer,
     Block,
-    Convolution,
+    ConvolutionLayer,
     CrossAttention,
     DenseFfn,
+    Embedding,
     Format,
     GatedDelta,
     LatentAttention,
@@ -29,13 +30,12 @@ from gnomon.spec import (
     Norm,
     NotModelled,
     ShortConvolution,
-    Table,
 )
 from gnomon.spec.formats import PLAIN_BITS
 
 SCHEMA = "gnomon.model/1"
 KINDS: dict[str, type] = {
-    "attention": Attention,
+    "attention": AttentionMixer,
     "latent": LatentAttention,
     "cross": CrossAttention,
     "mamba": Mamba,
@@ -46,8 +46,8 @@ KINDS: dict[str, type] = {
     "dense": DenseFfn,
     "moe": MoeFfn,
     "linear": Linear,
-    "table": Table,
-    "convolution": Convolution,
+    "table": Embedding,
+    "convolution": ConvolutionLayer,
     "norm": Norm,
 }
 """The word that `kind` holds, where a field may hold several nouns."""
@@ -56,7 +56,7 @@ _UNSAID = ("hub_id", "source", "family", "name", "not_modelled")
 _OURS = ("source", "not_modelled")
 """Fields of a model that its reader fills in: a file has none of them."""
 NEEDS: dict[type, dict[str, str]] = {
-    Attention: {
+    AttentionMixer: {
         "qk_norm_whole": "qk_norm", "qk_norm_weight": "qk_norm", "qk_norm_bias": "qk_norm", "key_bias": "qkv_bias",
         "chunked": "window",
     },
@@ -237,7 +237,7 @@ def _check_block(block: Block, spot: str) -> None:
     mixer, ffn = block.mixer, block.ffn
     if mixer is None and ffn is None:
         raise InputError("is a layer of nothing", where=spot, hint="Give it a mixer, an ffn, or both.")
-    if isinstance(mixer, Attention | CrossAttention):
+    if isinstance(mixer, AttentionMixer | CrossAttention):
         check_shared(mixer.heads, mixer.kv_heads, f"{spot}.mixer.kv_heads")
     if isinstance(mixer, Mamba2):
         check_shared(mixer.heads, mixer.groups, f"{spot}.mixer.groups", of="groups")

@@ -9,7 +9,7 @@ from math import isqrt
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.planning.deploy import refuse_techniques, whole
-from gnomon.spec import Convolution, CrossAttention, Intake, Model, NetworkStep, Taken
+from gnomon.spec import ConvolutionLayer, CrossAttention, Intake, Model, NetworkStep, Taken
 from gnomon.units import format_count
 
 PHASES = {
@@ -173,7 +173,7 @@ def _diffusion(model: Model, words: Words, phase: str) -> Asked:
 
 def _patch(model: Model) -> int:
     """Latent pixels a side of a patch."""
-    return next((isqrt(part.kernel) for part in model.stem if isinstance(part, Convolution)), 1)
+    return next((isqrt(part.kernel) for part in model.stem if isinstance(part, ConvolutionLayer)), 1)
 
 
 def _side(model: Model) -> int:
@@ -197,7 +197,7 @@ def _translated(model: Model, words: Words, phase: str) -> Asked:
     if not 1 <= source <= max(intake.positions, 1):
         message = f"{source:,} is not between 1 and {intake.positions:,}, the longest it takes"
         raise InputError(message, where="--source")
-    sound = any(isinstance(part, Convolution) for part in model.towers[0].stem)
+    sound = any(isinstance(part, ConvolutionLayer) for part in model.towers[0].stem)
     noun = "frames of sound" if sound else "tokens of its source"
     usual = " (all it takes)" if words.source is None else ""
     over = f"{source:,} {noun}{usual}"

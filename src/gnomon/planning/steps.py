@@ -11,7 +11,7 @@ import numpy as np
 from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile_file import Profile
-from gnomon.engines.base import Deployment, Engine, Piece, StepParts, Wait
+from gnomon.engines.base import Deployment, Engine, NetworkPiece, StepParts, Wait
 from gnomon.errors import InputError
 from gnomon.graph.ops import Op
 from gnomon.graph.phases import is_padded
@@ -116,7 +116,7 @@ def bound_of(lines: Sequence[OperatorTime], total: float) -> tuple[str, float]:
     return max(shares.items(), key=lambda item: item[1])
 
 
-def piece_lines(piece: Piece, pool: Pool, profile: Profile) -> list[OperatorTime]:
+def piece_lines(piece: NetworkPiece, pool: Pool, profile: Profile) -> list[OperatorTime]:
     """The operators of a piece that take time."""
     machine = Machine(pool, profile, piece.framework)
     blur = np.exp(piece.spread * normals("networks"))
@@ -124,7 +124,7 @@ def piece_lines(piece: Piece, pool: Pool, profile: Profile) -> list[OperatorTime
     return [replace(one, time_s=_blurred(one.time_s, blur)) for one in _together(priced) if one.time_s.value > 0]
 
 
-def engines_line(device: Estimate, pieces: Sequence[Piece]) -> OperatorTime:
+def engines_line(device: Estimate, pieces: Sequence[NetworkPiece]) -> OperatorTime:
     """What engines add to pieces that one host launches one after the other: it runs ahead of the device, so only what
     it needs for all of them beyond the device's time is seen."""
     parts = [piece.parts for piece in pieces]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gnomon.report.figures import Figure
+from gnomon.report.figures import Headline
 from gnomon.report.text import Style, next_steps, words
 
 MOST_OPERATORS = 6
@@ -18,9 +18,9 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
     return "\n".join([*lines, *_next(payload)])
 
 
-def figures(payload: Mapping[str, Any]) -> list[Figure]:
+def figures(payload: Mapping[str, Any]) -> list[Headline]:
     """The numbers that are opened, as they are shown."""
-    return [Figure(str(node["name"]), str(node["shown"])) for node in payload["nodes"][:MOST_OPERATORS]]
+    return [Headline(str(node["name"]), str(node["shown"])) for node in payload["nodes"][:MOST_OPERATORS]]
 
 
 def _lines(node: Mapping[str, Any], depth: int, style: Style, *, brief: bool = False) -> Iterable[str]:

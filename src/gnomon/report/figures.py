@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Headline:
     """What it is, its value with its unit, and its interval in brackets where it has one."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.figures import Figure
+from gnomon.report.figures import Headline
 from gnomon.report.networks import network_step
 from gnomon.report.shortage import shortage_words, weights_words
 from gnomon.report.text import Style, a_load, deployed, flag, gib, next_steps, part, plural, table, words
@@ -20,21 +20,21 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
     return "\n".join(lines)
 
 
-def figures(payload: Mapping[str, Any]) -> list[Figure]:
+def figures(payload: Mapping[str, Any]) -> list[Headline]:
     """Whether it fits, the weights, and the room that is left for sequences."""
     found = [
-        Figure("verdict", "fits" if payload["fits"] else "does not fit"),
-        Figure("weights", f"{gib(payload['parts']['weights'])} GiB a chip"),
-        Figure("usable", f"{gib(payload['usable_bytes'])} of {gib(payload['total_bytes'])} GiB a chip"),
+        Headline("verdict", "fits" if payload["fits"] else "does not fit"),
+        Headline("weights", f"{gib(payload['parts']['weights'])} GiB a chip"),
+        Headline("usable", f"{gib(payload['usable_bytes'])} of {gib(payload['total_bytes'])} GiB a chip"),
     ]
     if payload["kv_tokens"]:
         tokens = f"{format_count(payload['kv_tokens'])} tokens"
-        found.append(Figure("KV cache", f"{gib(payload['parts']['kv'])} GiB: {tokens}"))
+        found.append(Headline("KV cache", f"{gib(payload['parts']['kv'])} GiB: {tokens}"))
     if payload["fits"]:
         context = format_count(payload["inputs"]["context"])
-        found.append(Figure("at once", f"{plural(int(payload['max_batch']), 'sequence')} of {context} tokens"))
+        found.append(Headline("at once", f"{plural(int(payload['max_batch']), 'sequence')} of {context} tokens"))
     if payload["max_context"]:
-        found.append(Figure("longest sequence", f"{format_count(payload['max_context'])} tokens"))
+        found.append(Headline("longest sequence", f"{format_count(payload['max_context'])} tokens"))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class AnswerNode:
     """One number, how it is made and where it comes from. `level`: metric, phase, operator or part."""
 
     name: str
@@ -17,15 +17,17 @@ class Node:
     formula: str = ""
     provenance: str = ""
     source: str = ""
-    parts: tuple[Node, ...] = field(default=())
+    parts: tuple[AnswerNode, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in ("name", "level", "shown", "formula", "provenance", "source")}
         return plain | {"parts": [part.to_dict() for part in self.parts]}
 
 
-def metric(name: str, shown: str, formula: str, estimate: Mapping[str, Any], parts: tuple[Node, ...] = ()) -> Node:
-    return Node(
+def metric(
+    name: str, shown: str, formula: str, estimate: Mapping[str, Any], parts: tuple[AnswerNode, ...] = ()
+) -> AnswerNode:
+    return AnswerNode(
         name=name,
         level="metric",
         shown=shown,

@@ -8,7 +8,7 @@ from typing import Any
 from gnomon.errors import InputError
 from gnomon.report.answer_shapes import shape_of
 from gnomon.report.intact import check
-from gnomon.report.nodes import Node, metric
+from gnomon.report.nodes import AnswerNode, metric
 from gnomon.report.opened_training import trained, trained_plan
 from gnomon.report.opened_tried import tried
 from gnomon.report.text import digits, gib, known_chip, plural, scaled
@@ -24,7 +24,7 @@ MOST_TOKENS = 1e9
 """A made-up answer may claim any number; no step has more."""
 
 
-def opened(kind: str, payload: Payload, step: Step, where: str = "the answer") -> tuple[Node, ...]:
+def opened(kind: str, payload: Payload, step: Step, where: str = "the answer") -> tuple[AnswerNode, ...]:
     """The metrics of an answer from that file or run. `step` opens what stands behind a served token."""
     openers = {
         "predict": _prediction,
@@ -60,7 +60,7 @@ def kind_of(payload: Payload) -> str:
     return str(payload.get("schema", "")).removeprefix("gnomon.").partition("/")[0]
 
 
-def _prediction(payload: Payload) -> tuple[Node, ...]:
+def _prediction(payload: Payload) -> tuple[AnswerNode, ...]:
     time, seconds = payload["time_s"], float(payload["time_s"]["value"])
     usd, joules = float(payload["cost_usd"]["value"]), float(payload["energy_j"]["value"])
     used = float(payload["memory_bytes"]["value"])
@@ -82,7 +82,7 @@ def _prediction(payload: Payload) -> tuple[Node, ...]:
     )
 
 
-def _phase(payload: Payload) -> Node:
+def _phase(payload: Payload) -> AnswerNode:
     inputs = payload["inputs"]
     chip = known_chip(str(inputs.get("on", "")))
     rows = sorted(payload["breakdown"], key=lambda row: -float(row["time_s"]["value"]))
@@ -90,7 +90,7 @@ def _phase(payload: Payload) -> Node:
     dtype = str(inputs.get("arithmetic") or inputs.get("dtype") or "bf16")
     operators = tuple(_operator(row, total, chip, dtype) for row in rows)
     name = str(inputs.get("phase", "step"))
-    return Node(
+    return AnswerNode(
         name=name,
         level="phase",
         shown=format_duration(total),
@@ -99,11 +99,11 @@ def _phase(payload: Payload) -> Node:
     )
 
 
-def _operator(row: Payload, total: float, chip: Chip | None, dtype: str) -> Node:
+def _operator(row: Payload, total: float, chip: Chip | None, dtype: str) -> AnswerNode:
     time = row["time_s"]
     seconds = float(time["value"])
     share = f", {seconds / total:.0%}" if total else ""
-    return Node(
+    return AnswerNode(
         name=str(row["op"]),
         level="operator",
         shown=f"{format_duration(seconds)}{share}, bound by {row['bound']}",
@@ -114,7 +114,7 @@ def _operator(row: Payload, total: float, chip: Chip | None, dtype: str) -> Node
     )
 
 
-def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: str) -> list[Node]:
+def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: str) -> list[AnswerNode]:
     """Bytes and operations with the time the data sheet would give them, at the rate of the format that the operator's
     kernel multiplies in: how far from the roof."""
     from gnomon.cost.machine import COLLECTIVES, EXCHANGES
@@ -135,7 +135,7 @@ def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: 
             reached = f"; {least / seconds:.0%} of that rate is reached" if seconds > 0 else ""
             sheet = f"the data sheet's {scaled(peak, unit)}/s{named[name]}"
             parts.append(
-                Node(
+                AnswerNode(
                     name=name,
                     level="part",
                     shown=scaled(work, unit),
@@ -147,21 +147,21 @@ def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: 
     return parts
 
 
-def _sizes(payload: Payload) -> tuple[Node, ...]:
+def _sizes(payload: Payload) -> tuple[AnswerNode, ...]:
     parts = payload.get("memory_parts", payload.get("parts", {}))
-    return tuple(Node(name=name, level="part", shown=f"{gib(float(size))} GiB") for name, size in parts.items())
+    return tuple(AnswerNode(name=name, level="part", shown=f"{gib(float(size))} GiB") for name, size in parts.items())
 
 
-def _fit(payload: Payload) -> tuple[Node, ...]:
+def _fit(payload: Payload) -> tuple[AnswerNode, ...]:
     usable, total = float(payload["usable_bytes"]), float(payload["total_bytes"])
-    memory = Node(
+    memory = AnswerNode(
         name="memory",
         level="metric",
         shown=f"{gib(usable)} of {gib(total)} GiB usable",
         formula="weights, activations and runtime first; the cache takes the rest",
         parts=_sizes(payload),
     )
-    tokens = Node(
+    tokens = AnswerNode(
         name="cache",
         level="metric",
         shown=f"{format_count(payload['kv_tokens'])} tokens",
@@ -175,7 +175,7 @@ def _block(payload: Payload) -> float:
     return float(payload["parts"].get("kv", 0.0)) / blocks if blocks > 0 else 0.0
 
 
-def _served(payload: Payload, step: Step) -> tuple[Node, ...]:
+def _served(payload: Payload, step: Step) -> tuple[AnswerNode, ...]:
     inputs = payload["inputs"]
     ttft, waiting = payload["ttft_s"]["mean"], payload["queue_s"]["mean"]
     tpot = payload["tpot_s"]["mean"]
@@ -184,14 +184,14 @@ def _served(payload: Payload, step: Step) -> tuple[Node, ...]:
     each = span / int(payload["requests"])
     context = max(0, int(min((float(payload["total_tokens_per_s"]) - tokens / 2) * each, MOST_TOKENS)))
     return (
-        Node(
+        AnswerNode(
             name="TTFT",
             level="metric",
             shown=f"mean {_time(ttft)}, p90 {_time(payload['ttft_s']['p90'])}",
             formula="waiting + the steps of the prompt + delivery",
             parts=(
-                Node(name="waiting", level="part", shown=_time(waiting), formula="arrival to the first step"),
-                Node(
+                AnswerNode(name="waiting", level="part", shown=_time(waiting), formula="arrival to the first step"),
+                AnswerNode(
                     name="prompt and delivery",
                     level="part",
                     shown=_time(ttft - waiting if None not in (ttft, waiting) else None),
@@ -204,10 +204,10 @@ def _served(payload: Payload, step: Step) -> tuple[Node, ...]:
     )
 
 
-def _tpot(times: Payload, deployment: Mapping[str, Any], batch: int, context: int, step: Step) -> Node:
+def _tpot(times: Payload, deployment: Mapping[str, Any], batch: int, context: int, step: Step) -> AnswerNode:
     typical = step(deployment, batch, context)
     parts = (_phase(typical),) if typical else ()
-    return Node(
+    return AnswerNode(
         name="TPOT",
         level="metric",
         shown=f"mean {_time(times['mean'])}, p90 {_time(times['p90'])}",
@@ -218,8 +218,8 @@ def _tpot(times: Payload, deployment: Mapping[str, Any], batch: int, context: in
     )
 
 
-def _throughput(payload: Payload) -> Node:
-    return Node(
+def _throughput(payload: Payload) -> AnswerNode:
+    return AnswerNode(
         name="throughput",
         level="metric",
         shown=f"{format_count(payload['output_tokens_per_s'])} output tokens/s",
@@ -235,7 +235,7 @@ def _deployed(inputs: Payload) -> dict[str, Any]:
     return {name: inputs[name] for name in names if inputs.get(name) is not None}
 
 
-def _planned(payload: Payload, step: Step) -> tuple[Node, ...]:
+def _planned(payload: Payload, step: Step) -> tuple[AnswerNode, ...]:
     best, plan = payload["best"], payload["best"]["plan"]
     load, replicas = plan.get("load") or {}, int(plan["replicas"])
     tp = int(plan["strategy"]["tp"])
@@ -256,7 +256,7 @@ def _planned(payload: Payload, step: Step) -> tuple[Node, ...]:
     return (
         _choice(payload),
         _tpot(best["tpot_s"], deployment, max(1, round(min(decodes, MOST_SEQUENCES))), context, step),
-        Node(
+        AnswerNode(
             name="cost",
             level="metric",
             shown="-" if best.get("usd_per_mtok") is None else f"{format_money(best['usd_per_mtok'])}/Mtok",
@@ -266,15 +266,15 @@ def _planned(payload: Payload, step: Step) -> tuple[Node, ...]:
     )
 
 
-def _choice(payload: Payload) -> Node:
+def _choice(payload: Payload) -> AnswerNode:
     best = payload["best"]
     goals = [
-        Node(name=name, level="part", shown=f"{float(margin):.0%} of the goal to spare")
+        AnswerNode(name=name, level="part", shown=f"{float(margin):.0%} of the goal to spare")
         for name, margin in (best.get("margin") or {}).items()
         if isinstance(margin, (int, float))
     ]
     rejected = [
-        Node(name="not chosen", level="part", shown=f"{format_count(count)} plans", formula=str(reason))
+        AnswerNode(name="not chosen", level="part", shown=f"{format_count(count)} plans", formula=str(reason))
         for reason, count in (payload.get("rejected") or {}).items()
     ]
     second = []
@@ -282,8 +282,8 @@ def _choice(payload: Payload) -> Node:
         other = payload.get(key) or {}
         if other.get("why"):
             label = str(other.get("label") or "none")
-            second.append(Node(name=name, level="part", shown=label, formula=str(other["why"])))
-    return Node(
+            second.append(AnswerNode(name=name, level="part", shown=label, formula=str(other["why"])))
+    return AnswerNode(
         name="plan",
         level="metric",
         shown=str(best["label"]),
@@ -297,9 +297,9 @@ def _price_source(chip: str) -> str:
     return found.sources.get("price_usd_h", "") if found else ""
 
 
-def _verified(payload: Payload) -> tuple[Node, ...]:
+def _verified(payload: Payload) -> tuple[AnswerNode, ...]:
     return tuple(
-        Node(
+        AnswerNode(
             name=str(part["what"] or part["part"]),
             level="metric",
             shown=f"{_figure(part, 'predicted')} predicted, {_figure(part, 'measured')} measured",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.nodes import Node, metric
+from gnomon.report.nodes import AnswerNode, metric
 from gnomon.report.text import digits, gib, known_chip, plural, scaled
 from gnomon.report.train import AFTER, fill_share, in_words, memory_range, run_figures, share
 from gnomon.techniques import canonical
@@ -43,21 +43,21 @@ WORTH_TELLING = 0.02
 NOTHING = 1e-6
 
 
-def trained(payload: Payload) -> tuple[Node, ...]:
+def trained(payload: Payload) -> tuple[AnswerNode, ...]:
     """A simulated step."""
     memory = (_memory(payload), *_host(payload))
     return _step(payload), _utilisation(payload), *memory, _binding(payload), *_spent(payload)
 
 
-def trained_plan(payload: Payload) -> tuple[Node, ...]:
+def trained_plan(payload: Payload) -> tuple[AnswerNode, ...]:
     """A chosen plan, then its step."""
     second = payload.get("runner_up")
-    parts = [Node(name="runner-up", level="part", shown=second["label"], formula=second["why"])] if second else []
+    parts = [AnswerNode(name="runner-up", level="part", shown=second["label"], formula=second["why"])] if second else []
     parts += [
-        Node(name="not chosen", level="part", shown=plural(count, "plan"), formula=reason)
+        AnswerNode(name="not chosen", level="part", shown=plural(count, "plan"), formula=reason)
         for reason, count in payload["rejected"].items()
     ]
-    plan = Node(
+    plan = AnswerNode(
         name="plan",
         level="metric",
         shown=payload["label"],
@@ -68,7 +68,7 @@ def trained_plan(payload: Payload) -> tuple[Node, ...]:
     return plan, *trained(payload["best"])
 
 
-def _step(payload: Payload) -> Node:
+def _step(payload: Payload) -> AnswerNode:
     time, parts = payload["step_time_s"], payload["step_parts"]
     pipeline, step = float(parts["pipeline_s"]), float(time["value"])
     inner = [_pipeline(payload, pipeline, step)]
@@ -76,7 +76,7 @@ def _step(payload: Payload) -> Node:
         seconds = float(parts.get(key, 0.0))
         if seconds > NOTHING * step:
             shown = f"{format_duration(seconds)}, {share(seconds, step)}"
-            inner.append(Node(name=name, level="part", shown=shown, formula=_follows(payload, key)))
+            inner.append(AnswerNode(name=name, level="part", shown=shown, formula=_follows(payload, key)))
     return metric("step time", format_duration(step), "sum of its parts", time, tuple(inner))
 
 
@@ -88,22 +88,24 @@ def _follows(payload: Payload, part: str) -> str:
     return "; ".join(f"{text}: {how}" for text, how in found if how)
 
 
-def _pipeline(payload: Payload, pipeline: float, step: float) -> Node:
+def _pipeline(payload: Payload, pipeline: float, step: float) -> AnswerNode:
     inputs, idle = payload["inputs"], pipeline * float(payload["bubble_fraction"])
     passes = f"{format_count(payload['micro_batches'])} micro-batches of {inputs['micro_batch']} forward and backward"
     parts = [
-        Node(name="passes", level="part", shown=format_duration(pipeline - idle), formula=f"{passes}, a rank's mean")
+        AnswerNode(
+            name="passes", level="part", shown=format_duration(pipeline - idle), formula=f"{passes}, a rank's mean"
+        )
     ]
     if idle > NOTHING * step:
         formula = (
             f"what the average rank waits for the others; even stages would wait {fill_share(payload):.1%} of passes"
         )
-        parts.append(Node(name="the bubble", level="part", shown=format_duration(idle), formula=formula))
+        parts.append(AnswerNode(name="the bubble", level="part", shown=format_duration(idle), formula=formula))
     shown = f"{format_duration(pipeline)}, {share(pipeline, step)}"
-    return Node(name="pipeline", level="part", shown=shown, formula=in_words(inputs), parts=tuple(parts))
+    return AnswerNode(name="pipeline", level="part", shown=shown, formula=in_words(inputs), parts=tuple(parts))
 
 
-def _utilisation(payload: Payload) -> Node:
+def _utilisation(payload: Payload) -> AnswerNode:
     inputs, step = payload["inputs"], float(payload["step_time_s"]["value"])
     chips, rate, source = len(payload["ranks"]), 0.0, ""
     chip = known_chip(str(inputs["on"]))
@@ -115,36 +117,36 @@ def _utilisation(payload: Payload) -> Node:
     work = scaled(float(payload["mfu"]) * step * chips * rate, "FLOP")
     over = f"{work} of the model in {format_duration(step)}, of {chips:,} x {scaled(rate, 'FLOP/s')}" if rate else ""
     hardware = f"{float(payload['hfu']):.1%} with recomputation"
-    return Node(
+    return AnswerNode(
         name="MFU", level="metric", shown=f"{float(payload['mfu']):.1%}, {hardware}", formula=over,
         provenance="formula", source=source,
     )  # fmt: skip
 
 
-def _memory(payload: Payload) -> Node:
+def _memory(payload: Payload) -> AnswerNode:
     usable = float(payload["usable_memory_bytes"])
     ranks = tuple(_rank(rank, parts, usable) for rank, parts in enumerate(payload["memory_parts"]))
     formula = "on each rank the sum of its parts at the fullest moment"
     return metric("memory", memory_range(payload).removeprefix("memory "), formula, payload["peak_memory_bytes"], ranks)
 
 
-def _host(payload: Payload) -> tuple[Node, ...]:
+def _host(payload: Payload) -> tuple[AnswerNode, ...]:
     size = float(payload.get("host_bytes") or 0.0)
     if not size:
         return ()
     shown = f"{gib(size)} GiB in the memory of each host"
-    return (Node(name="host memory", level="metric", shown=shown, formula=_follows(payload, "host_bytes")),)
+    return (AnswerNode(name="host memory", level="metric", shown=shown, formula=_follows(payload, "host_bytes")),)
 
 
-def _rank(rank: int, parts: Payload, usable: float) -> Node:
+def _rank(rank: int, parts: Payload, usable: float) -> AnswerNode:
     total = sum(float(size) for size in parts.values())
     left = usable - total
     verdict = f"{gib(left)} to spare" if left >= 0 else f"short by {gib(-left)}"
     formula = " + ".join(f"{name} {gib(float(size))}" for name, size in parts.items() if size)
-    return Node(name=f"pipeline rank {rank}", level="part", shown=f"{gib(total)} GiB, {verdict}", formula=formula)
+    return AnswerNode(name=f"pipeline rank {rank}", level="part", shown=f"{gib(total)} GiB, {verdict}", formula=formula)
 
 
-def _binding(payload: Payload) -> Node:
+def _binding(payload: Payload) -> AnswerNode:
     """Shares of the step. Waiting for a send counts as communication and as part of the bubble."""
     step, parts = float(payload["step_time_s"]["value"]), payload["step_parts"]
     lost = {
@@ -161,24 +163,26 @@ def _binding(payload: Payload) -> Node:
         if lost[worst] >= WORTH_TELLING
         else "nothing but the passes themselves"
     )
-    arithmetic = Node(
+    arithmetic = AnswerNode(
         name="arithmetic",
         level="part",
         shown=f"{float(payload['hfu']):.1%}",
         formula="what its passes would take of the step at the data sheet's rate",
     )
-    losses = (Node(name=name, level="part", shown=f"{share:.1%}") for name, share in lost.items() if share > NOTHING)
+    losses = (
+        AnswerNode(name=name, level="part", shown=f"{share:.1%}") for name, share in lost.items() if share > NOTHING
+    )
     first = "" if payload["fits"] else "memory, which is short; then "
-    return Node(name="what binds", level="metric", shown=first + remedy, parts=(arithmetic, *losses))
+    return AnswerNode(name="what binds", level="metric", shown=first + remedy, parts=(arithmetic, *losses))
 
 
-def _spent(payload: Payload) -> tuple[Node, ...]:
+def _spent(payload: Payload) -> tuple[AnswerNode, ...]:
     step, chips = float(payload["step_time_s"]["value"]), len(payload["ranks"])
     joules, usd = float(payload["energy_j"]), float(payload["cost_usd"])
     watts = f"{digits(joules / step / chips)} W a chip on {chips:,} chips" if step else ""
     nodes = [
-        Node(name="energy", level="metric", shown=scaled(joules / 3600, "Wh"), formula=watts),
-        Node(
+        AnswerNode(name="energy", level="metric", shown=scaled(joules / 3600, "Wh"), formula=watts),
+        AnswerNode(
             name="cost",
             level="metric",
             shown=format_money(usd),
@@ -186,5 +190,5 @@ def _spent(payload: Payload) -> tuple[Node, ...]:
         ),
     ]
     if payload["run"]:
-        nodes.append(Node(name="the full run", level="metric", shown=", ".join(run_figures(payload))))
+        nodes.append(AnswerNode(name="the full run", level="metric", shown=", ".join(run_figures(payload))))
     return tuple(nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.nodes import Node, metric
+from gnomon.report.nodes import AnswerNode, metric
 from gnomon.report.text import flag, gib, words
 from gnomon.report.train import in_words, same_job
 from gnomon.units import format_duration, format_money
@@ -14,24 +14,24 @@ Payload = Mapping[str, Any]
 SIDES = {"plain": "without it", "applied": "with it"}
 
 
-def tried(payload: Payload) -> tuple[Node, ...]:
+def tried(payload: Payload) -> tuple[AnswerNode, ...]:
     missing = payload.get("missing") or {}
     sides = tuple(
         _side(name, payload[key], payload["inputs"], missing.get(key, "nothing fits")) for key, name in SIDES.items()
     )
     gain = payload["gain"]
     if gain is None:
-        return Node(name="gain", level="metric", shown="none", formula=payload["verdict"]), *sides
+        return AnswerNode(name="gain", level="metric", shown="none", formula=payload["verdict"]), *sides
     formula = "the step without it over the step with it, both below"
     return metric("gain", f"{float(gain['value']):.2f}x", formula, gain), *sides
 
 
-def _side(name: str, figures: Payload | None, inputs: Payload, missing: str) -> Node:
+def _side(name: str, figures: Payload | None, inputs: Payload, missing: str) -> AnswerNode:
     if figures is None:
-        return Node(name=name, level="metric", shown=missing)
+        return AnswerNode(name=name, level="metric", shown=missing)
     serving = inputs.get("work") == "serving"
     parts = _room(figures) if serving else _spent(figures)
-    opened = Node(
+    opened = AnswerNode(
         name="opened by", level="part", shown=_command(figures, inputs, serving), formula="and gnomon explain"
     )
     time = figures["step_time_s"]
@@ -39,26 +39,28 @@ def _side(name: str, figures: Payload | None, inputs: Payload, missing: str) -> 
     return metric(name, f"{format_duration(time['value'])} a step", plan, time, (*parts, opened))
 
 
-def _room(figures: Payload) -> tuple[Node, ...]:
+def _room(figures: Payload) -> tuple[AnswerNode, ...]:
     prompt = figures["prompt_time_s"]
     return (
-        Node(
+        AnswerNode(
             name="a prompt",
             level="part",
             shown=format_duration(prompt["value"]),
             provenance=str(prompt["provenance"]),
             source=str(prompt["source"]),
         ),
-        Node(name="weights", level="part", shown=f"{gib(float(figures['weight_bytes']))} GiB a chip"),
-        Node(name="room", level="part", shown=f"{int(figures['sessions']):,} sequences"),
+        AnswerNode(name="weights", level="part", shown=f"{gib(float(figures['weight_bytes']))} GiB a chip"),
+        AnswerNode(name="room", level="part", shown=f"{int(figures['sessions']):,} sequences"),
     )
 
 
-def _spent(figures: Payload) -> tuple[Node, ...]:
+def _spent(figures: Payload) -> tuple[AnswerNode, ...]:
     return (
-        Node(name="memory", level="part", shown=f"{gib(float(figures['peak_memory_bytes']))} GiB on the fullest chip"),
-        Node(name="MFU", level="part", shown=f"{float(figures['mfu']):.1%}"),
-        Node(name="cost", level="part", shown=f"{format_money(float(figures['cost_usd']))} a step"),
+        AnswerNode(
+            name="memory", level="part", shown=f"{gib(float(figures['peak_memory_bytes']))} GiB on the fullest chip"
+        ),
+        AnswerNode(name="MFU", level="part", shown=f"{float(figures['mfu']):.1%}"),
+        AnswerNode(name="cost", level="part", shown=f"{format_money(float(figures['cost_usd']))} a step"),
     )
 
 

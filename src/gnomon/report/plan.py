@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gnomon.report.figures import Figure
+from gnomon.report.figures import Headline
 from gnomon.report.text import Style, band, digits, next_steps
 from gnomon.spec.workload import METRICS
 from gnomon.units import format_count, format_duration, format_money
@@ -73,18 +73,20 @@ def shown_times(payload: Mapping[str, Any]) -> list[tuple[str, str]]:
     return sorted([*usual, *named], key=lambda pair: (METRICS.index(pair[0]), pair[1]))
 
 
-def figures(payload: Mapping[str, Any]) -> list[Figure]:
+def figures(payload: Mapping[str, Any]) -> list[Headline]:
     """Of the best plan: its price, what a million tokens cost, and the times of the goals."""
     return [*prices(payload["best"]), *times(payload["best"], shown_times(payload))]
 
 
-def prices(score: Mapping[str, Any]) -> list[Figure]:
+def prices(score: Mapping[str, Any]) -> list[Headline]:
     """By the hour, and by a million output tokens where that is known."""
-    found = [Figure("price", f"{format_money(score['usd_h'])}/h")]
-    return found + ([Figure("cost", f"{format_money(score['usd_per_mtok'])}/Mtok")] if "usd_per_mtok" in score else [])
+    found = [Headline("price", f"{format_money(score['usd_h'])}/h")]
+    return found + (
+        [Headline("cost", f"{format_money(score['usd_per_mtok'])}/Mtok")] if "usd_per_mtok" in score else []
+    )
 
 
-def times(score: Mapping[str, Any], shown: list[tuple[str, str]]) -> list[Figure]:
+def times(score: Mapping[str, Any], shown: list[tuple[str, str]]) -> list[Headline]:
     """The times of a plan that are shown, with their intervals where they are known."""
     return [_time(score, metric, statistic) for metric, statistic in shown]
 
@@ -94,13 +96,13 @@ def _score(score: Mapping[str, Any], shown: list[tuple[str, str]]) -> str:
     return "   ".join([score["label"], *spent, *(f"{time.name} {time}" for time in times(score, shown))])
 
 
-def _time(score: Mapping[str, Any], metric: str, statistic: str) -> Figure:
+def _time(score: Mapping[str, Any], metric: str, statistic: str) -> Headline:
     name, key = f"{metric.upper()} {statistic}", f"{metric}_s"
     value = score.get(key, {}).get(statistic)
     if value is None:
-        return Figure(name, "-")
+        return Headline(name, "-")
     estimate = score.get("predicted", {}).get(key, {}).get(statistic)
-    return Figure(name, format_duration(value), band(estimate) if estimate else "")
+    return Headline(name, format_duration(value), band(estimate) if estimate else "")
 
 
 def changed_lines(payload: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gnomon.report.figures import Figure
+from gnomon.report.figures import Headline
 from gnomon.report.text import Style, chip_count, next_steps, plural
 from gnomon.report.train import exports, memory_range, run_figures
 from gnomon.report.train import figures as step_figures
@@ -36,7 +36,7 @@ def searched_words(payload: Payload) -> str:
     )
 
 
-def figures(payload: Payload) -> list[Figure]:
+def figures(payload: Payload) -> list[Headline]:
     """Those of the best plan's step."""
     return step_figures(payload["best"])
 

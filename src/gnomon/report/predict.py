@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnomon.report.figures import Figure, interval
+from gnomon.report.figures import Headline, interval
 from gnomon.report.shortage import IF_IT_FITTED, shortage_words
 from gnomon.report.text import (
     Notes,
@@ -74,23 +74,28 @@ def why_not(payload: Mapping[str, Any]) -> str:
     return why
 
 
-def figures(payload: Mapping[str, Any]) -> list[Figure]:
+def figures(payload: Mapping[str, Any]) -> list[Headline]:
     """The time first, then what it comes to for each token."""
     time = payload["time_s"]
     seconds, rate = float(time["value"]), float(payload["tokens_per_s"])
     tokens = rate * seconds
     unit, short = ("sample", "M samples") if payload["inputs"].get("unit") == "sample" else ("token", "Mtok")
-    found = [Figure("time", format_duration(seconds), band(time)), Figure("throughput", f"{digits(rate)} {unit}s/s")]
+    found = [
+        Headline("time", format_duration(seconds), band(time)),
+        Headline("throughput", f"{digits(rate)} {unit}s/s"),
+    ]
     if tokens <= 0:
         return found
     energy, carbon, cost = payload["energy_j"], payload.get("co2_g"), payload["cost_usd"]
     usd = float(cost["value"])
-    found.append(Figure("energy", f"{_two(energy['value'] / tokens)} J/{unit}", interval(energy, _two, 1 / tokens)))
+    found.append(Headline("energy", f"{_two(energy['value'] / tokens)} J/{unit}", interval(energy, _two, 1 / tokens)))
     if carbon:
         scale = 1e3 / tokens
-        found.append(Figure("carbon", f"{_two(carbon['value'] * scale)} mg CO2/{unit}", interval(carbon, _two, scale)))
+        found.append(
+            Headline("carbon", f"{_two(carbon['value'] * scale)} mg CO2/{unit}", interval(carbon, _two, scale))
+        )
     price = f"{format_money(usd / tokens * 1e6)}/{short} at {format_money(usd / seconds * 3600)}/h"
-    return [*found, Figure("cost", price, interval(cost, format_money, 1e6 / tokens))]
+    return [*found, Headline("cost", price, interval(cost, format_money, 1e6 / tokens))]
 
 
 def _two(value: float) -> str:

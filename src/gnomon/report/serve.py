@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.figures import Figure
+from gnomon.report.figures import Headline
 from gnomon.report.text import Style, chip_count, digits, flag, fleet, next_steps, plural, table, words
 from gnomon.units import format_count, format_duration, format_money
 
@@ -90,13 +90,13 @@ def ran_words(payload: Mapping[str, Any]) -> str:
     return ran
 
 
-def figures(payload: Mapping[str, Any]) -> list[Figure]:
+def figures(payload: Mapping[str, Any]) -> list[Headline]:
     """Throughput, the times that users wait, and what a million tokens cost."""
     return [
-        Figure("throughput", f"{digits(float(payload['output_tokens_per_s']))} output tokens/s"),
-        Figure("TTFT p90", seconds_word(payload["ttft_s"].get("p90")), time_band(payload, "ttft_s", "p90")),
-        Figure("TPOT p90", seconds_word(payload["tpot_s"].get("p90")), time_band(payload, "tpot_s", "p90")),
-        Figure("cost", f"{format_money(payload['usd_per_mtok'])}/Mtok"),
+        Headline("throughput", f"{digits(float(payload['output_tokens_per_s']))} output tokens/s"),
+        Headline("TTFT p90", seconds_word(payload["ttft_s"].get("p90")), time_band(payload, "ttft_s", "p90")),
+        Headline("TPOT p90", seconds_word(payload["tpot_s"].get("p90")), time_band(payload, "tpot_s", "p90")),
+        Headline("cost", f"{format_money(payload['usd_per_mtok'])}/Mtok"),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gnomon.report.figures import Figure
+from gnomon.report.figures import Headline
 from gnomon.report.shortage import IF_IT_FITTED, shortage_words
 from gnomon.report.text import Style, band, digits, flag, gib, next_steps, scaled, table, words
 from gnomon.spec.chip import HALVES
@@ -49,14 +49,14 @@ def mfu_words(payload: Payload) -> str:
     return f"{float(payload['mfu']):.1%} MFU" + (f" of the {dtype} peak" if dtype not in HALVES else "")
 
 
-def figures(payload: Payload) -> list[Figure]:
+def figures(payload: Payload) -> list[Headline]:
     """The step's time first, then how well it uses the chips."""
     time = payload["step_time_s"]
     return [
-        Figure("step time", format_duration(time["value"]), band(time)),
-        Figure("MFU", mfu_words(payload)),
-        Figure("HFU", f"{float(payload['hfu']):.1%} HFU"),
-        Figure("throughput", f"{digits(float(payload['tokens_per_s_per_gpu']))} tokens/s/GPU"),
+        Headline("step time", format_duration(time["value"]), band(time)),
+        Headline("MFU", mfu_words(payload)),
+        Headline("HFU", f"{float(payload['hfu']):.1%} HFU"),
+        Headline("throughput", f"{digits(float(payload['tokens_per_s_per_gpu']))} tokens/s/GPU"),
     ]
 
 

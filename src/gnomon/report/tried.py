@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import Any
 
-from gnomon.report.figures import Figure, interval
+from gnomon.report.figures import Headline, interval
 from gnomon.report.text import Style, band, gib, next_steps, plural, table, words
 from gnomon.report.train import in_words, same_job
 from gnomon.units import format_duration
@@ -41,19 +41,19 @@ def against_words(payload: Payload) -> str:
     return f"{payload['technique']} ({payload['paper']}){against}"
 
 
-def figures(payload: Payload) -> list[Figure]:
+def figures(payload: Payload) -> list[Headline]:
     """The gain, a step on each side, and the memory that is saved."""
     found, gain = [], payload["gain"]
     if gain is not None:
-        found.append(Figure("gain", f"{gain['value']:.2f}x", interval(gain, lambda value: f"{value:.2f}")))
+        found.append(Headline("gain", f"{gain['value']:.2f}x", interval(gain, lambda value: f"{value:.2f}")))
     for name, key in SIDES:
         time = (payload[key] or {}).get("step_time_s")
         absent = payload["missing"].get(key) or "-"
         found.append(
-            Figure(f"a step {name} it", *((format_duration(time["value"]), band(time)) if time else (absent,)))
+            Headline(f"a step {name} it", *((format_duration(time["value"]), band(time)) if time else (absent,)))
         )
     if payload["memory_saved_bytes"]:
-        found.append(Figure("memory saved", f"{gib(payload['memory_saved_bytes'])} GiB"))
+        found.append(Headline("memory saved", f"{gib(payload['memory_saved_bytes'])} GiB"))
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from gnomon.report.figures import Figure
+from gnomon.report.figures import Headline
 from gnomon.report.text import Style, digits, next_steps, table
 from gnomon.units import format_bytes, format_count, format_duration
 
@@ -50,15 +50,15 @@ def _verdict(errors: list[float]) -> str:
     return f"off by {median(errors):.1%} in the middle, {max(errors):.1%} at most, over {len(errors)} figures"
 
 
-def figures(payload: Mapping[str, Any]) -> list[Figure]:
+def figures(payload: Mapping[str, Any]) -> list[Headline]:
     """How far predictions are from what was measured."""
     errors = [abs(float(part["error"])) for part in payload["parts"] if part["error"] is not None]
     if not errors:
-        return [Figure("compared", "nothing")]
-    found = [Figure("median error", f"{median(errors):.1%}"), Figure("largest error", f"{max(errors):.1%}")]
-    found.append(Figure("compared", f"{len(errors)} figures"))
+        return [Headline("compared", "nothing")]
+    found = [Headline("median error", f"{median(errors):.1%}"), Headline("largest error", f"{max(errors):.1%}")]
+    found.append(Headline("compared", f"{len(errors)} figures"))
     inside, banded = _inside(payload["parts"])
-    return found + ([Figure("inside the 90% interval", f"{inside} of {banded}")] if banded else [])
+    return found + ([Headline("inside the 90% interval", f"{inside} of {banded}")] if banded else [])
 
 
 def _inside(parts: Any) -> tuple[int, int]:

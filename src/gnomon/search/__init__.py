@@ -1,8 +1,8 @@
 """Search over plans, exact under its evaluator's bounds: spaces, bounds, objectives, verdicts, Pareto sets."""
 
-from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score
-from gnomon.search.best_first import Found, highest_rate, search
-from gnomon.search.objectives import OBJECTIVES, Job, Objective, objective
+from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score
+from gnomon.search.best_first import SearchResult, highest_rate, search
+from gnomon.search.objectives import OBJECTIVES, Objective, SearchJob, objective
 from gnomon.search.pareto import pareto
 from gnomon.search.space import degrees, families
 
@@ -11,12 +11,12 @@ __all__ = [
     "Bounds",
     "Candidate",
     "Evaluator",
-    "Family",
-    "Found",
-    "Job",
     "Level",
     "Objective",
+    "PlanFamily",
     "Score",
+    "SearchJob",
+    "SearchResult",
     "degrees",
     "families",
     "highest_rate",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Level, Score
-from gnomon.search.objectives import LEAST_SHARE, Job
+from gnomon.search.objectives import LEAST_SHARE, SearchJob
 from gnomon.search.rate import FULL_TOLERANCE, fewest, highest, lowered, raised
 from gnomon.spec import Goal
 
@@ -29,7 +29,11 @@ class Advice:
 
 
 def advice(
-    plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluator, relaxed: Callable[[tuple[Goal, ...]], Evaluator]
+    plan: Candidate,
+    bounds: Bounds,
+    job: SearchJob,
+    evaluator: Evaluator,
+    relaxed: Callable[[tuple[Goal, ...]], Evaluator],
 ) -> Advice:
     """Changes that were run on the sample and on the full load; `relaxed` gives an evaluator for other goals."""
     return Advice(
@@ -46,7 +50,7 @@ def holds(plan: Candidate, rate_per_s: float, goals: tuple[Goal, ...], evaluator
     return evaluator.evaluate(plan, rate_per_s, Level.SURE).surely_meets(goals)
 
 
-def _more_replicas(plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluator) -> int | None:
+def _more_replicas(plan: Candidate, bounds: Bounds, job: SearchJob, evaluator: Evaluator) -> int | None:
     most = MOST_TIMES * plan.replicas
     least = max(plan.replicas + 1, job.replicas(bounds))
     if any(bounds.floors_s[goal.name] > goal.limit_s for goal in job.goals) or least > most:
@@ -64,7 +68,7 @@ def _more_replicas(plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluat
     return raised(held, fewest(enough, least, most), most)
 
 
-def _lower_rate(plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluator) -> float | None:
+def _lower_rate(plan: Candidate, bounds: Bounds, job: SearchJob, evaluator: Evaluator) -> float | None:
     beyond = min(job.rate_per_s, plan.replicas * bounds.rate_per_s)
     least = LEAST_SHARE * beyond
     if any(bounds.floors_s[goal.name] > goal.limit_s for goal in job.goals):
@@ -89,7 +93,7 @@ def _lower_rate(plan: Candidate, bounds: Bounds, job: Job, evaluator: Evaluator)
 
 
 def _looser_goals(
-    plan: Candidate, job: Job, evaluator: Evaluator, relaxed: Callable[[tuple[Goal, ...]], Evaluator]
+    plan: Candidate, job: SearchJob, evaluator: Evaluator, relaxed: Callable[[tuple[Goal, ...]], Evaluator]
 ) -> tuple[Goal, ...] | None:
     """Goals that the plan meets at the rate of the job; those that it meets already stay as they are."""
     score = evaluator.evaluate(plan, job.rate_per_s, Level.TO_THE_END)

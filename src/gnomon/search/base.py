@@ -22,7 +22,7 @@ Shape = tuple[str, int, int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class PlanFamily:
     """Plans that differ only in the number of equal replicas."""
 
     chip: str
@@ -49,7 +49,7 @@ class Family:
 class Candidate:
     """One plan."""
 
-    family: Family
+    family: PlanFamily
     replicas: int
 
     @property
@@ -190,10 +190,10 @@ class Evaluator(Protocol):
     """Answers for plans. Two laws are relied on: a plan with more replicas meets every goal that it meets
     with fewer, and a plan that holds a rate holds every lower one."""
 
-    def fits(self, family: Family) -> bool:
+    def fits(self, family: PlanFamily) -> bool:
         """Whether one replica has memory for the model and for the longest request."""
 
-    def bounds(self, family: Family) -> Bounds:
+    def bounds(self, family: PlanFamily) -> Bounds:
         """Bounds of a family that fits."""
 
     def evaluate(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:

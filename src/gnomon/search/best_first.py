@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score
-from gnomon.search.objectives import Job, Objective
+from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score
+from gnomon.search.objectives import Objective, SearchJob
 from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, highest, lowered, raised
 from gnomon.spec import Goal
 
@@ -31,13 +31,13 @@ MANY_REPLICAS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResult:
     """The outcome: the best plan on the full load (None where no plan meets the goals) and what was learned."""
 
     best: Score | None
     scores: tuple[Score, ...]
     """Every plan that ran, at the rate it was judged by, in the order of the first run."""
-    bounds: dict[Family, Bounds]
+    bounds: dict[PlanFamily, Bounds]
     """Families that fit."""
     considered: int
     fit: int
@@ -53,12 +53,12 @@ class _Ledger:
     """Runs each plan once at each rate, and remembers."""
 
     evaluator: Evaluator
-    job: Job
+    job: SearchJob
     seen: dict[tuple[Candidate, float], Score] = field(default_factory=dict)
     barred: dict[Candidate, Score] = field(default_factory=dict)
     """Plans that missed their goals on the full load, or met them by less than the sample promised: they are
     decided, and the search goes on among the others."""
-    least: dict[Family, int] = field(default_factory=dict)
+    least: dict[PlanFamily, int] = field(default_factory=dict)
     """Replicas below which a family misses its goals on the full load."""
 
     def run(self, plan: Candidate, rate_per_s: float) -> Score:
@@ -117,13 +117,13 @@ class _Ledger:
 
 
 def search(
-    families: Iterable[Family],
+    families: Iterable[PlanFamily],
     evaluator: Evaluator,
     objective: Objective,
-    job: Job,
+    job: SearchJob,
     *,
     progress: Progress | None = None,
-) -> Found:
+) -> SearchResult:
     """The best plan of all families and all their numbers of replicas."""
     space = list(families)
     considered = sum(family.most for family in space)
@@ -136,7 +136,7 @@ def search(
     confirm = _confirmed_rate if objective.name == "throughput" else _confirmed
     best = confirm(hopeful, bounds, objective, ledger, _Meter(progress, considered))
     scores = ledger.judged()
-    return Found(
+    return SearchResult(
         best=best,
         scores=scores,
         bounds=bounds,
@@ -166,7 +166,7 @@ class _Meter:
 
 
 def _confirmed(
-    hopeful: list[Family], bounds: dict[Family, Bounds], objective: Objective, ledger: _Ledger, meter: _Meter
+    hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], objective: Objective, ledger: _Ledger, meter: _Meter
 ) -> Score | None:
     """The best plan on the full load: no other promises more on its sample."""
     job, found = ledger.job, None
@@ -191,7 +191,7 @@ def _confirmed(
 
 
 def _confirmed_rate(
-    hopeful: list[Family], bounds: dict[Family, Bounds], objective: Objective, ledger: _Ledger, meter: _Meter
+    hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], objective: Objective, ledger: _Ledger, meter: _Meter
 ) -> Score | None:
     """The plan with the highest rate on the full load, in one pass from the highest bound on: a family has to hold more
     than the best rate known, on its sample and on the full load, before its own highest rate is looked for."""
@@ -245,8 +245,8 @@ def _recovered(found: Score | None, objective: Objective, ledger: _Ledger) -> Sc
 
 
 def _best(
-    hopeful: list[Family],
-    bounds: dict[Family, Bounds],
+    hopeful: list[PlanFamily],
+    bounds: dict[PlanFamily, Bounds],
     objective: Objective,
     ledger: _Ledger,
     meter: _Meter,
@@ -264,7 +264,9 @@ def _best(
     return best
 
 
-def _fates(space: list[Family], bounds: dict[Family, Bounds], job: Job, scores: tuple[Score, ...]) -> dict[str, int]:
+def _fates(
+    space: list[PlanFamily], bounds: dict[PlanFamily, Bounds], job: SearchJob, scores: tuple[Score, ...]
+) -> dict[str, int]:
     """How many plans were lost to what; with the plans that met the goals they add up to all."""
     fates: Counter[str] = Counter()
     for family in space:
@@ -294,7 +296,7 @@ def miss_name(score: Score, goals: tuple[Goal, ...]) -> str:
     return GROWING if score.grows or score.settled else UNSETTLED
 
 
-def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: Job) -> float:
+def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: SearchJob) -> float:
     """The highest rate at which a plan that meets its goals still does, on the full load."""
     beyond = score.plan.replicas * bounds.rate_per_s
 
@@ -304,7 +306,7 @@ def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: Job) -
     return highest(room, score.rate_per_s, beyond, FULL_TOLERANCE, known=score.sure_room(job.goals))
 
 
-def confirmed_rate(plan: Candidate, most: float, held: float, evaluator: Evaluator, job: Job) -> float:
+def confirmed_rate(plan: Candidate, most: float, held: float, evaluator: Evaluator, job: SearchJob) -> float:
     """A rate that a plan holds on a sample, lowered until it holds it on the full load as well; at the least `held`."""
 
     def room(rate_per_s: float) -> float:

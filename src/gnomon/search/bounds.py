@@ -85,7 +85,7 @@ class Demand:
 
 
 @dataclass(frozen=True, eq=False)
-class StepTimes:
+class KnownSteps:
     """Single steps of one cost, each worked out once however many budgets are tried on it."""
 
     cost: StepCost
@@ -127,7 +127,7 @@ class StepTimes:
         return [(prompt, 0)] * (tokens // prompt) + ([(tokens % prompt, 0)] if tokens % prompt else [])
 
 
-def bounds(times: StepTimes, limits: ServingLimits, goals: Iterable[Goal], watts: float = 0.0) -> Bounds:
+def bounds(times: KnownSteps, limits: ServingLimits, goals: Iterable[Goal], watts: float = 0.0) -> Bounds:
     """Least times of a request served alone, and the most requests a second one replica keeps up with."""
     return Bounds(
         floors_s={goal.name: _floor(times, limits, goal.metric, goal.statistic) for goal in goals},
@@ -137,7 +137,7 @@ def bounds(times: StepTimes, limits: ServingLimits, goals: Iterable[Goal], watts
     )
 
 
-def _floor(times: StepTimes, limits: ServingLimits, metric: str, statistic: str) -> float:
+def _floor(times: KnownSteps, limits: ServingLimits, metric: str, statistic: str) -> float:
     demand, budget = times.demand, limits.max_step_tokens
     fixed = limits.ingress_s + limits.egress_s
     prompts = demand.least(demand.inputs, statistic)
@@ -155,7 +155,7 @@ def _floor(times: StepTimes, limits: ServingLimits, metric: str, statistic: str)
     return max(first, whole)
 
 
-def most_requests_per_s(times: StepTimes, limits: ServingLimits) -> float:
+def most_requests_per_s(times: KnownSteps, limits: ServingLimits) -> float:
     """Requests a second beyond which the work of one replica grows faster than it is done.
 
     A request brings some decodes D and prompt tokens C; a step of kind k does d_k and c_k of them in t_k

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gnomon.search.base import Bounds, Candidate, Evaluator, Family, Level, Score, Shape
-from gnomon.search.best_first import Found, confirmed_rate, missed_by_bound
-from gnomon.search.objectives import LEAST_SHARE, Job, Objective
+from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score, Shape
+from gnomon.search.best_first import SearchResult, confirmed_rate, missed_by_bound
+from gnomon.search.objectives import LEAST_SHARE, Objective, SearchJob
 from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, lowered, raised
 
 DEARER = 1.25
@@ -29,7 +29,7 @@ class Neighbour:
     score: Score | None
 
 
-def next_cheaper(found: Found, best: Score, evaluator: Evaluator, job: Job) -> Neighbour | None:
+def next_cheaper(found: SearchResult, best: Score, evaluator: Evaluator, job: SearchJob) -> Neighbour | None:
     """The cheaper plan that comes nearest to the goals: of every shape the most replicas that cost less than the best.
     None where nothing costs less.
 
@@ -56,7 +56,7 @@ def next_cheaper(found: Found, best: Score, evaluator: Evaluator, job: Job) -> N
 
 
 def second_best(
-    scores: Iterable[Score], best: Score, objective: Objective, evaluator: Evaluator, job: Job
+    scores: Iterable[Score], best: Score, objective: Objective, evaluator: Evaluator, job: SearchJob
 ) -> Neighbour | None:
     """The best other plan that meets the goals on the full load: of another shape where there is one, since plans that
     differ from the best only in step budgets are no alternative; else with more replicas."""
@@ -71,13 +71,13 @@ def second_best(
     return None
 
 
-def confirmed(score: Score, evaluator: Evaluator, job: Job) -> Score | None:
+def confirmed(score: Score, evaluator: Evaluator, job: SearchJob) -> Score | None:
     """A plan that meets the goals on its sample, on the full load; None where it does not meet them there."""
     full = evaluator.evaluate(score.plan, score.rate_per_s, Level.SURE)
     return full if full.surely_meets(job.goals) else None
 
 
-def alternatives(found: Found, best: Score, evaluator: Evaluator, job: Job) -> list[Score]:
+def alternatives(found: SearchResult, best: Score, evaluator: Evaluator, job: SearchJob) -> list[Score]:
     """Of other shapes, in the first settings of the space, the cheapest plans that meet the goals: every shape that
     costs hardly more than the best, and as many more as it takes to know the cheapest. What the search could leave out
     is run."""
@@ -90,7 +90,7 @@ def alternatives(found: Found, best: Score, evaluator: Evaluator, job: Job) -> l
         least = job.replicas(found.bounds[family])
         most = min(family.most, int(limit / family.usd_h)) if limit < math.inf else family.most
 
-        def run(replicas: int, family: Family = family) -> Score:
+        def run(replicas: int, family: PlanFamily = family) -> Score:
             plan = Candidate(family=family, replicas=replicas)
             return known.get(plan) or evaluator.evaluate(plan, job.rate_per_s, Level.SEARCH)
 
@@ -104,9 +104,9 @@ def alternatives(found: Found, best: Score, evaluator: Evaluator, job: Job) -> l
     return kept
 
 
-def _by_least_price(found: Found, best: Score, job: Job) -> list[tuple[Family, float]]:
+def _by_least_price(found: SearchResult, best: Score, job: SearchJob) -> list[tuple[PlanFamily, float]]:
     """The first family of every other shape that its bounds allow, with the least that a plan of it can cost."""
-    first: dict[Shape, Family] = {}
+    first: dict[Shape, PlanFamily] = {}
     for family in sorted(found.bounds, key=lambda family: family.order):
         first.setdefault(family.shape, family)
     first.pop(best.plan.family.shape, None)
@@ -119,7 +119,9 @@ def _by_least_price(found: Found, best: Score, job: Job) -> list[tuple[Family, f
     return sorted(priced, key=lambda pair: (pair[1], pair[0].order))
 
 
-def second_rate(found: Found, best: Score, evaluator: Evaluator, objective: Objective, job: Job) -> Neighbour | None:
+def second_rate(
+    found: SearchResult, best: Score, evaluator: Evaluator, objective: Objective, job: SearchJob
+) -> Neighbour | None:
     """The same by the highest rate: of the other shapes with the highest bounds, some are run at rates below the
     best, which the search had no need to know; each only where it holds more than those before it."""
     plans: dict[tuple[Shape, int], Candidate] = {}
@@ -145,7 +147,7 @@ def second_rate(found: Found, best: Score, evaluator: Evaluator, objective: Obje
     return Neighbour(plan=plan, score=score) if score.surely_meets(job.goals) else None
 
 
-def fastest(found: Found, evaluator: Evaluator, job: Job) -> list[Score]:
+def fastest(found: SearchResult, evaluator: Evaluator, job: SearchJob) -> list[Score]:
     """What money buys beyond the best: the first family of each chip, degree and number format with so many replicas
     that hardly two requests meet, or as many as there are chips for."""
     first: dict[Shape, Candidate] = {}
@@ -158,7 +160,7 @@ def fastest(found: Found, evaluator: Evaluator, job: Job) -> list[Score]:
     return [evaluator.evaluate(plan, job.rate_per_s, Level.SEARCH) for plan in plans]
 
 
-def nearest(scores: Iterable[Score], job: Job) -> Score:
+def nearest(scores: Iterable[Score], job: SearchJob) -> Score:
     """The score that misses its goals by the least share; a growing queue is further away than any miss by time."""
     return min(scores, key=lambda score: (score.grows, score.worst(job.goals)[1], score.plan.usd_h))
 
@@ -168,17 +170,17 @@ def to_the_end(score: Score, evaluator: Evaluator) -> Score:
     return evaluator.evaluate(score.plan, score.rate_per_s, Level.TO_THE_END)
 
 
-def possible(plan: Candidate, bounds: Bounds, job: Job) -> bool:
+def possible(plan: Candidate, bounds: Bounds, job: SearchJob) -> bool:
     return missed_by_bound(bounds, job.goals) is None and job.replicas(bounds) <= plan.replicas
 
 
-def shortfall(plan: Candidate, bounds: Bounds, job: Job) -> float:
+def shortfall(plan: Candidate, bounds: Bounds, job: SearchJob) -> float:
     """How far beyond its bounds a plan would have to go, as a share; 1 or less is within."""
     shares = [bounds.floors_s[goal.name] / goal.limit_s for goal in job.goals]
     return max([*shares, job.rate_per_s / (plan.replicas * bounds.rate_per_s)])
 
 
-def _cheaper(family: Family, usd_h: float) -> int:
+def _cheaper(family: PlanFamily, usd_h: float) -> int:
     """The most replicas that cost less than a price; 0 where one does not."""
     replicas = min(family.most, int(usd_h / family.usd_h) + 1)
     while replicas and replicas * family.usd_h >= usd_h:

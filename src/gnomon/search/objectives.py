@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gnomon.errors import unknown_name
-from gnomon.search.base import Bounds, Candidate, Family, Key, Score, share_of
+from gnomon.search.base import Bounds, Candidate, Key, PlanFamily, Score, share_of
 from gnomon.search.rate import TOLERANCE, fewest, highest, lowered, raised
 from gnomon.spec import Goal
 
@@ -31,7 +31,7 @@ LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class SearchJob:
     """What is asked for. `rate_per_s` is 0 where the load has no rate of its own."""
 
     goals: tuple[Goal, ...]
@@ -47,17 +47,19 @@ class Job:
 class Objective(Protocol):
     name: str
 
-    def key(self, score: Score, job: Job) -> Key: ...
-    def bound(self, family: Family, bounds: Bounds, job: Job) -> Key: ...
-    def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None: ...
-    def confirm(self, best: Score, job: Job, run: Trial) -> Score:
+    def key(self, score: Score, job: SearchJob) -> Key: ...
+    def bound(self, family: PlanFamily, bounds: Bounds, job: SearchJob) -> Key: ...
+    def best_of(
+        self, family: PlanFamily, bounds: Bounds, job: SearchJob, best: Score | None, run: Trial
+    ) -> Score | None: ...
+    def confirm(self, best: Score, job: SearchJob, run: Trial) -> Score:
         """The winner on the full load; it is out if it misses its goals there."""
 
-    def as_promised(self, full: Score, best: Score, job: Job) -> bool:
+    def as_promised(self, full: Score, best: Score, job: SearchJob) -> bool:
         """Whether the winner is on the full load what it was on the sample; if not, others may be better."""
 
 
-def _rank(family: Family, values_s: Mapping[str, float], load_share: float, e2e_s: float, job: Job) -> Key:
+def _rank(family: PlanFamily, values_s: Mapping[str, float], load_share: float, e2e_s: float, job: SearchJob) -> Key:
     """Among plans of one price: not tight, the preferred number format, the most headroom under the worst limit, then
     under all, the least time of a request, the order of the space. The load a plan could keep up with is a
     limit like its goals."""
@@ -79,10 +81,10 @@ def _step(seconds: float, share: float) -> int:
 
 
 class _AtGivenRate:
-    def as_promised(self, full: Score, best: Score, job: Job) -> bool:
+    def as_promised(self, full: Score, best: Score, job: SearchJob) -> bool:
         return True
 
-    def confirm(self, best: Score, job: Job, run: Trial) -> Score:
+    def confirm(self, best: Score, job: SearchJob, run: Trial) -> Score:
         return run(best.plan, job.rate_per_s)
 
 
@@ -91,17 +93,19 @@ class Cost(_AtGivenRate):
 
     name = "cost"
 
-    def key(self, score: Score, job: Job) -> Key:
+    def key(self, score: Score, job: SearchJob) -> Key:
         return (score.plan.usd_h, *_rank(score.plan.family, score.values_s, score.load_share, score.e2e_s, job))
 
-    def as_promised(self, full: Score, best: Score, job: Job) -> bool:
+    def as_promised(self, full: Score, best: Score, job: SearchJob) -> bool:
         """The full load must not make a plan tight that its sample left room: another may have some."""
         return self.key(full, job)[:2] <= self.key(best, job)[:2]
 
-    def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
+    def bound(self, family: PlanFamily, bounds: Bounds, job: SearchJob) -> Key:
         return self._floor(Candidate(family=family, replicas=job.replicas(bounds)), bounds, job)
 
-    def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
+    def best_of(
+        self, family: PlanFamily, bounds: Bounds, job: SearchJob, best: Score | None, run: Trial
+    ) -> Score | None:
         """First the most replicas that could still win: where they miss, fewer miss too. With nothing to beat, up from
         the fewest that keep up."""
         least, most = job.replicas(bounds), self._worthwhile(family, bounds, job, best)
@@ -120,7 +124,7 @@ class Cost(_AtGivenRate):
             least = most
         return run(Candidate(family=family, replicas=fewest(meets, least, most)), job.rate_per_s)
 
-    def _worthwhile(self, family: Family, bounds: Bounds, job: Job, best: Score | None) -> int:
+    def _worthwhile(self, family: PlanFamily, bounds: Bounds, job: SearchJob, best: Score | None) -> int:
         """The most replicas with which the family could still beat the best."""
         if best is None:
             return family.most
@@ -129,7 +133,7 @@ class Cost(_AtGivenRate):
             count -= 1
         return count
 
-    def _floor(self, plan: Candidate, bounds: Bounds, job: Job) -> Key:
+    def _floor(self, plan: Candidate, bounds: Bounds, job: SearchJob) -> Key:
         """No run of the plan has a key below this."""
         share = plan.load_share(job.rate_per_s, bounds)
         return (plan.usd_h, *_rank(plan.family, bounds.floors_s, share, bounds.e2e_s, job))
@@ -141,7 +145,7 @@ class Latency(_AtGivenRate):
 
     name = "latency"
 
-    def key(self, score: Score, job: Job) -> Key:
+    def key(self, score: Score, job: SearchJob) -> Key:
         return (
             _step(score.e2e_s, LATENCY_STEP),
             score.plan.usd_h,
@@ -149,11 +153,13 @@ class Latency(_AtGivenRate):
             score.plan.family.order,
         )
 
-    def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
+    def bound(self, family: PlanFamily, bounds: Bounds, job: SearchJob) -> Key:
         usd_h = job.replicas(bounds) * family.usd_h
         return (_step(bounds.e2e_s, LATENCY_STEP), usd_h, family.dtype_rank, family.order)
 
-    def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
+    def best_of(
+        self, family: PlanFamily, bounds: Bounds, job: SearchJob, best: Score | None, run: Trial
+    ) -> Score | None:
         """All replicas are the fastest; then as few as are as fast."""
         fastest = run(Candidate(family=family, replicas=family.most), job.rate_per_s)
         step = _step(fastest.e2e_s, LATENCY_STEP)
@@ -173,15 +179,17 @@ class Energy(_AtGivenRate):
 
     name = "energy"
 
-    def key(self, score: Score, job: Job) -> Key:
+    def key(self, score: Score, job: SearchJob) -> Key:
         return (score.wh_per_mtok, score.plan.usd_h, score.plan.family.dtype_rank, score.plan.family.order)
 
-    def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
+    def bound(self, family: PlanFamily, bounds: Bounds, job: SearchJob) -> Key:
         replicas = job.replicas(bounds)
         least = self._least_wh(replicas, bounds, job)
         return (least, replicas * family.usd_h, family.dtype_rank, family.order)
 
-    def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
+    def best_of(
+        self, family: PlanFamily, bounds: Bounds, job: SearchJob, best: Score | None, run: Trial
+    ) -> Score | None:
         """Up from the fewest replicas in growing strides, as long as they could win, then back to the border."""
 
         def meets(replicas: int) -> bool:
@@ -195,7 +203,7 @@ class Energy(_AtGivenRate):
             replicas = min(family.most, 2 * replicas)
         return run(Candidate(family=family, replicas=fewest(meets, least, replicas)), job.rate_per_s)
 
-    def _least_wh(self, replicas: int, bounds: Bounds, job: Job) -> float:
+    def _least_wh(self, replicas: int, bounds: Bounds, job: SearchJob) -> float:
         return replicas * bounds.watts / (job.rate_per_s * job.output_tokens) * 1e6 / 3600
 
 
@@ -204,13 +212,15 @@ class Throughput:
 
     name = "throughput"
 
-    def key(self, score: Score, job: Job) -> Key:
+    def key(self, score: Score, job: SearchJob) -> Key:
         return (-score.rate_per_s, score.plan.usd_h, score.plan.family.dtype_rank, score.plan.family.order)
 
-    def bound(self, family: Family, bounds: Bounds, job: Job) -> Key:
+    def bound(self, family: PlanFamily, bounds: Bounds, job: SearchJob) -> Key:
         return (-family.most * bounds.rate_per_s, family.usd_h, family.dtype_rank, family.order)
 
-    def best_of(self, family: Family, bounds: Bounds, job: Job, best: Score | None, run: Trial) -> Score | None:
+    def best_of(
+        self, family: PlanFamily, bounds: Bounds, job: SearchJob, best: Score | None, run: Trial
+    ) -> Score | None:
         """Only a rate that beats the best by more than the search's tolerance is worth finding."""
         plan = Candidate(family=family, replicas=family.most)
         beyond = family.most * bounds.rate_per_s
@@ -219,10 +229,10 @@ class Throughput:
             return None
         return run(plan, highest(lambda rate: run(plan, rate).room(job.goals), least, beyond))
 
-    def as_promised(self, full: Score, best: Score, job: Job) -> bool:
+    def as_promised(self, full: Score, best: Score, job: SearchJob) -> bool:
         return full.rate_per_s >= best.rate_per_s
 
-    def confirm(self, best: Score, job: Job, run: Trial) -> Score:
+    def confirm(self, best: Score, job: SearchJob, run: Trial) -> Score:
         """A rate that a sample allowed and the full load does not is lowered until it holds."""
         least = max(job.rate_per_s, LEAST_SHARE * best.rate_per_s)
         rate = lowered(lambda rate: run(best.plan, rate).sure_room(job.goals), best.rate_per_s, least)

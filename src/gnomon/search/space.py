@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gnomon.graph.lower import obstacle
-from gnomon.search.base import Family
+from gnomon.search.base import PlanFamily
 from gnomon.spec import Cluster, Model, MoeFfn, Pool
 
 Budgets = Mapping[str, Sequence[int]]
@@ -21,12 +21,12 @@ def families(
     budgets_of: Callable[[Pool], Budgets],
     allowed: Callable[[Mapping[str, int]], bool] = lambda settings: True,
     runs_in: Callable[[Pool, str], str | None] = lambda pool, dtype: pool.chip.instead_of(dtype),
-) -> list[Family]:
+) -> list[PlanFamily]:
     """Every family of the fleet, in a fixed order: pools as written, formats as preferred, budgets as given.
 
     A chip takes part in a number format only where `runs_in` names the one it runs it in: itself, or fp16 in its place.
     """
-    found: list[Family] = []
+    found: list[PlanFamily] = []
     for pool in fleet.pools:
         for settings in filter(allowed, _combinations(budgets_of(pool))):
             for rank, wanted in enumerate(dtypes):
@@ -57,8 +57,8 @@ def _combinations(budgets: Budgets) -> Iterator[dict[str, int]]:
         yield dict(zip(budgets, values, strict=True))
 
 
-def _family(pool: Pool, tp: int, ep: int, dtype: str, rank: int, settings: Mapping[str, int], order: int) -> Family:
-    return Family(
+def _family(pool: Pool, tp: int, ep: int, dtype: str, rank: int, settings: Mapping[str, int], order: int) -> PlanFamily:
+    return PlanFamily(
         chip=pool.chip.name,
         tp=tp,
         ep=ep,

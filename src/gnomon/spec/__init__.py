@@ -2,16 +2,16 @@
 
 from gnomon.spec.answers import NotModelled
 from gnomon.spec.chip import Chip, Link
-from gnomon.spec.cluster import Cluster, Grid, Node, Pool, Price
+from gnomon.spec.cluster import Cluster, Node, Pool, PowerGrid, Price
 from gnomon.spec.estimate import Estimate, Provenance
 from gnomon.spec.ffn import DenseFfn, MoeFfn
 from gnomon.spec.formats import Format, Formats
 from gnomon.spec.host import Host
 from gnomon.spec.intake import Intake, Taken
-from gnomon.spec.mixers import Attention, CrossAttention, Indexer, LatentAttention
+from gnomon.spec.mixers import AttentionMixer, CrossAttention, Indexer, LatentAttention
 from gnomon.spec.model import Block, Ffn, Mixer, Model, Tower
 from gnomon.spec.network import NetworkStep
-from gnomon.spec.parts import Convolution, Linear, Norm, Part, Table, Tensor
+from gnomon.spec.parts import ConvolutionLayer, Embedding, Linear, Norm, Part, Tensor
 from gnomon.spec.plan import EngineChoice, Plan, Strategy
 from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
 from gnomon.spec.serving import ServingLimits
@@ -19,14 +19,15 @@ from gnomon.spec.training import Recipe, TrainingLoad
 from gnomon.spec.workload import Batch, Goal, Requests, ServingLoad
 
 __all__ = [
-    "Attention",
+    "AttentionMixer",
     "Batch",
     "Block",
     "Chip",
     "Cluster",
-    "Convolution",
+    "ConvolutionLayer",
     "CrossAttention",
     "DenseFfn",
+    "Embedding",
     "EngineChoice",
     "Estimate",
     "Ffn",
@@ -34,7 +35,6 @@ __all__ = [
     "Formats",
     "GatedDelta",
     "Goal",
-    "Grid",
     "Host",
     "Indexer",
     "Intake",
@@ -54,6 +54,7 @@ __all__ = [
     "Part",
     "Plan",
     "Pool",
+    "PowerGrid",
     "Price",
     "Provenance",
     "Recipe",
@@ -62,7 +63,6 @@ __all__ = [
     "ServingLoad",
     "ShortConvolution",
     "Strategy",
-    "Table",
     "Taken",
     "Tensor",
     "Tower",

@@ -41,7 +41,7 @@ KWH_J = 3.6e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class PowerGrid:
     """Where electricity comes from: grams of CO2 equivalent a kilowatt-hour, mean of a year."""
 
     name: str
@@ -82,7 +82,7 @@ class Pool:
     count: int
     per_node: int
     node: Node | None = None
-    grid: Grid | None = None
+    grid: PowerGrid | None = None
     file: str = ""
     """The cluster's file it was read from."""
     not_modelled: tuple[NotModelled, ...] = ()
@@ -91,7 +91,9 @@ class Pool:
     """Fields of that file that only say how much of its bandwidth the network keeps beyond a pod of nodes."""
 
     @classmethod
-    def of(cls, chip: Chip, count: int, node: Node | None = None, grid: Grid | None = None, file: str = "") -> Pool:
+    def of(
+        cls, chip: Chip, count: int, node: Node | None = None, grid: PowerGrid | None = None, file: str = ""
+    ) -> Pool:
         """So many chips, in whole nodes as far as they go."""
         per_node = min(count, node.chips if node else chip.scaleup_size)
         return cls(chip=chip, count=count, per_node=per_node, node=node, grid=grid, file=file)

@@ -31,7 +31,7 @@ class MixerBase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention(MixerBase):
+class AttentionMixer(MixerBase):
     """Softmax attention with grouped key-value heads."""
 
     heads: int

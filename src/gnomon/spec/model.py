@@ -9,12 +9,19 @@ from gnomon.spec.answers import NotModelled
 from gnomon.spec.ffn import DenseFfn, MoeFfn
 from gnomon.spec.formats import Format, Formats, plain
 from gnomon.spec.intake import Intake
-from gnomon.spec.mixers import Attention, CrossAttention, LatentAttention
+from gnomon.spec.mixers import AttentionMixer, CrossAttention, LatentAttention
 from gnomon.spec.parts import VECTOR, Part, Tensor, count, part_tensors, vector
 from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
 
 Mixer = (
-    Attention | LatentAttention | CrossAttention | Mamba | Mamba2 | GatedDelta | LightningAttention | ShortConvolution
+    AttentionMixer
+    | LatentAttention
+    | CrossAttention
+    | Mamba
+    | Mamba2
+    | GatedDelta
+    | LightningAttention
+    | ShortConvolution
 )
 Ffn = DenseFfn | MoeFfn
 PLAIN_INTAKE = Intake()
@@ -40,9 +47,9 @@ class Block:
     formats: Formats = ()
 
     @property
-    def attention(self) -> Attention:
+    def attention(self) -> AttentionMixer:
         """Its softmax attention, for those who have made sure that it has one (`gnomon.graph.support`)."""
-        assert isinstance(self.mixer, Attention)
+        assert isinstance(self.mixer, AttentionMixer)
         return self.mixer
 
     @property
@@ -209,14 +216,14 @@ class Model:
     def kind(self) -> str:
         """The word of `KINDS` that says most."""
         mixers = [block.mixer for block in self.blocks if block.mixer is not None]
-        looks = [isinstance(mixer, Attention | LatentAttention | CrossAttention) for mixer in mixers]
+        looks = [isinstance(mixer, AttentionMixer | LatentAttention | CrossAttention) for mixer in mixers]
         if not self.vocab:
             return "diffusion"
         if self.towers:
             return "multimodal" if self.towers[0].name == "vision" else "encoder-decoder"
         if not all(looks):
             return "hybrid" if any(looks) else "state-space"
-        if any(isinstance(mixer, Attention) and not mixer.causal for mixer in mixers):
+        if any(isinstance(mixer, AttentionMixer) and not mixer.causal for mixer in mixers):
             return "encoder"
         return "moe" if self.is_moe else "dense"
 

@@ -51,7 +51,7 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Embedding:
     """Learned rows that are looked up or added: positions, token types, classes; one row is a vector."""
 
     name: str
@@ -63,7 +63,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convolution:
+class ConvolutionLayer:
     """`kernel` is the number of places it looks at: 14 x 14 for a patch of an image."""
 
     name: str
@@ -92,7 +92,7 @@ class Norm:
         yield from vector(self.width * (1 + self.bias))
 
 
-Part = Linear | Table | Convolution | Norm
+Part = Linear | Embedding | ConvolutionLayer | Norm
 """What stands before, between or after blocks and is not one of their halves."""
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.techniques.applied import Applied
-from gnomon.techniques.base import CONSERVED, Case, Parameter, Technique, TrainingTechnique, Trial, Values
+from gnomon.techniques.base import CONSERVED, Parameter, Technique, TrainingCase, TrainingTechnique, Trial, Values
 from gnomon.techniques.serving import SERVING_CONSERVED, DeploymentDraft, Served, ServingTechnique
 
 __all__ = [
@@ -18,12 +18,12 @@ __all__ = [
     "SERVING_CONSERVED",
     "WHERE",
     "Applied",
-    "Case",
     "DeploymentDraft",
     "Parameter",
     "Served",
     "ServingTechnique",
     "Technique",
+    "TrainingCase",
     "TrainingTechnique",
     "Trial",
     "Values",
@@ -50,12 +50,12 @@ def techniques() -> dict[str, Technique]:
     from gnomon.techniques.checkpoints import Checkpoints
     from gnomon.techniques.narrow_weights import Int4Weights, UnpackedWeights
     from gnomon.techniques.offload_optimizer import OffloadOptimizer
-    from gnomon.techniques.pipelines import GPipe, Interleaved
+    from gnomon.techniques.pipelines import GPipeSchedule, InterleavedSchedule
     from gnomon.techniques.ring import Ring
     from gnomon.techniques.swapped_sessions import SwappedSessions
     from gnomon.techniques.vocabulary import VocabularyParallel
 
-    training = (Checkpoints(), GPipe(), Interleaved(), OffloadOptimizer(), Ring(), VocabularyParallel())
+    training = (Checkpoints(), GPipeSchedule(), InterleavedSchedule(), OffloadOptimizer(), Ring(), VocabularyParallel())
     serving = (Int4Weights(), SwappedSessions(), UnpackedWeights())
     return {one.name: one for one in (*training, *serving)}
 

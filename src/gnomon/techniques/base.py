@@ -90,7 +90,7 @@ def _exactly(name: str, spread: float) -> Floats | float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class TrainingCase:
     """A training job as a technique sees it."""
 
     model: Model
@@ -103,7 +103,7 @@ class Case:
     """A factor a row for what is known only so well: a name, and the standard deviation of its logarithm."""
 
 
-def not_shared_out(case: Case, strategy: Strategy, recipe: Recipe) -> str:
+def not_shared_out(case: TrainingCase, strategy: Strategy, recipe: Recipe) -> str:
     """Why a step's sequences, or experts, cannot be shared out over the copies of a plan; empty where they can."""
     ranks, batch = strategy.dp * strategy.cp, case.load.global_batch
     if ranks % strategy.ep:
@@ -143,7 +143,7 @@ class TrainingTechnique(Technique):
 
     work = "training"
 
-    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         """Why it cannot be used here; empty where it can."""
         return ""
 
@@ -156,22 +156,22 @@ class TrainingTechnique(Technique):
         """The plan's degrees and recipe with it."""
         return strategy, recipe
 
-    def figures(self, found: Figures, case: Case, values: Values) -> Figures:
+    def figures(self, found: Figures, case: TrainingCase, values: Values) -> Figures:
         """Seconds of the pieces of a step, for every row of a grid of plans."""
         return found
 
-    def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case, values: Values) -> RankMemory:
+    def memory(self, used: RankMemory, found: Figures, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
         """Bytes of one pipeline rank of every row."""
         return used
 
-    def host_bytes(self, found: Figures, case: Case, values: Values) -> Floats | float:
+    def host_bytes(self, found: Figures, case: TrainingCase, values: Values) -> Floats | float:
         """Bytes that every row keeps in the memory of one host."""
         return 0.0
 
-    def waits(self, found: Figures, step_s: Floats, case: Case, values: Values) -> Floats | float:
+    def waits(self, found: Figures, step_s: Floats, case: TrainingCase, values: Values) -> Floats | float:
         """Seconds that a step takes longer for what goes on beside it."""
         return 0.0
 
-    def assumed(self, found: Figures, case: Case, values: Values) -> str:
+    def assumed(self, found: Figures, case: TrainingCase, values: Values) -> str:
         """What it takes a machine to have that nobody has told; empty where there is nothing."""
         return ""

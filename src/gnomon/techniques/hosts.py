@@ -8,7 +8,7 @@ import numpy as np
 
 from gnomon.spec import Host, Pool
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Case
+from gnomon.techniques.base import TrainingCase
 
 if TYPE_CHECKING:  # serving imports nothing of training
     from gnomon.engines.training import Figures
@@ -21,7 +21,7 @@ SUSTAINED = 0.8
 """Of a host's memory bandwidth, what processors and copies reach together: STREAM on servers of two sockets."""
 
 
-def host_of(case: Case) -> Host:
+def host_of(case: TrainingCase) -> Host:
     assert case.pool.machine is not None  # `why_not` has seen to it
     return case.pool.machine
 
@@ -33,17 +33,17 @@ def no_host(pool: Pool) -> str:
     return f"nothing is known of the host of {pool.chip.name}" if pool.host is None else ""
 
 
-def neighbours(found: Figures, case: Case) -> Floats:
+def neighbours(found: Figures, case: TrainingCase) -> Floats:
     """Ranks that share one host."""
     return np.minimum(found.grid.ranks, case.pool.machine_chips).astype(float)
 
 
-def link_bytes_s(found: Figures, case: Case) -> Floats:
+def link_bytes_s(found: Figures, case: TrainingCase) -> Floats:
     """Of one rank's copies while all its neighbours copy too, one way."""
     host = host_of(case)
     return np.asarray(host.link.bandwidth_bytes_s / np.minimum(neighbours(found, case), host.link_sharing))
 
 
-def memory_bytes_s(found: Figures, case: Case) -> Floats:
+def memory_bytes_s(found: Figures, case: TrainingCase) -> Floats:
     """One rank's part of what the host's memory moves."""
     return np.asarray(SUSTAINED * host_of(case).memory_bandwidth_bytes_s / neighbours(found, case))

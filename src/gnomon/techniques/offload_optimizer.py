@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gnomon.engines.training import Figures, RankMemory
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
+from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values
 from gnomon.techniques.hosts import LINK_SPREAD, host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
 
 STATE_BYTES = 12.0
@@ -73,7 +73,7 @@ class OffloadOptimizer(TrainingTechnique):
         ),
     )
 
-    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         if lacking := no_host(case.pool):
             return lacking
         if strategy.pp > 1:
@@ -82,7 +82,7 @@ class OffloadOptimizer(TrainingTechnique):
             return f"the host's pace is known of {KNOWN} with its fp32 states, not of {recipe.optimizer}"
         return "a stride of 1 leaves nothing to the host" if values["stride"] == 1 else ""
 
-    def figures(self, found: Figures, case: Case, values: Values) -> Figures:
+    def figures(self, found: Figures, case: TrainingCase, values: Values) -> Figures:
         beside, flush = _leave_at_once(found), self.flush_s(found, case, values)
         chunks = found.chunks.longer("backward_s", np.where(beside, flush, 0.0))
         return replace(
@@ -93,14 +93,14 @@ class OffloadOptimizer(TrainingTechnique):
             away_parameters=float(values["share"]) * found.own_parameters,
         )
 
-    def update_s(self, found: Figures, case: Case, values: Values) -> Floats:
+    def update_s(self, found: Figures, case: TrainingCase, values: Values) -> Floats:
         away = float(values["share"]) * found.own_parameters
         turns = _turns(values, away)
         here = 1 - float(values["share"]) * (1 - turns)
         host, link = self._paces(found, case)
         return update_s(away, turns, host, memory_bytes_s(found, case), link, found.optimizer_s * here)
 
-    def flush_s(self, found: Figures, case: Case, values: Values) -> Floats:
+    def flush_s(self, found: Figures, case: TrainingCase, values: Values) -> Floats:
         """Gradients to the host: of a micro-batch, what its backward pass does not hide; of the whole step, where
         they are whole until its end, all of it."""
         _, link = self._paces(found, case)
@@ -111,7 +111,7 @@ class OffloadOptimizer(TrainingTechnique):
         backward = found.backward_s + found.first_backward_s + found.last_backward_s
         return np.asarray(np.maximum(each / link - np.where(_leave_at_once(found), backward, 0.0), 0.0))
 
-    def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case, values: Values) -> RankMemory:
+    def memory(self, used: RankMemory, found: Figures, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
         share = float(values["share"])
         layer = np.max([kind.held.total for kind in found.chunks.kinds], axis=0)
         staged = STAGED * SUBGROUP * STATE_BYTES if values["stride"] else SUBGROUP * WEIGHT_BYTES
@@ -124,11 +124,11 @@ class OffloadOptimizer(TrainingTechnique):
             buffers=used.buffers + np.minimum(staged, share * used.optimizer),
         )
 
-    def host_bytes(self, found: Figures, case: Case, values: Values) -> Floats:
+    def host_bytes(self, found: Figures, case: TrainingCase, values: Values) -> Floats:
         each = STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes
         return np.asarray(float(values["share"]) * found.own_parameters * each * neighbours(found, case))
 
-    def _paces(self, found: Figures, case: Case) -> tuple[Floats, Floats]:
+    def _paces(self, found: Figures, case: TrainingCase) -> tuple[Floats, Floats]:
         """Parameters a second that the host updates for one rank, and bytes a second that a rank copies, one way."""
         pace = host_of(case).adam_parameters_s / neighbours(found, case)
         return (

@@ -11,13 +11,13 @@ import numpy as np
 from gnomon.engines.training import Figures, Grid, RankMemory
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
-from gnomon.techniques.base import Case, Choice, Parameter, TrainingTechnique, Trial, Values, not_shared_out
+from gnomon.techniques.base import Choice, Parameter, TrainingCase, TrainingTechnique, Trial, Values, not_shared_out
 
 HALF_BYTES = 2.0
 """Of an activation between layers."""
 
 
-class GPipe(TrainingTechnique):
+class GPipeSchedule(TrainingTechnique):
     name = "gpipe"
     searched = False
     title = "Pipeline, all micro-batches forward first"
@@ -34,7 +34,7 @@ class GPipe(TrainingTechnique):
     excludes = ("interleaved",)
     changes = frozenset({"flops"})
 
-    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         stages = int(values["stages"])
         if strategy.pp not in (1, stages):
             return f"the plan has {strategy.pp} stages, and {stages} are asked for"
@@ -58,7 +58,7 @@ class GPipe(TrainingTechnique):
         lengths = (int(pp) for pp in np.unique(grid.pp) if pp > 1)
         return {f"gpipe:stages={pp}": own & (grid.pp == pp) for pp in lengths}
 
-    def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case, values: Values) -> RankMemory:
+    def memory(self, used: RankMemory, found: Figures, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
         """What enters the stage, of all micro-batches, and everything of the one that is run again."""
         grid = found.grid
         tokens = grid.micro_batch * (case.load.seq // grid.cp)
@@ -67,7 +67,7 @@ class GPipe(TrainingTechnique):
         return replace(used, activations=found.micros * entered + again)
 
 
-class Interleaved(TrainingTechnique):
+class InterleavedSchedule(TrainingTechnique):
     name = "interleaved"
     searched = False
     title = "Pipeline whose stages hold several parts"
@@ -83,7 +83,7 @@ class Interleaved(TrainingTechnique):
     )
     excludes = ("gpipe", "vocabulary-parallel")
 
-    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         if strategy.pp == 1:
             return "there is no pipeline whose stages could hold several parts"
         if strategy.vp not in (1, int(values["parts"])):
@@ -104,7 +104,7 @@ class Interleaved(TrainingTechnique):
         return {"": grid.vp > 1}
 
 
-def _too_long(case: Case, stages: int) -> str:
+def _too_long(case: TrainingCase, stages: int) -> str:
     layers = case.model.layers
     return f"{layers} layers are fewer than {stages} stages" if layers < stages else ""
 

@@ -9,7 +9,7 @@ from gnomon.engines.training import Grid
 from gnomon.graph.trained import windows_of
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.training import CP_COMMS
-from gnomon.techniques.base import Case, Choice, Parameter, TrainingTechnique, Trial, Values, not_shared_out
+from gnomon.techniques.base import Choice, Parameter, TrainingCase, TrainingTechnique, Trial, Values, not_shared_out
 
 
 class Ring(TrainingTechnique):
@@ -33,7 +33,7 @@ class Ring(TrainingTechnique):
         ),
     )
 
-    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         ranks, taken = int(values["ranks"]), strategy.cp * strategy.dp
         if strategy.cp not in (1, ranks):
             return f"the plan cuts sequences over {strategy.cp} ranks, and {ranks} are asked for"

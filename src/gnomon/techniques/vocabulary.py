@@ -11,7 +11,7 @@ from gnomon.cost.collective import crowding
 from gnomon.engines.training import Figures, RankMemory
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Case, Parameter, TrainingTechnique, Trial, Values
+from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values
 
 WORKING_BYTES = 2.0
 """Of a value between stages."""
@@ -38,12 +38,12 @@ class VocabularyParallel(TrainingTechnique):
     )
     excludes = ("interleaved", "gpipe")
 
-    def why_not(self, case: Case, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         if strategy.pp == 1:
             return "there is no pipeline whose last stage would carry the vocabulary"
         return "" if recipe.schedule == "1f1b" else f"it is built for the schedule 1f1b, not {recipe.schedule}"
 
-    def figures(self, found: Figures, case: Case, values: Values) -> Figures:
+    def figures(self, found: Figures, case: TrainingCase, values: Values) -> Figures:
         """Parts of the ends on every stage, as long as they were together, and what their collectives add."""
         ends, grid = found.chunks.ends, found.grid
         none = {end: {name: np.zeros_like(column) for name, column in part.items()} for end, part in ends.items()}
@@ -72,17 +72,17 @@ class VocabularyParallel(TrainingTechnique):
             head_peak_bytes=found.head_peak_bytes / grid.pp,
         )
 
-    def waits(self, found: Figures, step_s: Floats, case: Case, values: Values) -> Floats:
+    def waits(self, found: Figures, step_s: Floats, case: TrainingCase, values: Values) -> Floats:
         """At each barrier a micro-batch stays for one more turn of a stage, the last one too."""
         return np.asarray(float(values["barriers"]) * (found.forward_s + found.backward_s))
 
-    def memory(self, used: RankMemory, found: Figures, rank: Any, case: Case, values: Values) -> RankMemory:
+    def memory(self, used: RankMemory, found: Figures, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
         """One more micro-batch at every barrier, and a part of the head on every stage."""
         more = float(values["barriers"]) * found.layers * found.grid.vp * found.kept_bytes
         head = found.head_kept_bytes + found.head_peak_bytes
         return replace(used, activations=used.activations + more, working=np.maximum(used.working, head))
 
-    def _met(self, found: Figures, case: Case, pass_s: Floats) -> Floats:
+    def _met(self, found: Figures, case: TrainingCase, pass_s: Floats) -> Floats:
         """What a pass waits for the stages' collectives, which run beside it: forward, the sum of what the embedding's
         parts found, and the last layer's output to all; backward, the same two gradients."""
         grid, network = found.grid, np.zeros(found.grid.size)
@@ -95,7 +95,7 @@ class VocabularyParallel(TrainingTechnique):
         crowded = crowding(case.machine.chip.sm_count) * np.minimum(pass_s, network)
         return np.asarray(np.maximum(network - pass_s, 0.0) + crowded)
 
-    def _slower(self, found: Figures, case: Case) -> Floats:
+    def _slower(self, found: Figures, case: TrainingCase) -> Floats:
         """What a product with a part of the vocabulary takes beyond its part of the time."""
         grid, model = found.grid, case.model
         whole = np.ceil(model.vocab / grid.tp)

@@ -27,12 +27,12 @@ WAIT_S = 120.0
 def collective(lab: Lab, op: str, ranks: int, size: int) -> Row:
     """One collective of `size` bytes, counted as nccl-tests counts them, among the first `ranks` cards."""
     if lab.group is None:
-        lab.group = Group("nccl", lab.torch.cuda.device_count())
+        lab.group = RankGroup("nccl", lab.torch.cuda.device_count())
     timing = lab.group.measure(op, ranks, size)
     return lab.row(op, "bf16", timing, bytes=size, ranks=ranks, kernel="nccl, no graph")
 
 
-class Group:
+class RankGroup:
     """Processes, one a rank, that run what they are told together."""
 
     def __init__(self, backend: str, world: int) -> None:

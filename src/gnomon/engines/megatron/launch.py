@@ -13,7 +13,7 @@ from gnomon.engines.megatron import network
 from gnomon.engines.megatron.engine import VERSIONS
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
 from gnomon.engines.torch.launch import common_not_expressed, script, torchrun
-from gnomon.engines.training.job import Job, check_experts, job_of
+from gnomon.engines.training.job import TrainingJob, check_experts, job_of
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.plan import plan_to_yaml
@@ -68,7 +68,7 @@ def files(plan: Plan, notes: Sequence[str] = (), beside: Beside = NOTHING) -> di
     return {"run.sh": text, "plan.yaml": plan_to_yaml(plan)}
 
 
-def options(job: Job, beside: Beside = NOTHING) -> dict[str, Value]:
+def options(job: TrainingJob, beside: Beside = NOTHING) -> dict[str, Value]:
     """Every option and its value, in the order they are written."""
     _check(job, beside)
     values = network.options(job) | _parallel(job) | _batch(job) | _recompute(job)
@@ -114,7 +114,7 @@ def not_expressed(plan: Plan, beside: Beside = NOTHING) -> list[str]:
     return said + common_not_expressed(plan, NAME)
 
 
-def _check(job: Job, beside: Beside) -> None:
+def _check(job: TrainingJob, beside: Beside) -> None:
     if job.plan.dtype not in _DTYPES:
         raise unknown_name("training format", job.plan.dtype, _DTYPES, where="dtype")
     if job.recipe.optimizer not in _OPTIMIZERS:
@@ -132,7 +132,7 @@ def _check(job: Job, beside: Beside) -> None:
         raise InputError(message, where="engine.settings, field sequence_parallel", hint="Set it to true.")
 
 
-def _check_offload(job: Job, beside: Beside) -> None:
+def _check_offload(job: TrainingJob, beside: Beside) -> None:
     """Its offload is of the distributed optimizer (`--use-precision-aware-optimizer` asks for it)."""
     if not beside.offloaded or (_shards_states(job) and not _fsdp(job)):
         return
@@ -141,7 +141,7 @@ def _check_offload(job: Job, beside: Beside) -> None:
     raise InputError(message, where="engine.settings.zero", hint="Use 1.")
 
 
-def _environment(job: Job) -> list[str]:
+def _environment(job: TrainingJob) -> list[str]:
     """One queue a device keeps tensor-parallel messages in order before Blackwell; sharded weights need several."""
     if _fsdp(job):
         return ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
@@ -149,7 +149,7 @@ def _environment(job: Job) -> list[str]:
     return [] if alone else ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
 
 
-def _parallel(job: Job) -> dict[str, Value]:
+def _parallel(job: TrainingJob) -> dict[str, Value]:
     strategy, layout = job.plan.strategy, _layout(job)
     return {
         "--tensor-model-parallel-size": strategy.tp,
@@ -164,7 +164,7 @@ def _parallel(job: Job) -> dict[str, Value]:
     }
 
 
-def _layout(job: Job) -> str:
+def _layout(job: TrainingJob) -> str:
     """Parts of a pipeline where they are not equal: E the embedding, t a layer, L the loss."""
     strategy = job.plan.strategy
     sizes = Stages(job.model).sizes(strategy.pp * strategy.vp).tolist()
@@ -173,7 +173,7 @@ def _layout(job: Job) -> str:
     return "E" + "|".join("t" * size for size in sizes) + "L"
 
 
-def _batch(job: Job) -> dict[str, Value]:
+def _batch(job: TrainingJob) -> dict[str, Value]:
     return {
         "--micro-batch-size": job.recipe.micro_batch,
         "--global-batch-size": job.load.global_batch,
@@ -182,7 +182,7 @@ def _batch(job: Job) -> dict[str, Value]:
     }
 
 
-def _recompute(job: Job) -> dict[str, Value]:
+def _recompute(job: TrainingJob) -> dict[str, Value]:
     if job.recipe.recompute == "full":
         return {
             "--recompute-granularity": "full",
@@ -194,7 +194,7 @@ def _recompute(job: Job) -> dict[str, Value]:
     return {}
 
 
-def _copies(job: Job) -> int:
+def _copies(job: TrainingJob) -> int:
     """Ranks that hold the same weights, among which states can be shared out: of experts there may be more than of the
     rest, where tensor-parallel ranks hold them uncut."""
     strategy = job.plan.strategy
@@ -203,20 +203,20 @@ def _copies(job: Job) -> int:
     return max(alike, alike * strategy.tp // cut // strategy.ep) if job.model.is_moe else alike
 
 
-def _fsdp(job: Job) -> bool:
+def _fsdp(job: TrainingJob) -> bool:
     return job.recipe.zero >= 2 and _copies(job) > 1
 
 
-def _shards_states(job: Job) -> bool:
+def _shards_states(job: TrainingJob) -> bool:
     """The distributed optimizer; with one copy of the weights it is the plain one and takes its formats."""
     return job.recipe.zero >= 1 or _copies(job) == 1
 
 
-def _in_working_format(job: Job) -> bool:
+def _in_working_format(job: TrainingJob) -> bool:
     return job.recipe.optimizer == "adamw-bf16" and job.plan.dtype != "fp32"
 
 
-def _sharding(job: Job) -> dict[str, Value]:
+def _sharding(job: TrainingJob) -> dict[str, Value]:
     """How gradients and weights travel. Reductions overlap with the backward pass where the plan's engine does so."""
     overlap = _copies(job) > 1 and (job.plan.engine.name == NAME or _fsdp(job))
     own_shards = job.recipe.optimizer == "muon" and not _fsdp(job)  # dist_muon shares its states out by itself
@@ -239,7 +239,7 @@ def _sharding(job: Job) -> dict[str, Value]:
     return values
 
 
-def _precision(job: Job) -> dict[str, Value]:
+def _precision(job: TrainingJob) -> dict[str, Value]:
     dtype = job.plan.dtype
     values: dict[str, Value] = {_DTYPES[dtype]: True} if _DTYPES[dtype] else {}
     narrow = dtype == "fp8"
@@ -270,7 +270,7 @@ def _offload(beside: Beside) -> dict[str, Value]:
     }
 
 
-def _saving(job: Job, beside: Beside) -> dict[str, Value]:
+def _saving(job: TrainingJob, beside: Beside) -> dict[str, Value]:
     """Sharded states of Megatron-FSDP are only written while training waits."""
     if not beside.save_every:
         return {}
@@ -278,13 +278,13 @@ def _saving(job: Job, beside: Beside) -> dict[str, Value]:
     return values | {"--async-save": beside.save_async and not _fsdp(job)}
 
 
-def _named(job: Job) -> str:
+def _named(job: TrainingJob) -> str:
     """Megatron-LM's name of the optimizer."""
     name = _OPTIMIZERS[job.recipe.optimizer]
     return "dist_muon" if name == "muon" and job.recipe.zero >= 1 else name
 
 
-def _optimizer(job: Job) -> dict[str, Value]:
+def _optimizer(job: TrainingJob) -> dict[str, Value]:
     """What a plan does not say and time does not depend on, as large models are commonly trained."""
     return {
         "--optimizer": _named(job),

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.engines.megatron.options import Value
-from gnomon.engines.training.job import Job
+from gnomon.engines.training.job import TrainingJob
 from gnomon.load.fields import shown
 from gnomon.load.hf import config_of
-from gnomon.spec import Attention, DenseFfn, LatentAttention, Model, MoeFfn
+from gnomon.spec import AttentionMixer, DenseFfn, LatentAttention, Model, MoeFfn
 
 VOCAB_MULTIPLE = 128
 """Megatron-LM's own default: the rows each tensor-parallel rank holds are a multiple of it."""
 
 
-def options(job: Job) -> dict[str, Value]:
+def options(job: TrainingJob) -> dict[str, Value]:
     """The options that make the model's shape."""
     model, dense = job.model, _dense(job.model)
     values: dict[str, Value] = {
@@ -58,7 +58,7 @@ def _heads(model: Model) -> dict[str, Value]:
     }
 
 
-def not_expressed(job: Job) -> list[str]:
+def not_expressed(job: TrainingJob) -> list[str]:
     """What of the model Megatron-LM's options do not say."""
     model, said = job.model, []
     padded = math.ceil(model.vocab / (VOCAB_MULTIPLE * job.plan.strategy.tp)) * VOCAB_MULTIPLE * job.plan.strategy.tp
@@ -72,7 +72,7 @@ def not_expressed(job: Job) -> list[str]:
         said.append("attention and feed-forward side by side: Megatron-LM runs them in turn")
     if any(block.norm_after for block in model.blocks):
         said.append("norms behind the halves of a layer: Megatron-LM has them before")
-    if any(isinstance(block.mixer, Attention) and block.mixer.qk_norm_whole for block in model.blocks):
+    if any(isinstance(block.mixer, AttentionMixer) and block.mixer.qk_norm_whole for block in model.blocks):
         said.append("one norm over all heads' queries and keys: Megatron-LM norms each head")
     if model.mtp:
         said.append("the layers that draft tokens beyond the next: they are neither priced nor trained")
@@ -90,7 +90,7 @@ def _dense(model: Model) -> DenseFfn | None:
 
 def _has_all_biases(model: Model) -> bool:
     return all(
-        isinstance(block.mixer, Attention)
+        isinstance(block.mixer, AttentionMixer)
         and block.mixer.qkv_bias
         and block.mixer.out_bias
         and isinstance(block.ffn, DenseFfn)
@@ -116,19 +116,19 @@ def _biases(model: Model) -> dict[str, Value]:
     }
 
 
-def _windows(job: Job) -> set[int | None]:
+def _windows(job: TrainingJob) -> set[int | None]:
     """The windows of its layers, where they cut anything off."""
     found = {getattr(block.mixer, "window", None) for block in job.model.blocks}
     return {None if window is None or window >= job.load.seq else window for window in found}
 
 
-def _window(job: Job) -> dict[str, Value]:
+def _window(job: TrainingJob) -> dict[str, Value]:
     windows = _windows(job)
     window = next(iter(windows)) if len(windows) == 1 else None
     return {} if window is None else {"--window-size": f"{window - 1},0"}
 
 
-def _norm(job: Job) -> dict[str, Value]:
+def _norm(job: TrainingJob) -> dict[str, Value]:
     epsilon: Any = config_of(job.plan.model).get("layer_norm_epsilon" if job.model.norm_bias else "rms_norm_eps")
     return {
         "--normalization": "LayerNorm" if job.model.norm_bias else "RMSNorm",
@@ -136,7 +136,7 @@ def _norm(job: Job) -> dict[str, Value]:
     }
 
 
-def _positions(job: Job) -> dict[str, Value]:
+def _positions(job: TrainingJob) -> dict[str, Value]:
     learned = job.model.learned_positions
     values: dict[str, Value] = {
         "--position-embedding-type": "learned_absolute" if learned else "rope",

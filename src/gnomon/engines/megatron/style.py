@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gnomon.engines.training.traits import Optimizer, Update
-from gnomon.graph.style import Stream, Style
+from gnomon.graph.style import KernelStyle, Stream
 
 _COMMON: dict[str, Any] = {
     "norm": Stream(1, 1, 4, 1, 1, 2),
@@ -24,9 +24,9 @@ VOCABULARY_LOSS = Stream(10, 6, 4, 4, 5, 2)
 """Largest value, difference, exponential, sum and quotient of the fp32 logits are passes of their own."""
 
 
-def parted(overlap: bool, gradient_dtype: str) -> Style:
+def parted(overlap: bool, gradient_dtype: str) -> KernelStyle:
     """Scores, softmax, dropout and context as kernels of their own, as before fused attention."""
-    return Style(
+    return KernelStyle(
         **_COMMON,
         residual=WITH_DROPOUT,
         loss=VOCABULARY_LOSS,
@@ -37,9 +37,9 @@ def parted(overlap: bool, gradient_dtype: str) -> Style:
     )
 
 
-def fused() -> Style:
+def fused() -> KernelStyle:
     """Fused attention, no dropout, a loss that reads the logits twice."""
-    return Style(
+    return KernelStyle(
         **_COMMON,
         residual=Stream(2, 1, 0, 0),
         loss=Stream(4, 2, 4, 2),

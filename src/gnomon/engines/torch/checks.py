@@ -8,7 +8,7 @@ from gnomon.engines.training.job import cut
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
 from gnomon.load.recipe import MAX_ZERO, OPTIMIZERS, RUN
-from gnomon.spec import Attention, Model, Recipe, Strategy, TrainingLoad
+from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
 
 DTYPES = ("bf16", "fp32")
@@ -77,7 +77,7 @@ def _check_model(model: Model, strategy: Strategy, load: TrainingLoad) -> None:
         raise InputError(message, where="model", hint="Take a dense model.")
     for block in model.blocks:
         if (
-            not isinstance(block.mixer, Attention)
+            not isinstance(block.mixer, AttentionMixer)
             or block.parallel
             or block != replace(model.blocks[0], count=block.count)
         ):

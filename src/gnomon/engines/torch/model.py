@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from gnomon.errors import InputError
-from gnomon.spec import Attention, Block, DenseFfn, Model, MoeFfn
+from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn
 
 NORM_EPS = 1e-5
 ROPE_BASE = 1e4
@@ -40,7 +40,7 @@ SAVED = frozenset(
 """What selective recomputation keeps: the results of matrix products and of attention."""
 
 
-class Norm(nn.Module):  # type: ignore[misc]
+class NormModule(nn.Module):  # type: ignore[misc]
     """RMS norm, or layer norm where it has a bias."""
 
     def __init__(self, width: int, bias: bool = False) -> None:
@@ -57,7 +57,7 @@ class Norm(nn.Module):  # type: ignore[misc]
 class SelfAttention(nn.Module):  # type: ignore[misc]
     """Causal attention with separate projections. Under tensor parallelism it sees its own heads only."""
 
-    def __init__(self, hidden: int, spec: Attention) -> None:
+    def __init__(self, hidden: int, spec: AttentionMixer) -> None:
         super().__init__()
         self.head_dim = spec.head_dim
         self.grouped = spec.heads != spec.kv_heads
@@ -65,8 +65,8 @@ class SelfAttention(nn.Module):  # type: ignore[misc]
         self.k = nn.Linear(hidden, spec.kv_width, bias=spec.qkv_bias)
         self.v = nn.Linear(hidden, spec.kv_width, bias=spec.qkv_bias)
         self.out = nn.Linear(spec.q_width, hidden, bias=spec.out_bias)
-        self.q_norm = Norm(spec.head_dim) if spec.qk_norm else None
-        self.k_norm = Norm(spec.head_dim) if spec.qk_norm else None
+        self.q_norm = NormModule(spec.head_dim) if spec.qk_norm else None
+        self.k_norm = NormModule(spec.head_dim) if spec.qk_norm else None
 
     def forward(self, x: Tensor, rope: Rope | None) -> Tensor:
         return self.out(self.attend(x, rope))
@@ -84,7 +84,7 @@ class SelfAttention(nn.Module):  # type: ignore[misc]
     def heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
         return linear(x).unflatten(-1, (-1, self.head_dim))
 
-    def turned(self, linear: nn.Linear, norm: Norm | None, x: Tensor, rope: Rope | None) -> Tensor:
+    def turned(self, linear: nn.Linear, norm: NormModule | None, x: Tensor, rope: Rope | None) -> Tensor:
         x = self.heads(linear, x)
         if norm is not None:
             x = norm(x)
@@ -116,7 +116,7 @@ class Ffn(nn.Module):  # type: ignore[misc]
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
-class Layer(nn.Module):  # type: ignore[misc]
+class LayerModule(nn.Module):  # type: ignore[misc]
     """One block. It is itself what is recomputed, so that whatever wraps it stays outside."""
 
     def __init__(self, model: Model, spec: Block, recompute: str) -> None:
@@ -125,9 +125,9 @@ class Layer(nn.Module):  # type: ignore[misc]
         if isinstance(ffn, MoeFfn):
             raise InputError("the built-in runner has no experts", where="model")
         self.recompute = recompute
-        self.attn_norm = Norm(model.hidden, model.norm_bias)
+        self.attn_norm = NormModule(model.hidden, model.norm_bias)
         self.attn = SelfAttention(model.hidden, spec.attention)
-        self.ffn_norm = Norm(model.hidden, model.norm_bias)
+        self.ffn_norm = NormModule(model.hidden, model.norm_bias)
         self.ffn = Ffn(model.hidden, ffn)
 
     def forward(self, x: Tensor, rope: Rope | None) -> Tensor:
@@ -173,9 +173,9 @@ class Part(nn.Module):  # type: ignore[misc]
         super().__init__()
         blocks = [block for block in model.blocks for _ in range(block.count)]
         self.embed = Embed(model, seq) if layers.start == 0 else None
-        self.layers = nn.ModuleDict({str(i): Layer(model, blocks[i], recompute) for i in layers})
+        self.layers = nn.ModuleDict({str(i): LayerModule(model, blocks[i], recompute) for i in layers})
         last = layers.stop == model.layers
-        self.norm = Norm(model.hidden, model.norm_bias) if last else None
+        self.norm = NormModule(model.hidden, model.norm_bias) if last else None
         self.head = nn.Linear(model.hidden, model.vocab, bias=False) if last else None
         self.rope: Rope | None = None
         self.loss_scale = 1.0

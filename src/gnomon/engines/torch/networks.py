@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.cost.draws import normals
-from gnomon.engines.base import MemoryUse, Piece, StepParts
+from gnomon.engines.base import MemoryUse, NetworkPiece, StepParts
 from gnomon.engines.torch.eager.lower import HOST_SPREAD, LAUNCHES, host
 from gnomon.engines.torch.eager.price import SPREAD
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
@@ -45,7 +45,7 @@ def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, A
         raise unknown_name("way to launch", str(settings["launch"]), LAUNCHES, where="--set launch")
 
 
-def pieces(model: Model, step: NetworkStep, dtype: str, launch: str) -> tuple[Piece, ...]:
+def pieces(model: Model, step: NetworkStep, dtype: str, launch: str) -> tuple[NetworkPiece, ...]:
     """The tower, where something goes through it, and the rest."""
     found = []
     if step.towered:
@@ -57,14 +57,14 @@ def pieces(model: Model, step: NetworkStep, dtype: str, launch: str) -> tuple[Pi
 
 def tower_piece(
     tower: Tower, step: NetworkStep, dtype: str, launch: str, kernels: Kernels, strategy: Strategy | None = None
-) -> Piece:
+) -> NetworkPiece:
     """All that a step sends through a tower, at once."""
     assert step.taken is not None
     graph = tower_graph(tower, step.taken, kernels, strategy or Strategy(), dtype)
     return eager_piece(tower.name, graph, Batch.prefill(step.towered, step.taken.positions), launch)
 
 
-def eager_piece(name: str, graph: Graph, batch: Batch, launch: str) -> Piece:
+def eager_piece(name: str, graph: Graph, batch: Batch, launch: str) -> NetworkPiece:
     """A graph whose kernels the host launches one by one, or all at once."""
     calls = sum(op.count for op in graph.ops if op.bytes(batch)[0] > 0)
     launches = host()
@@ -75,7 +75,7 @@ def eager_piece(name: str, graph: Graph, batch: Batch, launch: str) -> Piece:
         factors=np.exp(HOST_SPREAD * normals(launches.source)),
         source=launches.source,
     )
-    return Piece(name=name, graph=graph, steps=batch, parts=parts, framework="torch", spread=SPREAD)
+    return NetworkPiece(name=name, graph=graph, steps=batch, parts=parts, framework="torch", spread=SPREAD)
 
 
 def memory(model: Model, step: NetworkStep, dtype: str, chip: Chip) -> MemoryUse:

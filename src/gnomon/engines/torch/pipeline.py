@@ -22,7 +22,7 @@ class Driver(Protocol):
         """Forward and backward of the rank's sequences; gives the sum of their scaled losses, 0 where none is known."""
 
 
-class Loop:
+class PipelineLoop:
     """All layers on one rank."""
 
     def __init__(self, part: Part, micro_batch: int) -> None:
@@ -41,7 +41,7 @@ class Loop:
         return total
 
 
-class Stage(PipelineStage):  # type: ignore[misc]
+class StageModule(PipelineStage):  # type: ignore[misc]
     """A part that notes what it does. The last one finds its targets by the number of the micro-batch."""
 
     chunk: int
@@ -78,7 +78,7 @@ class Pipeline:
             given = between if part.embed is None else read
             made = between if part.head is None else torch.empty((), device="meta")
             number, total = chunk * pp + rank, len(parts) * pp
-            stage = Stage(part, number, total, place.device, given, made, group=place.group("pp"))
+            stage = StageModule(part, number, total, place.device, given, made, group=place.group("pp"))
             stage.chunk, stage.actions = chunk, self.actions
             self.stages.append(stage)
         how: dict[str, Any] = {"loss_fn": lambda loss, _: loss, "scale_grads": False}

@@ -12,7 +12,7 @@ from gnomon.engines.torch.eager.streams import STRIDED
 from gnomon.engines.torch.paces import paces
 from gnomon.engines.torch.style import style
 from gnomon.graph.lowering.plain import Kernels
-from gnomon.graph.style import NOTHING, Stream, Style
+from gnomon.graph.style import NOTHING, KernelStyle, Stream
 from gnomon.spec import Model, Tower
 
 
@@ -55,7 +55,7 @@ def published(model: Model, part: Model | Tower) -> Kernels:
     )
 
 
-def half_style(model: Model) -> Style:
+def half_style(model: Model) -> KernelStyle:
     """PyTorch's own kernels in 16 bits, with the paces they have inside a captured step."""
     own = style(model)
     return replace(

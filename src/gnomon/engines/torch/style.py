@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from gnomon.engines.torch.paces import paces
 from gnomon.engines.training.traits import Optimizer, Update
-from gnomon.graph.style import Stream, Style
+from gnomon.graph.style import KernelStyle, Stream
 from gnomon.spec import Model
 
 
-def style(model: Model) -> Style:
+def style(model: Model) -> KernelStyle:
     """The kernels of `gnomon.engines.torch.model`: nothing is fused, so that each can be listed."""
     pace = paces()
 
@@ -20,7 +20,7 @@ def style(model: Model) -> Style:
         paces = pace[name], pace.get(f"{name}.backward", pace[name])
         return Stream(reads, writes, back_reads, back_writes, *kernels, *paces)
 
-    return Style(
+    return KernelStyle(
         norm=stream("layer_norm" if model.norm_bias else "rms_norm", 1, 1, 4, 1, kernels=(1, 2)),
         rope=stream("rope", 5, 4, 5.5, 4.5, kernels=(7, 8)),
         residual=stream("add", 2, 1, 0, 0),

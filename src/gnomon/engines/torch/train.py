@@ -22,7 +22,7 @@ from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class RunnerJob:
     """A rank made ready to step."""
 
     model: Model
@@ -78,23 +78,23 @@ def train(
 
 def prepare(
     model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str, seed: int, place: Place
-) -> Job:
+) -> RunnerJob:
     share = parallel.build(model, strategy, recipe, dtype, seq=load.seq, seed=seed, place=place)
     micros = micro_batches(strategy, recipe, load)
     for part in share.parts:
         part.loss_scale = 1.0 / (micros * strategy.dp)
     if strategy.pp == 1:
-        driver: pipeline.Driver = pipeline.Loop(share.parts[0], recipe.micro_batch)
+        driver: pipeline.Driver = pipeline.PipelineLoop(share.parts[0], recipe.micro_batch)
     else:
         read = torch.empty(recipe.micro_batch, load.seq, dtype=torch.int64, device="meta")
         shape = (recipe.micro_batch, load.seq // (strategy.tp if recipe.sequence_parallel else 1), model.hidden)
         between = torch.empty(shape, dtype=parallel.DTYPES[dtype], device="meta", requires_grad=True)
         driver = pipeline.Pipeline(share.parts, recipe.schedule, micros, read, between, place)
     state = optimizer.state(share, recipe, dtype, place)
-    return Job(model=model, load=load, strategy=strategy, place=place, seed=seed, state=state, driver=driver)
+    return RunnerJob(model=model, load=load, strategy=strategy, place=place, seed=seed, state=state, driver=driver)
 
 
-def step(job: Job, number: int) -> Step:
+def step(job: RunnerJob, number: int) -> Step:
     """One step, from when all ranks are ready until all are done."""
     tokens, targets = _batch(job, number)
     job.driver.actions.clear()
@@ -116,7 +116,7 @@ def _losses(strategy: Strategy) -> AbstractContextManager[Any]:
     return context
 
 
-def _batch(job: Job, number: int) -> tuple[Any, Any]:
+def _batch(job: RunnerJob, number: int) -> tuple[Any, Any]:
     each = job.load.global_batch // job.strategy.dp
     first = job.place.at("dp") * each
     rows = sequences(
@@ -159,7 +159,7 @@ def _forget_peak(place: Place) -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def _result(job: Job, done: list[Step], clocks_mhz: dict[str, Any]) -> dict[str, Any]:
+def _result(job: RunnerJob, done: list[Step], clocks_mhz: dict[str, Any]) -> dict[str, Any]:
     own = {
         "step_s": [step.seconds for step in done],
         "peak": _peak(job.place, "allocated"),

@@ -18,7 +18,7 @@ SECONDS = ("forward_s", "backward_s", "reduce_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Layer:
+class LayerCosts:
     """A layer of one kind on one rank, one row a plan. Seconds and kept bytes are of a micro-batch."""
 
     forward_s: Floats
@@ -36,10 +36,10 @@ class Layer:
     kept_bytes: Floats
     peak_bytes: Floats
 
-    def pick(self, rows: Ints) -> Layer:
+    def pick(self, rows: Ints) -> LayerCosts:
         columns = {one.name: getattr(self, one.name) for one in fields(self)}
         held = Held(self.held.dense[rows], self.held.experts[rows])
-        return Layer(**{name: column[rows] for name, column in columns.items() if name != "held"}, held=held)
+        return LayerCosts(**{name: column[rows] for name, column in columns.items() if name != "held"}, held=held)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,7 +48,7 @@ class Chunks:
 
     stages: Stages
     grid: Grid
-    kinds: tuple[Layer, ...]
+    kinds: tuple[LayerCosts, ...]
     ends: Mapping[str, Mapping[str, Floats]]
     each: Mapping[str, Floats] = field(default_factory=dict)
     """What every chunk has beside its layers: of the ends, where they are cut over all, or of a technique's work."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from gnomon.cost import tapes
 from gnomon.cost.machine import Machine
-from gnomon.engines.training.chunks import Chunks, Layer
+from gnomon.engines.training.chunks import Chunks, LayerCosts
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import Traits, Update
@@ -106,9 +106,9 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
     found = _sized(model, load, grid, traits, dtype, stages)
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     nothing = np.broadcast_to(0.0, grid.tp.shape)
-    unpriced = {field.name: nothing for field in fields(Layer) if field.name.endswith("_s")}
+    unpriced = {field.name: nothing for field in fields(LayerCosts) if field.name.endswith("_s")}
     kinds = [
-        Layer(
+        LayerCosts(
             **unpriced,
             held=Held(unit["parameters"] - unit["experts"], unit["experts"]),
             narrow=unit["narrow_parameters"],
@@ -226,13 +226,13 @@ def _end(wire: Wire, unit: Unit) -> dict[str, Floats]:
     }
 
 
-def _layer(wire: Wire, unit: Unit, stages: Stages, grid: Grid) -> Layer:
+def _layer(wire: Wire, unit: Unit, stages: Stages, grid: Grid) -> LayerCosts:
     """A layer of one kind. Gradients of a chunk are reduced together: of its mean number of layers."""
     held = _held(unit)
     summed = wire.accumulate(held)
     forward, backward, lead_forward, lead_backward = wire.passes(unit.forward_s, unit.backward_s + summed, held)
     mean = stages.model.layers / (grid.pp * grid.vp)
-    return Layer(
+    return LayerCosts(
         forward_s=forward,
         backward_s=backward,
         lead_forward_s=lead_forward,

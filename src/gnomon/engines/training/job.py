@@ -14,7 +14,7 @@ from gnomon.spec import Block, Model, MoeFfn, Plan, Recipe, Strategy, TrainingLo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TrainingJob:
     """A training plan with what it names looked up."""
 
     plan: Plan
@@ -23,14 +23,14 @@ class Job:
     model: Model
 
 
-def job_of(plan: Plan) -> Job:
+def job_of(plan: Plan) -> TrainingJob:
     """The plan made ready. Raises InputError where no engine could cut it up as it says."""
     if not isinstance(plan.load, TrainingLoad):
         raise InputError("the plan is not for training", where="load", hint="Give it seq and global_batch.")
     if plan.replicas != 1:
         hint = "Say how many copies learn together as strategy.dp."
         raise InputError(f"{plan.replicas} is not 1, as training needs it", where="replicas", hint=hint)
-    job = Job(
+    job = TrainingJob(
         plan=plan,
         load=plan.load,
         recipe=recipe_of(plan.engine.settings, "engine.settings"),
@@ -66,7 +66,7 @@ def check_equal_stages(model: Model, strategy: Strategy) -> None:
     cut(model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
 
 
-def _check_cuts(job: Job) -> None:
+def _check_cuts(job: TrainingJob) -> None:
     strategy, model = job.plan.strategy, job.model
     if strategy.pp * strategy.vp > model.layers:
         check_equal_stages(model, strategy)
@@ -85,7 +85,7 @@ def _check_cuts(job: Job) -> None:
     _check_context(job)
 
 
-def _check_context(job: Job) -> None:
+def _check_context(job: TrainingJob) -> None:
     """Each context-parallel rank takes two pieces, one early and one late, so that causal work is even."""
     strategy = job.plan.strategy
     pieces = 2 * strategy.cp if strategy.cp > 1 else 1
@@ -151,7 +151,7 @@ def cut(whole: int, parts: int, what: str, where: str, together: int = 0) -> Non
     raise InputError(f"{whole} {what} cannot be cut into {parts} equal parts", where=where, hint=hint)
 
 
-def _check_schedule(job: Job) -> None:
+def _check_schedule(job: TrainingJob) -> None:
     strategy, schedule = job.plan.strategy, job.recipe.schedule
     if strategy.pp == strategy.vp == 1:
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.graph.style import Style
+from gnomon.graph.style import KernelStyle
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Optimizer:
 class Traits:
     """One engine in one version, on the chips at hand."""
 
-    style: Style
+    style: KernelStyle
     optimizers: Mapping[str, Optimizer]
     framework: str = "torch"
     """Whose kernels a profile should speak of, where it knows several."""

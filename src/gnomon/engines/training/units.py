@@ -16,7 +16,7 @@ from gnomon.cost import tapes
 from gnomon.cost.clock import ATTENTION, BURST, slowdown
 from gnomon.cost.collective import crowding
 from gnomon.cost.machine import Machine
-from gnomon.cost.tapes import Pass
+from gnomon.cost.tapes import TapeCost
 from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import Traits
 from gnomon.graph import layers, liveness
@@ -114,10 +114,10 @@ def _mode(part: str, recompute: str) -> str:
     return "none" if part in ENDS else recompute
 
 
-def _stretch(machine: Machine, kinds: Sequence[tuple[int, Pass, Pass]]) -> Floats:
+def _stretch(machine: Machine, kinds: Sequence[tuple[int, TapeCost, TapeCost]]) -> Floats:
     power = machine.profile.power
 
-    def total(figure: Callable[[Pass], Floats]) -> Floats:
+    def total(figure: Callable[[TapeCost], Floats]) -> Floats:
         return np.asarray(sum((n * (figure(there) + figure(back)) for n, there, back in kinds), np.zeros(1)))
 
     return slowdown(
@@ -130,7 +130,7 @@ def _stretch(machine: Machine, kinds: Sequence[tuple[int, Pass, Pass]]) -> Float
     )
 
 
-def _compute_j(machine: Machine, one: Pass) -> Floats:
+def _compute_j(machine: Machine, one: TapeCost) -> Floats:
     """Joules of a pass's arithmetic at full clock."""
     power = machine.profile.power
     per_flop = power.get(BURST, power["j_per_flop"])
@@ -139,7 +139,13 @@ def _compute_j(machine: Machine, one: Pass) -> Floats:
 
 
 def _unit(
-    tape: Tape, mode: str, passes: tuple[Pass, Pass], stretch: Floats, machine: Machine, batch: Batch, traits: Traits
+    tape: Tape,
+    mode: str,
+    passes: tuple[TapeCost, TapeCost],
+    stretch: Floats,
+    machine: Machine,
+    batch: Batch,
+    traits: Traits,
 ) -> Unit:
     forward, backward = passes
     power, launch_s = machine.profile.power, traits.launch_s.get(mode, 0.0)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gnomon.engines.vllm.weights import BY_INPUT, EXPERTS, cut_tensor
 from gnomon.errors import InputError
-from gnomon.spec import Attention, Block, Format, Model, Strategy, Tensor
+from gnomon.spec import AttentionMixer, Block, Format, Model, Strategy, Tensor
 
 MERGED = ("q", "k", "v", "gate", "up", "shared_gate", "shared_up")
 """Matrices that vLLM keeps side by side as one layer."""
@@ -74,4 +74,4 @@ def _cut_sizes(tensor: Tensor, block: Block, strategy: Strategy, format: Format)
 
 def _merged(tensor: Tensor, block: Block) -> bool:
     """Queries of latent attention are a layer of their own."""
-    return tensor.role in MERGED and (tensor.role != "q" or isinstance(block.mixer, Attention))
+    return tensor.role in MERGED and (tensor.role != "q" or isinstance(block.mixer, AttentionMixer))

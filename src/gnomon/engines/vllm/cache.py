@@ -15,9 +15,10 @@ from typing import Literal
 from gnomon.engines.vllm.states import state_dtype
 from gnomon.graph.dtypes import width
 from gnomon.spec import (
-    Attention,
+    AttentionMixer,
     Block,
     CrossAttention,
+    Embedding,
     GatedDelta,
     LatentAttention,
     LightningAttention,
@@ -25,7 +26,6 @@ from gnomon.spec import (
     Mamba2,
     Model,
     ShortConvolution,
-    Table,
 )
 
 SPLIT_EVENLY = 1.5
@@ -69,7 +69,7 @@ class Keeps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class CacheGroup:
     """Layers that share a table of blocks, by their numbers."""
 
     keeps: Keeps
@@ -77,10 +77,10 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class CacheLayout:
     """The groups of a model. `uniform` ones are all of one kind but of several widths, each layer with its own page."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[CacheGroup, ...]
     pages: Mapping[int, int]
     """Bytes of a page by layer, where there is one group of several widths; else empty."""
 
@@ -105,7 +105,7 @@ class Layout:
         return min(growing, default=1)
 
 
-def layout(model: Model, kv_dtype: str, tp: int, block_tokens: int) -> Layout:
+def layout(model: Model, kv_dtype: str, tp: int, block_tokens: int) -> CacheLayout:
     """The layout of a model's cache on each rank of a tensor-parallel group."""
     kept: dict[tuple[int, int], Keeps] = {}
     number = 0
@@ -115,7 +115,7 @@ def layout(model: Model, kv_dtype: str, tp: int, block_tokens: int) -> Layout:
             kept |= {(layer, part): keeps for part, keeps in enumerate(parts)}
         number += block.count
     if not kept:
-        return Layout(groups=(), pages={})
+        return CacheLayout(groups=(), pages={})
     return _grouped(_aligned(kept, block_tokens))
 
 
@@ -129,7 +129,7 @@ def _of_layer(block: Block, model: Model, kv_dtype: str, tp: int) -> Iterable[Ke
         if mixer.indexer is not None:
             scales = -(-mixer.indexer.head_dim // 128) * INDEX_SCALE_BYTES
             yield Keeps(kind="full", token_bytes=mixer.indexer.head_dim + scales)
-    elif isinstance(mixer, Attention) and mixer.cache_values(tp):
+    elif isinstance(mixer, AttentionMixer) and mixer.cache_values(tp):
         kind: Literal["full", "window", "chunk"] = "full"
         if mixer.window is not None:
             kind = "chunk" if mixer.chunked else "window"
@@ -173,7 +173,7 @@ def sequence_state_bytes(model: Model) -> int:
 def source_tokens(model: Model) -> int:
     """The most tokens a tower makes for layers that look at them: its positions."""
     parts = [part for tower in model.towers for part in tower.stem]
-    return max((part.rows for part in parts if isinstance(part, Table)), default=0)
+    return max((part.rows for part in parts if isinstance(part, Embedding)), default=0)
 
 
 def _aligned(kept: dict[tuple[int, int], Keeps], block_tokens: int) -> dict[tuple[int, int], Keeps]:
@@ -191,17 +191,17 @@ def _aligned(kept: dict[tuple[int, int], Keeps], block_tokens: int) -> dict[tupl
     return {key: fitted(keeps) for key, keeps in kept.items()}
 
 
-def _grouped(kept: dict[tuple[int, int], Keeps]) -> Layout:
+def _grouped(kept: dict[tuple[int, int], Keeps]) -> CacheLayout:
     kinds = list(dict.fromkeys(kept.values()))
     layers = tuple(number for number, _ in kept)
     if len(kinds) == 1:
-        return Layout(groups=(Group(keeps=kinds[0], layers=layers),), pages={})
+        return CacheLayout(groups=(CacheGroup(keeps=kinds[0], layers=layers),), pages={})
     if len({(keeps.kind, keeps.window) for keeps in kinds}) == 1:
         pages: dict[int, int] = {}
         for (number, _), keeps in kept.items():
             pages[number] = pages.get(number, 0) + keeps.page_bytes
-        return Layout(groups=(Group(keeps=kinds[0], layers=layers),), pages=pages)
-    return Layout(groups=tuple(_even(_equal_pages(kept))), pages={})
+        return CacheLayout(groups=(CacheGroup(keeps=kinds[0], layers=layers),), pages=pages)
+    return CacheLayout(groups=tuple(_even(_equal_pages(kept))), pages={})
 
 
 def _equal_pages(kept: dict[tuple[int, int], Keeps]) -> dict[tuple[int, int], Keeps]:
@@ -218,7 +218,7 @@ def _equal_pages(kept: dict[tuple[int, int], Keeps]) -> dict[tuple[int, int], Ke
     return {key: widened(keeps) for key, keeps in kept.items()}
 
 
-def _even(kept: dict[tuple[int, int], Keeps]) -> Iterable[Group]:
+def _even(kept: dict[tuple[int, int], Keeps]) -> Iterable[CacheGroup]:
     """Layers of each kind dealt out to as many groups as keep all groups about as large as the smallest kind."""
     kinds: dict[Keeps, list[int]] = {}
     for (number, _), keeps in kept.items():
@@ -228,4 +228,4 @@ def _even(kept: dict[tuple[int, int], Keeps]) -> Iterable[Group]:
     for keeps, layers in kinds.items():
         groups = -(-len(layers) // size)
         for i in range(groups):
-            yield Group(keeps=keeps, layers=tuple(layers[i::groups]))
+            yield CacheGroup(keeps=keeps, layers=tuple(layers[i::groups]))

@@ -13,7 +13,7 @@ from gnomon.errors import InputError
 from gnomon.graph import Graph, lower
 from gnomon.graph.context import decode_context
 from gnomon.graph.stages import Stage, crossings, cut, received
-from gnomon.spec import Attention, Model, MoeFfn, Strategy
+from gnomon.spec import AttentionMixer, Model, MoeFfn, Strategy
 
 CONTEXT = "decode_context_parallel_size"
 PARTS_TOKENS = (
@@ -117,7 +117,7 @@ def _check_context(model: Model, tp: int, ranks: int) -> None:
     """The heads of queries that share one of keys and values must be enough to go round."""
     if ranks == 1:
         return
-    mixers = [block.mixer for block in model.blocks if isinstance(block.mixer, Attention)]
+    mixers = [block.mixer for block in model.blocks if isinstance(block.mixer, AttentionMixer)]
     if len(mixers) < len(model.blocks) or any(mixer.window for mixer in mixers):
         raise InputError(
             f"the cache of {model.name} spread over {ranks} ranks is not priced yet",

@@ -73,7 +73,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class NodeLayout:
     """Where replicas lie: several on a node, or one on several whole nodes."""
 
     replicas: int
@@ -100,7 +100,7 @@ class Layout:
         return self.replicas - (self.nodes - 1) * self.replicas_each if self.nodes_each == 1 else 1
 
 
-def layout(plan: Plan) -> Layout:
+def layout(plan: Plan) -> NodeLayout:
     """The nodes of a plan. Raises InputError where a replica is larger than one and does not fill several."""
     pool = plan_pool(plan)
     whole = plan_pool(plan, max(plan.chips, pool.node_size))
@@ -112,7 +112,7 @@ def layout(plan: Plan) -> Layout:
             where="strategy",
             hint=f"Plan replicas of {near} or {near + per_node} chips.",
         )
-    return Layout(replicas=plan.replicas, ranks=plan.ranks, per_node=per_node)
+    return NodeLayout(replicas=plan.replicas, ranks=plan.ranks, per_node=per_node)
 
 
 def command(plan: Plan) -> list[str]:
@@ -130,7 +130,7 @@ def command(plan: Plan) -> list[str]:
 class Servers:
     """All processes of a plan, node by node, each made when it is asked for."""
 
-    where: Layout
+    where: NodeLayout
     words: tuple[str, ...]
     """Of one replica, without its port and its nodes."""
     visible: str
@@ -170,7 +170,7 @@ def first_command(plan: Plan) -> list[str]:
     return [*words, "--nnodes", str(where.nodes_each), "--node-rank", "0", "--master-addr", MASTER.lstrip("$")]
 
 
-def _meeting(where: Layout, rank: str) -> list[str]:
+def _meeting(where: NodeLayout, rank: str) -> list[str]:
     """How the nodes of one replica find each other (`EngineArgs`, `run_headless`)."""
     words = ["--nnodes", str(where.nodes_each), "--node-rank", rank, "--master-addr", MASTER]
     return [*words, "--port", str(FIRST_PORT)] if rank == "0" else [*words, "--headless"]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.engines.vllm import reserve
-from gnomon.engines.vllm.cache import Layout, layout
+from gnomon.engines.vllm.cache import CacheLayout, layout
 from gnomon.engines.vllm.degrees import shared_cache
-from gnomon.engines.vllm.weights import Stage, stages, weight_bytes
+from gnomon.engines.vllm.weights import StageWeights, stages, weight_bytes
 from gnomon.graph.dtypes import width
 
 NULL_BLOCKS = 1
@@ -57,7 +57,7 @@ def _per_token(deployment: Deployment) -> float:
     return whole / shared_cache(deployment)
 
 
-def _rank(deployment: Deployment, usable: float, plan: Layout, stage: Stage) -> _Rank:
+def _rank(deployment: Deployment, usable: float, plan: CacheLayout, stage: StageWeights) -> _Rank:
     model, strategy, settings = deployment.model, deployment.strategy, deployment.settings
     weights = weight_bytes(model, strategy, stage, deployment.pool.chip.architecture)
     beside = deployment.ideas.beside_bytes(deployment) if deployment.ideas else 0.0

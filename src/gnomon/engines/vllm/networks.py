@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gnomon.engines.base import Deployment, Engine, MemoryUse, Piece
+from gnomon.engines.base import Deployment, Engine, MemoryUse, NetworkPiece
 from gnomon.engines.vllm import reserve
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError
@@ -22,7 +22,7 @@ from gnomon.graph.lowering.site import STATE, Site, distinct
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.lowering.towers import check_tower
 from gnomon.graph.ops import Op
-from gnomon.graph.style import NOTHING, Stream, Style
+from gnomon.graph.style import NOTHING, KernelStyle, Stream
 from gnomon.spec import Batch, Model, NetworkStep, Strategy, Tower
 
 FORMATS = ("bf16", "fp16")
@@ -32,7 +32,7 @@ NOT_SERVED = {
     "mllama": "vLLM has left out Llama 3.2 Vision since 0.11",
 }
 FUSED = Stream(2, 2, 0, 0)
-COMPILED = Style(
+COMPILED = KernelStyle(
     norm=FUSED,
     rope=Stream(1, 1, 0, 0),
     residual=NOTHING,
@@ -64,14 +64,14 @@ def check(deployment: Deployment) -> None:
     check_tower(Tower(name="encoder", hidden=model.hidden, blocks=model.blocks), tp)
 
 
-def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Batch) -> tuple[Piece, ...]:
+def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Batch) -> tuple[NetworkPiece, ...]:
     """The tower, where something goes through it, and the decoder or encoder over its own steps."""
     model = deployment.model
     if model.kind == "encoder":
         graph = encoder_graph(
             model, Kernels(style=COMPILED), step.tokens, deployment.dtype, head=False, strategy=deployment.strategy
         )
-        return (Piece(name="encoder", graph=graph, steps=steps, parts=engine.step_parts(deployment, steps)),)
+        return (NetworkPiece(name="encoder", graph=graph, steps=steps, parts=engine.step_parts(deployment, steps)),)
     found = []
     if step.towered:
         from gnomon.engines.torch.networks import tower_piece
@@ -83,7 +83,7 @@ def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Bat
     ops = (*engine.graph(own).ops, *_crossing(deployment, step.source))
     return (
         *found,
-        Piece(name="decoder", graph=Graph(ops), steps=steps, parts=engine.step_parts(own, steps)),
+        NetworkPiece(name="decoder", graph=Graph(ops), steps=steps, parts=engine.step_parts(own, steps)),
     )
 
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.engines.vllm.options import captured_sizes
-from gnomon.engines.vllm.weights import BY_OUTPUT, Stage
+from gnomon.engines.vllm.weights import BY_OUTPUT, StageWeights
 from gnomon.graph.dtypes import width
-from gnomon.spec import Attention, Block, Chip, DenseFfn, LatentAttention, Model, MoeFfn, Strategy
+from gnomon.spec import AttentionMixer, Block, Chip, DenseFfn, LatentAttention, Model, MoeFfn, Strategy
 
 MIB = 1024.0**2
 DRIVER_BYTES, DRIVER_SHARE = 263 * MIB, 0.0025
@@ -58,7 +58,7 @@ def runner(model: Model) -> str:
     return "v2" if model.family in V2_FAMILIES and not _recurrent(model) else "v1"
 
 
-def activation_bytes(model: Model, settings: Mapping[str, Any], strategy: Strategy, stage: Stage) -> float:
+def activation_bytes(model: Model, settings: Mapping[str, Any], strategy: Strategy, stage: StageWeights) -> float:
     """The most that tensors of the profiled step take: inside a layer, or while tokens are drawn at the end."""
     tokens, rows = int(settings["max_num_batched_tokens"]), int(settings["max_num_seqs"])
     value = width("bf16")
@@ -93,7 +93,7 @@ def _projection(block: Block, model: Model, strategy: Strategy) -> float:
     if block.mixer is None:
         return 0.0
     rows = [t.rows for t in block.mixer.tensors(model.hidden) if t.role in BY_OUTPUT | {"k", "v"}]
-    fused = sum(rows) if isinstance(block.mixer, Attention) else max(rows, default=0)
+    fused = sum(rows) if isinstance(block.mixer, AttentionMixer) else max(rows, default=0)
     return INNER_COPIES * fused / strategy.tp * width("bf16")
 
 
@@ -119,7 +119,7 @@ def _turning(block: Block) -> int:
     mixer = block.mixer
     if isinstance(mixer, LatentAttention):
         return mixer.rope_dim
-    if isinstance(mixer, Attention) and not (mixer.alibi or mixer.relative_buckets):
+    if isinstance(mixer, AttentionMixer) and not (mixer.alibi or mixer.relative_buckets):
         return mixer.head_dim if mixer.rotary_dim is None else mixer.rotary_dim
     return 0
 
@@ -134,7 +134,7 @@ def graph_bytes(model: Model, settings: Mapping[str, Any]) -> float:
 def slack_bytes(model: Model, chip: Chip, strategy: Strategy) -> float:
     """By how much the room for the cache may differ from the estimate, 90% of the time."""
     parts = ["measured"]
-    plain = all(isinstance(b.mixer, Attention) and isinstance(b.ffn, DenseFfn) for b in model.blocks)
+    plain = all(isinstance(b.mixer, AttentionMixer) and isinstance(b.ffn, DenseFfn) for b in model.blocks)
     parts += ["runner"] if runner(model) == "v1" else [] if plain else ["kind"]
     parts += ["chip"] if (chip.architecture, chip.memory_bytes) != MEASURED_ON else []
     parts += ["ranks"] if strategy.ranks > 1 else []

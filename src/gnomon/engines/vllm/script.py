@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gnomon.engines.shell import comment
-from gnomon.engines.vllm.launch import MASTER, RANK, Layout, Server, Servers, headline, servers
+from gnomon.engines.vllm.launch import MASTER, RANK, NodeLayout, Server, Servers, headline, servers
 from gnomon.spec import Plan
 
 _TRAP = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"
@@ -21,7 +21,7 @@ def script(plan: Plan, notes: Sequence[str] = ()) -> str:
     return "\n".join([*lines, *(_one_of_several(found) if where.nodes_each > 1 else _all(found))]) + "\n"
 
 
-def _how(where: Layout) -> list[str]:
+def _how(where: NodeLayout) -> list[str]:
     last = where.nodes - 1
     if where.nodes == 1:
         return []
@@ -33,7 +33,7 @@ def _how(where: Layout) -> list[str]:
     ]
 
 
-def _which(where: Layout) -> list[str]:
+def _which(where: NodeLayout) -> list[str]:
     last = where.nodes - 1
     return [
         'node="${1:-}"',

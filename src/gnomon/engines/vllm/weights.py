@@ -15,7 +15,7 @@ from gnomon.engines.vllm import degrees
 from gnomon.errors import InputError
 from gnomon.graph.dtypes import width
 from gnomon.spec import (
-    Attention,
+    AttentionMixer,
     Block,
     DenseFfn,
     Format,
@@ -44,7 +44,7 @@ on Hopper, TensorRT-LLM's on Blackwell, Marlin elsewhere (`mxfp4_round_up_hidden
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class StageWeights:
     """Layers of one pipeline stage, and which ends of the network it holds."""
 
     layers: tuple[Block, ...]
@@ -55,10 +55,10 @@ class Stage:
     last: bool
 
 
-def stages(model: Model, pp: int) -> list[Stage]:
+def stages(model: Model, pp: int) -> list[StageWeights]:
     layers = [one for block in model.blocks for one in [replace(block, count=1)] * block.count]
     return [
-        Stage(layers=tuple(layers[s.start : s.end]), numbers=range(s.start, s.end), first=s.first, last=s.last)
+        StageWeights(layers=tuple(layers[s.start : s.end]), numbers=range(s.start, s.end), first=s.first, last=s.last)
         for s in degrees.stages(model, pp)
     ]
 
@@ -88,7 +88,7 @@ def uncut(model: Model, tp: int) -> str:
         for name, count in _counted(block):
             if count % tp:
                 return f"{model.name} has {count} {name}, which {tp} does not divide"
-        heads = block.mixer.kv_heads if isinstance(block.mixer, Attention) else 1
+        heads = block.mixer.kv_heads if isinstance(block.mixer, AttentionMixer) else 1
         if heads % tp and tp % heads:
             return f"{model.name} has {heads} key-value heads, which neither divide by {tp} nor divide it"
     return ""
@@ -106,7 +106,7 @@ def _counted(block: Block) -> Iterator[tuple[str, int]]:
         yield "channels in an expert", block.ffn.inner
 
 
-def weight_bytes(model: Model, strategy: Strategy, stage: Stage | None = None, architecture: str = "") -> float:
+def weight_bytes(model: Model, strategy: Strategy, stage: StageWeights | None = None, architecture: str = "") -> float:
     """Weights of one rank of a stage; of all layers where no stage is given. The chip's architecture decides how some
     formats are padded."""
     stage = stage or stages(model, 1)[0]
@@ -137,7 +137,7 @@ def cut_tensor(tensor: Tensor, block: Block, strategy: Strategy, steps: tuple[in
     tp, role = strategy.tp, tensor.role
     if role in EXPERTS:
         yield _expert(tensor, strategy, steps)
-    elif role in KEYS and isinstance(block.mixer, Attention):
+    elif role in KEYS and isinstance(block.mixer, AttentionMixer):
         heads = max(1, block.mixer.kv_heads // tp)
         yield replace(tensor, rows=heads * block.mixer.head_dim)
     elif role in ("in", "conv") and isinstance(block.mixer, Mamba2):
@@ -180,7 +180,7 @@ def _unfolded(block: Block, formats: dict[str, Format], strategy: Strategy) -> f
     return values * width("bf16") / strategy.tp
 
 
-def _ends(model: Model, strategy: Strategy, stage: Stage) -> float:
+def _ends(model: Model, strategy: Strategy, stage: StageWeights) -> float:
     """Embedding and head, cut after padding; positions, norms, stems and towers beside them."""
     rest, tp = plain(model.working_dtype), strategy.tp
     across = model.embedding_width or model.hidden

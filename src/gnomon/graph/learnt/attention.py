@@ -10,9 +10,9 @@ from gnomon.graph.core import CoreAttention
 from gnomon.graph.learnt.writer import Writer
 from gnomon.graph.ops import PROMPT, Gemm, Op, Rows, Size
 from gnomon.graph.style import Stream
-from gnomon.graph.tape import Node
+from gnomon.graph.tape import TapeNode
 from gnomon.graph.windows import Window
-from gnomon.spec import Attention
+from gnomon.spec import AttentionMixer
 
 LSE_BYTES = 4.0
 """Fused attention keeps one fp32 number a head and token."""
@@ -39,7 +39,7 @@ class Heads:
         return self.kv_heads * (self.key_dim + self.value_dim)
 
 
-def attention(writer: Writer, shape: Attention, read: str) -> Iterator[Node]:
+def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[TapeNode]:
     """From the normed stream to `attended`, partial sums of which each tensor-parallel rank has one."""
     tp, hidden, style = writer.cut.tp, writer.model.hidden, writer.style
     heads, kv_heads = shape.heads // tp, max(1, shape.kv_heads // tp)
@@ -60,13 +60,13 @@ def attention(writer: Writer, shape: Attention, read: str) -> Iterator[Node]:
     yield writer.linear("attention.out", ("mixed",), {"attended": hidden}, q, shape.out_bias)
 
 
-def _norm_parameters(shape: Attention, tp: int) -> float:
+def _norm_parameters(shape: AttentionMixer, tp: int) -> float:
     """A norm over all heads is cut with them; one for each head alike is not."""
     widths = (shape.q_width + shape.kv_width) / tp if shape.qk_norm_whole else 2.0 * shape.head_dim
     return widths * (shape.qk_norm_weight + shape.qk_norm_bias)
 
 
-def core(writer: Writer, of: Heads, reads: tuple[str, str, str]) -> Iterator[Node]:
+def core(writer: Writer, of: Heads, reads: tuple[str, str, str]) -> Iterator[TapeNode]:
     """Queries, keys and values to `mixed`."""
     if writer.style.softmax is not None:
         yield from _in_parts(writer, of, writer.style.softmax, reads)
@@ -78,11 +78,11 @@ def core(writer: Writer, of: Heads, reads: tuple[str, str, str]) -> Iterator[Nod
 
 
 # Backward, the gradient of the queries is summed in fp32, and grouped keys and values get one for each query head.
-def _fused(writer: Writer, of: Heads, reads: tuple[str, ...]) -> Node:
+def _fused(writer: Writer, of: Heads, reads: tuple[str, ...]) -> TapeNode:
     value = writer.value
     writer.sizes |= {"mixed": of.mixed * value, "lse": of.heads * LSE_BYTES}
     grouped = of.heads * (of.key_dim + of.value_dim) * value if of.kv_heads < of.heads else 0.0
-    return Node(
+    return TapeNode(
         name="attention.core",
         forward=(_kernel(writer, of, "attention.core", "forward"),),
         by_input=(_kernel(writer, of, "attention.core.by_input", "backward"),),
@@ -102,7 +102,7 @@ def _kernel(writer: Writer, of: Heads, name: str, phase: Literal["forward", "bac
     )  # fmt: skip
 
 
-def _ring(writer: Writer, of: Heads, node: Node) -> Node:
+def _ring(writer: Writer, of: Heads, node: TapeNode) -> TapeNode:
     """Keys and values go round the ranks while attention over those that are there runs; backward their gradients
     go round with them, once more than they do."""
     cut, size = writer.cut, of.cached * writer.value
@@ -123,7 +123,7 @@ def _ring(writer: Writer, of: Heads, node: Node) -> Node:
     )
 
 
-def _exchanged(writer: Writer, of: Heads, node: Node) -> Node:
+def _exchanged(writer: Writer, of: Heads, node: TapeNode) -> TapeNode:
     """Ranks trade tokens for heads before, and back after: each runs whole sequences of some heads (Ulysses)."""
     cut, value = writer.cut, writer.value
     part = replace(of, heads=of.heads // cut.cp, kv_heads=of.kv_heads // cut.cp)
@@ -152,7 +152,7 @@ def _exchanged(writer: Writer, of: Heads, node: Node) -> Node:
     )
 
 
-def _gathered(writer: Writer, of: Heads, node: Node) -> Node:
+def _gathered(writer: Writer, of: Heads, node: TapeNode) -> TapeNode:
     """Every rank gathers all keys and values, and again for the backward pass, which scatters their gradients."""
     cut, size = writer.cut, of.cached * writer.value * writer.cut.cp
 
@@ -175,7 +175,7 @@ def _gathered(writer: Writer, of: Heads, node: Node) -> Node:
 _COMMS = {"p2p": _ring, "a2a": _exchanged, "allgather": _gathered}
 
 
-def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str, str]) -> Iterator[Node]:
+def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str, str]) -> Iterator[TapeNode]:
     """Scores, softmax and context as kernels of their own, over the whole square."""
     (queries, keys, values), style, cut = reads, writer.style, writer.cut
     square, mixed = of.heads * cut.seq, of.heads * of.value_dim
@@ -190,7 +190,7 @@ def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str,
         return Gemm(name=name, m=m, n=n, k=k, batch=several, dtype=cut.dtype, count=times)
 
     writer.sizes |= {"scores": square * writer.value, "mixed": mixed * writer.value}
-    yield Node(
+    yield TapeNode(
         name="attention.scores",
         forward=(product("attention.scores", "scores"),),
         by_input=(product("attention.scores.by_input", "context", 2),),
@@ -207,7 +207,7 @@ def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str,
         drop = writer.elementwise("attention.drop", style.dropout, square, ("shares",), {"left": square}, False)
         yield replace(drop, writes=(*drop.writes, "attention.dropped"), keeps=("attention.dropped",), cheap=True)
         shares = "left"
-    yield Node(
+    yield TapeNode(
         name="attention.context",
         forward=(product("attention.context", "context"),),
         by_input=(

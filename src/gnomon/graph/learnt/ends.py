@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from gnomon.graph.learnt.writer import Writer
 from gnomon.graph.ops import Elementwise
-from gnomon.graph.tape import RESULT, SOURCE, Node
+from gnomon.graph.tape import RESULT, SOURCE, TapeNode
 from gnomon.spec.parts import count, part_tensors
 
 LOSS_BYTES = 4.0
 """The loss is taken in fp32."""
 
 
-def embedding(writer: Writer) -> Iterator[Node]:
+def embedding(writer: Writer) -> Iterator[TapeNode]:
     model, cut, style = writer.model, writer.cut, writer.style
     writer.sizes[SOURCE] = 0.0
     vocab = -(-model.vocab // cut.tp)
@@ -32,7 +32,7 @@ def embedding(writer: Writer) -> Iterator[Node]:
         yield writer.collective("embedding.leave", leave, enter, ("found",), (RESULT,))
 
 
-def head(writer: Writer) -> Iterator[Node]:
+def head(writer: Writer) -> Iterator[TapeNode]:
     writer.sizes[RESULT] = 0.0
     model, cut, style = writer.model, writer.cut, writer.style
     vocab = -(-model.vocab // cut.tp)
@@ -44,7 +44,7 @@ def head(writer: Writer) -> Iterator[Node]:
     if cut.tp > 1:
         # Largest value, target's value and sum of each row are agreed on: three numbers a token.
         writer.sizes["agreed"] = 0.0
-        yield Node(name="head.agree", forward=(writer.exchange("head.agree", "all_reduce", 3 * LOSS_BYTES),))
+        yield TapeNode(name="head.agree", forward=(writer.exchange("head.agree", "all_reduce", 3 * LOSS_BYTES),))
     writer.sizes |= {"wide": vocab * LOSS_BYTES, "likely": vocab * LOSS_BYTES}
     yield replace(writer.elementwise("head.widen", style.widen, vocab, ("logits",), {}, False), writes=("wide",))
     loss = writer.elementwise("head.loss", style.loss, vocab, ("wide",), {}, False)

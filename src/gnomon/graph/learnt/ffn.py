@@ -7,20 +7,20 @@ from dataclasses import replace
 
 from gnomon.graph.learnt.writer import Writer
 from gnomon.graph.ops import Collective, Elementwise, Gemm, Op, Rows
-from gnomon.graph.tape import Node
+from gnomon.graph.tape import TapeNode
 from gnomon.spec import DenseFfn, MoeFfn
 
 SCORE_BYTES, MAP_BYTES = 4.0, 1.0
 """The router's shares are fp32, and a byte says whether a token visits an expert."""
 
 
-def dense(writer: Writer, ffn: DenseFfn, read: str) -> Iterator[Node]:
+def dense(writer: Writer, ffn: DenseFfn, read: str) -> Iterator[TapeNode]:
     """From the normed stream to `fed`, partial sums of which each tensor-parallel rank has one."""
     whole = yield from writer.enter("ffn", read)
     yield from _dense(writer, "ffn", ffn, whole, ("gate", "up", "active", "fed"))
 
 
-def _dense(writer: Writer, part: str, ffn: DenseFfn, read: str, names: tuple[str, str, str, str]) -> Iterator[Node]:
+def _dense(writer: Writer, part: str, ffn: DenseFfn, read: str, names: tuple[str, str, str, str]) -> Iterator[TapeNode]:
     hidden, inner, (gate, up, active, fed) = writer.model.hidden, ffn.inner // writer.cut.tp, names
     if not ffn.gated:
         yield writer.linear(f"{part}.up", (read,), {up: inner}, hidden, ffn.bias)
@@ -31,7 +31,7 @@ def _dense(writer: Writer, part: str, ffn: DenseFfn, read: str, names: tuple[str
     yield writer.linear(f"{part}.down", (active,), {fed: hidden}, inner, ffn.bias)
 
 
-def mixture(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[Node]:
+def mixture(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
     """From the normed stream to `fed`, whole on every rank for its own tokens.
 
     Tokens choose experts evenly, as the losses that balance them want it: every rank gets as many rows as it sends,
@@ -51,7 +51,7 @@ def rows_of(writer: Writer, ffn: MoeFfn) -> Rows:
     return Rows("tokens", ffn.topk * writer.cut.share * writer.cut.expert_tp)
 
 
-def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[Node]:
+def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
     """Scores in the working format, then fp32 shares of the chosen and a map of them."""
     share, rows = writer.cut.share, writer.cut.rows
     product = writer.linear(
@@ -63,7 +63,7 @@ def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[Node]:
     yield replace(product, by_input=product.by_input + more, parameters=product.parameters + correction)
     writer.sizes |= {"shares": ffn.experts * SCORE_BYTES * share, "map": ffn.experts * MAP_BYTES * share}
     read_bytes, written = ffn.experts * writer.value, ffn.experts * (SCORE_BYTES + MAP_BYTES)
-    yield Node(
+    yield TapeNode(
         name="ffn.choose",
         forward=(Elementwise(name="ffn.choose", rows=rows, read_per_row=read_bytes, written_per_row=written),),
         by_input=(
@@ -75,7 +75,7 @@ def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[Node]:
     )
 
 
-def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[Node, None, str]:
+def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, None, str]:
     """A row for each token and expert it visits, in the order of experts, sent to where they are."""
     cut, hidden = writer.cut, writer.model.hidden
     rows = Rows("tokens", ffn.topk * cut.share)
@@ -94,7 +94,7 @@ def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[Node, None, s
     return now
 
 
-def _experts(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[Node]:
+def _experts(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
     """Two grouped products, one matrix an expert of this rank, with the gated activation between."""
     cut, hidden, rows = writer.cut, writer.model.hidden, rows_of(writer, ffn)
     inner = ffn.inner // cut.expert_tp
@@ -108,7 +108,7 @@ def _experts(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[Node]:
     yield grouped(writer, "ffn.experts.down", ffn, "expert.active", {"given": hidden}, inner)
 
 
-def grouped(writer: Writer, name: str, ffn: MoeFfn, read: str, widths: dict[str, int], k: int) -> Node:
+def grouped(writer: Writer, name: str, ffn: MoeFfn, read: str, widths: dict[str, int], k: int) -> TapeNode:
     """One product for each expert of the rank, over equal parts of the rows."""
     cut, experts, n = writer.cut, ffn.experts // writer.cut.ep, sum(widths.values())
     rows = rows_of(writer, ffn)
@@ -120,7 +120,7 @@ def grouped(writer: Writer, name: str, ffn: MoeFfn, read: str, widths: dict[str,
         return Gemm(name=name, m=m, n=n, k=k, dtype=dtype, batch=experts, out_dtype=out)
 
     parameters = float(experts * n * (k + ffn.bias))
-    node = Node(
+    node = TapeNode(
         name=name,
         forward=(product(name, each, n, k),),
         by_input=(product(f"{name}.by_input", each, k, n),),
@@ -134,7 +134,7 @@ def grouped(writer: Writer, name: str, ffn: MoeFfn, read: str, widths: dict[str,
     return writer.narrowed(node, n, k, rows) if cut.matrix and cut.matrix != cut.dtype else node
 
 
-def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[Node]:
+def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
     """Back the same way, and the rows of a token added up."""
     cut, hidden = writer.cut, writer.model.hidden
     now = "given"
@@ -156,16 +156,16 @@ def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[Node]:
 
 def _moved(
     writer: Writer, name: str, reads: tuple[str, ...], written: str, rows: Rows, hidden: int, share: float = 0.0
-) -> Node:
+) -> TapeNode:
     """Rows put in another order; `share` of tokens where several rows of one are added up."""
     writer.sizes[written] = hidden * writer.value * (share or rows.factor)
     size = hidden * writer.value
     op = Elementwise(name=name, rows=rows, read_per_row=size, written_per_row=size)
     back = replace(op, name=f"{name}.by_input")
-    return Node(name=name, forward=(op,), by_input=(back,), reads=reads, writes=(written,))
+    return TapeNode(name=name, forward=(op,), by_input=(back,), reads=reads, writes=(written,))
 
 
-def _sent(writer: Writer, name: str, there: str, back: str, read: str, written: str, rows: Rows, ep: int) -> Node:
+def _sent(writer: Writer, name: str, there: str, back: str, read: str, written: str, rows: Rows, ep: int) -> TapeNode:
     """Rows to other ranks: those that hold other experts, or where `ep` is 0 those with parts of the same ones."""
     cut, size = writer.cut, writer.model.hidden * writer.value * rows.factor
     ranks, stride = (ep, cut.expert_tp) if ep else (cut.expert_tp, 1)
@@ -174,7 +174,7 @@ def _sent(writer: Writer, name: str, there: str, back: str, read: str, written: 
     def exchange(name: str, op: str) -> Collective:
         return writer.exchange(name, op, size, ranks, stride)
 
-    return Node(
+    return TapeNode(
         name=name,
         forward=(exchange(name, there),),
         by_input=(exchange(f"{name}.by_input", back),),
@@ -183,7 +183,7 @@ def _sent(writer: Writer, name: str, there: str, back: str, read: str, written: 
     )
 
 
-def _shared(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[Node]:
+def _shared(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
     """Experts that every token visits, beside the others, and both results added."""
     whole = yield from writer.enter("ffn.shared", read)
     names = ("shared.gate", "shared.up", "shared.active", "shared.fed")

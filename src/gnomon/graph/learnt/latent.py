@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from gnomon.graph.learnt.attention import Heads, core
 from gnomon.graph.learnt.writer import Writer
-from gnomon.graph.tape import Node
+from gnomon.graph.tape import TapeNode
 from gnomon.spec import LatentAttention
 
 
-def latent(writer: Writer, shape: LatentAttention, read: str) -> Iterator[Node]:
+def latent(writer: Writer, shape: LatentAttention, read: str) -> Iterator[TapeNode]:
     """From the normed stream to `attended`. Every tensor-parallel rank folds its own tokens with the whole matrices;
     the small vectors are gathered and unfolded to its own heads."""
     heads, turning = shape.heads // writer.cut.tp, shape.rope_dim
@@ -33,7 +33,7 @@ def latent(writer: Writer, shape: LatentAttention, read: str) -> Iterator[Node]:
     yield writer.linear("attention.out", ("mixed",), {"attended": writer.model.hidden}, value_width, shape.bias)
 
 
-def _queries(writer: Writer, shape: LatentAttention, read: str, n: int) -> Iterator[Node]:
+def _queries(writer: Writer, shape: LatentAttention, read: str, n: int) -> Iterator[TapeNode]:
     if shape.q_rank is None:
         whole = yield from writer.enter("attention.q", read)
         yield writer.linear("attention.q.up", (whole,), {"q": n}, writer.model.hidden, False)
@@ -42,7 +42,7 @@ def _queries(writer: Writer, shape: LatentAttention, read: str, n: int) -> Itera
     yield writer.linear("attention.q.up", (gathered,), {"q": n}, shape.q_rank, False)
 
 
-def _folded(writer: Writer, name: str, read: str, rank: int, beside: int, bias: bool) -> Generator[Node, None, str]:
+def _folded(writer: Writer, name: str, read: str, rank: int, beside: int, bias: bool) -> Generator[TapeNode, None, str]:
     """A small vector a token, normed, and gathered from the ranks that share the tokens out. `beside` are channels
     that are neither normed nor unfolded."""
     rows = writer.cut.rows
@@ -55,7 +55,7 @@ def _folded(writer: Writer, name: str, read: str, rank: int, beside: int, bias: 
     return (yield from writer.enter(f"attention.{name}", normed, rank + beside))
 
 
-def _second_gradient(writer: Writer) -> Node:
+def _second_gradient(writer: Writer) -> TapeNode:
     """Queries and keys read the same stream: its two gradients are added."""
     total = writer.total("attention.folded", writer.model.hidden, writer.cut.rows)
-    return Node(name="attention.folded", by_input=total)
+    return TapeNode(name="attention.folded", by_input=total)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from gnomon.graph.dtypes import width
 from gnomon.graph.learnt.cut import Cut
 from gnomon.graph.ops import TOKENS, Collective, Elementwise, Gemm, Op, Rows, Size
-from gnomon.graph.style import Stream, Style
-from gnomon.graph.tape import RESULT, SOURCE, Node
+from gnomon.graph.style import KernelStyle, Stream
+from gnomon.graph.tape import RESULT, SOURCE, TapeNode
 from gnomon.spec import Model
 
 NARROW = ".narrow"
@@ -23,14 +23,14 @@ NARROW = ".narrow"
 class Writer:
     """`value` is bytes of an activation, `stream` bytes a token of the residual stream on this rank."""
 
-    def __init__(self, model: Model, cut: Cut, style: Style) -> None:
+    def __init__(self, model: Model, cut: Cut, style: KernelStyle) -> None:
         self.model, self.cut, self.style = model, cut, style
         self.value = width(cut.dtype)
         self.matrix = cut.matrix or cut.dtype
         self.stream = model.hidden * self.value * cut.share
         self.sizes: dict[str, float] = {SOURCE: self.stream, RESULT: self.stream}
 
-    def norm(self, name: str, read: str, written: str, shared: bool = True) -> Node:
+    def norm(self, name: str, read: str, written: str, shared: bool = True) -> TapeNode:
         """Over the stream. What it reads is shared with the residual stream, whose gradient is added."""
         hidden, sizes = self.model.hidden, {written: self.model.hidden * self.cut.share}
         node = self.elementwise(name, self.style.norm, hidden, (read,), sizes, True, self.cut.rows)
@@ -38,7 +38,7 @@ class Writer:
             node = replace(node, by_input=node.by_input + self.total(name, hidden, self.cut.rows))
         return replace(node, parameters=hidden * (self.model.norm_weight + self.model.norm_bias))
 
-    def enter(self, part: str, read: str, values: int = 0) -> Generator[Node, None, str]:
+    def enter(self, part: str, read: str, values: int = 0) -> Generator[TapeNode, None, str]:
         """Into the matrices: with sequence parallelism the ranks' tokens are gathered, else copied; the gradient is
         scattered or summed. `values` where it is not the stream."""
         values = values or self.model.hidden
@@ -46,7 +46,7 @@ class Writer:
             return read
         if not self.cut.sequence_parallel:
             back = self.exchange(f"{part}.enter.by_input", "all_reduce", values * self.value)
-            yield Node(name=f"{part}.enter", by_input=(back,), beside=self._beside(part))
+            yield TapeNode(name=f"{part}.enter", by_input=(back,), beside=self._beside(part))
             return read
         whole = f"{read}.whole"
         self.sizes[whole] = values * self.value
@@ -61,12 +61,12 @@ class Writer:
         products = {"attention": ("qkv", "q", "k", "v"), "ffn": ("up", "gate"), "head": ("logits",)}
         return tuple(f"{part}.{name}" for name in products.get(part, ("up", "gate")))
 
-    def leave(self, part: str, read: str, beside: str, written: str) -> Iterator[Node]:
+    def leave(self, part: str, read: str, beside: str, written: str) -> Iterator[TapeNode]:
         """Out of the matrices and onto the residual stream."""
         summed = yield from self.summed(part, read)
         yield self.residual(part, summed, beside, written)
 
-    def summed(self, part: str, read: str) -> Generator[Node, None, str]:
+    def summed(self, part: str, read: str) -> Generator[TapeNode, None, str]:
         """Partial sums of the tensor-parallel ranks made whole."""
         if self.cut.tp == 1:
             return read
@@ -75,7 +75,7 @@ class Writer:
         yield self.collective(f"{part}.leave", there, back, (read,), (f"{part}.summed",))
         return f"{part}.summed"
 
-    def residual(self, part: str, read: str, beside: str, written: str) -> Node:
+    def residual(self, part: str, read: str, beside: str, written: str) -> TapeNode:
         hidden, rows, style = self.model.hidden, self.cut.rows, self.style
         if style.dropout:
             self.sizes[f"{part}.mask"] = hidden * self.cut.share
@@ -84,7 +84,7 @@ class Writer:
         mask = (f"{part}.mask",) if style.dropout else ()
         return replace(node, passes_on=True, writes=node.writes + mask, keeps=mask)
 
-    def products(self, part: str, read: str, widths: dict[str, int], k: int, bias: bool) -> Iterator[Node]:
+    def products(self, part: str, read: str, widths: dict[str, int], k: int, bias: bool) -> Iterator[TapeNode]:
         """Several matrices that read the same: one product, or one each, whose gradients are added."""
         if self.style.joined:
             name = "qkv" if part == "attention" else "up"
@@ -97,13 +97,13 @@ class Writer:
     def linear(
         self, name: str, reads: tuple[str, ...], widths: dict[str, int], k: int, bias: bool, rows: Rows = TOKENS,
         dtype: str = "",
-    ) -> Node:  # fmt: skip
+    ) -> TapeNode:  # fmt: skip
         """A weight matrix. `dtype` where it is not the one of the other products."""
         dtype, n = dtype or self.matrix, sum(widths.values())
         self.sizes |= {written: size * self.value * rows.factor for written, size in widths.items()}
         kept = reads if self.style.keeps_gathered else tuple(read.removesuffix(".whole") for read in reads)
         back = self.style.gradient_dtype
-        node = Node(
+        node = TapeNode(
             name=name,
             forward=(Gemm(name=name, m=rows, n=n, k=k, dtype=dtype),),
             by_input=(Gemm(name=f"{name}.by_input", m=rows, n=k, k=n, dtype=dtype),),
@@ -115,7 +115,7 @@ class Writer:
         )
         return self.narrowed(node, n, k, rows) if width(dtype) < self.value else node
 
-    def narrowed(self, node: Node, n: float, k: float, rows: Rows) -> Node:
+    def narrowed(self, node: TapeNode, n: float, k: float, rows: Rows) -> TapeNode:
         """Operands in a narrower format: what is read and its gradient are each converted and turned over in one
         kernel, which writes both; the turned one stays for the gradient of the weight."""
         (kept,) = node.keeps
@@ -140,7 +140,9 @@ class Writer:
         total = self.style.total
         return (self._stream(f"{name}.total", values, total.reads, total.writes, rows, total.kernels, total.pace),)
 
-    def gate(self, part: str, inner: float, read: tuple[str, str], written: str, rows: Rows = TOKENS) -> Iterator[Node]:
+    def gate(
+        self, part: str, inner: float, read: tuple[str, str], written: str, rows: Rows = TOKENS
+    ) -> Iterator[TapeNode]:
         """A gate and what it lets through. Sizes are a row's."""
         if self.style.fused_activation:
             yield self.rowed(f"{part}.activation", self.style.gated, inner, read, written, True, rows)
@@ -151,18 +153,18 @@ class Writer:
 
     def rowed(
         self, name: str, stream: Stream, values: float, reads: tuple[str, ...], written: str, keeps: bool, rows: Rows
-    ) -> Node:
+    ) -> TapeNode:
         """An elementwise operator over rows that are not one a token, as wide as what it writes."""
         return self.elementwise(name, stream, values, reads, {written: values * rows.factor}, keeps, rows)
 
     def elementwise(
         self, name: str, stream: Stream, values: float, reads: tuple[str, ...], writes: Mapping[str, float],
         keeps: bool, rows: Size = TOKENS,
-    ) -> Node:  # fmt: skip
+    ) -> TapeNode:  # fmt: skip
         self.sizes |= {written: size * self.value for written, size in writes.items()}
         there = (stream.reads, stream.writes, rows, stream.kernels, stream.pace)
         back = (stream.gradient_reads, stream.gradient_writes, rows, stream.gradient_kernels, stream.gradient_pace)
-        return Node(
+        return TapeNode(
             name=name,
             forward=(self._stream(name, values, *there),),
             by_input=(self._stream(f"{name}.by_input", values, *back),),
@@ -188,11 +190,11 @@ class Writer:
     def collective(
         self, name: str, there: str, back: str, reads: tuple[str, ...], writes: tuple[str, ...], again: str = "",
         values: int = 0,
-    ) -> Node:  # fmt: skip
+    ) -> TapeNode:  # fmt: skip
         size = (values or self.model.hidden) * self.value
         gradient = (self.exchange(f"{name}.by_input", back, size),) if back else ()
         regather = (self.exchange(f"{name}.again", again, size),) if again else ()
-        return Node(
+        return TapeNode(
             name=name,
             forward=(self.exchange(name, there, size),),
             by_input=regather + gradient,

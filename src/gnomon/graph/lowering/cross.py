@@ -10,11 +10,11 @@ from gnomon.graph.lowering.linear import linear
 from gnomon.graph.lowering.site import Site, all_reduce
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.ops import Op, Rows
-from gnomon.graph.style import NOTHING, Stream, Style
-from gnomon.spec import Attention, CrossAttention
+from gnomon.graph.style import NOTHING, KernelStyle, Stream
+from gnomon.spec import AttentionMixer, CrossAttention
 
 
-def heads_of(shape: Attention | CrossAttention, site: Site) -> tuple[int, int]:
+def heads_of(shape: AttentionMixer | CrossAttention, site: Site) -> tuple[int, int]:
     """Of one rank; key-value heads are copied where there are more ranks than heads."""
     return shape.heads // site.tp, max(1, shape.kv_heads // site.tp)
 
@@ -22,7 +22,7 @@ def heads_of(shape: Attention | CrossAttention, site: Site) -> tuple[int, int]:
 def cross(
     site: Site,
     shape: CrossAttention,
-    style: Style,
+    style: KernelStyle,
     source: int,
     phase: Literal["prefill", "forward"],
     *,

@@ -14,7 +14,7 @@ from gnomon.graph.lowering.softmax import softmax
 from gnomon.graph.lowering.spaces import mamba, mamba2
 from gnomon.graph.ops import Op
 from gnomon.spec import (
-    Attention,
+    AttentionMixer,
     GatedDelta,
     LatentAttention,
     LightningAttention,
@@ -29,7 +29,7 @@ def layer(site: Site) -> Iterator[Op]:
     block = site.block
     around = block.stream_norms == 2 * block.halves
     if block.mixer is not None:
-        part = "attention" if isinstance(block.mixer, (Attention, LatentAttention)) else "mixer"
+        part = "attention" if isinstance(block.mixer, (AttentionMixer, LatentAttention)) else "mixer"
         yield stream(f"{part}.norm", site.hidden, 2, 2, site.count)
         yield from _mixed(site)
         if not (block.parallel and site.one_sum):
@@ -48,7 +48,7 @@ def layer(site: Site) -> Iterator[Op]:
 
 def _mixed(site: Site) -> Iterator[Op]:
     match site.block.mixer:
-        case Attention() as shape:
+        case AttentionMixer() as shape:
             yield from softmax(shape, site)
         case LatentAttention() as shape:
             yield from latent(shape, site)

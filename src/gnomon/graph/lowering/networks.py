@@ -10,7 +10,7 @@ from gnomon.graph.lowering.plain import Kernels, check_plain, layers, matrix, pr
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.lowering.towers import stem_ops
 from gnomon.graph.ops import LOGITS, TOKENS, Op, Rows
-from gnomon.graph.style import POINTWISE, Style
+from gnomon.graph.style import POINTWISE, KernelStyle
 from gnomon.spec import Linear, Model, Norm, Strategy
 
 ALONE = Strategy()
@@ -72,7 +72,7 @@ def decoder_graph(model: Model, kernels: Kernels, length: int, source: int, dtyp
     )
 
 
-def _ends(model: Model, style: Style, dtype: str, rows: Rows) -> Iterator[Op]:
+def _ends(model: Model, style: KernelStyle, dtype: str, rows: Rows) -> Iterator[Op]:
     for part in model.tail:
         if isinstance(part, Linear):
             yield matrix(part, dtype)

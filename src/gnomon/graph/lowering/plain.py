@@ -1,7 +1,7 @@
 """Layers as one kernel after another, as a framework runs them that fuses little: in both directions, or causally.
 
-The kernels between products are those of a `Style`. Sequences of a step are alike and whole; a decode appends to a
-cache that is made anew.
+The kernels between products are those of a `KernelStyle`. Sequences of a step are alike and whole; a decode appends to
+a cache that is made anew.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gnomon.graph.lowering.linear import linear
 from gnomon.graph.lowering.site import STATE, Site, all_reduce, distinct
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.ops import PREFILLS, ROW_BYTES, TOKENS, Attention, Elementwise, Gemm, Op, Rows
-from gnomon.graph.style import NOTHING, POINTWISE, Stream, Style
-from gnomon.spec import Attention as Softmax
-from gnomon.spec import Block, CrossAttention, DenseFfn, Linear, Strategy, Table
+from gnomon.graph.style import NOTHING, POINTWISE, KernelStyle, Stream
+from gnomon.spec import AttentionMixer as Softmax
+from gnomon.spec import Block, CrossAttention, DenseFfn, Embedding, Linear, Strategy
 
 SMALL_KERNELS = 17
 """Of a few numbers a sample, which make a layer's modulation from the time and the class: those of DiT in diffusers
@@ -31,7 +31,7 @@ SMALL_KERNELS = 17
 class Kernels:
     """How the layers of a network are run, whatever they run over."""
 
-    style: Style
+    style: KernelStyle
     beside: Stream = NOTHING
     """What the code around attention moves besides, in values a value of its queries."""
     kept: Stream = NOTHING
@@ -48,14 +48,16 @@ class Kernels:
     window_mask: Stream = NOTHING
     """What makes that mask for each layer, in values a pair of tokens."""
 
-    def over(self, blocks: tuple[Block, ...], *, length: int, grid: tuple[int, int] = (0, 0), source: int = 0) -> Pass:
+    def over(
+        self, blocks: tuple[Block, ...], *, length: int, grid: tuple[int, int] = (0, 0), source: int = 0
+    ) -> LayerRun:
         """Some layers over sequences of a length; learned distances are added as a mask is."""
         masked = self.masked or distances(blocks)
-        return Pass(kernels=self, length=length, grid=grid, source=source, masked=masked)
+        return LayerRun(kernels=self, length=length, grid=grid, source=source, masked=masked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class LayerRun:
     """What layers run over, and with which kernels."""
 
     kernels: Kernels
@@ -68,7 +70,7 @@ class Pass:
     masked: bool = False
 
     @property
-    def style(self) -> Style:
+    def style(self) -> KernelStyle:
         return self.kernels.style
 
     def pace(self, masked: bool) -> float:
@@ -80,7 +82,7 @@ def distances(blocks: tuple[Block, ...]) -> bool:
     return any(isinstance(block.mixer, Softmax) and block.mixer.relative_buckets > 0 for block in blocks)
 
 
-def layers(blocks: tuple[Block, ...], hidden: int, strategy: Strategy, dtype: str, how: Pass) -> Iterator[Op]:
+def layers(blocks: tuple[Block, ...], hidden: int, strategy: Strategy, dtype: str, how: LayerRun) -> Iterator[Op]:
     """All of them; what looks at a source is left out where there is none."""
     for block in distinct(blocks):
         if isinstance(block.mixer, CrossAttention) and not how.source:
@@ -88,7 +90,7 @@ def layers(blocks: tuple[Block, ...], hidden: int, strategy: Strategy, dtype: st
         yield from layer(Site(block=block, hidden=hidden, strategy=strategy, dtype=dtype, kv_dtype=STATE), how)
 
 
-def layer(site: Site, how: Pass) -> Iterator[Op]:
+def layer(site: Site, how: LayerRun) -> Iterator[Op]:
     block = site.block
     yield from streamed("norm", how.style.norm, site.hidden, site.count * block.stream_norms)
     if isinstance(block.mixer, CrossAttention):
@@ -103,11 +105,11 @@ def layer(site: Site, how: Pass) -> Iterator[Op]:
     yield from _extras(site, how)
 
 
-def _crossed(site: Site, shape: CrossAttention, how: Pass) -> Iterator[Op]:
+def _crossed(site: Site, shape: CrossAttention, how: LayerRun) -> Iterator[Op]:
     return cross(site, shape, how.style, how.source, "forward", pace=how.pace(how.masked), kept=how.kernels.kept)
 
 
-def _attention(site: Site, how: Pass) -> Iterator[Op]:
+def _attention(site: Site, how: LayerRun) -> Iterator[Op]:
     shape, count, style = site.block.attention, site.count, how.style
     heads, kv_heads = heads_of(shape, site)
     q, kv = heads * shape.head_dim, kv_heads * shape.head_dim
@@ -127,7 +129,7 @@ def _attention(site: Site, how: Pass) -> Iterator[Op]:
     yield from all_reduce("attention.all_reduce", site)
 
 
-def _looks(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op]:
+def _looks(site: Site, how: LayerRun, heads: int, kv_heads: int) -> Iterator[Op]:
     shape, count = site.block.attention, site.count
     if shape.causal:
         yield from _looks_back(site, how, heads, kv_heads)
@@ -150,7 +152,7 @@ def _looks(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op]:
         )
 
 
-def _looks_back(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op]:
+def _looks_back(site: Site, how: LayerRun, heads: int, kv_heads: int) -> Iterator[Op]:
     """Decodes, whose cache is copied to append to it, and prompts where a kernel for them skips what is ahead."""
     head_dim = site.block.attention.head_dim
     size = 2 * kv_heads * head_dim * width(STATE)
@@ -171,7 +173,7 @@ def _looks_back(site: Site, how: Pass, heads: int, kv_heads: int) -> Iterator[Op
         )
 
 
-def sight(shape: Softmax, how: Pass) -> tuple[float | None, int]:
+def sight(shape: Softmax, how: LayerRun) -> tuple[float | None, int]:
     """Tokens that a token sees on average, and parts of a sequence that are alone."""
     if shape.window is None or (not shape.chunked and (not how.kernels.skips or how.masked)):
         return None, 1
@@ -190,7 +192,7 @@ def _cut(length: int, window: int) -> tuple[float, int]:
     return (whole * window**2 + rest**2) / length, whole + (rest > 0)
 
 
-def _feed_forward(site: Site, how: Pass) -> Iterator[Op]:
+def _feed_forward(site: Site, how: LayerRun) -> Iterator[Op]:
     ffn, style = site.block.feed_forward, how.style
     assert isinstance(ffn, DenseFfn)
     inner = ffn.inner // site.tp
@@ -206,7 +208,7 @@ def _feed_forward(site: Site, how: Pass) -> Iterator[Op]:
     yield from all_reduce("ffn.all_reduce", site)
 
 
-def _extras(site: Site, how: Pass) -> Iterator[Op]:
+def _extras(site: Site, how: LayerRun) -> Iterator[Op]:
     """Shifts, scales and gates of both halves, and the matrices that make them once a sequence."""
     found = site.block.extras
     for part in found:
@@ -216,7 +218,7 @@ def _extras(site: Site, how: Pass) -> Iterator[Op]:
     if made:
         yield from streamed("modulate", how.kernels.scaled, site.hidden, site.count * 3 * site.block.halves)
         yield from streamed("modulation.small", POINTWISE, site.hidden, site.count * SMALL_KERNELS, PREFILLS)
-    gates = sum(isinstance(part, Table) and part.width == 1 for part in found)
+    gates = sum(isinstance(part, Embedding) and part.width == 1 for part in found)
     yield from streamed("scale", POINTWISE, site.hidden, site.count * (gates + made))
 
 

@@ -9,7 +9,7 @@ from gnomon.graph.lowering.linear import linear
 from gnomon.graph.lowering.site import STATE, Site, stream
 from gnomon.graph.ops import Attention, Op
 from gnomon.graph.windows import Window
-from gnomon.spec import Attention as Shape
+from gnomon.spec import AttentionMixer as Shape
 
 
 def softmax(shape: Shape, site: Site) -> Iterator[Op]:

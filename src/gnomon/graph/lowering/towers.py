@@ -12,8 +12,19 @@ from gnomon.graph.lowering.plain import Kernels, check_plain, layers, matrix
 from gnomon.graph.lowering.site import STATE
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.ops import TOKENS, Elementwise, Gemm, Op, Rows
-from gnomon.graph.style import POINTWISE, Style
-from gnomon.spec import Attention, Convolution, DenseFfn, Linear, Norm, Part, Strategy, Table, Taken, Tower
+from gnomon.graph.style import POINTWISE, KernelStyle
+from gnomon.spec import (
+    AttentionMixer,
+    ConvolutionLayer,
+    DenseFfn,
+    Embedding,
+    Linear,
+    Norm,
+    Part,
+    Strategy,
+    Taken,
+    Tower,
+)
 
 
 def tower_graph(tower: Tower, taken: Taken, kernels: Kernels, strategy: Strategy, dtype: str) -> Graph:
@@ -37,7 +48,7 @@ def check_tower(tower: Tower, tp: int) -> None:
     if why:
         raise InputError(f"its {tower.name} part cannot be priced yet: it has {why}", where="model")
     for block in tower.blocks:
-        heads = block.mixer.heads if isinstance(block.mixer, Attention) else tp
+        heads = block.mixer.heads if isinstance(block.mixer, AttentionMixer) else tp
         inner = block.ffn.inner if isinstance(block.ffn, DenseFfn) else tp
         for what, size in (("attention heads", heads), ("feed-forward channels", inner)):
             if size % tp:
@@ -46,10 +57,10 @@ def check_tower(tower: Tower, tp: int) -> None:
                 raise InputError(message, where="--tp", hint=f"The nearest degree that works is {near}.")
 
 
-def stem_ops(stem: tuple[Part, ...], hidden: int, style: Style, dtype: str, ends: Rows = TOKENS) -> Iterator[Op]:
+def stem_ops(stem: tuple[Part, ...], hidden: int, style: KernelStyle, dtype: str, ends: Rows = TOKENS) -> Iterator[Op]:
     """Convolutions and matrices end in so many rows; convolutions before the last make as many more as it skips."""
     steps = 1
-    for conv in reversed([part for part in stem if isinstance(part, Convolution)]):
+    for conv in reversed([part for part in stem if isinstance(part, ConvolutionLayer)]):
         rows = Rows(ends.of, ends.factor * steps)
         k = conv.inputs // conv.groups * conv.kernel
         yield Gemm(name=conv.name, m=rows, n=conv.outputs, k=k, dtype=dtype)
@@ -61,18 +72,18 @@ def stem_ops(stem: tuple[Part, ...], hidden: int, style: Style, dtype: str, ends
             yield matrix(part, dtype, rows=ends)
         elif isinstance(part, Norm):
             yield from streamed(part.name, style.norm, part.width, 1)
-        elif isinstance(part, Table) and part.rows > 1:
+        elif isinstance(part, Embedding) and part.rows > 1:
             yield from streamed(part.name, style.residual, hidden, 1)
 
 
-def _stem(tower: Tower, style: Style, dtype: str, patches: Rows) -> Iterator[Op]:
+def _stem(tower: Tower, style: KernelStyle, dtype: str, patches: Rows) -> Iterator[Op]:
     """One that takes tokens looks them up first."""
-    if not any(isinstance(part, Convolution | Linear) for part in tower.stem):
+    if not any(isinstance(part, ConvolutionLayer | Linear) for part in tower.stem):
         yield from streamed("embedding", POINTWISE, tower.hidden, 1)
     yield from stem_ops(tower.stem, tower.hidden, style, dtype, patches)
 
 
-def _tail(tower: Tower, style: Style, dtype: str, left: Rows) -> Iterator[Op]:
+def _tail(tower: Tower, style: KernelStyle, dtype: str, left: Rows) -> Iterator[Op]:
     """Matrices work on the tokens that are left, norms on as many numbers as there are."""
     matrices = [part for part in tower.tail if isinstance(part, Linear)]
     if matrices and tower.intake.merge > 1 and matrices[0].inputs == tower.hidden:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.load.families.base import decoder, layer_count, refuse, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, CrossAttention, DenseFfn, Intake, Model, Norm, Part, Table, Tower
+from gnomon.spec import AttentionMixer, CrossAttention, DenseFfn, Embedding, Intake, Model, Norm, Part, Tower
 
 UNUSED = 2
 """Positions are counted from the one after padding, so that the tables have rows no token uses."""
@@ -47,7 +47,7 @@ def _encoder(config: Fields, hidden: int, positions: int) -> Tower:
         name="encoder",
         hidden=hidden,
         blocks=uniform(layer_count(config, "encoder_layers"), mixer=mixer, ffn=ffn, norm_after=True),
-        stem=(Table(name="positions", rows=positions + UNUSED, width=hidden), *_norm(hidden)),
+        stem=(Embedding(name="positions", rows=positions + UNUSED, width=hidden), *_norm(hidden)),
         norm_bias=True,
         final_norm=False,
         intake=Intake(positions=positions),
@@ -58,9 +58,9 @@ def _norm(hidden: int) -> tuple[Part, ...]:
     return (Norm(name="norm", width=hidden, bias=True),)
 
 
-def _attention(config: Fields, part: str, causal: bool) -> Attention:
+def _attention(config: Fields, part: str, causal: bool) -> AttentionMixer:
     heads = config.whole(f"{part}_attention_heads")
-    return Attention(
+    return AttentionMixer(
         heads=heads,
         kv_heads=heads,
         head_dim=split(config, "d_model", heads),

@@ -9,7 +9,7 @@ from typing import Any
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.fields import Fields, shown
-from gnomon.spec import Attention, Block, DenseFfn, Model, MoeFfn
+from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, MoeFfn
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 MAX_LAYERS = 10_000
@@ -24,12 +24,12 @@ def layer_count(config: Fields, key: str = "num_hidden_layers") -> int:
     return config.whole(key, most=MAX_LAYERS)
 
 
-def attention(config: Fields, *, head_dim: int | None = None, **features: Any) -> Attention:
+def attention(config: Fields, *, head_dim: int | None = None, **features: Any) -> AttentionMixer:
     """Heads under their usual names."""
     heads = config.whole("num_attention_heads")
     kv_heads = config.whole("num_key_value_heads", heads)
     check_shared(heads, kv_heads, config.spot("num_key_value_heads"))
-    return Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim or head_dim_of(config), **features)
+    return AttentionMixer(heads=heads, kv_heads=kv_heads, head_dim=head_dim or head_dim_of(config), **features)
 
 
 def check_shared(count: int, groups: int, where: str, what: str = "heads", of: str = "key-value heads") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.load.families.base import decoder, dense, head_dim_of, layer_count, refuse, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Linear, Model, Norm, Part, Table
+from gnomon.spec import AttentionMixer, Embedding, Linear, Model, Norm, Part
 
 HEADS = {
     "BertModel": "pooler",
@@ -22,7 +22,7 @@ def read(config: Fields, family: str) -> Model:
     hidden, heads, positions = (
         config.whole(key) for key in ("hidden_size", "num_attention_heads", "max_position_embeddings")
     )
-    mixer = Attention(
+    mixer = AttentionMixer(
         heads=heads,
         kv_heads=heads,
         head_dim=head_dim_of(config),
@@ -44,7 +44,7 @@ def read(config: Fields, family: str) -> Model:
         norm_bias=True,
         final_norm=False,
         stem=(
-            Table(name="token_types", rows=config.whole("type_vocab_size"), width=hidden),
+            Embedding(name="token_types", rows=config.whole("type_vocab_size"), width=hidden),
             Norm(name="norm", width=hidden, bias=True),
         ),
         tail=_token_head(config, hidden) if tokens else (_square("pooler", hidden, once=True),),
@@ -54,7 +54,7 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _token_head(config: Fields, hidden: int) -> tuple[Part, ...]:
-    bias = Table(name="head_bias", width=config.whole("vocab_size"))
+    bias = Embedding(name="head_bias", width=config.whole("vocab_size"))
     return _square("transform", hidden), Norm(name="head_norm", width=hidden, bias=True), bias
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.load.families.base import decoder, layer_count, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, DenseFfn, Model, Norm
+from gnomon.spec import AttentionMixer, DenseFfn, Model, Norm
 
 TRAINED_LENGTH = 2048
 """Tokens of the sequences it was trained with, where the file does not say."""
@@ -14,7 +14,7 @@ def read(config: Fields, family: str) -> Model:
     width = "n_embed" if config.has("n_embed") else "hidden_size"
     heads_key = "num_attention_heads" if config.has("num_attention_heads") else "n_head"
     hidden, heads = config.whole(width), config.whole(heads_key)
-    mixer = Attention(
+    mixer = AttentionMixer(
         heads=heads,
         kv_heads=heads,
         head_dim=split(config, width, heads),

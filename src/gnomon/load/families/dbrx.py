@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from gnomon.load.families.base import check_shared, decoder, experts, layer_count, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Model
+from gnomon.spec import AttentionMixer, Model
 
 
 def read(config: Fields, family: str) -> Model:
     inner, mixture = config.inner("attn_config"), config.inner("ffn_config")
     heads, kv_heads = config.whole("n_heads"), inner.whole("kv_n_heads")
     check_shared(heads, kv_heads, inner.spot("kv_n_heads"))
-    mixer = Attention(heads=heads, kv_heads=kv_heads, head_dim=split(config, "d_model", heads))
+    mixer = AttentionMixer(heads=heads, kv_heads=kv_heads, head_dim=split(config, "d_model", heads))
     ffn = experts(mixture, "moe_num_experts", "ffn_hidden_size", topk="moe_top_k")
     return decoder(
         config,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnomon.errors import InputError
 from gnomon.load.families.base import decoder, layer_count, only, refuse, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Convolution, DenseFfn, Linear, Model, Part, Table
+from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Embedding, Linear, Model, Part
 
 TIME_CHANNELS = 256
 """Sines and cosines of the time step, before they are widened."""
@@ -23,7 +23,7 @@ def read(config: Fields, family: str) -> Model:
     out, side = config.whole("out_channels", channels), config.whole("sample_size", most=MOST_SIDE) // patch
     if side < 1:
         raise InputError(f"{patch} is more than the whole sample", where=config.spot("patch_size"))
-    mixer = Attention(
+    mixer = AttentionMixer(
         heads=heads,
         kv_heads=heads,
         head_dim=head_dim,
@@ -45,7 +45,7 @@ def read(config: Fields, family: str) -> Model:
         centred_norms=True,
         has_head=False,
         tied_embeddings=True,
-        stem=(Convolution(name="patches", inputs=channels, outputs=hidden, kernel=patch**2, bias=True),),
+        stem=(ConvolutionLayer(name="patches", inputs=channels, outputs=hidden, kernel=patch**2, bias=True),),
         tail=(
             Linear(name="last_modulation", inputs=hidden, outputs=2 * hidden, bias=True, once=True),
             Linear(name="pixels", inputs=hidden, outputs=out * patch**2, bias=True),
@@ -59,6 +59,6 @@ def _modulation(config: Fields, hidden: int) -> tuple[Part, ...]:
     return (
         Linear(name="time", inputs=TIME_CHANNELS, outputs=hidden, bias=True, once=True),
         Linear(name="time_out", inputs=hidden, outputs=hidden, bias=True, once=True),
-        Table(name="classes", rows=classes, width=hidden),
+        Embedding(name="classes", rows=classes, width=hidden),
         Linear(name="modulation", inputs=hidden, outputs=6 * hidden, bias=True, once=True),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnomon.errors import InputError
 from gnomon.load.families.base import attention, decoder, dense, experts, head_dim_of, layer_count
 from gnomon.load.fields import Fields
-from gnomon.spec import Block, Model, MoeFfn, Table
+from gnomon.spec import Block, Embedding, Model, MoeFfn
 
 HEAD_DIM = 128
 """The default of the published config class of the dense ones."""
@@ -18,7 +18,7 @@ def read(config: Fields, family: str) -> Model:
     plain, sparse = dense(config, bias=bias), _sparse(config, count) if moe else frozenset()
     mixture = _mixture(config) if moe else None
     blocks = [Block(mixer=mixer, ffn=mixture if layer in sparse else plain, count=1) for layer in range(count)]
-    tail = (Table(name="head_bias", width=config.whole("vocab_size")),) if moe and bias else ()
+    tail = (Embedding(name="head_bias", width=config.whole("vocab_size")),) if moe and bias else ()
     return decoder(config, family, blocks, tail=tail, tied_embeddings=config.flag("tie_word_embeddings", True))
 
 

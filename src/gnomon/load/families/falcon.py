@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnomon.errors import InputError
 from gnomon.load.families.base import check_shared, decoder, layer_count, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, DenseFfn, Model
+from gnomon.spec import AttentionMixer, DenseFfn, Model
 
 TRAINED_LENGTH = 2048
 
@@ -15,7 +15,7 @@ def read(config: Fields, family: str) -> Model:
     hidden, new = config.whole(width), config.flag("new_decoder_architecture", False)
     alibi, bias = config.flag("alibi", False), config.flag("bias", False)
     heads, kv_heads = _heads(config, new)
-    mixer = Attention(
+    mixer = AttentionMixer(
         heads=heads,
         kv_heads=kv_heads,
         head_dim=split(config, width, heads),

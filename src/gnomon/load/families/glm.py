@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.load.families.base import attention, decoder, dense, experts, head_dim_of, layer_count, rotary_dim, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Block, Model
+from gnomon.spec import AttentionMixer, Block, Model
 
 
 def read(config: Fields, family: str) -> Model:
@@ -15,7 +15,7 @@ def read(config: Fields, family: str) -> Model:
     return decoder(config, family, blocks)
 
 
-def _mixer(config: Fields, bias: bool) -> Attention:
+def _mixer(config: Fields, bias: bool) -> AttentionMixer:
     head_dim = head_dim_of(config)
     return attention(
         config,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from gnomon.load.families.base import decoder, dense, head_dim_of, layer_count, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Model
+from gnomon.spec import AttentionMixer, Model
 
 
 def read(config: Fields, family: str) -> Model:
     heads, bias = config.whole("num_attention_heads"), config.flag("attention_bias", True)
     head_dim = head_dim_of(config)
-    mixer = Attention(
+    mixer = AttentionMixer(
         heads=heads,
         kv_heads=heads,
         head_dim=head_dim,

@@ -19,7 +19,7 @@ from gnomon.load.families.base import (
     uniform,
 )
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Block, DenseFfn, Intake, Linear, Model, Norm, Table, Tower
+from gnomon.spec import AttentionMixer, Block, DenseFfn, Embedding, Intake, Linear, Model, Norm, Tower
 
 DEFAULT_CHUNK = 8192
 """The default of the published config class, which files leave out."""
@@ -75,7 +75,7 @@ def _vision(vision: Fields, text: Fields) -> Tower:
     hidden, heads, image, patch = (
         vision.whole(key) for key in ("hidden_size", "num_attention_heads", "image_size", "patch_size")
     )
-    mixer = Attention(
+    mixer = AttentionMixer(
         heads=heads,
         kv_heads=heads,
         head_dim=split(vision, "hidden_size", heads),
@@ -91,8 +91,8 @@ def _vision(vision: Fields, text: Fields) -> Tower:
         blocks=uniform(layer_count(vision), mixer=mixer, ffn=DenseFfn(inner=inner, gated=False, bias=True)),
         stem=(
             Linear(name="patches", inputs=vision.whole("num_channels", 3) * patch**2, outputs=hidden),
-            Table(name="class", width=hidden),
-            Table(name="positions", rows=places, width=hidden),
+            Embedding(name="class", width=hidden),
+            Embedding(name="positions", rows=places, width=hidden),
             Norm(name="first_norm", width=hidden, bias=True),
         ),
         tail=(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gnomon.load.families import llama
 from gnomon.load.families.base import dtype, layer_count, only, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Convolution, DenseFfn, Intake, Linear, Model, Norm, Table, Tower
+from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Embedding, Intake, Linear, Model, Norm, Tower
 
 LLAMA = {
     "vocab_size": 32_000,
@@ -35,7 +35,7 @@ def _vision(config: Fields, vision: Fields, text_hidden: int) -> Tower:
     hidden, heads, patch, side = (
         vision.whole(key) for key in ("hidden_size", "num_attention_heads", "patch_size", "image_size")
     )
-    mixer = Attention(
+    mixer = AttentionMixer(
         heads=heads,
         kv_heads=heads,
         head_dim=split(vision, "hidden_size", heads),
@@ -51,9 +51,9 @@ def _vision(config: Fields, vision: Fields, text_hidden: int) -> Tower:
         hidden=hidden,
         blocks=uniform(layer_count(vision), mixer=mixer, ffn=ffn),
         stem=(
-            Convolution(name="patches", inputs=vision.whole("num_channels", 3), outputs=hidden, kernel=patch**2),
-            Table(name="class", width=hidden),
-            Table(name="positions", rows=(side // patch) ** 2 + 1, width=hidden),
+            ConvolutionLayer(name="patches", inputs=vision.whole("num_channels", 3), outputs=hidden, kernel=patch**2),
+            Embedding(name="class", width=hidden),
+            Embedding(name="positions", rows=(side // patch) ** 2 + 1, width=hidden),
             Norm(name="first_norm", width=hidden, bias=True),
         ),
         tail=(

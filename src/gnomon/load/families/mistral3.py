@@ -7,7 +7,7 @@ from dataclasses import replace
 from gnomon.load.families import llama
 from gnomon.load.families.base import MOST_MERGED, dtype, layer_count, only, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Convolution, DenseFfn, Intake, Linear, Model, Norm, Tower
+from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Intake, Linear, Model, Norm, Tower
 
 
 def read(config: Fields, family: str) -> Model:
@@ -21,7 +21,7 @@ def read(config: Fields, family: str) -> Model:
 
 def _vision(config: Fields, vision: Fields, text_hidden: int) -> Tower:
     hidden, heads = vision.whole("hidden_size"), vision.whole("num_attention_heads")
-    mixer = Attention(heads=heads, kv_heads=heads, head_dim=split(vision, "hidden_size", heads), causal=False)
+    mixer = AttentionMixer(heads=heads, kv_heads=heads, head_dim=split(vision, "hidden_size", heads), causal=False)
     ffn = DenseFfn(inner=vision.whole("intermediate_size"))
     bias = config.flag("multimodal_projector_bias", False)
     merge = config.whole("spatial_merge_size", 2, most=MOST_MERGED)
@@ -31,7 +31,7 @@ def _vision(config: Fields, vision: Fields, text_hidden: int) -> Tower:
         hidden=hidden,
         blocks=uniform(layer_count(vision), mixer=mixer, ffn=ffn),
         stem=(
-            Convolution(name="patches", inputs=vision.whole("num_channels", 3), outputs=hidden, kernel=patch**2),
+            ConvolutionLayer(name="patches", inputs=vision.whole("num_channels", 3), outputs=hidden, kernel=patch**2),
             Norm(name="first_norm", width=hidden),
         ),
         tail=(

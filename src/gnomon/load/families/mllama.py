@@ -17,16 +17,16 @@ from gnomon.load.families.base import (
 )
 from gnomon.load.fields import Fields
 from gnomon.spec import (
-    Attention,
+    AttentionMixer,
     Block,
-    Convolution,
+    ConvolutionLayer,
     CrossAttention,
     DenseFfn,
+    Embedding,
     Intake,
     Linear,
     Model,
     Norm,
-    Table,
     Tower,
 )
 
@@ -47,7 +47,7 @@ def read(config: Fields, family: str) -> Model:
         family,
         _layers(text, hidden),
         towers=(_vision(vision, hidden),),
-        stem=(Table(name="markers", rows=MARKERS, width=hidden),),
+        stem=(Embedding(name="markers", rows=MARKERS, width=hidden),),
         tied_embeddings=text.flag("tie_word_embeddings", False),
         dtype=dtype(config if config.has("torch_dtype") or config.has("dtype") else text),
     )
@@ -59,7 +59,7 @@ def _layers(text: Fields, hidden: int) -> Iterator[Block]:
         heads=looks.heads, kv_heads=looks.kv_heads, head_dim=head_dim_of(text), source_width=hidden, qk_norm=True
     )
     chosen = frozenset(numbers(text, "cross_attention_layers") or CROSS_LAYERS)
-    gates = (Table(name="attention_gate", width=1), Table(name="ffn_gate", width=1))
+    gates = (Embedding(name="attention_gate", width=1), Embedding(name="ffn_gate", width=1))
     for layer in range(layer_count(text)):
         there = layer in chosen
         yield Block(mixer=cross if there else looks, ffn=ffn, count=1, extras=gates if there else ())
@@ -68,13 +68,13 @@ def _layers(text: Fields, hidden: int) -> Iterator[Block]:
 def _vision(vision: Fields, text_hidden: int) -> Tower:
     hidden, patch, tiles = (vision.whole(key) for key in ("hidden_size", "patch_size", "max_num_tiles"))
     heads = vision.whole("attention_heads")
-    mixer = Attention(
+    mixer = AttentionMixer(
         heads=heads, kv_heads=heads, head_dim=split(vision, "hidden_size", heads), causal=False, rotary_dim=0
     )
     ffn = DenseFfn(inner=vision.whole("intermediate_size"), gated=False, bias=True)
     places = (vision.whole("image_size") // patch) ** 2 + 1
     shapes = len(vision.list("supported_aspect_ratios")) or RATIOS
-    gates = (Table(name="attention_gate", width=1), Table(name="ffn_gate", width=1))
+    gates = (Embedding(name="attention_gate", width=1), Embedding(name="ffn_gate", width=1))
     local = uniform(layer_count(vision), mixer=mixer, ffn=ffn)
     whole = uniform(layer_count(vision, "num_global_layers"), mixer=mixer, ffn=ffn, extras=gates)
     return Tower(
@@ -82,15 +82,15 @@ def _vision(vision: Fields, text_hidden: int) -> Tower:
         hidden=hidden,
         blocks=local + whole,
         stem=(
-            Convolution(name="patches", inputs=vision.whole("num_channels", 3), outputs=hidden, kernel=patch**2),
-            Table(name="class", width=hidden),
-            Table(name="positions", rows=places, width=hidden),
-            Table(name="tile_positions", rows=shapes + 1, width=tiles * places * hidden),
-            Table(name="position_gate", width=1),
-            Table(name="before", rows=shapes + 1, width=tiles * hidden),
-            Table(name="before_gate", width=1),
-            Table(name="after", rows=shapes + 1, width=tiles * hidden),
-            Table(name="after_gate", width=1),
+            ConvolutionLayer(name="patches", inputs=vision.whole("num_channels", 3), outputs=hidden, kernel=patch**2),
+            Embedding(name="class", width=hidden),
+            Embedding(name="positions", rows=places, width=hidden),
+            Embedding(name="tile_positions", rows=shapes + 1, width=tiles * places * hidden),
+            Embedding(name="position_gate", width=1),
+            Embedding(name="before", rows=shapes + 1, width=tiles * hidden),
+            Embedding(name="before_gate", width=1),
+            Embedding(name="after", rows=shapes + 1, width=tiles * hidden),
+            Embedding(name="after_gate", width=1),
             Norm(name="first_norm", width=hidden, bias=True),
         ),
         tail=(Linear(name="to_text", inputs=vision.whole("vision_output_dim"), outputs=text_hidden, bias=True),),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gnomon.load.families.base import decoder, dense, head_dim_of, layer_count, layer_kinds
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Block, Linear, Model, Norm, Part, Table
+from gnomon.spec import AttentionMixer, Block, Embedding, Linear, Model, Norm, Part
 
 
 def read(config: Fields, family: str) -> Model:
@@ -30,7 +30,7 @@ def _layers(config: Fields) -> Iterator[Block]:
     bias = config.flag("attention_bias", False)
     ffn = dense(config, bias=config.flag("mlp_bias", False))
     for layer, window in enumerate(_windows(config)):
-        mixer = Attention(
+        mixer = AttentionMixer(
             heads=heads,
             kv_heads=heads,
             head_dim=head_dim,
@@ -56,4 +56,4 @@ def _token_head(config: Fields, hidden: int, bias: bool) -> tuple[Part, ...]:
     norm = Norm(name="head_norm", width=hidden, bias=bias)
     if not config.flag("decoder_bias", True):
         return square, norm
-    return square, norm, Table(name="head_bias", width=config.whole("vocab_size"))
+    return square, norm, Embedding(name="head_bias", width=config.whole("vocab_size"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.load.families.base import decoder, layer_count, only, refuse, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, DenseFfn, Model
+from gnomon.spec import AttentionMixer, DenseFfn, Model
 
 
 def read(config: Fields, family: str) -> Model:
@@ -12,7 +12,9 @@ def read(config: Fields, family: str) -> Model:
     only(inner, "attn_type", ("multihead_attention",))
     refuse(inner, "qk_ln", "a norm of queries and keys")
     hidden, heads, alibi = config.whole("d_model"), config.whole("n_heads"), inner.flag("alibi", True)
-    mixer = Attention(heads=heads, kv_heads=heads, head_dim=split(config, "d_model", heads), alibi=alibi, rotary_dim=0)
+    mixer = AttentionMixer(
+        heads=heads, kv_heads=heads, head_dim=split(config, "d_model", heads), alibi=alibi, rotary_dim=0
+    )
     ratio = config.whole("expansion_ratio", 4)
     return decoder(
         config,

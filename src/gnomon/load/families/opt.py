@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.load.families.base import decoder, head_dim_of, layer_count, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, DenseFfn, Linear, Model
+from gnomon.spec import AttentionMixer, DenseFfn, Linear, Model
 
 OFFSET = 2
 """The first two rows of the table of positions stand for padding."""
@@ -12,7 +12,7 @@ OFFSET = 2
 
 def read(config: Fields, family: str) -> Model:
     hidden, heads, bias = config.whole("hidden_size"), config.whole("num_attention_heads"), _bias(config)
-    mixer = Attention(heads=heads, kv_heads=heads, head_dim=head_dim_of(config), qkv_bias=bias, out_bias=bias)
+    mixer = AttentionMixer(heads=heads, kv_heads=heads, head_dim=head_dim_of(config), qkv_bias=bias, out_bias=bias)
     before = config.flag("do_layer_norm_before", True)
     affine = config.flag("layer_norm_elementwise_affine", True)
     width = config.whole("word_embed_proj_dim", hidden)

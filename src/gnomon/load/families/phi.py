@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.load.families.base import attention, decoder, dense, experts, head_dim_of, layer_count, rotary_dim, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Model, Table
+from gnomon.spec import Embedding, Model
 
 
 def read(config: Fields, family: str) -> Model:
@@ -43,5 +43,5 @@ def _experts(config: Fields, family: str) -> Model:
     return decoder(config, family, uniform(layer_count(config), mixer=mixer, ffn=ffn), norm_bias=True, tail=tail)
 
 
-def _head_bias(config: Fields) -> Table:
-    return Table(name="head_bias", width=config.whole("vocab_size"))
+def _head_bias(config: Fields) -> Embedding:
+    return Embedding(name="head_bias", width=config.whole("vocab_size"))

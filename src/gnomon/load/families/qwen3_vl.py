@@ -5,7 +5,19 @@ from __future__ import annotations
 from gnomon.load.families import qwen, qwen3_next
 from gnomon.load.families.base import MOST_MERGED, decoder, dtype, layer_count, numbers, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Block, Convolution, DenseFfn, Intake, Linear, Model, Norm, Part, Table, Tower
+from gnomon.spec import (
+    AttentionMixer,
+    Block,
+    ConvolutionLayer,
+    DenseFfn,
+    Embedding,
+    Intake,
+    Linear,
+    Model,
+    Norm,
+    Part,
+    Tower,
+)
 
 
 def read(config: Fields, family: str) -> Model:
@@ -28,7 +40,7 @@ def _layers(text: Fields, family: str) -> list[Block]:
 
 def _vision(vision: Fields) -> Tower:
     hidden, heads = vision.whole("hidden_size"), vision.whole("num_heads")
-    mixer = Attention(
+    mixer = AttentionMixer(
         heads=heads,
         kv_heads=heads,
         head_dim=split(vision, "hidden_size", heads),
@@ -47,10 +59,10 @@ def _vision(vision: Fields) -> Tower:
         hidden=hidden,
         blocks=uniform(layer_count(vision, "depth"), mixer=mixer, ffn=ffn),
         stem=(
-            Convolution(
+            ConvolutionLayer(
                 name="patches", inputs=vision.whole("in_channels", 3), outputs=hidden, kernel=kernel, bias=True
             ),
-            Table(name="positions", rows=vision.whole("num_position_embeddings"), width=hidden),
+            Embedding(name="positions", rows=vision.whole("num_position_embeddings"), width=hidden),
         ),
         tail=tails,
         norm_bias=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnomon.load.families import qwen
 from gnomon.load.families.base import MOST_MERGED, decoder, dtype, gather, layer_count, numbers, split
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Block, Convolution, DenseFfn, Intake, Linear, Model, Norm, Tower
+from gnomon.spec import AttentionMixer, Block, ConvolutionLayer, DenseFfn, Intake, Linear, Model, Norm, Tower
 
 SECOND = {
     "depth": 32,
@@ -59,9 +59,9 @@ def _with_windows(vision: Fields) -> Tower:
     return _tower(vision, hidden, tuple(blocks), vision.whole("out_hidden_size"), norm_bias=False)
 
 
-def _attention(vision: Fields, width: str, window: int | None = None) -> Attention:
+def _attention(vision: Fields, width: str, window: int | None = None) -> AttentionMixer:
     heads = vision.whole("num_heads")
-    return Attention(
+    return AttentionMixer(
         heads=heads,
         kv_heads=heads,
         head_dim=split(vision, width, heads),
@@ -80,7 +80,7 @@ def _tower(vision: Fields, hidden: int, blocks: tuple[Block, ...], out: int, nor
         name="vision",
         hidden=hidden,
         blocks=gather(blocks),
-        stem=(Convolution(name="patches", inputs=vision.whole("in_channels"), outputs=hidden, kernel=kernel),),
+        stem=(ConvolutionLayer(name="patches", inputs=vision.whole("in_channels"), outputs=hidden, kernel=kernel),),
         tail=(
             Norm(name="norm", width=hidden, bias=norm_bias),
             Linear(name="fold", inputs=folded, outputs=folded, bias=True),

@@ -6,14 +6,14 @@ from math import isqrt
 
 from gnomon.load.families.base import layer_count, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Convolution, DenseFfn, Intake, Linear, Norm, Table, Tower
+from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Embedding, Intake, Linear, Norm, Tower
 
 
 def vision(config: Fields, text_hidden: int, tokens: int) -> Tower:
     """`tokens` is what the patches of a picture are averaged to."""
     hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
     patch = config.whole("patch_size")
-    mixer = Attention(
+    mixer = AttentionMixer(
         heads=heads,
         kv_heads=heads,
         head_dim=split(config, "hidden_size", heads),
@@ -30,10 +30,10 @@ def vision(config: Fields, text_hidden: int, tokens: int) -> Tower:
         hidden=hidden,
         blocks=uniform(layer_count(config), mixer=mixer, ffn=ffn),
         stem=(
-            Convolution(
+            ConvolutionLayer(
                 name="patches", inputs=config.whole("num_channels", 3), outputs=hidden, kernel=patch**2, bias=True
             ),
-            Table(name="positions", rows=places, width=hidden),
+            Embedding(name="positions", rows=places, width=hidden),
         ),
         tail=(Norm(name="norm", width=hidden), Linear(name="to_text", inputs=hidden, outputs=text_hidden)),
         norm_bias=True,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gnomon.errors import InputError
 from gnomon.load.families.base import decoder, gather, layer_count
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Block, CrossAttention, DenseFfn, Intake, Model, Tower
+from gnomon.spec import AttentionMixer, Block, CrossAttention, DenseFfn, Intake, Model, Tower
 
 TRAINED_LENGTH = 512
 """Tokens of the sequences it was trained with, where the file does not say."""
@@ -45,7 +45,7 @@ def _layers(config: Fields, count: int, causal: bool) -> Iterator[Block]:
     heads, buckets = config.whole("num_heads"), config.whole("relative_attention_num_buckets", 32)
     ffn = DenseFfn(inner=config.whole("d_ff"), gated=_gated(config))
     for layer in range(count):
-        mixer = Attention(
+        mixer = AttentionMixer(
             heads=heads,
             kv_heads=heads,
             head_dim=config.whole("d_kv"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.load.families.base import decoder, layer_count, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import Attention, Convolution, CrossAttention, DenseFfn, Intake, Model, Table, Tower
+from gnomon.spec import AttentionMixer, ConvolutionLayer, CrossAttention, DenseFfn, Embedding, Intake, Model, Tower
 
 
 def read(config: Fields, family: str) -> Model:
@@ -41,18 +41,18 @@ def _encoder(config: Fields, hidden: int) -> Tower:
         hidden=hidden,
         blocks=uniform(layer_count(config, "encoder_layers"), mixer=mixer, ffn=ffn),
         stem=(
-            Convolution(name="bins", inputs=config.whole("num_mel_bins"), outputs=hidden, kernel=3, bias=True),
-            Convolution(name="halve", inputs=hidden, outputs=hidden, kernel=3, bias=True, stride=2),
-            Table(name="positions", rows=positions, width=hidden),
+            ConvolutionLayer(name="bins", inputs=config.whole("num_mel_bins"), outputs=hidden, kernel=3, bias=True),
+            ConvolutionLayer(name="halve", inputs=hidden, outputs=hidden, kernel=3, bias=True, stride=2),
+            Embedding(name="positions", rows=positions, width=hidden),
         ),
         norm_bias=True,
         intake=Intake(positions=positions),
     )
 
 
-def _attention(config: Fields, part: str, causal: bool) -> Attention:
+def _attention(config: Fields, part: str, causal: bool) -> AttentionMixer:
     heads = config.whole(f"{part}_attention_heads")
-    return Attention(
+    return AttentionMixer(
         heads=heads,
         kv_heads=heads,
         head_dim=split(config, "d_model", heads),

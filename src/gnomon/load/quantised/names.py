@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.spec import (
-    Attention,
+    AttentionMixer,
     Block,
     CrossAttention,
     DenseFfn,
@@ -38,7 +38,7 @@ _DENSE = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 _FOLDS = {"fold": "fc1_latent_proj", "unfold": "fc2_latent_proj"}
 
 _MIXERS: dict[type, tuple[tuple[str, ...], dict[str, str]]] = {
-    Attention: (("self_attn", "attention", "attn", "mixer"), _ATTENTION),
+    AttentionMixer: (("self_attn", "attention", "attn", "mixer"), _ATTENTION),
     LatentAttention: (("self_attn",), _LATENT),
     CrossAttention: (("cross_attn", "encoder_attn"), _CROSS),
     Mamba: (("mamba", "mixer"), _MAMBA),

@@ -41,7 +41,7 @@ _NOT_WORK = ("prim", "profiler")
 _PLAIN = (int, float, bool, str, type(None))
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc]
+class OpRecorder(TorchDispatchMode):  # type: ignore[misc]
     """Calls in order, and the storages they made or found. `names` has the path of every module by its `id`."""
 
     def __init__(self, names: Mapping[int, str], owners: Mapping[int, str]) -> None:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten
 
 from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.load.tracing import casts, fakes
-from gnomon.load.tracing.recorder import DTYPES, Recorder
+from gnomon.load.tracing.recorder import DTYPES, OpRecorder
 from gnomon.load.tracing.stand_ins import stand_ins, whole_sequences
 from gnomon.load.tracing.trouble import blamed_on_module, quietly
 from gnomon.spec.traced import Traced
@@ -57,7 +57,7 @@ def trace_module(
         parameters, buffers = fakes.blank_state(module, wanted)
         owners = {id(tensor): name.rpartition(".")[0] for name, tensor in parameters.items()}
         paths = {id(part): name.replace("_orig_mod.", "") for name, part in module.named_modules()}
-        recorder = Recorder(paths, owners)
+        recorder = OpRecorder(paths, owners)
         for role, tensors in (("parameters", parameters), ("buffers", buffers)):
             for tensor in tensors.values():
                 recorder.know(tensor, role)  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def trace_module(
 class _Step:
     """One pass over the inputs, or one step of training on them."""
 
-    def __init__(self, module: Any, state: dict[str, Any], given: Any, recorder: Recorder, autocast: str | None):
+    def __init__(self, module: Any, state: dict[str, Any], given: Any, recorder: OpRecorder, autocast: str | None):
         self.module, self.state, self.given, self.recorder = module, state, given, recorder
         self.autocast = fakes.torch_dtype(autocast, "autocast") if autocast else None
 
@@ -164,7 +164,7 @@ def _update(optimizer: str | Callable[[Any], Any]) -> Callable[[Any], Any] | Non
 
 
 @contextmanager
-def _recording(recorder: Recorder) -> Iterator[None]:
+def _recording(recorder: OpRecorder) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(quietly())
         stack.enter_context(stand_ins())

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import InputError
-from gnomon.planning.operators.price import ADDED, TRUTH, WORDS, Group, Pricer, check_results, word
+from gnomon.planning.operators.price import ADDED, TRUTH, WORDS, OperatorGroup, Pricer, check_results, word
 from gnomon.planning.operators.ranges import SWITCHES
 from gnomon.spec.workload import Floats
 
@@ -56,7 +56,7 @@ def _columns(table: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     return {name: np.broadcast_to(array, (size,)) if array.size != size else array for name, array in arrays.items()}
 
 
-def _groups(columns: Mapping[str, NDArray[Any]]) -> Iterator[tuple[Group, Rows]]:
+def _groups(columns: Mapping[str, NDArray[Any]]) -> Iterator[tuple[OperatorGroup, Rows]]:
     """Rows that are alike but for their sizes, together and in order."""
     size = columns["op"].size
     codes, meanings = np.zeros(size, np.int64), []
@@ -71,7 +71,7 @@ def _groups(columns: Mapping[str, NDArray[Any]]) -> Iterator[tuple[Group, Rows]]
             for found in reversed(meanings):
                 code, place = divmod(code, len(found))
                 picked.append(found[place])
-            yield Group(*reversed(picked)), rows
+            yield OperatorGroup(*reversed(picked)), rows
 
 
 def _alike(codes: Rows) -> list[Rows]:
@@ -104,7 +104,7 @@ def _text(value: Any) -> str:
     return "" if value is None or value != value else str(value)
 
 
-def sizes_of(group: Group, columns: Mapping[str, NDArray[Any]], rows: Rows) -> dict[str, Floats]:
+def sizes_of(group: OperatorGroup, columns: Mapping[str, NDArray[Any]], rows: Rows) -> dict[str, Floats]:
     """The sizes of a group's rows; what is optional and empty has its usual value."""
     sizes = {name: _numbers(columns, name, rows) for name in group.needed}
     for name, usual in group.optional.items():

@@ -49,7 +49,7 @@ class _Some:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class OperatorGroup:
     """What rows have in common."""
 
     kind: str
@@ -131,7 +131,7 @@ class Pricer:
         self.pool = pool.resized(max(pool.count, pool.node_size))
         self._machine = cache(lambda framework: Machine(self.pool, profile_for(pool.chip, framework), framework))
 
-    def check(self, group: Group, place: str) -> None:
+    def check(self, group: OperatorGroup, place: str) -> None:
         """Refuse a number format that the operator has no kernels for, or that the chip does not multiply in."""
         where, dtype = f"{place}, column dtype", self._run_in(group)
         known = chips_with(group.framework)
@@ -152,14 +152,14 @@ class Pricer:
                 narrow = f" Or {dtype}-weights, which are widened." if f"{dtype}-weights" in PRODUCTS else ""
                 raise InputError(problem.message, where=where, hint=problem.hint + narrow) from None
 
-    def _run_in(self, group: Group) -> str:
+    def _run_in(self, group: OperatorGroup) -> str:
         """The format a group's products run in: four-bit weights are widened where the chip has no rate for them."""
         widened, chip = f"{group.dtype}-weights", self.pool.chip
         if group.kind not in PRODUCT_KINDS or group.dtype not in WIDENED:
             return group.dtype
         return group.dtype if product(group.dtype).multiplied in chip.rates_flops else widened
 
-    def priced(self, group: Group, columns: Mapping[str, Floats], places: Places) -> dict[str, Any]:
+    def priced(self, group: OperatorGroup, columns: Mapping[str, Floats], places: Places) -> dict[str, Any]:
         """The columns that are added; the provenance is one for all rows. Rows that leave out what others say are
         priced apart: no number means the same."""
         partial = [name for name, usual in group.optional.items() if usual != usual and name in columns]
@@ -177,7 +177,7 @@ class Pricer:
                 added[name][rows] = found[name]
         return added | {"provenance": found["provenance"]}
 
-    def _alike(self, group: Group, columns: Mapping[str, Floats], places: Places) -> dict[str, Any]:
+    def _alike(self, group: OperatorGroup, columns: Mapping[str, Floats], places: Places) -> dict[str, Any]:
         for name, values in columns.items():
             check_range(group.kind, name, values, places)
         check_sizes(group.kind, columns, places, self.pool.per_node)

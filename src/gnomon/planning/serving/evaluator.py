@@ -10,9 +10,9 @@ import numpy as np
 from gnomon.cost.step import StepCost
 from gnomon.planning.energy import power_use
 from gnomon.planning.serving.replicas import Replicas
-from gnomon.search import Bounds, Candidate, Family, Level, Score
+from gnomon.search import Bounds, Candidate, Level, PlanFamily, Score
 from gnomon.search.arrivals import Arrivals, Routed
-from gnomon.search.bounds import Demand, StepTimes, bounds
+from gnomon.search.bounds import Demand, KnownSteps, bounds
 from gnomon.search.judge import (
     SETTLED,
     WARM_UP,
@@ -49,7 +49,7 @@ GROWN = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class ServingFigures:
     """A simulated plan in the terms of its report: times of the steady part by statistic, rates and watts over all
     replicas, what was counted over the whole run."""
 
@@ -82,8 +82,8 @@ class ServingEvaluator:
         self._arrivals, self._goals, self._counts = arrivals, goals, counts
         self._demand = Demand.of(arrivals.whole)
         self._output_tokens = float(arrivals.whole.output_tokens.mean())
-        self._times: dict[Hashable, StepTimes] = {}
-        self._bounds: dict[Family, Bounds] = {}
+        self._times: dict[Hashable, KnownSteps] = {}
+        self._bounds: dict[PlanFamily, Bounds] = {}
         self._routed: dict[tuple[int, int, float], Routed] = {}
         self._known: dict[Hashable, list[Known]] = {}
         self.longest_run = 0
@@ -94,13 +94,13 @@ class ServingEvaluator:
         """Tokens of the longest request."""
         return self._arrivals.longest
 
-    def fits(self, family: Family) -> bool:
+    def fits(self, family: PlanFamily) -> bool:
         return self.replicas.find(family) is not None
 
-    def bounds(self, family: Family) -> Bounds:
+    def bounds(self, family: PlanFamily) -> Bounds:
         if family not in self._bounds:
             replica = self.replicas[family]
-            times = self._times.setdefault(replica.cost_key, StepTimes(replica.cost, self._demand))
+            times = self._times.setdefault(replica.cost_key, KnownSteps(replica.cost, self._demand))
             idle_w = family.tp * replica.deployment.pool.chip.idle_w
             self._bounds[family] = bounds(times, replica.limits, self._goals, idle_w)
         return self._bounds[family]
@@ -119,7 +119,7 @@ class ServingEvaluator:
         """The same plans under other goals."""
         return ServingEvaluator(self.replicas, self._arrivals, goals, self._counts)
 
-    def drawn(self, plan: Candidate, rate_per_s: float, count: int, draws: int) -> list[Figures]:
+    def drawn(self, plan: Candidate, rate_per_s: float, count: int, draws: int) -> list[ServingFigures]:
         """Figures of a part of the load: by the central estimate first, then by draws of the step cost."""
         replica = self.replicas[plan.family]
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
@@ -212,14 +212,14 @@ class ServingEvaluator:
 
     def _figures(
         self, plan: Candidate, rate_per_s: float, runs: list[ServingRun], steady: Mapping[str, Floats]
-    ) -> Figures:
+    ) -> ServingFigures:
         replica = self.replicas[plan.family]
         times = {metric: _statistics(values) for metric, values in steady.items()}
         offered = rate_per_s / plan.replicas * self._output_tokens
         uses = [power_use(replica.engine, replica.deployment, run) for run in runs]
         busy_s = [run.busy_s / float(run.requests.output_tokens.sum()) for run in runs]
         watts = [use.mean_w(offered * seconds) for use, seconds in zip(uses, busy_s, strict=True)]
-        return Figures(
+        return ServingFigures(
             ttft_s=times["ttft"],
             tpot_s=times["tpot"],
             e2e_s=times["e2e"],

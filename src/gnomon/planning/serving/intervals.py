@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnomon.planning.serving.evaluator import Figures, ServingEvaluator
+from gnomon.planning.serving.evaluator import ServingEvaluator, ServingFigures
 from gnomon.search import Score
 from gnomon.spec import Estimate, Provenance
 from gnomon.spec.workload import METRICS, Floats
@@ -25,7 +25,7 @@ class Spread:
     times: Mapping[tuple[str, str], Floats]
     power: Floats
 
-    def of(self, figures: Figures) -> dict[str, dict[str, Estimate]]:
+    def of(self, figures: ServingFigures) -> dict[str, dict[str, Estimate]]:
         """Times by metric and statistic, each with its interval; those that nobody has are left out."""
         found: dict[str, dict[str, Estimate]] = {}
         for metric in METRICS:

@@ -10,7 +10,7 @@ from gnomon.cost.step import Curve, StepCost
 from gnomon.engines.base import Deployment, Engine, MemoryUse
 from gnomon.errors import DoesNotFitError
 from gnomon.planning.deploy import Binding
-from gnomon.search import Family
+from gnomon.search import PlanFamily
 from gnomon.sim.serving import Curves
 from gnomon.spec import EngineChoice, Model, ServingLimits, Strategy
 from gnomon.techniques import DeploymentDraft
@@ -86,26 +86,26 @@ class Setup:
 class Replicas:
     """The replica of each family, or nothing where the model and the longest request do not fit."""
 
-    def __init__(self, setup: Setup, space: Iterable[Family], longest: int) -> None:
+    def __init__(self, setup: Setup, space: Iterable[PlanFamily], longest: int) -> None:
         self._setup, self._longest = setup, longest
-        self._made: dict[Family, Replica | None] = {}
+        self._made: dict[PlanFamily, Replica | None] = {}
         self._costs: dict[Hashable, WatchedCost] = {}
         self._widest: dict[str, int] = {}
         for family in space:
             for name, value in family.settings:
                 self._widest[name] = max(value, self._widest.get(name, 0))
 
-    def find(self, family: Family) -> Replica | None:
+    def find(self, family: PlanFamily) -> Replica | None:
         if family not in self._made:
             self._made[family] = self._make(family)
         return self._made[family]
 
-    def __getitem__(self, family: Family) -> Replica:
+    def __getitem__(self, family: PlanFamily) -> Replica:
         replica = self.find(family)
         assert replica is not None, "only families that fit are asked for"
         return replica
 
-    def _make(self, family: Family) -> Replica | None:
+    def _make(self, family: PlanFamily) -> Replica | None:
         """A replica whose context is cut to what its cache holds, unless the settings fix it."""
         settings = dict(self._setup.engine.settings) | dict(family.settings)
         engine, whole = self._deploy(family, settings)
@@ -127,7 +127,7 @@ class Replicas:
         cost, key = self._cost(engine, whole)
         return Replica(engine=engine, deployment=deployment, limits=limits, settings=settings, cost=cost, cost_key=key)
 
-    def _deploy(self, family: Family, settings: Mapping[str, Any]) -> tuple[Engine, Deployment]:
+    def _deploy(self, family: PlanFamily, settings: Mapping[str, Any]) -> tuple[Engine, Deployment]:
         return self._setup.deploy(family.chip, family.tp, family.dtype, settings, family.ep)
 
     def _cost(self, engine: Engine, deployment: Deployment) -> tuple[WatchedCost, Hashable]:

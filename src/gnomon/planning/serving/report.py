@@ -10,11 +10,11 @@ from typing import Any
 
 from gnomon import catalog
 from gnomon.engines import Engine
-from gnomon.planning.serving.evaluator import MOST_REQUESTS, Figures, ServingEvaluator
+from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
 from gnomon.planning.serving.intervals import Spread, estimate, spread
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
 from gnomon.planning.unmodelled import idle_in_plans
-from gnomon.search import Candidate, Found, Job, Objective, Score, highest_rate, pareto
+from gnomon.search import Candidate, Objective, Score, SearchJob, SearchResult, highest_rate, pareto
 from gnomon.search.neighbours import Neighbour, alternatives, confirmed, fastest, next_cheaper, second_best, second_rate
 from gnomon.spec import Chip, Cluster, EngineChoice, Estimate, Model, NotModelled, Plan, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport, PlanScore
@@ -40,7 +40,7 @@ class Question:
     kv_dtype: str
     load: ServingLoad
     router: str
-    job: Job
+    job: SearchJob
     objective: Objective
     techniques: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Question:
         return f"{what} at {format_rate(self.job.rate_per_s)}" if self.job.rate_per_s else what
 
 
-def report(question: Question, found: Found, evaluator: ServingEvaluator) -> PlanReport:
+def report(question: Question, found: SearchResult, evaluator: ServingEvaluator) -> PlanReport:
     """The answer to a question that has a best plan."""
     best, job = found.best, question.job
     assert best is not None
@@ -82,7 +82,7 @@ def report(question: Question, found: Found, evaluator: ServingEvaluator) -> Pla
         others = [*alternatives(found, best, evaluator, job), *fastest(found, evaluator, job)]
         most = highest_rate(best, evaluator, found.bounds[best.plan.family], job)
     met = [score for score in (*found.scores, *others) if score.plan != best.plan and score.meets(job.goals)]
-    book = Book(question, evaluator)
+    book = PlanBook(question, evaluator)
     chosen = book.score(best, most)
     cheaper = next_cheaper(found, best, evaluator, job) if question.objective.name == "cost" else None
     if question.objective.name == "throughput":
@@ -141,7 +141,7 @@ def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class Book:
+class PlanBook:
     """Scores as answers. Intervals are drawn for the best plan and the runner-up; the others have none."""
 
     question: Question
@@ -149,7 +149,7 @@ class Book:
     spreads: dict[Candidate, Spread] = field(default_factory=dict)
 
     def score(self, score: Score, most: float | None = None, *, draw: bool = True) -> PlanScore:
-        figures: Figures = score.detail
+        figures: ServingFigures = score.detail
         job, chip = self.question.job, score.plan.family.chip
         usd_h = score.plan.chips * self.question.chip(chip).price_usd_h
         # A plan that keeps up makes the tokens it is asked for; the tail of a finite run says less.
@@ -252,7 +252,7 @@ def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predict
     )
 
 
-def _front(book: Book, best: Score, chosen: PlanScore, met: list[Score]) -> list[PlanScore]:
+def _front(book: PlanBook, best: Score, chosen: PlanScore, met: list[Score]) -> list[PlanScore]:
     """Plans that met their goals and that none beats in price and in the times the goals name (else their p90)."""
     named = {goal.metric: goal.statistic for goal in book.question.job.goals}
 
@@ -274,14 +274,14 @@ def _front(book: Book, best: Score, chosen: PlanScore, met: list[Score]) -> list
     return [chosen if s is best else book.score(s, draw=False) for s in front]
 
 
-def _runner_up(book: Book, best: Score, other: Neighbour | None) -> dict[str, Any]:
+def _runner_up(book: PlanBook, best: Score, other: Neighbour | None) -> dict[str, Any]:
     """The best other plan that meets the goals, and what it costs and buys."""
     if other is None or other.score is None:
         return {"why": "no other plan that was run meets the goals"}
     return book.facts(book.score(other.score)) | {"why": why_second(book.question.objective.name, best, other.score)}
 
 
-def _next_cheaper(book: Book, found: Found, other: Neighbour | None) -> dict[str, Any]:
+def _next_cheaper(book: PlanBook, found: SearchResult, other: Neighbour | None) -> dict[str, Any]:
     """The cheaper plan that comes nearest to the goals, and what it misses."""
     if other is None:
         return {"why": "nothing cheaper holds the model"}
@@ -293,7 +293,7 @@ def _next_cheaper(book: Book, found: Found, other: Neighbour | None) -> dict[str
     return book.facts(book.score(other.score, draw=False)) | {"why": why_missed(other.score, job)}
 
 
-def _near_ties(book: Book, best: Score, met: list[Score]) -> Iterable[dict[str, Any]]:
+def _near_ties(book: PlanBook, best: Score, met: list[Score]) -> Iterable[dict[str, Any]]:
     """Plans of other shapes that cost hardly more and buy something, cheapest first."""
     if book.question.objective.name != "cost":
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gnomon.search.base import Bounds, Candidate, Score, share_of
-from gnomon.search.objectives import Job
+from gnomon.search.objectives import SearchJob
 from gnomon.spec import Goal
 from gnomon.units import format_duration, format_rate
 
@@ -13,7 +13,7 @@ WORTH_NAMING = 0.1
 """Share by which a time must be lower to be named as bought."""
 
 
-def why_missed(score: Score, job: Job) -> str:
+def why_missed(score: Score, job: SearchJob) -> str:
     """What a plan that ran missed: `misses tpot_p90 by 6 ms (46 ms, the goal is 40 ms)`."""
     goal, share = score.worst(job.goals)
     if score.grows or goal is None:
@@ -35,7 +35,7 @@ def _miss(score: Score, goal: Goal) -> str:
     return f"{goal.name} by {least}{by} ({took}, the goal is {limit})"
 
 
-def why_bounded(plan: Candidate, bounds: Bounds, job: Job) -> str:
+def why_bounded(plan: Candidate, bounds: Bounds, job: SearchJob) -> str:
     """What a plan that never ran could not do however it was scheduled; empty where nothing speaks against it."""
     goal = furthest(bounds, job.goals)
     if goal is not None and bounds.floors_s[goal.name] > goal.limit_s:

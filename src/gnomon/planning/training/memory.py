@@ -30,7 +30,7 @@ class Moment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class MemoryPass:
     """One direction through an embedding, a layer or a head: for each operator its part of the seconds, and the
     bytes live while it runs. `kept` stays between the two directions."""
 
@@ -46,12 +46,12 @@ class Pass:
             yield Moment(start_s + seconds * share, below + size, f"{label}{name}")
 
 
-class Piece(NamedTuple):
+class MemoryPiece(NamedTuple):
     """A stretch of network on a rank: what it is made of, and its seconds each way."""
 
     label: str
-    forward: Pass
-    backward: Pass
+    forward: MemoryPass
+    backward: MemoryPass
     forward_s: float
     backward_s: float
 
@@ -69,13 +69,13 @@ class RankWalk:
         self.static = float(memory.total[0]) - self.passing
 
     @cached_property
-    def pieces(self) -> list[list[Piece]]:
+    def pieces(self) -> list[list[MemoryPiece]]:
         """Of each chunk, from its first piece to its last."""
         chunks, passes = self.step.figures.chunks, _passes(self.step)
 
-        def end(name: str, part: str) -> Piece:
+        def end(name: str, part: str) -> MemoryPiece:
             seconds = (float(chunks.ends[name][key][0]) for key in ("forward_s", "backward_s"))
-            return Piece("", *passes[part], *seconds)
+            return MemoryPiece("", *passes[part], *seconds)
 
         first, last = end("first", "embedding"), end("last", "head")
         stages, names = chunks.stages, kind_names(len(chunks.kinds))
@@ -88,7 +88,7 @@ class RankWalk:
             leads = (lead.lead_forward_s, lead.lead_backward_s)
             forward, backward = (float(each[0]) / len(kinds) for each in leads)
             chunk = [
-                Piece(
+                MemoryPiece(
                     f"layer {edges[stage] + place} ",
                     *passes[names[kind]],
                     float(chunks.kinds[kind].forward_s[0]) + forward,
@@ -216,7 +216,7 @@ def _highest(moments: Iterator[Moment], count: int) -> Iterator[Moment]:
         yield max(several, key=lambda moment: moment.bytes)._replace(time_s=several[0].time_s)
 
 
-def _passes(step: TrainingStep) -> dict[str, tuple[Pass, Pass]]:
+def _passes(step: TrainingStep) -> dict[str, tuple[MemoryPass, MemoryPass]]:
     """Embedding, layer and head of one micro-batch, forward and backward."""
     job = step.job
     tapes = tapes_of(job.model, step.cut, step.traits)
@@ -229,7 +229,7 @@ def _passes(step: TrainingStep) -> dict[str, tuple[Pass, Pass]]:
     }
 
 
-def _both(tape: Tape, mode: str, times: Times, tokens: float) -> tuple[Pass, Pass]:
+def _both(tape: Tape, mode: str, times: Times, tokens: float) -> tuple[MemoryPass, MemoryPass]:
     there = [node.forward for node in tape.nodes]
     back = [node.forward for node in tape.rerun(mode)]
     back += [node.by_input + node.by_weight for node in reversed(tape.nodes)]
@@ -246,8 +246,8 @@ def _pass(
     times: Times,
     tokens: float,
     kept: float,
-) -> Pass:
+) -> MemoryPass:
     seconds = [sum(float(times[op][0]) for op in each) for each in ops]
     whole = sum(seconds)
     shares = [one / whole if whole else 1 / len(seconds) for one in seconds]
-    return Pass([name for name, _ in moments], shares, [size * tokens for _, size in moments], kept)
+    return MemoryPass([name for name, _ in moments], shares, [size * tokens for _, size in moments], kept)

@@ -28,7 +28,7 @@ from gnomon.planning.training.step import (
 )
 from gnomon.spec import Model, Pool, TrainingLoad
 from gnomon.spec.workload import Floats
-from gnomon.techniques import Applied, Case, applied
+from gnomon.techniques import Applied, TrainingCase, applied
 
 DECIDING = ("pp", "vp", "cp", "ep", "dp", "micro_batch", "schedule", "recompute", "cp_comm")
 """What of a plan decides whether techniques apply to it: not how its layers, states and experts are cut."""
@@ -58,8 +58,8 @@ class Search:
         return applied(self.techniques)
 
     @cached_property
-    def case(self) -> Case:
-        return Case(
+    def case(self) -> TrainingCase:
+        return TrainingCase(
             model=self.model,
             pool=self.pool,
             load=self.load,

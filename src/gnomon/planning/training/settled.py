@@ -11,7 +11,7 @@ from gnomon.load import model as load_model
 from gnomon.load.recipe import recipe_of, recipe_to_settings
 from gnomon.planning.training.step import machine_for
 from gnomon.spec import Plan, Pool, TrainingLoad
-from gnomon.techniques import Applied, Case
+from gnomon.techniques import Applied, TrainingCase
 
 SET_BY_TECHNIQUES = ("pp", "vp", "cp", "dp", "schedule", "recompute", "cp_comm")
 """Degrees and settings that techniques set where nobody gives them."""
@@ -30,7 +30,7 @@ def settled(
     traits = engine.traits(model)
     machine = machine_for(pool, traits)
     ideas.check(
-        Case(model=model, pool=pool, load=load, machine=machine, traits=traits, optimizer=recipe.optimizer),
+        TrainingCase(model=model, pool=pool, load=load, machine=machine, traits=traits, optimizer=recipe.optimizer),
         plan.strategy,
         recipe,
     )

@@ -15,7 +15,7 @@ from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import profile_for
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Figures, Grid, RankMemory, Sizes, Traits, figures, rank_memory
-from gnomon.engines.training.job import Job
+from gnomon.engines.training.job import TrainingJob
 from gnomon.engines.training.units import cut_of
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
@@ -27,7 +27,7 @@ from gnomon.spec import Batch, Estimate, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.training import SCHEDULES
 from gnomon.spec.workload import Floats
-from gnomon.techniques import Applied, Case
+from gnomon.techniques import Applied, TrainingCase
 
 
 def machine_for(pool: Pool, traits: Traits) -> Machine:
@@ -143,17 +143,17 @@ def flying(name: str, pp: int, micros: int, rank: int, alike: tuple[int, ...]) -
     return np.unique(np.cumsum(signs, axis=0), axis=0)
 
 
-def memory_of(found: Figures, case: Case, rank: Any, applied: Applied) -> RankMemory:
+def memory_of(found: Figures, case: TrainingCase, rank: Any, applied: Applied) -> RankMemory:
     """One pipeline rank of every row, with a plan's techniques."""
     return applied.memory(plain_memory(found, case, rank), found, rank, case)
 
 
-def plain_memory(found: Sizes, case: Case, rank: Any) -> RankMemory:
+def plain_memory(found: Sizes, case: TrainingCase, rank: Any) -> RankMemory:
     """The same without techniques."""
     return rank_memory(found, case.traits, case.optimizer, rank, held_bytes(found, rank))
 
 
-def rank_peaks(found: Figures, case: Case, applied: Applied) -> Floats:
+def rank_peaks(found: Figures, case: TrainingCase, applied: Applied) -> Floats:
     """Bytes of the fullest of all ranks of a pipeline, of every row."""
     peaks = np.zeros(found.grid.size)
     for (pp, _), rows in found.chunks.groups:
@@ -162,7 +162,7 @@ def rank_peaks(found: Figures, case: Case, applied: Applied) -> Floats:
     return peaks
 
 
-def plain_peaks(found: Sizes, case: Case) -> Floats:
+def plain_peaks(found: Sizes, case: TrainingCase) -> Floats:
     """The same without techniques, of ranks of which one must be the fullest: of those between the ends with the same
     layers, the first has most passes in flight."""
     peaks = np.zeros(found.grid.size)
@@ -192,7 +192,7 @@ class TrainingStep:
     """One plan on its chips. The first row of its figures is the estimate, the others are draws of it."""
 
     engine: TrainingEngine
-    job: Job
+    job: TrainingJob
     pool: Pool
     applied: Applied = field(default_factory=Applied)
 
@@ -218,14 +218,14 @@ class TrainingStep:
         return self.applied.figures(found, self.case)
 
     @property
-    def case(self) -> Case:
+    def case(self) -> TrainingCase:
         """The job as techniques see it."""
 
         def drawn(name: str, spread: float) -> Floats:
             return np.concatenate([[1.0], np.exp(spread * normals(f"{self.pool.chip.name}/{name}"))])
 
         job = self.job
-        return Case(
+        return TrainingCase(
             model=job.model,
             pool=self.pool,
             load=job.load,

@@ -11,7 +11,7 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
-from gnomon.report.html.blocks import Block, Listing, Page, notes, table
+from gnomon.report.html.blocks import Listing, Page, PageBlock, notes, table
 from gnomon.report.text import legible
 
 PAGES = {
@@ -89,7 +89,7 @@ def page_of(payload: Mapping[str, Any]) -> Page:
     return _with(made, added)
 
 
-def _with(made: Page, added: list[Block]) -> Page:
+def _with(made: Page, added: list[PageBlock]) -> Page:
     from dataclasses import replace
 
     return replace(made, blocks=[*made.blocks, *added])

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Protocol
 
-from gnomon.report.figures import Figure
+from gnomon.report.figures import Headline
 from gnomon.report.text import gib, part
 
 
-class Block(Protocol):
+class PageBlock(Protocol):
     """A section of a page: its title, and the HTML below it."""
 
     @property
@@ -22,7 +22,7 @@ class Block(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PageTable:
     """Rows of texts below a head; `align` has one of `<` and `>` a column."""
 
     title: str
@@ -64,7 +64,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class PageNotes:
     """Sentences, one an item."""
 
     title: str
@@ -110,22 +110,22 @@ class Page:
     verdict: str = ""
     good: bool | None = None
     """Whether the verdict is welcome, where it is either."""
-    figures: Sequence[Figure] = ()
-    blocks: Sequence[Block] = field(default=())
+    figures: Sequence[Headline] = ()
+    blocks: Sequence[PageBlock] = field(default=())
 
 
-def table(title: str, head: tuple[str, ...], rows: Iterable[Sequence[str]], align: str) -> list[Block]:
+def table(title: str, head: tuple[str, ...], rows: Iterable[Sequence[str]], align: str) -> list[PageBlock]:
     """A table, or nothing where it would have no rows."""
     found = list(rows)
-    return [Table(title, head, found, align)] if found else []
+    return [PageTable(title, head, found, align)] if found else []
 
 
-def notes(title: str, lines: Iterable[str]) -> list[Block]:
+def notes(title: str, lines: Iterable[str]) -> list[PageBlock]:
     found = [line for line in lines if line]
-    return [Notes(title, found)] if found else []
+    return [PageNotes(title, found)] if found else []
 
 
-def inputs_table(inputs: Mapping[str, Any], title: str = "Inputs") -> list[Block]:
+def inputs_table(inputs: Mapping[str, Any], title: str = "Inputs") -> list[PageBlock]:
     """Every input by its name; what was not given says so."""
     return table(title, ("input", "value"), [(str(name), plain(value)) for name, value in inputs.items()], "<<")
 
@@ -137,7 +137,7 @@ def plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def size_table(title: str, parts: Mapping[str, float], usable: float | None = None) -> list[Block]:
+def size_table(title: str, parts: Mapping[str, float], usable: float | None = None) -> list[PageBlock]:
     """Parts of a chip's memory, their sum, and what can be used."""
     rows = [(name, _size(size)) for name, size in parts.items() if size]
     rows += [("together", f"{gib(sum(map(float, parts.values())))} GiB")] if rows else []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnomon.report.figures import Figure, interval
-from gnomon.report.html.blocks import Block, Drawing, Listing, Page, inputs_table, notes, plain, table
+from gnomon.report.figures import Headline, interval
+from gnomon.report.html.blocks import Drawing, Listing, Page, PageBlock, inputs_table, notes, plain, table
 from gnomon.report.html.svg import Point, scatter
 from gnomon.report.plan import (
     ROUTED,
@@ -52,17 +52,17 @@ def page(payload: Payload) -> Page:
     )
 
 
-def _throughput(best: Payload) -> Figure:
+def _throughput(best: Payload) -> Headline:
     drawn = best["predicted"].get("output_tokens_per_s")
-    return Figure("throughput", f"{digits(best['output_tokens_per_s'])} output tokens/s", interval(drawn, digits))
+    return Headline("throughput", f"{digits(best['output_tokens_per_s'])} output tokens/s", interval(drawn, digits))
 
 
-def _energy(best: Payload) -> Figure:
+def _energy(best: Payload) -> Headline:
     drawn = best["predicted"].get("wh_per_mtok")
-    return Figure("energy", f"{digits(best['wh_per_mtok'])} Wh/Mtok", interval(drawn, digits))
+    return Headline("energy", f"{digits(best['wh_per_mtok'])} Wh/Mtok", interval(drawn, digits))
 
 
-def _plot(payload: Payload) -> list[Block]:
+def _plot(payload: Payload) -> list[PageBlock]:
     """Cost against latency of the plans of the Pareto set: the goal that binds, or the p90 of TPOT."""
     metric, _, statistic = str(payload["binding"]).partition("_")
     chosen = (metric, statistic) if (metric, statistic) in shown_times(payload) else ("tpot", "p90")
@@ -84,7 +84,7 @@ def _plot(payload: Payload) -> list[Block]:
     )
 
 
-def _goals(payload: Payload) -> list[Block]:
+def _goals(payload: Payload) -> list[PageBlock]:
     margins = payload["best"].get("margin") or {}
     rows = []
     for goal in payload["goals"]:
@@ -95,7 +95,7 @@ def _goals(payload: Payload) -> list[Block]:
     return table("Goals", ("goal", "limit", "predicted", "interval", "to spare"), rows, "<>>>>")
 
 
-def _plans(payload: Payload, shown: Sequence[tuple[str, str]]) -> list[Block]:
+def _plans(payload: Payload, shown: Sequence[tuple[str, str]]) -> list[PageBlock]:
     """The best plan, the runner-up, near ties, the next cheaper plan and the Pareto set, each once."""
     best, second = payload["best"], payload["runner_up"] or {}
     listed = [("best", best)]
@@ -126,15 +126,15 @@ def _reasons(payload: Payload, shown: list[tuple[str, str]]) -> list[str]:
     return told + [f"near tie: {text}" for text in near_tie_lines(payload)]
 
 
-def _rejected(counts: Mapping[str, int]) -> list[Block]:
+def _rejected(counts: Mapping[str, int]) -> list[PageBlock]:
     rows = [(reason, format_count(count)) for reason, count in counts.items()]
     return table("Plans that were not chosen", ("why", "plans"), rows, "<>")
 
 
-def _run(payload: Payload) -> list[Block]:
+def _run(payload: Payload) -> list[PageBlock]:
     """What starts it, and what is not in the command."""
     needed = [plain(text) for text in payload.get("left_to_you", ())]
     replicas = int(payload["best"]["plan"]["replicas"])
     each = f", once for each of the {replicas:,} replicas" if replicas > 1 else ""
-    shown: list[Block] = [Listing(f"Run it{each}", payload["command"])] if payload["command"] else []
+    shown: list[PageBlock] = [Listing(f"Run it{each}", payload["command"])] if payload["command"] else []
     return [*shown, *notes("Not in the command", needed)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.html.blocks import Block, Listing, Page, inputs_table, notes, table
+from gnomon.report.html.blocks import Listing, Page, PageBlock, inputs_table, notes, table
 from gnomon.report.html.train import step_blocks, step_figures
 from gnomon.report.plan_train import others, searched_words
 from gnomon.report.text import band
@@ -18,7 +18,7 @@ def page(payload: Mapping[str, Any]) -> Page:
     rows = [("best", payload["label"], f"{format_duration(best['step_time_s']['value'])} {band(best['step_time_s'])}")]
     rows += [("runner-up", second["label"], format_duration(second["step_time_s"]))] if second else []
     why = [(reason, format_count(count)) for reason, count in payload["rejected"].items()]
-    start: list[Block] = [Listing("Run it on each node", payload["command"])] if payload["command"] else []
+    start: list[PageBlock] = [Listing("Run it on each node", payload["command"])] if payload["command"] else []
     return Page(
         title=payload["title"],
         subtitle=searched_words(payload),

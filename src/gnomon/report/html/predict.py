@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnomon.report.figures import Figure, interval
-from gnomon.report.html.blocks import Block, Drawing, Page, inputs_table, notes, size_table, table
+from gnomon.report.figures import Headline, interval
+from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, size_table, table
 from gnomon.report.html.svg import Bar, bars, stacked
 from gnomon.report.predict import LIMITS, MOST_LINES, bound_words, breakdowns, figures, parallel_lines, why_not
 from gnomon.report.shortage import IF_IT_FITTED
@@ -20,7 +20,7 @@ Payload = Mapping[str, Any]
 def page(payload: Payload) -> Page:
     fits = payload.get("fits", True)
     verdict = bound_words(payload) if fits else f"does not fit: {why_not(payload)}; {IF_IT_FITTED}"
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     for title, operators in breakdowns(payload):
         blocks += [*time_plot(operators, title), *_operators(operators, float(payload["time_s"]["value"]), title)]
     usable, total = payload.get("memory_usable_bytes"), payload["memory_total_bytes"]
@@ -37,12 +37,12 @@ def page(payload: Payload) -> Page:
     )
 
 
-def _memory(payload: Payload) -> Figure:
+def _memory(payload: Payload) -> Headline:
     used, most = payload["memory_bytes"], payload.get("memory_usable_bytes") or payload["memory_total_bytes"]
-    return Figure("memory", f"{gib(used['value'])} of {gib(most)} GiB", interval(used, gib))
+    return Headline("memory", f"{gib(used['value'])} of {gib(most)} GiB", interval(used, gib))
 
 
-def time_plot(operators: Sequence[Payload], title: str) -> list[Block]:
+def time_plot(operators: Sequence[Payload], title: str) -> list[PageBlock]:
     """The largest operators as bars, each with its interval, and the others together."""
     ordered = sorted(operators, key=lambda row: -float(row["time_s"]["value"]))
     rows = [_bar(row) for row in ordered[:MOST_LINES]]
@@ -57,7 +57,7 @@ def _bar(row: Payload) -> Bar:
     return Bar(str(row["op"]), value, low, high, f"{format_duration(value)} {band(time)}".rstrip())
 
 
-def _operators(operators: Sequence[Payload], total: float, title: str) -> list[Block]:
+def _operators(operators: Sequence[Payload], total: float, title: str) -> list[PageBlock]:
     rows = []
     for row in sorted(operators, key=lambda row: -float(row["time_s"]["value"])):
         bar = _bar(row)
@@ -76,7 +76,7 @@ def _amount(value: Any, unit: str) -> str:
     return scaled(float(value), unit) if value else ""
 
 
-def memory_plot(parts: Mapping[str, float], usable: float, total: float) -> list[Block]:
+def memory_plot(parts: Mapping[str, float], usable: float, total: float) -> list[PageBlock]:
     """One chip's memory by part, against what can be used of it."""
     sizes = {name: float(size) for name, size in parts.items()}
     shown = f"{gib(sum(sizes.values()))} of {gib(usable)} GiB"

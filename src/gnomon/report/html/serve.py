@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gnomon.report.figures import Figure
-from gnomon.report.html.blocks import Block, Drawing, Page, inputs_table, notes, table
+from gnomon.report.figures import Headline
+from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, table
 from gnomon.report.html.svg import Bar, bars
 from gnomon.report.serve import (
     METRICS,
@@ -27,7 +27,7 @@ Payload = Mapping[str, Any]
 def page(payload: Payload) -> Page:
     over = "; ".join(filter(None, overload_words(payload)))
     rows = [(METRICS[metric], *(str(_time(payload, metric, name)) for name in STATISTICS)) for metric in METRICS]
-    power = [Figure("power", f"{digits(float(payload['power_w']))} W on average")]
+    power = [Headline("power", f"{digits(float(payload['power_w']))} W on average")]
     return Page(
         title=payload["title"],
         subtitle=ran_words(payload),
@@ -43,22 +43,22 @@ def page(payload: Payload) -> Page:
     )
 
 
-def _banded(payload: Payload) -> Iterator[Figure]:
+def _banded(payload: Payload) -> Iterator[Headline]:
     """The headline figures; throughput with its interval too."""
     edges = payload.get("bands", {}).get("output_tokens_per_s", {}).get("mean")
     for figure in figures(payload):
         if figure.name == "throughput" and edges and None not in edges:
-            yield Figure(figure.name, figure.value, f"({digits(edges[0])} to {digits(edges[1])})")
+            yield Headline(figure.name, figure.value, f"({digits(edges[0])} to {digits(edges[1])})")
         else:
             yield figure
 
 
-def _time(payload: Payload, metric: str, statistic: str) -> Figure:
+def _time(payload: Payload, metric: str, statistic: str) -> Headline:
     shown = seconds_word(payload[metric].get(statistic))
-    return Figure(statistic, shown, time_band(payload, metric, statistic))
+    return Headline(statistic, shown, time_band(payload, metric, statistic))
 
 
-def _plots(payload: Payload) -> Iterator[Block]:
+def _plots(payload: Payload) -> Iterator[PageBlock]:
     """A plot a metric: its statistics as bars with their intervals."""
     for metric, name in METRICS.items():
         rows = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.figures import Figure, interval
-from gnomon.report.html.blocks import Block, Drawing, Page, inputs_table, notes, table
+from gnomon.report.figures import Headline, interval
+from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, table
 from gnomon.report.html.svg import Bar, bars, stacked
 from gnomon.report.shortage import IF_IT_FITTED
 from gnomon.report.text import gib
@@ -31,14 +31,14 @@ def page(payload: Payload) -> Page:
     )
 
 
-def step_figures(payload: Payload) -> list[Figure]:
+def step_figures(payload: Payload) -> list[Headline]:
     """Those of the text, with the memory of the fullest rank and what a step costs."""
     peak, usable = payload["peak_memory_bytes"], payload["usable_memory_bytes"]
-    memory = Figure("memory, fullest rank", f"{gib(peak['value'])} of {gib(usable)} GiB", interval(peak, gib))
-    return [*figures(payload), memory, Figure("cost of a step", format_money(payload["cost_usd"]))]
+    memory = Headline("memory, fullest rank", f"{gib(peak['value'])} of {gib(usable)} GiB", interval(peak, gib))
+    return [*figures(payload), memory, Headline("cost of a step", format_money(payload["cost_usd"]))]
 
 
-def step_blocks(payload: Payload) -> list[Block]:
+def step_blocks(payload: Payload) -> list[PageBlock]:
     """Where the time of a step goes, and the memory of its ranks."""
     step, spent = float(payload["step_time_s"]["value"]), spent_s(payload)
     drawn = [
@@ -56,7 +56,7 @@ def step_blocks(payload: Payload) -> list[Block]:
     ]
 
 
-def _memory(payload: Payload) -> list[Block]:
+def _memory(payload: Payload) -> list[PageBlock]:
     """The parts of every pipeline rank against what is usable, drawn and in numbers."""
     usable = float(payload["usable_memory_bytes"])
     ranks = [(rank, parts, sum(map(float, parts.values()))) for rank, parts in enumerate(payload["memory_parts"])]

@@ -37,7 +37,7 @@ OWN = {"call_us": (0.5, 1e4), "graph_us": (0.5, 1e5)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class EagerHost:
     """What launches cost: as shipped, or as the user measured them (`gnomon calibrate --engine transformers`)."""
 
     forward_s: float = FORWARD_S
@@ -45,11 +45,11 @@ class Host:
     source: str = HOST_SOURCE
 
 
-def host() -> Host:
+def host() -> EagerHost:
     own = own_figures("transformers", "eager", OWN, optional=("graph_us",))
     if own is None:
-        return Host()
-    return Host(
+        return EagerHost()
+    return EagerHost(
         forward_s=own.figures["call_us"] * 1e-6,
         graph_s=own.figures.get("graph_us", GRAPH_S * 1e6) * 1e-6,
         source=f"launches on your own host, {own.date}",
@@ -57,7 +57,7 @@ def host() -> Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launched:
+class LaunchedKernel:
     """The kernels of one call."""
 
     module: str
@@ -71,7 +71,7 @@ class Launched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    launched: tuple[Launched, ...]
+    launched: tuple[LaunchedKernel, ...]
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Operators that no rule describes, and how often they ran: priced as one pass over their operands."""
 
@@ -95,7 +95,7 @@ def lower(traced: Traced, precision: Precision | None = None) -> Lowered:
     how = Lowering(precision=precision or Precision(), paces=paces())
     unknown: Counter[str] = Counter()
     launched = tuple(
-        Launched(module=call.module, phase=call.phase, ops=ops)
+        LaunchedKernel(module=call.module, phase=call.phase, ops=ops)
         for call in traced.calls
         if (ops := tuple(_kernels(call, how, unknown)))
     )

@@ -11,7 +11,7 @@ import numpy as np
 from gnomon.cost import tapes
 from gnomon.cost.clock import ATTENTION, BURST, slowdown
 from gnomon.cost.machine import Machine, priced_dtype
-from gnomon.engines.torch.eager.lower import Launched, Lowered
+from gnomon.engines.torch.eager.lower import LaunchedKernel, Lowered
 from gnomon.graph.ops import Convolution, Gemm, Op, SequenceAttention
 from gnomon.spec import Batch, Estimate, Provenance
 from gnomon.spec.estimate import joined
@@ -26,7 +26,7 @@ libraries' choices. An estimate, until modules are measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class EagerCost:
     """Some kernels together."""
 
     time_s: Estimate
@@ -51,7 +51,7 @@ class PricedStep:
         return once * self.stretch if isinstance(op, COMPUTE) else once
 
     @property
-    def total(self) -> Cost:
+    def total(self) -> EagerCost:
         """All kernels, one after the other."""
         return next(iter(self.groups(lambda *_: "").values()))
 
@@ -63,7 +63,7 @@ class PricedStep:
             flops[op.dtype] = flops.get(op.dtype, 0.0) + op.count * float(op.flops(ONE)[0])
         return max(flops, key=lambda name: flops[name])
 
-    def groups(self, key: Callable[[Launched, Op], str]) -> dict[str, Cost]:
+    def groups(self, key: Callable[[LaunchedKernel, Op], str]) -> dict[str, EagerCost]:
         """Kernels by what `key` says of each, the slowest group first."""
         members: dict[str, dict[Op, int]] = {}
         for one in self.lowered.launched:
@@ -73,7 +73,7 @@ class PricedStep:
         found = {name: self._cost(ops) for name, ops in members.items()}
         return dict(sorted(found.items(), key=lambda item: -item[1].time_s.value))
 
-    def _cost(self, ops: Mapping[Op, int]) -> Cost:
+    def _cost(self, ops: Mapping[Op, int]) -> EagerCost:
         value, draws, flops, moved, kernels = 0.0, np.zeros(1), 0.0, 0.0, 0
         shares: dict[str, float] = {}
         kinds: dict[str, float] = {}
@@ -93,7 +93,7 @@ class PricedStep:
         kind = max(kinds, key=lambda name: kinds[name])
         time_s = Estimate(value, draws, Provenance.weakest(*sources.values()), joined(sources))
         bound_by = max(shares, key=lambda name: shares[name])
-        return Cost(time_s=time_s, bound=bound_by, kind=kind, kernels=kernels, flops=flops, bytes=moved)
+        return EagerCost(time_s=time_s, bound=bound_by, kind=kind, kernels=kernels, flops=flops, bytes=moved)
 
     def _factors(self, op: Op) -> Floats:
         """The same kernel errs the same way wherever it runs."""
