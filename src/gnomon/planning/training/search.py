@@ -125,6 +125,8 @@ class Search:
         if self.applied:
             return np.arange(self.grid.size), self.figures
         rows = np.flatnonzero(self.fits)
+        if rows.size == self.grid.size or (id(self.pool), id(self.grid)) in self.shared:
+            return rows, self.figures.pick(rows)
         some, machine = self.grid.pick(rows), self.case.machine
         return rows, figures(self.model, self.load, some, machine, self.traits, self.optimizer, self.dtype)
 
