@@ -49,7 +49,7 @@ test: $(DEV_STAMP) ## run the tests that need neither a GPU nor an engine
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --ignore=tests/oracles
 
 test-stored: $(DEV_STAMP) ## README, pages, papers and shipped profiles are what their sources make of them
-	$(BIN)/python -m pytest -q -n $(JOBS) --whole -m slow tests/golden tests/calibrate tests/papers
+	$(BIN)/python -m pytest -q -n $(JOBS) --whole -m slow tests/golden tests/calibrate tests/papers tests/tools
 
 test-all: $(DEV_STAMP) ## the same with every battery whole; about an hour
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/oracles --whole -m 'not oracle and not gpu'
