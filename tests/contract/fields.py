@@ -107,7 +107,7 @@ CLUSTER_LABELS = ("name", "scaleup.name", "scaleout.name", "host.name", "host.li
 CLUSTER_LINES = (
     "simulate train llama-3.2-1b --on cluster.yaml --tp 2 --seq 512 --global-batch 32",
     "simulate train llama-3.2-1b --on cluster.yaml --seq 512 --global-batch 32 --with offload-optimizer",
-    "simulate train llama-3.2-1b --on cluster.yaml --seq 512 --global-batch 32 --with checkpoints:every=2,storage=local",
+    "simulate train llama-3.2-1b --on cluster.yaml --seq 512 --global-batch 8 --with checkpoints:every=2,storage=local",
     "predict llama-3.2-1b --on cluster.yaml:4 --batch 8 --context 512",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from tests.planning import fake_engine, holds
 
 from gnomon.api import plan as api_plan
 from gnomon.api.plan import plan_serving
+from gnomon.errors import InfeasibleError
 from gnomon.planning.serving import evaluator as plan_evaluator
+from gnomon.search import Score
 from gnomon.spec import Requests
 
 GOALS = "ttft_p90=1s,tpot_p90=50ms"
@@ -55,6 +58,24 @@ def test_a_handful_of_requests_says_as_much_of_capacity_as_many() -> None:
     rates = [plan_serving("llama-3.1-8b", **ask, rate=rate, requests=5).best.max_rate_per_s for rate in (1, 2, 4)]
     many = plan_serving("llama-3.1-8b", **ask, rate=2).best.max_rate_per_s
     assert rates == pytest.approx([many] * 3, rel=0.1)
+
+
+def test_a_trace_that_is_run_whole_and_leaves_doubt_is_not_run_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f"{0.01 * row:.2f},200,20\n" for row in range(2200))
+    (tmp_path / "trace.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    runs, run = [0], plan_evaluator.ServingEvaluator._run
+
+    def counted(*words: Any) -> Any:
+        runs[0] += 1
+        assert runs[0] < 3000
+        return run(*words)
+
+    monkeypatch.setattr(plan_evaluator.ServingEvaluator, "_run", counted)
+    monkeypatch.setattr(Score, "unclear", lambda score, goals: True)
+    with suppress(InfeasibleError):
+        plan_serving("llama-3.1-8b", fleet="H100:4", trace=str(tmp_path / "trace.csv"), slo="ttft_p90=1s")
 
 
 @pytest.mark.slow

@@ -130,8 +130,8 @@ class ServingEvaluator:
     def _judged(self, plan: Candidate, rate_per_s: float, level: Level) -> tuple[Score, Peaks]:
         """Runs of growing length, until the plan is lost, or has settled and its verdict is clear."""
         count, life_s = self._counts[level], self.bounds(plan.family).e2e_s
+        routed = self._routed_to(plan, rate_per_s, count, life_s)
         while True:
-            routed = self._routed_to(plan, rate_per_s, count, life_s)
             score, peaks = self._run(plan, rate_per_s, routed, level)
             grows = score.grows and (score.settled or routed.requests >= GROWN)
             if score.partial or grows or routed.requests >= MOST_REQUESTS:
@@ -144,6 +144,10 @@ class ServingEvaluator:
                 count = 2 * routed.requests
             else:
                 return score, peaks
+            longer = self._routed_to(plan, rate_per_s, count, life_s)
+            if longer.requests <= routed.requests:  # a trace that is run whole has no more
+                return score, peaks
+            routed = longer
 
     def _routed_to(self, plan: Candidate, rate_per_s: float, count: int, life_s: float) -> Routed:
         """Requests of one replica, or of those that are simulated together, for as long as the plan needs to settle if
