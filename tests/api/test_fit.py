@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.api.predict_network import KINDS
 from gnomon.catalog import model_names
 from gnomon.engines.vllm.launch import no_weights
 from gnomon.errors import DoesNotFitError, InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_settings
+from gnomon.planning.steps.network import KINDS
 from gnomon.spec import EngineChoice, Plan, Strategy
 from gnomon.spec.answers import Change, Fit
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.estimates import check_band
 
 from gnomon import catalog, fit, predict
-from gnomon.api.predict_network import KINDS, default_engine
 from gnomon.errors import InputError
 from gnomon.graph.support import unpriced_step
 from gnomon.load import chip as load_chip
 from gnomon.load import model as load_model
 from gnomon.load.families import read_family
 from gnomon.load.fields import Fields
+from gnomon.planning.steps.network import KINDS, default_engine
 from gnomon.spec import Intake, Model
 from gnomon.spec.answers import Prediction
 

@@ -12,7 +12,7 @@ from gnomon.cost.profile import profile_for
 from gnomon.cost.step import Curve
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.errors import DoesNotFitError
-from gnomon.planning.energy import PowerUse
+from gnomon.planning.steps.energy import PowerUse
 from gnomon.spec import Chip, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
 from gnomon.techniques import DeploymentDraft
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.api.fit_network import fit_network, memory_beside
-from gnomon.api.predict_network import KINDS, check_served, default_engine
 from gnomon.engines import Deployment, Engine, MemoryUse
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
 from gnomon.planning.deploy import Binding, deploy_named, title_of, whole
-from gnomon.planning.network_words import refuse_beside
+from gnomon.planning.memory.network import fit_network, memory_beside
 from gnomon.planning.proposals import named
 from gnomon.planning.shortage import shortage
+from gnomon.planning.steps.network import KINDS, check_served, default_engine
+from gnomon.planning.steps.network_words import refuse_beside
 from gnomon.planning.unmodelled import told
 from gnomon.spec import Model, Strategy
 from gnomon.spec.answers import Change, Fit, Shortage

@@ -16,10 +16,10 @@ from gnomon.load import parse_fleet
 from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
 from gnomon.planning.deploy import Binding
-from gnomon.planning.network_words import refuse_beside
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.planning.serving.replicas import CONTEXT, Replicas, Setup
 from gnomon.planning.serving.report import Question, report
+from gnomon.planning.steps.network_words import refuse_beside
 from gnomon.search import Level, PlanFamily, SearchJob, families, search
 from gnomon.search import objective as named_objective
 from gnomon.search.arrivals import Arrivals

@@ -19,7 +19,7 @@ from gnomon.errors import GnomonError, InputError
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.graph.tape import Tape
 from gnomon.planning.deploy import whole
-from gnomon.planning.energy import carbon_g
+from gnomon.planning.steps.energy import carbon_g
 from gnomon.planning.training.step import TrainingStep
 from gnomon.spec import Batch, Estimate, Model, NotModelled, Provenance
 from gnomon.spec.answers import OperatorTime, Prediction, TrainingReport

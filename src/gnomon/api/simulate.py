@@ -14,9 +14,9 @@ from gnomon.load import draw
 from gnomon.load import model as load_model
 from gnomon.load.traces import line_of
 from gnomon.planning.deploy import deploy_named, title_of, whole
-from gnomon.planning.energy import energy_j
-from gnomon.planning.network_words import refuse_beside
 from gnomon.planning.serving.bands import bands
+from gnomon.planning.steps.energy import energy_j
+from gnomon.planning.steps.network_words import refuse_beside
 from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_files, set_aside
 from gnomon.search.judge import is_settled, overloaded
 from gnomon.sim.serving import Recorder, ServingRun, saturation_rps, simulate

@@ -19,9 +19,9 @@ from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
 from gnomon.planning.deploy import whole
-from gnomon.planning.network_words import refuse_auto
 from gnomon.planning.proposals import mend
 from gnomon.planning.shortage import training_shortage
+from gnomon.planning.steps.network_words import refuse_auto
 from gnomon.planning.training.checks import check_dtype, check_tasks, training_dtype
 from gnomon.planning.training.settled import SET_BY_TECHNIQUES, settled
 from gnomon.planning.training.step import TrainingStep

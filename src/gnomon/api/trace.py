@@ -19,7 +19,7 @@ from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.errors import InputError, MissingExtraError, named_by, unknown_name
 from gnomon.load import parse_pool
 from gnomon.planning.shortage import shortage
-from gnomon.planning.steps import bound_of, joules
+from gnomon.planning.steps.lines import bound_of, joules
 from gnomon.spec import Chip, Estimate, Provenance
 from gnomon.spec.answers import OperatorTime, Prediction
 from gnomon.spec.traced import Traced

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gnomon.cost.step import StepCost
-from gnomon.planning.energy import power_use
 from gnomon.planning.serving.replicas import Replicas
+from gnomon.planning.steps.energy import power_use
 from gnomon.search import Bounds, Candidate, Level, PlanFamily, Score
 from gnomon.search.arrivals import Arrivals, Routed
 from gnomon.search.bounds import Demand, KnownSteps, bounds

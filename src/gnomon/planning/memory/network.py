@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gnomon.api.predict_network import deployed_on, strategy_of
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
 from gnomon.planning.deploy import dtype_of, said_degrees, title_of, title_words
-from gnomon.planning.network_words import intake_of
 from gnomon.planning.shortage import shortage
+from gnomon.planning.steps.network import deployed_on, strategy_of
+from gnomon.planning.steps.network_words import intake_of
 from gnomon.planning.unmodelled import in_files, told
 from gnomon.spec import Model, NetworkStep, NotModelled, Pool, Strategy
 from gnomon.spec.answers import Fit

@@ -15,7 +15,7 @@ from gnomon.engines.base import Deployment, Engine, NetworkPiece, StepParts, Wai
 from gnomon.errors import InputError
 from gnomon.graph.ops import Op
 from gnomon.graph.phases import is_padded
-from gnomon.planning.energy import step_joules
+from gnomon.planning.steps.energy import step_joules
 from gnomon.spec import Batch, Chip, Estimate, Pool, Provenance
 from gnomon.spec.answers import OperatorTime
 from gnomon.spec.estimate import joined

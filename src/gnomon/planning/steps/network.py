@@ -23,12 +23,20 @@ from gnomon.planning.deploy import (
     title_of,
     title_words,
 )
-from gnomon.planning.energy import carbon_g
-from gnomon.planning.network_words import PHASES, Asked, Words, asked
-from gnomon.planning.parallel import parallel
 from gnomon.planning.proposals import mend_degrees
 from gnomon.planning.shortage import shortage
-from gnomon.planning.steps import MOST_STEPS, bound_of, check_size, engines_line, joules, piece_lines, prefill_steps
+from gnomon.planning.steps.energy import carbon_g
+from gnomon.planning.steps.lines import (
+    MOST_STEPS,
+    bound_of,
+    check_size,
+    engines_line,
+    joules,
+    piece_lines,
+    prefill_steps,
+)
+from gnomon.planning.steps.network_words import PHASES, Asked, Words, asked
+from gnomon.planning.steps.parallel import parallel
 from gnomon.planning.unmodelled import in_files, told
 from gnomon.spec import Batch, Estimate, Model, NetworkStep, Pool, Strategy
 from gnomon.spec.answers import OperatorTime, Prediction

@@ -1,0 +1,1 @@
+"""What a deployment needs of memory, and what would make it fit."""

@@ -1,0 +1,1 @@
+"""One step of any network, priced: what `predict`, `explain` and `verify` open up."""
