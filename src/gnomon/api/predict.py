@@ -17,6 +17,7 @@ from gnomon.planning.steps.network_words import Words, refuse_auto, refuse_besid
 from gnomon.planning.unmodelled import told
 from gnomon.spec import Model
 from gnomon.spec.answers import Prediction
+from gnomon.spec.questions.step import PredictQuestion
 from gnomon.techniques import asked
 
 PHASES = ("decode", "prefill", "train")
@@ -62,7 +63,25 @@ def predict(
 
     `techniques` are named as in a plan, for prompts and decodes of plain decoders: `int4-weights:bits=3`.
     """
-    techniques = asked(techniques)
+    return answer(
+        PredictQuestion(
+            model=model, on=on, phase=phase, batch=batch, tokens=tokens, context=context, dtype=dtype,
+            kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp, settings=settings, source=source,
+            images=images, image=image, steps=steps, techniques=techniques,
+        )
+    )  # fmt: skip
+
+
+def answer(question: PredictQuestion) -> Prediction:
+    """The prediction that a question asks for, by the kind of network and phase."""
+    model, on, phase, batch, tokens, context = (
+        question.model, question.on, question.phase, question.batch, question.tokens, question.context,
+    )  # fmt: skip
+    dtype, kv_dtype, engine = question.dtype, question.kv_dtype, question.engine
+    tp, pp, ep, cp, dp = question.tp, question.pp, question.ep, question.cp, question.dp
+    settings, source, images = question.settings, question.source, question.images
+    image, steps = question.image, question.steps
+    techniques = asked(question.techniques)
     refuse_auto(techniques)
     if isinstance(model, str) and is_script(model):
         from gnomon.api.trace_script import predict_script

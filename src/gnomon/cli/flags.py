@@ -58,7 +58,7 @@ def count(flag: str) -> Callable[[Any], float]:
     return read
 
 
-def _engine(text: Any) -> str:
+def serving_engine(text: Any) -> str:
     from gnomon.engines import engine
     from gnomon.errors import named_by
 
@@ -68,7 +68,7 @@ def _engine(text: Any) -> str:
     return label
 
 
-def _any_engine(text: Any) -> str:
+def any_engine(text: Any) -> str:
     from gnomon.engines import SERVING, TRAINING, engine, training_engine
     from gnomon.errors import named_by, unknown_name
 
@@ -81,7 +81,7 @@ def _any_engine(text: Any) -> str:
     return label
 
 
-def _format(text: Any) -> str:
+def number_format(text: Any) -> str:
     from gnomon.errors import unknown_name
     from gnomon.spec.formats import NARROW, PLAIN_BITS
 
@@ -128,7 +128,7 @@ Dtype = Annotated[
     str | None,
     typer.Option(
         "--dtype",
-        parser=_format,
+        parser=number_format,
         autocompletion=names.words(names.formats),
         metavar="D",
         help="Number format of the weights, such as fp8.",
@@ -145,13 +145,13 @@ KvDtype = Annotated[
     ),
 ]
 Engine = Annotated[
-    str, typer.Option("--engine", parser=_engine, metavar="NAME[@VERSION]", help="The engine that runs it.")
+    str, typer.Option("--engine", parser=serving_engine, metavar="NAME[@VERSION]", help="The engine that runs it.")
 ]
 AnyEngine = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        parser=_any_engine,
+        parser=any_engine,
         metavar="NAME[@VERSION]",
         help="The engine that runs it: vllm where it can, else torch.",
     ),

@@ -22,7 +22,7 @@ OPTIMIZER_HELP = (
 )
 
 
-def _engine(text: Any) -> str:
+def training_label(text: Any) -> str:
     from gnomon.engines import training_engine
     from gnomon.errors import named_by
 
@@ -157,7 +157,9 @@ Optimizer = Annotated[
         help=OPTIMIZER_HELP,
     ),
 ]
-Engine = Annotated[str, typer.Option("--engine", parser=_engine, metavar="NAME[@VERSION]", help="megatron or torch.")]
+Engine = Annotated[
+    str, typer.Option("--engine", parser=training_label, metavar="NAME[@VERSION]", help="megatron or torch.")
+]
 Tokens = Annotated[
     float | None,
     typer.Option("--tokens", parser=count("--tokens"), metavar="T", help="Tokens of the whole run, such as 300B."),
