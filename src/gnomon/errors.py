@@ -24,6 +24,13 @@ def shortened(text: str, most: int = LONGEST_TEXT) -> str:
     return text if len(text) <= most else f"{text[:keep]}…{text[-keep:]}"
 
 
+def shown(value: Any) -> str:
+    """A value as a message quotes it: on one line, and not long."""
+    text = f"'{value}'" if isinstance(value, str) else str(value)
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 class GnomonError(Exception):
     """What was wrong, where it stood, and what to do next."""
 
@@ -46,6 +53,14 @@ class InputError(GnomonError):
 
 class UnknownNameError(InputError):
     """A name that a registry does not hold."""
+
+
+class NotApplicableError(InputError):
+    """A technique that cannot be used here; `reason` says why, without its name."""
+
+    def __init__(self, technique: str, reason: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(f"{technique} does not apply: {reason}", where=where, hint=hint)
+        self.reason = reason
 
 
 class InfeasibleError(GnomonError):
@@ -107,6 +122,17 @@ def named_as(field: str, flag: str) -> Iterator[None]:
         yield
     except GnomonError as error:
         error.where = error.where.replace(field, flag)
+        raise
+
+
+@contextmanager
+def placed(places: Mapping[str, str]) -> Iterator[None]:
+    """What a plan's fields would be blamed for in here was given by flags: `places` has the flag of each field."""
+    try:
+        yield
+    except GnomonError as error:
+        field, comma, rest = error.where.partition(", ")
+        error.where = places.get(error.where) or f"{places.get(field, field)}{comma}{rest}"
         raise
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ SMALL = traced(*[pointwise("layer", size=1)] * 50, storages=HELD)
 @pytest.fixture
 def trace(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(made: Traced, **options: Any) -> ModulePrediction:
-        monkeypatch.setattr("gnomon.api.trace._traced", lambda *_, **__: made)
+        monkeypatch.setattr("gnomon.api.trace.trace_module", lambda *_, **__: made)
         return gnomon.trace(None, None, **{"on": "H200"} | options)
 
     return run
@@ -157,7 +157,7 @@ def test_draws_are_the_same_every_time(trace: Any) -> None:
 
 
 def test_a_script_needs_pytorch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("gnomon.api.trace_script.find_spec", lambda _: None)
+    monkeypatch.setattr("gnomon.load.tracing.script_words.find_spec", lambda _: None)
     (tmp_path / "net.py").write_text("raise SystemExit('must not be run')\n")
     with pytest.raises(GnomonError, match=r"pip install 'gnomon\[torch\]'"):
         gnomon.predict(f"{tmp_path / 'net.py'}:build", on="H200")
@@ -177,8 +177,8 @@ def test_what_a_script_prints_is_talk(
         print("traced")
         return STEP
 
-    monkeypatch.setattr("gnomon.api.trace._traced", seen)
-    monkeypatch.setattr("gnomon.api.trace_script.find_spec", lambda _: True)
+    monkeypatch.setattr("gnomon.api.trace.trace_module", seen)
+    monkeypatch.setattr("gnomon.load.tracing.script_words.find_spec", lambda _: True)
     (tmp_path / "net.py").write_text("print('imported')\ndef build():\n    print('built')\n    return 1, 2\n")
     gnomon.predict(f"{tmp_path / 'net.py'}:build", on="H200")
     assert capsys.readouterr() == ("", "imported\nbuilt\ntraced\n")
@@ -187,12 +187,12 @@ def test_what_a_script_prints_is_talk(
 def test_a_script_in_the_words_of_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: dict[str, Any] = {}
 
-    def seen(*given: Any, **options: Any) -> Traced:
-        asked.update(options, given=given)
+    def seen(*given: Any) -> Traced:
+        asked.update(asdict(given[2]), given=given[:2])
         return STEP
 
-    monkeypatch.setattr("gnomon.api.trace._traced", seen)
-    monkeypatch.setattr("gnomon.api.trace_script.find_spec", lambda _: True)
+    monkeypatch.setattr("gnomon.api.trace.trace_module", seen)
+    monkeypatch.setattr("gnomon.load.tracing.script_words.find_spec", lambda _: True)
     (tmp_path / "net.py").write_text("def build(): return {'module': 1, 'inputs': 2, 'loss': len}\n")
     words = f"{tmp_path / 'net.py'}:build"
     answer = gnomon.predict(words, on="H200", phase="train", batch=8, dtype="bf16", settings={"optimizer": "sgd"})

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.api.verify import LEAST_REQUESTS, compare, measure
 from gnomon.errors import InputError, UnwrittenError
+from gnomon.execution.measured_serving import LEAST_REQUESTS, compare, measure
 from gnomon.load.measured import SCHEMA, Measured, read_measured
 from gnomon.load.plan import plan_from_dict
 
@@ -46,7 +46,7 @@ def test_a_file_makes_the_round_trip(measured: Measured, tmp_path: Path) -> None
 def test_what_was_measured_is_answered_though_its_file_fails(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnomon.api.verify.measure", lambda plan, **_: measured)
+    monkeypatch.setattr("gnomon.execution.measured_serving.measure", lambda plan, **_: measured)
     with pytest.raises(UnwrittenError, match="/dev/full: cannot be written: No space left") as caught:
         gnomon.verify(measured.plan, out="/dev/full")
     assert caught.value.answer.to_dict() == compare(measured).to_dict()

@@ -10,13 +10,15 @@ from statistics import median
 from typing import Any
 
 import pytest
+import yaml
 
 import gnomon
 from gnomon.api.simulate_training import simulate_training
-from gnomon.api.verify_training import compare, read_training
 from gnomon.errors import GnomonError, InputError, UnwrittenError
-from gnomon.load.plan import plan_from_dict
+from gnomon.execution.measured_training import compare, read_training
+from gnomon.load.plan import plan_from_dict, plan_from_file
 from gnomon.spec import EngineChoice, Plan
+from gnomon.spec.training_job import TrainingJob
 
 FOLDER = Path(__file__).parents[2] / "measurements/h200-2026-11-15"
 FILES = sorted(FOLDER.glob("train-*.json"))
@@ -70,8 +72,8 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """Stands in for the GPUs: every step takes 0.3 s. The plans it is asked to run are kept."""
     asked: list[Plan] = []
 
-    def run(plan: Plan, tell: Callable[[str], None]) -> dict[str, Any]:
-        asked.append(plan)
+    def run(job: TrainingJob, plan_text: str, tell: Callable[[str], None]) -> dict[str, Any]:
+        asked.append(plan_from_file(yaml.safe_load(plan_text), "plan.yaml"))
         tell("step 1 of 2")
         known = {"date": "2026-01-02T03:04:05", "versions": {"torch": "2.11.0"}, "device": "NVIDIA H200"}
         return known | {"step_s": [0.3, 0.31], "peak_memory_bytes": [4e10], "sm_clock_mhz": {"before": 1980}}

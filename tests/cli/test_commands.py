@@ -292,12 +292,12 @@ def test_families_go_with_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     from gnomon.api import calibrate
 
     calls = Calls()
-    monkeypatch.setattr(calibrate, "calibrate", calls.fake("calibrate", InputError("enough")))
+    monkeypatch.setattr(calibrate, "answer", calls.fake("calibrate", InputError("enough")))
     assert run(["calibrate", "--from", "t.csv", "--on", "H100", "--families", "gemm,moe"]) == 2
-    _, (out,), named = calls.made[0]
-    assert (str(out), named["source"], named["families"]) == ("calibration.csv", "t.csv", ["gemm", "moe"])
+    _, (asked, _), _ = calls.made[0]
+    assert (str(asked.out), asked.source, asked.families) == ("calibration.csv", "t.csv", ("gemm", "moe"))
     assert run(["calibrate", "--families", "gemm"]) == 2
-    assert calls.made[1][2]["families"] == ["gemm"]
+    assert calls.made[1][1][0].families == ("gemm",)
 
 
 def test_help_says_what_is_taken_by_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,7 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a plan, a history with a step, and an engine that measures nothing."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(EXAMPLES / "plan.yaml", tmp_path / "plan.yaml")
-    monkeypatch.setattr(api_verify, "verify", lambda *_, **__: answers.verified())
+    monkeypatch.setattr(api_verify, "answer", lambda *_, **__: answers.verified())
     return tmp_path
 
 
@@ -215,7 +215,7 @@ def test_a_measurement_whose_file_fails_still_has_its_page(
     def verify(*_: object, **__: object) -> None:
         raise UnwrittenError(InputError("cannot be written: full", where="m.json"), answers.verified())
 
-    monkeypatch.setattr(api_verify, "verify", verify)
+    monkeypatch.setattr(api_verify, "answer", verify)
     (folder / "full.html").symlink_to("/dev/full")
     assert run(["verify", "last", "--out", "m.json", "--html", place, "--json"]) == 2
     out, err = capsys.readouterr()

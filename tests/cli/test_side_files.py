@@ -139,7 +139,7 @@ def test_a_measurement_whose_file_fails_is_still_answered(
     def verify(*_: object, **__: object) -> None:
         raise UnwrittenError(InputError("cannot be written: full", where="m.json"), answers.verified())
 
-    monkeypatch.setattr(api_verify, "verify", verify)
+    monkeypatch.setattr(api_verify, "answer", verify)
     assert run(["verify", "last", "--out", "m.json", "--json"]) == 2
     out, err = capsys.readouterr()
     assert json.loads(out) == json.loads(json.dumps(answers.verified().to_dict()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,11 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words += " --cp-comm a2a --expert-tp 1 --with checkpoints --with vocabulary-parallel:barriers=2"
     words += " --recompute full --optimizer adamw-bf16 --engine megatron@3.0 --dtype bf16 --tokens 300B"
     assert run([*words.split(), "--no-sequence-parallel"]) == 0
-    ((name, positional, named),) = calls.made
-    assert (name, positional) == ("simulate_training", ("m",))
+    ((name, (question,), _),) = calls.made
+    assert name == "simulate_training"
     degrees = {"tp": 4, "pp": 2, "vp": 3, "cp": 1, "ep": 1, "dp": 8}
-    assert named == degrees | {
+    assert asdict(question) == degrees | {
+        "model": "m",
         "on": "H100:64",
         "seq": 4000,
         "global_batch": 1024,
@@ -45,13 +47,13 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "dtype": "bf16",
         "engine": "megatron@3.0",
         "tokens": 300e9,
-        "techniques": ["checkpoints", "vocabulary-parallel:barriers=2"],
+        "techniques": ("checkpoints", "vocabulary-parallel:barriers=2"),
     }
 
 
 def test_defaults_of_simulate_train(calls: Calls) -> None:
     assert run(STEP.split()) == 0
-    named = calls.made[0][2]
+    named = asdict(calls.made[0][1][0])
     assert (named["tp"], named["dp"], named["zero"], named["schedule"]) == (1, None, 0, None)
     assert (named["recompute"], named["optimizer"], named["engine"]) == (None, "adamw", "megatron")
     assert named["sequence_parallel"] is True
@@ -60,10 +62,10 @@ def test_defaults_of_simulate_train(calls: Calls) -> None:
 
 def test_plan_train_passes_every_flag(calls: Calls) -> None:
     assert run(f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch --with auto".split()) == 0
-    ((name, positional, named),) = calls.made
-    assert (name, positional) == ("plan_training", ("m",))
-    named.pop("progress")
-    assert named == {
+    ((name, (question, _), _),) = calls.made
+    assert name == "plan_training"
+    assert asdict(question) == {
+        "model": "m",
         "cluster": "H100:64",
         "seq": 4000,
         "global_batch": 1024,
@@ -71,7 +73,7 @@ def test_plan_train_passes_every_flag(calls: Calls) -> None:
         "optimizer": "adamw-bf16",
         "dtype": "bf16",
         "engine": "torch",
-        "techniques": ["auto"],
+        "techniques": ("auto",),
     }
 
 
@@ -141,13 +143,11 @@ def test_drawing_needs_its_extra_before_the_work(
 
 
 def test_help_lists_every_name() -> None:
-    from gnomon.cli import train_flags
-    from gnomon.load.recipe import OPTIMIZERS
-    from gnomon.spec.training import RECOMPUTE, SCHEDULES
+    from gnomon.spec.questions.training import NAMES, SimulateTrainingQuestion
 
-    assert all(name in train_flags.SCHEDULES_HELP for name in SCHEDULES)
-    assert all(name in train_flags.RECOMPUTE_HELP for name in RECOMPUTE)
-    assert all(name in train_flags.OPTIMIZER_HELP for name in OPTIMIZERS)
+    flags = SimulateTrainingQuestion.flags()
+    for field, (_, names) in NAMES.items():
+        assert all(name in flags[field].help for name in names)
 
 
 @pytest.mark.parametrize("words", ["simulate train --help", "plan train --help"])

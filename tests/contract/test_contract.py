@@ -322,14 +322,14 @@ def test_verify_of_a_training_plan(cli: Cli, trained: dict[str, Any], monkeypatc
     """The plan of the history is what runs; what it took stands beside what was predicted."""
     ran = []
 
-    def run_steps(plan: Any, tell: Any) -> dict[str, Any]:
-        ran.append(plan)
+    def run_steps(job: Any, plan_text: str, tell: Any) -> dict[str, Any]:
+        ran.append(job)
         measured = {"step_s": [2.0, 1.0, 3.0], "peak_memory_bytes": [30e9, 40e9], "sm_clock_mhz": {}}
         return measured | {"date": "2026-11-15T00:00", "versions": {"torch": "2.11"}, "device": "NVIDIA H100"}
 
     monkeypatch.setattr("gnomon.engines.torch.runner.run", run_steps)
     answer = cli("verify", "last")
-    assert [plan.chips for plan in ran] == [16]
+    assert [job.strategy.ranks for job in ran] == [16]
     check(answer, {"parts": [{"what": str, "measured": positive, "predicted": positive, "error": number}]})
     assert {part["what"]: part["measured"] for part in answer["parts"]} == {"step time": 2.0, "peak memory": 40e9}
     assert cli.text("verify", trained_id(cli)).count("step time") == 1

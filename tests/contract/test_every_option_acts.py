@@ -13,9 +13,9 @@ import typer
 from tests.contract.asking import Said, say
 from tests.contract.options import ANSWERING, FILES, Case, cases
 
-from gnomon.api.predict_training import KNOWN
 from gnomon.cli.app import build
 from gnomon.engines.vllm.options import BY_NAME
+from gnomon.planning.steps.training import KNOWN
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ECHO = {"schema", "title", "inputs", "not_modelled", "plan", "label", "command", "goals", "router", "engine"}

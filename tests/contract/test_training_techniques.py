@@ -15,7 +15,6 @@ from tests.estimates import check_band
 import gnomon
 from gnomon.engines.training.memory import rank_parameters
 from gnomon.errors import InputError, UnknownNameError
-from gnomon.load.recipe import recipe_of
 from gnomon.spec.answers import TrainingReport
 from gnomon.techniques import CONSERVED, Technique, applied, canonical, techniques, words
 
@@ -59,7 +58,7 @@ def step(plan: str, *ideas: str) -> TrainingReport:
 def reason(plan: str, *ideas: str) -> str:
     """Why the techniques do not apply to a plan; empty where they do."""
     plain = step(plan).step
-    return applied(ideas).why_not(plain.case, plain.job.plan.strategy, recipe_of(plain.job.plan.engine.settings))
+    return applied(ideas).why_not(plain.case, plain.job.strategy, plain.job.recipe)
 
 
 def usable(*ideas: str) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from gnomon.engines import training_engine
 from gnomon.engines.training import Grid, RankMemory, rank_memory
+from gnomon.execution.bind import bind_training
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.planning.training.search import Search
@@ -63,7 +64,7 @@ def search(
     network = load_model(model) if isinstance(model, str) else model
     load, pool, chosen = TrainingLoad(seq=seq, global_batch=batch), parse_pool(cluster), training_engine(engine)
     grid = space(network, pool, load, chosen, optimizer, "bf16")
-    return Search(network, pool, load, chosen, optimizer, "bf16", grid)
+    return Search(bind_training(network, pool, engine), load, optimizer, "bf16", grid)
 
 
 def some(found: Search, rows: int, seed: int = 0) -> Search:

@@ -21,7 +21,6 @@ from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.load import model as load_model
 from gnomon.planning.training.search import Search
-from gnomon.planning.training.step import machine_for
 from gnomon.spec import Batch, Recipe, Strategy
 from gnomon.spec.training import RECOMPUTE
 from gnomon.spec.workload import Floats
@@ -36,7 +35,7 @@ COLUMNS = [field.name for field in fields(Figures) if field.name not in ("grid",
 
 
 def of(found: Search, grid: Grid, factor: Any = None) -> Figures:
-    machine = machine_for(found.pool, found.traits)
+    machine = found.case.machine
     return figures(found.model, found.load, grid, machine, found.traits, found.optimizer, found.dtype, factor)
 
 
@@ -132,7 +131,7 @@ def test_again_is_what_the_mode_runs_again(engine: str) -> None:
 def device_only(found: Search) -> Figures:
     """Its seconds were launches free."""
     traits = replace(found.traits, launch_s={})
-    machine = machine_for(found.pool, traits)
+    machine = found.case.machine
     return figures(found.model, found.load, found.grid, machine, traits, found.optimizer, found.dtype)
 
 
@@ -177,7 +176,7 @@ def test_a_launch_takes_its_time(engine: str) -> None:
 def a_layer_on_an_h200(engine: str, mode: str) -> tuple[Unit, list[Op], Times, Machine]:
     """A layer that nothing but the power limit holds back: with its operators both ways, and their seconds."""
     found = search("llama-3.1-8b", "H200", engine, seq=4096)
-    machine = machine_for(found.pool, found.traits)
+    machine = found.case.machine
     parts = tapes_of(found.model, Cut(seq=4096), found.traits)
     times = tapes.price(ops_of([parts]), machine, LONG)
     layer = units(parts, mode, times, machine, LONG, found.traits)["layer"]
@@ -229,7 +228,7 @@ def test_gradients_are_reduced_or_scattered(engine: str) -> None:
 @EVERY
 def test_a_rank_updates_all_it_has(engine: str) -> None:
     found = search("llama-3.1-8b", "H200", engine)
-    machine, states = machine_for(found.pool, found.traits), found.traits.optimizers["adamw"]
+    machine, states = found.case.machine, found.traits.optimizers["adamw"]
     own = np.array([float(found.model.parameters)])
     expected = 0.0
     for update in (*states.updates, states.clear):

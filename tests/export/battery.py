@@ -9,13 +9,14 @@ from tests.export import read_back, read_back_training
 from tests.export.read_back import Parse, Process, deployed, run_script
 
 import gnomon
-from gnomon.api.simulate_training import report
-from gnomon.api.startable import located, startable
 from gnomon.engines.vllm.platforms import platform_of
 from gnomon.errors import InputError
+from gnomon.execution.bind import planned_step
+from gnomon.execution.startable import located, startable
 from gnomon.graph.support import unpriced
 from gnomon.load import model as load_model
 from gnomon.load.plan import plan_pool
+from gnomon.planning.training.report import report_step
 from gnomon.spec import Plan
 from gnomon.spec.answers import Fit, Prediction
 
@@ -115,7 +116,7 @@ def _predict(plan: Plan, one: read_back.Deployed) -> Prediction:
 
 def check_training(plan: Plan, folder: Path, parse: read_back_training.Parse) -> None:
     """Megatron-LM's options, and torchrun's processes around them."""
-    ready = startable(located(plan), "megatron")
+    ready = startable(located(plan), "megatron", gnomon.fit)
     script = gnomon.export(plan, "megatron").files["run.sh"]
     (process,) = run_script(script, folder, "torchrun", MASTER_ADDR=MASTER, NODE_RANK="0")
     words = list(process.words)
@@ -126,7 +127,7 @@ def check_training(plan: Plan, folder: Path, parse: read_back_training.Parse) ->
     assert int(launcher["--nproc-per-node"]) <= plan_pool(plan, 10**6).machine_chips
     said = parse(words[start + 1 :])
     theirs = read_back_training.simulated(said, plan.chip, chips, folder)
-    ours = report(ready, plan_pool(ready))
+    ours = report_step(planned_step(ready))
     assert theirs.fits
     assert theirs.peak_memory_bytes.value == ours.peak_memory_bytes.value
     assert theirs.step_time_s.value == ours.step_time_s.value

@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from gnomon.api.startable import startable
+from gnomon import fit
 from gnomon.catalog import model_config_path
 from gnomon.errors import GnomonError
-from gnomon.load.recipe import recipe_to_settings
+from gnomon.execution.startable import startable
 from gnomon.spec import EngineChoice, Goal, Plan, Recipe, ServingLoad, Strategy, TrainingLoad
 
 SERVED = (
@@ -69,7 +69,7 @@ def _kept(seed: int, count: int, drawn: Callable[[Random], Plan | None], to: str
 
 def _starts(plan: Plan, to: str) -> bool:
     try:
-        return bool(startable(plan, to))
+        return bool(startable(plan, to, fit))
     except GnomonError:
         return False
 
@@ -187,6 +187,6 @@ def _training(random: Random) -> Plan | None:
             ),
         ),
         dtype=random.choice(("bf16", "bf16", "fp8")),
-        engine=EngineChoice(name="megatron", settings=recipe_to_settings(recipe)),
+        engine=EngineChoice(name="megatron", settings=recipe.settings),
         load=TrainingLoad(seq=random.choice((1024, 2048, 4096)), global_batch=micro * dp * pp * random.choice((1, 4))),
     )

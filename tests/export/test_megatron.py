@@ -19,7 +19,7 @@ from gnomon.engines.megatron import launch, options
 from gnomon.engines.training import job
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load import model as load_model
-from gnomon.load.recipe import OPTIMIZERS
+from gnomon.load.training import job_of
 from gnomon.spec import (
     AttentionMixer,
     Block,
@@ -32,7 +32,7 @@ from gnomon.spec import (
     Strategy,
     TrainingLoad,
 )
-from gnomon.spec.training import RECOMPUTE
+from gnomon.spec.training import OPTIMIZERS, RECOMPUTE
 
 WRITTEN = {*options.SWITCHES, *options.WHOLE, *options.NUMBERS, *options.TEXTS, *options.CHOICES}
 
@@ -47,8 +47,20 @@ def megatron() -> argparse.ArgumentParser:
     return parser_of(published())
 
 
+def command(plan: Plan) -> list[str]:
+    return launch.command(job_of(plan))
+
+
+def run_script(plan: Plan) -> str:
+    return launch.run_script(job_of(plan), plan)
+
+
+def not_expressed(plan: Plan) -> list[str]:
+    return launch.not_expressed(job_of(plan), plan)
+
+
 def parsed(megatron: argparse.ArgumentParser, plan: Plan) -> argparse.Namespace:
-    words = launch.command(plan)
+    words = command(plan)
     arguments, left = megatron.parse_known_args(words[words.index("pretrain_gpt.py") + 1 :])
     assert left == []
     return arguments
@@ -70,7 +82,7 @@ def test_every_option_is_megatrons(listed: dict[str, dict[str, Any]]) -> None:
 
 
 def values(plan: Plan) -> dict[str, options.Value]:
-    return launch.options(job.job_of(plan))
+    return launch.options(job_of(plan))
 
 
 def kept(plan: Plan) -> None:
@@ -88,14 +100,14 @@ def kept(plan: Plan) -> None:
 
 def test_the_script_starts_megatron(megatron: argparse.ArgumentParser, tmp_path: Path) -> None:
     plan = a_training_plan(load=TrainingLoad(seq=4096, global_batch=64, tokens=1e9))
-    script = launch.files(plan)["run.sh"]
+    script = run_script(plan)
     seen = started(script, tmp_path, "--seed", "1", MEGATRON_PATH="/a b")
     assert seen["words"][10] == "/a b/pretrain_gpt.py"
     assert seen["queues"] == "1"
     arguments = megatron.parse_args(seen["words"][11:])
     assert arguments.seed == 1
     assert arguments.train_iters == 3815  # 1e9 tokens by 262,144 a step, begun steps too
-    words = launch.command(plan)
+    words = command(plan)
     assert words[:6] == ["torchrun", *seen["words"][:4], "pretrain_gpt.py"]
     assert words[6:] == seen["words"][11:-2]
 
@@ -150,9 +162,9 @@ def test_a_gpt(megatron: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatc
     assert (said.position_embedding_type, said.max_position_embeddings) == ("learned_absolute", 1024)
     assert not said.untie_embeddings_and_output_weights
     assert not said.group_query_attention
-    assert launch.not_expressed(plan)[1:] == ["a vocabulary of 50,257 tokens: Megatron-LM pads it to 50,432"]
+    assert not_expressed(plan)[1:] == ["a vocabulary of 50,257 tokens: Megatron-LM pads it to 50,432"]
     with pytest.raises(InputError, match="1025 is more than the 1024 positions"):
-        launch.command(a_training_plan(Recipe(sequence_parallel=False), load=TrainingLoad(seq=1025, global_batch=64)))
+        command(a_training_plan(Recipe(sequence_parallel=False), load=TrainingLoad(seq=1025, global_batch=64)))
 
 
 def test_experts(megatron: argparse.ArgumentParser) -> None:
@@ -168,9 +180,9 @@ def test_experts(megatron: argparse.ArgumentParser) -> None:
         ({"strategy": Strategy(dp=4, ep=4), "model": "llama-3.1-8b"}, "has no experts"),
     ):
         with pytest.raises(InputError, match=re.escape(where)):
-            launch.command(replace(plan, **changes))
+            command(replace(plan, **changes))
     with pytest.raises(InputError, match="Set it to true"):
-        launch.command(a_training_plan(Recipe(sequence_parallel=False), model="qwen3-30b-a3b"))
+        command(a_training_plan(Recipe(sequence_parallel=False), model="qwen3-30b-a3b"))
 
 
 def test_layers_that_differ(megatron: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +200,7 @@ def test_layers_that_differ(megatron: argparse.ArgumentParser, monkeypatch: pyte
         256,
     )
     assert (said.add_bias_linear, said.add_qkv_bias, said.window_size) == (False, True, None)
-    lines = "\n".join(launch.not_expressed(plan))
+    lines = "\n".join(not_expressed(plan))
     assert "biases in some linear layers only" in lines
     assert "a sliding window in some layers only" in lines
 
@@ -209,7 +221,7 @@ def test_latent_attention_experts_and_uneven_stages(megatron: argparse.ArgumentP
     layout = said.pipeline_model_parallel_layout
     assert [part.count("t") for part in layout.split("|")] == [7, 7, 8, 8, 8, 8, 8, 7]
     assert (layout[0], layout[-1]) == ("E", "L")
-    assert any("draft" in line for line in launch.not_expressed(plan))
+    assert any("draft" in line for line in not_expressed(plan))
 
 
 def test_context_parallel_ranks(megatron: argparse.ArgumentParser) -> None:
@@ -227,13 +239,13 @@ def test_optimizers(megatron: argparse.ArgumentParser, name: str, zero: int, fla
 @pytest.mark.parametrize("name", ["adam8bit", "adafactor"])
 def test_an_optimizer_it_does_not_have_is_no_other(name: str) -> None:
     with pytest.raises(InputError, match=f"Megatron-LM has no optimizer {name}"):
-        launch.command(a_training_plan(Recipe(optimizer=name)))
+        command(a_training_plan(Recipe(optimizer=name)))
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 def test_experts_are_trained_in_bf16(dtype: str) -> None:
     with pytest.raises(InputError, match=f"trains experts in bf16 or fp8, not in {dtype}"):
-        launch.command(a_training_plan(model="qwen3-30b-a3b", strategy=Strategy(dp=8), dtype=dtype))
+        command(a_training_plan(model="qwen3-30b-a3b", strategy=Strategy(dp=8), dtype=dtype))
 
 
 def test_parts_of_unequal_stages_are_said_once(megatron: argparse.ArgumentParser) -> None:
@@ -274,7 +286,7 @@ def test_rotary_positions(config: dict[str, Any], flag: int | None, said: str, t
     (tmp_path / "config.json").write_text(json.dumps(whole))
     plan = a_training_plan(model=str(tmp_path))
     assert values(plan).get("--rotary-base") == flag
-    assert [line for line in launch.not_expressed(plan) if "rotary" in line] == ([said] if said else [])
+    assert [line for line in not_expressed(plan) if "rotary" in line] == ([said] if said else [])
 
 
 @pytest.mark.parametrize(
@@ -297,7 +309,7 @@ def test_sharing_out(
         assert said.data_parallel_sharding_strategy == strategy
         assert said.ckpt_format == "fsdp_dtensor"
         assert not said.gradient_accumulation_fusion
-    queues = started(launch.files(plan)["run.sh"], tmp_path, CUDA_DEVICE_MAX_CONNECTIONS="1")["queues"]
+    queues = started(run_script(plan), tmp_path, CUDA_DEVICE_MAX_CONNECTIONS="1")["queues"]
     assert queues == (None if strategy else "1")
 
 
@@ -325,7 +337,7 @@ def test_states_in_the_working_format(megatron: argparse.ArgumentParser) -> None
 
 
 def lines(recipe: Recipe, **changes: Any) -> str:
-    return "\n".join(launch.not_expressed(a_training_plan(recipe, **changes))[1:])
+    return "\n".join(not_expressed(a_training_plan(recipe, **changes))[1:])
 
 
 def test_what_cannot_be_said() -> None:
@@ -346,7 +358,7 @@ def test_what_cannot_be_said() -> None:
 
 def test_unknown_formats_are_errors() -> None:
     with pytest.raises(UnknownNameError, match="dtype: unknown training format 'fp4'"):
-        launch.command(a_training_plan(dtype="fp4"))
+        command(a_training_plan(dtype="fp4"))
 
 
 degrees = st.sampled_from([1, 2, 4, 8])
@@ -372,7 +384,7 @@ plans = st.builds(
 
 def startable(plan: Plan) -> bool:
     try:
-        return bool(launch.files(plan))
+        return bool(run_script(plan))
     except InputError:
         return False
 
@@ -381,7 +393,7 @@ def startable(plan: Plan) -> bool:
 @settings(max_examples=200)
 def test_only_written_down_options_are_used(plan: Plan) -> None:
     kept(plan)
-    assert launch.files(plan) == launch.files(plan)
+    assert run_script(plan) == run_script(plan)
 
 
 @given(plans.filter(startable))

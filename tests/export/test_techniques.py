@@ -9,8 +9,8 @@ from tests.export.training import a_training_plan
 
 import gnomon
 from gnomon.api.launch import launch
-from gnomon.api.verify import measure
 from gnomon.errors import InputError
+from gnomon.execution.measured_serving import measure
 from gnomon.export import target
 from gnomon.spec import EngineChoice, Plan, Recipe, ServingLoad, Strategy
 

@@ -15,6 +15,7 @@ from gnomon.engines.torch import launch
 from gnomon.errors import GnomonError, InputError
 from gnomon.export import SERVING, TARGETS, TRAINING, target
 from gnomon.load import read_plan
+from gnomon.load.training import job_of
 from gnomon.spec import EngineChoice, Goal, Plan, Recipe, Strategy, TrainingLoad
 
 INTERLEAVED = Recipe(schedule="interleaved")
@@ -74,8 +75,8 @@ def test_several_nodes_must_be_told_where_to_meet(name: str, tmp_path: Path) -> 
 
 def test_the_command_says_what_the_script_starts(tmp_path: Path) -> None:
     plan = a_training_plan()
-    seen = started(launch.files(plan)["run.sh"], tmp_path)["words"]
-    words = launch.command(plan)
+    seen = started(launch.run_script(job_of(plan), plan), tmp_path)["words"]
+    words = launch.command(job_of(plan))
     assert words[0] == "torchrun"
     assert words[1:5] == seen[:4]
     assert words[5:] == [word.removeprefix(f"{tmp_path}/") for word in seen[10:]]

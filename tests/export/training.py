@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnomon.load.recipe import recipe_to_settings
 from gnomon.spec import EngineChoice, Plan, Recipe, Strategy, TrainingLoad
 
 
@@ -26,7 +25,7 @@ def a_training_plan(recipe: Recipe = Recipe(), **changes: Any) -> Plan:  # noqa:
         "load": TrainingLoad(seq=4096, global_batch=64),
     }
     plan = Plan(**base | changes)
-    return replace(plan, engine=replace(plan.engine, settings=recipe_to_settings(recipe)))
+    return replace(plan, engine=replace(plan.engine, settings=recipe.settings))
 
 
 def started(script: str, folder: Path, *extra: str, **environment: str) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import gnomon
-from gnomon.api.verify import Measured, compare, read_measured
+from gnomon.execution.measured_serving import compare
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.load.measured import Measured, read_measured
 from gnomon.planning.deploy import deploy
 from gnomon.planning.serving.bands import bands
 from gnomon.sim.serving import simulate

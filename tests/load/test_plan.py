@@ -16,10 +16,10 @@ from gnomon.errors import InputError
 from gnomon.load.files import parse_yaml
 from gnomon.load.goals import duration_text, goals_of
 from gnomon.load.plan import FORMATS, plan_from_file
-from gnomon.load.recipe import OPTIMIZERS, recipe_of, recipe_to_settings
+from gnomon.load.recipe import recipe_of
 from gnomon.spec import EngineChoice, Estimate, Goal, Plan, Recipe, ServingLoad, Strategy, TrainingLoad
 from gnomon.spec.plan_dict import plan_to_dict
-from gnomon.spec.training import RECOMPUTE, SCHEDULES
+from gnomon.spec.training import OPTIMIZERS, RECOMPUTE, SCHEDULES
 from gnomon.spec.workload import METRICS, STATISTICS
 from gnomon.units import parse_duration
 
@@ -116,7 +116,7 @@ training_plans = st.builds(
     replicas=st.just(1),
     strategy=st.builds(Strategy, tp=degrees, pp=degrees, cp=degrees, dp=degrees, vp=degrees),
     dtype=formats,
-    engine=st.builds(EngineChoice, name=names, settings=recipes.map(recipe_to_settings)),
+    engine=st.builds(EngineChoice, name=names, settings=recipes.map(lambda recipe: recipe.settings)),
     load=st.builds(
         TrainingLoad,
         seq=st.integers(1, 2**20),
@@ -228,7 +228,7 @@ def test_tokens_as_they_are_written(written: str) -> None:
 
 @given(recipes)
 def test_a_recipe_comes_back(recipe: Recipe) -> None:
-    settings = recipe_to_settings(recipe)
+    settings = recipe.settings
     names = ["micro_batch", "schedule", "recompute", "zero", "optimizer", "sequence_parallel", "cp_comm", "expert_tp"]
     assert list(settings) == names
     assert recipe_of(settings) == recipe

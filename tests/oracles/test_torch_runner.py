@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ import numpy as np
 import pytest
 from tests.oracles.torch_ranks import GPT, LLAMA, LOAD, MODELS, Case, cases
 
+from gnomon.engines.torch.launch import Measuring
 from gnomon.errors import GnomonError, InputError
-from gnomon.load import write_plan
+from gnomon.load import parse_pool, plan_to_yaml, write_plan
+from gnomon.load.training import job_of
 from gnomon.sim.training import schedule
 from gnomon.spec import EngineChoice, MoeFfn, Plan, Recipe, Strategy, TrainingLoad
+from gnomon.spec.training_job import TrainingJob
 
 pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
 import torch
@@ -80,7 +84,8 @@ def test_bf16_learns_about_what_fp32_does(measured: dict[str, Any], name: str) -
 def test_a_process_alone_shares_out_with_itself(measured: dict[str, Any]) -> None:
     from gnomon.engines.torch.train import train
 
-    found = train(LLAMA, Strategy(), Recipe(micro_batch=2, zero=3), LOAD, "fp32", steps=3, seed=7, device="cpu")
+    asked = JOB | {"recipe": Recipe(micro_batch=2, zero=3)}
+    found = train(TrainingJob(**asked), Measuring(steps=3, warmup=0, seed=7, device="cpu"))
     np.testing.assert_allclose(found["losses"], measured["llama alone"]["losses"][:3], rtol=EXACT["losses"])
 
 
@@ -94,6 +99,10 @@ def test_ranks_run_the_tasks_of_the_schedule(measured: dict[str, Any], name: str
         assert [tuple(action) for action in actions] == [tuple(task) for task in orders[stage]]
 
 
+JOB: dict[str, Any] = {
+    "model": LLAMA, "pool": parse_pool("H100:8"), "strategy": Strategy(), "recipe": Recipe(), "load": LOAD,
+    "dtype": "fp32",
+}  # fmt: skip
 MOE = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], ffn=MoeFfn(experts=4, topk=2, inner=64)),))
 WINDOWED = replace(LLAMA, blocks=(replace(LLAMA.blocks[0], mixer=replace(LLAMA.blocks[0].mixer, window=16)),))
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -106,7 +115,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "positions": ({"model": GPT, "load": TrainingLoad(seq=128, global_batch=16)}, r"64 positions.* at most 64"),
     "window": ({"model": WINDOWED}, r"looks back 16 tokens.* at most 16"),
     "context parallel": ({"strategy": Strategy(cp=2)}, r"strategy.cp: .*no context parallelism.* Use 1"),
-    "half-filled 1f1b": ({"strategy": Strategy(pp=4), "recipe": Recipe(micro_batch=8)}, r"global_batch of 32 or more"),
+    "half-filled 1f1b": ({"strategy": Strategy(pp=4), "recipe": Recipe(micro_batch=8)}, r"global batch of 32 or more"),
     "vp without interleaving": ({"strategy": Strategy(pp=2, vp=2)}, r"strategy.vp: .*schedule to interleaved"),
     "interleaving without vp": (
         {"strategy": Strategy(pp=2), "recipe": Recipe(schedule="interleaved")},
@@ -127,9 +136,8 @@ def test_what_cannot_run_is_refused(name: str) -> None:
     from gnomon.engines.torch.train import train
 
     given, message = REFUSED[name]
-    asked: dict[str, Any] = {"model": LLAMA, "strategy": Strategy(), "recipe": Recipe(), "load": LOAD, "dtype": "fp32"}
     with pytest.raises(InputError, match=message):
-        train(**asked | given, steps=1, device="cpu")
+        train(TrainingJob(**JOB | given), Measuring(steps=1, warmup=0, device="cpu"))
 
 
 @pytest.fixture
@@ -157,11 +165,15 @@ def plan(tmp_path: Path) -> Plan:
     )
 
 
-def test_a_plan_is_run_by_processes_of_its_own(plan: Plan) -> None:
+def started(plan: Plan, measuring: Measuring, tell: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     from gnomon.engines.torch.runner import run
 
+    return run(job_of(plan), plan_to_yaml(plan), tell, measuring)
+
+
+def test_a_plan_is_run_by_processes_of_its_own(plan: Plan) -> None:
     said: list[str] = []
-    found = run(plan, steps=2, warmup=1, tell=said.append, device="cpu")
+    found = started(plan, Measuring(steps=2, warmup=1, device="cpu"), said.append)
     assert len(found["step_s"]) == len(found["losses"]) == 2 and min(found["step_s"]) > 0
     assert found["tokens_per_step"] == 128 and len(found["actions"]) == 2
     assert found["peak_memory_bytes"] == [None, None] and found["versions"]["torch"] == torch.__version__
@@ -170,19 +182,17 @@ def test_a_plan_is_run_by_processes_of_its_own(plan: Plan) -> None:
 
 
 def test_the_runner_says_what_is_missing(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gnomon.engines.torch.runner import run
-
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(InputError, match=r"takes 2 GPUs and this machine has 1\. .*cpu"):
-        run(plan)
+        started(plan, Measuring())
     with pytest.raises(InputError, match=r"steps: 0 is less than 1"):
-        run(plan, steps=0, device="cpu")
+        started(plan, Measuring(steps=0, device="cpu"))
     monkeypatch.setattr("gnomon.engines.torch.runner.WORKER", "gnomon.engines.torch.nobody")
     with pytest.raises(GnomonError, match=r"ended with code 1: .*No module named gnomon.engines.torch.nobody"):
-        run(replace(plan, strategy=Strategy()), device="cpu")
+        started(replace(plan, strategy=Strategy()), Measuring(device="cpu"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(GnomonError, match=r"pip install 'gnomon\[torch\]'"):
-        run(plan, device="cpu")
+        started(plan, Measuring(device="cpu"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has the GPU that is to be missing")

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gnomon.engines.torch.launch import Measuring
+from gnomon.load import parse_pool
 from gnomon.spec import AttentionMixer, Block, DenseFfn, Model, Recipe, Strategy, TrainingLoad
+from gnomon.spec.training_job import TrainingJob
 
 STEPS = 6
 LOAD = TrainingLoad(seq=32, global_batch=16)
@@ -108,7 +111,10 @@ def run(case: Case) -> dict[str, Any]:
     from gnomon.engines.torch.train import train
 
     model = MODELS[case.model]
-    return train(model, case.strategy, case.recipe, LOAD, case.dtype, steps=STEPS, seed=7, device="cpu")
+    job = TrainingJob(
+        model=model, pool=parse_pool("H100:8"), strategy=case.strategy, recipe=case.recipe, load=LOAD, dtype=case.dtype
+    )
+    return train(job, Measuring(steps=STEPS, warmup=0, seed=7, device="cpu"))
 
 
 def main(out: str, *names: str) -> None:

@@ -77,7 +77,7 @@ def drawn(folder: Path, name: str, chips: str, quantile: float) -> Search:
     usable = np.quantile(peaks(found), quantile)
     held = (usable + found.traits.runtime_bytes) / (1 - found.traits.spare)
     pool = replace(found.pool, chip=replace(found.pool.chip, memory_bytes=float(held) * (1 + 1e-9)))
-    return replace(found, pool=pool)
+    return replace(found, bound=replace(found.bound, pool=pool))
 
 
 @pytest.mark.battery(6)

@@ -14,11 +14,12 @@ import pytest
 from tests.engines.plans import ENGINES, OPTIMIZERS, config, peaks, search
 
 from gnomon.api.plan_training import plan_training
-from gnomon.api.simulate_training import simulate_training, training_plan
+from gnomon.api.simulate_training import simulate_training
 from gnomon.engines import training_engine
 from gnomon.engines.training import Grid
-from gnomon.engines.training.job import job_of
+from gnomon.engines.training.job import check_job
 from gnomon.errors import DoesNotFitError, GnomonError, InputError
+from gnomon.execution.bind import bind_training
 from gnomon.load import config_of, parse_pool
 from gnomon.load import model as load_model
 from gnomon.planning.training import infeasible as train_nowhere
@@ -52,7 +53,7 @@ def drawn(folder: Path, seed: int) -> Search:
     usable = np.quantile(peaks(found), draw.choice([0.1, 0.5, 1.0]))
     held = (usable + found.traits.runtime_bytes) / (1 - found.traits.spare)
     pool = replace(found.pool, chip=replace(found.pool.chip, memory_bytes=float(held) * (1 + 1e-9)))
-    return replace(found, pool=pool)
+    return replace(found, bound=replace(found.bound, pool=pool))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -60,7 +61,7 @@ def test_no_plan_needs_less_memory_than_one_sequence_at_a_time(tmp_path: Path, s
     found = drawn(tmp_path, seed)
     assert found.lean.grid.size < found.grid.size
     assert found.lean.peak_bytes.min() == found.peak_bytes.min()
-    words = (found.model, found.pool, found.load, found.engine, found.optimizer, found.dtype)
+    words = (found.bound, found.load, found.optimizer, found.dtype)
     listed = search_of(*words, lean=True).grid
     assert listed.size == found.lean.grid.size
     assert np.array_equal(listed.ranks, found.lean.grid.ranks)
@@ -121,10 +122,10 @@ def test_the_space_is_all_that_an_engine_takes(tmp_path: Path, engine: str, kind
 
 
 def runs(path: str, strategy: Strategy, recipe: Recipe, load: TrainingLoad, engine: str) -> bool:
-    plan = training_plan(path, parse_pool("H100:6"), strategy, recipe, load, "bf16", engine)
+    bound = bind_training(path, "H100:6", engine)
     try:
-        job = job_of(plan)
-        training_engine(engine).check(job.model, strategy, recipe, load, "bf16")
+        check_job(bound.job(strategy, recipe, load, "bf16"))
+        bound.engine.check(bound.model, strategy, recipe, load, "bf16")
     except GnomonError:
         return False
     return True

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnomon.engines import training_engine
 from gnomon.engines.training.figures import Sizes, sizes
-from gnomon.load import model as load_model
-from gnomon.load import parse_pool
+from gnomon.execution.bind import bind_training
 from gnomon.planning.training.search import Search, search_of
 from gnomon.planning.training.step import rank_peaks, step_bound_s
 from gnomon.spec import TrainingLoad
@@ -28,8 +26,7 @@ CASES = {
 def search(request: pytest.FixtureRequest) -> Search:
     model, cluster, seq, batch, dtype, engine = CASES[request.param]
     load = TrainingLoad(seq=seq, global_batch=batch)
-    pool = parse_pool(cluster, "--cluster")
-    return search_of(load_model(model), pool, load, training_engine(engine), "adamw", dtype)
+    return search_of(bind_training(model, cluster, engine), load, "adamw", dtype)
 
 
 def test_memory_needs_no_seconds(search: Search) -> None:

@@ -13,10 +13,10 @@ from tests.report import answers
 
 import gnomon
 from gnomon.accuracy import accuracy
-from gnomon.api.calibrate import Calibrated
-from gnomon.api.calibrate_engine import EngineCalibrated
-from gnomon.api.calibrate_from import Checked
-from gnomon.api.trace import ModulePrediction
+from gnomon.calibrate.engine_overheads import EngineCalibrated
+from gnomon.calibrate.profiles import Calibrated
+from gnomon.execution.checked import Checked
+from gnomon.planning.steps.traced import ModulePrediction
 from gnomon.spec.answers import NotModelled, Result, Shortage
 from gnomon.store import save
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.api.verify import measure
 from gnomon.cli.run import run
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
+from gnomon.execution.measured_serving import measure
 from gnomon.graph.ops import Elementwise, Gemm
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool

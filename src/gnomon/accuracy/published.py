@@ -9,10 +9,10 @@ from pathlib import Path
 
 from gnomon.accuracy.scores import Band, Row, compared, summaries
 from gnomon.api.simulate_training import simulate_training
-from gnomon.api.verify_training import compare, read_training
 from gnomon.catalog import chip, model_title
 from gnomon.catalog.published import PublishedRun, PublishedTable, published_training
 from gnomon.cost.profile import profile_for
+from gnomon.execution.measured_training import compare, read_training
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import Model, Plan, TrainingLoad
 from gnomon.spec.answers import TrainingReport
@@ -64,7 +64,7 @@ def _pair(answer: TrainingReport, name: str, figure: float) -> tuple[str, str, f
         return "activations", "bytes", figure * GIB, first["activations"], None
     job = answer.step.job
     if name == "tflops":
-        figure = counted_flops(job.model, job.load) / (figure * TERA * job.plan.strategy.ranks)
+        figure = counted_flops(job.model, job.load) / (figure * TERA * job.strategy.ranks)
     return "step time", "s", figure, step.value, (step.low, step.high)
 
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gnomon.accuracy.scores import LeftOut, Row, compared, summaries
-from gnomon.api.verify import compare
+from gnomon.execution.measured_serving import compare
 from gnomon.load import model as load_model
 from gnomon.load.files import read_json
 from gnomon.load.measured import SCHEMA as MEASURED

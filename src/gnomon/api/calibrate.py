@@ -1,75 +1,21 @@
-"""A GPU measured operator by operator and fitted; later predictions for that chip use the fit."""
+"""A GPU, or an engine on it, measured and fitted; later predictions use the fit."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from gnomon import catalog
-from gnomon.calibrate.collect import FAMILIES, Log, notes_of
-from gnomon.calibrate.fit import LEAST_ROWS
-from gnomon.calibrate.measured import profile as fit_profile
-from gnomon.cost.profile import forget_profiles, user_profiles
-from gnomon.cost.profile_file import profile_from_dict
-from gnomon.errors import CalibrationError, InputError, unknown_name
-from gnomon.load.files import is_file, read_yaml
-from gnomon.paths import write_text
-from gnomon.spec import Chip
-from gnomon.spec.answers import Result
-
-if TYPE_CHECKING:
-    from gnomon.api.calibrate_engine import EngineCalibrated
-    from gnomon.api.calibrate_from import Checked
-
-PROFILE, MOST_BYTES = re.compile(rb"^schema: gnomon\.profile/\d", re.MULTILINE), 4096
-BUDGET_S = 440.0
-"""Of measuring alone: with what comes before and after, a calibration stays under eight minutes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calibrated(Result):
-    """A table of measurements and the profile fitted to it; errors are on shapes the fit had not seen."""
-
-    SCHEMA = "calibrate"
-    title: str
-    chip: str
-    table: str
-    profile: str
-    rows: Mapping[str, int]
-    families: Mapping[str, Any]
-    power: Mapping[str, float]
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    """Why kernels could not be measured, and how many."""
-    notes: Sequence[str] = ()
-    in_use: bool = True
-    """Whether predictions find the profile where it is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuredTable:
-    """A table, what it was measured on, and how it went."""
-
-    chip: Chip
-    table: Path
-    date: str
-    versions: Mapping[str, str] = field(default_factory=dict)
-    rows: Mapping[str, int] = field(default_factory=dict)
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    source: str = ""
-    """Where the table came from, if it was made of something else."""
-
-    @property
-    def named(self) -> str:
-        return self.source or str(self.table)
+from gnomon.api.predict import predict
+from gnomon.api.simulate import simulate_serving
+from gnomon.calibrate.engine_overheads import EngineCalibrated, calibrate_engine
+from gnomon.calibrate.from_files import fitted_from
+from gnomon.calibrate.profiles import TABLE, Calibrated, calibrated, check_families, refuse_foreign
+from gnomon.execution.checked import Checked, checked_deployment
+from gnomon.spec.questions.running import BUDGET_S, CalibrateQuestion
 
 
 def calibrate(
-    out: str | Path = "calibration.csv",
+    out: str | Path = TABLE,
     *,
     source: str | Path | None = None,
     on: str | None = None,
@@ -86,153 +32,26 @@ def calibrate(
     The profile goes to `profile`, or to the user's own profiles, where every later prediction for the chip finds it.
     A card that others use, or that is hot or held back, is refused; `force` goes on, and the profile says so.
 
-    `source` holds measurements made before, on the chip `on`: nothing is measured (see `calibrate_from`). With
-    `engine`, its own overheads are measured in place of the GPU, with a `model` of dummy weights.
+    `source` holds measurements made before, on the chip `on`: nothing is measured. With `engine`, its own overheads
+    are measured in place of the GPU, with a `model` of dummy weights.
     """
-    check_families(families)
-    if profile is not None:
-        refuse_foreign(Path(profile))
-    if source is not None:
-        from gnomon.api.calibrate_from import calibrate_from
+    question = CalibrateQuestion(
+        out=out, source=source, on=on, profile=profile, families=families, budget=budget_s, force=force, engine=engine,
+        model=model,
+    )  # fmt: skip
+    return answer(question, progress)
 
-        return calibrate_from(source, on=on, model=model, profile=profile, families=families)
-    if engine is not None:
-        from gnomon.api.calibrate_engine import calibrate_engine
 
+def answer(
+    question: CalibrateQuestion, progress: Callable[[int, int, str], None] | None = None
+) -> Calibrated | EngineCalibrated | Checked:
+    """What a question's measurements were fitted to, or came to beside their prediction."""
+    check_families(question.families)
+    if question.profile is not None:
+        refuse_foreign(Path(question.profile))
+    if question.source is not None:
+        return fitted_from(question) or checked_deployment(question, simulate_serving, predict)
+    if question.engine is not None:
         tell = progress or (lambda done, total, text: None)
-        return calibrate_engine(engine, model, out, progress=lambda text: tell(0, 1, text))
-    from gnomon.calibrate.session import measure
-
-    log, chip, rows = measure(Path(out), families or FAMILIES, budget_s=budget_s, force=force, tell=progress)
-    if progress:
-        progress(1, 1, "fitting")
-    return fitted(_of(log, chip, rows), profile=profile)
-
-
-def check_families(families: Sequence[str] | None) -> None:
-    for name in families or ():
-        if name not in FAMILIES:
-            raise unknown_name("family of operators", str(name), FAMILIES, where="--families")
-
-
-def refuse_foreign(path: Path) -> None:
-    """A file that is no profile of ours is not overwritten by one."""
-    if not is_file(path):
-        return
-    try:
-        with path.open("rb") as file:
-            begins = file.read(MOST_BYTES)
-    except OSError as problem:
-        raise InputError(f"'{path}' cannot be read: {problem.strerror or problem}", where="--profile") from None
-    if begins and not PROFILE.search(begins):
-        raise InputError(f"'{path}' holds something else than a profile", where="--profile", hint="Give a new file.")
-
-
-def fitted(
-    found: MeasuredTable,
-    *,
-    families: Sequence[str] | None = None,
-    profile: str | Path | None = None,
-    framework: str = "",
-) -> Calibrated:
-    """The profile of a table, kept where it is used or in the file `profile`; of these families alone where named."""
-    shipped = _shipped(found.chip, framework)
-    made = fit_profile(
-        found.table,
-        found.chip,
-        date=found.date,
-        versions=found.versions,
-        notes=found.notes,
-        watts=shipped.get("power"),
-        wanted=lambda name: families is None or family_of(name) in families,
-        where=found.named,
-    )
-    if not made["families"]:
-        hint = f"A family needs {LEAST_ROWS} rows of one operator in one format."
-        what = "operators that can be fitted" if families is None else "rows that can be fitted of these families"
-        raise CalibrationError(f"holds no {what}", where=found.named, hint=hint)
-    if framework:
-        made = {"schema": made["schema"], "chip": made["chip"], "framework": framework} | made
-    kept = _lent(shipped) | (_before(found.chip, framework) if families is not None else {})
-    target = _keep(made | {"families": kept | made["families"]}, profile, framework)
-    return Calibrated(
-        title=f"{found.chip.name}: a profile of {_counted(len(made['families']))} of operators",
-        chip=found.chip.name,
-        table=found.named,
-        profile=str(target),
-        in_use=profile is None,
-        rows=found.rows,
-        families=made["families"],
-        power=made["power"],
-        skipped=found.skipped,
-        notes=tuple(made.get("notes", ())),
-    )
-
-
-def _counted(families: int) -> str:
-    return "1 family" if families == 1 else f"{families} families"
-
-
-def _of(log: Log, chip: Chip, rows: Mapping[str, int]) -> MeasuredTable:
-    reasons: dict[str, int] = {}
-    for reason in log.skipped.values():
-        reasons[reason] = reasons.get(reason, 0) + 1
-    return MeasuredTable(
-        chip=chip,
-        table=log.table,
-        date=log.head["date"],
-        versions=log.head["versions"],
-        rows=rows,
-        skipped=reasons,
-        notes=notes_of(log.head | {"forced": log.forced}),
-    )
-
-
-def family_of(name: str) -> str:
-    """The family of measurements that an operator in a number format belongs to."""
-    kind, dtype = name.split(".")[:2]
-    if kind == "gemm" and dtype != "bf16" and dtype in FAMILIES:
-        return dtype
-    return kind.partition("_")[0]
-
-
-def _named(chip: str, framework: str) -> str:
-    return f"{chip.lower()}{'.' * bool(framework)}{framework}.yaml"
-
-
-def _shipped(chip: Chip, framework: str) -> dict[str, Any]:
-    """The profile that comes with Gnomon, whose families stand in for those that were not measured."""
-    path = catalog.PROFILES / _named(chip.name, framework)
-    return read_yaml(path) if path.is_file() else {}
-
-
-def _before(chip: Chip, framework: str) -> dict[str, Any]:
-    """Families of the user's own profile, fitted earlier, which stay unless they are fitted again."""
-    path = user_profiles() / _named(chip.name, framework)
-    found = read_yaml(path)["families"] if path.is_file() else {}
-    return {name: family for name, family in found.items() if "shipped with Gnomon" not in str(family.get("source"))}
-
-
-def _lent(shipped: Mapping[str, Any]) -> dict[str, Any]:
-    """Its families, each saying that it is not of the user's own measurement."""
-    said = f"shipped with Gnomon, {shipped.get('date')}"
-    return {
-        name: dict(family) | {"source": ", ".join(filter(None, [said, family.get("source")]))}
-        for name, family in shipped.get("families", {}).items()
-    }
-
-
-def _keep(whole: Mapping[str, Any], profile: str | Path | None, framework: str) -> Path:
-    import yaml
-
-    profile_from_dict(whole, where="the new profile")
-    target = Path(profile) if profile is not None else user_profiles() / _named(whole["chip"], framework)
-    if profile is None:
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise InputError(f"cannot be made: {problem.strerror or problem}", where=str(target.parent)) from None
-    plain = json.loads(json.dumps(whole))  # families that are one object would be written as references
-    write_text(target, yaml.safe_dump(plain, sort_keys=False, width=100))
-    forget_profiles()
-    return target
+        return calibrate_engine(question.engine, question.model, question.out, progress=lambda text: tell(0, 1, text))
+    return calibrated(question, progress)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gnomon.api.startable import checked, located
-from gnomon.errors import GnomonError, InputError
+from gnomon.api.fit import fit
+from gnomon.errors import InputError
+from gnomon.execution.startable import checked, located, named_plan
 from gnomon.export import SERVING, TRAINING, target
 from gnomon.spec import Plan
 from gnomon.spec.answers import Exported
@@ -30,7 +29,7 @@ def export(
     chosen = chosen or target(usual(found))
     with named_plan(plan):
         found = located(with_checkpoint(found, checkpoint))
-        ready, warnings = checked(found, chosen.NAME, force)
+        ready, warnings = checked(found, chosen.NAME, force, fit)
         rendered = chosen.render(ready, warnings)
     return Exported(
         files=dict(rendered.files),
@@ -59,14 +58,3 @@ def with_checkpoint(plan: Plan, checkpoint: str | None) -> Plan:
     if not checkpoint.strip() or not checkpoint.isprintable():
         raise InputError(f"'{checkpoint}' is not a name", where="--checkpoint")
     return replace(plan, checkpoint=checkpoint)
-
-
-@contextmanager
-def named_plan(plan: Plan | str | Path) -> Iterator[None]:
-    """Errors in here say which plan they are about."""
-    try:
-        yield
-    except GnomonError as error:
-        if not isinstance(plan, Plan) and str(plan) not in error.where and not error.where.startswith("--"):
-            error.where = ", ".join(filter(None, [str(plan), error.where]))
-        raise

@@ -84,30 +84,22 @@ def answer(question: PredictQuestion) -> Prediction:
     techniques = asked(question.techniques)
     refuse_auto(techniques)
     if isinstance(model, str) and is_script(model):
-        from gnomon.api.trace_script import predict_script
+        from gnomon.api.trace import predict_script
 
         refuse_techniques("a module of your own", techniques)
-        unused = {"--tokens": tokens, "--context": context, "--kv-dtype": kv_dtype, "--tp": tp}
-        unused |= {"--source": source, "--images": images, "--image": image, "--steps": steps}
-        degrees = {"--pp": pp, "--ep": ep, "--cp": cp, "--dp": dp}
-        return predict_script(
-            model, on=on, phase=phase, batch=None if batch is None else whole(batch, "--batch"), dtype=dtype,
-            engine=engine, settings=settings, unused=unused | degrees,
-        )  # fmt: skip
+        return predict_script(question)
     batch, context = whole(1 if batch is None else batch, "--batch"), whole(context, "--context")
     words = Words(
         phase=phase, batch=batch, tokens=tokens, context=context, source=source, images=images, image=image, steps=steps
     )
     if phase == "train":
-        from gnomon.api.predict_training import predict_training
+        from gnomon.execution.bind import bind_training
+        from gnomon.planning.steps.training import predict_training, training_question
 
         refuse_extra("training", words)
         refuse_techniques("phase train", techniques, "Use `gnomon simulate train`, which takes --with.")
-        cuts = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
-        return predict_training(
-            model, on=on, batch=batch, tokens=tokens, context=context, dtype=dtype, kv_dtype=kv_dtype, engine=engine,
-            degrees=cuts, settings=settings,
-        )  # fmt: skip
+        trained = training_question(question)
+        return predict_training(question, trained, bind_training(trained.model, trained.on, trained.engine))
     dp = 1 if dp is None else dp
     found = model if isinstance(model, Model) else load_model(model)
     name = found.name if isinstance(model, Model) else str(model)

@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.util import find_spec
+from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
-from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
-from gnomon.engines.torch.eager.lower import HOST_SPREAD, host
-from gnomon.engines.torch.eager.price import SPREAD, EagerCost, PricedStep, priced
-from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
-from gnomon.errors import InputError, MissingExtraError, named_by, unknown_name
-from gnomon.load import parse_pool
-from gnomon.planning.shortage import shortage
-from gnomon.planning.steps.lines import bound_of, joules
-from gnomon.spec import Chip, Estimate, Provenance
-from gnomon.spec.answers import OperatorTime, Prediction
-from gnomon.spec.traced import Traced
-
-PHASES = ("forward", "train")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModulePrediction(Prediction):
-    """A step of a module. `breakdown` is by module path, `operators` by kernel; `traced` has every call."""
-
-    HIDDEN = frozenset({"traced"})
-    operators: tuple[OperatorTime, ...] = ()
-    parameters: int = 0
-    flops: float = 0.0
-    kernels: int = 0
-    host_s: float = 0.0
-    """What the host needs to launch it all; the step is no quicker."""
-    unknown: tuple[str, ...] = ()
-    """Operators that no rule describes, priced as one pass over their operands."""
-    traced: Traced | None = None
+from gnomon.load.tracing import one_chip, script_question, scripted, trace_module
+from gnomon.planning.steps.traced import ModulePrediction, price_traced
+from gnomon.spec.questions.running import TraceQuestion
+from gnomon.spec.questions.step import PredictQuestion
 
 
 def trace(
@@ -67,134 +40,26 @@ def trace(
     parameters. `launch` is `eager` or `graph`, a captured CUDA graph; `tf32` allows it for matrix products;
     `sustained` holds the clock to the power limit.
     """
-    if phase not in PHASES:
-        raise unknown_name("phase", str(phase), PHASES, where="--phase")
-    pool = parse_pool(on)
-    if pool.count != 1:
-        raise InputError(f"'{on}' is more than the one chip a traced module runs on", where="--on")
-    traced = _traced(
-        module,
-        inputs,
-        phase=phase,
-        dtype=dtype,
-        autocast=autocast,
-        batch=batch,
-        loss=loss,
-        optimizer=optimizer,
-        captured=launch == "graph",
-    )
-    lowered = lower(traced, _precision(pool.chip, tf32))
-    host_s = lowered.host_s(launch)
-    if not lowered.launched:
-        raise InputError("launches no kernel on these inputs: there is nothing to time", where="module")
-    machine = Machine(pool, profile_for(pool.chip, "torch"), "torch")
-    with named_by("--dtype"):
-        step = priced(lowered, machine, idle_s=lambda busy: max(host_s - busy, 0.0), sustained=sustained)
-    asked = {"phase": phase, "launch": launch, "tf32": tf32, "sustained": sustained, "autocast": autocast}
-    words = {"model": traced.name, "on": on, "dtype": traced.dtype, "batch": traced.samples, "unit": "sample"}
-    return _prediction(traced, lowered, step, host_s, words | asked | {"arithmetic": step.arithmetic})
+    question = TraceQuestion(
+        on=on, phase=phase, dtype=dtype, autocast=autocast, batch=batch, loss=loss, optimizer=optimizer, launch=launch,
+        tf32=tf32, sustained=sustained,
+    )  # fmt: skip
+    return answer(module, inputs, question)
 
 
-def _precision(chip: Chip, tf32: bool) -> Precision:
-    """As PyTorch sets it: fp32 convolutions round to tf32 where the chip has it, products only if they may."""
-    if tf32 and "tf32" not in chip.rates_flops:
-        raise InputError(f"{chip.name} has none", where="tf32", hint="Leave it out.")
-    return Precision(products="tf32" if tf32 else "fp32", convolutions="tf32" if "tf32" in chip.rates_flops else "fp32")
+def answer(module: Any, inputs: Any, question: TraceQuestion) -> ModulePrediction:
+    """One step of a module as a question asks for it."""
+    pool = one_chip(question)
+    traced = trace_module(module, inputs, question)
+    return price_traced(traced, question, Machine(pool, profile_for(pool.chip, "torch"), "torch"))
 
 
-def _traced(module: Any, inputs: Any, **options: Any) -> Traced:
-    if find_spec("torch") is None:
-        raise MissingExtraError("torch", "torch", "tracing a module")
-    from gnomon.load.tracing import trace_module
-
-    return trace_module(module, inputs, **options)
-
-
-def _prediction(
-    traced: Traced, lowered: Lowered, step: PricedStep, host_s: float, inputs: dict[str, Any]
-) -> ModulePrediction:
-    chip, power = step.machine.chip, step.machine.profile.power
-    lines = [_line(name, cost) for name, cost in step.groups(lambda one, _: _place(one.module, one.phase)).items()]
-    device = _blurred(step.total.time_s)
-    waiting = _waiting(device, host_s)
-    total = Estimate(device.value + waiting.value, device.draws + waiting.draws, device.provenance, device.source)
-    flops, moved = step.total.flops, step.total.bytes
-    if waiting.value > 0:
-        lines.append(_host_line(waiting, lowered))
-    bound, share = bound_of(lines, total.value)
-    parts = dict(peak(traced).parts) | {"runtime": RUNTIME_BYTES}
-    needed, usable = sum(parts.values()), chip.memory_bytes * (1 - SPARE)
-    return ModulePrediction(
-        title=_title(traced, chip, inputs),
-        time_s=total,
-        memory_bytes=Estimate.exact(needed, "tensors alive at the fullest moment, and the runtime"),
-        energy_j=total.map(lambda s: joules(power, chip, s, flops, moved)),
-        cost_usd=total * (chip.price_usd_h / 3600),
-        tokens_per_s=traced.samples / total.value,
-        bound=bound,
-        bound_share=share,
-        fits=needed <= usable,
-        cause=shortage(parts, usable, sequences=traced.samples),
-        memory_parts=parts,
-        memory_total_bytes=chip.memory_bytes,
-        memory_usable_bytes=usable,
-        breakdown=tuple(sorted(lines, key=lambda line: -line.time_s.value)),
-        inputs=inputs,
-        operators=tuple(_line(name, cost) for name, cost in step.groups(lambda _, op: op.name).items()),
-        parameters=traced.parameters,
-        flops=flops,
-        kernels=lowered.kernels,
-        host_s=host_s,
-        unknown=tuple(sorted(lowered.unknown)),
-        traced=traced,
-    )
-
-
-def _place(module: str, phase: str) -> str:
-    path = module or ("optimizer" if phase == "optimizer" else "(itself)")
-    return f"{path} backward" if phase == "backward" else path
-
-
-def _line(name: str, cost: EagerCost) -> OperatorTime:
-    return OperatorTime(
-        op=name,
-        kind=cost.kind,
-        time_s=cost.time_s,
-        bound=cost.bound,
-        count=cost.kernels,
-        flops=cost.flops,
-        bytes=cost.bytes,
-    )
-
-
-def _host_line(waiting: Estimate, lowered: Lowered) -> OperatorTime:
-    return OperatorTime(
-        op="waiting for the host",
-        kind="host",
-        time_s=waiting,
-        bound="host",
-        count=len(lowered.launched),
-        flops=0.0,
-        bytes=0.0,
-    )
-
-
-def _blurred(device: Estimate) -> Estimate:
-    """With what all kernels of a module may be off by together."""
-    draws = device.draws * np.exp(SPREAD * normals("module"))
-    return Estimate(device.value, draws, device.provenance, device.source)
-
-
-def _waiting(device: Estimate, host_s: float) -> Estimate:
-    """The chip's seconds without work, where the host launches more slowly than it runs."""
-    source = host().source
-    draws = np.maximum(host_s * np.exp(HOST_SPREAD * normals(source)) - device.draws, 0.0)
-    return Estimate(max(host_s - device.value, 0.0), draws, Provenance.FITTED, source)
-
-
-def _title(traced: Traced, chip: Chip, inputs: dict[str, Any]) -> str:
-    how = "PyTorch in a CUDA graph" if inputs["launch"] == "graph" else "eager PyTorch"
-    step = "one forward pass" if traced.phase == "forward" else "one training step"
-    samples = "1 sample" if traced.samples == 1 else f"{traced.samples:,} samples"
-    cast = f" under {inputs['autocast']} autocast" if inputs["autocast"] else ""
-    return f"{traced.name}, {traced.dtype}{cast}, 1 x {chip.name}, {how}: {step} of {samples}"
+def predict_script(question: PredictQuestion) -> ModulePrediction:
+    """The module that the user's own function builds, traced and priced. What the user's code prints goes to stderr:
+    stdout has the answer."""
+    asked = script_question(question)
+    with redirect_stdout(sys.stderr):
+        module, inputs, asked = scripted(str(question.model), asked)
+        found = answer(module, inputs, asked)
+    given = {"dtype": question.dtype, "batch": question.batch, "settings": dict(question.settings or {})}
+    return replace(found, inputs=dict(found.inputs) | {"model": str(question.model), "asked": given})

@@ -30,6 +30,15 @@ def rate(flag: str) -> Callable[[Any], float]:
     return read
 
 
+def duration(flag: str) -> Callable[[Any], float]:
+    def read(text: Any) -> float:
+        from gnomon.units import parse_duration
+
+        return parse_duration(text, flag)
+
+    return read
+
+
 def word(flag: str) -> Callable[[Any], str]:
     """A reader of names and paths: anything but nothing."""
 
@@ -65,6 +74,16 @@ def serving_engine(text: Any) -> str:
     label = word("--engine")(text)
     with named_by("--engine"):
         engine(label)
+    return label
+
+
+def training_engine(text: Any) -> str:
+    from gnomon.engines import training_engine as found
+    from gnomon.errors import named_by
+
+    label = word("--engine")(text)
+    with named_by("--engine"):
+        found(label)
     return label
 
 

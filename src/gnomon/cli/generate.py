@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gnomon.cli import flags, names, train_flags
+from gnomon.cli import flags, names
 from gnomon.spec.questions import Flag, Question
 from gnomon.spec.questions.base import FLAG
 
@@ -49,9 +49,17 @@ KINDS = {
     "kv_dtype": Kind(parser=_word, completion=names.words(names.formats)),
     "engine": Kind(parser=_always(flags.serving_engine)),
     "any_engine": Kind(parser=_always(flags.any_engine)),
-    "training_engine": Kind(parser=_always(train_flags.training_label)),
     "settings": Kind(type=list[str], several=flags.settings),
     "techniques": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
+    # What questions of training, of trying and of running have beside these.
+    "training_engine": Kind(parser=_always(flags.training_engine)),
+    "schedule": Kind(parser=_word, completion=names.words(names.schedules)),
+    "recompute": Kind(parser=_word, completion=names.words(names.recompute)),
+    "cp_comm": Kind(parser=_word, completion=names.words(names.cp_comms)),
+    "optimizer": Kind(parser=_word, completion=names.words(names.optimizers)),
+    "duration": Kind(type=float, parser=lambda flag: flags.duration(flag.where)),
+    "listed": Kind(parser=lambda flag: lambda text: tuple(name.strip() for name in str(text).split(","))),
+    "rates": Kind(type=list[float], parser=lambda flag: flags.rate(flag.where), several=lambda rates: rates),
 }
 
 
@@ -65,7 +73,11 @@ def asks(question: type[Question]) -> Callable[[Callable[..., None]], Callable[.
             for one in list(inspect.signature(command, eval_str=True).parameters.values())[1:]
         ]
         asked = [_parameter(one) for one in fields(question) if FLAG in one.metadata]  # type: ignore[arg-type]
-        asked.sort(key=lambda one: one.default is not inspect.Parameter.empty)
+        order = question.flags()  # what has to be given first: arguments, then the chips
+        asked.sort(
+            key=lambda one: (one.default is not inspect.Parameter.empty, order[one.name].names != (),
+                             order[one.name].kind != "chips")
+        )  # fmt: skip
 
         def run(**given: Any) -> None:
             rest = {one.name: given.pop(one.name) for one in own}

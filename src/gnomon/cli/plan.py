@@ -1,4 +1,4 @@
-"""`gnomon plan serve` and `gnomon plan train`"""
+"""`gnomon plan serve`"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import flags, names, train_flags
+from gnomon.cli import flags, names, plan_train
 from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 
 SLO = (
@@ -21,7 +21,7 @@ def add(app: typer.Typer) -> None:
     commands = group("Find the best way to run a model.")
     commands.callback()(_group)
     commands.command("serve", cls=PageAsked)(serve)
-    commands.command("train", cls=PageAsked)(train)
+    plan_train.add(commands)
     app.add_typer(commands, name="plan")
 
 
@@ -114,41 +114,6 @@ def serve(
             kv_dtype=kv_dtype,
             engine=engine,
             settings=settings,
-            techniques=techniques or (),
-            progress=tick,
-        )
-    emit(report.to_dict(), as_json=as_json, files=page(report, paths))
-
-
-def train(
-    model: flags.Model,
-    cluster: Annotated[str, typer.Option("--cluster", metavar="CHIP:N", help="The chips to train on.")],
-    seq: train_flags.Seq,
-    global_batch: train_flags.GlobalBatch,
-    tokens: train_flags.Tokens = None,
-    optimizer: train_flags.Optimizer = "adamw",
-    dtype: flags.Dtype = None,
-    engine: train_flags.Engine = "megatron",
-    techniques: flags.With = None,
-    html: flags.Html = None,
-    as_json: flags.Json = False,
-) -> None:
-    """The quickest way to train a model on a cluster, how long it takes, and what it needs."""
-    from gnomon.api.plan_training import plan_training
-    from gnomon.cli.output import emit
-    from gnomon.cli.progress import Progress
-
-    paths = outputs({FLAG: html}, {"the model": model, "--cluster": cluster})
-    with Progress("searching plans") as tick:
-        report = plan_training(
-            model,
-            cluster=cluster,
-            seq=seq,
-            global_batch=global_batch,
-            tokens=tokens,
-            optimizer=optimizer,
-            dtype=dtype,
-            engine=engine,
             techniques=techniques or (),
             progress=tick,
         )

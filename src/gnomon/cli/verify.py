@@ -3,53 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Annotated
 
 import typer
 
 from gnomon.cli import flags
+from gnomon.cli.generate import asks
 from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 from gnomon.errors import InputError, UnwrittenError
+from gnomon.spec.questions.running import VerifyQuestion
 
 
 def add(app: typer.Typer) -> None:
-    app.command("verify", cls=PageAsked)(verify)
+    app.command("verify", cls=PageAsked)(asks(VerifyQuestion)(verify))
 
 
-def verify(
-    plan: Annotated[
-        str,
-        typer.Argument(metavar="PLAN", help="A plan's file, a run's id, `last`, or an earlier measurement's .json."),
-    ],
-    rate: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--rate",
-            parser=flags.rate("--rate"),
-            metavar="R",
-            help="Requests a second of a served load; may be repeated.",
-        ),
-    ] = None,
-    probe: Annotated[bool, typer.Option("--probe", help="Also measure prompts and decodes by themselves.")] = False,
-    out: Annotated[str | None, typer.Option("--out", metavar="FILE.json", help="Keep what was measured.")] = None,
-    html: flags.Html = None,
-    as_json: flags.Json = False,
-) -> None:
+def verify(question: VerifyQuestion, html: flags.Html = None, as_json: flags.Json = False) -> None:
     """Run a plan for real: measured beside predicted."""
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
 
+    plan = str(question.plan)
     if plan.endswith(".json"):
-        _refuse_measuring({"--rate": bool(rate), "--probe": probe, "--out": out is not None})
-    paths = outputs({"--out": out, FLAG: html}, {"the plan": plan})
-    from gnomon.api.verify import verify as answer
+        given = {"--rate": bool(question.rate), "--probe": question.probe, "--out": question.out is not None}
+        _refuse_measuring(given)
+    paths = outputs({"--out": _text(question.out), FLAG: html}, {"the plan": plan})
+    from gnomon.api.verify import answer
 
     try:
         with Progress("measuring") as tick:
-            result = answer(
-                plan, rates=rate, probe=probe, out=paths.get("--out"), progress=lambda text: tick(text=text)
-            )
+            asked = replace(question, out=paths.get("--out"))
+            result = answer(asked, lambda text: tick(text=text))
     except UnwrittenError as problem:
         if FLAG not in paths:
             raise
@@ -57,6 +42,10 @@ def verify(
         emit(problem.answer.to_dict(), as_json=as_json, files=[unwritten, *page(problem.answer, paths)])
         return
     emit(result.to_dict(), as_json=as_json, files=page(result, paths))
+
+
+def _text(path: object) -> str | None:
+    return None if path is None else str(path)
 
 
 def _raise(problem: UnwrittenError) -> None:

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import cast
 
 from gnomon.errors import unknown_name
-from gnomon.export.base import SERVING, TRAINING, Rendered, Target
+from gnomon.export.base import SERVING, TRAINING, Rendered, Target, TrainingTarget
 
 TARGETS = SERVING + TRAINING
 
@@ -19,4 +19,9 @@ def target(name: str) -> Target:
     return cast(Target, import_module(f"gnomon.export.{folded}"))
 
 
-__all__ = ["SERVING", "TARGETS", "TRAINING", "Rendered", "Target", "target"]
+def training_target(name: str) -> TrainingTarget:
+    """One of the targets of training."""
+    return cast(TrainingTarget, target(name))
+
+
+__all__ = ["SERVING", "TARGETS", "TRAINING", "Rendered", "Target", "TrainingTarget", "target", "training_target"]

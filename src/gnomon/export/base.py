@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gnomon.engines import planned_training_engine
+from gnomon.engines.training.job import not_trained_on
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
 from gnomon.load.plan import plan_pool, refuse_serving_fields
-from gnomon.load.recipe import recipe_of
-from gnomon.spec import Chip, Plan
+from gnomon.load.training import job_of
+from gnomon.spec import Plan
+from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import DeploymentDraft, applied, beyond_words, served
 
 SERVING = ("vllm", "kubernetes")
 TRAINING = ("megatron", "torchrun")
-TRAINED_ON = ("NVIDIA", "AMD")
-"""Vendors whose chips PyTorch's CUDA and ROCm builds run on, which Megatron-LM and the built-in runner need."""
 WARNING, LEFT_OUT = "WARNING: ", "not in these files: "
 """How lines of a file's header begin: what keeps it from running, and what it does not say."""
 
@@ -50,35 +50,48 @@ class Target(Protocol):
         """Raise InputError where the files would not be the plan, or would not run on its chips."""
 
 
+class TrainingTarget(Protocol):
+    """The same for plans of training, whose job may be handed over where its names are resolved already."""
+
+    NAME: str
+
+    def render(self, plan: Plan, warnings: Sequence[str] = (), job: TrainingJob | None = None) -> Rendered: ...
+
+    def words(self, plan: Plan, job: TrainingJob | None = None) -> list[str]: ...
+
+    def check(self, plan: Plan, job: TrainingJob | None = None) -> None: ...
+
+
 def header(warnings: Sequence[str], not_expressed: Sequence[str]) -> list[str]:
     """Lines that stand as comments at the head of what is written."""
     return [*(f"{WARNING}{line}" for line in warnings), *(f"{LEFT_OUT}{line}" for line in not_expressed)]
 
 
-def not_trained_on(chip: Chip, engine: str) -> str:
-    """Why training engines do not run on a chip; empty where they do."""
-    return "" if chip.vendor in TRAINED_ON else f"{engine} does not run on {chip.name}: it needs CUDA or ROCm"
-
-
-def check_trained_on(plan: Plan, engine: str) -> None:
-    """Raise InputError where a training engine does not run on the plan's chips."""
-    if why := not_trained_on(plan_pool(plan).chip, engine):
+def check_trained_on(job: TrainingJob, engine: str) -> None:
+    """Raise InputError where a training engine does not run on the job's chips."""
+    if why := not_trained_on(job.pool.chip, engine):
         raise InputError(why, where="chip", hint="Plan it for a chip of NVIDIA or AMD.")
 
 
-def in_other_words(plan: Plan) -> Plan:
-    """The plan without the techniques that its format, degrees and settings say already."""
+def in_other_words(plan: Plan, job: TrainingJob | None = None) -> Plan:
+    """The plan without the techniques that its format, degrees and settings say already; `job` is that of training."""
     names = plan.strategy.techniques
     beyond = beyond_words(names)
-    if plan.trains:
-        beyond = tuple(text for text in names if text in beyond or not _settled(plan, text))
+    if job is not None:
+        beyond = tuple(text for text in names if text in beyond or not _settled(job, text))
     return replace(plan, strategy=replace(plan.strategy, techniques=beyond))
 
 
-def _settled(plan: Plan, text: str) -> bool:
-    """Whether the plan has the degrees and the recipe already that a technique asks for."""
-    own = plan.strategy, recipe_of(plan.engine.settings)
+def _settled(job: TrainingJob, text: str) -> bool:
+    """Whether the job has the degrees and the recipe already that a technique asks for."""
+    own = job.strategy, job.recipe
     return applied([text]).settled(*own) == own
+
+
+def training_job(plan: Plan, target: str, job: TrainingJob | None) -> TrainingJob:
+    """The job of a plan that a training target takes, resolved where nobody has done it."""
+    require_load(plan, target)
+    return job or job_of(plan)
 
 
 def require_techniques(plan: Plan) -> None:

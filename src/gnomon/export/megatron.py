@@ -9,8 +9,11 @@ from typing import Any
 from gnomon.engines.megatron import launch
 from gnomon.engines.megatron.launch import Beside
 from gnomon.engines.megatron.options import COMMIT
-from gnomon.export.base import Rendered, check_trained_on, header, in_other_words, require_load
+from gnomon.export.base import Rendered, check_trained_on, header, in_other_words, training_job
+from gnomon.load.plan import plan_to_yaml
+from gnomon.load.training import job_of
 from gnomon.spec import Plan
+from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import applied
 
 NAME = "megatron"
@@ -24,12 +27,13 @@ UNSAID = {
 """Parameters of these techniques that no option says, and what is done in their place."""
 
 
-def render(plan: Plan, warnings: Sequence[str] = ()) -> Rendered:
-    require_load(plan, NAME)
-    beside, left, unsaid = _beside(in_other_words(plan))
-    left_out = [*launch.not_expressed(left, beside), *unsaid]
+def render(plan: Plan, warnings: Sequence[str] = (), job: TrainingJob | None = None) -> Rendered:
+    found = training_job(plan, NAME, job)
+    beside, left, unsaid = _beside(in_other_words(plan, found))
+    left_out = [*launch.not_expressed(found, left, beside), *unsaid]
+    script = launch.run_script(found, plan, header(warnings, left_out), beside)
     return Rendered(
-        files=launch.files(plan, header(warnings, left_out), beside),
+        files={"run.sh": script, "plan.yaml": plan_to_yaml(plan)},
         command="bash run.sh",
         engine="megatron",
         version=COMMIT,
@@ -37,16 +41,17 @@ def render(plan: Plan, warnings: Sequence[str] = ()) -> Rendered:
     )
 
 
-def words(plan: Plan) -> list[str]:
+def words(plan: Plan, job: TrainingJob | None = None) -> list[str]:
     """The words of the launch command on one node."""
-    require_load(plan, NAME)
+    found = training_job(plan, NAME, job)
     beside, *_ = _beside(plan)
-    return launch.command(plan, beside)
+    return launch.command(found, beside)
 
 
-def check(plan: Plan) -> None:
-    launch.check(plan)
-    check_trained_on(plan, "Megatron-LM")
+def check(plan: Plan, job: TrainingJob | None = None) -> None:
+    found = job or job_of(plan)
+    launch.check(found)
+    check_trained_on(found, "Megatron-LM")
 
 
 def _beside(plan: Plan) -> tuple[Beside, Plan, list[str]]:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gnomon.engines.torch import launch
-from gnomon.export.base import Rendered, check_trained_on, header, in_other_words, require_load
+from gnomon.export.base import Rendered, check_trained_on, header, in_other_words, training_job
+from gnomon.load.plan import plan_to_yaml
+from gnomon.load.training import job_of
 from gnomon.spec import Plan
+from gnomon.spec.training_job import TrainingJob
 
 NAME = "torchrun"
 SUMMARY = "run.sh with one `torchrun` of Gnomon's own runner a node"
 
 
-def render(plan: Plan, warnings: Sequence[str] = ()) -> Rendered:
-    require_load(plan, NAME)
-    left_out = launch.not_expressed(in_other_words(plan))
+def render(plan: Plan, warnings: Sequence[str] = (), job: TrainingJob | None = None) -> Rendered:
+    found = training_job(plan, NAME, job)
+    left_out = launch.not_expressed(found, in_other_words(plan, found))
+    script = launch.run_script(found, plan, header(warnings, left_out))
     return Rendered(
-        files=launch.files(plan, header(warnings, left_out)),
+        files={"run.sh": script, "plan.yaml": plan_to_yaml(plan)},
         command="bash run.sh",
         engine="torch",
         version=plan.engine.version if plan.engine.name == "torch" else "",
@@ -24,11 +28,10 @@ def render(plan: Plan, warnings: Sequence[str] = ()) -> Rendered:
     )
 
 
-def words(plan: Plan) -> list[str]:
+def words(plan: Plan, job: TrainingJob | None = None) -> list[str]:
     """The words of the launch command on one node."""
-    require_load(plan, NAME)
-    return launch.command(plan)
+    return launch.command(training_job(plan, NAME, job))
 
 
-def check(plan: Plan) -> None:
-    check_trained_on(plan, "PyTorch")
+def check(plan: Plan, job: TrainingJob | None = None) -> None:
+    check_trained_on(job or job_of(plan), "PyTorch")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.errors import InputError
+from gnomon.errors import shown as shown
 
 LARGEST = 2**31
 """More than any count or width of ours."""
@@ -140,9 +141,3 @@ class Fields:
 def as_number(value: Any) -> Any:
     """A number that YAML takes for a text, because its exponent has no sign or its digits no dot: `6.7e12`, `1e3`."""
     return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
-
-
-def shown(value: Any) -> str:
-    text = f"'{value}'" if isinstance(value, str) else str(value)
-    text = " ".join(text.split())
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -16,7 +16,7 @@ from gnomon.load.files import as_path, read_yaml
 from gnomon.load.goals import duration_text, goal, seconds_goal
 from gnomon.load.recipe import read_recipe
 from gnomon.load.rows import MAX_TOKENS
-from gnomon.spec import EngineChoice, Goal, Plan, Pool, ServingLoad, Strategy, TrainingLoad
+from gnomon.spec import Chip, EngineChoice, Goal, Plan, Pool, ServingLoad, Strategy, TrainingLoad
 from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import DEGREES, SCHEMA, plan_to_dict
@@ -99,12 +99,16 @@ def refuse_serving_fields(plan: Plan) -> None:
 
 def plan_pool(plan: Plan, count: int | None = None) -> Pool:
     """All chips of a plan, or so many of them, in nodes as the plan names them."""
-    chip = find_chip(plan.chip, "chip")
+    return planned_pool(find_chip(plan.chip, "chip"), plan.per_node, plan.chips if count is None else count)
+
+
+def planned_pool(chip: Chip, per_node: int, count: int) -> Pool:
+    """So many chips in nodes as a plan names them: the chip's usual one, or one of `per_node`."""
     node = catalog.node_of(chip)
-    if plan.per_node:
+    if per_node:
         host = node.host.one if node.host else None
-        node = replace(node, chips=plan.per_node, host=host)
-    return Pool.of(chip, plan.chips if count is None else count, node)
+        node = replace(node, chips=per_node, host=host)
+    return Pool.of(chip, count, node)
 
 
 def write_plan(plan: Plan, path: str | Path) -> None:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from gnomon.errors import unknown_name
 from gnomon.load.fields import Fields
-from gnomon.spec.training import CP_COMMS, RECOMPUTE, SCHEDULES, Recipe
-
-OPTIMIZERS = ("adamw", "adamw-bf16", "adam8bit", "sgd", "adafactor", "lion", "muon")
-"""AdamW with fp32 weights and moments beside the working weights, and AdamW with everything in bf16; moments of a byte
-each; one momentum (sgd, lion, muon); a row and a column of second moments a matrix (adafactor). All but adamw-bf16
-keep fp32 weights."""
-RUN = OPTIMIZERS[:2]
-"""Those the built-in runner has."""
-MAX_ZERO = 3
+from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, SCHEDULES, Recipe
 
 
 def recipe_of(settings: Mapping[str, Any], where: str = "engine.settings") -> Recipe:
@@ -39,11 +30,6 @@ def read_recipe(fields: Fields) -> Recipe:
     )
     fields.done()
     return recipe
-
-
-def recipe_to_settings(recipe: Recipe) -> dict[str, Any]:
-    """Every field by its name, defaults too: a plan says all of how a step is carried out."""
-    return dataclasses.asdict(recipe)
 
 
 def _one_of(known: tuple[str, ...], fields: Fields, key: str, default: str) -> str:

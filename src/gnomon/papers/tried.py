@@ -20,7 +20,8 @@ def _told_of_papers(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **words)
         except UnknownNameError as error:
-            name = str(args[0] if args else words.get("name", "")).partition(":")[0].strip()
+            asked = args[0] if args else words.get("name", "")
+            name = str(getattr(asked, "slug", asked)).partition(":")[0].strip()
             entry = next((one for one in papers() if one.slug == name), None)
             if entry is None or error.where != "SLUG":
                 raise
@@ -32,3 +33,4 @@ def _told_of_papers(function: Callable[P, R]) -> Callable[P, R]:
 
 
 try_idea = _told_of_papers(_api.try_idea)
+answer = _told_of_papers(_api.answer)

@@ -138,14 +138,17 @@ def set_aside(engine: Engine, deployment: Deployment, given: Mapping[str, Any]) 
     return tuple(found)
 
 
-def idle_in_training(settings: Mapping[str, Any], strategy: Strategy, model: Model) -> tuple[NotModelled, ...]:
-    """Ways of a training step that only matter between ranks which are not there; `settings` as they were asked for."""
+def idle_in_training(
+    settings: Mapping[str, Any], strategy: Strategy, model: Model, written: Callable[[str, Any], str] | None = None
+) -> tuple[NotModelled, ...]:
+    """Ways of a training step that only matter between ranks which are not there; `settings` as they were asked for,
+    and `written` how one of them is: as a flag where nothing else is said."""
     from gnomon.engines.training.job import idle_settings
 
     usual = dataclasses.asdict(Recipe())
     given = {name: value for name, value in settings.items() if value is not None and value != usual[name]}
     return tuple(
-        NotModelled(option=_flag(name, given[name]), why=why)
+        NotModelled(option=(written or _flag)(name, given[name]), why=why)
         for name, why in idle_settings(strategy, model).items()
         if name in given
     )

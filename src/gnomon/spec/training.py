@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 RECOMPUTE = ("none", "selective", "full")
 CP_COMMS = ("p2p", "a2a", "allgather")
 """How ranks that share a sequence meet each other's keys: keys go round in a ring, tokens are traded for heads, or
 every rank gathers all keys."""
+OPTIMIZERS = ("adamw", "adamw-bf16", "adam8bit", "sgd", "adafactor", "lion", "muon")
+"""AdamW with fp32 weights and moments beside the working weights, and AdamW with everything in bf16; moments of a byte
+each; one momentum (sgd, lion, muon); a row and a column of second moments a matrix (adafactor). All but adamw-bf16
+keep fp32 weights."""
+RUN = OPTIMIZERS[:2]
+"""Those the built-in runner has."""
+MAX_ZERO = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +55,8 @@ class Recipe:
     """One of `CP_COMMS`, with context parallelism."""
     expert_tp: int = 0
     """Ranks that the matrices of each expert are cut over: 1, or 0 for as many as other matrices are."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every field by its name, defaults too: a plan says all of how a step is carried out."""
+        return asdict(self)

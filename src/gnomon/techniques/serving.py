@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gnomon.engines.base import Deployment, MemoryUse, Wait
-from gnomon.errors import InputError
+from gnomon.errors import InputError, NotApplicableError
 from gnomon.graph import Graph
 from gnomon.spec import Batch, Model, Pool, Strategy
 from gnomon.techniques.base import Technique, Values
@@ -90,8 +90,8 @@ class Served:
         for one, values in self.pairs:
             reason = one.why_not(draft, values)
             if reason:
-                message = f"{one.name} does not apply: {reason}"
-                raise InputError(message, where="strategy.techniques", hint="Leave it out, or change what it names.")
+                hint = "Leave it out, or change what it names."
+                raise NotApplicableError(one.name, reason, where="strategy.techniques", hint=hint)
             draft = one.settled(draft, values)
         return draft
 

@@ -9,9 +9,8 @@ from gnomon.engines.training.job import check_equal_stages, check_experts
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained, windows_of
-from gnomon.load.recipe import RUN
 from gnomon.spec import LatentAttention, Model, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import RECOMPUTE
+from gnomon.spec.training import RECOMPUTE, RUN
 
 VERSIONS = ("2.4", "3.0", "2026.08")
 """Of April 2021 (Narayanan et al., SC21), of mid 2022 (Korthikanti et al.), and of August 2026."""
@@ -94,7 +93,7 @@ class Megatron:
         for what, there in later.items():
             if there:
                 message = f"{what}, which is not priced under Megatron-LM {self.version}"
-                raise InputError(message, where="--engine", hint=f"Use megatron@{VERSIONS[-1]}.")
+                raise InputError(message, where="engine", hint=f"Use megatron@{VERSIONS[-1]}.")
 
 
 def _folds(model: Model) -> bool:

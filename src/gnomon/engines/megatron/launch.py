@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from gnomon.engines.megatron import network
 from gnomon.engines.megatron.engine import VERSIONS
 from gnomon.engines.megatron.options import COMMIT, DATE, Value, words
-from gnomon.engines.torch.launch import common_not_expressed, script, torchrun
-from gnomon.engines.training.job import TrainingJob, check_experts, job_of
+from gnomon.engines.torch.launch import common_not_expressed, headline, script, torchrun
+from gnomon.engines.training.job import check_experts, check_job
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError, unknown_name
-from gnomon.load.plan import plan_to_yaml
 from gnomon.spec import Plan
+from gnomon.spec.training_job import TrainingJob
 
 NAME = "megatron"
 STEPS = 20
@@ -48,52 +48,51 @@ class Beside:
 NOTHING = Beside()
 
 
-def command(plan: Plan, beside: Beside = NOTHING) -> list[str]:
-    """The words that start the plan on one node, or on each of several beside their rendezvous."""
-    lines = words(options(job_of(plan), beside))
-    return [*torchrun(plan), "pretrain_gpt.py", *(word for line in lines for word in line)]
+def command(job: TrainingJob, beside: Beside = NOTHING) -> list[str]:
+    """The words that start the job on one node, or on each of several beside their rendezvous."""
+    lines = words(options(job, beside))
+    return [*torchrun(job), "pretrain_gpt.py", *(word for line in lines for word in line)]
 
 
-def files(plan: Plan, notes: Sequence[str] = (), beside: Beside = NOTHING) -> dict[str, str]:
-    """`run.sh`, which every node starts, and the plan itself."""
-    job = job_of(plan)
-    text = script(
-        plan,
-        f"Megatron-LM {COMMIT} of {DATE}",
+def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = (), beside: Beside = NOTHING) -> str:
+    """`run.sh`, which every node starts."""
+    return script(
+        job,
+        headline(plan, f"Megatron-LM {COMMIT} of {DATE}"),
         setup=_environment(job),
         program='"${MEGATRON_PATH:-.}/pretrain_gpt.py"',
         arguments=words(options(job, beside)),
         notes=(*notes, _NOTE),
     )
-    return {"run.sh": text, "plan.yaml": plan_to_yaml(plan)}
 
 
 def options(job: TrainingJob, beside: Beside = NOTHING) -> dict[str, Value]:
     """Every option and its value, in the order they are written."""
+    check_job(job)
     _check(job, beside)
     values = network.options(job) | _parallel(job) | _batch(job) | _recompute(job)
     values |= _sharding(job) | _precision(job) | _optimizer(job) | _offload(beside)
     return values | _saving(job, beside) | _data()
 
 
-def check(plan: Plan) -> None:
-    """Raise InputError where Megatron-LM would not train the plan as it was priced."""
-    job = job_of(plan)
+def check(job: TrainingJob) -> None:
+    """Raise InputError where Megatron-LM would not train the job as it was priced."""
+    check_job(job)
     if job.recipe.optimizer == "muon" and _fsdp(job):
         message = f"Megatron-LM has no Muon under Megatron-FSDP, which zero {job.recipe.zero} asks for"
         raise InputError(message, where="engine.settings.zero", hint="Use 1.")
     if _in_working_format(job):
         raise InputError(
-            f"Megatron-LM keeps a master copy of the weights in fp32 beside those in {plan.dtype}, and needs more "
+            f"Megatron-LM keeps a master copy of the weights in fp32 beside those in {job.dtype}, and needs more "
             "memory than adamw-bf16 was priced with",
             where="engine.settings.optimizer",
             hint="Use adamw, or export it to torchrun.",
         )
 
 
-def not_expressed(plan: Plan, beside: Beside = NOTHING) -> list[str]:
-    """What the plan says and Megatron-LM's options cannot."""
-    job = job_of(plan)
+def not_expressed(job: TrainingJob, plan: Plan, beside: Beside = NOTHING) -> list[str]:
+    """What the plan of a job says and Megatron-LM's options cannot."""
+    check_job(job)
     kept = "" if beside.save_every else ", checkpoints"
     saved = "" if beside.save_every else ", and saves nothing"
     own = f"data, tokenizer{kept} and a learning rate of your own"
@@ -111,21 +110,21 @@ def not_expressed(plan: Plan, beside: Beside = NOTHING) -> list[str]:
         kept = "a master copy of the weights in fp32"
         kept += "" if _shards_states(job) else ", moments and gradients too: they need zero 1 or more"
         said.append(f"optimizer states in {plan.dtype} alone: Megatron-LM keeps {kept}")
-    return said + common_not_expressed(plan, NAME)
+    return said + common_not_expressed(job, plan, NAME)
 
 
 def _check(job: TrainingJob, beside: Beside) -> None:
-    if job.plan.dtype not in _DTYPES:
-        raise unknown_name("training format", job.plan.dtype, _DTYPES, where="dtype")
+    if job.dtype not in _DTYPES:
+        raise unknown_name("training format", job.dtype, _DTYPES, where="dtype")
     if job.recipe.optimizer not in _OPTIMIZERS:
         hint = f"It has {', '.join(_OPTIMIZERS)}."
         message = f"Megatron-LM has no optimizer {job.recipe.optimizer}"
         raise InputError(message, where="engine.settings.optimizer", hint=hint)
-    strategy = job.plan.strategy
+    strategy = job.strategy
     check_experts(job.model, strategy, job.recipe)
     _check_offload(job, beside)
-    if job.model.is_moe and _DTYPES[job.plan.dtype] != "--bf16":
-        message = f"Megatron-LM trains experts in bf16 or fp8, not in {job.plan.dtype}"
+    if job.model.is_moe and _DTYPES[job.dtype] != "--bf16":
+        message = f"Megatron-LM trains experts in bf16 or fp8, not in {job.dtype}"
         raise InputError(message, where="dtype", hint="Use bf16.")
     if job.model.is_moe and strategy.tp > 1 and not job.recipe.sequence_parallel:
         message = "false, but Megatron-LM trains experts in tensor parallel only with it"
@@ -145,12 +144,12 @@ def _environment(job: TrainingJob) -> list[str]:
     """One queue a device keeps tensor-parallel messages in order before Blackwell; sharded weights need several."""
     if _fsdp(job):
         return ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
-    alone = job.plan.strategy.tp == 1 and job.plan.strategy.cp == 1
+    alone = job.strategy.tp == 1 and job.strategy.cp == 1
     return [] if alone else ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
 
 
 def _parallel(job: TrainingJob) -> dict[str, Value]:
-    strategy, layout = job.plan.strategy, _layout(job)
+    strategy, layout = job.strategy, _layout(job)
     return {
         "--tensor-model-parallel-size": strategy.tp,
         "--sequence-parallel": strategy.tp > 1 and job.recipe.sequence_parallel,
@@ -166,7 +165,7 @@ def _parallel(job: TrainingJob) -> dict[str, Value]:
 
 def _layout(job: TrainingJob) -> str:
     """Parts of a pipeline where they are not equal: E the embedding, t a layer, L the loss."""
-    strategy = job.plan.strategy
+    strategy = job.strategy
     sizes = Stages(job.model).sizes(strategy.pp * strategy.vp).tolist()
     if len(set(sizes)) == 1:
         return ""
@@ -197,7 +196,7 @@ def _recompute(job: TrainingJob) -> dict[str, Value]:
 def _copies(job: TrainingJob) -> int:
     """Ranks that hold the same weights, among which states can be shared out: of experts there may be more than of the
     rest, where tensor-parallel ranks hold them uncut."""
-    strategy = job.plan.strategy
+    strategy = job.strategy
     alike = strategy.dp * strategy.cp
     cut = job.recipe.expert_tp or strategy.tp
     return max(alike, alike * strategy.tp // cut // strategy.ep) if job.model.is_moe else alike
@@ -213,12 +212,12 @@ def _shards_states(job: TrainingJob) -> bool:
 
 
 def _in_working_format(job: TrainingJob) -> bool:
-    return job.recipe.optimizer == "adamw-bf16" and job.plan.dtype != "fp32"
+    return job.recipe.optimizer == "adamw-bf16" and job.dtype != "fp32"
 
 
 def _sharding(job: TrainingJob) -> dict[str, Value]:
     """How gradients and weights travel. Reductions overlap with the backward pass where the plan's engine does so."""
-    overlap = _copies(job) > 1 and (job.plan.engine.name == NAME or _fsdp(job))
+    overlap = _copies(job) > 1 and (job.engine.partition("@")[0] == NAME or _fsdp(job))
     own_shards = job.recipe.optimizer == "muon" and not _fsdp(job)  # dist_muon shares its states out by itself
     shards = _shards_states(job) and (_copies(job) > 1 or _in_working_format(job))
     values: dict[str, Value] = {
@@ -227,7 +226,7 @@ def _sharding(job: TrainingJob) -> dict[str, Value]:
         "--overlap-param-gather": _fsdp(job),
     }
     if _fsdp(job):
-        gradients = job.plan.dtype if _in_working_format(job) else "fp32"
+        gradients = job.dtype if _in_working_format(job) else "fp32"
         values |= {
             "--use-megatron-fsdp": True,
             "--data-parallel-sharding-strategy": _FSDP[job.recipe.zero],
@@ -240,7 +239,7 @@ def _sharding(job: TrainingJob) -> dict[str, Value]:
 
 
 def _precision(job: TrainingJob) -> dict[str, Value]:
-    dtype = job.plan.dtype
+    dtype = job.dtype
     values: dict[str, Value] = {_DTYPES[dtype]: True} if _DTYPES[dtype] else {}
     narrow = dtype == "fp8"
     values |= {"--fp8-format": "hybrid", "--fp8-recipe": "delayed"} if narrow else {}

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.engines.megatron.options import Value
-from gnomon.engines.training.job import TrainingJob
-from gnomon.load.fields import shown
-from gnomon.load.hf import config_of
+from gnomon.errors import shown
 from gnomon.spec import AttentionMixer, DenseFfn, LatentAttention, Model, MoeFfn
+from gnomon.spec.training_job import TrainingJob
 
 VOCAB_MULTIPLE = 128
 """Megatron-LM's own default: the rows each tensor-parallel rank holds are a multiple of it."""
@@ -61,7 +60,7 @@ def _heads(model: Model) -> dict[str, Value]:
 def not_expressed(job: TrainingJob) -> list[str]:
     """What of the model Megatron-LM's options do not say."""
     model, said = job.model, []
-    padded = math.ceil(model.vocab / (VOCAB_MULTIPLE * job.plan.strategy.tp)) * VOCAB_MULTIPLE * job.plan.strategy.tp
+    padded = math.ceil(model.vocab / (VOCAB_MULTIPLE * job.strategy.tp)) * VOCAB_MULTIPLE * job.strategy.tp
     if padded != model.vocab:
         said.append(f"a vocabulary of {model.vocab:,} tokens: Megatron-LM pads it to {padded:,}")
     if not _has_all_biases(model) and _has_bias_beyond_qkv(model):
@@ -76,7 +75,7 @@ def not_expressed(job: TrainingJob) -> list[str]:
         said.append("one norm over all heads' queries and keys: Megatron-LM norms each head")
     if model.mtp:
         said.append("the layers that draft tokens beyond the next: they are neither priced nor trained")
-    return said + ([] if model.learned_positions else _rope(job.plan.model)[1])
+    return said + ([] if model.learned_positions else _rope(job.config)[1])
 
 
 def experts(model: Model) -> MoeFfn | None:
@@ -129,7 +128,7 @@ def _window(job: TrainingJob) -> dict[str, Value]:
 
 
 def _norm(job: TrainingJob) -> dict[str, Value]:
-    epsilon: Any = config_of(job.plan.model).get("layer_norm_epsilon" if job.model.norm_bias else "rms_norm_eps")
+    epsilon: Any = job.config.get("layer_norm_epsilon" if job.model.norm_bias else "rms_norm_eps")
     return {
         "--normalization": "LayerNorm" if job.model.norm_bias else "RMSNorm",
         "--norm-epsilon": float(epsilon) if _number(epsilon) else False,
@@ -142,12 +141,11 @@ def _positions(job: TrainingJob) -> dict[str, Value]:
         "--position-embedding-type": "learned_absolute" if learned else "rope",
         "--max-position-embeddings": learned or max(job.model.max_context, job.load.seq),
     }
-    return values if learned else values | _rope(job.plan.model)[0]
+    return values if learned else values | _rope(job.config)[0]
 
 
-def _rope(ref: str) -> tuple[dict[str, Value], list[str]]:
+def _rope(config: Mapping[str, Any]) -> tuple[dict[str, Value], list[str]]:
     """The rotary embedding as config.json gives it, and what of it cannot be said."""
-    config = config_of(ref)
     scaling: Any = config.get("rope_parameters") or config.get("rope_scaling")
     scaling = scaling if isinstance(scaling, Mapping) else {}
     base: Any = config.get("rope_theta", scaling.get("rope_theta"))

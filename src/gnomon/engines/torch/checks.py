@@ -7,9 +7,8 @@ from dataclasses import replace
 from gnomon.engines.training.job import cut
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained
-from gnomon.load.recipe import MAX_ZERO, OPTIMIZERS, RUN
 from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
-from gnomon.spec.training import RECOMPUTE, SCHEDULES
+from gnomon.spec.training import MAX_ZERO, OPTIMIZERS, RECOMPUTE, RUN, SCHEDULES
 
 DTYPES = ("bf16", "fp32")
 """fp16 would need its losses scaled, which the runner does not do."""
@@ -44,18 +43,22 @@ def _check_words(recipe: Recipe, dtype: str) -> None:
     )
     for name, word, known in words:
         if word not in known:
-            raise unknown_name(name, word, known, where=name)
+            raise unknown_name(name, word, known, where=f"engine.settings.{name}")
     if recipe.optimizer not in RUN:
         hint = f"It has {' and '.join(RUN)}; the engine megatron has others too."
-        raise InputError(f"the built-in runner does not have {recipe.optimizer}", where="optimizer", hint=hint)
+        raise InputError(
+            f"the built-in runner does not have {recipe.optimizer}", where="engine.settings.optimizer", hint=hint
+        )
     if dtype not in DTYPES:
         hint = f"It does in {' and '.join(DTYPES)}; the engine megatron trains in fp16 and fp8 too."
         raise InputError(f"the built-in runner does not train in {dtype}", where="dtype", hint=hint)
     if not 0 <= recipe.zero <= MAX_ZERO:
-        raise InputError(f"{recipe.zero} is no level of ZeRO", where="zero", hint=f"Use 0 to {MAX_ZERO}.")
+        raise InputError(
+            f"{recipe.zero} is no level of ZeRO", where="engine.settings.zero", hint=f"Use 0 to {MAX_ZERO}."
+        )
     if recipe.optimizer == "adamw-bf16" and dtype != "bf16":
         hint = "Use adamw, whose states are fp32."
-        raise InputError(f"adamw-bf16 does not go with {dtype} weights", where="optimizer", hint=hint)
+        raise InputError(f"adamw-bf16 does not go with {dtype} weights", where="engine.settings.optimizer", hint=hint)
 
 
 def _check_strategy(strategy: Strategy) -> None:
@@ -119,11 +122,11 @@ def _check_pipeline(strategy: Strategy, recipe: Recipe, micros: int) -> None:
         hint = "Use 2 or more, or the schedule 1f1b."
         raise InputError("the schedule interleaved needs several parts on a rank", where="strategy.vp", hint=hint)
     if schedule == "1f1b" and micros < pp:
-        hint = f"Use a load.global_batch of {pp * strategy.dp * recipe.micro_batch} or more, or the schedule gpipe."
+        hint = f"Use a global batch of {pp * strategy.dp * recipe.micro_batch} or more, or the schedule gpipe."
         raise InputError(
             f"{micros} micro-batches do not fill {pp} stages of 1f1b", where="load.global_batch", hint=hint
         )
     if schedule == "interleaved" and micros % pp:
-        hint = f"Use a load.global_batch of a multiple of {pp * strategy.dp * recipe.micro_batch}."
+        hint = f"Use a global batch of a multiple of {pp * strategy.dp * recipe.micro_batch}."
         message = f"the schedule interleaved takes micro-batches {pp} at a time, and {micros} is no multiple of it"
         raise InputError(message, where="load.global_batch", hint=hint)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gnomon.engines.shell import comment
 from gnomon.engines.torch.checks import check
-from gnomon.engines.training.job import idle_settings, job_of
+from gnomon.engines.training.job import check_job, idle_settings
 from gnomon.errors import InputError
-from gnomon.load.plan import plan_pool, plan_to_yaml
-from gnomon.load.recipe import recipe_to_settings
 from gnomon.spec import Plan, Recipe
+from gnomon.spec.training_job import TrainingJob
 
 WORKER = "gnomon.engines.torch.worker"
 STEPS, WARMUP = 8, 3
@@ -25,33 +25,46 @@ CUT_SEQUENCES = "sequence_parallel"
 _HERE = '"$(dirname -- "${BASH_SOURCE[0]}")"'
 
 
-def nodes(plan: Plan) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """Which steps are run and measured, and on what."""
+
+    steps: int = STEPS
+    warmup: int = WARMUP
+    """Steps before them."""
+    seed: int = 0
+    device: str = "cuda"
+    """Or cpu."""
+
+
+def nodes(job: TrainingJob) -> tuple[int, int]:
     """Nodes, and the chips of each: those of a tray where a rack is joined by its chips' own links."""
-    per_node = plan_pool(plan, max(plan.chips, plan_pool(plan).node_size)).machine_chips
-    count, rest = divmod(plan.chips, per_node)
+    chips = job.strategy.ranks
+    per_node = job.pool.resized(max(chips, job.pool.node_size)).machine_chips
+    count, rest = divmod(chips, per_node)
     if count == 0:
-        return 1, plan.chips
+        return 1, chips
     if rest:
         hint = f"Use {count * per_node} or {(count + 1) * per_node}."
-        raise InputError(f"{plan.chips} chips do not fill nodes of {per_node}", where="strategy", hint=hint)
+        raise InputError(f"{chips} chips do not fill nodes of {per_node}", where="strategy", hint=hint)
     return count, per_node
 
 
-def torchrun(plan: Plan) -> list[str]:
+def torchrun(job: TrainingJob) -> list[str]:
     """The words that start one process a chip, without where several nodes meet."""
-    count, per_node = nodes(plan)
+    count, per_node = nodes(job)
     return ["torchrun", "--nnodes", str(count), "--nproc-per-node", str(per_node)]
 
 
 def script(
-    plan: Plan, engine: str, *, setup: Sequence[str], program: str, arguments: Sequence[Sequence[str]],
+    job: TrainingJob, title: str, *, setup: Sequence[str], program: str, arguments: Sequence[Sequence[str]],
     notes: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """A shell script for every node. `program` and `setup` are shell text; the words of arguments are quoted here, and
     notes stand in the header."""
-    count, _ = nodes(plan)
-    launcher = [*_pairs(torchrun(plan)), *_rendezvous(count)]
-    lines = ["#!/usr/bin/env bash", comment(headline(plan, engine))]
+    count, _ = nodes(job)
+    launcher = [*_pairs(torchrun(job)), *_rendezvous(count)]
+    lines = ["#!/usr/bin/env bash", comment(title)]
     if count > 1:
         lines += [f"# On every node, with NODE_RANK from 0 to {count - 1} and MASTER_ADDR the address of node 0."]
     lines += [*map(comment, notes), "set -euo pipefail", "", *setup]
@@ -64,30 +77,29 @@ def headline(plan: Plan, engine: str) -> str:
     return f"Gnomon plan{f' {plan.id}' if plan.id else ''}: {plan.model} on {plan.chips} {plan.chip}, {engine}"
 
 
-def command(plan: Plan) -> list[str]:
+def command(job: TrainingJob) -> list[str]:
     """The words that start the built-in runner from the folder of plan.yaml."""
-    _check_runner(plan)
-    return [*torchrun(plan), "-m", WORKER, "plan.yaml", *(word for words in _arguments() for word in words)]
+    check_runner(job)
+    return [*torchrun(job), "-m", WORKER, "plan.yaml", *(word for words in _arguments() for word in words)]
 
 
-def files(plan: Plan, notes: Sequence[str] = ()) -> dict[str, str]:
-    """`run.sh`, which every node starts, and the plan it runs."""
-    _check_runner(plan)
+def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = ()) -> str:
+    """`run.sh`, which every node starts beside plan.yaml."""
+    check_runner(job)
     program = f"-m {WORKER} {_HERE}/plan.yaml"
-    text = script(plan, "PyTorch", setup=(), program=program, arguments=_arguments(), notes=notes)
-    return {"run.sh": text, "plan.yaml": plan_to_yaml(plan)}
+    return script(job, headline(plan, "PyTorch"), setup=(), program=program, arguments=_arguments(), notes=notes)
 
 
-def not_expressed(plan: Plan) -> list[str]:
+def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
     """What the plan says and the built-in runner does not do."""
     said = [f"data and a whole run: {WARMUP} steps warm up and {STEPS} are measured, on made-up tokens"]
-    return said + common_not_expressed(plan, "torch")
+    return said + common_not_expressed(job, plan, "torch")
 
 
-def common_not_expressed(plan: Plan, engine: str) -> list[str]:
-    """What no training engine can say, or another than the plan's says differently."""
+def common_not_expressed(job: TrainingJob, plan: Plan, engine: str) -> list[str]:
+    """Of a job's plan, what no training engine can say, or another than the plan's says differently."""
     said = [f"the technique {name}" for name in plan.strategy.techniques]
-    said += _idle(plan)
+    said += _idle(job)
     if plan.goals:
         said.append("the goals, which are those of serving")
     if plan.predicted and plan.engine.name != engine:
@@ -95,12 +107,12 @@ def common_not_expressed(plan: Plan, engine: str) -> list[str]:
     return said
 
 
-def _idle(plan: Plan) -> list[str]:
-    """Settings other than the usual that change nothing under the plan's degrees. A lone tensor-parallel rank needs
+def _idle(job: TrainingJob) -> list[str]:
+    """Settings other than the usual that change nothing under the job's degrees. A lone tensor-parallel rank needs
     none for its sequences, whichever way it is set."""
-    job, usual = job_of(plan), recipe_to_settings(Recipe())
-    given = {name: value for name, value in recipe_to_settings(job.recipe).items() if value != usual[name]}
-    idle = idle_settings(plan.strategy, job.model)
+    usual = Recipe().settings
+    given = {name: value for name, value in job.recipe.settings.items() if value != usual[name]}
+    idle = idle_settings(job.strategy, job.model)
     return [f"{name} {given[name]}: {why}" for name, why in idle.items() if name in given and name != CUT_SEQUENCES]
 
 
@@ -123,6 +135,7 @@ def _rendezvous(count: int) -> list[str]:
     return [f'--node-rank "{rank}"', f'--master-addr "{address}"', f'--master-port "{port}"']
 
 
-def _check_runner(plan: Plan) -> None:
-    job = job_of(plan)
-    check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)
+def check_runner(job: TrainingJob) -> None:
+    """Raise InputError where the built-in runner cannot run the job."""
+    check_job(job)
+    check(job.model, job.strategy, job.recipe, job.load, job.dtype)

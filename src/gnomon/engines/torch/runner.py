@@ -12,56 +12,51 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from gnomon.engines.torch.checks import check
-from gnomon.engines.torch.launch import STEPS, WARMUP, WORKER
-from gnomon.engines.training.job import job_of
+from gnomon.engines.torch.launch import WORKER, Measuring, check_runner
 from gnomon.errors import GnomonError, InputError, MissingExtraError
-from gnomon.load.plan import write_plan
-from gnomon.spec import Plan
+from gnomon.spec.training_job import TrainingJob
 
 SAID = "error: "
 """How a rank's last words begin."""
 
 
 def run(
-    plan: Plan,
-    steps: int = STEPS,
-    warmup: int = WARMUP,
+    job: TrainingJob,
+    plan_text: str,
     tell: Callable[[str], None] = lambda text: None,
-    *,
-    device: str = "cuda",
-    seed: int = 0,
+    measuring: Measuring | None = None,
 ) -> dict[str, Any]:
-    """Measure `steps` steps after `warmup` others. Needs PyTorch, and a GPU a rank unless `device` is cpu.
+    """Measure some steps of a job, whose plan is the YAML `plan_text`. Needs PyTorch, and a GPU a rank unless it runs
+    on the cpu.
 
     Gives what `gnomon.engines.torch.train.train` gives. Raises GnomonError with the first failing rank's words.
     """
-    ready(plan, steps, warmup, device)
+    asked, ranks = measuring or Measuring(), job.strategy.ranks
+    ready(job, asked)
     with tempfile.TemporaryDirectory(prefix="gnomon-train-") as folder:
         file, out = Path(folder, "plan.yaml"), Path(folder, "result.json")
-        write_plan(plan, file)
-        words = [str(file), "--steps", str(steps), "--warmup", str(warmup), "--out", str(out)]
-        tell(f"starting {plan.strategy.ranks} processes" if plan.strategy.ranks > 1 else "starting a process")
+        file.write_text(plan_text, encoding="utf-8")
+        words = [str(file), "--steps", str(asked.steps), "--warmup", str(asked.warmup), "--out", str(out)]
+        tell(f"starting {ranks} processes" if ranks > 1 else "starting a process")
         with Path(folder, "stderr").open("w+", encoding="utf-8") as said:
-            words += ["--device", device, "--seed", str(seed)]
-            code = _listen([*_launcher(plan), *words], plan.strategy.ranks, said, tell)
+            words += ["--device", asked.device, "--seed", str(asked.seed)]
+            code = _listen([*_launcher(ranks), *words], ranks, said, tell)
             if code:
                 raise GnomonError(_last_words(said, code))
         found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
         return found
 
 
-def ready(plan: Plan, steps: int, warmup: int, device: str) -> None:
-    """Raise where this machine or the runner cannot run the plan."""
+def ready(job: TrainingJob, asked: Measuring) -> None:
+    """Raise where this machine or the runner cannot run the job."""
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("torch", "torch", "running a training plan")
-    for name, value, least in (("steps", steps, 1), ("warmup", warmup, 0)):
+    for name, value, least in (("steps", asked.steps, 1), ("warmup", asked.warmup, 0)):
         if value < least:
             raise InputError(f"{value} is less than {least}", where=name, hint=f"Use {least} or more.")
-    job = job_of(plan)
-    check(job.model, plan.strategy, job.recipe, job.load, plan.dtype)
-    if device == "cuda":
-        _check_chips(plan.strategy.ranks)
+    check_runner(job)
+    if asked.device == "cuda":
+        _check_chips(job.strategy.ranks)
 
 
 def _check_chips(needed: int) -> None:
@@ -73,9 +68,8 @@ def _check_chips(needed: int) -> None:
         raise InputError(f"the plan takes {needed} GPUs and this machine has {found}", where="strategy", hint=hint)
 
 
-def _launcher(plan: Plan) -> list[str]:
+def _launcher(ranks: int) -> list[str]:
     """A plan of one rank needs no torchrun, but a process of its own, so that its memory is its own."""
-    ranks = plan.strategy.ranks
     many = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     return [sys.executable, *many, "-m", WORKER]
 

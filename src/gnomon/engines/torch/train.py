@@ -17,17 +17,17 @@ from torch.distributed.tensor.parallel import loss_parallel
 from gnomon.engines.torch import clocks, optimizer, parallel, pipeline
 from gnomon.engines.torch.checks import check, micro_batches
 from gnomon.engines.torch.data import sequences
+from gnomon.engines.torch.launch import Measuring
 from gnomon.engines.torch.ranks import Place, joined
-from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
+from gnomon.spec import Strategy
+from gnomon.spec.training_job import TrainingJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerJob:
+class RankJob:
     """A rank made ready to step."""
 
-    model: Model
-    load: TrainingLoad
-    strategy: Strategy
+    job: TrainingJob
     place: Place
     seed: int
     state: optimizer.State
@@ -43,43 +43,31 @@ class Step:
     grad_norm: float
 
 
-def train(
-    model: Model,
-    strategy: Strategy,
-    recipe: Recipe,
-    load: TrainingLoad,
-    dtype: str,
-    *,
-    steps: int,
-    warmup: int = 0,
-    seed: int = 0,
-    device: str = "cuda",
-    tell: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
-    """Run `warmup` steps and then `steps` more, of which the result speaks. The same on all ranks.
+def train(asked: TrainingJob, measuring: Measuring, tell: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """Run the steps before and then those of which the result speaks. The same on all ranks.
 
-    Joins the process group there is, or makes the one that torchrun describes. `device` is cuda or cpu.
+    Joins the process group there is, or makes the one that torchrun describes.
     """
-    check(model, strategy, recipe, load, dtype)
-    with joined(strategy, recipe, device) as place:
-        job = prepare(model, strategy, recipe, load, dtype, seed, place)
+    warmup, steps = measuring.warmup, measuring.steps
+    check(asked.model, asked.strategy, asked.recipe, asked.load, asked.dtype)
+    with joined(asked.strategy, asked.recipe, measuring.device) as place:
+        rank = prepare(asked, measuring.seed, place)
         _forget_peak(place)
         with _collected_between_steps():
             before = clocks.sm_mhz(place)
             for number in range(warmup):
-                tell(f"warm-up {number + 1} of {warmup}: {step(job, number).seconds:.3f} s")
+                tell(f"warm-up {number + 1} of {warmup}: {step(rank, number).seconds:.3f} s")
             done = []
             with clocks.watched(place) as during:
                 for number in range(warmup, warmup + steps):
-                    done.append(step(job, number))
+                    done.append(step(rank, number))
                     tell(f"step {len(done)} of {steps}: {done[-1].seconds:.3f} s, loss {done[-1].loss:.4f}")
-        return _result(job, done, {"before": before, "during": during})
+        return _result(rank, done, {"before": before, "during": during})
 
 
-def prepare(
-    model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str, seed: int, place: Place
-) -> RunnerJob:
-    share = parallel.build(model, strategy, recipe, dtype, seq=load.seq, seed=seed, place=place)
+def prepare(job: TrainingJob, seed: int, place: Place) -> RankJob:
+    strategy, recipe, load = job.strategy, job.recipe, job.load
+    share = parallel.build(job.model, strategy, recipe, job.dtype, seq=load.seq, seed=seed, place=place)
     micros = micro_batches(strategy, recipe, load)
     for part in share.parts:
         part.loss_scale = 1.0 / (micros * strategy.dp)
@@ -87,27 +75,27 @@ def prepare(
         driver: pipeline.Driver = pipeline.PipelineLoop(share.parts[0], recipe.micro_batch)
     else:
         read = torch.empty(recipe.micro_batch, load.seq, dtype=torch.int64, device="meta")
-        shape = (recipe.micro_batch, load.seq // (strategy.tp if recipe.sequence_parallel else 1), model.hidden)
-        between = torch.empty(shape, dtype=parallel.DTYPES[dtype], device="meta", requires_grad=True)
+        shape = (recipe.micro_batch, load.seq // (strategy.tp if recipe.sequence_parallel else 1), job.model.hidden)
+        between = torch.empty(shape, dtype=parallel.DTYPES[job.dtype], device="meta", requires_grad=True)
         driver = pipeline.Pipeline(share.parts, recipe.schedule, micros, read, between, place)
-    state = optimizer.state(share, recipe, dtype, place)
-    return RunnerJob(model=model, load=load, strategy=strategy, place=place, seed=seed, state=state, driver=driver)
+    state = optimizer.state(share, recipe, job.dtype, place)
+    return RankJob(job=job, place=place, seed=seed, state=state, driver=driver)
 
 
-def step(job: RunnerJob, number: int) -> Step:
+def step(rank: RankJob, number: int) -> Step:
     """One step, from when all ranks are ready until all are done."""
-    tokens, targets = _batch(job, number)
-    job.driver.actions.clear()
+    tokens, targets = _batch(rank, number)
+    rank.driver.actions.clear()
     gc.collect()
-    _wait_for_all(job.place)
+    _wait_for_all(rank.place)
     start = time.perf_counter()
-    with _losses(job.strategy):
-        loss = job.driver.run(tokens, targets)
-    job.state.reduce()
-    totals = optimizer.clip(job.state, loss / job.strategy.tp, job.place)
-    job.state.step()
+    with _losses(rank.job.strategy):
+        loss = rank.driver.run(tokens, targets)
+    rank.state.reduce()
+    totals = optimizer.clip(rank.state, loss / rank.job.strategy.tp, rank.place)
+    rank.state.step()
     norm, mean = totals.tolist()
-    _synchronize(job.place)
+    _synchronize(rank.place)
     return Step(seconds=time.perf_counter() - start, loss=mean, grad_norm=norm)
 
 
@@ -116,13 +104,12 @@ def _losses(strategy: Strategy) -> AbstractContextManager[Any]:
     return context
 
 
-def _batch(job: RunnerJob, number: int) -> tuple[Any, Any]:
-    each = job.load.global_batch // job.strategy.dp
-    first = job.place.at("dp") * each
-    rows = sequences(
-        seed=job.seed, step=number, numbers=range(first, first + each), seq=job.load.seq, vocab=job.model.vocab
-    )
-    both = torch.from_numpy(rows).to(job.place.device)
+def _batch(rank: RankJob, number: int) -> tuple[Any, Any]:
+    each = rank.job.load.global_batch // rank.job.strategy.dp
+    first = rank.place.at("dp") * each
+    numbers = range(first, first + each)
+    rows = sequences(seed=rank.seed, step=number, numbers=numbers, seq=rank.job.load.seq, vocab=rank.job.model.vocab)
+    both = torch.from_numpy(rows).to(rank.place.device)
     return both[:, :-1].contiguous(), both[:, 1:].contiguous()
 
 
@@ -159,27 +146,27 @@ def _forget_peak(place: Place) -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def _result(job: RunnerJob, done: list[Step], clocks_mhz: dict[str, Any]) -> dict[str, Any]:
+def _result(rank: RankJob, done: list[Step], clocks_mhz: dict[str, Any]) -> dict[str, Any]:
     own = {
         "step_s": [step.seconds for step in done],
-        "peak": _peak(job.place, "allocated"),
-        "reserved": _peak(job.place, "reserved"),
-        "actions": [list(action) for action in job.driver.actions],
+        "peak": _peak(rank.place, "allocated"),
+        "reserved": _peak(rank.place, "reserved"),
+        "actions": [list(action) for action in rank.driver.actions],
     }
     ranks: list[Any] = [own]
-    if job.place.world > 1:
-        ranks = [None] * job.place.world
+    if rank.place.world > 1:
+        ranks = [None] * rank.place.world
         dist.all_gather_object(ranks, own)
     return {
-        "step_s": [max(times) for times in zip(*(rank["step_s"] for rank in ranks), strict=True)],
+        "step_s": [max(times) for times in zip(*(one["step_s"] for one in ranks), strict=True)],
         "losses": [step.loss for step in done],
         "grad_norms": [step.grad_norm for step in done],
-        "tokens_per_step": job.load.step_tokens,
-        "peak_memory_bytes": [rank["peak"] for rank in ranks],
-        "reserved_bytes": [rank["reserved"] for rank in ranks],
-        "actions": [rank["actions"] for rank in ranks],
+        "tokens_per_step": rank.job.load.step_tokens,
+        "peak_memory_bytes": [one["peak"] for one in ranks],
+        "reserved_bytes": [one["reserved"] for one in ranks],
+        "actions": [one["actions"] for one in ranks],
         "sm_clock_mhz": clocks_mhz,
-        "device": clocks.device_name(job.place),
+        "device": clocks.device_name(rank.place),
         "versions": clocks.versions(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

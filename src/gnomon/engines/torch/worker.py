@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gnomon.engines.torch.launch import STEPS, WARMUP
-from gnomon.engines.training.job import job_of
+from gnomon.engines.torch.launch import STEPS, WARMUP, Measuring, check_runner
 from gnomon.errors import GnomonError, InputError
-from gnomon.load.plan import read_plan
 from gnomon.paths import write_text
 from gnomon.spec.plan_dict import plan_to_dict
 
@@ -50,23 +48,16 @@ def _run(words: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from gnomon.engines.torch.train import train
+    from gnomon.load.plan import read_plan
+    from gnomon.load.training import job_of
 
     plan = read_plan(words.plan)
     job = job_of(plan)
+    check_runner(job)
     if words.device == "cuda" and not torch.cuda.is_available():
         raise InputError("PyTorch finds no GPU here", where="--device", hint="Use --device cpu.")
-    found = train(
-        job.model,
-        job.plan.strategy,
-        job.recipe,
-        job.load,
-        job.plan.dtype,
-        steps=words.steps,
-        warmup=words.warmup,
-        seed=words.seed,
-        device=words.device,
-        tell=_tell if _rank() == 0 else lambda text: None,
-    )
+    asked = Measuring(steps=words.steps, warmup=words.warmup, seed=words.seed, device=words.device)
+    found = train(job, asked, _tell if _rank() == 0 else lambda text: None)
     return {"schema": SCHEMA, "plan": plan_to_dict(plan)} | found
 
 

@@ -1,46 +1,30 @@
-"""A training plan with what it names looked up, refused where no engine could cut it up as it says."""
+"""What no training engine could cut up as a job says, and what settings matter only between ranks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
 from gnomon.engines.training.stages import Stages
 from gnomon.errors import InputError
 from gnomon.graph.trained import check_trained, heads_of
-from gnomon.load.hf import model as load_model
-from gnomon.load.recipe import recipe_of
-from gnomon.spec import Block, Model, MoeFfn, Plan, Recipe, Strategy, TrainingLoad
+from gnomon.spec import Block, Chip, Model, MoeFfn, Recipe, Strategy
+from gnomon.spec.training_job import TrainingJob
+
+TRAINED_ON = ("NVIDIA", "AMD")
+"""Vendors whose chips PyTorch's CUDA and ROCm builds run on, which Megatron-LM and the built-in runner need."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingJob:
-    """A training plan with what it names looked up."""
-
-    plan: Plan
-    load: TrainingLoad
-    recipe: Recipe
-    model: Model
-
-
-def job_of(plan: Plan) -> TrainingJob:
-    """The plan made ready. Raises InputError where no engine could cut it up as it says."""
-    if not isinstance(plan.load, TrainingLoad):
-        raise InputError("the plan is not for training", where="load", hint="Give it seq and global_batch.")
-    if plan.replicas != 1:
-        hint = "Say how many copies learn together as strategy.dp."
-        raise InputError(f"{plan.replicas} is not 1, as training needs it", where="replicas", hint=hint)
-    job = TrainingJob(
-        plan=plan,
-        load=plan.load,
-        recipe=recipe_of(plan.engine.settings, "engine.settings"),
-        model=load_model(plan.model),
-    )
+def check_job(job: TrainingJob) -> None:
+    """Raise InputError where no engine could cut the job up as it says. Places are the fields of a plan."""
     check_trained(job.model)
     check_positions(job.model, job.load.seq)
     _check_schedule(job)
     _check_cuts(job)
-    return job
+
+
+def not_trained_on(chip: Chip, engine: str) -> str:
+    """Why training engines do not run on a chip; empty where they do."""
+    return "" if chip.vendor in TRAINED_ON else f"{engine} does not run on {chip.name}: it needs CUDA or ROCm"
 
 
 def idle_settings(strategy: Strategy, model: Model) -> dict[str, str]:
@@ -67,7 +51,7 @@ def check_equal_stages(model: Model, strategy: Strategy) -> None:
 
 
 def _check_cuts(job: TrainingJob) -> None:
-    strategy, model = job.plan.strategy, job.model
+    strategy, model = job.strategy, job.model
     if strategy.pp * strategy.vp > model.layers:
         check_equal_stages(model, strategy)
     heads = [heads_of(block) for block in model.blocks]
@@ -87,7 +71,7 @@ def _check_cuts(job: TrainingJob) -> None:
 
 def _check_context(job: TrainingJob) -> None:
     """Each context-parallel rank takes two pieces, one early and one late, so that causal work is even."""
-    strategy = job.plan.strategy
+    strategy = job.strategy
     pieces = 2 * strategy.cp if strategy.cp > 1 else 1
     _multiple(job.load.seq, pieces * (strategy.tp if job.recipe.sequence_parallel else 1), "pieces", "load.seq")
     if strategy.cp > 1 and job.recipe.cp_comm == "a2a":
@@ -152,7 +136,7 @@ def cut(whole: int, parts: int, what: str, where: str, together: int = 0) -> Non
 
 
 def _check_schedule(job: TrainingJob) -> None:
-    strategy, schedule = job.plan.strategy, job.recipe.schedule
+    strategy, schedule = job.strategy, job.recipe.schedule
     if strategy.pp == strategy.vp == 1:
         return
     if (schedule == "interleaved") != (strategy.vp > 1):

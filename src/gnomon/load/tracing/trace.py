@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
 from inspect import signature
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -19,6 +19,7 @@ from gnomon.load.tracing import casts, fakes
 from gnomon.load.tracing.recorder import DTYPES, OpRecorder
 from gnomon.load.tracing.stand_ins import stand_ins, whole_sequences
 from gnomon.load.tracing.trouble import blamed_on_module, quietly
+from gnomon.spec.questions.running import TraceQuestion
 from gnomon.spec.traced import Traced
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
@@ -29,29 +30,19 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
 """Ways to update parameters by name; `none` ends a step with its gradients."""
 
 
-def trace_module(
-    module: Any,
-    inputs: Any,
-    *,
-    phase: Literal["forward", "train"] = "forward",
-    dtype: str | None = None,
-    autocast: str | None = None,
-    batch: int | None = None,
-    loss: Callable[[Any], Any] | None = None,
-    optimizer: str | Callable[[Any], Any] = "adamw",
-    captured: bool = False,
-) -> Traced:
-    """What one step of the module calls, one by one or while a graph is `captured`. Its weights are neither read nor
+def trace_module(module: Any, inputs: Any, asked: TraceQuestion) -> Traced:
+    """What one step of the module calls, one by one or while a graph is captured. Its weights are neither read nor
     changed, and may be on the meta device."""
     if "allow_override" not in signature(torch.library.Library.impl).parameters:
         raise GnomonError(f"PyTorch {torch.__version__} is too old to trace with", hint="2.13 is what is tested.")
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"is no torch.nn.Module but {type(module).__name__}", where="module")
-    if loss is not None and not callable(loss):
-        raise InputError(f"{loss!r} is no function of the module's outputs", where="loss")
-    update = _update(optimizer)
-    wanted = fakes.torch_dtype(dtype, "--dtype") if dtype else None
-    inputs, samples = fakes.resized(inputs, batch)
+    if asked.loss is not None and not callable(asked.loss):
+        raise InputError(f"{asked.loss!r} is no function of the module's outputs", where="loss")
+    update = _update(asked.optimizer)
+    wanted = fakes.torch_dtype(asked.dtype, "--dtype") if asked.dtype else None
+    inputs, samples = fakes.resized(inputs, asked.batch)
+    phase, captured = asked.phase, asked.launch == "graph"
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with blamed_on_module(), whole_sequences(captured), _mode(module, phase), fake, casts.cuda_means_here():
         parameters, buffers = fakes.blank_state(module, wanted)
@@ -62,8 +53,8 @@ def trace_module(
             for tensor in tensors.values():
                 recorder.know(tensor, role)  # type: ignore[arg-type]
         given = fakes.filled(fakes.arguments(inputs), wanted, lambda tensor: recorder.know(tensor, "inputs"))
-        run = _Step(module, parameters | buffers, given, recorder, autocast)
-        run.forward_only() if phase == "forward" else run.train(loss, update)
+        run = _Step(module, parameters | buffers, given, recorder, asked.autocast)
+        run.forward_only() if phase == "forward" else run.train(asked.loss, update)
         distinct = {id(p): p for p in parameters.values()}.values()
         del run, given
     return Traced(
@@ -74,7 +65,7 @@ def trace_module(
         trainable=sum(p.numel() for p in distinct if p.requires_grad),
         samples=samples,
         dtype=_main_dtype(distinct),
-        phase=phase,
+        phase=phase,  # type: ignore[arg-type]
     )
 
 

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from gnomon.engines import TrainingEngine
+from gnomon.engines.training.job import check_job
 from gnomon.errors import InputError
 from gnomon.spec import Chip, Model, Pool
+from gnomon.spec.training_job import TrainingJob
 
+CHIPS = "strategy"
+"""Where an error stands that is about the chips: the degrees of a plan say how many there are."""
 DTYPES = ("bf16", "fp16", "fp8")
 """Formats whose training is priced: activations and working weights of two bytes; with fp8, products of one."""
+MOST_CHIPS = 1_000_000
 MOST_TASKS = 5_000_000
 """Passes of a step over all pipeline ranks; they are timed one by one."""
+
+
+def check_step(job: TrainingJob, engine: TrainingEngine) -> None:
+    """Raise InputError where the step cannot be priced: what no engine runs, what this one does not, what would take
+    minutes to time or gigabytes to answer. Places are the fields of a plan."""
+    check_job(job)
+    check_dtype(job.pool, job.dtype)
+    strategy = job.strategy
+    check_chips(strategy.ranks)
+    micros = job.load.global_batch // (strategy.dp * job.recipe.micro_batch)
+    check_tasks(job.load.global_batch, micros, strategy.pp * strategy.vp)
+    engine.check(job.model, strategy, job.recipe, job.load, job.dtype)
+
+
+def check_chips(count: int) -> None:
+    if count > MOST_CHIPS:
+        raise InputError(f"{count:,} chips are more than {MOST_CHIPS:,}", where=CHIPS)
 
 
 def training_dtype(model: Model, chip: Chip) -> str:
@@ -20,7 +43,7 @@ def training_dtype(model: Model, chip: Chip) -> str:
 def check_dtype(pool: Pool, dtype: str) -> None:
     usable = [own for own in DTYPES if own in pool.chip.rates_flops]
     if not usable:
-        raise InputError(f"{pool.chip.name} has none of {', '.join(DTYPES)}, which training is priced in", where="--on")
+        raise InputError(f"{pool.chip.name} has none of {', '.join(DTYPES)}, which training is priced in", where=CHIPS)
     if dtype not in usable:
         why = f"{pool.chip.name} has no {dtype}" if dtype in DTYPES else f"training in {dtype} is not priced yet"
         raise InputError(why, where="dtype", hint=f"Use {' or '.join(usable)}.")
@@ -30,4 +53,6 @@ def check_tasks(global_batch: int, micros: int, stages: int) -> None:
     most = MOST_TASKS // (2 * stages)
     if micros > most:
         hint = f"Use at most about {max(1, global_batch * most // micros):,}, or larger micro-batches."
-        raise InputError(f"a step of {micros:,} micro-batches is too long to time", where="--global-batch", hint=hint)
+        raise InputError(
+            f"a step of {micros:,} micro-batches is too long to time", where="load.global_batch", hint=hint
+        )

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from gnomon.errors import DoesNotFitError, GnomonError, InputError
-from gnomon.load.recipe import OPTIMIZERS
+from gnomon.planning.training.checks import CHIPS
 from gnomon.planning.training.search import DECIDING, Search, joins, label, search_of
 from gnomon.planning.training.step import usable_bytes
+from gnomon.spec.training import OPTIMIZERS
 from gnomon.techniques import searched_words
 from gnomon.techniques.hosts import ROOM
 from gnomon.units import format_bytes
@@ -37,18 +38,18 @@ def nowhere(search: Search) -> GnomonError:
     also = f" With --with {idea} it fits here." if idea else ""
     if enough:
         where = f"{chip.reference}:{enough}" if not search.pool.file else f"{enough} chips of such nodes"
-        return DoesNotFitError(message, where="--cluster", hint=f"It fits {where}.{also}")
+        return DoesNotFitError(message, where=CHIPS, hint=f"It fits {where}.{also}")
     if also:
-        return DoesNotFitError(message, where="--cluster", hint=also.strip())
+        return DoesNotFitError(message, where=CHIPS, hint=also.strip())
     other = next((name for name in OPTIMIZERS if name != search.optimizer and _smaller(search, name)), "")
     hint = f"More chips do not help. With --optimizer {other} it fits here." if other else "More chips do not help."
-    return DoesNotFitError(message, where="--cluster", hint=hint)
+    return DoesNotFitError(message, where=CHIPS, hint=hint)
 
 
 def _smaller(search: Search, optimizer: str) -> bool:
     """Whether some plan fits with another optimizer."""
     try:
-        other = search_of(search.model, search.pool, search.load, search.engine, optimizer, search.dtype)
+        other = search_of(search.bound, search.load, optimizer, search.dtype)
         return bool(replace(other, techniques=search.techniques).fits.any())
     except InputError:
         return False
@@ -74,7 +75,7 @@ def _no_host(search: Search) -> DoesNotFitError:
     message = (
         f"no plan of {search.model.name} fits the hosts' memory: the smallest keeps {least} there, of {room} usable"
     )
-    return DoesNotFitError(message, where="--cluster", hint="More nodes share it out, and so does a smaller share.")
+    return DoesNotFitError(message, where=CHIPS, hint="More nodes share it out, and so does a smaller share.")
 
 
 def _helps(search: Search, words: str) -> bool:
@@ -88,7 +89,8 @@ def _enough(search: Search) -> int:
     node = search.pool.node_size
     for times in LARGER:
         pool = replace(search.pool, count=max(search.pool.count // node, 1) * times * node, per_node=node)
-        wider = search_of(search.model, pool, search.load, search.engine, search.optimizer, search.dtype, lean=True)
+        bound = replace(search.bound, pool=pool)
+        wider = search_of(bound, search.load, search.optimizer, search.dtype, lean=True)
         lean = replace(wider, techniques=search.techniques)
         if lean.fits.any():
             return -(-int(lean.grid.ranks[lean.fits].min()) // node) * node

@@ -62,7 +62,7 @@ class RankWalk:
     def __init__(self, step: TrainingStep, rank: int) -> None:
         self.step, self.rank = step, rank
         line, memory = step.timeline, step.memory(rank)
-        self.pp, self.vp = step.job.plan.strategy.pp, step.job.plan.strategy.vp
+        self.pp, self.vp = step.job.strategy.pp, step.job.strategy.vp
         self.tasks: Sequence[Task] = line.orders[rank]
         self.starts, self.ends = line.start_s[rank], line.end_s[rank]
         self.passing = float((memory.activations + memory.working)[0])
@@ -206,7 +206,7 @@ def memory_over_time(step: TrainingStep, rank: int, most: int | None = None) -> 
     With more moments than `most` only the first and the last task of each kind and the fullest are opened, any other
     is one moment with its most bytes, and in the longest steps several of those are one.
     """
-    share = MOST_ROWS // step.job.plan.strategy.pp if most is None else most
+    share = MOST_ROWS // step.job.strategy.pp if most is None else most
     return RankWalk(step, rank).moments(share)
 
 

@@ -9,15 +9,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.cost.machine import Machine
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Figures, Grid, Traits, figures, sizes
 from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.job import check_positions
 from gnomon.errors import InputError
+from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.checks import check_dtype, check_tasks, training_dtype
 from gnomon.planning.training.space import space
 from gnomon.planning.training.step import (
-    machine_for,
     memory_of,
     plain_memory,
     plain_peaks,
@@ -38,16 +39,26 @@ DECIDING = ("pp", "vp", "cp", "ep", "dp", "micro_batch", "schedule", "recompute"
 class Search:
     """All plans of a model on a cluster, side by side."""
 
-    model: Model
-    pool: Pool
+    bound: TrainingBinding
     load: TrainingLoad
-    engine: TrainingEngine
     optimizer: str
     dtype: str
     grid: Grid
     techniques: tuple[str, ...] = ()
     shared: dict[tuple[int, int], tuple[Pool, Grid, Figures]] = field(default_factory=dict, repr=False, compare=False)
     """Figures without techniques, which are the same whichever of them a copy of this search has."""
+
+    @property
+    def model(self) -> Model:
+        return self.bound.model
+
+    @property
+    def pool(self) -> Pool:
+        return self.bound.pool
+
+    @property
+    def engine(self) -> TrainingEngine:
+        return self.bound.engine
 
     @cached_property
     def traits(self) -> Traits:
@@ -63,7 +74,7 @@ class Search:
             model=self.model,
             pool=self.pool,
             load=self.load,
-            machine=machine_for(self.pool, self.traits),
+            machine=Machine(self.pool, self.bound.profile, self.traits.framework),
             traits=self.traits,
             optimizer=self.optimizer,
         )
@@ -147,15 +158,15 @@ class Search:
 
 
 def search_of(
-    model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str | None,
-    lean: bool = False,
-) -> Search:  # fmt: skip
+    bound: TrainingBinding, load: TrainingLoad, optimizer: str, dtype: str | None, lean: bool = False
+) -> Search:
     """The search over all plans, or over the `lean` ones alone."""
+    model, pool = bound.model, bound.pool
     check_positions(model, load.seq)
     chosen = dtype or training_dtype(model, pool.chip)
     check_dtype(pool, chosen)
-    grid = space(model, pool, load, engine, optimizer, chosen, lean)
-    return Search(model, pool, load, engine, optimizer, chosen, grid)
+    grid = space(model, pool, load, bound.engine, optimizer, chosen, lean)
+    return Search(bound, load, optimizer, chosen, grid)
 
 
 def joins(words: Sequence[str]) -> bool:

@@ -17,6 +17,7 @@ from gnomon.engines.training.stages import Stages
 from gnomon.errors import GnomonError, InputError
 from gnomon.graph.layers import Cut, layer
 from gnomon.graph.trained import heads_of
+from gnomon.planning.training.checks import CHIPS
 from gnomon.spec import Model, MoeFfn, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import CP_COMMS, RECOMPUTE, SCHEDULES
 
@@ -52,9 +53,9 @@ def space(
         count += block.shape[1]
         if count > MOST_PLANS:
             hint = "A batch with fewer divisors, or fewer chips, has fewer."
-            raise InputError(f"there are more than {MOST_PLANS:,} plans", where="--global-batch", hint=hint)
+            raise InputError(f"there are more than {MOST_PLANS:,} plans", where="load.global_batch", hint=hint)
     if not listed:
-        raise InputError(f"{model.name} cannot be cut for {pool.count} x {pool.chip.name}", where="--cluster")
+        raise InputError(f"{model.name} cannot be cut for {pool.count} x {pool.chip.name}", where=CHIPS)
     lengths = [block.shape[1] for block in choices]
     columns = dict(zip(SHARED, (np.repeat(values, lengths) for values in np.array(listed).T), strict=True))
     own = {name: np.concatenate([block[place] for block in choices]) for place, name in enumerate(CHOSEN)}
@@ -63,11 +64,7 @@ def space(
 
 def _check_engine(model: Model, load: TrainingLoad, engine: TrainingEngine, optimizer: str, dtype: str) -> None:
     """What the engine refuses even of the plainest plan it refuses of all."""
-    try:
-        engine.check(model, Strategy(), Recipe(optimizer=optimizer), load, dtype)
-    except GnomonError as error:
-        error.where = error.where.replace("load.", "--")
-        raise
+    engine.check(model, Strategy(), Recipe(optimizer=optimizer), load, dtype)
 
 
 def _blocks(

@@ -12,10 +12,9 @@ import numpy as np
 from gnomon.cost.clock import SPREAD
 from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine, priced_dtype
-from gnomon.cost.profile import profile_for
+from gnomon.cost.profile_file import Profile
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Figures, Grid, RankMemory, Sizes, Traits, figures, rank_memory
-from gnomon.engines.training.job import TrainingJob
 from gnomon.engines.training.units import cut_of
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
@@ -26,12 +25,9 @@ from gnomon.sim.training.times import StepTimes, without_communication
 from gnomon.spec import Batch, Estimate, Pool, Provenance
 from gnomon.spec.estimate import DRAWS
 from gnomon.spec.training import SCHEDULES
+from gnomon.spec.training_job import TrainingJob
 from gnomon.spec.workload import Floats
 from gnomon.techniques import Applied, TrainingCase
-
-
-def machine_for(pool: Pool, traits: Traits) -> Machine:
-    return Machine(pool, profile_for(pool.chip, traits.framework), traits.framework)
 
 
 def step_times(found: Figures, row: int, traits: Traits, *, quiet: bool = False) -> StepTimes:
@@ -193,8 +189,12 @@ class TrainingStep:
 
     engine: TrainingEngine
     job: TrainingJob
-    pool: Pool
+    profile: Profile
     applied: Applied = field(default_factory=Applied)
+
+    @property
+    def pool(self) -> Pool:
+        return self.job.pool
 
     @cached_property
     def traits(self) -> Traits:
@@ -202,18 +202,18 @@ class TrainingStep:
 
     @cached_property
     def machine(self) -> Machine:
-        return machine_for(self.pool, self.traits)
+        return Machine(self.pool, self.profile, self.traits.framework)
 
     @cached_property
     def figures(self) -> Figures:
         job, machine = self.job, self.machine
-        one = Grid.of(job.plan.strategy, job.recipe)
+        one = Grid.of(job.strategy, job.recipe)
         grid = one.pick(np.zeros(DRAWS + 1, np.int64))
 
         def drawn(op: Op) -> Floats:
             return np.concatenate([[1.0], machine.factors(op.name, op.kind, priced_dtype(op))])
 
-        optimizer, dtype = job.recipe.optimizer, job.plan.dtype
+        optimizer, dtype = job.recipe.optimizer, job.dtype
         found = figures(job.model, job.load, grid, machine, self.traits, optimizer, dtype, drawn)
         return self.applied.figures(found, self.case)
 
@@ -238,11 +238,10 @@ class TrainingStep:
     @property
     def cut(self) -> Cut:
         """One rank's part of a layer."""
-        plan, recipe = self.job.plan, self.job.recipe
-        strategy = plan.strategy
+        strategy, recipe = self.job.strategy, self.job.recipe
         return cut_of(
             self.job.load.seq,
-            plan.dtype,
+            self.job.dtype,
             tp=strategy.tp,
             sequence_parallel=recipe.sequence_parallel and strategy.tp > 1,
             cp=strategy.cp,
@@ -254,7 +253,7 @@ class TrainingStep:
     @property
     def batch(self) -> Batch:
         """A micro-batch, as one context-parallel rank has it."""
-        return Batch.prefill([self.job.recipe.micro_batch], self.job.load.seq // self.job.plan.strategy.cp)
+        return Batch.prefill([self.job.recipe.micro_batch], self.job.load.seq // self.job.strategy.cp)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -297,7 +296,7 @@ class TrainingStep:
     @cached_property
     def peaks(self) -> list[float]:
         """Bytes of each pipeline rank at its fullest."""
-        return [float(self.memory(rank).total[0]) for rank in range(self.job.plan.strategy.pp)]
+        return [float(self.memory(rank).total[0]) for rank in range(self.job.strategy.pp)]
 
     @property
     def usable_bytes(self) -> float:
@@ -307,7 +306,7 @@ class TrainingStep:
     def energy_j(self) -> float:
         """Of all chips over a step; a board never draws more than its limit."""
         chip, seconds = self.pool.chip, self.step_s.value
-        ranks, power = self.job.plan.strategy.ranks, self.machine.profile.power
+        ranks, power = self.job.strategy.ranks, self.machine.profile.power
         free = float(self.figures.energy_j[0]) + ranks * power["active_w"] * seconds
         return min(free, ranks * chip.tdp_w * seconds)
 

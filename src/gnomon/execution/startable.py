@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gnomon.api.fit import fit
-from gnomon.api.simulate_training import STARTS, under
 from gnomon.engines.torch.launch import nodes
 from gnomon.engines.vllm import launch
 from gnomon.errors import DoesNotFitError, GnomonError, InputError, named_by
-from gnomon.export import target
+from gnomon.execution.bind import planned_step
+from gnomon.execution.targets import STARTS
+from gnomon.export import target, training_target
 from gnomon.export.base import require_load
 from gnomon.export.vllm import require_vllm
 from gnomon.graph.support import unpriced
@@ -21,12 +21,14 @@ from gnomon.load import draw
 from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.plan import check_format, plan_pool
-from gnomon.load.recipe import recipe_to_settings
+from gnomon.load.training import job_of
 from gnomon.planning.deploy import deploy
-from gnomon.spec import Model, Plan, Recipe, ServingLoad, TrainingLoad
+from gnomon.spec import Model, Plan, ServingLoad
 from gnomon.spec.answers import Fit
 from gnomon.units import format_bytes
 
+Fits = Callable[..., Fit]
+"""Whether one replica fits, as `gnomon fit` answers it."""
 _FIELDS = {
     "--dtype": "dtype",
     "--kv-dtype": "kv_dtype",
@@ -40,40 +42,46 @@ _FIELDS = {
     "--output": "load.output_tokens",
     "--requests": "load.requests",
     "--seed": "load.seed",
-    "--seq": "load.seq",
-    "--global-batch": "load.global_batch",
-    "--tokens": "load.tokens",
     "--slo": "goals",
-} | {
-    flag: f"engine.settings.{name}"
-    for name in recipe_to_settings(Recipe())
-    for flag in (f"--{name.replace('_', '-')}", name)
 }
-"""Flags that errors name, as fields of a plan; settings of a training step also by their bare names."""
+"""Flags that errors of serving name, as fields of a plan."""
 _DEGREE = re.compile(r"(?:--|\b)(tp|pp|ep|cp|dp|vp)\b")
 _FLAG = re.compile(rf"{'|'.join(sorted((f for f in _FIELDS if f.startswith('--')), key=len, reverse=True))}(?![\w-])")
 _COMMAND = re.compile(r"(`[^`]*`)")
 
 
-def startable(plan: Plan, to: str) -> Plan:
+def startable(plan: Plan, to: str, fits: Fits) -> Plan:
     """The plan as it would run under a target. Raises InputError, or DoesNotFitError, where it would not."""
+    for field in ("dtype", "kv_dtype") if plan.kv_dtype else ("dtype",):
+        check_format(getattr(plan, field), field)
+    if plan.trains:
+        return _training(plan, to)
     with as_fields():
-        for field in ("dtype", "kv_dtype") if plan.kv_dtype else ("dtype",):
-            check_format(getattr(plan, field), field)
         require_load(plan, to)
-        ready = _training(plan, to) if plan.trains else _serving(plan)
+        ready = _serving(plan, fits)
         target(to).check(ready)
         return ready
 
 
-def checked(plan: Plan, to: str, force: bool) -> tuple[Plan, tuple[str, ...]]:
+def checked(plan: Plan, to: str, force: bool, fits: Fits) -> tuple[Plan, tuple[str, ...]]:
     """The plan as it would run; with `force` also one that would not, and why it would not."""
     try:
-        return startable(plan, to), ()
+        return startable(plan, to, fits), ()
     except GnomonError as error:
         if not force:
             raise
         return plan, (str(error),)
+
+
+@contextmanager
+def named_plan(plan: Plan | str | Path) -> Iterator[None]:
+    """Errors in here say which plan they are about."""
+    try:
+        yield
+    except GnomonError as error:
+        if not isinstance(plan, Plan) and str(plan) not in error.where and not error.where.startswith("--"):
+            error.where = ", ".join(filter(None, [str(plan), error.where]))
+        raise
 
 
 def located(plan: Plan) -> Plan:
@@ -92,7 +100,7 @@ def located(plan: Plan) -> Plan:
     return plan
 
 
-def _serving(plan: Plan) -> Plan:
+def _serving(plan: Plan, fits: Fits) -> Plan:
     require_vllm(plan)
     model = load_model(plan.model)
     pool, strategy = plan_pool(plan, plan.ranks), plan.strategy
@@ -102,7 +110,7 @@ def _serving(plan: Plan) -> Plan:
         )  # fmt: skip
     launch.layout(plan)
     held = _checkpoint(plan, model)
-    found = fit(
+    found = fits(
         held or plan.model, on=f"{plan.chip}:{plan.ranks}", dtype=None if held else plan.dtype,
         kv_dtype=plan.kv_dtype or None, engine=plan.engine.label, tp=strategy.tp, pp=strategy.pp, ep=strategy.ep,
         cp=strategy.cp, dp=strategy.dp, settings=plan.engine.settings,
@@ -161,20 +169,21 @@ def _check_load(plan: Plan, longest: int, context: int) -> None:
 
 def _training(plan: Plan, to: str) -> Plan:
     """Under the engine that the target starts, whichever the plan was made for, in the version that is written for."""
-    pool, load = plan_pool(plan), plan.load
-    assert isinstance(load, TrainingLoad)
-    nodes(plan)
-    step = under(plan, to, pool)
+    require_load(plan, to)
+    nodes(job_of(plan))
+    step = planned_step(plan, STARTS[to])
     if not step.fits:
         usable, fullest = format_bytes(step.usable_bytes), max(step.peaks)
-        why = f"the fullest rank needs {format_bytes(fullest)}, and {usable} are usable on each {pool.chip.name}"
+        why = f"the fullest rank needs {format_bytes(fullest)}, and {usable} are usable on each {step.pool.chip.name}"
         if fullest <= step.usable_bytes:
             why = f"a host needs {format_bytes(step.host_bytes)} for what its ranks keep there, more than it has"
         finds = f"`gnomon plan train --engine {STARTS[to]}`"
         hint = f"{finds} finds a plan that fits, or says how many chips it takes."
         raise DoesNotFitError(f"it does not fit: {why}", hint=hint)
-    run = step.job.plan
-    return replace(plan, strategy=run.strategy, engine=replace(plan.engine, settings=run.engine.settings))
+    settled = step.job
+    ready = replace(plan, strategy=settled.strategy, engine=replace(plan.engine, settings=settled.recipe.settings))
+    training_target(to).check(ready, replace(settled, engine=plan.engine.label))
+    return ready
 
 
 @contextmanager

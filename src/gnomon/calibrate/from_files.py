@@ -1,69 +1,43 @@
-"""Measurements that are read, not made: tables of operators, an engine's steps, and whole deployments' results."""
+"""Measurements that are read, not made: tables of operators, and an engine's steps."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
-import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from gnomon.api.calibrate import Calibrated, MeasuredTable, check_families, fitted
-from gnomon.api.calibrate_engine import EngineCalibrated, kept
 from gnomon.calibrate import readers
 from gnomon.calibrate.collect import notes_of
+from gnomon.calibrate.engine_overheads import EngineCalibrated, kept
 from gnomon.calibrate.plan_file import plan_head
+from gnomon.calibrate.profiles import Calibrated, MeasuredTable, fitted
 from gnomon.calibrate.readers import parquet
-from gnomon.calibrate.readers.results import Deployed
-from gnomon.errors import CalibrationError, InputError, UnknownNameError, UnwrittenError
+from gnomon.errors import CalibrationError, InputError, UnknownNameError
 from gnomon.load.chips import chip as find_chip
 from gnomon.load.files import as_path
-from gnomon.paths import home, unwritten
 from gnomon.spec import Chip
-from gnomon.spec.answers import Result
+from gnomon.spec.questions.running import CalibrateQuestion
 
 SERVING = ("vllm", "")
 """Whose operators a chip's own profile holds; other frameworks have files of their own."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked(Result):
-    """A measured deployment beside its prediction. It is kept as a check; no coefficient follows from it."""
-
-    SCHEMA = "calibrate.check"
-    title: str
-    measured: Mapping[str, Any]
-    predicted: Mapping[str, float]
-    errors: Mapping[str, float]
-    """Predicted over measured, less one."""
-    method: str
-    kept: str
-
-
-def calibrate_from(
-    source: str | Path,
-    *,
-    on: str | None = None,
-    model: str | None = None,
-    profile: str | Path | None = None,
-    families: Sequence[str] | None = None,
-) -> Calibrated | EngineCalibrated | Checked:
-    """Fit what a file holds, or compare it with the prediction: a CSV or Parquet table of operators, steps of
-    `gnomon calibrate --engine`, results of `vllm bench serve` or AIPerf."""
-    path = as_path(source)
+def fitted_from(question: CalibrateQuestion) -> Calibrated | EngineCalibrated | None:
+    """What is fitted to a file that was measured before: a CSV or Parquet table of operators, steps of
+    `gnomon calibrate --engine`. None where it holds results of a whole deployment, which nothing is fitted to."""
+    assert question.source is not None
+    path, on = as_path(question.source), question.on
     kind = readers.kind_of(path)
-    check_families(families)
     if kind == readers.CSV:
-        return fitted(table_of(path, on), families=families, profile=profile)
+        return fitted(table_of(path, on), families=question.families, profile=question.profile)
     if kind == readers.PARQUET:
-        return _operators(path, on, families, profile)
-    for flag, given in (("--families", families), ("--profile", profile)):
+        return _operators(path, on, question.families, question.profile)
+    for flag, given in (("--families", question.families), ("--profile", question.profile)):
         if given is not None:
             raise InputError("only tables of operators are fitted to a profile", where=flag, hint="Leave it out.")
-    return _steps(path, on) if kind == readers.STEPS else _compared(readers.deployed(path), path, on, model)
+    return _steps(path, on) if kind == readers.STEPS else None
 
 
 def table_of(path: Path, on: str | None) -> MeasuredTable:
@@ -153,52 +127,3 @@ def _steps(path: Path, on: str | None) -> EngineCalibrated:
     if data["engine"] == "transformers":
         return kept(launches(data, str(path)), str(path))
     return kept(overheads(data, _chip(on, data["versions"].get("gpu", ""), str(path)), str(path)), str(path))
-
-
-def _compared(found: Deployed, path: Path, on: str | None, model: str | None) -> Checked:
-    """The same load predicted: simulated where requests came at a rate, else a step of as many as were under way."""
-    if on is None:
-        raise InputError("a result does not say which chips it was measured on", where="--on", hint="Give --on CHIP.")
-    name = model or found.model.rpartition("/")[2].lower()
-    if model is None and ":" in name:  # a name of code to run is taken from the user alone
-        raise InputError(f"'{found.model}' is no model we know", where="--model", hint="Give --model.")
-    sizes = round(found.input_tokens), round(found.output_tokens)
-    try:
-        method, predicted = _predicted(found, name, on, *sizes)
-    except UnknownNameError as problem:
-        if model is None and problem.where in ("", "MODEL"):
-            raise InputError(f"'{found.model}' is no model we know", where="--model", hint="Give --model.") from None
-        raise
-    measured = {"ttft_s": found.ttft_s, "tpot_s": found.tpot_s, "output_tokens_per_s": found.output_tokens_per_s}
-    errors = {key: predicted[key] / measured[key] - 1 for key in predicted}
-    target = home() / "checks" / f"{path.stem}-{zlib.crc32(path.read_bytes()):08x}.json"
-    answer = Checked(
-        title=f"{found.tool}: {found.model or name} on {on}, beside its prediction",
-        measured=asdict(found),
-        predicted=predicted,
-        errors=errors,
-        method=method,
-        kept=str(target),
-    )
-    unkept = unwritten(target, json.dumps(answer.to_dict(), indent=1) + "\n")
-    if unkept is not None:
-        raise UnwrittenError(unkept, answer)
-    return answer
-
-
-def _predicted(found: Deployed, model: str, on: str, new: int, made: int) -> tuple[str, dict[str, float]]:
-    if found.rate_per_s is not None and found.concurrency is None:
-        from gnomon.api.simulate import simulate_serving
-
-        run = simulate_serving(
-            model, on=on, rate=found.rate_per_s, input=new, output=made, requests=found.requests
-        )  # fmt: skip
-        figures = {"ttft_s": run.ttft_s["p50"], "tpot_s": run.tpot_s["p50"]}
-        return "simulated at the same rate", figures | {"output_tokens_per_s": run.output_tokens_per_s}
-    from gnomon.api.predict import predict
-
-    running = min(found.concurrency or found.requests, found.requests)
-    step = predict(model, on=on, phase="decode", batch=running, context=new + made // 2)
-    return f"one decode step of {running} sequences: first tokens depend on the order of arrivals", {
-        "tpot_s": step.time_s.value
-    }

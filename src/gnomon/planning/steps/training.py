@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnomon.api.simulate_training import simulate_training
 from gnomon.cost import tapes
 from gnomon.cost.collective import crowding
 from gnomon.cost.machine import COLLECTIVES, priced_dtype
 from gnomon.engines.training.stages import kind_names
 from gnomon.engines.training.units import ENDS, tapes_of, units
-from gnomon.errors import GnomonError, InputError
+from gnomon.errors import InputError, placed
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.graph.tape import Tape
-from gnomon.planning.deploy import whole
 from gnomon.planning.steps.energy import carbon_g
+from gnomon.planning.training.asked import possible_step
+from gnomon.planning.training.binding import TrainingBinding
+from gnomon.planning.training.report import report_step
 from gnomon.planning.training.step import TrainingStep
-from gnomon.spec import Batch, Estimate, Model, NotModelled, Provenance
+from gnomon.planning.unmodelled import idle_in_training
+from gnomon.spec import Batch, Estimate, Provenance
 from gnomon.spec.answers import OperatorTime, Prediction, TrainingReport
+from gnomon.spec.questions.step import PredictQuestion
+from gnomon.spec.questions.training import SimulateTrainingQuestion
 
 ENGINE = "torch"
 KNOWN = (
@@ -37,73 +40,59 @@ KNOWN = (
     "expert_tp",
 )
 """Settings of a training step."""
-FLAGS = {"--seq": "--tokens", "--global-batch": "--batch", "sequence_parallel": "--set sequence_parallel"} | {
-    f"--{name.replace('_', '-')}": f"--set {name}" for name in KNOWN
+DEGREES = ("tp", "pp", "ep", "cp", "dp")
+PLACES = {flag.where: f"--set {name}" for name, flag in SimulateTrainingQuestion.flags().items() if name in KNOWN} | {
+    "--seq": "--tokens",
+    "--global-batch": "--batch",
 }
-"""Of `gnomon simulate train`, as `gnomon predict` calls them."""
+"""What `gnomon predict` calls the flags of `gnomon simulate train`."""
 
 
-def predict_training(
-    model: str | Path | Model,
-    *,
-    on: str,
-    batch: int,
-    tokens: int | None,
-    context: int,
-    dtype: str | None,
-    kv_dtype: str | None,
-    engine: str | None,
-    degrees: Mapping[str, int | None],
-    settings: Mapping[str, Any] | None,
-) -> Prediction:
+def predict_training(question: PredictQuestion, asked: SimulateTrainingQuestion, bound: TrainingBinding) -> Prediction:
     """Seconds, memory, energy and dollars of one step of `batch` sequences of `tokens` tokens, optimizer included.
+    `asked` is the same question as `gnomon simulate train` has it."""
+    settings = question.settings or {}
+    if "micro_batch" not in settings and (asked.pp or 1) == 1:
+        asked = replace(asked, micro_batch=_share(bound.pool.count, asked))
+    step = possible_step(asked, bound, PLACES)
+    said = {"phase": "train", "batch": asked.global_batch, "tokens": asked.seq, "context": 0}
+    found = _prediction(report_step(step), said)
+    idle = idle_in_training(
+        asked.recipe_given, step.job.strategy, step.job.model, lambda name, value: f"{name}={_said(value)}"
+    )
+    return replace(found, not_modelled=(*idle, *found.not_modelled))
 
-    Settings are those of `gnomon simulate train`: recompute, zero, optimizer, micro_batch and so on.
-    """
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def training_question(question: PredictQuestion) -> SimulateTrainingQuestion:
+    """The same as a question of `gnomon simulate train`, whose settings it takes: recompute, zero, micro_batch, …"""
+    batch, given = 1 if question.batch is None else question.batch, dict(question.settings or {})
     if batch < 1:
         raise InputError(f"{batch} is below 1", where="--batch")
-    if tokens is None:
+    if question.tokens is None:
         raise InputError("training needs the tokens of a sequence", where="--tokens", hint="Give --tokens 2048.")
-    if context:
+    if question.context:
         raise InputError("training has no tokens in a cache", where="--context", hint="Leave it out.")
-    if kv_dtype is not None:
+    if question.kv_dtype is not None:
         raise InputError("training has no cache", where="--kv-dtype", hint="Leave it out.")
-    if isinstance(model, Model):
-        raise InputError("a training step is predicted of a named model or a config.json", where="model")
-    given = dict(settings or {})
-    cuts: dict[str, Any] = {name: whole(degree, f"--{name}") for name, degree in degrees.items() if degree is not None}
-    if "micro_batch" not in given and cuts.get("pp", 1) == 1:
-        given["micro_batch"] = _share(on, batch, cuts)
     for name in given:
         if name not in KNOWN:
             raise InputError(f"unknown setting '{name}'", where="--set", hint=f"Known: {', '.join(KNOWN)}.")
-    try:
-        answer = simulate_training(
-            model, on=on, seq=tokens, global_batch=batch, dtype=dtype, engine=engine or ENGINE, **cuts, **given
-        )
-    except GnomonError as error:
-        error.where = FLAGS.get(error.where, error.where)
-        raise
-    found = _prediction(answer, {"phase": "train", "batch": batch, "tokens": tokens, "context": 0})
-    return replace(found, not_modelled=tuple(map(_as_set, answer.not_modelled)))
+    cuts = {name: degree for name in DEGREES if (degree := getattr(question, name)) is not None}
+    with placed(PLACES):
+        return SimulateTrainingQuestion(
+            model=question.model, on=question.on, seq=question.tokens, global_batch=batch, dtype=question.dtype,
+            engine=question.engine or ENGINE, **cuts, **given,
+        )  # fmt: skip
 
 
-def _as_set(one: NotModelled) -> NotModelled:
-    """What `gnomon simulate train` calls `--zero 1` is `zero=1` here, a setting."""
-    flag, _, value = one.option.partition(" ")
-    if not flag.startswith("--"):
-        return one
-    off = flag.startswith("--no-")
-    name = flag.removeprefix("--no-").removeprefix("--").replace("-", "_")
-    return replace(one, option=f"{name}={value or ('false' if off else 'true')}")
-
-
-def _share(on: str, batch: int, cuts: Mapping[str, int]) -> int:
+def _share(chips: int, asked: SimulateTrainingQuestion) -> int:
     """All of a rank's sequences at once, where they divide; the step says so where they do not."""
-    from gnomon.load import parse_pool
-
-    dp = cuts.get("dp") or parse_pool(on).count // max(cuts.get("tp", 1), 1)
-    return batch // dp if dp and batch % dp == 0 else 1
+    dp = asked.dp or chips // asked.tp
+    return asked.global_batch // dp if dp and asked.global_batch % dp == 0 else 1
 
 
 def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
@@ -133,13 +122,14 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
         memory_usable_bytes=step.usable_bytes,
         breakdown=tuple(lines),
         inputs=dict(answer.inputs) | dict(asked),
+        not_modelled=answer.not_modelled,
     )
 
 
 def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
     """Operators of the busiest rank over all micro-batches, then what the step spends beside them."""
     job, found = step.job, step.figures
-    micros, strategy = int(found.micros[0]), job.plan.strategy
+    micros, strategy = int(found.micros[0]), job.strategy
     parts, batch = tapes_of(job.model, step.cut, step.traits), step.batch
     busiest = int(np.argmax(step.timeline.busy_s))
     counts = [int(layers[0]) for layers in found.chunks.on_rank(busiest)]

@@ -3,16 +3,14 @@ and without."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from gnomon.api.fit import fit
-from gnomon.api.predict import predict
-from gnomon.errors import InputError
-from gnomon.spec import Estimate
-from gnomon.spec.answers import Fit
+from gnomon.errors import InputError, NotApplicableError
+from gnomon.spec import Estimate, Model, Pool
+from gnomon.spec.answers import Fit, Prediction
+from gnomon.spec.questions.tried import TryQuestion
 from gnomon.spec.tried import MODEL, NO_CHANGE, NONE, Tried, times
 from gnomon.techniques import Technique, Trial
 from gnomon.units import format_bytes, format_duration
@@ -53,23 +51,74 @@ class _Side:
         return f"beside {format_bytes(weights)} of weights, {format_bytes(usable)} hold no sequence of {tokens}"
 
 
-def try_serving(
-    one: Technique, trial: Trial, *, model: str | Path, on: str, batch: int | None, context: int, dtype: str | None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Served:
+    """What is compared: a model on chips at a context, and who says what it has room for and how long it takes."""
+
+    model: Model
+    on: str | Pool
+    context: int
+    dtype: str | None
+    fit: Callable[..., Fit]
+    predict: Callable[..., Prediction]
+
+    def room(self, techniques: tuple[str, ...]) -> _Side:
+        try:
+            room = self.fit(self.model, on=self.on, dtype=self.dtype, context=self.context, techniques=techniques)
+        except InputError as problem:
+            return _Side(techniques=techniques, problem=problem)
+        return _Side(techniques=techniques, room=room)
+
+    def priced(self, side: _Side, batch: int) -> _Side:
+        """With the figures of a step, where `predict` says of the very same that it fits."""
+        room = side.room
+        if room is None or batch > side.resident:
+            return side
+        words: dict[str, Any] = {"on": self.on, "dtype": self.dtype, "techniques": side.techniques}
+        try:
+            step = self.predict(self.model, phase="decode", batch=batch, context=max(self.context - 1, 0), **words)
+            prompt = self.predict(self.model, phase="prefill", batch=1, tokens=self.context, **words)
+        except InputError as problem:
+            return _Side(techniques=side.techniques, problem=problem)
+        figures = {
+            "title": step.title,
+            "fits": step.fits and prompt.fits,
+            "step_time_s": step.time_s,
+            "prompt_time_s": prompt.time_s,
+            "weight_bytes": float(room.parts["weights"]),
+            "sessions": side.resident,
+            "facts": dict(room.techniques),
+            "techniques": list(side.techniques),
+        }
+        return _Side(techniques=side.techniques, room=room, figures=figures if figures["fits"] else None)
+
+
+def compare_serving(
+    one: Technique,
+    trial: Trial,
+    question: TryQuestion,
+    named: tuple[str, Model],
+    fit: Callable[..., Fit],
+    predict: Callable[..., Prediction],
 ) -> Tried:
     """The same deployment with and without; the format is that asked for, or as stored, and the idea's own with it.
 
-    Without a batch it is the largest up to eight that both have room for, or else the one that has any.
+    Without a batch it is the largest up to eight that both have room for, or else the one that has any. `fit` and
+    `predict` answer of one side each.
     """
-    load: dict[str, Any] = {"model": str(model), "on": on, "context": context, "dtype": dtype}
-    sides = [_room(load, (words,) if words else ()) for words in (trial.against, trial.words)]
+    name, model = named
+    context = min(CONTEXT, model.max_context) if question.context is None else question.context
+    served = _Served(model=model, on=question.on, context=context, dtype=question.dtype, fit=fit, predict=predict)
+    load: dict[str, Any] = {"model": name, "on": str(question.on), "context": context, "dtype": question.dtype}
+    sides = [served.room((words,) if words else ()) for words in (trial.against, trial.words)]
     _check_any(sides)
     rooms = [side.resident for side in sides if side.resident]
-    asked, batch = batch, min([BATCH, *rooms]) if batch is None else batch
+    batch = min([BATCH, *rooms]) if question.batch is None else question.batch
     load["batch"] = batch
-    before, after = sides = [_priced(side, load) for side in sides]
+    before, after = sides = [served.priced(side, batch) for side in sides]
     _check_any(sides)
     gains = _gains(before, after)
-    helps, verdict = _verdict(before, after, gains, load, batch if asked else None)
+    helps, verdict = _verdict(before, after, load, batch if question.batch else None)
     weights = [float(side.room.parts["weights"]) for side in (before, after) if side.room]
     shown = after if after.room else before
     assert shown.room is not None
@@ -100,47 +149,13 @@ def _check_any(sides: Sequence[_Side]) -> None:
         raise problems[0]
 
 
-def _room(load: Mapping[str, Any], techniques: tuple[str, ...]) -> _Side:
-    try:
-        room = fit(load["model"], on=load["on"], dtype=load["dtype"], context=load["context"], techniques=techniques)
-    except InputError as problem:
-        return _Side(techniques=techniques, problem=problem)
-    return _Side(techniques=techniques, room=room)
-
-
-def _priced(side: _Side, load: Mapping[str, Any]) -> _Side:
-    """With the figures of a step, where `predict` says of the very same that it fits."""
-    room, batch = side.room, int(load["batch"])
-    if room is None or batch > side.resident:
-        return side
-    words = {"on": load["on"], "dtype": load["dtype"], "techniques": side.techniques}
-    try:
-        step = predict(load["model"], phase="decode", batch=batch, context=max(load["context"] - 1, 0), **words)
-        prompt = predict(load["model"], phase="prefill", batch=1, tokens=load["context"], **words)
-    except InputError as problem:
-        return _Side(techniques=side.techniques, problem=problem)
-    figures = {
-        "title": step.title,
-        "fits": step.fits and prompt.fits,
-        "step_time_s": step.time_s,
-        "prompt_time_s": prompt.time_s,
-        "weight_bytes": float(room.parts["weights"]),
-        "sessions": side.resident,
-        "facts": dict(room.techniques),
-        "techniques": list(side.techniques),
-    }
-    return _Side(techniques=side.techniques, room=room, figures=figures if figures["fits"] else None)
-
-
 def _gains(before: _Side, after: _Side) -> dict[str, Estimate]:
     if before.figures is None or after.figures is None:
         return {}
     return {name: before.figures[name].over(after.figures[name]) for name in ("step_time_s", "prompt_time_s")}
 
 
-def _verdict(
-    before: _Side, after: _Side, gains: Mapping[str, Estimate], load: Mapping[str, Any], asked: int | None
-) -> tuple[bool, str]:
+def _verdict(before: _Side, after: _Side, load: Mapping[str, Any], asked: int | None) -> tuple[bool, str]:
     if after.problem is not None:
         return False, f"{NONE}: {_reason(after.problem)}."
     if before.problem is not None:
@@ -151,6 +166,7 @@ def _verdict(
         told = f"Without it {_has(before, load)}; with it {_has(after, load)}."
         fewer = f" {asked:,} were asked for." if asked and after.resident < asked else ""
         return more, f"{'' if more else f'{NONE}. '}{told}{fewer}"
+    gains = _gains(before, after)
     step, prompt = gains["step_time_s"], gains["prompt_time_s"]
     figures = f"decode step {times(step)}, prompt {times(prompt)}, {_compared(before, after)}"
     faster = max(step.value, prompt.value) > 1 + NO_CHANGE
@@ -160,7 +176,7 @@ def _verdict(
 
 
 def _reason(problem: InputError) -> str:
-    return problem.message.partition("does not apply: ")[2] or problem.message
+    return problem.reason if isinstance(problem, NotApplicableError) else problem.message
 
 
 def _has(side: _Side, load: Mapping[str, Any]) -> str:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gnomon.api.simulate_training import report
-from gnomon.api.startable import as_fields
 from gnomon.engines import planned_training_engine
 from gnomon.engines.torch.worker import SCHEMA
 from gnomon.errors import InputError, UnwrittenError
+from gnomon.execution.bind import planned_step
+from gnomon.execution.parts import part
 from gnomon.load.fields import Fields
 from gnomon.load.files import read_json
 from gnomon.load.fleet import parse_pool
-from gnomon.load.plan import plan_from_dict, refuse_serving_fields
+from gnomon.load.plan import plan_from_dict, plan_to_yaml, refuse_serving_fields
+from gnomon.load.training import job_of
 from gnomon.paths import unwritten
-from gnomon.spec import EngineChoice, Plan
+from gnomon.planning.training.report import report_step
+from gnomon.spec import Plan
 from gnomon.spec.answers import TrainingReport, Verified
 from gnomon.spec.plan_dict import plan_to_dict
 
@@ -83,10 +85,9 @@ def _positive(value: Any) -> bool:
 
 def verify_training(plan: Plan, out: Path | None, tell: Callable[[str], None]) -> Verified:
     """Run the plan's steps on this machine and compare. `out` keeps what was measured."""
-    with as_fields():
-        planned_training_engine(plan.engine)
-        refuse_serving_fields(plan)
-        predicted(plan)  # what cannot be predicted is refused before anything runs
+    planned_training_engine(plan.engine)
+    refuse_serving_fields(plan)
+    predicted(plan)  # what cannot be predicted is refused before anything runs
     measured = measure(plan, tell)
     problem = unwritten(out, json.dumps(measured.to_dict(), indent=1) + "\n") if out is not None else None
     answer = compare(measured)
@@ -98,7 +99,7 @@ def verify_training(plan: Plan, out: Path | None, tell: Callable[[str], None]) -
 def measure(plan: Plan, tell: Callable[[str], None]) -> MeasuredTraining:
     from gnomon.engines.torch.runner import run
 
-    found = run(plan, tell=tell)
+    found = run(job_of(plan), plan_to_yaml(plan), tell)
     return MeasuredTraining(
         plan=plan,
         date=str(found["date"])[:10],
@@ -112,8 +113,7 @@ def measure(plan: Plan, tell: Callable[[str], None]) -> MeasuredTraining:
 
 def predicted(plan: Plan) -> TrainingReport:
     """The plan's step under the engine that runs it here, whichever the plan was made for."""
-    own = replace(plan, engine=EngineChoice(name="torch", settings=plan.engine.settings))
-    return report(own, parse_pool(f"{plan.chip}:{plan.strategy.ranks}"))
+    return report_step(planned_step(plan, "torch", parse_pool(f"{plan.chip}:{plan.strategy.ranks}")))
 
 
 def compare(measured: MeasuredTraining) -> Verified:
@@ -124,27 +124,10 @@ def compare(measured: MeasuredTraining) -> Verified:
     return Verified(
         title=f"{answer.title}, measured {measured.date} beside predicted",
         parts=(
-            _part("step", "step time", median(measured.step_s), seconds.value, "s", (seconds.low, seconds.high)),
-            _part("memory", "peak memory", max(measured.peak_memory_bytes), peak, "bytes", None),
+            part("step", "step time", median(measured.step_s), seconds.value, "s", band=(seconds.low, seconds.high)),
+            part("memory", "peak memory", max(measured.peak_memory_bytes), peak, "bytes"),
         ),
         conditions={"date": measured.date, **measured.versions},
         measured={"steps": len(measured.step_s), "sm_clock_mhz": measured.sm_clock_mhz},
         plan=measured.plan,
     )
-
-
-def _part(
-    part: str, what: str, measured: float, predicted: float, unit: str, band: tuple[float, float] | None
-) -> dict[str, Any]:
-    low, high = band or (None, None)
-    return {
-        "part": part,
-        "rate_per_s": None,
-        "what": what,
-        "measured": measured,
-        "predicted": predicted,
-        "low": low,
-        "high": high,
-        "error": predicted / measured - 1,
-        "unit": unit,
-    }

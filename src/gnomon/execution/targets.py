@@ -1,0 +1,67 @@
+"""What a training plan can be exported to, and the command that starts it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from gnomon.engines import training_engine
+from gnomon.errors import GnomonError, InputError
+from gnomon.export import TRAINING, training_target
+from gnomon.load.plan import planned_pool
+from gnomon.planning.training.asked import step_of
+from gnomon.planning.training.step import TrainingStep
+from gnomon.spec.answers import TrainingReport
+from gnomon.spec.training_job import TrainingJob
+
+STARTS = {"megatron": "megatron", "torchrun": "torch"}
+"""The training engine that a target starts."""
+
+
+def own_target(engine: str) -> str:
+    """What a plan is exported to for its own engine."""
+    return next(name for name, started in STARTS.items() if started == engine)
+
+
+def with_targets(report: TrainingReport) -> TrainingReport:
+    """The report of a step with what its plan can be exported to as it is and fits under, its own engine's first."""
+    step: TrainingStep = report.step
+    if not step.fits:
+        return report
+    plan, job, found = report.plan, written(step.job), []
+    for name in sorted(TRAINING, key=lambda name: name != own_target(step.engine.name)):
+        with suppress(GnomonError):
+            target = training_target(name)
+            target.render(plan, job=job)
+            target.check(plan, job=job)
+            if _fits(step, STARTS[name]):
+                found.append(name)
+    return replace(report, targets=tuple(found))
+
+
+def written(job: TrainingJob) -> TrainingJob:
+    """A job as whoever reads its plan finds it: on chips in nodes as plans name them."""
+    pool = job.pool
+    return replace(job, pool=planned_pool(pool.chip, pool.unusual_node_size, job.strategy.ranks))
+
+
+def _fits(step: TrainingStep, engine: str) -> bool:
+    """Whether the step fits under an engine in the version that is written for."""
+    chosen = training_engine(engine)
+    if (chosen.name, chosen.version) == (step.engine.name, step.engine.version):
+        return step.fits
+    return step_of(step.job, chosen, step.profile, {}).fits
+
+
+def command_of(report: TrainingReport, config: Mapping[str, Any]) -> str:
+    """The command that starts a report's plan on one node; empty where its own engine cannot run it. `config` is the
+    model's config.json."""
+    step: TrainingStep = report.step
+    job = replace(written(step.job), config=config)
+    try:
+        return shlex.join(training_target(own_target(step.engine.name)).words(report.plan, job))
+    except InputError:
+        return ""

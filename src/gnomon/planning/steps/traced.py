@@ -1,0 +1,148 @@
+"""A traced torch module, priced on a chip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gnomon.cost.draws import normals
+from gnomon.cost.machine import Machine
+from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
+from gnomon.engines.torch.eager.lower import HOST_SPREAD, host
+from gnomon.engines.torch.eager.price import SPREAD, EagerCost, PricedStep, priced
+from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
+from gnomon.errors import InputError, named_by
+from gnomon.planning.shortage import shortage
+from gnomon.planning.steps.lines import bound_of, joules
+from gnomon.spec import Chip, Estimate, Provenance
+from gnomon.spec.answers import OperatorTime, Prediction
+from gnomon.spec.questions.running import TraceQuestion
+from gnomon.spec.traced import Traced
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModulePrediction(Prediction):
+    """A step of a module. `breakdown` is by module path, `operators` by kernel; `traced` has every call."""
+
+    HIDDEN = frozenset({"traced"})
+    operators: tuple[OperatorTime, ...] = ()
+    parameters: int = 0
+    flops: float = 0.0
+    kernels: int = 0
+    host_s: float = 0.0
+    """What the host needs to launch it all; the step is no quicker."""
+    unknown: tuple[str, ...] = ()
+    """Operators that no rule describes, priced as one pass over their operands."""
+    traced: Traced | None = None
+
+
+def price_traced(traced: Traced, asked: TraceQuestion, machine: Machine) -> ModulePrediction:
+    """A traced step on one chip: its kernels, at the clock that the power limit allows, and the host's launches."""
+    lowered = lower(traced, _precision(machine.chip, asked.tf32))
+    host_s = lowered.host_s(asked.launch)
+    if not lowered.launched:
+        raise InputError("launches no kernel on these inputs: there is nothing to time", where="module")
+    with named_by("--dtype"):
+        step = priced(lowered, machine, idle_s=lambda busy: max(host_s - busy, 0.0), sustained=asked.sustained)
+    said = {name: getattr(asked, name) for name in ("phase", "launch", "tf32", "sustained", "autocast")}
+    words = {"model": traced.name, "on": asked.on, "dtype": traced.dtype, "batch": traced.samples, "unit": "sample"}
+    return _prediction(traced, lowered, step, host_s, words | said | {"arithmetic": step.arithmetic})
+
+
+def _precision(chip: Chip, tf32: bool) -> Precision:
+    """As PyTorch sets it: fp32 convolutions round to tf32 where the chip has it, products only if they may."""
+    if tf32 and "tf32" not in chip.rates_flops:
+        raise InputError(f"{chip.name} has none", where="tf32", hint="Leave it out.")
+    return Precision(products="tf32" if tf32 else "fp32", convolutions="tf32" if "tf32" in chip.rates_flops else "fp32")
+
+
+def _prediction(
+    traced: Traced, lowered: Lowered, step: PricedStep, host_s: float, inputs: dict[str, Any]
+) -> ModulePrediction:
+    chip, power = step.machine.chip, step.machine.profile.power
+    lines = [_line(name, cost) for name, cost in step.groups(lambda one, _: _place(one.module, one.phase)).items()]
+    device = _blurred(step.total.time_s)
+    waiting = _waiting(device, host_s)
+    total = Estimate(device.value + waiting.value, device.draws + waiting.draws, device.provenance, device.source)
+    flops, moved = step.total.flops, step.total.bytes
+    if waiting.value > 0:
+        lines.append(_host_line(waiting, lowered))
+    bound, share = bound_of(lines, total.value)
+    parts = dict(peak(traced).parts) | {"runtime": RUNTIME_BYTES}
+    needed, usable = sum(parts.values()), chip.memory_bytes * (1 - SPARE)
+    return ModulePrediction(
+        title=_title(traced, chip, inputs),
+        time_s=total,
+        memory_bytes=Estimate.exact(needed, "tensors alive at the fullest moment, and the runtime"),
+        energy_j=total.map(lambda s: joules(power, chip, s, flops, moved)),
+        cost_usd=total * (chip.price_usd_h / 3600),
+        tokens_per_s=traced.samples / total.value,
+        bound=bound,
+        bound_share=share,
+        fits=needed <= usable,
+        cause=shortage(parts, usable, sequences=traced.samples),
+        memory_parts=parts,
+        memory_total_bytes=chip.memory_bytes,
+        memory_usable_bytes=usable,
+        breakdown=tuple(sorted(lines, key=lambda line: -line.time_s.value)),
+        inputs=inputs,
+        operators=tuple(_line(name, cost) for name, cost in step.groups(lambda _, op: op.name).items()),
+        parameters=traced.parameters,
+        flops=flops,
+        kernels=lowered.kernels,
+        host_s=host_s,
+        unknown=tuple(sorted(lowered.unknown)),
+        traced=traced,
+    )
+
+
+def _place(module: str, phase: str) -> str:
+    path = module or ("optimizer" if phase == "optimizer" else "(itself)")
+    return f"{path} backward" if phase == "backward" else path
+
+
+def _line(name: str, cost: EagerCost) -> OperatorTime:
+    return OperatorTime(
+        op=name,
+        kind=cost.kind,
+        time_s=cost.time_s,
+        bound=cost.bound,
+        count=cost.kernels,
+        flops=cost.flops,
+        bytes=cost.bytes,
+    )
+
+
+def _host_line(waiting: Estimate, lowered: Lowered) -> OperatorTime:
+    return OperatorTime(
+        op="waiting for the host",
+        kind="host",
+        time_s=waiting,
+        bound="host",
+        count=len(lowered.launched),
+        flops=0.0,
+        bytes=0.0,
+    )
+
+
+def _blurred(device: Estimate) -> Estimate:
+    """With what all kernels of a module may be off by together."""
+    draws = device.draws * np.exp(SPREAD * normals("module"))
+    return Estimate(device.value, draws, device.provenance, device.source)
+
+
+def _waiting(device: Estimate, host_s: float) -> Estimate:
+    """The chip's seconds without work, where the host launches more slowly than it runs."""
+    source = host().source
+    draws = np.maximum(host_s * np.exp(HOST_SPREAD * normals(source)) - device.draws, 0.0)
+    return Estimate(max(host_s - device.value, 0.0), draws, Provenance.FITTED, source)
+
+
+def _title(traced: Traced, chip: Chip, inputs: dict[str, Any]) -> str:
+    how = "PyTorch in a CUDA graph" if inputs["launch"] == "graph" else "eager PyTorch"
+    step = "one forward pass" if traced.phase == "forward" else "one training step"
+    samples = "1 sample" if traced.samples == 1 else f"{traced.samples:,} samples"
+    cast = f" under {inputs['autocast']} autocast" if inputs["autocast"] else ""
+    return f"{traced.name}, {traced.dtype}{cast}, 1 x {chip.name}, {how}: {step} of {samples}"

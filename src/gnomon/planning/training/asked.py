@@ -1,0 +1,109 @@
+"""The step that a question or a plan asks for: names bound, degrees shared out over chips, and what techniques set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gnomon.cost.profile_file import Profile
+from gnomon.engines import TrainingEngine
+from gnomon.engines.training.job import check_job
+from gnomon.errors import GnomonError, InputError, placed
+from gnomon.planning.proposals import mend
+from gnomon.planning.steps.network_words import refuse_auto
+from gnomon.planning.training.binding import TrainingBinding
+from gnomon.planning.training.checks import CHIPS, check_step
+from gnomon.planning.training.step import TrainingStep
+from gnomon.spec import Plan, Pool, Recipe, Strategy
+from gnomon.spec.questions.training import SimulateTrainingQuestion
+from gnomon.spec.training_job import TrainingJob
+from gnomon.techniques import applied, asked
+
+SET_BY_TECHNIQUES = ("pp", "vp", "cp", "dp", "schedule", "recompute", "cp_comm")
+"""Degrees and settings that techniques set where nobody gives them."""
+USUAL_DEGREES = {"pp": 1, "vp": 1, "cp": 1}
+
+
+def possible_step(
+    question: SimulateTrainingQuestion, bound: TrainingBinding, places: Mapping[str, str]
+) -> TrainingStep:
+    """The step of a question. Errors name its flags, by `places`, and propose what was tried and is possible."""
+
+    def otherwise(other: Mapping[str, Any]) -> TrainingStep:
+        rest = {name: value for name, value in other.items() if name != "on"}
+        return asked_step(replace(question, **rest), replace(bound, pool=other.get("on", bound.pool)))
+
+    try:
+        with placed(SimulateTrainingQuestion.places()):
+            return asked_step(question, bound)
+    except GnomonError as error:
+        mend(error, bound.pool, question, otherwise)
+        error.where = places.get(error.where, error.where)
+        raise
+
+
+def asked_step(question: SimulateTrainingQuestion, bound: TrainingBinding) -> TrainingStep:
+    """The step of a question, once it is known to be possible. Errors name the fields of a plan."""
+    ideas = asked(question.techniques)
+    refuse_auto(ideas)
+    given = {name: value for name in SET_BY_TECHNIQUES if (value := getattr(question, name)) is not None}
+    degrees: dict[str, Any] = USUAL_DEGREES | {name: given[name] for name in USUAL_DEGREES if name in given}
+    degrees |= {"tp": question.tp, "ep": question.ep}
+    usual = {"schedule": "interleaved" if degrees["vp"] > 1 else "1f1b", "recompute": "none", "cp_comm": "p2p"}
+    recipe = Recipe(
+        **{name: given.get(name, usual[name]) for name in usual},
+        micro_batch=question.micro_batch,
+        zero=question.zero,
+        optimizer=question.optimizer,
+        sequence_parallel=question.sequence_parallel and degrees["tp"] > 1,
+        expert_tp=question.expert_tp,
+    )
+    load = question.load
+    # What the network refuses is told before how chips and sequences are shared out.
+    even = replace(load, global_batch=recipe.micro_batch * degrees["pp"])
+    check_job(bound.job(Strategy(**degrees), recipe, even, question.dtype))
+    strategy = replace(_shared_out(bound.pool, degrees, question.dp), techniques=ideas)
+    return step_of(bound.job(strategy, recipe, load, question.dtype), bound.engine, bound.profile, given)
+
+
+def step_of(job: TrainingJob, engine: TrainingEngine, profile: Profile, given: Mapping[str, Any]) -> TrainingStep:
+    """A job's step with what its techniques set, once it is known to be possible. They set nothing that was given."""
+    step = TrainingStep(engine, job, profile, applied(job.strategy.techniques))
+    step = replace(step, job=_settled(step, given)) if step.applied else step
+    check_step(step.job, engine)
+    return step
+
+
+def _settled(step: TrainingStep, given: Mapping[str, Any]) -> TrainingJob:
+    job, ideas, case = step.job, step.applied, step.case
+    ideas.check(case, job.strategy, job.recipe)
+    ideas.check_given(job.strategy, job.recipe, given)
+    strategy, recipe = ideas.settled(job.strategy, job.recipe)
+    ideas.check(case, strategy, recipe)
+    return replace(job, strategy=strategy, recipe=recipe)
+
+
+def given_by(plan: Plan) -> dict[str, Any]:
+    """What a plan says of what techniques set: its settings, and degrees that its file names or that are above 1."""
+    degrees = {name: getattr(plan.strategy, name) for name in SET_BY_TECHNIQUES if hasattr(plan.strategy, name)}
+    found = {name: degree for name, degree in degrees.items() if name in plan.given or degree > 1}
+    settings = plan.engine.settings
+    return found | {name: settings[name] for name in SET_BY_TECHNIQUES if settings.get(name) is not None}
+
+
+def _shared_out(pool: Pool, degrees: Mapping[str, Any], dp: int | None) -> Strategy:
+    """The degrees with the data-parallel one that they leave chips for."""
+    taken = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    left, rest = divmod(pool.count, taken)
+    if dp is None:
+        if rest:
+            near = [n for n in (left * taken, (left + 1) * taken) if n]
+            hint = f"Use {' or '.join(f'{pool.chip.reference}:{n}' for n in near)}."
+            raise InputError(f"{pool.count} chips are no multiple of tp x pp x cp = {taken}", where=CHIPS, hint=hint)
+        return Strategy(**degrees, dp=left)
+    if taken * dp != pool.count:
+        hint = f"Use --on {pool.chip.reference}:{taken * dp}, or leave --dp out."
+        message = f"tp x pp x cp x dp = {taken * dp} chips are asked for and {pool.count} given"
+        raise InputError(message, where="strategy.dp", hint=hint)
+    return Strategy(**degrees, dp=dp)

@@ -1,0 +1,110 @@
+"""The quickest way to train a model on a cluster: every plan bounded at once, the hopeful ones timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gnomon.planning.training.binding import TrainingBinding
+from gnomon.planning.training.checks import check_chips
+from gnomon.planning.training.infeasible import nowhere
+from gnomon.planning.training.report import report_step
+from gnomon.planning.training.search import Search, joins, label, search_of
+from gnomon.planning.training.step import TrainingStep, usable_bytes
+from gnomon.search.quickest import Quickest, quickest
+from gnomon.spec.answers import TrainingPlanReport
+from gnomon.spec.questions.training import PlanTrainingQuestion
+from gnomon.techniques import applied, asked, searched_words
+
+AUTO = "auto"
+Progress = Callable[[int], None]
+
+
+def plan_asked(
+    question: PlanTrainingQuestion, bound: TrainingBinding, progress: Progress | None = None
+) -> TrainingPlanReport:
+    """The best plan of a question, and why the others lost. Errors name the fields of a plan."""
+    check_chips(bound.pool.count)
+    plain = search_of(bound, question.load, question.optimizer, question.dtype)
+    searches = [replace(plain, techniques=words) for words in _sets(asked(question.techniques))]
+    fitting = [search for search in searches if search.fits.any()]
+    if not fitting:
+        raise nowhere(searches[0].lean)
+    search, found = best_of(fitting, progress)
+    return _report(search, found)
+
+
+def _sets(techniques: Sequence[str]) -> list[tuple[str, ...]]:
+    """What is searched one after the other: plans with the techniques, and for `auto` with one more each."""
+    given = tuple(text for text in techniques if text != AUTO)
+    applied(given)
+    more = [(*given, text) for text in searched_words()] if AUTO in techniques else []
+    return [given, *(words for words in more if joins(words))]
+
+
+def best_of(searches: Sequence[Search], progress: Progress | None) -> tuple[Search, Quickest]:
+    """The quickest plan of all, the first of equals. A search whose best bound is above it has nothing to say."""
+    best: tuple[Search, Quickest] | None = None
+    for search in searches:
+        if best is None or search.bounds_s.min() < best[1].value:
+            found = quickest(search.bounds_s, search.step_s, progress, needs=search.peak_bytes)
+            if best is None or found.value < best[1].value:
+                best = search, found
+    assert best is not None  # some search has a plan that fits
+    return best
+
+
+def step_of_row(search: Search, row: int) -> TrainingStep:
+    """One plan of a search, which has checked it, on the chips that it takes."""
+    recipe, strategy = search.grid.recipe(row, search.optimizer), search.grid.strategy(row)
+    bound = search.bound
+    job = bound.job(replace(strategy, techniques=search.techniques), recipe, search.load, search.dtype)
+    job = replace(job, pool=replace(bound.pool, count=strategy.ranks))
+    return TrainingStep(bound.engine, job, bound.profile, search.applied)
+
+
+def _report(search: Search, found: Quickest) -> TrainingPlanReport:
+    best = report_step(step_of_row(search, found.best))
+    usable = search.allowed if search.applied else np.ones(search.grid.size, bool)
+    lacking = (search.peak_bytes - usable_bytes(search.pool, search.traits))[usable & ~search.fits]
+    lacking, considered, fit = lacking[lacking > 0], int(usable.sum()), int(search.fits.sum())
+    return TrainingPlanReport(
+        title=best.title,
+        plans_considered=considered,
+        plans_fit=fit,
+        plans_timed=found.evaluated,
+        best=best,
+        label=label(search.grid, found.best, search.techniques),
+        bound_s=min(found.bound, found.value),
+        runner_up=_runner_up(search, found),
+        rejected={
+            "does not fit in memory": considered - fit,
+            "cannot be quicker": fit - found.evaluated,
+            "timed and slower": found.evaluated - 1,
+        },
+        shortage_bytes=(float(lacking.min()), float(lacking.max())) if lacking.size else (0.0, 0.0),
+        command="",
+        inputs={
+            "model": search.bound.name,
+            "cluster": search.pool.words,
+            "seq": search.load.seq,
+            "global_batch": search.load.global_batch,
+            "tokens": search.load.tokens,
+            "optimizer": search.optimizer,
+            "dtype": search.dtype,
+            "engine": f"{search.engine.name}@{search.engine.version}",
+            "techniques": list(search.techniques),
+        },
+    )
+
+
+def _runner_up(search: Search, found: Quickest) -> dict[str, object]:
+    if found.second is None or found.second_value is None:
+        return {}
+    return {
+        "label": label(search.grid, found.second, search.techniques),
+        "step_time_s": found.second_value,
+        "why": f"{found.second_value / found.value - 1:.2%} slower",
+    }

@@ -1,0 +1,36 @@
+"""What the names of a question of training were resolved to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnomon.cost.profile_file import Profile
+from gnomon.engines import TrainingEngine
+from gnomon.planning.training.checks import training_dtype
+from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
+from gnomon.spec.training_job import TrainingJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingBinding:
+    """A model on chips with their profile, under a training engine. Below it nothing is looked up again."""
+
+    name: str
+    """The model as it was asked for."""
+    model: Model
+    pool: Pool
+    engine: TrainingEngine
+    profile: Profile
+
+    def job(self, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str | None) -> TrainingJob:
+        """One way to train it."""
+        return TrainingJob(
+            name=self.name,
+            model=self.model,
+            pool=self.pool,
+            strategy=strategy,
+            recipe=recipe,
+            load=load,
+            dtype=dtype or training_dtype(self.model, self.pool.chip),
+            engine=f"{self.engine.name}@{self.engine.version}",
+        )

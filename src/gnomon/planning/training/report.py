@@ -1,0 +1,131 @@
+"""A training step as an answer: seconds, utilisation, memory, energy and money."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnomon.catalog import model_title
+from gnomon.engines.training.job import not_trained_on
+from gnomon.planning.shortage import training_shortage
+from gnomon.planning.training.step import TrainingStep
+from gnomon.planning.unmodelled import idle_beyond, in_files
+from gnomon.spec import Estimate, NotModelled
+from gnomon.spec.answers import Shortage, TrainingReport
+from gnomon.spec.cluster import KWH_J
+from gnomon.techniques.hosts import ROOM
+
+HOURS, DAYS = 3600.0, 86400.0
+MEMORY_SOURCE = "tensor by tensor"
+
+
+def report_step(step: TrainingStep) -> TrainingReport:
+    """A step as an answer, but for what its plan can be exported to."""
+    job, chip, grid = step.job, step.pool.chip, step.pool.grid
+    seconds, strategy = step.step_s, job.strategy
+    ranks = strategy.ranks
+    peak = ranks * chip.rate(job.dtype)
+    flops = step.flops
+    cost = ranks * chip.price_usd_h * seconds.value / HOURS
+    each = strategy.tp * strategy.cp * strategy.dp
+    return TrainingReport(
+        title=_title(step),
+        not_modelled=(
+            *_not_modelled(step),
+            *in_files(step.pool, job.model),
+            *idle_beyond(step.pool, ranks),
+        ),
+        step_time_s=seconds,
+        mfu=flops["model"] / seconds.value / peak,
+        hfu=(flops["model"] + flops["again"]) / seconds.value / peak,
+        tokens_per_s_per_gpu=job.load.step_tokens / seconds.value / ranks,
+        peak_memory_bytes=Estimate.exact(max(step.peaks), MEMORY_SOURCE),
+        usable_memory_bytes=step.usable_bytes,
+        fits=step.fits,
+        cause=None if step.fits else _cause(step),
+        ranks=tuple(
+            {"rank": rank, "pipeline_rank": rank // each, "peak_memory_bytes": step.peaks[rank // each]}
+            for rank in range(ranks)
+        ),
+        host_bytes=step.host_bytes,
+        memory_parts=tuple(_parts(step, rank) for rank in range(strategy.pp)),
+        bubble_fraction=step.timeline.bubble_fraction,
+        exposed_communication_s=max(step.timeline.step_s - step.quiet_s, 0.0),
+        step_parts=_step_parts(step),
+        micro_batches=int(step.figures.micros[0]),
+        energy_j=step.energy_j,
+        co2_g=grid.co2_g(step.energy_j) if grid else None,
+        grid=grid.told if grid else {},
+        cost_usd=cost,
+        run=_run(step, cost),
+        targets=(),
+        assumed=step.applied.assumed(step.figures, step.case),
+        inputs=_inputs(step),
+        plan=job.plan,
+        step=step,
+    )
+
+
+def _title(step: TrainingStep) -> str:
+    job, load = step.job, step.job.load
+    asked = job.name or job.model.name
+    name = model_title(asked) if "/" not in asked else job.model.name
+    chips = f"{job.strategy.ranks:,} x {step.pool.chip.name}"
+    count = "1 sequence" if load.global_batch == 1 else f"{load.global_batch:,} sequences"
+    batch = f"a step of {count} of {load.seq:,} tokens"
+    engine = f"{step.engine.title} {step.engine.version}"
+    runs = f"as if {engine} ran there" if _not_modelled(step) else engine
+    return f"{name}, {job.dtype}, {chips}, {runs}: {batch}"
+
+
+def _not_modelled(step: TrainingStep) -> tuple[NotModelled, ...]:
+    """A chip that the engine does not run on."""
+    why = not_trained_on(step.pool.chip, step.engine.title)
+    there = NotModelled(option=step.pool.chip.name, why=f"{why}; it is priced as if it did")
+    return (there,) if why else ()
+
+
+def _parts(step: TrainingStep, rank: int) -> dict[str, float]:
+    memory = step.memory(rank)
+    names = ("weights", "gradients", "optimizer", "activations", "buffers", "working")
+    return {name: float(getattr(memory, name)[0]) for name in names}
+
+
+def _cause(step: TrainingStep) -> Shortage:
+    """What is short on the fullest rank; where nothing is, the hosts are full."""
+    fullest = step.peaks.index(max(step.peaks))
+    micro = step.job.recipe.micro_batch
+    found = training_shortage(_parts(step, fullest), step.usable_bytes, micro, step.job.load.seq)
+    host = step.pool.machine
+    room = host.memory_bytes * ROOM if host else 0.0
+    return found or Shortage(part="host memory", needs_bytes=step.host_bytes, left_bytes=room)
+
+
+def _step_parts(step: TrainingStep) -> dict[str, float]:
+    line, found = step.timeline, step.figures
+    return {
+        "pipeline_s": line.pipeline_s,
+        "gradient_reduction_s": line.optimizer_start_s - line.pipeline_s,
+        "optimizer_s": float(found.optimizer_s[0]),
+        "weight_gather_s": float(found.gather_s[0]),
+    } | ({"waits_s": step.waits_s} if step.waits_s else {})
+
+
+def _run(step: TrainingStep, cost_usd: float) -> dict[str, float]:
+    steps = step.job.load.steps
+    if steps is None:
+        return {}
+    return {
+        "steps": steps,
+        "days": steps * step.step_s.value / DAYS,
+        "cost_usd": steps * cost_usd,
+        "energy_kwh": steps * step.energy_j / KWH_J,
+    } | ({"co2_kg": steps * step.pool.grid.co2_g(step.energy_j) / 1e3} if step.pool.grid else {})
+
+
+def _inputs(step: TrainingStep) -> dict[str, Any]:
+    plan, load = step.job.plan, step.job.load
+    degrees = {name: getattr(plan.strategy, name) for name in ("tp", "pp", "vp", "cp", "ep", "dp")}
+    words: dict[str, Any] = {"model": plan.model, "on": step.pool.words, "dtype": plan.dtype}
+    words |= {"seq": load.seq, "global_batch": load.global_batch, "tokens": load.tokens, "engine": plan.engine.label}
+    techniques = {"techniques": list(plan.strategy.techniques)} if plan.strategy.techniques else {}
+    return words | degrees | dict(plan.engine.settings) | techniques

@@ -1,0 +1,155 @@
+"""`simulate train` and `plan train`: a training job, with its degrees and recipe given or looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gnomon.errors import InputError, unknown_name
+from gnomon.spec.cluster import Pool
+from gnomon.spec.model import Model
+from gnomon.spec.questions.base import Question, argument, flag
+from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, techniques
+from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, SCHEDULES, TrainingLoad
+
+MOST_DEGREE = 1_000_000
+MOST_BATCH = 1_000_000
+MOST_TOKENS = 2**31
+"""Of one sequence."""
+NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "schedule": ("schedule", SCHEDULES),
+    "recompute": ("recomputation", RECOMPUTE),
+    "optimizer": ("optimizer", OPTIMIZERS),
+    "cp_comm": ("exchange of keys", CP_COMMS),
+}
+"""Fields that take one of a few names: what such a name is, and all of them."""
+OPTIMIZER_HELP = (
+    "adamw (fp32 weights and moments beside the working weights), adamw-bf16 (everything in bf16), adam8bit, sgd, "
+    "adafactor, lion or muon."
+)
+CP_COMM_HELP = (
+    "How context-parallel ranks exchange keys: p2p (a ring, where it is not given), a2a (tokens for heads) or "
+    "allgather."
+)
+WITH = "techniques"
+"""Which an error calls by this name where it is no list at all."""
+SETTINGS_OF_PLAN = ("", "strategy.", "load.", "engine.settings.", "engine.settings, field ")
+"""How the fields of a plan begin that flags of these questions become."""
+
+
+def dtype() -> Any:
+    """`--dtype D`."""
+    return flag("--dtype", "dtype", "D", "Number format of the weights, such as fp8.", default=None)
+
+
+def degree(name: str, what: str, note: str = "", *, default: int | None = 1) -> Any:
+    return flag(f"--{name}", "whole", "N", f"{what} parallel degree.{note}", default=default, most=MOST_DEGREE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingQuestion(Question):
+    """A model that learns from batches of equal sequences."""
+
+    model: str | Path | Model = argument("model", "MODEL", MODEL_HELP)
+    seq: int = flag("--seq", "whole", "S", "Tokens of a sequence.", most=MOST_TOKENS)
+    global_batch: int = flag("--global-batch", "whole", "B", "Sequences of a step.", most=MOST_BATCH)
+    tokens: float | None = flag("--tokens", "count", "T", "Tokens of the whole run, such as 300B.", default=None)
+    optimizer: str = flag("--optimizer", "optimizer", "NAME", OPTIMIZER_HELP, default="adamw")
+    dtype: str | None = dtype()
+    engine: str = flag("--engine", "training_engine", "NAME[@VERSION]", "megatron or torch.", default="megatron")
+    techniques: Sequence[str] = techniques()
+
+    def __post_init__(self) -> None:
+        Question.__post_init__(self)
+        check_ranges(self)
+        if self.tokens == 0:
+            raise InputError("'0' is not above zero", where="--tokens")
+
+    @property
+    def load(self) -> TrainingLoad:
+        return TrainingLoad(seq=self.seq, global_batch=self.global_batch, tokens=self.tokens)
+
+    @classmethod
+    def places(cls) -> dict[str, str]:
+        """The flag of every field of a plan that an error may be about."""
+        return plan_places(cls)
+
+
+def plan_places(question: type[Question]) -> dict[str, str]:
+    """By the fields of a plan, the flags of a question that they come from."""
+    own = {name: each.where for name, each in question.flags().items()}
+    found = {begin + name: flag for name, flag in own.items() for begin in SETTINGS_OF_PLAN if begin or name != WITH}
+    chips = own.get("on") or own["cluster"]
+    return found | {"strategy": chips, "strategy, pp x vp": "--pp x --vp", "strategy.techniques": "--with"}
+
+
+def check_ranges(question: Question) -> None:
+    """Raise InputError for a number outside its flag's range, or a name that is not one of those there are."""
+    for name, each in type(question).flags().items():
+        value = getattr(question, name)
+        if value is None:
+            continue
+        if name in NAMES and value not in NAMES[name][1]:
+            raise unknown_name(NAMES[name][0], str(value), NAMES[name][1], where=each.where)
+        if each.kind == "whole" and value < each.least:
+            raise InputError(f"{value} is below {each.least}", where=each.where)
+        if each.kind == "whole" and each.most is not None and value > each.most:
+            raise InputError(f"{value} is more than {each.most:,}", where=each.where)
+        if each.kind == "switch" and not isinstance(value, bool):
+            raise InputError(f"'{value}' is neither true nor false", where=each.where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateTrainingQuestion(TrainingQuestion):
+    """One training step, with its degrees and recipe. What is None is what techniques set, or else the usual."""
+
+    COMMAND = "simulate train"
+    on: str | Pool = flag("--on", "chips", "CHIP[:N]", ON_HELP)
+    micro_batch: int = flag(
+        "--micro-batch", "whole", "b", "Sequences a rank takes through at a time.", default=1, most=MOST_DEGREE
+    )
+    tp: int = degree("tp", "Tensor")
+    pp: int | None = degree("pp", "Pipeline", " 1 where it is not given.", default=None)
+    vp: int | None = flag(
+        "--vp", "whole", "N", "Parts of the network a pipeline rank holds; 1 where it is not given.", default=None,
+        most=MOST_DEGREE,
+    )  # fmt: skip
+    cp: int | None = degree("cp", "Context", " 1 where it is not given.", default=None)
+    ep: int = degree("ep", "Expert", " Ranks that full experts are spread over.")
+    dp: int | None = degree("dp", "Data", " All chips the other degrees leave where it is not given.", default=None)
+    zero: int = flag(
+        "--zero", "whole", "0..3", "What data-parallel ranks share out: 1 optimizer states, 2 gradients too, 3 weights "
+        "too.", default=0, least=0, most=MAX_ZERO,
+    )  # fmt: skip
+    schedule: str | None = flag(
+        "--schedule", "schedule", "NAME", "Order of the pipeline's passes: gpipe, 1f1b or interleaved.", default=None
+    )
+    recompute: str | None = flag(
+        "--recompute", "recompute", "MODE", "What the backward pass runs again to save memory: none (where it is not "
+        "given), selective or full.", default=None,
+    )  # fmt: skip
+    sequence_parallel: bool = flag(
+        "--sequence-parallel/--no-sequence-parallel", "switch", "",
+        "Whether tensor-parallel ranks also cut the sequence between matrices.", default=True,
+    )  # fmt: skip
+    cp_comm: str | None = flag("--cp-comm", "cp_comm", "NAME", CP_COMM_HELP, default=None)
+    expert_tp: int = flag(
+        "--expert-tp", "whole", "N", "Ranks each expert is cut over: 1, or 0 for as many as other matrices.",
+        default=0, least=0,
+    )  # fmt: skip
+
+    @property
+    def recipe_given(self) -> dict[str, Any]:
+        """The settings of a recipe as they were asked for, None where nothing was."""
+        names = ("micro_batch", "zero", "schedule", "recompute", "optimizer", "sequence_parallel", "cp_comm")
+        return {name: getattr(self, name) for name in (*names, "expert_tp")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTrainingQuestion(TrainingQuestion):
+    """The quickest plan to train a model on a cluster."""
+
+    COMMAND = "plan train"
+    cluster: str | Pool = flag("--cluster", "chips", "CHIP:N", "The chips to train on.")
