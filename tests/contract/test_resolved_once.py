@@ -16,11 +16,16 @@ import gnomon
 LOOKUPS = {
     ("load/chips.py", "find"): "ref",
     ("load/hf.py", "model"): "ref",
-    ("engines/__init__.py", "engine"): "name",
+    ("engines/__init__.py", "engine"): "label",
+    ("engines/__init__.py", "training_engine"): "label",
+    ("load/recipe.py", "recipe_of"): "",
+    ("load/training.py", "job_of"): "",
     ("paths.py", "home"): "",
 }
 """Where names become objects, and the argument that has the name."""
 SERVED = {"rate": 5, "input": 300, "output": 20, "requests": 400}
+
+TRAINED = {"seq": 2048, "global_batch": 16}
 
 Answer = Callable[[], Any]
 ANSWERS: dict[str, Answer] = {
@@ -32,6 +37,13 @@ ANSWERS: dict[str, Answer] = {
     "plan over two chips": lambda: gnomon.plan_serving(
         "llama-3.1-8b", fleet="H100:2,L4:4", slo="ttft_p90=1s,tpot_p90=80ms", **SERVED
     ),
+    "simulate train": lambda: gnomon.simulate_training("llama-3.1-8b", on="H100:8", pp=2, **TRAINED),
+    "simulate train with a technique": lambda: gnomon.simulate_training(
+        "llama-3.1-8b", on="H100:8", zero=1, techniques=["offload-optimizer"], **TRAINED
+    ),
+    "plan train": lambda: gnomon.plan_training("llama-3.1-8b", cluster="H100:8", **TRAINED),
+    "predict train": lambda: gnomon.predict("llama-3.2-1b", on="H100:2", phase="train", tokens=512, batch=8),
+    "try": lambda: gnomon.try_idea("gpipe", model="llama-3.1-8b", on="H100:8", seq=2048),
 }
 
 

@@ -16,7 +16,6 @@ from tests.export.megatron_options import SWITCH, parser_of, published
 from tests.export.training import a_training_plan, started
 
 from gnomon.engines.megatron import launch, options
-from gnomon.engines.training import job
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.load.training import job_of
@@ -150,7 +149,7 @@ GPT = Model(
 
 
 def use(monkeypatch: pytest.MonkeyPatch, model: Model) -> None:
-    monkeypatch.setattr(job, "load_model", lambda _: model)
+    monkeypatch.setattr("gnomon.load.training.load_model", lambda _: model)
 
 
 def test_a_gpt(megatron: argparse.ArgumentParser, monkeypatch: pytest.MonkeyPatch) -> None:

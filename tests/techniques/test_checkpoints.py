@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.papers.machines import cluster_file, host
+from gnomon.papers.machines import cluster, host
 from gnomon.spec.answers import TrainingReport
 
 CHIPS, LINK, MEMORY, DISK = 4, 25e9, 200e9, 4e9
@@ -20,8 +20,8 @@ def step(*ideas: str) -> TrainingReport:
     machine = host(
         cores=64, memory_gib=512, memory_gb_s=MEMORY / 1e9, adam_gparam_s=3, link_gb_s=LINK / 1e9, nvme_gb_s=DISK / 1e9
     )  # fmt: skip
-    with cluster_file("A100-40GB", CHIPS, CHIPS, machine) as on:
-        return gnomon.simulate_training("llama-2-7b", on=on, **LOAD, techniques=ideas)
+    on = cluster("A100-40GB", CHIPS, CHIPS, machine)
+    return gnomon.simulate_training("llama-2-7b", on=on, **LOAD, techniques=ideas)
 
 
 def waits(*ideas: str) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.papers.machines import cluster_file, host
+from gnomon.papers.machines import cluster, host
 from gnomon.spec.answers import TrainingReport
 
 CHIPS, LINK, ADAM, MEMORY = 4, 25e9, 3e9, 400e9
@@ -19,11 +19,11 @@ def step(*, memory_gb_s: float = MEMORY / 1e9, batch: int = CHIPS, words: str = 
     machine = host(
         cores=64, memory_gib=512, memory_gb_s=memory_gb_s, adam_gparam_s=ADAM / 1e9, link_gb_s=LINK / 1e9
     )  # fmt: skip
-    with cluster_file("A100-40GB", CHIPS, CHIPS, machine) as on:
-        load: dict[str, Any] = {"seq": 2048, "global_batch": batch, "zero": zero, "recompute": "full"}
-        return gnomon.simulate_training(
-            "llama-2-7b", on=on, **load, techniques=[f"offload-optimizer:{words}" if words else "offload-optimizer"]
-        )
+    on = cluster("A100-40GB", CHIPS, CHIPS, machine)
+    load: dict[str, Any] = {"seq": 2048, "global_batch": batch, "zero": zero, "recompute": "full"}
+    return gnomon.simulate_training(
+        "llama-2-7b", on=on, **load, techniques=[f"offload-optimizer:{words}" if words else "offload-optimizer"]
+    )
 
 
 def together(processors: float, memory: float) -> float:
@@ -75,6 +75,6 @@ def test_states_and_gradients_move_to_the_host() -> None:
 
 def test_a_host_that_is_full_holds_no_more() -> None:
     small = host(cores=8, memory_gib=100, memory_gb_s=200, adam_gparam_s=3, link_gb_s=25)
-    with cluster_file("A100-80GB", CHIPS, CHIPS, small) as on:
-        with pytest.raises(gnomon.GnomonError, match=r"hosts' memory: .* 100\.4 GiB there, of 90\.0 GiB"):
-            gnomon.plan_training("llama-2-7b", cluster=on, seq=2048, global_batch=8, techniques=["offload-optimizer"])
+    on = cluster("A100-80GB", CHIPS, CHIPS, small)
+    with pytest.raises(gnomon.GnomonError, match=r"hosts' memory: .* 100\.4 GiB there, of 90\.0 GiB"):
+        gnomon.plan_training("llama-2-7b", cluster=on, seq=2048, global_batch=8, techniques=["offload-optimizer"])

@@ -17,7 +17,7 @@ from gnomon.planning.shortage import shortage
 from gnomon.planning.steps.network import KINDS, check_served, default_engine
 from gnomon.planning.steps.network_words import refuse_beside
 from gnomon.planning.unmodelled import told
-from gnomon.spec import Model, Strategy
+from gnomon.spec import Model, Pool, Strategy
 from gnomon.spec.answers import Change, Fit, Shortage
 from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.techniques import DeploymentDraft, asked
@@ -37,7 +37,7 @@ DIGITS_OF = {name: format.bits for name, format in NARROW.items()} | PLAIN_BITS
 def fit(
     model: str | Path | Model,
     *,
-    on: str,
+    on: str | Pool,
     dtype: str | None = None,
     kv_dtype: str | None = None,
     engine: str | None = None,

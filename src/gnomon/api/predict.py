@@ -15,7 +15,7 @@ from gnomon.planning.steps.decoder import predict_step
 from gnomon.planning.steps.network_words import PHASES as NETWORKS
 from gnomon.planning.steps.network_words import Words, refuse_auto, refuse_beside, refuse_extra
 from gnomon.planning.unmodelled import told
-from gnomon.spec import Model
+from gnomon.spec import Model, Pool
 from gnomon.spec.answers import Prediction
 from gnomon.spec.questions.step import PredictQuestion
 from gnomon.techniques import asked
@@ -26,7 +26,7 @@ PHASES = ("decode", "prefill", "train")
 def predict(
     model: str | Path | Model,
     *,
-    on: str,
+    on: str | Pool,
     phase: str | None = None,
     batch: int | None = None,
     tokens: int | None = None,

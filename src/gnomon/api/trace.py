@@ -12,6 +12,7 @@ from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
 from gnomon.load.tracing import one_chip, script_question, scripted, trace_module
 from gnomon.planning.steps.traced import ModulePrediction, price_traced
+from gnomon.spec import Pool
 from gnomon.spec.questions.running import TraceQuestion
 from gnomon.spec.questions.step import PredictQuestion
 
@@ -20,7 +21,7 @@ def trace(
     module: Any,
     inputs: Any,
     *,
-    on: str,
+    on: str | Pool,
     phase: str = "forward",
     dtype: str | None = None,
     autocast: str | None = None,

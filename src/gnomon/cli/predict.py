@@ -18,7 +18,7 @@ def predict(question: PredictQuestion, html: flags.Html = None, as_json: flags.J
     """Time, memory, energy and cost of one step."""
     from gnomon.cli.output import emit
 
-    paths = outputs({FLAG: html}, {"the model": str(question.model), "--on": question.on})
+    paths = outputs({FLAG: html}, {"the model": str(question.model), "--on": str(question.on)})
     from gnomon.api.predict import answer
 
     result = answer(question)

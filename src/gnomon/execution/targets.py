@@ -50,8 +50,8 @@ def written(job: TrainingJob) -> TrainingJob:
 
 def _fits(step: TrainingStep, engine: str) -> bool:
     """Whether the step fits under an engine in the version that is written for."""
-    chosen = training_engine(engine)
-    if (chosen.name, chosen.version) == (step.engine.name, step.engine.version):
+    chosen = type(step.engine)() if engine == step.engine.name else training_engine(engine)
+    if chosen.version == step.engine.version and engine == step.engine.name:
         return step.fits
     return step_of(step.job, chosen, step.profile, {}).fits
 

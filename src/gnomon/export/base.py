@@ -90,8 +90,10 @@ def _settled(job: TrainingJob, text: str) -> bool:
 
 def training_job(plan: Plan, target: str, job: TrainingJob | None) -> TrainingJob:
     """The job of a plan that a training target takes, resolved where nobody has done it."""
+    if job is not None:
+        return job
     require_load(plan, target)
-    return job or job_of(plan)
+    return job_of(plan)
 
 
 def require_techniques(plan: Plan) -> None:

@@ -13,6 +13,7 @@ from gnomon.graph.lowering.layer import layer
 from gnomon.graph.lowering.parts import parts
 from gnomon.graph.lowering.site import STATE, Site, distinct
 from gnomon.graph.ops import LOGITS, Op
+from gnomon.graph.stages import Stage
 from gnomon.graph.support import check_priced
 from gnomon.spec import Block, Model, MoeFfn, Strategy
 from gnomon.spec.model import Ffn
@@ -71,14 +72,14 @@ def lower(
     *,
     parts_tokens: bool = False,
     fill: float = 1.0,
-    first: bool = True,
-    last: bool = True,
+    stage: Stage | None = None,
 ) -> Graph:
-    """The operators of a step on one rank: of all layers of `model`, between an embedding where it is the first stage
-    of a pipeline and a head where it is the last.
+    """The operators of a step on one rank: of all layers of `model`, or of those of one stage of a pipeline, between an
+    embedding where it is the first stage and a head where it is the last.
 
     The batch is that of the busiest data-parallel rank; all have `fill` times as many tokens as if they were alike.
     """
+    model = model if stage is None else stage.of(model)
     check_degrees(model, strategy)
     model = in_format(model, dtype)
     ends = Site(
@@ -92,10 +93,12 @@ def lower(
         parts_tokens=parts_tokens,
         gathered=strategy.dp * fill,
     )
-    ops: list[Op] = [*embedding(model, strategy.tp), *parts(model.stem, ends, "stem")] if first else []
+    ops: list[Op] = []
+    if stage is None or stage.first:
+        ops += [*embedding(model, strategy.tp), *parts(model.stem, ends, "stem")]
     for block in distinct(model.blocks):
         ops += layer(replace(ends, block=block))
-    if last:
+    if stage is None or stage.last:
         ops += [*parts(model.tail, ends, "tail", LOGITS), *head(model, strategy.tp)]
     return Graph(_together(ops))
 

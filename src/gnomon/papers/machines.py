@@ -1,27 +1,20 @@
-"""Machines that no catalog has, by their figures: a file for as long as a re-derivation needs it."""
+"""Machines that no catalog has, by their figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-import yaml
+from gnomon.load.cluster import SCHEMA, cluster_from_dict
+from gnomon.spec import Pool
 
-from gnomon.load.cluster import SCHEMA
 
-
-@contextmanager
-def cluster_file(chip: str, count: int, per_node: int, host: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """A cluster of such nodes, which every public function takes in a chip's place; without a host, the chip's own."""
+def cluster(chip: str, count: int, per_node: int, host: Mapping[str, Any] | None = None) -> Pool:
+    """Chips in such nodes, which every public function takes in a chip's place; without a host, the chip's own."""
     said = {"schema": SCHEMA, "chip": chip, "count": count, "per_node": per_node}
-    said |= {"host": dict(host)} if host else {}
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "cluster.yaml"
-        path.write_text(yaml.safe_dump(said), encoding="utf-8")
-        yield str(path)
+    (pool,) = cluster_from_dict(said | ({"host": dict(host)} if host else {}), "cluster").pools
+    return replace(pool, file="")
 
 
 def host(

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from gnomon.load.shapes import SCHEMA, model_from_dict, shapes_to_yaml
+from gnomon.load.shapes import SCHEMA, model_from_dict
 from gnomon.spec import Model
 
 
 def network(name: str, **fields: Any) -> Model:
     """A model with these fields, as a file of shapes has them."""
     return model_from_dict({"schema": SCHEMA, "name": name} | fields, name)
-
-
-@contextmanager
-def shapes_file(name: str, **fields: Any) -> Iterator[Path]:
-    """The same as a file, for functions that take no `Model`: those of training."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / f"{name}.yaml"
-        path.write_text(shapes_to_yaml({"schema": SCHEMA, "name": name} | fields), encoding="utf-8")
-        yield path
 
 
 def plain_layers(count: int, hidden: int, heads: int, inner: int) -> list[dict[str, Any]]:

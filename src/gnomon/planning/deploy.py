@@ -147,7 +147,7 @@ def whole(value: Any, where: str) -> int:
 
 def deploy_named(
     model: str | Path | Model,
-    on: str,
+    on: str | Pool,
     *,
     dtype: str | None,
     kv_dtype: str | None,
@@ -190,7 +190,7 @@ def deploy_named(
     strategy = spanned(pool, {})
     words = {
         "model": model.name if isinstance(model, Model) else str(model),
-        "on": on,
+        "on": str(on),
         **said_degrees(strategy),
         "dtype": deployment.dtype,
         "kv_dtype": deployment.kv_dtype,

@@ -22,7 +22,8 @@ def attention_forward(lab: Lab, batch: int, heads: int, kv_heads: int, head_dim:
     q, k, v = (side.transpose(1, 2) for side in lab.random("bf16", *shapes))
     attend = attention_of(lab)
     timing = lab.time(lambda _i: attend(q, k, v, is_causal=True, enable_gqa=heads != kv_heads))
-    return _row(lab, "attention_forward", timing, batch, heads, kv_heads, head_dim, q_len, q_len)
+    shape: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "q_len": q_len}
+    return lab.row("attention_forward", "bf16", timing, **shape, kv_len=q_len, causal=1)
 
 
 def attention_decode(lab: Lab, batch: int, heads: int, kv_heads: int, head_dim: int, kv_len: int) -> Row:
@@ -32,16 +33,5 @@ def attention_decode(lab: Lab, batch: int, heads: int, kv_heads: int, head_dim: 
     q, *sides = lab.random("bf16", (batch, heads, 1, head_dim), *[cache] * (2 * copies))
     attend = attention_of(lab)
     timing = lab.time(lambda i: attend(q, sides[2 * i], sides[2 * i + 1], enable_gqa=heads != kv_heads), copies)
-    return _row(lab, "attention_decode", timing, batch, heads, kv_heads, head_dim, 1, kv_len)
-
-
-def _row(lab: Lab, op: str, timing: Any, batch: int, heads: int, kv_heads: int, dim: int, new: int, keys: int) -> Row:
-    shape: dict[str, Any] = {
-        "batch": batch,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "head_dim": dim,
-        "q_len": new,
-        "kv_len": keys,
-    }
-    return lab.row(op, "bf16", timing, **shape, causal=1)
+    shape: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "q_len": 1}
+    return lab.row("attention_decode", "bf16", timing, **shape, kv_len=kv_len, causal=1)

@@ -26,7 +26,7 @@ def fit_network(
     model: Model,
     name: str,
     *,
-    on: str,
+    on: str | Pool,
     dtype: str | None,
     kv_dtype: str | None,
     label: str,
@@ -40,7 +40,7 @@ def fit_network(
     format = dtype or dtype_of(model, pool)
     if kv_dtype not in (None, format):
         raise InputError(f"'{kv_dtype}' is not what {model.name} keeps, which is {format}", where="--kv-dtype")
-    said = {"model": name, "on": on, **said_degrees(strategy), "dtype": format, "kv_dtype": kv_dtype or format}
+    said = {"model": name, "on": str(on), **said_degrees(strategy), "dtype": format, "kv_dtype": kv_dtype or format}
     said |= {"settings": dict(settings), "kind": model.kind}
     if label.partition("@")[0] == "torch":
         longest = model.max_context if context is None else context

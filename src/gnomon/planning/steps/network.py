@@ -69,7 +69,7 @@ def predict_network(
     words: Words,
     *,
     name: str,
-    on: str,
+    on: str | Pool,
     dtype: str | None,
     kv_dtype: str | None,
     engine: str | None,
@@ -83,7 +83,7 @@ def predict_network(
 
     def answer(found: NetworkRun) -> Prediction:
         said = {
-            "model": name, "on": on, **said_degrees(strategy), "dtype": found.dtype, "kv_dtype": found.kv_dtype,
+            "model": name, "on": str(on), **said_degrees(strategy), "dtype": found.dtype, "kv_dtype": found.kv_dtype,
             "engine": found.label, "settings": given, "kind": model.kind, "phase": wanted.phase,
             "batch": words.batch, "context": words.context,
         }  # fmt: skip

@@ -47,7 +47,13 @@ def price_traced(traced: Traced, asked: TraceQuestion, machine: Machine) -> Modu
     with named_by("--dtype"):
         step = priced(lowered, machine, idle_s=lambda busy: max(host_s - busy, 0.0), sustained=asked.sustained)
     said = {name: getattr(asked, name) for name in ("phase", "launch", "tf32", "sustained", "autocast")}
-    words = {"model": traced.name, "on": asked.on, "dtype": traced.dtype, "batch": traced.samples, "unit": "sample"}
+    words = {
+        "model": traced.name,
+        "on": str(asked.on),
+        "dtype": traced.dtype,
+        "batch": traced.samples,
+        "unit": "sample",
+    }
     return _prediction(traced, lowered, step, host_s, words | said | {"arithmetic": step.arithmetic})
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gnomon.spec.cluster import Pool
 from gnomon.spec.model import Model
 from gnomon.spec.questions.base import FLAG, Flag, Question, argument, flag
 
@@ -40,7 +41,7 @@ class ServedQuestion(Question):
     """One replica of a model under a serving engine."""
 
     model: str | Path | Model = argument("model", "MODEL", MODEL_HELP)
-    on: str = flag("--on", "chips", "CHIP[:N]", ON_HELP)
+    on: str | Pool = flag("--on", "chips", "CHIP[:N]", ON_HELP)
     dtype: str | None = flag("--dtype", "dtype", "D", "Number format of the weights, such as fp8.", default=None)
     kv_dtype: str | None = flag("--kv-dtype", "kv_dtype", "D", "Number format of the KV cache.", default=None)
     tp: int | None = degree("tp", "Tensor", " All chips of --on where it is not given.", default=None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gnomon.spec.cluster import Pool
 from gnomon.spec.plan import Plan
 from gnomon.spec.questions.base import Question, argument, flag
 
@@ -81,7 +82,7 @@ class CalibrateQuestion(Question):
 class TraceQuestion:
     """How a torch module is called and priced; no command line has it."""
 
-    on: str
+    on: str | Pool
     phase: str = "forward"
     dtype: str | None = None
     autocast: str | None = None

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import gnomon
 from gnomon.papers.base import Ours
-from gnomon.papers.machines import cluster_file, host
-from gnomon.papers.shapes import shapes_file
+from gnomon.papers.machines import cluster, host
+from gnomon.papers.shapes import network
 from gnomon.spec.answers import TrainingReport
 
 GIGA = 1e9
@@ -47,14 +47,14 @@ def _step(name: str, dp: int, mode: str) -> TrainingReport:
     write = BLOCKING_GB_S if mode == "synchronous" else min(ADAPTERS_GB_S, FILE_SYSTEM_GB_S / nodes)
     mixer = {"kind": "attention", "heads": run.heads, "kv_heads": KV_HEADS, "head_dim": run.hidden // run.heads}
     blocks = [{"count": run.layers, "mixer": mixer, "ffn": {"kind": "dense", "inner": run.inner, "gated": True}}]
-    shapes = shapes_file(name, hidden=run.hidden, vocab=VOCAB, max_context=SEQ, blocks=blocks)
+    model = network(name, hidden=run.hidden, vocab=VOCAB, max_context=SEQ, blocks=blocks)
     equal = run.layers % run.nodes == 0
-    with shapes as path, cluster_file("A100-SXM-40GB", TP * nodes, TP, HOST) as on:
-        return gnomon.simulate_training(
-            path, on=on, seq=SEQ, global_batch=MICRO_BATCH * dp, micro_batch=MICRO_BATCH, tp=TP, pp=run.nodes, zero=1,
-            recompute="full", dtype="bf16", engine="megatron@3.0" if equal else "megatron",
-            techniques=[f"async-checkpointing:every=1,mode={mode},copy_gb_s={COPY_GB_S},storage_gb_s={write}"],
-        )  # fmt: skip
+    return gnomon.simulate_training(
+        model, on=cluster("A100-SXM-40GB", TP * nodes, TP, HOST), seq=SEQ, global_batch=MICRO_BATCH * dp,
+        micro_batch=MICRO_BATCH, tp=TP, pp=run.nodes, zero=1, recompute="full", dtype="bf16",
+        engine="megatron@3.0" if equal else "megatron",
+        techniques=[f"async-checkpointing:every=1,mode={mode},copy_gb_s={COPY_GB_S},storage_gb_s={write}"],
+    )  # fmt: skip
 
 
 def _gain(name: str, dp: int = 1) -> float:

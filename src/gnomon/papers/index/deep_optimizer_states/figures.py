@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import gnomon
 from gnomon.papers.base import Ours
-from gnomon.papers.machines import cluster_file, host
-from gnomon.papers.shapes import shapes_file
+from gnomon.papers.machines import cluster, host
+from gnomon.papers.shapes import network
+from gnomon.spec import Pool
 
 VOCAB, SEQ, CHIPS = 50_304, 2048, 4
 
@@ -59,16 +60,14 @@ WHOLE_PASSES = ((209.0, 972.0), (277.0, 850.0))
 def _phases(model: str, chip: str, share: float, words: str) -> tuple[float, float, float]:
     """Ms of forward, backward with what follows it, and update."""
     waits = f",flush_gb_s={FLUSH_GB_S[chip]}" if "waits" in words else ""
-    with cluster_file(chip, CHIPS, CHIPS, HOSTS[chip]) as on:
-        return _phases_on(on, model, f"share={share},{words}{waits}")
+    return _phases_on(cluster(chip, CHIPS, CHIPS, HOSTS[chip]), model, f"share={share},{words}{waits}")
 
 
-def _phases_on(on: str, model: str, words: str) -> tuple[float, float, float]:
-    with shapes_file(model.replace(" ", "-"), **_fields(SHAPES[model])) as path:
-        found = gnomon.simulate_training(
-            path, on=on, seq=SEQ, global_batch=CHIPS, zero=3, recompute="full", dtype="bf16",
-            techniques=[f"offload-optimizer:{words}"],
-        )  # fmt: skip
+def _phases_on(on: str | Pool, model: str, words: str) -> tuple[float, float, float]:
+    found = gnomon.simulate_training(
+        network(model.replace(" ", "-"), **_fields(SHAPES[model])), on=on, seq=SEQ, global_batch=CHIPS, zero=3,
+        recompute="full", dtype="bf16", techniques=[f"offload-optimizer:{words}"],
+    )  # fmt: skip
     line, figures = found.step.timeline, found.step.figures
     forward = float((figures.forward_s + figures.first_forward_s + figures.last_forward_s)[0])
     update = float(figures.optimizer_s[0])

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import gnomon
 from gnomon.papers.base import Ours
-from gnomon.papers.machines import cluster_file
+from gnomon.papers.machines import cluster
 from gnomon.papers.shapes import network
-from gnomon.spec import Model
+from gnomon.spec import Model, Pool
 
 MIXER = {"kind": "attention", "heads": 96, "kv_heads": 96, "head_dim": 128, "qkv_bias": True, "out_bias": True}
 FFN = {"kind": "dense", "inner": 32768, "gated": True, "bias": True}
@@ -69,13 +69,13 @@ def _model() -> Model:
     return network("glm-130b", **SHAPES)
 
 
-def _room(on: str, techniques: Sequence[str], context: int, at_once: int) -> float:
+def _room(on: Pool, techniques: Sequence[str], context: int, at_once: int) -> float:
     """1 where a plain program has room for a sequence of `context` tokens of which `at_once` go through together."""
     plain = {"gpu_memory_utilization": 1.0, "max_num_seqs": 1, "enforce_eager": True, "max_num_batched_tokens": at_once}
     return float(gnomon.fit(_model(), on=on, context=context, settings=plain, techniques=techniques).fits)
 
 
-def _decoded_s(on: str, tokens: int, techniques: Sequence[str]) -> float:
+def _decoded_s(on: Pool, tokens: int, techniques: Sequence[str]) -> float:
     """So many steps at the mean context."""
     step = gnomon.predict(_model(), on=on, phase="decode", context=tokens // 2, techniques=techniques)
     return tokens * float(step.time_s.value)
@@ -83,31 +83,30 @@ def _decoded_s(on: str, tokens: int, techniques: Sequence[str]) -> float:
 
 def _holds() -> Iterator[Ours]:
     for chip, count, words, techniques in HOLDS:
-        with cluster_file(chip, count, count) as on:
-            yield f"{count} x {chip} hold it in {words} (1 for yes)", _room(on, techniques, SHORT, SHORT)
-    with cluster_file("A100-SXM-40GB", 8, 8) as on:
-        weights = 8 * gnomon.fit(_model(), on=on, techniques=INT4).parts["weights"]
+        held = _room(cluster(chip, count, count), techniques, SHORT, SHORT)
+        yield f"{count} x {chip} hold it in {words} (1 for yes)", held
+    weights = 8 * gnomon.fit(_model(), on=cluster("A100-SXM-40GB", 8, 8), techniques=INT4).parts["weights"]
     yield "weights in four bits", weights / GIGA
 
 
 def _row(row: Row) -> Iterator[Ours]:
     """Times, and room where memory ran out: where it did not there is a time, and a machine that holds the network."""
-    with cluster_file(row.chip, row.cards, row.cards) as on:
-        for tokens in LENGTHS[: row.decoded]:
-            yield f"{row.name}: decoding {tokens} tokens", _decoded_s(on, tokens, INT4)
-        for tokens in LENGTHS[: row.encoded]:
-            found = gnomon.predict(_model(), on=on, phase="prefill", tokens=tokens, techniques=INT4).time_s.value
-            yield f"{row.name}: encoding {tokens} tokens", found / MILLI
-        for tokens in LENGTHS[row.decoded :]:
-            yield f"{row.name}: room for decoding {tokens} tokens (1 for yes)", _room(on, INT4, tokens, LENGTHS[0])
-        for tokens in LENGTHS[row.encoded :]:
-            yield f"{row.name}: room for encoding {tokens} tokens (1 for yes)", _room(on, INT4, tokens, tokens)
+    on = cluster(row.chip, row.cards, row.cards)
+    for tokens in LENGTHS[: row.decoded]:
+        yield f"{row.name}: decoding {tokens} tokens", _decoded_s(on, tokens, INT4)
+    for tokens in LENGTHS[: row.encoded]:
+        found = gnomon.predict(_model(), on=on, phase="prefill", tokens=tokens, techniques=INT4).time_s.value
+        yield f"{row.name}: encoding {tokens} tokens", found / MILLI
+    for tokens in LENGTHS[row.decoded :]:
+        yield f"{row.name}: room for decoding {tokens} tokens (1 for yes)", _room(on, INT4, tokens, LENGTHS[0])
+    for tokens in LENGTHS[row.encoded :]:
+        yield f"{row.name}: room for encoding {tokens} tokens (1 for yes)", _room(on, INT4, tokens, tokens)
 
 
 def _longer(chip: str, count: int, words: str, techniques: Sequence[str]) -> Iterator[Ours]:
-    with cluster_file(chip, count, count) as on:
-        for tokens in LENGTHS[1:]:
-            yield f"{count} x {chip}, {words}: decoding {tokens} tokens", _decoded_s(on, tokens, techniques)
+    on = cluster(chip, count, count)
+    for tokens in LENGTHS[1:]:
+        yield f"{count} x {chip}, {words}: decoding {tokens} tokens", _decoded_s(on, tokens, techniques)
 
 
 def figures() -> Iterator[Ours]:

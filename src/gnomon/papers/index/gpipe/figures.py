@@ -7,7 +7,7 @@ from functools import cache
 
 import gnomon
 from gnomon.papers.base import Ours
-from gnomon.papers.shapes import plain_layers, shapes_file
+from gnomon.papers.shapes import network, plain_layers
 from gnomon.sim.training import regular, schedule, timeline
 
 GIB = 1024**3
@@ -29,11 +29,11 @@ STAGES = {1: (4, 8), 4: (2, 4, 8), 32: (2, 4, 8)}
 def _stages(layers: int, stages: int, sequences: int) -> tuple[tuple[float, float], ...]:
     """Parameters, and bytes of what one micro-batch keeps and needs, of every stage of so many layers each."""
     blocks = plain_layers(layers * stages, HIDDEN, HEADS, INNER)
-    with shapes_file("transformer", hidden=HIDDEN, vocab=VOCAB, max_context=SEQ, norm_bias=True, blocks=blocks) as path:
-        found = gnomon.simulate_training(
-            path, on=f"TPU-v3:{stages}", seq=SEQ, global_batch=sequences, micro_batch=sequences, pp=stages,
-            schedule="gpipe", engine="megatron@2.4", dtype="bf16",
-        )  # fmt: skip
+    model = network("transformer", hidden=HIDDEN, vocab=VOCAB, max_context=SEQ, norm_bias=True, blocks=blocks)
+    found = gnomon.simulate_training(
+        model, on=f"TPU-v3:{stages}", seq=SEQ, global_batch=sequences, micro_batch=sequences, pp=stages,
+        schedule="gpipe", engine="megatron@2.4", dtype="bf16",
+    )  # fmt: skip
     wider = VALUE_BYTES / WORKING_BYTES
     return tuple(
         (part["weights"] / WORKING_BYTES, (part["activations"] + part["working"]) * wider)

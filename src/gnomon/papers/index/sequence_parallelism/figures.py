@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
+from functools import cache
 
 import gnomon
 from gnomon.papers.base import Ours
-from gnomon.papers.shapes import plain_layers, shapes_file
+from gnomon.papers.shapes import network, plain_layers
+from gnomon.spec import Model
 from gnomon.spec.answers import TrainingReport
 
 LAYERS, HIDDEN, HEADS, INNER, VOCAB = 12, 768, 12, 3072, 30_528
@@ -21,13 +21,14 @@ COPIES = 4
 MOST = 1 << 20
 
 
-def _bert(layers: int = LAYERS) -> AbstractContextManager[Path]:
+@cache
+def _bert(layers: int = LAYERS) -> Model:
     blocks = plain_layers(layers, HIDDEN, HEADS, INNER)
     shape = {"hidden": HIDDEN, "vocab": VOCAB, "max_context": MOST, "norm_bias": True, "tied_embeddings": True}
-    return shapes_file("bert-base", **shape, blocks=blocks)
+    return network("bert-base", **shape, blocks=blocks)
 
 
-def _step(model: Path, batch: int, seq: int, tp: int) -> TrainingReport:
+def _step(model: Model, batch: int, seq: int, tp: int) -> TrainingReport:
     return gnomon.simulate_training(
         model, on=f"P100-PCIe-16GB:{tp}", seq=seq, global_batch=batch, micro_batch=batch, tp=tp,
         sequence_parallel=False, dtype="fp16", engine="megatron@2.4",
@@ -48,12 +49,12 @@ def _most(fits: Callable[[int], bool]) -> int:
 def _fits() -> Iterator[Ours]:
     """A GPU of a ring of N holds of B sequences what one GPU alone holds of B / N: as many tokens, and as many scores,
     since each of its tokens looks at the whole sequence."""
-    with _bert() as model:
-        ring_batch = RING * _most(lambda batch: _step(model, batch, SEQ, 1).fits)
-        tensor_batch = _most(lambda batch: _step(model, batch, SEQ, TENSOR).fits)
-        ring_seq = _most(lambda seq: _step(model, BATCH // RING, seq, 1).fits)
-        short_seq = _most(lambda seq: _step(model, BATCH // SHORT_RING, seq, 1).fits)
-        tensor_seq = _most(lambda seq: _step(model, BATCH, seq, TENSOR).fits)
+    model = _bert()
+    ring_batch = RING * _most(lambda batch: _step(model, batch, SEQ, 1).fits)
+    tensor_batch = _most(lambda batch: _step(model, batch, SEQ, TENSOR).fits)
+    ring_seq = _most(lambda seq: _step(model, BATCH // RING, seq, 1).fits)
+    short_seq = _most(lambda seq: _step(model, BATCH // SHORT_RING, seq, 1).fits)
+    tensor_seq = _most(lambda seq: _step(model, BATCH, seq, TENSOR).fits)
     against = f"{TENSOR} tensor-parallel ones"
     yield f"largest batch, {RING} GPUs in a ring beside {against}", ring_batch / tensor_batch
     yield f"longest sequence, {RING} GPUs in a ring beside {against}", ring_seq / tensor_seq
@@ -76,14 +77,13 @@ def _of_a_layer(tp: int) -> tuple[float, float]:
     """Bytes of a layer's weights, gradients and states, and bytes of a token that it keeps."""
     found = []
     for layers in (LAYERS, 2 * LAYERS):
-        with _bert(layers) as model:
-            (part,) = _step(model, 1, SEQ, tp).memory_parts
+        (part,) = _step(_bert(layers), 1, SEQ, tp).memory_parts
         found.append((part["weights"] + part["gradients"] + part["optimizer"], part["activations"] / SEQ))
     (states, kept), (more_states, more_kept) = found
     return (more_states - states) / LAYERS, (more_kept - kept) / LAYERS
 
 
-def _moved(model: Path, tp: int, cp: int) -> float:
+def _moved(model: Model, tp: int, cp: int) -> float:
     """Bytes that a rank sends in its layers, forward and backward: an all-reduce goes round twice."""
     ranks = tp * cp
     found = gnomon.predict(
@@ -96,8 +96,7 @@ def _moved(model: Path, tp: int, cp: int) -> float:
 
 
 def _volume() -> Iterator[Ours]:
-    with _bert() as model:
-        ratio = _moved(model, tp=1, cp=4) / _moved(model, tp=4, cp=1)
+    ratio = _moved(_bert(), tp=1, cp=4) / _moved(_bert(), tp=4, cp=1)
     yield "bytes a ring sends beside tensor parallelism, 4 GPUs", ratio
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 import gnomon
 from gnomon.papers.base import Ours
-from gnomon.papers.shapes import plain_layers, shapes_file
+from gnomon.papers.shapes import network, plain_layers
 from gnomon.sim.training import timeline
 from gnomon.spec.answers import TrainingReport
 
@@ -32,11 +32,10 @@ REDISTRIBUTED = tuple(row for row in ROWS if row != (4096, 32))
 def _step(seq: int, words: int, method: str) -> TrainingReport:
     blocks = plain_layers(LAYERS, HIDDEN, HEADS, INNER)
     fields = {"hidden": HIDDEN, "vocab": words * 1024, "max_context": seq, "learned_positions": seq, "norm_bias": True}
-    with shapes_file("gpt", **fields, blocks=blocks) as path:
-        return gnomon.simulate_training(
-            path, on=f"A100-SXM-80GB:{CHIPS}", seq=seq, global_batch=MICROS, pp=CHIPS, dtype="bf16",
-            techniques=METHODS[method],
-        )  # fmt: skip
+    return gnomon.simulate_training(
+        network("gpt", **fields, blocks=blocks), on=f"A100-SXM-80GB:{CHIPS}", seq=seq, global_batch=MICROS, pp=CHIPS,
+        dtype="bf16", techniques=METHODS[method],
+    )  # fmt: skip
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 
 import gnomon
 from gnomon.papers.base import Ours
-from gnomon.papers.shapes import plain_layers, shapes_file
+from gnomon.papers.shapes import network, plain_layers
 from gnomon.spec.answers import TrainingReport
 
 BILLION, TERA = 1e9, 1e12
@@ -22,11 +22,10 @@ def _step(layers: int, hidden: int, heads: int, batch: int, **words: Any) -> Tra
     blocks = plain_layers(layers, hidden, heads, 4 * hidden)
     fields = {"hidden": hidden, "vocab": VOCAB, "max_context": SEQ, "learned_positions": SEQ, "norm_bias": True}
     tp = words.get("tp", 1)
-    with shapes_file("gpt2", **fields, tied_embeddings=True, blocks=blocks) as path:
-        return gnomon.simulate_training(
-            path, on=f"{CHIP}:{tp}", seq=SEQ, global_batch=batch, micro_batch=batch, recompute="full", dtype="fp16",
-            engine="megatron@2.4", sequence_parallel=False, **words,
-        )  # fmt: skip
+    return gnomon.simulate_training(
+        network("gpt2", **fields, tied_embeddings=True, blocks=blocks), on=f"{CHIP}:{tp}", seq=SEQ, global_batch=batch,
+        micro_batch=batch, recompute="full", dtype="fp16", engine="megatron@2.4", sequence_parallel=False, **words,
+    )  # fmt: skip
 
 
 def _largest(hidden: int, heads: int, most: int, **words: Any) -> float:
