@@ -8,7 +8,7 @@ from typing import Any
 from gnomon.cost.machine import Machine
 from gnomon.engines import Deployment, Engine
 from gnomon.graph import Experts, Graph
-from gnomon.graph.ops import Attention
+from gnomon.graph.phases import is_padded
 from gnomon.spec import Batch
 
 
@@ -46,5 +46,5 @@ def _pipeline(engine: Engine, deployment: Deployment, steps: Batch, tokens: floa
 
 
 def _seconds(machine: Machine, graph: Graph, padded: Batch, steps: Batch) -> float:
-    """Attention skips padding."""
-    return sum(float(machine.op_seconds(op, steps if isinstance(op, Attention) else padded).sum()) for op in graph.ops)
+    """What follows sequences skips padding."""
+    return sum(float(machine.op_seconds(op, padded if is_padded(op) else steps).sum()) for op in graph.ops)
