@@ -10,9 +10,9 @@ import pytest
 
 from gnomon import catalog
 from gnomon.api.predict import predict
-from gnomon.cost.compiled import TableStepCost
 from gnomon.cost.machine import COLLECTIVES, Machine
 from gnomon.cost.profile import profile_for
+from gnomon.cost.table import TableStepCost
 from gnomon.graph import Graph, lower
 from gnomon.graph.phases import is_padded
 from gnomon.graph.support import unpriced
@@ -78,14 +78,14 @@ def test_the_simulator_prices_what_a_prediction_does(name: str) -> None:
     )
     cost = engine.step_cost(deployment)
     assert isinstance(cost, TableStepCost)
-    machine, graph = Machine(deployment.pool, profile_for(deployment.pool.chip)), engine.graph(deployment)
+    machine, model_of = Machine(deployment.pool, profile_for(deployment.pool.chip)), engine.step_model(deployment)
     for batch, told in (
         (Batch.step([3000] * 16, [(496, 1000)]), cost.mixed(16, 16 * 3000, [(496, 1000)])),
         (Batch.prefill(1, 512), cost.mixed(0, 0, [(512, 0)])),
     ):
-        parts = engine.step_parts(deployment, batch)
-        plain = sum(float(machine.op_seconds(op, parts.padded if is_padded(op) else batch)[0]) for op in graph.ops)
-        assert told == pytest.approx(plain + parts.gap_s, rel=0.01)
+        run, ops = model_of.host.steps(batch), model_of.graph.ops
+        plain = sum(float(machine.op_seconds(op, run.padded if is_padded(op) else batch)[0]) for op in ops)
+        assert told == pytest.approx(plain + run.gap_s, rel=0.01)
 
 
 @pytest.mark.parametrize("name", ["gpt-oss-120b", "gemma-3-27b", "mistral-7b-v0.1", "jamba-52b", "kimi-k2"])

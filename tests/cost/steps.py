@@ -1,15 +1,13 @@
-"""Deployments and their step costs, and the plain sum over the graph to hold them against."""
+"""Deployments of every mixer, their step models and tables."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
-from gnomon.cost.compiled import TableStepCost
-from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
+from gnomon.cost.step import StepModel
+from gnomon.cost.table import TableStepCost
 from gnomon.engines import Deployment, Engine
-from gnomon.graph.phases import is_padded
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.planning.deploy import deploy
@@ -51,11 +49,11 @@ def cost_of(name: str) -> TableStepCost:
     return cost
 
 
-def plain_device_s(name: str, batch: Batch, padded: Batch | None = None) -> float:
-    """Every operator of the graph, priced by itself; what follows sequences on the batch, all else on the
-    padded one."""
+def model_of(name: str) -> StepModel:
     engine, deployment = deployed(name)
-    on = Machine(deployment.pool, profile_for(deployment.pool.chip))
-    around = batch if padded is None else padded
-    ops = engine.graph(deployment).ops
-    return sum(float(on.op_seconds(op, around if is_padded(op) else batch)[0]) for op in ops)
+    return engine.step_model(deployment)
+
+
+def device_s(name: str, batch: Batch) -> float:
+    """What a step's operators take, priced one by one."""
+    return sum(line.time_s.value for line in model_of(name).price(batch).operators)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.cost.steps import CASES, cost_of, deployed, plain_device_s
+from tests.cost.steps import CASES, cost_of, deployed, device_s, model_of
 
-from gnomon.cost.compiled import GRAIN
 from gnomon.cost.step import Curve
+from gnomon.cost.table import GRAIN
 from gnomon.spec import Batch
 
 KNOT_ERROR = 0.07
@@ -26,12 +26,14 @@ SEQUENCES = (1, 2, 7, 32, 100, 256, 500, 700, 1024)
 
 
 def plain_decode_s(name: str, sequences: int, context: float, *, padded_to: int | None = None) -> float:
-    engine, deployment = deployed(name)
-    batch = Batch.decode(sequences, context)
-    parts = engine.step_parts(deployment, batch)
-    tokens = padded_to or int(parts.padded.tokens[0])
-    padded = replace(batch, prefill_tokens=np.array([float(tokens - sequences)]))
-    return max(plain_device_s(name, batch, padded) + parts.gap_s, parts.host_s)
+    model = model_of(name)
+    if padded_to:
+        sizes = (*model.host.captured, padded_to) if padded_to > model.host.largest else model.host.captured
+        eager = replace(model.host, captured=sizes)
+        priced = replace(model, host=eager).price(Batch.decode(sequences, context))
+        device = sum(line.time_s.value for line in priced.operators)
+        return max(device + model.host.gap(sequences), model.host.decode(sequences))
+    return model.price(Batch.decode(sequences, context)).time_s.value
 
 
 def grained(name: str, tokens: int) -> int:
@@ -75,7 +77,6 @@ def test_between_knots(name: str) -> None:
 @pytest.mark.battery(6)
 @pytest.mark.parametrize("name", CASES)
 def test_mixed_steps(name: str) -> None:
-    engine, deployment = deployed(name)
     rng = np.random.default_rng(1)
     for _ in range(120):
         cached = rng.integers(1, 8000, rng.choice([0, 1, 5, 40, 300])).tolist()
@@ -87,8 +88,7 @@ def test_mixed_steps(name: str) -> None:
         if name in WINDOWED:
             chunks = chunks[:1] * pieces
         batch = Batch.step(cached, chunks)
-        parts = engine.step_parts(deployment, batch)
-        plain = plain_device_s(name, batch, parts.padded) + parts.gap_s
+        plain = device_s(name, batch) + model_of(name).host.gap(len(cached) + len(chunks))
         found = cost_of(name).mixed(len(cached), sum(cached), chunks)
         assert found == pytest.approx(plain, rel=GRAIN_ERROR)
         assert found >= plain * (1 - KNOT_ERROR)
@@ -99,8 +99,7 @@ def test_a_step_on_the_grid_is_exact(name: str) -> None:
     edge = cost_of(name).host.captured[-1]
     for tokens in (1, 8, 24, edge, edge + GRAIN, edge + 40 * GRAIN):
         batch = Batch.step([], [(tokens, 300)])
-        engine, deployment = deployed(name)
-        plain = plain_device_s(name, batch) + engine.step_parts(deployment, batch).gap_s
+        plain = device_s(name, batch) + model_of(name).host.gap(1)
         assert cost_of(name).mixed(0, 0, [(tokens, 300)]) == pytest.approx(
             plain, rel=1e-12 if name in PLAIN else TABLE_ERROR
         )
@@ -139,17 +138,17 @@ def test_launch_depends_on_whether_the_step_is_captured() -> None:
 
 def test_the_host_is_a_floor() -> None:
     cost = cost_of("8b")
-    slow = cost.under(replace(cost.host, decode=lambda n: 1.0))
+    slow = cost.under(replace(cost.host, decode_base_s=1.0, decode_sequence_s=0.0))
     assert set(slow.decode_curve(4).seconds) == {1.0}
     assert max(cost.decode_curve(4).seconds) < 1.0
-    waiting = cost.under(replace(cost.host, gap=lambda n: cost.host.gap(n) + 0.5))
+    waiting = cost.under(replace(cost.host, gap_base_s=cost.host.gap_base_s + 0.5))
     assert waiting.mixed(3, 300, [(10, 0)]) == pytest.approx(cost.mixed(3, 300, [(10, 0)]) + 0.5)
     assert waiting.decode_curve(4).seconds == pytest.approx(cost.decode_curve(4).seconds + 0.5)
 
 
 def test_factors_multiply_operators() -> None:
     cost = cost_of("8b")
-    doubled = replace(cost, factors={op.name: 2.0 for op in cost.graph.ops})
+    doubled = replace(cost, factors={op.name: 2.0 for op in cost.model.graph.ops})
     gap = cost.host.gap(1)
     assert doubled.mixed(0, 0, [(1000, 50)]) - gap == pytest.approx(2 * (cost.mixed(0, 0, [(1000, 50)]) - gap))
     assert doubled.decode_curve(1).seconds[-1] - gap == pytest.approx(2 * (cost.decode_curve(1).seconds[-1] - gap))

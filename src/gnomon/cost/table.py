@@ -1,4 +1,4 @@
-"""A graph on a machine, compiled into tables: what the simulator calls a million times.
+"""A step model compiled into tables: what the simulator calls a million times.
 
 Dense operators depend on the number of tokens alone, logits on the rows sampled, decodes on the sequences and
 their mean context. Each becomes a table or a curve once; a step is then a few look-ups, and what its prompts take
@@ -8,46 +8,28 @@ their mean context. Each becomes a table or a curve once; a step is then a few l
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gnomon.cost.machine import Machine
+from gnomon.cost.host import HostModel
+from gnomon.cost.machine import priced_dtype
 from gnomon.cost.op_times import BLOCK, OpTimes, Times
 from gnomon.cost.prompts import PromptCost
-from gnomon.cost.step import Curve
-from gnomon.graph import Graph
+from gnomon.cost.step import Curve, StepModel
 from gnomon.spec.workload import Floats
 
 GRAIN = 32
 """Above the captured sizes dense operators are tabulated every so many tokens, rounded up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostCost:
-    """What the engine adds to the device's own work."""
-
-    decode: Callable[[int], float]
-    """Seconds between two decode steps of so many sequences that the host needs at least."""
-    captured_launch_s: float
-    """To prepare and launch a step with prompts, from captured pieces."""
-    eager_launch_s: float
-    """The same for a step larger than any captured one."""
-    gap: Callable[[int], float]
-    """Seconds the device idles between two steps of so many sequences."""
-    captured: tuple[int, ...]
-    """Token counts with a captured graph, rising; a smaller step is padded up to the next."""
-
-
 @dataclass(slots=True)
 class TableStepCost:
-    """The StepCost of an engine. `factors` multiplies each operator's time: one draw, or nothing."""
+    """The StepCost of a step model. `factors` multiplies each operator's time: one draw, or nothing."""
 
-    graph: Graph
-    machine: Machine
-    host: HostCost
+    model: StepModel
     max_context: int
     max_tokens: int
     max_sequences: int
@@ -63,26 +45,34 @@ class TableStepCost:
     _lists: dict[int, tuple[list[int], list[float]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        edge = self.host.captured[-1] if self.host.captured else 0
-        grid = [*self.host.captured, *range(edge + GRAIN, self.max_tokens + GRAIN, GRAIN)]
-        self._times = OpTimes(self.graph, self.machine, max_context=self.max_context, max_tokens=self.max_tokens)
+        model, host = self.model, self.model.host
+        grid = [*host.captured, *range(host.largest + GRAIN, self.max_tokens + GRAIN, GRAIN)]
+        self._times = OpTimes(model.graph, model.machine, max_context=self.max_context, max_tokens=self.max_tokens)
         self._by_tokens = self._times.by_rows("tokens", np.array(grid, float))
         self._by_logits = self._times.by_rows("logit_rows", np.arange(1.0, self.max_sequences + 1))
-        self._draw(self.factors, self.host)
+        self._draw(self.factors)
 
-    def _draw(self, factors: Mapping[str, float], host: HostCost) -> None:
-        self.factors, self.host = factors, host
+    @property
+    def host(self) -> HostModel:
+        return self.model.host
+
+    def _draw(self, factors: Mapping[str, float]) -> None:
+        self.factors = factors
         self._tokens, self._logits = ([0.0, *self._sum(of).tolist()] for of in (self._by_tokens, self._by_logits))
         self._prompts = PromptCost(self._times.prompts, factors)
         self._curves, self._attention, self._lists = {}, {}, {}
 
-    def under(self, host: HostCost, factors: Mapping[str, float] | None = None) -> TableStepCost:
-        """The same operators with another engine's share, or under another draw; they are not priced again."""
+    def under(self, host: HostModel) -> TableStepCost:
+        """The same operators with another host; they are not priced again."""
         other = copy(self)
-        if factors is None:
-            other.host, other._curves = host, {}
-        else:
-            other._draw(factors, host)
+        other.model, other._curves = replace(self.model, host=host), {}
+        return other
+
+    def drawn(self, draw: int) -> TableStepCost:
+        """Operators and host under one draw of their errors."""
+        other, machine = self.under(self.host.drawn(draw)), self.model.machine
+        ops = {op.name: (op.kind, priced_dtype(op)) for op in self.model.graph.ops}
+        other._draw({name: float(machine.factors(name, *of)[draw]) for name, of in ops.items()})
         return other
 
     def _sum(self, times: Times) -> Floats:
@@ -91,10 +81,9 @@ class TableStepCost:
     def dense_s(self, tokens: int) -> float:
         """Device seconds of everything that depends on the step's tokens alone, padding included."""
         captured = self.host.captured
-        if captured and tokens <= captured[-1]:
+        if tokens <= self.host.largest:
             return self._tokens[1 + bisect_left(captured, tokens)]
-        edge = captured[-1] if captured else 0
-        return self._tokens[len(captured) + -(-(tokens - edge) // GRAIN)]
+        return self._tokens[len(captured) + -(-(tokens - self.host.largest) // GRAIN)]
 
     def decode_curve(self, sequences: int) -> Curve:
         curve = self._curves.get(sequences)
@@ -105,13 +94,7 @@ class TableStepCost:
     def _curve(self, sequences: int) -> Curve:
         fixed = self.dense_s(sequences) + self._logits[sequences] + self.host.gap(sequences)
         seconds = self._decode_attention(sequences) + fixed
-        return Curve(self._times.knots, np.maximum(seconds, self._decode_host(sequences)))
-
-    def _decode_host(self, sequences: int) -> float:
-        """A batch larger than any captured one is launched operator by operator."""
-        captured = self.host.captured
-        least = self.host.decode(sequences)
-        return least if captured and sequences <= captured[-1] else max(least, self.host.eager_launch_s)
+        return Curve(self._times.knots, np.maximum(seconds, self.host.decode(sequences)))
 
     def _decode_attention(self, sequences: int) -> Floats:
         """At the knots; worked out for a block of numbers of decodes at once."""
@@ -148,7 +131,4 @@ class TableStepCost:
         return device
 
     def launch(self, tokens: int, sequences: int) -> float:
-        captured = self.host.captured
-        if captured and tokens <= captured[-1]:
-            return self.host.captured_launch_s
-        return self.host.eager_launch_s
+        return self.host.launch(tokens)
