@@ -200,11 +200,13 @@ class Engine(Protocol):
     def step_model(self, deployment: Deployment, stage: StageWork | None = None) -> StepModel:
         """What prices a step of all layers, or of a stage of a pipeline."""
 
-    def step_cost(self, deployment: Deployment) -> StepCost:
-        """The step model's table. Raises InputError for strategies whose steps are not those of one scheduler, one
-        after another."""
+    def step_cost(self, deployment: Deployment, longest: int | None = None) -> StepCost:
+        """The step model's table, for sequences of up to `longest` tokens where not all that the engine takes are
+        asked for. Raises InputError for strategies whose steps are not those of one scheduler, one after another."""
 
-    def drawn(self, deployment: Deployment, draws: int) -> Iterator[tuple[StepCost, ServingLimits]]:
+    def drawn(
+        self, deployment: Deployment, draws: int, longest: int | None = None
+    ) -> Iterator[tuple[StepCost, ServingLimits]]:
         """That table and the limits by the central estimate first, then under each of so many draws; operators are
         priced once."""
 

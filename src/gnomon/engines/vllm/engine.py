@@ -109,17 +109,20 @@ class Vllm:
         machine = Machine(deployment.pool, deployment.profile)
         return StepModel(graph=graph, machine=machine, host=self.host(deployment, layers))
 
-    def step_cost(self, deployment: Deployment) -> TableStepCost:
+    def step_cost(self, deployment: Deployment, longest: int | None = None) -> TableStepCost:
         degrees.check_simulated(deployment)
         settings = deployment.settings
+        most = int(settings["max_model_len"])
         return self.step_model(deployment).table(
-            max_context=settings["max_model_len"],
+            max_context=most if longest is None else min(most, longest),
             max_tokens=settings["max_num_batched_tokens"],
             max_sequences=settings["max_num_seqs"],
         )
 
-    def drawn(self, deployment: Deployment, draws: int) -> Iterator[tuple[TableStepCost, ServingLimits]]:
-        cost, limits, extra = self.step_cost(deployment), self.limits(deployment), overheads(deployment)
+    def drawn(
+        self, deployment: Deployment, draws: int, longest: int | None = None
+    ) -> Iterator[tuple[TableStepCost, ServingLimits]]:
+        cost, limits, extra = self.step_cost(deployment, longest), self.limits(deployment), overheads(deployment)
         yield cost, limits
         for draw in range(draws):
             yield cost.drawn(draw), replace(limits, **extra.latencies(draw))
