@@ -9,16 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost.draws import normals
-from gnomon.spec import Batch
-
-TIMES = (
-    "eager_launch_s",
-    "captured_launch_s",
-    "decode_base_s",
-    "decode_sequence_s",
-    "gap_base_s",
-    "gap_sequence_s",
-)
+from gnomon.spec import Batch, Estimate, Provenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +52,15 @@ class HostModel:
         """What each draw multiplies these times by."""
         return np.asarray(np.exp(self.spread * normals(self.source)))
 
+    def estimate(self, seconds: float) -> Estimate:
+        """Seconds of this host with its draws."""
+        return Estimate(seconds, seconds * self.factors, Provenance.FITTED, self.source)
+
     def drawn(self, draw: int) -> HostModel:
         """All of it slower or faster by one draw of the spread."""
         factor = float(self.factors[draw])
-        return replace(self, **{name: getattr(self, name) * factor for name in TIMES})
+        times = {name: getattr(self, name) * factor for name in self.__dataclass_fields__ if name.endswith("_s")}
+        return replace(self, **times)
 
     def padded(self, tokens: float) -> float:
         return self.captured[bisect_left(self.captured, tokens)] if tokens <= self.largest else tokens

@@ -86,14 +86,6 @@ def by_name(lines: Iterable[OperatorTime]) -> list[OperatorTime]:
     return [alike[0] if len(alike) == 1 else sum_line(name, alike) for name, alike in groups.items()]
 
 
-def repeated(line: OperatorTime, times: int) -> OperatorTime:
-    """The same so often."""
-    if times == 1:
-        return line
-    work = {name: getattr(line, name) * times for name in ("time_s", "count", "flops", "bytes")}
-    return replace(line, **work)
-
-
 def blurred(line: OperatorTime, factors: Floats) -> OperatorTime:
     """The same with draws that are off by further factors."""
     time = line.time_s

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gnomon.cost.draws import normals
 from gnomon.cost.host import HostModel
-from gnomon.cost.lines import blurred, bound_of, host_line, operator_line, repeated
+from gnomon.cost.lines import blurred, bound_of, host_line, operator_line
 from gnomon.cost.machine import Machine
 from gnomon.graph import Graph
 from gnomon.graph.ops import Op
@@ -67,6 +67,7 @@ class StepPrice:
     gap_s: Estimate
     """What the device idles between them in any case."""
     waits: tuple[OperatorTime, ...] = ()
+    host_name: str = "engine"
 
     @cached_property
     def host(self) -> OperatorTime:
@@ -74,7 +75,7 @@ class StepPrice:
         device = Estimate.total([one.time_s for one in self.operators])
         value = max(self.host_s.value - device.value, self.gap_s.value)
         draws = np.maximum(self.host_s.draws - device.draws, self.gap_s.draws)
-        return host_line("engine", Estimate(value, draws, Provenance.FITTED, self.host_s.source))
+        return host_line(self.host_name, Estimate(value, draws, Provenance.FITTED, self.host_s.source))
 
     @cached_property
     def lines(self) -> tuple[OperatorTime, ...]:
@@ -110,11 +111,6 @@ class StepPrice:
         ops, waits = (*self.operators, *other.operators), (*self.waits, *other.waits)
         return replace(self, operators=ops, host_s=host_s, gap_s=gap_s, waits=waits)
 
-    def __mul__(self, times: int) -> StepPrice:
-        """The same so often, one after the other."""
-        ops, waits = (tuple(repeated(one, times) for one in lines) for lines in (self.operators, self.waits))
-        return replace(self, operators=ops, host_s=self.host_s * times, gap_s=self.gap_s * times, waits=waits)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepModel:
@@ -134,10 +130,7 @@ class StepModel:
         if self.spread:
             shared = np.exp(self.spread * normals("networks"))
             lines = [blurred(one, shared) for one in lines]
-        host_s, gap_s = (
-            Estimate(seconds, seconds * self.host.factors, Provenance.FITTED, self.host.source)
-            for seconds in (run.host_s, run.gap_s)
-        )
+        host_s, gap_s = (self.host.estimate(seconds) for seconds in (run.host_s, run.gap_s))
         return StepPrice(machine=self.machine, operators=tuple(lines), host_s=host_s, gap_s=gap_s)
 
     def _line(self, op: Op, run: Batch, steps: Batch) -> OperatorTime:

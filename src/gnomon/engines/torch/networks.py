@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.cost.host import HostModel
 from gnomon.cost.machine import Machine
 from gnomon.cost.step import StepModel
 from gnomon.engines.base import MemoryUse, NetworkPiece
-from gnomon.engines.torch.eager.lower import HOST_SPREAD, LAUNCHES, host
+from gnomon.engines.torch.eager.lower import LAUNCHES, host, host_model
 from gnomon.engines.torch.eager.price import SPREAD
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.engines.torch.published import published
@@ -65,13 +64,8 @@ def tower_piece(name: str, graph: Graph, step: NetworkStep, launch: str, machine
 def eager_piece(name: str, graph: Graph, batch: Batch, launch: str, machine: Machine) -> NetworkPiece:
     """A graph whose kernels the host launches one by one, or all at once."""
     calls = sum(op.count for op in graph.ops if op.bytes(batch)[0] > 0)
-    launches = host()
-    host_model = HostModel(
-        eager_launch_s=launches.graph_s if launch == "graph" else calls * launches.forward_s,
-        spread=HOST_SPREAD,
-        source=launches.source,
-    )
-    model = StepModel(graph=graph, machine=machine, host=host_model, spread=SPREAD)
+    launch_s = host().graph_s if launch == "graph" else calls * host().forward_s
+    model = StepModel(graph=graph, machine=machine, host=host_model(launch_s), spread=SPREAD)
     return NetworkPiece(name=name, model=model, steps=batch)
 
 

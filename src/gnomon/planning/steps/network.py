@@ -221,9 +221,9 @@ def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:
 
 
 def _prediction(run: NetworkRun, wanted: Asked, inputs: Mapping[str, Any]) -> Prediction:
-    first, *others = (_priced(piece) for piece in run.pieces)
+    first, *others = (_priced(piece, wanted.repeats) for piece in run.pieces)
     return prediction(
-        sum(others, first) * wanted.repeats,
+        sum(others, first),
         run.strategy,
         run.memory,
         title=run.title,
@@ -234,9 +234,9 @@ def _prediction(run: NetworkRun, wanted: Asked, inputs: Mapping[str, Any]) -> Pr
     )
 
 
-def _priced(piece: NetworkPiece) -> StepPrice:
+def _priced(piece: NetworkPiece, times: int) -> StepPrice:
     """Layers that differ elsewhere run the same operator: one line for it."""
-    price = piece.model.price(piece.steps)
+    price = piece.model.price(Batch.stack([piece.steps] * times))
     return replace(price, operators=tuple(by_name(price.operators)))
 
 

@@ -10,8 +10,11 @@ import numpy as np
 
 from gnomon.cost import tapes
 from gnomon.cost.clock import ATTENTION, BURST, slowdown
-from gnomon.cost.lines import operator_line, sum_line
+from gnomon.cost.draws import normals
+from gnomon.cost.host import HostModel
+from gnomon.cost.lines import blurred, operator_line, sum_line
 from gnomon.cost.machine import Machine, priced_dtype
+from gnomon.cost.step import StepPrice
 from gnomon.engines.torch.eager.lower import LaunchedKernel, Lowered
 from gnomon.graph.ops import Convolution, Gemm, Op, SequenceAttention
 from gnomon.spec import Batch
@@ -40,17 +43,23 @@ class PricedStep:
         return once * self.clock_slowdown if isinstance(op, COMPUTE) else once
 
     @property
-    def total(self) -> OperatorTime:
-        """All kernels, one after the other."""
-        return next(iter(self.groups(lambda *_: "").values()))
-
-    @property
     def arithmetic(self) -> str:
         """The number format of most FLOPs."""
         flops: dict[str, float] = {}
         for op in _ops(self.lowered):
             flops[op.dtype] = flops.get(op.dtype, 0.0) + op.count * float(op.flops(ONE)[0])
         return max(flops, key=lambda name: flops[name])
+
+    def price(self, host: HostModel, key: Callable[[LaunchedKernel, Op], str]) -> StepPrice:
+        """Lines by what `key` says of each kernel, beside the host that launches them."""
+        shared = np.exp(SPREAD * normals("module"))
+        return StepPrice(
+            machine=self.machine,
+            operators=tuple(blurred(line, shared) for line in self.groups(key).values()),
+            host_s=host.estimate(host.eager_launch_s),
+            gap_s=host.estimate(0.0),
+            host_name="waiting for the host",
+        )
 
     def groups(self, key: Callable[[LaunchedKernel, Op], str]) -> dict[str, OperatorTime]:
         """Kernels by what `key` says of each, the slowest group first."""
