@@ -151,7 +151,7 @@ def _under_vllm(engine: Engine, deployment: Deployment, wanted: Asked) -> Networ
         dtype=deployment.dtype,
         kv_dtype=deployment.kv_dtype,
         pieces=vllm_networks.pieces(engine, deployment, step, steps),
-        memory=replace(use, parts=parts | ({"kv": kept} if kept else {}), slack_bytes=0.0),
+        memory=replace(use, parts=parts | ({"kv": kept} if kept else {})),
         parallel={} if model.kind == "encoder" else parallel(engine, own, steps, tokens),
     )
 
