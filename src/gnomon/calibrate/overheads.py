@@ -14,7 +14,7 @@ import numpy as np
 
 from gnomon.calibrate.engine import beside_requests
 from gnomon.calibrate.least_squares import fit
-from gnomon.cost.compiled import TableStepCost
+from gnomon.cost.table import TableStepCost
 from gnomon.engines.vllm.overheads import DECODE, LAUNCH, Overheads
 from gnomon.errors import CalibrationError
 from gnomon.sim.serving import simulate

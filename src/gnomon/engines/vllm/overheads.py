@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from gnomon.cost.compiled import HostCost
-from gnomon.cost.draws import normals
+from gnomon.cost.host import HostModel
 from gnomon.engines.base import Deployment
 from gnomon.engines.own import figures_of
 
@@ -69,37 +65,24 @@ class Overheads:
         seconds = {n.removesuffix("_us") + "_s": value * 1e-6 for n, value in figures.items() if n.endswith("_us")}
         return cls(**seconds, spread=figures["spread"], source=source)
 
-    def host(self, layers: int, captured: tuple[int, ...]) -> HostCost:
-        """What the engine adds to the operators of a model of so many layers."""
-        return HostCost(
-            decode=self.decode,
-            captured_launch_s=self.captured(layers),
-            eager_launch_s=self.eager(layers),
-            gap=self.gap,
+    def host(self, layers: int, captured: tuple[int, ...]) -> HostModel:
+        """What the engine adds to the operators of so many layers."""
+        return HostModel(
+            eager_launch_s=self.eager_base_s + self.eager_layer_s * layers,
+            captured_launch_s=self.captured_base_s + self.captured_layer_s * layers,
+            decode_base_s=self.decode_base_s,
+            decode_sequence_s=self.decode_sequence_s,
+            gap_base_s=self.gap_s,
+            gap_sequence_s=self.gap_sequence_s,
             captured=captured,
+            spread=self.spread,
+            source=self.source,
         )
 
-    def drawn(self, draw: int) -> Overheads:
-        """All of it slower or quicker by one draw of the spread."""
-        factor = float(self.factors()[draw])
-        times = {name: getattr(self, name) * factor for name in self.__dataclass_fields__ if name.endswith("_s")}
-        return replace(self, **times)
-
-    def factors(self) -> NDArray[np.float64]:
-        """What each draw multiplies the engine's own times by."""
-        return np.asarray(np.exp(self.spread * normals(self.source)))
-
-    def gap(self, sequences: int) -> float:
-        return self.gap_s + self.gap_sequence_s * sequences
-
-    def decode(self, sequences: int) -> float:
-        return self.decode_base_s + self.decode_sequence_s * sequences
-
-    def captured(self, layers: int) -> float:
-        return self.captured_base_s + self.captured_layer_s * layers
-
-    def eager(self, layers: int) -> float:
-        return self.eager_base_s + self.eager_layer_s * layers
+    def latencies(self, draw: int | None = None) -> dict[str, Any]:
+        """Seconds of a request outside its steps, as `ServingLimits` has them; under a draw, as slow as the host is."""
+        factor = 1.0 if draw is None else float(self.host(0, ()).factors[draw])
+        return {name: factor * getattr(self, name) for name in ("ingress_s", "egress_s", "idle_start_s")}
 
 
 @cache

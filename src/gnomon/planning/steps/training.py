@@ -10,7 +10,8 @@ import numpy as np
 
 from gnomon.cost import tapes
 from gnomon.cost.collective import crowding
-from gnomon.cost.machine import COLLECTIVES, priced_dtype
+from gnomon.cost.lines import operator_line
+from gnomon.cost.machine import COLLECTIVES
 from gnomon.engines.training.stages import kind_names
 from gnomon.engines.training.units import ENDS, tapes_of, units
 from gnomon.errors import InputError, placed
@@ -24,6 +25,7 @@ from gnomon.planning.training.step import TrainingStep
 from gnomon.planning.unmodelled import idle_in_training
 from gnomon.spec import Batch, Estimate, Provenance
 from gnomon.spec.answers import OperatorTime, Prediction, TrainingReport
+from gnomon.spec.estimate import DRAWS
 from gnomon.spec.questions.step import PredictQuestion
 from gnomon.spec.questions.training import SimulateTrainingQuestion
 
@@ -149,10 +151,10 @@ def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
     }
     for name, (seconds, bound) in beside.items():
         if seconds > 0:
-            yield _line(step, name, "step", seconds, bound, 1, 0.0, 0.0)
+            yield _line(step, name, seconds, bound)
     left = total - spent - sum(seconds for seconds, _ in beside.values())
     if left > 1e-9 * total:
-        yield _line(step, "waiting and gradient sums", "step", left, "waiting", 1, 0.0, 0.0)
+        yield _line(step, "waiting and gradient sums", left, "waiting")
 
 
 def _operators(
@@ -177,7 +179,7 @@ def _operators(
             spent[op] = seconds + float(times[op][0]) * _share_of(op, stretch, shown), count + 1
     for op, (seconds, count) in spent.items():
         if seconds > 0:
-            yield _op_line(step, op, seconds, count, runs, batch)
+            yield operator_line(machine, op, batch, seconds * runs, runs=count * runs)
 
 
 def _share_of(op: Op, stretch: float, shown: float) -> float:
@@ -190,26 +192,7 @@ def _all(tape: Tape) -> list[Op]:
     return [op for node in tape.nodes for op in node.forward + node.by_input + node.by_weight]
 
 
-def _op_line(step: TrainingStep, op: Op, seconds: float, count: int, runs: int, batch: Batch) -> OperatorTime:
-    """An operator that runs `count` times in `seconds` of a piece of network, which runs so often."""
-    machine, family = step.machine, step.machine.evidence(op.kind, priced_dtype(op))
-    flops, moved = (count * op.count * figure(batch)[:1] for figure in (op.flops, op.bytes))
-    value = seconds * runs
-    draws = value * machine.factors(op.name, op.kind, priced_dtype(op))
-    return OperatorTime(
-        op=op.name,
-        kind=op.kind,
-        time_s=Estimate(value, draws, family.provenance, machine.source(op)),
-        bound=str(machine.bound(flops, moved, np.array([seconds]), op.kind, priced_dtype(op), op.count * count)[0]),
-        count=op.count * count * runs,
-        flops=float(flops[0]) * runs,
-        bytes=float(moved[0]) * runs,
-        arithmetic=machine.arithmetic(op.kind, priced_dtype(op)),
-    )
-
-
-def _line(
-    step: TrainingStep, name: str, kind: str, seconds: float, bound: str, count: int, flops: float, moved: float
-) -> OperatorTime:
-    time_s = Estimate(seconds, np.full(32, seconds), Provenance.FITTED, step.machine.profile.source)
-    return OperatorTime(op=name, kind=kind, time_s=time_s, bound=bound, count=count, flops=flops, bytes=moved)
+def _line(step: TrainingStep, name: str, seconds: float, bound: str) -> OperatorTime:
+    """What a step spends once beside its operators."""
+    time_s = Estimate(seconds, np.full(DRAWS, seconds), Provenance.FITTED, step.machine.profile.source)
+    return OperatorTime(op=name, kind="step", time_s=time_s, bound=bound, count=1, flops=0.0, bytes=0.0)
