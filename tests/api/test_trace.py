@@ -46,7 +46,7 @@ SMALL = traced(*[pointwise("layer", size=1)] * 50, storages=HELD)
 @pytest.fixture
 def trace(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(made: Traced, **options: Any) -> ModulePrediction:
-        monkeypatch.setattr("gnomon.api.trace.trace_module", lambda *_, **__: made)
+        monkeypatch.setattr("gnomon.api.trace.traced_module", lambda *_, **__: made)
         return gnomon.trace(None, None, **{"on": "H200"} | options)
 
     return run
@@ -180,7 +180,7 @@ def test_what_a_script_prints_is_talk(
         print("traced")
         return STEP
 
-    monkeypatch.setattr("gnomon.api.trace.trace_module", seen)
+    monkeypatch.setattr("gnomon.api.trace.traced_module", seen)
     monkeypatch.setattr("gnomon.load.tracing.script_words.find_spec", lambda _: True)
     (tmp_path / "net.py").write_text("print('imported')\ndef build():\n    print('built')\n    return 1, 2\n")
     gnomon.predict(f"{tmp_path / 'net.py'}:build", on="H200")
@@ -194,7 +194,7 @@ def test_a_script_in_the_words_of_the_command(monkeypatch: pytest.MonkeyPatch, t
         asked.update(asdict(given[2]), given=given[:2])
         return STEP
 
-    monkeypatch.setattr("gnomon.api.trace.trace_module", seen)
+    monkeypatch.setattr("gnomon.api.trace.traced_module", seen)
     monkeypatch.setattr("gnomon.load.tracing.script_words.find_spec", lambda _: True)
     (tmp_path / "net.py").write_text("def build(): return {'module': 1, 'inputs': 2, 'loss': len}\n")
     words = f"{tmp_path / 'net.py'}:build"

@@ -20,6 +20,7 @@ LOOKUPS = {
     ("engines/__init__.py", "training_engine"): "label",
     ("load/recipe.py", "recipe_of"): "",
     ("load/training.py", "job_of"): "",
+    ("techniques/__init__.py", "_told"): "text",
     ("paths.py", "home"): "",
 }
 """Where names become objects, and the argument that has the name."""

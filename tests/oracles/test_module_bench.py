@@ -21,8 +21,7 @@ from gnomon.cost.rows import COLUMNS
 from gnomon.engines.torch.eager import lower
 from gnomon.engines.torch.eager.price import ONE
 from gnomon.graph.ops import Convolution, Elementwise
-from gnomon.load.tracing import trace_module as traced_as_asked
-from gnomon.spec.questions.running import TraceQuestion
+from gnomon.load.tracing import trace_module
 from tools import module_kernels, module_streams
 
 pytestmark = pytest.mark.oracle
@@ -80,11 +79,7 @@ def traced(call: Any) -> list[Any]:
         def forward(self, _: torch.Tensor) -> None:
             call(0)
 
-    return [
-        op
-        for one in lower(traced_as_asked(Once(), torch.zeros(1), TraceQuestion(on="H100"))).launched
-        for op in one.ops
-    ]
+    return [op for one in lower(trace_module(Once(), torch.zeros(1))).launched for op in one.ops]
 
 
 def test_every_kernel_of_the_table(rows: Any) -> None:

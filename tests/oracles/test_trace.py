@@ -22,8 +22,7 @@ import gnomon
 from gnomon.engines.torch.eager import lower, peak
 from gnomon.engines.torch.eager.price import ONE
 from gnomon.graph.ops import Convolution, Op, SequenceAttention
-from gnomon.load.tracing import trace_module as traced_as_asked
-from gnomon.spec.questions.running import TraceQuestion
+from gnomon.load.tracing import trace_module
 from gnomon.spec.traced import Traced
 
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
@@ -35,10 +34,6 @@ PUBLISHED = {
     "gpt2": 124_439_808,
 }
 """Parameters of the well-known ones, as their papers' code has them."""
-
-
-def trace_module(module: Any, inputs: Any, **asked: Any) -> Traced:
-    return traced_as_asked(module, inputs, TraceQuestion(on="H100", **asked))
 
 
 def on_meta(name: str) -> Callable[[], Built]:

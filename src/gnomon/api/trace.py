@@ -10,7 +10,7 @@ from typing import Any
 
 from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
-from gnomon.load.tracing import one_chip, script_question, scripted, trace_module
+from gnomon.load.tracing.script_words import one_chip, script_question, scripted, traced_module
 from gnomon.planning.steps.traced import ModulePrediction, price_traced
 from gnomon.spec import Pool
 from gnomon.spec.questions.running import TraceQuestion
@@ -51,7 +51,7 @@ def trace(
 def answer(module: Any, inputs: Any, question: TraceQuestion) -> ModulePrediction:
     """One step of a module as a question asks for it."""
     pool = one_chip(question)
-    traced = trace_module(module, inputs, question)
+    traced = traced_module(module, inputs, question)
     return price_traced(traced, question, Machine(pool, profile_for(pool.chip, "torch"), "torch"))
 
 

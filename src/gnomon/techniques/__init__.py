@@ -193,8 +193,9 @@ def _read(text: str) -> tuple[Technique, Values]:
     return one, {parameter.name: parameter.default for parameter in one.parameters} | told
 
 
+@cache
 def _told(text: str) -> tuple[Technique, dict[str, float | str]]:
-    """A technique as it is written, with the values that are."""
+    """A technique as it is written, with the values that are. Nobody changes what it gives."""
     name, colon, rest = text.strip().partition(":")
     one = technique(name.strip())
     known = {name: parameter for parameter in one.parameters for name in (parameter.name, *parameter.aliases)}

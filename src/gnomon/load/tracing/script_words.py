@@ -9,10 +9,11 @@ from typing import Any
 
 from gnomon.errors import InputError, MissingExtraError, unknown_name
 from gnomon.load.fleet import parse_pool
-from gnomon.load.tracing.script import built, parted
+from gnomon.load.tracing import built, parted, trace_module
 from gnomon.spec import Pool
 from gnomon.spec.questions.running import TraceQuestion
 from gnomon.spec.questions.step import PredictQuestion
+from gnomon.spec.traced import Traced
 
 PHASES = ("forward", "train")
 SETTINGS: Mapping[str, type] = {
@@ -39,6 +40,13 @@ def one_chip(question: TraceQuestion) -> Pool:
 def require_torch() -> None:
     if find_spec("torch") is None:
         raise MissingExtraError("torch", "torch", "tracing a module")
+
+
+def traced_module(module: Any, inputs: Any, asked: TraceQuestion) -> Traced:
+    """What one step of the module calls, as a question asks for it."""
+    require_torch()
+    options = {name: getattr(asked, name) for name in ("phase", "dtype", "autocast", "batch", "loss", "optimizer")}
+    return trace_module(module, inputs, **options, captured=asked.launch == "graph")
 
 
 def script_question(question: PredictQuestion) -> TraceQuestion:
