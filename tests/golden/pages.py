@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/serving.md", "docs/training.md", "docs/papers-guide.md")
+PAGES = ("README.md", "docs/serving.md", "docs/training.md", "docs/papers-guide.md", "docs/techniques.md")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INPUTS = ("examples", "measurements")
 """Folders of the checkout that commands on the pages read."""

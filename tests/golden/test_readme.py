@@ -11,6 +11,7 @@ STEPS = {
     "README.md": ("plan serve", "predict", "plan train", "accuracy"),
     "docs/serving.md": ("predict", "fit", "simulate serve", "plan serve", "explain", "export", "verify"),
     "docs/training.md": ("predict", "simulate train", "plan train", "explain", "export", "verify", "try"),
+    "docs/techniques.md": ("predict", "fit"),
     "docs/papers-guide.md": ("papers search", "papers show", "papers run", "try", "techniques", "lab"),
 }
 """Commands that a page has to show."""
