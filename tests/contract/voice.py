@@ -9,7 +9,6 @@ import io
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -107,30 +106,27 @@ def prose(page: str) -> str:
     return re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
 
 
-def identifiers(source: str) -> Iterator[str]:
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return (token.string for token in tokens if token.type == tokenize.NAME)
-
-
-def literals(source: str) -> str:
-    """All texts of a module, docstrings among them."""
-    kinds = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return "\n".join(token.string for token in tokens if token.type in kinds)
+def read(source: str) -> tuple[list[str], str]:
+    """The identifiers of a module, and all its texts, docstrings among them."""
+    texts = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    identifiers = [token.string for token in tokens if token.type == tokenize.NAME]
+    return identifiers, "\n".join(token.string for token in tokens if token.type in texts)
 
 
 def in_code() -> tuple[Counter[str], Counter[str]]:
     """Names and phrases of the package and how often they stand in it; texts of YAML files count as texts."""
     names: Counter[str] = Counter()
-    said: Counter[str] = Counter()
+    said: list[str] = []
     for path in sorted(SRC.rglob("*.py")):
-        source = path.read_text(encoding="utf-8")
-        said += phrases(literals(source))
-        for identifier, count in Counter((*identifiers(source), *path.relative_to(SRC).with_suffix("").parts)).items():
-            names += Counter({name: count for name, (pattern, _) in NAMES.items() if re.search(pattern, identifier)})
-    for path in sorted(SRC.rglob("*.yaml")):
-        said += phrases(re.sub(r"(?m)^[\s-]*\w+:", "", path.read_text(encoding="utf-8")))
-    return names, said
+        identifiers, texts = read(path.read_text(encoding="utf-8"))
+        names.update((*identifiers, *path.relative_to(SRC).with_suffix("").parts))
+        said.append(texts)
+    said += [re.sub(r"(?m)^[\s-]*\w+:", "", path.read_text(encoding="utf-8")) for path in sorted(SRC.rglob("*.yaml"))]
+    found: Counter[str] = Counter()
+    for identifier, count in names.items():
+        found.update({name: count for name, (pattern, _) in NAMES.items() if re.search(pattern, identifier)})
+    return found, phrases("\n".join(said))
 
 
 if __name__ == "__main__":

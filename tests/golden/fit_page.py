@@ -208,8 +208,9 @@ max_batch: kv_blocks // (163840 / 16)
         title="Windows: Gemma-2-9B on an H100",
         words="gemma-2-9b --on H100",
         text="Every other layer has a sliding window of 4,096 tokens. 21 layers of each kind make two groups of 21; a "
-        "block holds 16 tokens of one group. A layer with a window holds at most the window and one step, and one block "
-        "more where it starts inside one; a step of 8,192 tokens covers the full context here, so windows save nothing.",
+        "block holds 16 tokens of one group. A layer with a window holds at most the window and one step, and one "
+        "block more where it starts inside one; a step of 8,192 tokens covers the full context here, so windows save "
+        "nothing.",
         steps=f"""
 usable: {H100} * 0.92
 attention: 3584 * (4096 + 2 * 2048) + 4096 * 3584
