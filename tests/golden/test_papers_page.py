@@ -16,7 +16,11 @@ def test_the_readme_says_how_many_are_computed_and_run() -> None:
     ran = [entry for entry in gnomon.papers(status="executed").to_dict()["papers"] if entry["slug"] in computed]
     said = f"of {len(known)} in the index, Gnomon computes the figures of {len(computed)}"
     assert said in text
-    assert f"{len(ran)} of which it has also run on a GPU. The other {len(known) - len(computed)} are entries" in text
+    assert f"{len(ran)} of which it has also run on a GPU" in text
+    assert f"The other {len(known) - len(computed)} are entries to search" in text
+    holds = [known["holds"] for known in stored_counts().values() if known]
+    within, figures = (sum(one[name] for one in holds) for name in ("within", "figures"))
+    assert f"{within} of their {figures} predicted figures came out within tolerance" in text
 
 
 @pytest.mark.slow
