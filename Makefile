@@ -100,7 +100,7 @@ modules: $(ORACLES_STAMP) ## write the table of measured modules in docs/tracing
 	$(ORACLES)/bin/python -m tools.trace_accuracy
 	$(ORACLES)/bin/python -m tools.decoder_accuracy
 
-catalog: $(STAMP) ## make the catalog's books again from its YAML files
+catalog: $(STAMP) ## build the catalog's indexed files from its YAML
 	$(BIN)/python -m gnomon.catalog.build
 
 hardware: catalog ## write docs/hardware.md again from the catalog
@@ -109,7 +109,7 @@ hardware: catalog ## write docs/hardware.md again from the catalog
 lab-results: $(STAMP) ## predict the stored runs of the lab again
 	$(BIN)/python -m gnomon.lab.predicted src/gnomon/papers/index/*/lab.json
 
-papers: $(STAMP) ## build the papers' index again, compute the re-derived ones, write docs/papers.md
+papers: $(STAMP) ## build the papers' index, compute their figures, write docs/papers.md
 	$(BIN)/python -m gnomon.papers.build
 	$(BIN)/python -m tests.golden.papers_page
 
