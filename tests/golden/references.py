@@ -51,8 +51,8 @@ Units are in the names: `_s` seconds, `_bytes`, `_flops`, `_j` joules, `_usd` do
 import gnomon
 
 step = gnomon.predict("llama-3.1-8b", on="H200", phase="decode", batch=32, context=1024)
-print(step)                                                   # as the command line prints it
-print(step.time_s.value, step.time_s.low, step.time_s.high)   # seconds
+print(step)  # as the command line prints it
+print(step.time_s.value, step.time_s.low, step.time_s.high)  # seconds
 
 plan = gnomon.plan_serving("llama-3.1-8b", fleet="H200:8", rate=20, input=1024, output=256, slo="tpot_p90=25ms")
 print(plan.best.label, plan.command)
