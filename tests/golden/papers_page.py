@@ -34,7 +34,7 @@ MEANINGS = {
     "listed": "known; the mechanism is not in Gnomon, or not all of it",
 }
 FIGURES = (
-    "Tolerances were committed before our figures were computed. A figure outside its tolerance stays in the table, "
+    "Tolerances were written down before our figures were computed. A figure outside its tolerance stays in the table, "
     "with the reason below it.\n\n"
     "A figure is `predicted` where it depends on what Gnomon models: times, memory in use, schedules, hosts. It is an "
     "`identity` where it follows from the paper's own numbers by arithmetic and comes out, within 5% at most; a "
