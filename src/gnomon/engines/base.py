@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # serving imports nothing of training
     from gnomon.engines.training.traits import Traits
 
 
-class Ideas(Protocol):
+class AppliedTechniques(Protocol):
     """What techniques make of a deployment, behind whatever engine runs it."""
 
     @property
@@ -56,7 +56,7 @@ class Deployment:
     """The engine's own share of a step as the user measured it, where that was done; see `engines/own.py`."""
     dp_load_ratio: float = 1.0
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
-    ideas: Ideas | None = None
+    ideas: AppliedTechniques | None = None
     """Techniques, where there are any; `strategy.techniques` has their names."""
 
 
@@ -115,15 +115,6 @@ class StageWork:
 
     layers: int
     graph: Graph
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkPiece:
-    """A part of a network and the steps it runs."""
-
-    name: str
-    model: StepModel
-    steps: Batch
 
 
 class TrainingEngine(Protocol):

@@ -9,10 +9,9 @@ from typing import Any
 from gnomon.cost.lines import by_name
 from gnomon.cost.machine import Machine
 from gnomon.cost.profile import profile_for
-from gnomon.cost.step import StepPrice
+from gnomon.cost.step import Piece, StepPrice
 from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
 from gnomon.engines import engine as engine_of
-from gnomon.engines.base import NetworkPiece
 from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
@@ -48,7 +47,7 @@ class NetworkRun:
     label: str
     dtype: str
     kv_dtype: str
-    pieces: tuple[NetworkPiece, ...]
+    pieces: tuple[Piece, ...]
     memory: MemoryUse
     parallel: Mapping[str, Any] = field(default_factory=dict)
 
@@ -234,9 +233,10 @@ def _prediction(run: NetworkRun, wanted: Asked, inputs: Mapping[str, Any]) -> Pr
     )
 
 
-def _priced(piece: NetworkPiece, times: int) -> StepPrice:
+def _priced(piece: Piece, times: int) -> StepPrice:
     """Layers that differ elsewhere run the same operator: one line for it."""
-    price = piece.model.price(Batch.stack([piece.steps] * times))
+    model, steps = piece
+    price = model.price(Batch.stack([steps] * times))
     return replace(price, operators=tuple(by_name(price.operators)))
 
 
