@@ -56,6 +56,9 @@ def test_parts_add_up_to_the_whole(trace: Any) -> None:
     answer = trace(STEP)
     total = answer.time_s.value
     assert sum(line.time_s.value for line in answer.breakdown) == pytest.approx(total)
+    share = sum(line.time_s.draws for line in answer.breakdown) / answer.time_s.draws
+    assert np.median(share) == pytest.approx(1)
+    assert np.max(share) == pytest.approx(1)  # a slow host shows in few draws, and has no line
     assert [line.op for line in answer.operators] == ["gemm", "pointwise"]
     assert sum(line.time_s.value for line in answer.operators) == pytest.approx(total)
     for key in ("flops", "bytes"):

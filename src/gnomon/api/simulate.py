@@ -71,7 +71,7 @@ def simulate_serving(
         seed=whole(seed, "--seed"),
     )
     stream = draw(load)
-    cost, limits = chosen.step_cost(deployment), chosen.limits(deployment)
+    cost, limits = chosen.step_cost(deployment, stream.longest), chosen.limits(deployment)
     _check_lengths(stream, load, limits.max_context, found.max_context)
     run = simulate(stream, cost, limits, record=record, progress=progress)
     load_words = {

@@ -123,7 +123,7 @@ class ServingEvaluator:
         """Figures of a part of the load: by the central estimate first, then by draws of the step cost."""
         replica = self.replicas[plan.family]
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
-        drawn = replica.engine.drawn(replica.deployment, draws)
+        drawn = replica.engine.drawn(replica.deployment, draws, self.longest)
         runs = (self._runs(plan, routed, *each, {}) for each in drawn)
         return [self._figures(plan, rate_per_s, each, _steady(each)) for each in runs]
 

@@ -139,7 +139,7 @@ class Replicas:
         place = (wide.pool.chip.name, wide.strategy, wide.dtype, wide.kv_dtype)
         key = (place, engine.cost_key(wide))
         if key not in self._costs:
-            self._costs[key] = WatchedCost(engine.step_cost(wide))
+            self._costs[key] = WatchedCost(engine.step_cost(wide, self._longest))
         return self._costs[key], key
 
 

@@ -11,6 +11,8 @@ from gnomon.errors import InputError
 
 Curves = dict[int, "DecodeCurve"]
 """Of one step cost, by the number of decodes; runs on the same cost may share them."""
+LOOKS = 6
+"""Guesses along a line before the rest is halved."""
 
 
 class DecodeCurve:
@@ -81,15 +83,22 @@ class DecodeCurve:
         return self._search(context, wait_s, most)
 
     def _search(self, context: int, wait_s: float, most: int) -> int:
-        start = self._below(context)
-        low, high = 0, most
-        while low < high:
-            middle = (low + high) // 2
-            if self._below(context + middle * self._sequences) - start >= wait_s:
-                high = middle
+        """Where a straight line between two known sums meets the wait: steps differ little, so that two or three looks
+        find it; halves, where they do not."""
+        low, high, looks, start = 0, most, 0, self._below(context)
+        short, long = 0.0, self._below(context + most * self._sequences) - start
+        if long < wait_s:
+            return most
+        while low + 1 < high:
+            looks += 1
+            share = (wait_s - short) / (long - short) if looks < LOOKS else 0.5
+            middle = min(max(low + int(share * (high - low)), low + 1), high - 1)
+            lasts = self._below(context + middle * self._sequences) - start
+            if lasts >= wait_s:
+                high, long = middle, lasts
             else:
-                low = middle + 1
-        return low
+                low, short = middle, lasts
+        return high
 
     def _below(self, context: int) -> float:
         """The sum of t(0), t(1) … below the mean context, read between whole numbers."""
