@@ -46,6 +46,8 @@ class ServingRun:
     peak_kv_blocks: int
     peak_sequences: int
     """Most sequences in one step."""
+    peak_step_tokens: int
+    """Most tokens in one step with a prompt."""
     totals: StepTotals
 
     @property

@@ -10,11 +10,22 @@ from gnomon.sim.serving.run import StepTotals
 class Tally:
     """Running sums over steps; whole numbers stay whole."""
 
-    __slots__ = ("busy_s", "context", "decodes", "pairs", "peak_sequences", "prefills", "reads", "steps", "tokens")
+    __slots__ = (
+        "busy_s",
+        "context",
+        "decodes",
+        "pairs",
+        "peak_sequences",
+        "peak_tokens",
+        "prefills",
+        "reads",
+        "steps",
+        "tokens",
+    )
 
     def __init__(self) -> None:
         self.busy_s = 0.0
-        self.steps = self.decodes = self.context = self.peak_sequences = 0
+        self.steps = self.decodes = self.context = self.peak_sequences = self.peak_tokens = 0
         self.prefills = self.tokens = self.pairs = self.reads = 0
 
     def decode(self, decodes: int, context: int, steps: int, seconds: float) -> None:
@@ -33,10 +44,13 @@ class Tally:
         self.decodes += decodes
         self.context += context + decodes
         self.prefills += len(chunks)
+        before = self.tokens - decodes
         for new, cached in chunks:
             self.tokens += new
             self.pairs += new * cached + new * (new + 1) // 2
             self.reads += new + cached
+        if self.tokens - before > self.peak_tokens:
+            self.peak_tokens = self.tokens - before
         sequences = decodes + len(chunks)
         if sequences > self.peak_sequences:
             self.peak_sequences = sequences
