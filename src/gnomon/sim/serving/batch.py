@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import copy
 from heapq import heappop, heappush
 
+from gnomon.sim.serving.run import StepTotals
 from gnomon.spec.serving import ServingLimits
 
 NO_REQUEST = -1
-NOBODY: Sequence[int] = ()
 
 
 class BatchState:
@@ -25,11 +25,17 @@ class BatchState:
         "_base_sum",
         "_block",
         "_crossings",
+        "_decode_context",
+        "_decodes",
         "_ends",
         "_least_free",
         "_made",
         "_output",
         "_places",
+        "_prefill_context",
+        "_prefill_pairs",
+        "_prefill_tokens",
+        "_prefills",
         "_prompt",
         "_stack",
         "_stack_limit",
@@ -58,6 +64,8 @@ class BatchState:
         self._stack_limit = 2 * limits.max_sequences + 64
         self._least_free = limits.kv_blocks
         self.clock = self.count = self.preemptions = 0
+        self._decodes = self._decode_context = 0
+        self._prefills = self._prefill_tokens = self._prefill_pairs = self._prefill_context = 0
         self.decoding: dict[int, tuple[int, int]] = {}
         """Base and the clock after the last step, of each decode."""
         self.partial, self.partial_tokens = NO_REQUEST, 0
@@ -87,6 +95,18 @@ class BatchState:
         """The most blocks that were ever taken."""
         return self._total - self._least_free
 
+    def totals(self) -> StepTotals:
+        """Sums over all steps, once all requests have ended."""
+        return StepTotals(
+            steps=self.clock,
+            decodes=self._decodes,
+            decode_context=self._decode_context,
+            prefills=self._prefills,
+            prefill_tokens=self._prefill_tokens,
+            prefill_pairs=self._prefill_pairs,
+            prefill_context=self._prefill_context,
+        )
+
     @property
     def context(self) -> int:
         """Cached tokens of all decodes together."""
@@ -106,19 +126,16 @@ class BatchState:
             return True
         return -(-self.goal(waiting) // self._block) > self.free - need
 
-    def claim(self, step_tokens: int) -> tuple[int, Sequence[int]]:
+    def claim(self, step_tokens: int) -> tuple[int, list[int]]:
         """Blocks for the decodes and the partial prompt. Says how much of the prompt runs, and who was preempted."""
         if len(self._stack) > self._stack_limit:
             self._stack = [r for r in self._stack if r in self.decoding or r in self.leaving or r == self.partial]
         slot = self.clock % self._block
         need, piece, extra = self._crossings[slot], 0, 0
+        had = self.partial_tokens
         if self.partial != NO_REQUEST:
-            had = self.partial_tokens
             piece = min(self.goal(self.partial) - had, step_tokens - len(self.decoding))
             extra = -(-(had + piece) // self._block) + (-had // self._block)
-        if need + extra <= self.free:
-            self.free -= need + extra
-            return piece, NOBODY
         out: list[int] = []
         while need + extra > self.free:
             out.append(self._preempt_last())
@@ -126,6 +143,8 @@ class BatchState:
             if self.partial == NO_REQUEST:
                 piece = extra = 0
         self.free -= need + extra
+        if piece:
+            self._count_chunk(piece, had)
         return piece, out
 
     def enter(self, request: int, budget: int) -> int:
@@ -141,7 +160,14 @@ class BatchState:
         self.free -= blocks
         self.count += 1
         self._stack.append(request)
+        self._count_chunk(goal, 0)
         return goal
+
+    def _count_chunk(self, new: int, cached: int) -> None:
+        self._prefills += 1
+        self._prefill_tokens += new
+        self._prefill_pairs += new * cached + new * (new + 1) // 2
+        self._prefill_context += new + cached
 
     def begin(self, request: int) -> tuple[bool, int]:
         """The prompt is through, and the step that ran it is on the clock: decode from now on.
@@ -228,7 +254,7 @@ class BatchState:
             end, request = heappop(ends)
             found = decoding.get(request)
             if found is not None and found[1] == end:
-                ended[request] = -(-(self._drop(request) + clock) // block)
+                ended[request] = -(-self._drop(request) // block)
         return ended
 
     def release(self) -> None:
@@ -242,17 +268,24 @@ class BatchState:
         return (request for request in self._stack if request in self.decoding)
 
     def _drop(self, request: int) -> int:
+        """Take a decode out, and count what it decoded: after n steps from a goal of g tokens it looked at g + 1, g + 2
+        … g + n. Its cached tokens."""
         base, _ = self.decoding.pop(request)
         self._base_sum -= base
         self._crossings[-base % self._block] -= 1
-        return base
+        cached = base + self.clock
+        goal = self._prompt[request] + (self._made.get(request, 0) if self._made else 0)
+        steps = cached - goal
+        self._decodes += steps
+        self._decode_context += steps * goal + steps * (steps + 1) // 2
+        return cached
 
     def _preempt_last(self) -> int:
         """Take the last of the batch out, and put it in front of the queue unless it only awaits its last token."""
         while True:
             request = self._stack.pop()
             if request in self.decoding:
-                cached = self._drop(request) + self.clock
+                cached = self._drop(request)
                 self.free += -(-cached // self._block)
                 self._made[request] = cached - self._prompt[request] + 1
                 self.resumed.append(request)

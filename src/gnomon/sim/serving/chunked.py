@@ -16,7 +16,7 @@ Between two changes of the batch the steps are not walked but summed, see `curve
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from copy import copy
 from math import inf
 
@@ -27,7 +27,6 @@ from gnomon.sim.serving.base import Progress, Recorder, StepRecord
 from gnomon.sim.serving.batch import NO_REQUEST, BatchState
 from gnomon.sim.serving.curve import Curves, DecodeCurve
 from gnomon.sim.serving.run import ServingRun
-from gnomon.sim.serving.tally import Tally
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -62,6 +61,7 @@ class ChunkedReplica:
 
     __slots__ = (
         "_batch",
+        "_busy_s",
         "_cost",
         "_curves",
         "_end",
@@ -74,10 +74,11 @@ class ChunkedReplica:
         "_in_flight",
         "_limits",
         "_now",
+        "_peak_sequences",
+        "_peak_tokens",
         "_progress",
         "_record",
         "_scheduled",
-        "_tally",
         "_visible",
         "ended",
     )
@@ -108,8 +109,8 @@ class ChunkedReplica:
         self._fresh_last: Iterable[int] = ()
         """Whose first, and whose last, token the last scheduled step makes."""
         self._curves: Curves = {} if curves is None else curves
-        self._tally = Tally()
-        self._finished = 0
+        self._busy_s = 0.0
+        self._finished = self._peak_sequences = self._peak_tokens = 0
         blank = bytes(8 * len(requests))
         self._first, self._finish, self._scheduled = array("d", blank), array("d", blank), array("d", blank)
         self.ended: list[int] | None = None
@@ -127,7 +128,6 @@ class ChunkedReplica:
         """A copy as it stands now: to go on by itself with requests of which the first are those that it ran so far,
         or, without any, to be forked again."""
         other = copy(self)
-        other._tally = copy(self._tally)
         other._batch = self._batch.forked(*(_lengths(requests) if requests else ([], [])))
         other._visible = _visible(requests, self._limits) if requests else []
         more = array("d", bytes(8 * (len(requests) - len(self._first)) if requests else 0))
@@ -163,19 +163,19 @@ class ChunkedReplica:
             self._progress(self._finished)
 
     def result(self, requests: Requests) -> ServingRun:
-        tally, batch = self._tally, self._batch
+        batch, totals = self._batch, self._batch.totals()
         return ServingRun(
             requests=requests,
             first_token_s=np.array(self._first),
             finish_s=np.array(self._finish),
             scheduled_s=np.array(self._scheduled),
             preemptions=batch.preemptions,
-            steps=tally.steps,
-            busy_s=tally.busy_s,
+            steps=totals.steps,
+            busy_s=self._busy_s,
             peak_kv_blocks=batch.peak_blocks,
-            peak_sequences=tally.peak_sequences,
-            peak_step_tokens=tally.peak_tokens,
-            totals=tally.totals(),
+            peak_sequences=self._peak_sequences,
+            peak_step_tokens=self._peak_tokens,
+            totals=totals,
         )
 
     def _curve(self, decodes: int) -> DecodeCurve:
@@ -201,7 +201,7 @@ class ChunkedReplica:
             steps = look + curve.steps_until(context, wait, steps - look)
         before_s, seconds = curve.span(context, steps)
         start, end = self._end, self._end + seconds
-        self._tally.decode(decodes, context, steps, seconds)
+        self._busy_s += seconds
         if self._record is not None:
             self._note(start, end, [], [], [])
         batch.advance(steps)
@@ -243,7 +243,12 @@ class ChunkedReplica:
         launched = now
         if chunks:
             seconds = self._cost.mixed(decodes, context, chunks)
-            launched += self._cost.launch(most - left, decodes + len(chunks))
+            tokens, sequences = most - left, decodes + len(chunks)
+            launched += self._cost.launch(tokens, sequences)
+            if tokens > self._peak_tokens:
+                self._peak_tokens = tokens
+            if sequences > self._peak_sequences:  # a step without prompts has no more than the one before it
+                self._peak_sequences = sequences
         else:
             seconds = self._curve(decodes).one(context)
         end = start + seconds
@@ -251,7 +256,7 @@ class ChunkedReplica:
             end += self._limits.idle_start_s
         if launched > end:
             end = launched
-        self._tally.mixed(decodes, context, chunks, seconds)
+        self._busy_s += seconds
         if self._record is not None:
             self._note(start, end, chunks, prompts, out)
         ended = batch.tick()
@@ -340,7 +345,7 @@ class ChunkedReplica:
             self._now = launched
         self._end = end
 
-    def _idle(self, out: Sequence[int]) -> None:
+    def _idle(self, out: list[int]) -> None:
         """Nothing could be scheduled: the loop waits for the step in flight, then sleeps a moment."""
         assert self._in_flight, "a request alone in the batch always fits"
         if self._record is not None and out:
@@ -350,7 +355,7 @@ class ChunkedReplica:
         self._now = self._end + EMPTY_SCHEDULE_S
 
     def _note(
-        self, start: float, end: float, chunks: list[tuple[int, int]], prompts: list[int], out: Sequence[int]
+        self, start: float, end: float, chunks: list[tuple[int, int]], prompts: list[int], out: list[int]
     ) -> None:
         assert self._record is not None
         batch = self._batch
