@@ -1,5 +1,5 @@
 """CPU time of whole commands: user and system time of a fresh process, with a warm file cache and .pyc files, against
-its target. Quick commands run ten times, plans twice; the least counts, since the others waited for somebody else's work.
+its target. Quick commands run ten times, plans twice; the least counts, as the others waited for somebody else's work.
 
 python bench/commands.py [--json]
 """
@@ -54,7 +54,8 @@ def cpu_s(command: str, compiled: str) -> float:
     with tempfile.TemporaryDirectory() as home:
         environment = os.environ | {"GNOMON_HOME": home, "PYTHONPYCACHEPREFIX": compiled}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        process = subprocess.Popen(shlex.split(command), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+        words = shlex.split(command)
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
         assert process.stderr is not None
         talk = process.stderr.read().decode()
         process.stderr.close()
