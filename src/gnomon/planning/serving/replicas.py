@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnomon.cost.step import StepCost
-from gnomon.engines.base import Deployment, Engine, MemoryUse
+from gnomon.engines.base import Deployment, Engine
 from gnomon.errors import DoesNotFitError
 from gnomon.planning.deploy import Binding
 from gnomon.search import PlanFamily
@@ -128,8 +128,3 @@ class Replicas:
         if key not in self._costs:
             self._costs[key] = (engine.step_cost(wide), {})
         return key, self._costs[key]
-
-
-def _held(memory: MemoryUse) -> int:
-    """Tokens that the cache holds; of a model that keeps states only, as many as there may be blocks."""
-    return int(memory.parts["kv"] / max(memory.kv_bytes_per_token, 1.0))
