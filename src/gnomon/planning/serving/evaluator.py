@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -121,8 +122,10 @@ class ServingEvaluator:
         return score
 
     def with_goals(self, goals: tuple[Goal, ...]) -> ServingEvaluator:
-        """The same plans under other goals."""
-        return ServingEvaluator(self.replicas, self._arrivals, goals, self._counts)
+        """The same plans under other goals: their runs are the same, their bounds and scores are not."""
+        other = copy(self)
+        other._goals, other._bounds, other._known = goals, {}, {}
+        return other
 
     def drawn(self, plan: Candidate, rate_per_s: float, count: int, draws: int) -> list[ServingFigures]:
         """Figures of a part of the load: by the central estimate first, then by draws of the step cost."""
