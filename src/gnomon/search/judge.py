@@ -7,13 +7,10 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.spec import Goal, ServingLimits
+from gnomon.spec.workload import QUANTILES, Floats
 
-Floats = NDArray[np.float64]
-
-QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 GROWTH = 0.02
 """Share of the arriving requests that must stay behind before a queue counts as growing."""
 SIGMAS = 3.0

@@ -18,7 +18,6 @@ from gnomon.search.bounds import Demand, KnownSteps, bounds
 from gnomon.search.judge import (
     SETTLED,
     WARM_UP,
-    Floats,
     Peaks,
     backlog_grows,
     clearance,
@@ -34,7 +33,7 @@ from gnomon.sim.serving import Curves, ServingRun, simulate
 from gnomon.sim.serving.held import HeldRun, simulate_on
 from gnomon.sim.serving.pool import simulate_pool
 from gnomon.spec import Goal, ServingLimits
-from gnomon.spec.workload import METRICS, STATISTICS
+from gnomon.spec.workload import METRICS, STATISTICS, Floats
 
 FIRST_PART = 0.25
 """Share of a load after which a hopeless plan is given up."""
