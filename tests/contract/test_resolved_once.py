@@ -39,15 +39,13 @@ def lookups(answer: Answer) -> Counter[tuple[str, str]]:
     """How often each name was looked up, by kind."""
     found: Counter[tuple[str, str]] = Counter()
     root = Path(gnomon.__file__).parent
+    places = {(str(root / path), name): (path, argument) for (path, name), argument in LOOKUPS.items()}
 
     def watch(frame: Any, event: str, _: Any) -> None:
         if event == "call":
-            code = frame.f_code
-            path = Path(code.co_filename)
-            if path.is_relative_to(root):
-                place = (path.relative_to(root).as_posix(), code.co_name)
-                if place in LOOKUPS and not _writes_a_command(frame):
-                    found[place[0], str(frame.f_locals.get(LOOKUPS[place], ""))] += 1
+            place = places.get((frame.f_code.co_filename, frame.f_code.co_name))
+            if place and not _writes_a_command(frame):
+                found[place[0], str(frame.f_locals.get(place[1], ""))] += 1
 
     sys.setprofile(watch)
     try:

@@ -123,7 +123,8 @@ class ServingLoad:
 
 
 METRICS = ("ttft", "tpot", "e2e")
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+STATISTICS = ("mean", *QUANTILES)
 
 
 @dataclass(frozen=True, slots=True)
