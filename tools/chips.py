@@ -21,9 +21,10 @@ from gnomon.calibrate import truth, usable
 from gnomon.calibrate.fit import FamilyFit, fit_family
 from gnomon.calibrate.truth import Table
 from gnomon.cost.lending import lent_power
-from gnomon.cost.profile import profile_of
-from gnomon.cost.profile_file import ELSEWHERE, SCHEMA
+from gnomon.cost.profile import ELSEWHERE
 from gnomon.errors import GnomonError
+from gnomon.load.profile_file import SCHEMA
+from gnomon.load.profiles import profile_of
 from gnomon.spec import Chip
 
 PLAIN = "vllm"

@@ -7,12 +7,12 @@ from typing import Any
 
 from gnomon.cost.compiled import TableStepCost
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment, Engine
 from gnomon.graph.phases import is_padded
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.planning.deploy import deploy
+from gnomon.load.deployments import deploy
+from gnomon.load.profiles import profile_for
 from gnomon.spec import Batch, Strategy
 
 CASES = {

@@ -14,9 +14,9 @@ import gnomon
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS
 from gnomon.cost.lending import FOREIGN
-from gnomon.cost.profile import Profiles, profile_for
-from gnomon.cost.profile_file import SCHEMA
 from gnomon.load.chips import ChipBook
+from gnomon.load.profile_file import SCHEMA
+from gnomon.load.profiles import Profiles, profile_for
 from gnomon.spec import Provenance
 
 

@@ -18,12 +18,12 @@ from gnomon.cost.draws import normals
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.lending import BORROWED, OF_A_PROCESSOR
 from gnomon.cost.machine import known_kinds
-from gnomon.cost.profile import Profiles, forget_profiles, profile_for
-from gnomon.cost.profile_file import SCHEMA, profile_from_dict
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.ops import TOKENS, Collective, Gemm
 from gnomon.load.chips import ChipBook
+from gnomon.load.profile_file import SCHEMA, profile_from_dict
+from gnomon.load.profiles import Profiles, forget_profiles, profile_for
 from gnomon.spec import Batch
 from gnomon.spec.estimate import DRAWS, Estimate
 

@@ -9,9 +9,9 @@ from tests.estimates import check_band
 
 import gnomon
 from gnomon import catalog
-from gnomon.cost.profile import profile_for
 from gnomon.errors import InputError
 from gnomon.graph.dtypes import width
+from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip
 
 CHIPS = pytest.mark.parametrize("chip", catalog.chips(), ids=lambda chip: chip.name)

@@ -12,6 +12,7 @@ from gnomon.errors import GnomonError, InputError
 from gnomon.export import SERVING, TRAINING, target
 from gnomon.spec import Plan
 from gnomon.spec.answers import Exported
+from gnomon.spec.questions.plans import ExportQuestion
 from gnomon.store import resolve_plan
 
 
@@ -25,12 +26,18 @@ def export(
     all the same, with a warning inside. `checkpoint` names the weights to serve where the model's own are in another
     format than the plan.
     """
-    chosen = target(to) if to is not None else None
+    return answer(ExportQuestion(plan=plan, to=to, checkpoint=checkpoint, force=force))
+
+
+def answer(question: ExportQuestion) -> Exported:
+    """The files of the plan that a question names."""
+    plan = question.plan
+    chosen = target(question.to) if question.to is not None else None
     found = plan if isinstance(plan, Plan) else resolve_plan(plan)
     chosen = chosen or target(usual(found))
     with named_plan(plan):
-        found = located(with_checkpoint(found, checkpoint))
-        ready, warnings = checked(found, chosen.NAME, force)
+        found = located(with_checkpoint(found, question.checkpoint))
+        ready, warnings = checked(found, chosen.NAME, question.force)
         rendered = chosen.render(ready, warnings)
     return Exported(
         files=dict(rendered.files),

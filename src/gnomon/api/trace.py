@@ -11,13 +11,14 @@ import numpy as np
 
 from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
 from gnomon.engines.torch.eager.lower import HOST_SPREAD, host
 from gnomon.engines.torch.eager.price import SPREAD, EagerCost, PricedStep, priced
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.errors import InputError, MissingExtraError, named_by, unknown_name
 from gnomon.load import parse_pool
+from gnomon.load.overheads import own_overheads
+from gnomon.load.profiles import profile_for
 from gnomon.planning.shortage import shortage
 from gnomon.planning.steps.lines import bound_of, joules
 from gnomon.spec import Chip, Estimate, Provenance
@@ -83,7 +84,7 @@ def trace(
         optimizer=optimizer,
         captured=launch == "graph",
     )
-    lowered = lower(traced, _precision(pool.chip, tf32))
+    lowered = lower(traced, _precision(pool.chip, tf32), host(own_overheads("transformers")))
     host_s = lowered.host_s(launch)
     if not lowered.launched:
         raise InputError("launches no kernel on these inputs: there is nothing to time", where="module")
@@ -116,7 +117,7 @@ def _prediction(
     chip, power = step.machine.chip, step.machine.profile.power
     lines = [_line(name, cost) for name, cost in step.groups(lambda one, _: _place(one.module, one.phase)).items()]
     device = _blurred(step.total.time_s)
-    waiting = _waiting(device, host_s)
+    waiting = _waiting(device, host_s, lowered.host.source)
     total = Estimate(device.value + waiting.value, device.draws + waiting.draws, device.provenance, device.source)
     flops, moved = step.total.flops, step.total.bytes
     if waiting.value > 0:
@@ -185,9 +186,8 @@ def _blurred(device: Estimate) -> Estimate:
     return Estimate(device.value, draws, device.provenance, device.source)
 
 
-def _waiting(device: Estimate, host_s: float) -> Estimate:
+def _waiting(device: Estimate, host_s: float, source: str) -> Estimate:
     """The chip's seconds without work, where the host launches more slowly than it runs."""
-    source = host().source
     draws = np.maximum(host_s * np.exp(HOST_SPREAD * normals(source)) - device.draws, 0.0)
     return Estimate(max(host_s - device.value, 0.0), draws, Provenance.FITTED, source)
 

@@ -1,8 +1,9 @@
-"""Arguments and options that several commands share. Numbers are read by `gnomon.units`, so `8k` works everywhere."""
+"""Readers of what stands on a command line, and options that several commands share. Numbers are read by
+`gnomon.units`, so `8k` works everywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import typer
@@ -68,6 +69,16 @@ def serving_engine(text: Any) -> str:
     return label
 
 
+def training_engine(text: Any) -> str:
+    from gnomon.engines import training_engine as found
+    from gnomon.errors import named_by
+
+    label = word("--engine")(text)
+    with named_by("--engine"):
+        found(label)
+    return label
+
+
 def any_engine(text: Any) -> str:
     from gnomon.engines import SERVING, TRAINING, engine, training_engine
     from gnomon.errors import named_by, unknown_name
@@ -91,18 +102,51 @@ def number_format(text: Any) -> str:
     return name
 
 
-def formats(text: str, flag: str) -> list[str]:
+def one_of(flag: str, kind: str, known: Callable[[], Iterable[str]]) -> Callable[[Any], str]:
+    """A reader of one of a few names."""
+
+    def read(text: Any) -> str:
+        from gnomon.errors import unknown_name
+
+        name, listed = word(flag)(text), list(known())
+        if name not in listed:
+            raise unknown_name(kind, name, listed, where=flag)
+        return name
+
+    return read
+
+
+def objective(text: Any) -> str:
+    from gnomon.errors import named_by
+    from gnomon.search import objective as found
+
+    name = word("--objective")(text)
+    with named_by("--objective"):
+        found(name)
+    return name
+
+
+def target(text: Any) -> str:
+    from gnomon.errors import named_by
+    from gnomon.export import target as found
+
+    with named_by("--to"):
+        return str(found(str(text)).NAME)
+
+
+def formats(text: Any, flag: str = "--dtype") -> tuple[str, ...]:
     """Number formats, parted by commas."""
     from gnomon.errors import InputError, unknown_name
     from gnomon.graph.dtypes import WIDTH
 
+    text = word(flag)(text)
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise InputError(f"'{text}' names no number format", where=flag)
     for name in names:
         if name not in WIDTH:
             raise unknown_name("number format", name, WIDTH, where=flag)
-    return names
+    return tuple(names)
 
 
 def degree(flag: str, what: str, note: str) -> Any:
@@ -134,37 +178,6 @@ Dtype = Annotated[
         help="Number format of the weights, such as fp8.",
     ),
 ]
-KvDtype = Annotated[
-    str | None,
-    typer.Option(
-        "--kv-dtype",
-        parser=word("--kv-dtype"),
-        autocompletion=names.words(names.formats),
-        metavar="D",
-        help="Number format of the KV cache.",
-    ),
-]
-Engine = Annotated[
-    str, typer.Option("--engine", parser=serving_engine, metavar="NAME[@VERSION]", help="The engine that runs it.")
-]
-AnyEngine = Annotated[
-    str | None,
-    typer.Option(
-        "--engine",
-        parser=any_engine,
-        metavar="NAME[@VERSION]",
-        help="The engine that runs it: vllm where it can, else torch.",
-    ),
-]
-SETTINGS = (
-    "Of vLLM: max_model_len, max_num_seqs, max_num_batched_tokens, gpu_memory_utilization, block_size, "
-    "decode_context_parallel_size, all2all_backend, async_scheduling, enforce_eager, enable_prefix_caching, "
-    "max_cudagraph_capture_size."
-)
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help=f"An engine setting; may be repeated. {SETTINGS}"),
-]
 With = Annotated[
     list[str] | None,
     typer.Option(
@@ -180,29 +193,7 @@ Html = Annotated[
 ]
 PlanRef = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's file, a run's id, or `last`.")]
 
-Tp = Annotated[int | None, degree("--tp", "Tensor", " All chips of --on where it is not given.")]
-Pp = Annotated[int, degree("--pp", "Pipeline", " Stages that layers are shared among.")]
 Ep = Annotated[int, degree("--ep", "Expert", " Ranks that whole experts are spread over.")]
-Cp = Annotated[int, degree("--cp", "Context", " Ranks that share the tokens of a sequence.")]
-Dp = Annotated[int, degree("--dp", "Data", " Ranks with sequences of their own.")]
-
-Trace = Annotated[
-    str | None, typer.Option("--trace", parser=word("--trace"), metavar="FILE.csv", help="A trace of requests.")
-]
-Rate = Annotated[
-    float | None, typer.Option("--rate", parser=rate("--rate"), metavar="R", help="Requests a second to draw.")
-]
-Input = Annotated[
-    int | None, typer.Option("--input", parser=whole("--input"), metavar="TOKENS", help="Mean prompt length.")
-]
-Output = Annotated[
-    int | None, typer.Option("--output", parser=whole("--output"), metavar="TOKENS", help="Mean answer length.")
-]
-Seed = Annotated[int, typer.Option("--seed", parser=whole("--seed", least=0), metavar="S", help="Seed of the draw.")]
-
-
-def requests(help: str = "How many requests; a trace is cut or repeated.") -> Any:
-    return typer.Option("--requests", parser=whole("--requests"), metavar="N", help=help)
 
 
 def settings(pairs: list[str] | None) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Annotated, Any
 
 import typer
 
-from gnomon.cli import flags, names, train_flags
+from gnomon.cli import flags, names
 from gnomon.spec.questions import Flag, Question
 from gnomon.spec.questions.base import FLAG
 
@@ -35,12 +35,17 @@ def _always(parser: Reader) -> Callable[[Flag], Reader]:
     return lambda flag: parser
 
 
+def _one_of(kind: str, known: Callable[[], Iterable[str]]) -> Callable[[Flag], Reader]:
+    return lambda flag: flags.one_of(flag.where, kind, known)
+
+
 KINDS = {
     "text": Kind(parser=_word),
     "plain": Kind(),
     "switch": Kind(type=bool),
     "whole": Kind(type=int, parser=lambda flag: flags.whole(flag.where, least=flag.least, most=flag.most)),
     "rate": Kind(type=float, parser=lambda flag: flags.rate(flag.where)),
+    "size": Kind(type=int, parser=lambda flag: flags.whole(flag.where, least=flag.least, most=flag.most)),
     "count": Kind(type=float, parser=lambda flag: flags.count(flag.where)),
     "model": Kind(completion=names.models),
     "chips": Kind(completion=names.chips),
@@ -49,7 +54,16 @@ KINDS = {
     "kv_dtype": Kind(parser=_word, completion=names.words(names.formats)),
     "engine": Kind(parser=_always(flags.serving_engine)),
     "any_engine": Kind(parser=_always(flags.any_engine)),
-    "training_engine": Kind(parser=_always(train_flags.training_label)),
+    "training_engine": Kind(parser=_always(flags.training_engine)),
+    "dtypes": Kind(parser=_always(flags.formats)),
+    "goals": Kind(type=list[str], several=lambda texts: ",".join(texts or ())),
+    "objective": Kind(parser=_always(flags.objective)),
+    "router": Kind(parser=_word, completion=names.words(names.routers)),
+    "target": Kind(parser=_always(flags.target), completion=names.words(names.targets)),
+    "schedule": Kind(parser=_one_of("schedule", names.schedules), completion=names.words(names.schedules)),
+    "recompute": Kind(parser=_one_of("recomputation", names.recompute), completion=names.words(names.recompute)),
+    "cp_comm": Kind(parser=_one_of("exchange of keys", names.cp_comms), completion=names.words(names.cp_comms)),
+    "optimizer": Kind(parser=_one_of("optimizer", names.optimizers), completion=names.words(names.optimizers)),
     "settings": Kind(type=list[str], several=flags.settings),
     "techniques": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
 }

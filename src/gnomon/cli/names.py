@@ -89,6 +89,30 @@ def routers() -> Iterable[str]:
     return ROUTERS
 
 
+def schedules() -> Iterable[str]:
+    from gnomon.spec.training import SCHEDULES
+
+    return SCHEDULES
+
+
+def recompute() -> Iterable[str]:
+    from gnomon.spec.training import RECOMPUTE
+
+    return RECOMPUTE
+
+
+def cp_comms() -> Iterable[str]:
+    from gnomon.spec.training import CP_COMMS
+
+    return CP_COMMS
+
+
+def optimizers() -> Iterable[str]:
+    from gnomon.load.recipe import OPTIMIZERS
+
+    return OPTIMIZERS
+
+
 def phases() -> Iterable[str]:
     return ("prefill", "decode", "train", "forward")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gnomon.cost.clock import BURST, BUSY
 from gnomon.cost.kernels import kernel_model
-from gnomon.cost.profile_file import ELSEWHERE, Family, Profile
+from gnomon.cost.profile import ELSEWHERE, Family, Profile
 from gnomon.graph.dtypes import PRODUCTS
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip, Provenance

@@ -11,7 +11,7 @@ from gnomon.cost import clock, collective, experts, nccl
 from gnomon.cost.draws import normals
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
-from gnomon.cost.profile_file import Family, Profile
+from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
 from gnomon.graph.dtypes import PRODUCTS, WIDTH, product
 from gnomon.graph.ops import Attention, Collective, LatentDecode, Op, Shape

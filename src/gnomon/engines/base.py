@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost.profile_file import Profile
+from gnomon.cost.profile import Profile
 from gnomon.cost.step import StepCost
+from gnomon.engines.own import MeasuredHosts
 from gnomon.graph import Graph
 from gnomon.spec import Batch, Chip, Model, NotModelled, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
 
@@ -64,7 +65,7 @@ class Deployment:
     settings: Mapping[str, Any]
     profile: Profile
     """What the chip's operators are priced by."""
-    overheads: Mapping[str, Any] | None = None
+    overheads: MeasuredHosts = field(default_factory=dict)
     """The engine's own share of a step as the user measured it, where that was done; see `engines/own.py`."""
     fill: float = 1.0
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""

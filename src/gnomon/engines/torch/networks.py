@@ -9,7 +9,7 @@ import numpy as np
 
 from gnomon.cost.draws import normals
 from gnomon.engines.base import MemoryUse, NetworkPiece, StepParts
-from gnomon.engines.torch.eager.lower import HOST_SPREAD, LAUNCHES, host
+from gnomon.engines.torch.eager.lower import HOST_SPREAD, LAUNCHES, EagerHost
 from gnomon.engines.torch.eager.price import SPREAD
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.engines.torch.published import published
@@ -45,29 +45,34 @@ def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, A
         raise unknown_name("way to launch", str(settings["launch"]), LAUNCHES, where="--set launch")
 
 
-def pieces(model: Model, step: NetworkStep, dtype: str, launch: str) -> tuple[NetworkPiece, ...]:
+def pieces(model: Model, step: NetworkStep, dtype: str, launch: str, launches: EagerHost) -> tuple[NetworkPiece, ...]:
     """The tower, where something goes through it, and the rest."""
     found = []
     if step.towered:
-        found.append(tower_piece(model.towers[0], step, dtype, launch, published(model, model.towers[0])))
+        found.append(tower_piece(model.towers[0], step, dtype, launch, launches, published(model, model.towers[0])))
     n = step.sequences
     batch = Batch.decode(n, step.context) if step.decode else Batch.prefill(n, step.tokens)
-    return (*found, eager_piece(model.kind, _graph(model, step, dtype), batch, launch))
+    return (*found, eager_piece(model.kind, _graph(model, step, dtype), batch, launch, launches))
 
 
 def tower_piece(
-    tower: Tower, step: NetworkStep, dtype: str, launch: str, kernels: Kernels, strategy: Strategy | None = None
+    tower: Tower,
+    step: NetworkStep,
+    dtype: str,
+    launch: str,
+    launches: EagerHost,
+    kernels: Kernels,
+    strategy: Strategy | None = None,
 ) -> NetworkPiece:
     """All that a step sends through a tower, at once."""
     assert step.taken is not None
     graph = tower_graph(tower, step.taken, kernels, strategy or Strategy(), dtype)
-    return eager_piece(tower.name, graph, Batch.prefill(step.towered, step.taken.positions), launch)
+    return eager_piece(tower.name, graph, Batch.prefill(step.towered, step.taken.positions), launch, launches)
 
 
-def eager_piece(name: str, graph: Graph, batch: Batch, launch: str) -> NetworkPiece:
+def eager_piece(name: str, graph: Graph, batch: Batch, launch: str, launches: EagerHost) -> NetworkPiece:
     """A graph whose kernels the host launches one by one, or all at once."""
     calls = sum(op.count for op in graph.ops if op.bytes(batch)[0] > 0)
-    launches = host()
     parts = StepParts(
         padded=batch,
         gap_s=0.0,

@@ -74,11 +74,12 @@ def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Bat
         return (NetworkPiece(name="encoder", graph=graph, steps=steps, parts=engine.step_parts(deployment, steps)),)
     found = []
     if step.towered:
+        from gnomon.engines.torch.eager.lower import host
         from gnomon.engines.torch.networks import tower_piece
 
-        tower = model.towers[0]
+        tower, launches = model.towers[0], host(deployment.overheads)
         dtype = tower_dtype(deployment)
-        found.append(tower_piece(tower, step, dtype, "eager", _kernels(tower, model), deployment.strategy))
+        found.append(tower_piece(tower, step, dtype, "eager", launches, _kernels(tower, model), deployment.strategy))
     own = replace(deployment, model=model.alone)
     ops = (*engine.graph(own).ops, *_crossing(deployment, step.source))
     return (

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.catalog.base import packaged
 from gnomon.cost.compiled import HostCost
 from gnomon.cost.draws import normals
 from gnomon.engines.base import Deployment
@@ -104,10 +105,7 @@ class Overheads:
 
 @cache
 def _table() -> dict[str, Any]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found: dict[str, Any] = yaml.load(FILE.read_bytes(), Loader=loader)
+    found: dict[str, Any] = packaged(FILE)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from gnomon import catalog
 from gnomon.engines import Engine
+from gnomon.planning.deploy import Binding
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
 from gnomon.planning.serving.intervals import Spread, estimate, spread
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
@@ -30,13 +31,15 @@ ONE_POOL = "replicas of different chips are not joined in one plan: the pools ar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class PlanTask:
     """What was asked, beside the job of the search."""
 
     model: Model
     reference: str
     """By which the model can be read again."""
     fleet: Cluster
+    bindings: Mapping[str, Binding]
+    """By the chip's name."""
     kv_dtype: str
     load: ServingLoad
     router: str
@@ -71,7 +74,7 @@ class Question:
         return f"{what} at {format_rate(self.job.rate_per_s)}" if self.job.rate_per_s else what
 
 
-def report(question: Question, found: SearchResult, evaluator: ServingEvaluator) -> PlanReport:
+def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator) -> PlanReport:
     """The answer to a question that has a best plan."""
     best, job = found.best, question.job
     assert best is not None
@@ -119,7 +122,7 @@ def report(question: Question, found: SearchResult, evaluator: ServingEvaluator)
     )
 
 
-def _not_modelled(question: Question, best: Score) -> Iterable[NotModelled]:
+def _not_modelled(question: PlanTask, best: Score) -> Iterable[NotModelled]:
     if len(question.fleet.pools) > 1:
         yield NotModelled(option="--fleet", why=ONE_POOL)
     if question.router != ROUTERS[0] and best.plan.replicas == 1:
@@ -144,7 +147,7 @@ def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
 class PlanBook:
     """Scores as answers. Intervals are drawn for the best plan and the runner-up; the others have none."""
 
-    question: Question
+    question: PlanTask
     evaluator: ServingEvaluator
     spreads: dict[Candidate, Spread] = field(default_factory=dict)
 
@@ -215,7 +218,7 @@ class PlanBook:
         }
 
 
-def label(question: Question, plan: Candidate) -> str:
+def label(question: PlanTask, plan: Candidate) -> str:
     """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`."""
     family = plan.family
     budgets = [WORDS.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
@@ -224,7 +227,7 @@ def label(question: Question, plan: Candidate) -> str:
     return f"{plan.replicas} x ({', '.join(parts)})"
 
 
-def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:
+def _plan(question: PlanTask, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:
     family = score.plan.family
     replica = evaluator.replicas[family]
     load, pool = question.load, replica.deployment.pool

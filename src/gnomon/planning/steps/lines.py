@@ -10,7 +10,7 @@ import numpy as np
 
 from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine, priced_dtype
-from gnomon.cost.profile_file import Profile
+from gnomon.cost.profile import Profile
 from gnomon.engines.base import Deployment, Engine, NetworkPiece, StepParts, Wait
 from gnomon.errors import InputError
 from gnomon.graph.ops import Op

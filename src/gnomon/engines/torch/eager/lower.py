@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gnomon.engines.own import own_figures
+from gnomon.engines.own import MeasuredHosts, figures_of
 from gnomon.engines.torch.eager.algebra import ALGEBRA, refuse_uncounted
 from gnomon.engines.torch.eager.lowering import Lowering, Precision
 from gnomon.engines.torch.eager.products import PRODUCTS
@@ -45,8 +45,9 @@ class EagerHost:
     source: str = HOST_SOURCE
 
 
-def host() -> EagerHost:
-    own = own_figures("transformers", "eager", OWN, optional=("graph_us",))
+def host(measured: MeasuredHosts) -> EagerHost:
+    """The host that kernels are launched from, by the user's own figures where there are some."""
+    own = figures_of(measured, "transformers", "eager", OWN, optional=("graph_us",))
     if own is None:
         return EagerHost()
     return EagerHost(
@@ -74,6 +75,7 @@ class Lowered:
     launched: tuple[LaunchedKernel, ...]
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Operators that no rule describes, and how often they ran: priced as one pass over their operands."""
+    host: EagerHost = EagerHost()
 
     @property
     def kernels(self) -> int:
@@ -84,13 +86,13 @@ class Lowered:
         if launch not in LAUNCHES:
             raise unknown_name("way to launch", launch, LAUNCHES, where="launch")
         if launch == "graph":
-            return host().graph_s
+            return self.host.graph_s
         trains = any(one.phase != "forward" for one in self.launched)
-        each = CALL_S if trains else host().forward_s
+        each = CALL_S if trains else self.host.forward_s
         return len(self.launched) * each + (self.kernels - len(self.launched)) * INNER_S
 
 
-def lower(traced: Traced, precision: Precision | None = None) -> Lowered:
+def lower(traced: Traced, precision: Precision | None = None, host: EagerHost | None = None) -> Lowered:
     """Every call that launches something, as operators of the graph."""
     how = Lowering(precision=precision or Precision(), paces=paces())
     unknown: Counter[str] = Counter()
@@ -99,7 +101,7 @@ def lower(traced: Traced, precision: Precision | None = None) -> Lowered:
         for call in traced.calls
         if (ops := tuple(_kernels(call, how, unknown)))
     )
-    return Lowered(launched=launched, unknown=dict(unknown))
+    return Lowered(launched=launched, unknown=dict(unknown), host=host or EagerHost())
 
 
 def _kernels(call: Call, how: Lowering, unknown: Counter[str]) -> Iterator[Op]:
