@@ -49,6 +49,8 @@ KINDS = {
     "count": Kind(type=float, parser=lambda flag: flags.count(flag.where)),
     "model": Kind(completion=names.models),
     "chips": Kind(completion=names.chips),
+    "order": Kind(parser=_word, completion=names.words(names.orders)),
+    "model_kind": Kind(parser=_word, completion=names.words(names.kinds)),
     "phase": Kind(completion=names.words(names.phases)),
     "dtype": Kind(parser=_always(flags.number_format), completion=names.words(names.formats)),
     "kv_dtype": Kind(parser=_word, completion=names.words(names.formats)),

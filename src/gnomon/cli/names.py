@@ -48,7 +48,7 @@ def formats() -> Iterable[str]:
 
 
 def orders() -> Iterable[str]:
-    from gnomon.api.known import ORDERS
+    from gnomon.load.listings import ORDERS
 
     return ORDERS
 
