@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, overload
 
-from gnomon.errors import InputError
-from gnomon.load.operators import csv_text, engines_of, operator_table, pricer_of
+from gnomon.load.operators import csv_text, engines_of, operator_table, pricer_of, refuse_columns_out
 from gnomon.paths import write_text
 from gnomon.planning.operators.columns import priced_columns
 from gnomon.planning.operators.price import ADDED
@@ -33,8 +32,7 @@ def ops(source: Any, *, on: str, out: str | Path | None = None) -> list[dict[str
     priced again; one that has some of them keeps figures of its own there, and is refused.
     """
     if isinstance(source, Mapping):
-        if out is not None:
-            raise InputError("columns are not written to a file", where="out", hint="Give rows, or leave it out.")
+        refuse_columns_out(out)
         return priced_columns(source, pricer_of(on, engines_of(source)))
     table = operator_table(source)
     price_rows(pricer_of(on, engines_of(table)), table.rows, table.places, table.columns)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.load.tracing import is_script
-from gnomon.planning.deploy import refuse_techniques
-from gnomon.planning.steps.network_words import refuse_auto, refuse_extra
+from gnomon.planning.steps.network_words import refuse_auto, refuse_for_script, refuse_for_training
 from gnomon.spec import Model
 from gnomon.spec.answers import Prediction
 from gnomon.spec.questions.step import PredictQuestion
@@ -85,7 +84,7 @@ def answer(question: PredictQuestion) -> Prediction:
 def _of_script(question: PredictQuestion, script: str) -> Prediction:
     from gnomon.api.trace_script import predict_script
 
-    refuse_techniques("a module of your own", question.techniques)
+    refuse_for_script(question)
     return predict_script(
         script, on=question.on, phase=question.phase, batch=question.batch, dtype=question.dtype,
         engine=question.engine, settings=question.settings,
@@ -96,8 +95,7 @@ def _of_script(question: PredictQuestion, script: str) -> Prediction:
 def _of_training(question: PredictQuestion) -> Prediction:
     from gnomon.api.predict_training import predict_training
 
-    refuse_extra("training", question)
-    refuse_techniques("phase train", question.techniques, "Use `gnomon simulate train`, which takes --with.")
+    refuse_for_training(question)
     return predict_training(
         question.model, on=question.on, batch=question.sequences, tokens=question.tokens, context=question.context,
         dtype=question.dtype, kv_dtype=question.kv_dtype, engine=question.engine, settings=question.settings,

@@ -48,6 +48,7 @@ KINDS = {
     "size": Kind(type=int, parser=lambda flag: flags.whole(flag.where, least=flag.least, most=flag.most)),
     "count": Kind(type=float, parser=lambda flag: flags.count(flag.where)),
     "model": Kind(completion=names.models),
+    "trace": Kind(parser=_word),
     "chips": Kind(completion=names.chips),
     "order": Kind(parser=_word, completion=names.words(names.orders)),
     "model_kind": Kind(parser=_word, completion=names.words(names.kinds)),

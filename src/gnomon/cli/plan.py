@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags, train_flags
-from gnomon.cli.generate import asks
+from gnomon.cli.answered import answered
 from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 from gnomon.spec.questions.serving import PlanServingQuestion
 
@@ -17,27 +17,13 @@ def add(app: typer.Typer) -> None:
 
     commands = group("Find the best way to run a model.")
     commands.callback()(_group)
-    commands.command("serve", cls=PageAsked)(asks(PlanServingQuestion)(serve))
+    commands.command("serve", cls=PageAsked)(answered(PlanServingQuestion, "gnomon.api.plan", "searching plans"))
     commands.command("train", cls=PageAsked)(train)
     app.add_typer(commands, name="plan")
 
 
 def _group() -> None:
     """Find the best way to run a model."""
-
-
-def serve(question: PlanServingQuestion, html: flags.Html = None, as_json: flags.Json = False) -> None:
-    """The best deployment for a load and its goals, and why it won."""
-    from gnomon.cli.output import emit
-    from gnomon.cli.progress import Progress
-
-    sources = {"the model": question.model, "--fleet": question.fleet, "--trace": question.trace}
-    paths = outputs({FLAG: html}, {name: str(source) for name, source in sources.items() if source})
-    from gnomon.api.plan import answer
-
-    with Progress("searching plans") as tick:
-        report = answer(question, progress=tick)
-    emit(report.to_dict(), as_json=as_json, files=page(report, paths))
 
 
 def train(

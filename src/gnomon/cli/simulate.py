@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.cli import flags, train_flags
+from gnomon.cli.answered import sources
 from gnomon.cli.generate import asks
 from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 from gnomon.spec.questions.serving import SimulateServingQuestion
@@ -44,8 +45,7 @@ def serve(
     from gnomon.cli.progress import Progress
 
     named = {"--requests-out": requests_out, "--trace-out": trace_out, FLAG: html}
-    sources = {"--trace": question.trace, "the model": question.model, "--on": question.on}
-    paths = outputs(named, {name: str(source) for name, source in sources.items() if source})
+    paths = outputs(named, sources(question))
     recorder = _recorder() if trace_out else None
     from gnomon.api.simulate import answer
 

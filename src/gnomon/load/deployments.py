@@ -29,16 +29,17 @@ def found_model(model: str | Path | Model) -> Model:
     return model if isinstance(model, Model) else load_model(model)
 
 
-def bind(pool: Pool, engine: str) -> Binding:
-    """An engine's name on these chips, with the user's own profile and overheads first."""
-    (found,) = bind_each([pool], engine)
+def bind(pool: Pool, engine: str, *hosts: str) -> Binding:
+    """An engine's name on these chips, with the user's own profile and overheads first; `hosts` are other engines
+    whose overheads it needs."""
+    (found,) = bind_each([pool], engine, *hosts)
     return found
 
 
-def bind_each(pools: Sequence[Pool], engine: str) -> list[Binding]:
+def bind_each(pools: Sequence[Pool], engine: str, *hosts: str) -> list[Binding]:
     """The same for chips of several kinds."""
     chosen = engine_of(engine)
-    own = own_overheads(chosen.name)
+    own = own_overheads(chosen.name, *hosts)
     return [Binding(pool=pool, profile=profile_for(pool.chip), engine=chosen, overheads=own) for pool in pools]
 
 
@@ -54,7 +55,7 @@ def replica_of(question: ServedQuestion, engine: str | None, *, priced: bool = T
         model=model,
         reference=model.name if isinstance(question.model, Model) else str(question.model),
         on=question.on,
-        binding=_for_network(pool, "vllm" if under_torch else label) if network else bind(pool, label),
+        binding=bind(pool, "vllm" if under_torch else label, *([TOWERS] if network else [])),
         torch=training_engine(label) if under_torch else None,
         degrees={
             "tp": question.tp, "pp": question.pp, "ep": question.ep, "cp": question.cp,
@@ -75,13 +76,6 @@ def default_engine(model: Model) -> str:
     from gnomon.engines.vllm.networks import not_served
 
     return "torch" if not_served(model) else "vllm"
-
-
-def _for_network(pool: Pool, engine: str) -> Binding:
-    """What has a tower, or is no decoder, is launched by PyTorch in part or in whole."""
-    chosen = engine_of(engine)
-    own = own_overheads(chosen.name, TOWERS)
-    return Binding(pool=pool, profile=profile_for(pool.chip), engine=chosen, overheads=own)
 
 
 def deploy(

@@ -63,6 +63,11 @@ def pricer_of(on: str, engines: Iterable[Any]) -> Pricer:
     return Pricer(pool, KernelProfiles(profiles=found, chips=chips))
 
 
+def refuse_columns_out(out: str | Path | None) -> None:
+    if out is not None:
+        raise InputError("columns are not written to a file", where="out", hint="Give rows, or leave it out.")
+
+
 def engines_of(table: OperatorTable | Mapping[str, Any]) -> Iterable[Any]:
     """What the column of engines says, each value once or more often."""
     if isinstance(table, OperatorTable):

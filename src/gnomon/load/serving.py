@@ -12,8 +12,9 @@ from gnomon.load.fleet import parse_fleet
 from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
 from gnomon.load.traces import trace_of
-from gnomon.planning.serving.plan import FULL_REQUESTS, ServingPlanInput
+from gnomon.planning.serving.plan import FULL_REQUESTS
 from gnomon.planning.serving.simulate import SimulationInput
+from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.steps.network_words import refuse_beside
 from gnomon.search import objective
 from gnomon.search.arrivals import Arrivals
@@ -49,7 +50,7 @@ def load_of(question: LoadQuestion, trace: str, requests: int) -> ServingLoad:
     )
 
 
-def plan_of(question: PlanServingQuestion) -> ServingPlanInput:
+def plan_of(question: PlanServingQuestion) -> PlanTask:
     """The load, the goals and the fleet of `plan serve`."""
     techniques = asked(question.techniques)
     objective(question.objective or "cost")
@@ -64,7 +65,7 @@ def plan_of(question: PlanServingQuestion) -> ServingPlanInput:
         hint = "Describe the load by --rate, --input and --output, or by --trace."
         raise InputError("the load has no lengths", where="--input, --output", hint=hint)
     load = load_of(question, _absolute(question.trace) if question.trace else "", FULL_REQUESTS)
-    return ServingPlanInput(
+    return PlanTask(
         model=model,
         reference=_reference(question.model, model),
         fleet=fleet,
@@ -72,7 +73,7 @@ def plan_of(question: PlanServingQuestion) -> ServingPlanInput:
         engine=engine,
         arrivals=Arrivals(load, question.router, trace_of(load)),
         goals=goals,
-        objective=question.objective,
+        asked_objective=question.objective,
         dtypes=dtypes,
         kv_dtype=question.kv_dtype,
         techniques=techniques,

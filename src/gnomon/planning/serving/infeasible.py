@@ -11,7 +11,8 @@ from gnomon.planning.deploy import ReplicaSpec
 from gnomon.planning.memory.decoder import fit_replica
 from gnomon.planning.proposals import named
 from gnomon.planning.serving.evaluator import ServingEvaluator
-from gnomon.planning.serving.report import PlanBook, PlanTask
+from gnomon.planning.serving.report import PlanBook
+from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.why import why_bounded, why_missed
 from gnomon.search import Candidate, Level, SearchJob, SearchResult
 from gnomon.search.advice import Advice, advice
@@ -82,7 +83,7 @@ def _replica(question: PlanTask, pool: Pool) -> ReplicaSpec:
     return ReplicaSpec(
         model=question.model, reference=question.reference, on=pool.words,
         binding=replace(question.bindings[pool.chip.name], pool=pool), kv_dtype=question.kv_dtype,
-        settings=question.settings, priced=False,
+        settings=question.engine.settings, priced=False,
     )  # fmt: skip
 
 

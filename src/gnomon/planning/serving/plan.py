@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gnomon.errors import InputError, named_as
 from gnomon.graph.dtypes import width
-from gnomon.planning.deploy import Binding
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.planning.serving.infeasible import no_plan
 from gnomon.planning.serving.replicas import CONTEXT, Replicas, Setup
-from gnomon.planning.serving.report import PlanTask, report
+from gnomon.planning.serving.report import report
 from gnomon.planning.serving.space import left_out, plan_space
-from gnomon.search import Level, Objective, SearchJob, search
-from gnomon.search import objective as named_objective
+from gnomon.planning.serving.task import PlanTask
+from gnomon.search import Level, search
 from gnomon.search.arrivals import Arrivals
 from gnomon.search.best_first import Progress
-from gnomon.spec import Cluster, EngineChoice, Goal, Model, ServingLoad, Strategy
+from gnomon.spec import EngineChoice, Goal, Model, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport
 from gnomon.techniques import WHERE, DeploymentDraft, served
 
@@ -32,71 +30,24 @@ LEAST_REQUESTS = 400
 """Fewer tell nothing of a steady state."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingPlanInput:
-    """What a question for a serving plan was resolved to."""
-
-    model: Model
-    reference: str
-    """By which the model can be read again."""
-    fleet: Cluster
-    bindings: Mapping[str, Binding]
-    """By the chip's name."""
-    engine: EngineChoice
-    arrivals: Arrivals
-    goals: tuple[Goal, ...]
-    objective: str | None
-    """As it was asked for."""
-    dtypes: tuple[str, ...] | None
-    kv_dtype: str
-    techniques: tuple[str, ...]
-    requests: int | None
-    """How many requests were asked for, where that was said."""
-
-    @property
-    def aim(self) -> Objective:
-        """A load without a rate is planned for throughput."""
-        return named_objective((self.objective or "cost") if self.arrivals.rate_per_s else "throughput")
-
-    def task(self) -> PlanTask:
-        output_tokens = float(self.arrivals.whole.output_tokens.mean())
-        return PlanTask(
-            model=self.model,
-            reference=self.reference,
-            fleet=self.fleet,
-            bindings=self.bindings,
-            kv_dtype=self.kv_dtype,
-            load=self.arrivals.load,
-            router=self.arrivals.router,
-            job=SearchJob(goals=self.goals, rate_per_s=self.arrivals.rate_per_s, output_tokens=output_tokens),
-            objective=self.aim,
-            techniques=self.techniques,
-            settings=self.engine.settings,
-            requests=self.requests,
-        )
-
-    def setup(self) -> Setup:
-        return Setup(
-            model=self.model, bindings=self.bindings, engine=self.engine, kv_dtype=self.kv_dtype,
-            techniques=self.techniques,
-        )  # fmt: skip
-
-
-def plan_on(given: ServingPlanInput, progress: Progress | None = None) -> PlanReport:
+def plan_on(task: PlanTask, progress: Progress | None = None) -> PlanReport:
     """The best plan, and what it was weighed against; raises where no plan meets the goals."""
-    fixed = _fixed_format(given)
-    _check_asked(given.arrivals, given.goals, given.objective)
-    _check_longest(given.arrivals, given.model, given.engine)
-    setup, task = given.setup(), given.task()
-    tried = (fixed,) if fixed else given.dtypes or _formats(given.model)
-    space = plan_space(setup, given.fleet, tried)
-    replicas, counts = Replicas(setup, space, given.arrivals.longest), _counts(given.arrivals.load, given.requests)
-    evaluator = ServingEvaluator(replicas, given.arrivals, given.goals, counts)
+    fixed = _fixed_format(task)
+    _check_asked(task.arrivals, task.goals, task.asked_objective)
+    _check_longest(task.arrivals, task.model, task.engine)
+    setup = Setup(
+        model=task.model, bindings=task.bindings, engine=task.engine, kv_dtype=task.kv_dtype,
+        techniques=task.techniques,
+    )  # fmt: skip
+    tried = (fixed,) if fixed else task.dtypes or _formats(task.model)
+    space = plan_space(setup, task.fleet, tried)
+    replicas, counts = Replicas(setup, space, task.arrivals.longest), _counts(task.arrivals.load, task.requests)
+    evaluator = ServingEvaluator(replicas, task.arrivals, task.goals, counts)
     found = search(space, evaluator, task.objective, task.job, progress=progress)
     if found.best is None:
         raise no_plan(task, found, evaluator)
     answer = report(task, found, evaluator)
-    return replace(answer, left_out=left_out(setup, given.fleet, tried, {family.chip for family in space}))
+    return replace(answer, left_out=left_out(setup, task.fleet, tried, {family.chip for family in space}))
 
 
 def _check_asked(arrivals: Arrivals, goals: tuple[Goal, ...], objective: str | None) -> None:
@@ -118,19 +69,19 @@ def _check_longest(arrivals: Arrivals, model: Model, engine: EngineChoice) -> No
         raise InputError(f"a request of {arrivals.longest:,} tokens is longer than {limit}", where=where)
 
 
-def _fixed_format(given: ServingPlanInput) -> str | None:
+def _fixed_format(task: PlanTask) -> str | None:
     """The number format that techniques choose, where they do. Raises where one applies to no plan."""
     with named_as(WHERE, "--with"):
-        ideas = served(given.techniques)
+        ideas = served(task.techniques)
         ideas.check_simulated()
-        named = given.dtypes or ()
+        named = task.dtypes or ()
         told = named[0] if len(named) == 1 else None
         each = [
-            DeploymentDraft(model=given.model, pool=pool, strategy=Strategy(), dtype=told, kv_dtype=given.kv_dtype)
-            for pool in given.fleet.pools
+            DeploymentDraft(model=task.model, pool=pool, strategy=Strategy(), dtype=told, kv_dtype=task.kv_dtype)
+            for pool in task.fleet.pools
         ]
         found = {ideas.settled(draft).dtype for draft in each} - {told}
-    if found and given.dtypes is not None:
+    if found and task.dtypes is not None:
         message = f"the techniques choose weights in {', '.join(sorted(map(str, found)))}"
         raise InputError(message, where="--dtype", hint="Leave it out.")
     return found.pop() if len(found) == 1 else None

@@ -64,6 +64,15 @@ class NetworkWork:
     """What was asked again, with what was not said filled in."""
 
 
+def refuse_for_script(question: PredictQuestion) -> None:
+    refuse_techniques("a module of your own", question.techniques)
+
+
+def refuse_for_training(question: PredictQuestion) -> None:
+    refuse_extra("training", question)
+    refuse_techniques("phase train", question.techniques, "Use `gnomon simulate train`, which takes --with.")
+
+
 def refuse_extra(what: str, question: PredictQuestion) -> None:
     """Raise where something is said that only other networks take."""
     for flag, value in _extra(question).items():

@@ -36,7 +36,7 @@ def length(name: str, what: str) -> Any:
 class LoadQuestion(Question):
     """Requests: a trace, or lengths and a rate to draw them at."""
 
-    trace: str | Path | None = flag("--trace", "text", "FILE.csv", "A trace of requests.", default=None)
+    trace: str | Path | None = flag("--trace", "trace", "FILE.csv", "A trace of requests.", default=None)
     rate: float | str | None = flag("--rate", "rate", "R", "Requests a second to draw.", default=None)
     input: int | None = length("input", "prompt")
     output: int | None = length("output", "answer")
