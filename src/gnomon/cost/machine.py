@@ -190,7 +190,7 @@ class Machine:
         own = np.sqrt(max(family.spread**2 - family.shared**2, 0.0))
         shared = normals(f"{self.profile.chip}/{kind}/{dtype}")
         alone = normals(f"{self.profile.chip}/{kind}/{dtype}/{op_name}")
-        together = self.profile.elsewhere * normals(f"{self.profile.chip}/elsewhere")
+        together = self.profile.system_spread * normals(f"{self.profile.chip}/elsewhere")
         return np.asarray(np.exp(family.shared * shared + own * alone + together))
 
     def arithmetic(self, kind: str, dtype: str) -> str:

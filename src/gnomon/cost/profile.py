@@ -14,7 +14,7 @@ from gnomon.cost.paces import Pace, pace
 from gnomon.cost.residual import Residual
 from gnomon.spec import Provenance
 
-ELSEWHERE = 0.12
+SYSTEM_SPREAD = 0.12
 """What whole steps on a chip of which only tables are known may be off by beyond what their operators may: other
 machines, driver and engine versions, settings. Fitted so that the bands of every second published vLLM deployment of
 2025-26 (InferenceX, H100 and B200) hold 88% of them; the other half's then hold 85%."""
@@ -40,13 +40,14 @@ class Family:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     chip: str
-    """The one it was fitted on: whoever borrows it errs as that does."""
+    """The one it was fitted on: whatever it is transferred to errs as that does."""
     source: str
     date: str
     families: Mapping[str, Family]
     power: Mapping[str, float]
-    borrowed: bool = False
-    elsewhere: float = 0.0
+    transferred: bool = False
+    """From a donor's profile, in whole."""
+    system_spread: float = 0.0
     """What all its operators together may be off by, where it was not measured by whoever uses it."""
     architecture: str = ""
     """Of the chip it prices, where that is settled."""

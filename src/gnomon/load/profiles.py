@@ -1,4 +1,4 @@
-"""Which profile a chip gets: the user's own, the shipped one, or what its nearest siblings lend."""
+"""Which profile a chip gets: the user's own, the shipped one, or what is transferred from its nearest siblings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS
-from gnomon.cost.lending import BACKWARD, FORWARD, Donor, as_forward, borrowed, lent, of_kind
 from gnomon.cost.profile import HALF, Profile
+from gnomon.cost.transfer import BACKWARD, FORWARD, Donor, as_forward, of_kind, transferred, transferred_profile
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.load.chips import ChipBook, own_chips
 from gnomon.load.files import read_yaml
@@ -24,8 +24,8 @@ FIGURES = (
     "tdp_w", "idle_w",
 )  # fmt: skip
 """What operators and watts follow from."""
-LENDS = "NVIDIA"
-"""Whose chips lend to other architectures first: the published table of an Arc Pro B60 holds host time."""
+DONOR_VENDOR = "NVIDIA"
+"""Whose chips are donors to other architectures first: the published table of an Arc Pro B60 holds host time."""
 SIXTEEN = "16"
 """Stands for either format of 16 bits."""
 
@@ -90,12 +90,12 @@ class Profiles:
     def _resolved(self, chip: Chip, framework: str) -> Profile:
         donors = self._nearest(chip)
         own = self.of(chip.name, framework) or self._twin(chip, donors, framework) or self._whole(chip, donors[0])
-        donors = [donor for donor in donors if own.borrowed or donor.name != own.chip]
+        donors = [donor for donor in donors if own.transferred or donor.name != own.chip]
         families = dict(own.families)
         for kind in MODELS:
             known = {_format(key) for key in of_kind(own, kind)}
             near = [donor for donor in donors if SIXTEEN not in known or donor.architecture == chip.architecture]
-            found = lent(kind, chip, self._with(kind, near, framework)) if near or not known else {}
+            found = transferred(kind, chip, self._with(kind, near, framework)) if near or not known else {}
             families |= {key: family for key, family in found.items() if _format(key) not in known}
         if not of_kind(own, BACKWARD) and of_kind(own, FORWARD):
             families |= as_forward(chip, families, self._with(BACKWARD, donors, framework))
@@ -104,7 +104,7 @@ class Profiles:
     def _whole(self, chip: Chip, donor: Chip) -> Profile:
         found = self.of(donor.name)
         assert found is not None  # only chips with plain profiles are donors
-        return borrowed(chip, donor, found)
+        return transferred_profile(chip, donor, found)
 
     def _with(self, kind: str, donors: Iterable[Chip], framework: str) -> Iterator[Donor]:
         """Those of these chips whose profiles have a kind of operator, read as they are asked for."""
@@ -137,7 +137,7 @@ class Profiles:
             rates = log(other.rate(other.half) / chip.rate(chip.half))
             memory = log(other.memory_bandwidth_bytes_s / chip.memory_bandwidth_bytes_s)
             foreign = other.architecture != chip.architecture
-            return foreign, foreign and other.vendor != LENDS, abs(rates), abs(memory)
+            return foreign, foreign and other.vendor != DONOR_VENDOR, abs(rates), abs(memory)
 
         return sorted((self.chips.find(name) for name, files in self.files.items() if "" in files), key=distance)
 
