@@ -9,34 +9,23 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.cli import names
+from gnomon.errors import InputError, named_by, unknown_name
+from gnomon.units import parse_count, parse_rate, parse_whole
 
 
 def whole(flag: str, *, least: int = 1, most: int | None = None) -> Callable[[Any], int]:
     """A reader of whole numbers that names its flag in errors."""
-
-    def read(text: Any) -> int:
-        from gnomon.units import parse_whole
-
-        return parse_whole(text, flag, least=least, most=most)
-
-    return read
+    return lambda text: parse_whole(text, flag, least=least, most=most)
 
 
 def rate(flag: str) -> Callable[[Any], float]:
-    def read(text: Any) -> float:
-        from gnomon.units import parse_rate
-
-        return parse_rate(text, flag)
-
-    return read
+    return lambda text: parse_rate(text, flag)
 
 
 def word(flag: str) -> Callable[[Any], str]:
     """A reader of names and paths: anything but nothing."""
 
     def read(text: Any) -> str:
-        from gnomon.errors import InputError
-
         if not str(text).strip():
             raise InputError("is empty", where=flag, hint="Give a value, or leave the flag out.")
         return str(text)
@@ -48,9 +37,6 @@ def count(flag: str) -> Callable[[Any], float]:
     """A reader of counts above zero, whole or not: `300e9`, `300B`."""
 
     def read(text: Any) -> float:
-        from gnomon.errors import InputError
-        from gnomon.units import parse_count
-
         found = parse_count(text, flag)
         if not found:
             raise InputError(f"'{text}' is not above zero", where=flag)
@@ -59,41 +45,35 @@ def count(flag: str) -> Callable[[Any], float]:
     return read
 
 
+def _known(where: str, find: Callable[[str], Any], text: str) -> str:
+    """A name that `find` knows; what it raises is about this flag."""
+    with named_by(where):
+        find(text)
+    return text
+
+
 def serving_engine(text: Any) -> str:
     from gnomon.engines import engine
-    from gnomon.errors import named_by
 
-    label = word("--engine")(text)
-    with named_by("--engine"):
-        engine(label)
-    return label
+    return _known("--engine", engine, word("--engine")(text))
 
 
 def training_engine(text: Any) -> str:
-    from gnomon.engines import training_engine as found
-    from gnomon.errors import named_by
+    from gnomon.engines import training_engine as find
 
-    label = word("--engine")(text)
-    with named_by("--engine"):
-        found(label)
-    return label
+    return _known("--engine", find, word("--engine")(text))
 
 
 def any_engine(text: Any) -> str:
-    from gnomon.engines import SERVING, TRAINING, engine, training_engine
-    from gnomon.errors import named_by, unknown_name
+    from gnomon.engines import SERVING, TRAINING
 
-    label = word("--engine")(text)
-    name = label.partition("@")[0]
+    name = word("--engine")(text).partition("@")[0]
     if name not in (*SERVING, *TRAINING):
         raise unknown_name("engine", name, (*SERVING, *TRAINING), where="--engine")
-    with named_by("--engine"):
-        engine(label) if name in SERVING else training_engine(label)
-    return label
+    return serving_engine(text) if name in SERVING else training_engine(text)
 
 
 def number_format(text: Any) -> str:
-    from gnomon.errors import unknown_name
     from gnomon.spec.formats import NARROW, PLAIN_BITS
 
     name, known = word("--dtype")(text), (*PLAIN_BITS, *NARROW)
@@ -106,8 +86,6 @@ def one_of(flag: str, kind: str, known: Callable[[], Iterable[str]]) -> Callable
     """A reader of one of a few names."""
 
     def read(text: Any) -> str:
-        from gnomon.errors import unknown_name
-
         name, listed = word(flag)(text), list(known())
         if name not in listed:
             raise unknown_name(kind, name, listed, where=flag)
@@ -117,26 +95,19 @@ def one_of(flag: str, kind: str, known: Callable[[], Iterable[str]]) -> Callable
 
 
 def objective(text: Any) -> str:
-    from gnomon.errors import named_by
-    from gnomon.search import objective as found
+    from gnomon.search import objective as find
 
-    name = word("--objective")(text)
-    with named_by("--objective"):
-        found(name)
-    return name
+    return _known("--objective", find, word("--objective")(text))
 
 
 def target(text: Any) -> str:
-    from gnomon.errors import named_by
-    from gnomon.export import target as found
+    from gnomon.export import target as find
 
-    with named_by("--to"):
-        return str(found(str(text)).NAME)
+    return _known("--to", find, str(text))
 
 
 def formats(text: Any, flag: str = "--dtype") -> tuple[str, ...]:
     """Number formats, parted by commas."""
-    from gnomon.errors import InputError, unknown_name
     from gnomon.graph.dtypes import WIDTH
 
     text = word(flag)(text)
