@@ -18,7 +18,7 @@ import numpy as np
 from gnomon.cost.step import StepCost
 from gnomon.errors import InputError
 from gnomon.load import draw, model, parse_pool
-from gnomon.planning.deploy import deploy
+from gnomon.load.deployments import deploy
 from gnomon.sim.serving import simulate
 from gnomon.spec import ServingLoad
 from gnomon.spec.serving import ServingLimits

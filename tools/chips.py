@@ -20,10 +20,11 @@ from gnomon import catalog
 from gnomon.calibrate import truth, usable
 from gnomon.calibrate.fit import FamilyFit, fit_family
 from gnomon.calibrate.truth import Table
-from gnomon.cost.lending import lent_power
-from gnomon.cost.profile import profile_of
-from gnomon.cost.profile_file import ELSEWHERE, SCHEMA
+from gnomon.cost.profile import SYSTEM_SPREAD
+from gnomon.cost.transfer import transferred_power
 from gnomon.errors import GnomonError
+from gnomon.load.profile_file import SCHEMA
+from gnomon.load.profiles import profile_of
 from gnomon.spec import Chip
 
 PLAIN = "vllm"
@@ -78,7 +79,7 @@ def profile(framework: str, tables: Mapping[str, tuple[Table, Chip]]) -> dict[st
         "date": DATE,
         "table": "published operator tables",
         "versions": versions,
-        "elsewhere": ELSEWHERE,
+        "elsewhere": SYSTEM_SPREAD,
         "notes": [LENT_NOTE if chip.architecture in LIKE_MEASURED else POWER_NOTE],
         "families": families,
         "power": watts(chip),
@@ -99,7 +100,7 @@ def watts(chip: Chip) -> dict[str, float]:
     donor = profile_of(MEASURED)
     if chip.architecture not in LIKE_MEASURED or donor is None:
         return power(chip)
-    lent = lent_power(chip, catalog.chip(MEASURED), donor.power)
+    lent = transferred_power(chip, catalog.chip(MEASURED), donor.power)
     return {name: float(f"{value:.4g}") for name, value in lent.items()}
 
 

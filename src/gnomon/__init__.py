@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from gnomon.api.explain import explain
     from gnomon.api.export import export
     from gnomon.api.fit import fit
-    from gnomon.api.known import chips, models, new_chip
-    from gnomon.api.known_techniques import techniques
+    from gnomon.api.known import chips, models, new_chip, techniques
     from gnomon.api.launch import launch
     from gnomon.api.ops import ops
     from gnomon.api.plan import plan_serving
@@ -75,7 +74,7 @@ _HOMES = {
     "predict": "gnomon.api.predict",
     "simulate_serving": "gnomon.api.simulate",
     "simulate_training": "gnomon.api.simulate_training",
-    "techniques": "gnomon.api.known_techniques",
+    "techniques": "gnomon.api.known",
     "trace": "gnomon.api.trace",
     "try_idea": "gnomon.papers.tried",
     "verify": "gnomon.api.verify",

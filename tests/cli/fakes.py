@@ -27,6 +27,13 @@ class Calls:
 
 def install(monkeypatch: pytest.MonkeyPatch, calls: Calls, **changes: Any) -> None:
     """Fake functions of `gnomon.api`; `changes` replaces the answer of a function, or raises it."""
+    asked = {  # commands that call `answer(question)`
+        "predict": "predict",
+        "fit": "fit",
+        "ops": "ops",
+        "simulate": "simulate_serving",
+        "plan": "plan_serving",
+    }
     known = {
         ("predict", "predict"): answers.prediction(),
         ("fit", "fit"): answers.fit(),
@@ -41,4 +48,5 @@ def install(monkeypatch: pytest.MonkeyPatch, calls: Calls, **changes: Any) -> No
     }
     for (module, function), answer in known.items():
         fake = calls.fake(function, changes.get(function, answer))
-        monkeypatch.setattr(import_module(f"gnomon.api.{module}"), function, fake)
+        called = "answer" if asked.get(module) == function else function
+        monkeypatch.setattr(import_module(f"gnomon.api.{module}"), called, fake)

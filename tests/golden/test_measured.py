@@ -12,7 +12,7 @@ import gnomon
 from gnomon.api.verify import Measured, compare, read_measured
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.planning.deploy import deploy
+from gnomon.load.deployments import deploy
 from gnomon.planning.serving.bands import bands
 from gnomon.sim.serving import simulate
 from gnomon.spec.answers import Verified

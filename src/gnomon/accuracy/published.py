@@ -12,7 +12,7 @@ from gnomon.api.simulate_training import simulate_training
 from gnomon.api.verify_training import compare, read_training
 from gnomon.catalog import chip, model_title
 from gnomon.catalog.published import PublishedRun, PublishedTable, published_training
-from gnomon.cost.profile import profile_for
+from gnomon.load.profiles import profile_for
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import Model, Plan, TrainingLoad
 from gnomon.spec.answers import TrainingReport

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from gnomon.api.export import named_plan
 from gnomon.api.startable import checked, located
 from gnomon.catalog import model_title
 from gnomon.engines import planned_training_engine
@@ -24,6 +23,7 @@ from gnomon.engines.vllm.platforms import CUDA
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.export import SERVING, target
 from gnomon.export.base import in_other_words, require_techniques
+from gnomon.export.plans import named_plan
 from gnomon.export.vllm import require_vllm
 from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip

@@ -6,20 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnomon.engines import Deployment, Engine
-from gnomon.errors import InputError, unknown_name
-from gnomon.load import model as load_model
 from gnomon.load.tracing import is_script
-from gnomon.planning.deploy import deploy_named, refuse_techniques, whole
-from gnomon.planning.steps.decoder import predict_step
-from gnomon.planning.steps.network_words import PHASES as NETWORKS
-from gnomon.planning.steps.network_words import Words, refuse_auto, refuse_beside, refuse_extra
-from gnomon.planning.unmodelled import told
+from gnomon.planning.steps.network_words import refuse_auto, refuse_for_script, refuse_for_training
 from gnomon.spec import Model
 from gnomon.spec.answers import Prediction
+from gnomon.spec.questions.step import PredictQuestion
 from gnomon.techniques import asked
 
-PHASES = ("decode", "prefill", "train")
+NOT_OF_SCRIPTS = (
+    "tokens", "context", "kv_dtype", "tp", "source", "images", "image", "steps", "pp", "ep", "cp", "dp",
+)  # fmt: skip
+"""Options that say nothing about a module of one's own."""
 
 
 def predict(
@@ -62,77 +59,45 @@ def predict(
 
     `techniques` are named as in a plan, for prompts and decodes of plain decoders: `int4-weights:bits=3`.
     """
-    techniques = asked(techniques)
-    refuse_auto(techniques)
-    if isinstance(model, str) and is_script(model):
-        from gnomon.api.trace_script import predict_script
-
-        refuse_techniques("a module of your own", techniques)
-        unused = {"--tokens": tokens, "--context": context, "--kv-dtype": kv_dtype, "--tp": tp}
-        unused |= {"--source": source, "--images": images, "--image": image, "--steps": steps}
-        degrees = {"--pp": pp, "--ep": ep, "--cp": cp, "--dp": dp}
-        return predict_script(
-            model, on=on, phase=phase, batch=None if batch is None else whole(batch, "--batch"), dtype=dtype,
-            engine=engine, settings=settings, unused=unused | degrees,
-        )  # fmt: skip
-    batch, context = whole(1 if batch is None else batch, "--batch"), whole(context, "--context")
-    words = Words(
-        phase=phase, batch=batch, tokens=tokens, context=context, source=source, images=images, image=image, steps=steps
-    )
-    if phase == "train":
-        from gnomon.api.predict_training import predict_training
-
-        refuse_extra("training", words)
-        refuse_techniques("phase train", techniques, "Use `gnomon simulate train`, which takes --with.")
-        cuts = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
-        return predict_training(
-            model, on=on, batch=batch, tokens=tokens, context=context, dtype=dtype, kv_dtype=kv_dtype, engine=engine,
-            degrees=cuts, settings=settings,
-        )  # fmt: skip
-    dp = 1 if dp is None else dp
-    found = model if isinstance(model, Model) else load_model(model)
-    name = found.name if isinstance(model, Model) else str(model)
-    if found.kind in NETWORKS:
-        from gnomon.planning.steps.network import predict_network
-
-        refuse_beside(found, techniques)
-        return predict_network(
-            found, words, name=name, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings,
-            degrees={"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp},
-        )  # fmt: skip
-    refuse_extra(f"{found.name}, a plain decoder", words)
-    phase = phase or "decode"
-    work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
-
-    def deployed(ideas: Sequence[str]) -> tuple[Engine, Deployment, dict[str, Any]]:
-        return deploy_named(
-            found, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
-            settings=settings, techniques=ideas,
-        )  # fmt: skip
-
-    chosen, deployment, named = deployed(techniques)
-    said = named | {"model": name, "phase": phase, "batch": batch, "tokens": work, "context": context}
-    return told(
-        chosen, deployment, named["settings"], lambda one: predict_step(chosen, one, said),
-        without=lambda name: deployed([other for other in techniques if other != name])[1],
+    return answer(
+        PredictQuestion(
+            model=model, on=on, phase=phase, batch=batch, tokens=tokens, context=context, dtype=dtype,
+            kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp, settings=settings, source=source,
+            images=images, image=image, steps=steps, techniques=techniques,
+        )
     )  # fmt: skip
 
 
-def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
-    """New tokens a sequence, once the numbers make sense."""
-    if phase not in PHASES:
-        raise unknown_name("phase", str(phase), PHASES, where="--phase")
-    for flag, value, least in (
-        ("--batch", batch, 1),
-        ("--context", context, 0),
-        ("--tokens", 1 if tokens is None else tokens, 1),
-    ):
-        if value < least:
-            raise InputError(f"{value} is below {least}", where=flag)
-    if phase == "decode":
-        if tokens not in (None, 1):
-            raise InputError(f"a decode makes 1 token a sequence, not {tokens}", where="--tokens")
-        return 1
-    if tokens is None:
-        raise InputError("a prefill needs the new tokens a sequence", where="--tokens", hint="Give --tokens 1024.")
-    return tokens
+def answer(question: PredictQuestion) -> Prediction:
+    """The prediction that a question asks for, by the kind of network and phase."""
+    refuse_auto(asked(question.techniques))
+    if isinstance(question.model, str) and is_script(question.model):
+        return _of_script(question, question.model)
+    if question.phase == "train":
+        return _of_training(question)
+    from gnomon.load.deployments import replica_of
+    from gnomon.planning.steps.predict import predict_replica
+
+    return predict_replica(replica_of(question, question.engine), question)
+
+
+def _of_script(question: PredictQuestion, script: str) -> Prediction:
+    from gnomon.api.trace_script import predict_script
+
+    refuse_for_script(question)
+    return predict_script(
+        script, on=question.on, phase=question.phase, batch=question.batch, dtype=question.dtype,
+        engine=question.engine, settings=question.settings,
+        unused={question.flags()[name].where: getattr(question, name) for name in NOT_OF_SCRIPTS},
+    )  # fmt: skip
+
+
+def _of_training(question: PredictQuestion) -> Prediction:
+    from gnomon.api.predict_training import predict_training
+
+    refuse_for_training(question)
+    return predict_training(
+        question.model, on=question.on, batch=question.sequences, tokens=question.tokens, context=question.context,
+        dtype=question.dtype, kv_dtype=question.kv_dtype, engine=question.engine, settings=question.settings,
+        degrees={name: getattr(question, name) for name in ("tp", "pp", "ep", "cp", "dp")},
+    )  # fmt: skip

@@ -19,11 +19,11 @@ from gnomon.engines.training.units import ENDS, tapes_of, units
 from gnomon.errors import GnomonError, InputError
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.graph.tape import Tape
-from gnomon.planning.deploy import whole
 from gnomon.planning.steps.energy import carbon_g
 from gnomon.planning.training.step import TrainingStep
 from gnomon.spec import Batch, Estimate, Model, NotModelled, Provenance
 from gnomon.spec.answers import OperatorTime, Prediction, TrainingReport
+from gnomon.spec.questions.base import whole
 
 ENGINE = "torch"
 KNOWN = (

@@ -18,7 +18,6 @@ from gnomon.export.base import not_trained_on
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.recipe import recipe_of, recipe_to_settings
-from gnomon.planning.deploy import whole
 from gnomon.planning.proposals import mend
 from gnomon.planning.shortage import training_shortage
 from gnomon.planning.steps.network_words import refuse_auto
@@ -29,6 +28,7 @@ from gnomon.planning.unmodelled import idle_beyond, idle_in_training, in_files
 from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.answers import Shortage, TrainingReport
 from gnomon.spec.cluster import KWH_J
+from gnomon.spec.questions.base import whole
 from gnomon.techniques import Applied, applied, asked
 from gnomon.techniques.hosts import ROOM
 from gnomon.units import parse_count

@@ -20,9 +20,9 @@ from gnomon.graph.support import unpriced
 from gnomon.load import draw
 from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip
+from gnomon.load.deployments import deploy
 from gnomon.load.plan import check_format, plan_pool
 from gnomon.load.recipe import recipe_to_settings
-from gnomon.planning.deploy import deploy
 from gnomon.spec import Model, Plan, Recipe, ServingLoad, TrainingLoad
 from gnomon.spec.answers import Fit
 from gnomon.units import format_bytes

@@ -8,13 +8,14 @@ from importlib.util import find_spec
 from typing import Any
 
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
-from gnomon.engines.torch.eager.lower import host_model
+from gnomon.engines.torch.eager.lower import host, host_model
 from gnomon.engines.torch.eager.price import PricedStep, priced
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.errors import InputError, MissingExtraError, named_by, unknown_name
 from gnomon.load import parse_pool
+from gnomon.load.overheads import own_overheads
+from gnomon.load.profiles import profile_for
 from gnomon.planning.shortage import shortage
 from gnomon.spec import Chip, Estimate
 from gnomon.spec.answers import OperatorTime, Prediction
@@ -79,7 +80,7 @@ def trace(
         optimizer=optimizer,
         captured=launch == "graph",
     )
-    lowered = lower(traced, _precision(pool.chip, tf32))
+    lowered = lower(traced, _precision(pool.chip, tf32), host(own_overheads("transformers")))
     host_s = lowered.host_s(launch)
     if not lowered.launched:
         raise InputError("launches no kernel on these inputs: there is nothing to time", where="module")
@@ -109,7 +110,8 @@ def _traced(module: Any, inputs: Any, **options: Any) -> Traced:
 def _prediction(
     traced: Traced, lowered: Lowered, step: PricedStep, host_s: float, inputs: dict[str, Any]
 ) -> ModulePrediction:
-    chip, price = step.machine.chip, step.price(host_model(host_s), lambda one, _: _place(one.module, one.phase))
+    chip, host = step.machine.chip, host_model(host_s, lowered.host)
+    price = step.price(host, lambda one, _: _place(one.module, one.phase))
     total, (bound, share) = price.time_s, price.bound
     parts = dict(peak(traced).parts) | {"runtime": RUNTIME_BYTES}
     needed, usable = sum(parts.values()), chip.memory_bytes * (1 - SPARE)

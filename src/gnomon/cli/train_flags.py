@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import typer
 
 from gnomon.cli import names
-from gnomon.cli.flags import count, degree, whole, word
+from gnomon.cli.flags import count, degree, one_of, training_engine, whole
 
 SCHEDULES_HELP = "Order of the pipeline's passes: gpipe, 1f1b or interleaved."
 RECOMPUTE_HELP = "What the backward pass runs again to save memory: none (where it is not given), selective or full."
@@ -20,54 +19,6 @@ OPTIMIZER_HELP = (
     "adamw (fp32 weights and moments beside the working weights), adamw-bf16 (everything in bf16), adam8bit, sgd, "
     "adafactor, lion or muon."
 )
-
-
-def _engine(text: Any) -> str:
-    from gnomon.engines import training_engine
-    from gnomon.errors import named_by
-
-    label = word("--engine")(text)
-    with named_by("--engine"):
-        training_engine(label)
-    return label
-
-
-def _name(flag: str, kind: str, known: Callable[[], Iterable[str]]) -> Callable[[Any], str]:
-    """A reader of one of a few names."""
-
-    def read(text: Any) -> str:
-        from gnomon.errors import unknown_name
-
-        name, listed = word(flag)(text), list(known())
-        if name not in listed:
-            raise unknown_name(kind, name, listed, where=flag)
-        return name
-
-    return read
-
-
-def _schedules() -> Iterable[str]:
-    from gnomon.spec.training import SCHEDULES
-
-    return SCHEDULES
-
-
-def _recompute() -> Iterable[str]:
-    from gnomon.spec.training import RECOMPUTE
-
-    return RECOMPUTE
-
-
-def _cp_comms() -> Iterable[str]:
-    from gnomon.spec.training import CP_COMMS
-
-    return CP_COMMS
-
-
-def _optimizers() -> Iterable[str]:
-    from gnomon.load.recipe import OPTIMIZERS
-
-    return OPTIMIZERS
 
 
 def _zero(text: Any) -> int:
@@ -102,8 +53,8 @@ CpComm = Annotated[
     str | None,
     typer.Option(
         "--cp-comm",
-        parser=_name("--cp-comm", "exchange of keys", _cp_comms),
-        autocompletion=names.words(_cp_comms),
+        parser=one_of("--cp-comm", "exchange of keys", names.cp_comms),
+        autocompletion=names.words(names.cp_comms),
         metavar="NAME",
         help=CP_COMM_HELP,
     ),
@@ -131,8 +82,8 @@ Schedule = Annotated[
     str | None,
     typer.Option(
         "--schedule",
-        parser=_name("--schedule", "schedule", _schedules),
-        autocompletion=names.words(_schedules),
+        parser=one_of("--schedule", "schedule", names.schedules),
+        autocompletion=names.words(names.schedules),
         metavar="NAME",
         help=SCHEDULES_HELP,
     ),
@@ -141,8 +92,8 @@ Recompute = Annotated[
     str | None,
     typer.Option(
         "--recompute",
-        parser=_name("--recompute", "recomputation", _recompute),
-        autocompletion=names.words(_recompute),
+        parser=one_of("--recompute", "recomputation", names.recompute),
+        autocompletion=names.words(names.recompute),
         metavar="MODE",
         help=RECOMPUTE_HELP,
     ),
@@ -151,13 +102,15 @@ Optimizer = Annotated[
     str,
     typer.Option(
         "--optimizer",
-        parser=_name("--optimizer", "optimizer", _optimizers),
-        autocompletion=names.words(_optimizers),
+        parser=one_of("--optimizer", "optimizer", names.optimizers),
+        autocompletion=names.words(names.optimizers),
         metavar="NAME",
         help=OPTIMIZER_HELP,
     ),
 ]
-Engine = Annotated[str, typer.Option("--engine", parser=_engine, metavar="NAME[@VERSION]", help="megatron or torch.")]
+Engine = Annotated[
+    str, typer.Option("--engine", parser=training_engine, metavar="NAME[@VERSION]", help="megatron or torch.")
+]
 Tokens = Annotated[
     float | None,
     typer.Option("--tokens", parser=count("--tokens"), metavar="T", help="Tokens of the whole run, such as 300B."),

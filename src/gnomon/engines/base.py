@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gnomon.cost.host import HostModel
 from gnomon.cost.lines import Wait
-from gnomon.cost.profile_file import Profile
+from gnomon.cost.profile import Profile
 from gnomon.cost.step import StepCost, StepModel
+from gnomon.engines.own import MeasuredHosts
 from gnomon.graph import Graph
 from gnomon.spec import Batch, Chip, Model, NotModelled, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
 
@@ -52,7 +53,7 @@ class Deployment:
     settings: Mapping[str, Any]
     profile: Profile
     """What the chip's operators are priced by."""
-    overheads: Mapping[str, Any] | None = None
+    overheads: MeasuredHosts = field(default_factory=dict)
     """The engine's own share of a step as the user measured it, where that was done; see `engines/own.py`."""
     dp_load_ratio: float = 1.0
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""

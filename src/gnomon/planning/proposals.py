@@ -14,6 +14,7 @@ DEGREES = {"--tp": "tp", "--pp": "pp", "--vp": "vp", "--cp": "cp", "--ep": "ep"}
 PROPOSES = ("Use ", "The nearest ", "Possible ", "Lower ", "It divides ")
 """How hints begin that name values to take."""
 PARTS = "--pp x --vp"
+CHIPS = "chips"
 LOADS = {"--seq": "seq", "--global-batch": "global_batch", "--micro-batch": "micro_batch"}
 FORMATS = ("bf16", "fp16", "fp8", "fp32")
 NEAR, FAR = 8, 1024
@@ -25,12 +26,12 @@ Works = Callable[[Words], bool]
 """Whether a step is possible with some words in the place of those it was asked with."""
 
 
-def tried(check: Callable[[Words], object]) -> Works:
-    """Whether `check` takes some words."""
+def tried(check: Callable[[Words], object], chips: Callable[[int], Any]) -> Works:
+    """Whether `check` takes some words; so many `chips` are handed to it as `on`."""
 
     def works(other: Words) -> bool:
         try:
-            check(other)
+            check({("on" if name == CHIPS else name): chips(n) if name == CHIPS else n for name, n in other.items()})
         except GnomonError:
             return False
         return True
@@ -39,15 +40,16 @@ def tried(check: Callable[[Words], object]) -> Works:
 
 
 def mend_degrees(error: GnomonError, pool: Pool, asked: Words, check: Callable[[Words], object]) -> None:
-    """Leave an error of serving the degrees, or numbers of chips, that `check` does not refuse."""
+    """Leave an error of serving the degrees, or numbers of chips, that `check` does not refuse; it takes other chips
+    under `on`."""
     if error.where not in (*DEGREES, "--on") or not error.hint.startswith(PROPOSES):
         return
-    works = tried(check)
+    works = tried(check, pool.resized)
     if error.where == "--on":
         error.hint = _counts(error.hint, pool, works)
     elif asked[DEGREES[error.where]] is None:  # nobody asked for the degree, but for the chips that it spans
         error.where, near = "--on", _near(pool.count, pool.count)
-        found = _either_side(near, pool.count, lambda n: bool(named(pool, n)) and works({"on": named(pool, n)}))
+        found = _either_side(near, pool.count, lambda n: bool(named(pool, n)) and works({CHIPS: n}))
         error.hint = _use([*_flags(error.hint, works), *(f"--on {named(pool, n)}" for n in found)])
     else:
         error.hint = _degrees(DEGREES[error.where], pool, asked, works)
@@ -62,13 +64,13 @@ def _flags(hint: str, works: Works) -> list[str]:
 def _counts(hint: str, pool: Pool, works: Works) -> str:
     """Numbers of chips that a hint names, by themselves or as `H100:8`."""
     counts = dict.fromkeys(int(number) for number in re.findall(r"(?:\A|[ :])(\d+)(?=[ ,.]|\Z)", hint))
-    return _use(f"--on {on}" for count in counts if (on := named(pool, count)) and works({"on": on}))
+    return _use(f"--on {on}" for count in counts if (on := named(pool, count)) and works({CHIPS: count}))
 
 
 def mend(error: GnomonError, pool: Pool, asked: Words, check: Callable[[Words], object]) -> None:
     """Leave an error of training those of its proposals that `check` does not refuse; one that proposes nothing stays
-    as it is."""
-    works = tried(check)
+    as it is. `check` takes other chips by their name."""
+    works = tried(check, lambda count: named(pool, count))
     where = error.where
     if where == "--dtype":
         error.hint = _use(dtype for dtype in FORMATS if works({"dtype": dtype}))
@@ -92,7 +94,7 @@ def named(pool: Pool, count: int) -> str:
 
 def _chips(hint: str, pool: Pool, works: Works, dp: int | None) -> str:
     counts = [int(number) for number in re.findall(r":(\d+)", hint)]
-    more = _use(f"--on {on}" for count in counts if (on := named(pool, count)) and works({"on": on}))
+    more = _use(f"--on {on}" for count in counts if (on := named(pool, count)) and works({CHIPS: count}))
     less = "Leave --dp out." if dp is not None and works({"dp": None}) else ""
     return " ".join(filter(None, [more, less]))
 
@@ -105,8 +107,9 @@ def _degrees(name: str, pool: Pool, asked: Words, works: Works) -> str:
     if here:
         return _use(here)
     taken = prod(int(asked[degree] or 1) for degree in ("tp", "pp", "cp", "dp") if degree != name)
-    places = {n: named(pool, taken * (n if name in ("tp", "pp", "cp") else 1)) for n in near}
-    there = _either_side(near, value, lambda n: bool(places[n]) and works({name: n, "on": places[n]}))
+    counts = {n: taken * (n if name in ("tp", "pp", "cp") else 1) for n in near}
+    places = {n: named(pool, count) for n, count in counts.items()}
+    there = _either_side(near, value, lambda n: bool(places[n]) and works({name: n, CHIPS: counts[n]}))
     return _use(f"{n} on {places[n]}" for n in there)
 
 

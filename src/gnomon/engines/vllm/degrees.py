@@ -167,8 +167,7 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
             state_dtype(deployment.model),
             parts_tokens=parts_tokens(deployment.model, strategy),
             fill=deployment.dp_load_ratio,
-            first=stage.first,
-            last=stage.last,
+            ends=stage.ends,
         )
         graph = decode_context(graph, shared_cache(deployment))
         graph = graph if deployment.ideas is None else deployment.ideas.graph(graph, deployment)

@@ -76,12 +76,13 @@ def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Bat
         return ((StepModel(graph=graph, machine=machine, host=engine.host(deployment)), steps),)
     found = []
     if step.taken is not None and step.towered:
+        from gnomon.engines.torch.eager.lower import host
         from gnomon.engines.torch.networks import tower_piece
 
-        tower = model.towers[0]
+        tower, launches = model.towers[0], host(deployment.overheads)
         dtype = tower_dtype(deployment)
         graph = tower_graph(tower, step.taken, _kernels(tower, model), deployment.strategy, dtype)
-        found.append(tower_piece(graph, step, "eager", replace(machine, framework="torch")))
+        found.append(tower_piece(graph, step, "eager", launches, replace(machine, framework="torch")))
     own = engine.step_model(replace(deployment, model=model.alone))
     crossing = Graph((*own.graph.ops, *_crossing(deployment, step.source)))
     return (*found, (replace(own, graph=crossing), steps))

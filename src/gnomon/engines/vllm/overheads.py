@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gnomon.catalog.base import packaged
 from gnomon.cost.host import HostModel
 from gnomon.engines.base import Deployment
 from gnomon.engines.own import figures_of
@@ -70,10 +71,7 @@ class Overheads:
 
 @cache
 def _table() -> dict[str, Any]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found: dict[str, Any] = yaml.load(FILE.read_bytes(), Loader=loader)
+    found: dict[str, Any] = packaged(FILE)
     return found
 
 

@@ -12,13 +12,13 @@ import numpy as np
 from gnomon.cost.clock import SPREAD
 from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine, priced_dtype
-from gnomon.cost.profile import profile_for
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Figures, Grid, RankMemory, Sizes, Traits, figures, rank_memory
 from gnomon.engines.training.job import TrainingJob
 from gnomon.engines.training.units import cut_of
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
+from gnomon.load.profiles import profile_for
 from gnomon.sim.training import schedule
 from gnomon.sim.training.bounds import ROUNDING, Pipelines, pipeline_bound_s
 from gnomon.sim.training.timeline import Timeline, timeline

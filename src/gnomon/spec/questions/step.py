@@ -1,0 +1,92 @@
+"""`predict`, `fit` and `ops`: one step, the memory it runs in, and single operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gnomon.spec.questions.base import Question, argument, flag
+from gnomon.spec.questions.parts import MODEL_HELP, ServedQuestion, degree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gnomon.spec.model import Model
+
+ANY_ENGINE_HELP = "The engine that runs it: vllm where it can, else torch."
+SCRIPT_HELP = (
+    " Or SCRIPT.py:FUNCTION of your own, which is imported and run: it returns (module, inputs), any torch module and "
+    "what to call it with."
+)
+PHASE_HELP = (
+    "prefill, decode (where not given) or train; of an encoder prefill, one pass in both directions; of a diffusion "
+    "transformer forward, one step; of a module, forward or train."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictQuestion(ServedQuestion):
+    """Time, memory, energy and cost of one step."""
+
+    COMMAND = "predict"
+    model: str | Path | Model = argument("model", "MODEL", MODEL_HELP + SCRIPT_HELP)
+    phase: str | None = flag("--phase", "phase", "PHASE", PHASE_HELP, default=None)
+    batch: int | None = flag(
+        "--batch", "whole", "B", "Sequences in the step: 1, or what a module's inputs have.", default=None
+    )
+    tokens: int | None = flag(
+        "--tokens",
+        "whole",
+        "T",
+        "New tokens of each sequence, of text; patches of a diffusion transformer's sample.",
+        default=None,
+    )
+    context: int = flag("--context", "whole", "C", "Tokens already in the cache.", default=0, least=0)
+    source: int | None = flag(
+        "--source",
+        "whole",
+        "S",
+        "Tokens or frames that an encoder-decoder's encoder reads; all it takes where not given.",
+        default=None,
+    )
+    images: int | None = flag(
+        "--images",
+        "whole",
+        "N",
+        "Images of each sequence, for a model with a vision tower: 1 where not given.",
+        default=None,
+        least=0,
+    )
+    image: str | None = flag(
+        "--image",
+        "text",
+        "WxH",
+        "Pixels of an image, or of a diffusion transformer's sample; the model's own size, or 1024x1024.",
+        default=None,
+    )
+    steps: int | None = flag("--steps", "whole", "N", "Steps of a diffusion transformer: 1.", default=None)
+    engine: str | None = flag("--engine", "any_engine", "NAME[@VERSION]", ANY_ENGINE_HELP, default=None)
+    dp: int | None = degree("dp", "Data", " Ranks with sequences of their own.", default=None)
+
+    @property
+    def sequences(self) -> int:
+        """Those of the step: one where none are named."""
+        return 1 if self.batch is None else self.batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitQuestion(ServedQuestion):
+    """Whether a model fits to be served, and what would make it fit."""
+
+    COMMAND = "fit"
+    engine: str | None = flag("--engine", "any_engine", "NAME[@VERSION]", ANY_ENGINE_HELP, default=None)
+    context: int | None = flag("--context", "whole", "C", "Tokens of each sequence.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpsQuestion(Question):
+    """Times of single operators, added to a table of them."""
+
+    COMMAND = "ops"
+    source: Any = argument("plain", "FILE.csv", "One operator a line.")
+    on: str = flag("--on", "chips", "CHIP", "The chip.")
