@@ -16,6 +16,7 @@ from tests.runner import work  # noqa: E402
 from gnomon.api.sweep import sweep  # noqa: E402
 from gnomon.errors import InfeasibleError, InputError  # noqa: E402
 from gnomon.runner import WorkerDiedError, ordered  # noqa: E402
+from gnomon.runner import cluster as cluster_module  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 STEPS: dict[str, Any] = {
@@ -74,6 +75,13 @@ def test_workers_stand_where_their_caller_does(tmp_path: Path, monkeypatch: pyte
     sweep({"command": "simulate serve", "fixed": fixed, "over": {"rate": [5, 10]}}, out="a.jsonl", ray="local")
     rows = [json.loads(line) for line in Path("a.jsonl").read_text().splitlines()]
     assert [row["answer"]["requests"] for row in rows] == [20, 20]
+
+
+def test_another_version_of_gnomon_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "_version", lambda: "99.0")
+    with pytest.raises(InputError, match=r"a worker cannot run it: .*and 99\.0 asks"):
+        sweep(STEPS, out=tmp_path / "a.jsonl", ray="local")
+    assert (tmp_path / "a.jsonl").read_bytes() == b""
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])

@@ -64,9 +64,9 @@ def compare(
 ) -> SideBySide:
     """Two or more plans, or answers of one command, beside each other.
 
-    Each is a file, a run's id, `last`, a plan or an answer. Serving plans are simulated under one load: the one that is
-    given, or the first plan's; training plans do the first one's job. Answers of one command are compared as they are
-    kept. Ratios are to the first.
+    Each is a file, a run's id, `last`, a plan or an answer. Serving plans are simulated under one load, the one that is
+    given or the first plan's, with the first plan's goals; training plans do the first one's job. Answers of one
+    command are compared as they are kept. Ratios are to the first.
     """
     if len(plans) < 2:
         raise InputError("there is nothing to compare it with", where="PLAN", hint="Name two or more.")
@@ -108,7 +108,7 @@ def _plans(sides: Sequence[_Side], asked: Mapping[str, Any]) -> SideBySide:
             raise InputError(f"the plan {one} a model, and the first one {other} it", where=side.name, hint=hint)
     kind = TRAINING_PLAN if plans[0].trains else SERVING_PLAN
     load = _job(sides[0], plans[0], asked) if plans[0].trains else _load(sides[0], plans[0], asked)
-    plans = [replace(plan, load=load, predicted={}) for plan in plans]
+    plans = [replace(plan, load=load, goals=plans[0].goals, predicted={}) for plan in plans]
     answers = []
     for side, plan in zip(sides, plans, strict=True):
         with named_plan(side.name if isinstance(side.given, Plan) else str(side.given)):
@@ -118,7 +118,7 @@ def _plans(sides: Sequence[_Side], asked: Mapping[str, Any]) -> SideBySide:
         title=f"{len(sides)} {kind}s under one {'job' if plans[0].trains else 'load'}",
         kind=kind,
         names=tuple(side.name for side in sides),
-        on=written[0]["load"],
+        on=written[0]["load"] | written[0].get("goals", {}),
         differs=tuple(_differs([_parts(one) for one in written])),
         rows=tuple(_rows(KEY_FIGURES[kind], answers)),
         plans=tuple(written),

@@ -68,6 +68,7 @@ def sweep(
     path = target.with_suffix(ROWS)
     part = _part(asked, shard)
     if join:
+        _refuse_beside_join({"--jobs": jobs is not None, "--ray": bool(ray), "--shard": bool(shard)})
         joined([as_path(one) for one in join], path, asked)
     with opened(path, part) as (lines, found):
         for done, line in enumerate(_answers(part, found, _jobs(jobs, ray), ray), found + 1):
@@ -125,6 +126,14 @@ def _line(command: str, index: int, question: Mapping[str, Any], found: Mapping[
 
 def _told(error: GnomonError, code: int) -> dict[str, Any]:
     return {"message": error.message, "where": error.where, "hint": error.hint, "code": code}
+
+
+def _refuse_beside_join(given: Mapping[str, bool]) -> None:
+    for flag, wanted in given.items():
+        if wanted:
+            raise InputError(
+                "files that are joined are not computed", where=flag, hint="Leave it out, or leave out --join."
+            )
 
 
 def _jobs(jobs: int | None, ray: str) -> int:

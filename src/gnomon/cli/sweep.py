@@ -68,7 +68,7 @@ def sweep(
     from gnomon.cli.output import emit, say
     from gnomon.cli.progress import Progress
 
-    paths = outputs({"--out": out, FLAG: html}, {"the sweep": file} | dict.fromkeys(join or (), None))
+    paths = outputs({"--out": out, FLAG: html}, {"the sweep": file} | {f"--join {one}": one for one in join or ()})
     try:
         with Progress("sweep") as tick:
             result = answer(

@@ -7,12 +7,16 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 from gnomon.errors import InputError, MissingExtraError
 from gnomon.runner.base import Feed, JobOutcome, attempt
 
 T = TypeVar("T")
+_Place = tuple[str, Mapping[str, str], str]
+"""Where workers are to stand: the folder, variables, and the version of Gnomon that asks."""
 LOCAL = "local"
 CARRIED = ("GNOMON_HOME", "GNOMON_TRUTH")
 """Variables that change answers, which workers of another shell have from here."""
@@ -27,6 +31,8 @@ def on_ray(function: Callable[[T], Any], items: Iterable[T], address: str, jobs:
         workers = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
         task, place = ray.remote(max_retries=0, num_cpus=1)(_batch), _place()
         feed: Feed[T] = Feed(items, QUEUED * workers)
+        problems = ray.exceptions
+        deaths = (problems.WorkerCrashedError, problems.OutOfMemoryError, problems.NodeDiedError)
         out: dict[Any, list[tuple[int, T]]] = {}
 
         def send(batch: list[tuple[int, T]]) -> None:
@@ -41,9 +47,11 @@ def on_ray(function: Callable[[T], Any], items: Iterable[T], address: str, jobs:
                 batch = out.pop(done)
                 try:
                     outcomes = ray.get(done)
-                except ray.exceptions.RayError:
+                except deaths:
                     for left in _singly(batch, feed):
                         send(left)
+                except problems.RayError as error:
+                    raise _unfit(error) from None
                 else:
                     for (index, _), (outcome, seconds) in zip(batch, outcomes, strict=True):
                         feed.put(index, outcome, seconds)
@@ -57,11 +65,11 @@ def _singly(batch: list[tuple[int, T]], feed: Feed[T]) -> Iterator[list[tuple[in
             yield [(index, item)]
 
 
-def _batch(
-    function: Callable[[Any], Any], items: list[Any], place: tuple[str, Mapping[str, str]]
-) -> list[tuple[JobOutcome, float]]:
+def _batch(function: Callable[[Any], Any], items: list[Any], place: _Place) -> list[tuple[JobOutcome, float]]:
     """The outcomes of some items and their seconds, in a worker that stands where its caller does."""
-    folder, variables = place
+    folder, variables, version = place
+    if _version() != version:
+        raise RuntimeError(f"it has Gnomon {_version()}, and {version} asks")
     with suppress(OSError):  # another machine may not have it
         os.chdir(folder)
     os.environ.update(variables)
@@ -73,8 +81,20 @@ def _batch(
     return found
 
 
-def _place() -> tuple[str, dict[str, str]]:
-    return os.getcwd(), {name: os.environ[name] for name in CARRIED if name in os.environ}  # noqa: PTH109
+def _place() -> _Place:
+    carried = {name: os.environ[name] for name in CARRIED if name in os.environ}
+    return str(Path.cwd()), carried, _version()
+
+
+def _version() -> str:
+    return str(import_module("gnomon").__version__)
+
+
+def _unfit(error: Exception) -> InputError:
+    """What workers fail at before they come to any item."""
+    told = str(error).strip().rpartition("\n")[2]
+    hint = "Every machine of the cluster needs this version of Gnomon."
+    return InputError(f"a worker cannot run it: {told}", where="--ray", hint=hint)
 
 
 @contextmanager

@@ -95,6 +95,7 @@ KEY_FIGURES: Mapping[str, tuple[KeyFigure, ...]] = {
         KeyFigure(name="$/h", path="usd_h", unit="usd"),
         KeyFigure(name="Wh/Mtok", path="predicted.wh_per_mtok"),
         KeyFigure(name="power", path="predicted.power_w", unit="W"),
+        KeyFigure(name="meets the goals", path="feasible", higher_is_better=True),
     ),
     TRAINING_PLAN: (*_STEP, KeyFigure(name="fits", path="fits", higher_is_better=True)),
     "try": (

@@ -20,7 +20,7 @@ class SideBySide(Result):
     names: tuple[str, ...]
     """As they were given, in order; every list below has one entry for each."""
     on: Mapping[str, Any]
-    """The one load, or the one training job, that all plans were put under; empty for stored answers."""
+    """The one load with its goals, or the one training job, that all plans were put under; empty for stored answers."""
     differs: tuple[Mapping[str, Any], ...]
     """Fields that are not the same in all: `field` and its `values`, null where one has none."""
     rows: tuple[Mapping[str, Any], ...]

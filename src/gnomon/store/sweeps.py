@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -233,11 +232,3 @@ def _wider(kind: str, value: Any) -> str:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def some(lines: Iterator[dict[str, Any]], places: Iterator[int]) -> Iterator[dict[str, Any]]:
-    """The lines at some places, which ascend."""
-    at = 0
-    for place in places:
-        yield from islice(lines, place - at, place - at + 1)
-        at = place + 1

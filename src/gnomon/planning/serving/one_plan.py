@@ -6,7 +6,7 @@ from gnomon.errors import DoesNotFitError, InputError
 from gnomon.load import model as load_model
 from gnomon.load.plan import plan_pool
 from gnomon.planning.deploy import Binding
-from gnomon.planning.serving.evaluator import ServingEvaluator
+from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.planning.serving.replicas import Replicas, Setup
 from gnomon.planning.serving.report import PlanBook, Question
 from gnomon.search import Candidate, Level, PlanFamily, SearchJob, objective
@@ -14,8 +14,8 @@ from gnomon.search.arrivals import Arrivals
 from gnomon.spec import Cluster, Plan, Pool, ServingLoad
 from gnomon.spec.answers import PlanScore
 
-REQUESTS, MOST_TRACE = 5_000, 20_000
-"""Requests that a replica is simulated with at least; of a trace all up to so many."""
+LEAST_REQUESTS, MOST_TRACE = 400, 20_000
+"""Requests that a replica is simulated with at least, and of a whole trace at most; a run goes on until it settles."""
 UNSIMULATED = ("pp", "cp", "dp")
 """Degrees of replicas that the simulator does not run."""
 
@@ -56,7 +56,7 @@ def plan_under(plan: Plan, load: ServingLoad) -> PlanScore:
         techniques=plan.strategy.techniques,
         settings=plan.engine.settings,
     )
-    count = MOST_TRACE if load.trace else REQUESTS
+    count = max(LEAST_REQUESTS, min(load.requests or MOST_TRACE, MOST_REQUESTS))
     evaluator = ServingEvaluator(replicas, arrivals, plan.goals, dict.fromkeys(Level, count))
     return PlanBook(question, evaluator).score(evaluator.evaluate(candidate, arrivals.rate_per_s, Level.TO_THE_END))
 
