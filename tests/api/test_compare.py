@@ -143,7 +143,7 @@ def test_unlike_things_are_refused(plan: Plan, tmp_path: Path) -> None:
         compare(plan)
     with pytest.raises(InputError, match="answer 2: is an answer of `gnomon fit`, and the first is of"):
         compare(step, memory)
-    with pytest.raises(InputError, match="the plan serves a model, and the first one trains it"):
+    with pytest.raises(InputError, match="is a serving plan, and the first is a training plan"):
         compare(trained, plan)
     with pytest.raises(InputError, match="--rate: a training plan has no requests"):
         compare(trained, trained, rate=3)
@@ -176,3 +176,21 @@ def test_a_plan_that_cannot_be_put_under_it_is_named(plan: Plan, tmp_path: Path)
     write_plan(staged, tmp_path / "staged.yaml")
     with pytest.raises(InputError, match=r"staged\.yaml, strategy\.pp: replicas with pp 2 are not simulated"):
         compare(plan, tmp_path / "staged.yaml")
+
+
+DAMAGED: list[tuple[tuple[str, ...], Any]] = [
+    (("time_s",), 3), (("time_s", "value"), "fast"), (("time_s", "low"), 1e9), (("inputs",), [1]), (("inputs",), None),
+    (("breakdown",), {}), (("memory_bytes", "value"), -1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value"), DAMAGED, ids=str)
+def test_a_damaged_answer_is_refused_by_its_field(path: tuple[str, ...], value: Any, tmp_path: Path) -> None:
+    answer = gnomon.predict("llama-3.2-1b", **STEP).to_dict()
+    spot = answer
+    for key in path[:-1]:
+        spot = spot[key]
+    spot[path[-1]] = value
+    (tmp_path / "damaged.json").write_text(json.dumps(answer))
+    with pytest.raises(InputError, match=rf"damaged\.json, field {path[0]}"):
+        compare(tmp_path / "damaged.json", tmp_path / "damaged.json")

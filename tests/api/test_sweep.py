@@ -13,6 +13,7 @@ from gnomon.api import sweep as module
 from gnomon.api.sweep import sweep
 from gnomon.errors import InputError, MissingExtraError
 from gnomon.runner import WorkerDiedError
+from gnomon.store import sweep_summary
 
 STEPS = {
     "command": "predict",
@@ -201,7 +202,7 @@ def test_without_ray_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_large_sweep_is_shown_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_ROWS", 3)
+    monkeypatch.setattr(sweep_summary, "MOST_ROWS", 3)
     report = sweep(STEPS, out=tmp_path / "a.jsonl")
     assert [row["index"] for row in report.rows] == [0, 3, 7]
     assert (report.questions, report.errors[0]["count"]) == (8, 2)

@@ -157,7 +157,7 @@ def test_plans_side_by_side() -> None:
 def test_a_training_plan_and_a_serving_plan() -> None:
     say("simulate train llama-3.2-1b --on H100:8 --seq 512 --global-batch 16")
     said = say(f"compare last {ROOT / 'examples' / 'plan.yaml'}")
-    assert said.code == 2 and "trains it" in said.err
+    assert said.code == 2 and "the first is a training plan" in said.err
 
 
 def test_values_have_their_intervals() -> None:

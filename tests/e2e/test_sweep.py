@@ -106,3 +106,16 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_script_without_a_main_is_told_what_it_lacks(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import gnomon\n"
+        "asked = {'command': 'fit', 'fixed': {'on': 'H100'}, 'over': {'model': ['llama-3.2-1b', 'llama-3.1-8b']}}\n"
+        f"gnomon.sweep(asked, out={str(tmp_path / 'out.jsonl')!r}, jobs=2)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "GnomonError: jobs: worker processes end as soon as they start" in done.stderr
+    assert "if __name__ == '__main__':" in done.stderr

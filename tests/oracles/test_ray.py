@@ -62,7 +62,7 @@ def test_results_in_order_and_errors_with_their_class() -> None:
 def test_a_worker_that_dies_is_told_by_its_item(tmp_path: Path) -> None:
     results = list(ordered(work.dies_at_five, range(12), ray="local", jobs=2, died=lambda item: -item))
     assert results == [0, 1, 2, 3, 4, -5, *range(6, 12)]
-    with pytest.raises(WorkerDiedError, match="worked on 5"):
+    with pytest.raises(WorkerDiedError, match="ran 5"):
         list(ordered(work.dies_at_five, range(12), ray="local", jobs=2))
     items = [(number, str(tmp_path)) for number in range(12)]
     assert list(ordered(work.dies_once, items, ray="local", jobs=2)) == list(range(12))

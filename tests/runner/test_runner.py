@@ -75,7 +75,7 @@ def test_an_error_survives_being_sent(error: InputError) -> None:
 def test_a_worker_that_dies_is_told_by_its_item() -> None:
     results = ordered(work.dies_at_five, range(12), jobs=2)
     assert list(islice(results, 5)) == [0, 1, 2, 3, 4]
-    with pytest.raises(WorkerDiedError, match="worked on 5"):
+    with pytest.raises(WorkerDiedError, match="ran 5"):
         next(results)
 
 

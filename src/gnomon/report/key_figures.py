@@ -21,9 +21,11 @@ SHOWN: Mapping[str, Callable[[float], str]] = {
 """By unit; any other stands behind the number."""
 
 
-def as_figure(told: Mapping[str, Any]) -> KeyFigure:
+def as_figure(described: Mapping[str, Any]) -> KeyFigure:
     """A figure as a report tells of it."""
-    return KeyFigure(name=told["figure"], path="", unit=told["unit"], higher_is_better=told["higher_is_better"])
+    return KeyFigure(
+        name=described["figure"], path="", unit=described["unit"], higher_is_better=described["higher_is_better"]
+    )
 
 
 def number(value: Any) -> float | None:

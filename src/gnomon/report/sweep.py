@@ -55,7 +55,7 @@ def figures(payload: Payload) -> list[Headline]:
 
 
 def known_figures(payload: Payload) -> list[KeyFigure]:
-    return [as_figure(told) for told in payload["figures"]]
+    return [as_figure(one) for one in payload["figures"]]
 
 
 def as_table(
@@ -112,10 +112,10 @@ def error_lines(payload: Payload) -> Iterator[str]:
 def _next(payload: Payload) -> list[str]:
     """The best question by itself."""
     question = payload["best_question"]
-    return [asked(payload["command"], question)] if question else ["gnomon --help"]
+    return [command_line(payload["command"], question)] if question else ["gnomon --help"]
 
 
-def asked(command: str, question: Payload) -> str:
+def command_line(command: str, question: Payload) -> str:
     """A question as the command line that asks it."""
     first = POSITIONAL.get(command, "model")
     parts: list[Any] = ["gnomon", *command.split(), question.get(first)]

@@ -92,9 +92,9 @@ def _version() -> str:
 
 def _unfit(error: Exception) -> InputError:
     """What workers fail at before they come to any item."""
-    told = str(error).strip().rpartition("\n")[2]
+    problem = str(error).strip().rpartition("\n")[2]
     hint = "Every machine of the cluster needs this version of Gnomon."
-    return InputError(f"a worker cannot run it: {told}", where="--ray", hint=hint)
+    return InputError(f"a worker cannot run it: {problem}", where="--ray", hint=hint)
 
 
 @contextmanager
@@ -109,12 +109,12 @@ def _joined(address: str, jobs: int) -> Iterator[Any]:
         return
     _check_reachable(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    silent: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     try:
         if address == LOCAL:
-            ray.init(address=LOCAL, num_cpus=jobs or None, include_dashboard=False, **quiet)
+            ray.init(address=LOCAL, num_cpus=jobs or None, include_dashboard=False, **silent)
         else:
-            ray.init(address=address, **quiet)
+            ray.init(address=address, **silent)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise _unreachable(address, error) from None
     try:

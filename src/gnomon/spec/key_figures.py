@@ -22,7 +22,7 @@ class KeyFigure:
     """None where neither is."""
 
     @property
-    def told(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """What a report of many answers says of it."""
         return {"figure": self.name, "unit": self.unit, "higher_is_better": self.higher_is_better}
 

@@ -82,5 +82,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _name(row: Payload) -> str:
-    told = (f"{name} {value_word(value)}" for name, value in row["values"].items() if value is not None)
-    return f"#{row['index']} {', '.join(told)}"
+    named = (f"{name} {value_word(value)}" for name, value in row["values"].items() if value is not None)
+    return f"#{row['index']} {', '.join(named)}"
