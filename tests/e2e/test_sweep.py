@@ -14,14 +14,14 @@ import pytest
 
 GNOMON = [sys.executable, "-m", "gnomon"]
 SWEEP = """
-command: predict
-fixed: {model: llama-3.2-1b, on: H100}
+command: simulate serve
+fixed: {model: llama-3.2-1b, on: H100, rate: 20, input: 400, output: 20, requests: 50}
 over:
   dtype: [bf16, fp8]
-  batch: [1, 2, 4, 8, 16, 24, 32, 48, 64, 96]
-  context: [0, 64, 128, 256, 512, 1024, 2048, 4096, 6144, 8192]
+  seed: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
 """
-QUESTIONS = 200
+QUESTIONS = 40
+"""Of some fifty milliseconds each, so that there is time to stop it in the middle."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_killed_twice_it_comes_out_the_same(file: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
     assert run(file, whole).returncode == 0
     begun = [0]
-    for after in (20, 90):
+    for after in (4, 12):
         code, _ = stopped(file, out, after, signal.SIGKILL, "--jobs", "2")
         assert code == -signal.SIGKILL
         begun.append(count(out))
@@ -73,10 +73,10 @@ def test_killed_twice_it_comes_out_the_same(file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_interrupted_it_says_how_to_go_on(file: Path, tmp_path: Path, jobs: str) -> None:
     out = tmp_path / "out.jsonl"
-    code, said = stopped(file, out, 10, signal.SIGINT, "--jobs", jobs)
+    code, said = stopped(file, out, 5, signal.SIGINT, "--jobs", jobs)
     assert code == 130
     assert said == f"stopped; the answers so far are kept, and the same command goes on: {out}\n"
-    assert 10 <= count(out) < QUESTIONS
+    assert 5 <= count(out) < QUESTIONS
     assert run(file, out).returncode == 0
     assert count(out) == QUESTIONS
 
@@ -84,7 +84,7 @@ def test_interrupted_it_says_how_to_go_on(file: Path, tmp_path: Path, jobs: str)
 def test_workers_end_with_their_parent(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     begun = subprocess.Popen(command(file, out, "--jobs", "2"), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while begun.poll() is None and count(out) < 5:
+    while begun.poll() is None and count(out) < 3:
         time.sleep(0.002)
     workers = Path(f"/proc/{begun.pid}/task/{begun.pid}/children")
     if not workers.exists():
