@@ -6,10 +6,10 @@ H200 and the A100 have plain profiles of their own making (`tools.ship`, `tools.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from gnomon import catalog
 from gnomon.calibrate import truth, usable
 from gnomon.calibrate.fit import FamilyFit, fit_family
 from gnomon.calibrate.truth import Table
-from gnomon.cost.lending import lent_power
-from gnomon.cost.profile import profile_of
-from gnomon.cost.profile_file import ELSEWHERE, SCHEMA
+from gnomon.cost.profile import SYSTEM_SPREAD
+from gnomon.cost.transfer import transferred_power
 from gnomon.errors import GnomonError
+from gnomon.load.profile_file import SCHEMA
+from gnomon.load.profiles import profile_of
+from gnomon.runner import ordered
 from gnomon.spec import Chip
 
 PLAIN = "vllm"
@@ -78,7 +80,7 @@ def profile(framework: str, tables: Mapping[str, tuple[Table, Chip]]) -> dict[st
         "date": DATE,
         "table": "published operator tables",
         "versions": versions,
-        "elsewhere": ELSEWHERE,
+        "elsewhere": SYSTEM_SPREAD,
         "notes": [LENT_NOTE if chip.architecture in LIKE_MEASURED else POWER_NOTE],
         "families": families,
         "power": watts(chip),
@@ -99,7 +101,7 @@ def watts(chip: Chip) -> dict[str, float]:
     donor = profile_of(MEASURED)
     if chip.architecture not in LIKE_MEASURED or donor is None:
         return power(chip)
-    lent = lent_power(chip, catalog.chip(MEASURED), donor.power)
+    lent = transferred_power(chip, catalog.chip(MEASURED), donor.power)
     return {name: float(f"{value:.4g}") for name, value in lent.items()}
 
 
@@ -119,13 +121,17 @@ def main() -> None:
     if folder is None:
         print("kept the published profiles: their tables are not here; GNOMON_TRUTH can name their folder")
         return
-    jobs = sorted(newest(folder).items())
-    with ProcessPoolExecutor() as pool:
-        made = pool.map(profile, [framework for (_, framework), _ in jobs], [tables for _, tables in jobs])
-        for ((chip, framework), _), found in zip(jobs, made, strict=True):
-            if found is not None:
-                whose = f".{framework}" if "framework" in found else ""
-                write(PROFILES / f"{chip.lower()}{whose}.yaml", found)
+    todo = sorted(newest(folder).items())
+    made = ordered(_profile_of, todo, jobs=os.cpu_count() or 1)
+    for ((chip, framework), _), found in zip(todo, made, strict=True):
+        if found is not None:
+            whose = f".{framework}" if "framework" in found else ""
+            write(PROFILES / f"{chip.lower()}{whose}.yaml", found)
+
+
+def _profile_of(one: tuple[tuple[str, str], Mapping[str, tuple[Table, Chip]]]) -> dict[str, Any] | None:
+    (_, framework), tables = one
+    return profile(framework, tables)
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ from tools.ship import PROFILES, write
 from gnomon import catalog
 from gnomon.calibrate.fit import fit_family
 from gnomon.cost.kernels import kernel_model
-from gnomon.cost.profile_file import SCHEMA
 from gnomon.errors import CalibrationError
 from gnomon.load.files import read_text, read_yaml
+from gnomon.load.profile_file import SCHEMA
 from gnomon.spec import Chip
 
 CHIP = "A100-SXM-80GB"

@@ -15,10 +15,10 @@ from gnomon.calibrate import engine_fit, module_fit, pooled, training_fit
 from gnomon.calibrate.power import board, loads
 from gnomon.calibrate.table import read_rows
 from gnomon.catalog import build
-from gnomon.cost.profile import forget_profiles
-from gnomon.cost.profile_file import SCHEMA
 from gnomon.engines.torch.paces import FILE as PACES
 from gnomon.engines.vllm.overheads import FILE
+from gnomon.load.profile_file import SCHEMA
+from gnomon.load.profiles import forget_profiles
 from gnomon.spec import Chip
 
 PROFILES = catalog.PROFILES

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gnomon import papers
     from gnomon.api.calibrate import calibrate
+    from gnomon.api.compare import compare
     from gnomon.api.explain import explain
     from gnomon.api.export import export
     from gnomon.api.fit import fit
-    from gnomon.api.known import chips, models, new_chip
-    from gnomon.api.known_techniques import techniques
+    from gnomon.api.known import chips, models, new_chip, techniques
     from gnomon.api.launch import launch
     from gnomon.api.ops import ops
     from gnomon.api.plan import plan_serving
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gnomon.api.predict import predict
     from gnomon.api.simulate import simulate_serving
     from gnomon.api.simulate_training import simulate_training
+    from gnomon.api.sweep import sweep
     from gnomon.api.trace import trace
     from gnomon.api.verify import verify
     from gnomon.errors import GnomonError
@@ -40,6 +41,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "chips",
+    "compare",
     "explain",
     "export",
     "fit",
@@ -53,6 +55,7 @@ __all__ = [
     "predict",
     "simulate_serving",
     "simulate_training",
+    "sweep",
     "techniques",
     "trace",
     "try_idea",
@@ -63,6 +66,7 @@ _HOMES = {
     "GnomonError": "gnomon.errors",
     "calibrate": "gnomon.api.calibrate",
     "chips": "gnomon.api.known",
+    "compare": "gnomon.api.compare",
     "explain": "gnomon.api.explain",
     "export": "gnomon.api.export",
     "fit": "gnomon.api.fit",
@@ -75,7 +79,8 @@ _HOMES = {
     "predict": "gnomon.api.predict",
     "simulate_serving": "gnomon.api.simulate",
     "simulate_training": "gnomon.api.simulate_training",
-    "techniques": "gnomon.api.known_techniques",
+    "sweep": "gnomon.api.sweep",
+    "techniques": "gnomon.api.known",
     "trace": "gnomon.api.trace",
     "try_idea": "gnomon.papers.tried",
     "verify": "gnomon.api.verify",

@@ -9,8 +9,9 @@ import pytest
 
 from gnomon.accuracy.loads import ClosedLoad, batch, serve
 from gnomon.cost.step import StepCost
-from gnomon.planning.deploy import deploy_named
+from gnomon.load.deployments import replica_of
 from gnomon.sim.serving import ServingRun, simulate
+from gnomon.spec.questions.parts import ServedQuestion
 from gnomon.spec.serving import ServingLimits
 
 Replica = tuple[StepCost, ServingLimits]
@@ -18,9 +19,8 @@ SETTINGS = {"max_model_len": 4096}
 
 
 def made(model: str, on: str, **settings: Any) -> Replica:
-    engine, deployment, _ = deploy_named(
-        model, on, dtype=None, kv_dtype=None, engine="vllm", settings=SETTINGS | settings
-    )
+    replica = replica_of(ServedQuestion(model=model, on=on, settings=SETTINGS | settings), "vllm")
+    engine, deployment = replica.engine, replica.deploy()
     return engine.step_cost(deployment), engine.limits(deployment)
 
 

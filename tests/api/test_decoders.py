@@ -11,11 +11,11 @@ import pytest
 from gnomon import catalog
 from gnomon.api.predict import predict
 from gnomon.cost.machine import COLLECTIVES, Machine
-from gnomon.cost.profile import profile_for
 from gnomon.graph import Graph, lower
 from gnomon.graph.support import unpriced
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.load.profiles import profile_for
 from gnomon.spec import Batch, Strategy
 
 DECODERS = [name for name in catalog.model_names() if not unpriced(load_model(name))]

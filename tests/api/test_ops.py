@@ -13,12 +13,12 @@ import pytest
 
 import gnomon
 from gnomon import catalog
-from gnomon.api import ops as api_ops
-from gnomon.api.ops import table
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.cost.rows import pairs
 from gnomon.errors import InputError
+from gnomon.load import operators as load_operators
+from gnomon.load.operators import csv_text as table
+from gnomon.load.profiles import profile_for
 from gnomon.planning.operators.price import ADDED
 
 ROWS: list[dict[str, Any]] = [
@@ -275,9 +275,9 @@ def test_bands_are_as_wide_as_the_evidence() -> None:
 
 def test_more_rows_than_are_kept_are_refused_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "in.csv", "op,dtype,m,n,k\n" + "gemm,bf16,1,2,3\n" * 11)
-    monkeypatch.setattr(api_ops, "MAX_ROWS", 11)
+    monkeypatch.setattr(load_operators, "MAX_ROWS", 11)
     assert len(gnomon.ops(source, on="H200")) == 11
-    monkeypatch.setattr(api_ops, "MAX_ROWS", 10)
+    monkeypatch.setattr(load_operators, "MAX_ROWS", 10)
     with pytest.raises(InputError, match=r"in\.csv: has more than 10 rows"):
         gnomon.ops(source, on="H200")
 

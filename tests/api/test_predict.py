@@ -12,7 +12,7 @@ import gnomon
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.planning.deploy import deploy
+from gnomon.load.deployments import deploy
 from gnomon.spec import Strategy
 from gnomon.spec.answers import Prediction
 

@@ -15,9 +15,10 @@ from gnomon.errors import InputError
 from gnomon.graph.support import unpriced_step
 from gnomon.load import chip as load_chip
 from gnomon.load import model as load_model
+from gnomon.load.deployments import default_engine
 from gnomon.load.families import read_family
 from gnomon.load.fields import Fields
-from gnomon.planning.steps.network import KINDS, default_engine
+from gnomon.planning.steps.network import KINDS
 from gnomon.spec import Intake, Model
 from gnomon.spec.answers import Prediction
 

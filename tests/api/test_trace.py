@@ -15,9 +15,9 @@ import gnomon
 from gnomon import catalog
 from gnomon.api.trace import ModulePrediction
 from gnomon.cli.output import finite
-from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager.price import SPREAD
 from gnomon.errors import GnomonError
+from gnomon.load.profiles import profile_for
 from gnomon.report import render
 from gnomon.spec.traced import Call, Storage, Traced
 

@@ -12,10 +12,11 @@ import yaml
 import gnomon
 from gnomon.calibrate import engine_run
 from gnomon.cli.run import run
-from gnomon.engines.own import forget_own, own_path
-from gnomon.engines.torch.eager.lower import FORWARD_S, HOST_SOURCE, host
+from gnomon.engines.torch.eager.lower import FORWARD_S, HOST_SOURCE, EagerHost
+from gnomon.engines.torch.eager.lower import host as host_of
 from gnomon.engines.vllm.overheads import FILE
 from gnomon.errors import CalibrationError, InputError
+from gnomon.load.overheads import forget_own, own_overheads, own_path
 
 ROW = {"kind": "decode", "sequences": 1, "context": 128, "step_s": 10e-3, "device_s": 2e-3, "kernels": 400}
 OWN = "schema: gnomon.overheads/1\nengine: transformers\nversion: '5'\ndate: d\n"
@@ -28,6 +29,10 @@ STEPS: dict[str, Any] = {
     "models": {"llama-3.2-1b": {}},
     "rows": [ROW | {"graph_launch_s": 30e-6}, ROW | {"step_s": 12e-3}, ROW | {"device_s": 11e-3}],
 }
+
+
+def host() -> EagerHost:
+    return host_of(own_overheads("transformers"))
 
 
 @pytest.fixture(autouse=True)

@@ -17,9 +17,9 @@ from gnomon.calibrate.fit import fit_family, fit_table
 from gnomon.calibrate.power import loads
 from gnomon.calibrate.table import read_rows
 from gnomon.cost.kernels import MODELS
-from gnomon.cost.profile import forget_profiles
 from gnomon.cost.rows import shape_of
 from gnomon.errors import CalibrationError, GnomonError, InputError
+from gnomon.load.profiles import forget_profiles
 from tools import ship
 
 MEASURED = Path(__file__).parents[2] / "measurements/h200-2026-11-15"

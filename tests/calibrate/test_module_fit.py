@@ -14,7 +14,7 @@ from gnomon import catalog
 from gnomon.calibrate import module_fit
 from gnomon.calibrate.collect import COLUMNS
 from gnomon.cost.kernels import kernel_model
-from gnomon.cost.profile import profile_for
+from gnomon.load.profiles import profile_for
 
 CHIP = catalog.chip("H200")
 TRUE = {name: start for name, (start, _, _) in kernel_model("conv").ranges.items()} | {"rate": 0.5, "turn": 0.25}

@@ -14,8 +14,8 @@ import gnomon
 from gnomon import catalog
 from gnomon.calibrate.readers import parquet
 from gnomon.cost.kernels import kernel_model
-from gnomon.cost.profile import forget_profiles, profile_of
 from gnomon.errors import CalibrationError, InputError, MissingExtraError
+from gnomon.load.profiles import forget_profiles, profile_of
 
 MEASURED = Path(__file__).parents[2] / "measurements/h200-2026-11-15"
 H200 = catalog.chip("H200")
@@ -88,7 +88,7 @@ def test_steps_of_an_engine_become_the_users_own_overheads(tmp_path: Path) -> No
     moe = gnomon.predict("qwen3-30b-a3b", on="H200", batch=8, context=256)
     assert "your own host" not in json.dumps(moe.to_dict())
     Path(found.profile).write_text(yaml.safe_dump({"schema": "gnomon.overheads/2"}))
-    from gnomon.engines.own import forget_own
+    from gnomon.load.overheads import forget_own
 
     forget_own()
     with pytest.raises(CalibrationError, match="written by a newer Gnomon"):

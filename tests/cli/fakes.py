@@ -28,6 +28,11 @@ class Calls:
 def install(monkeypatch: pytest.MonkeyPatch, calls: Calls, **changes: Any) -> None:
     """Fake functions of `gnomon.api`; `changes` replaces the answer of a function, or raises it."""
     asked = {  # commands that call `answer(question)`
+        "predict": "predict",
+        "fit": "fit",
+        "ops": "ops",
+        "simulate": "simulate_serving",
+        "plan": "plan_serving",
         "simulate_training": "simulate_training",
         "plan_training": "plan_training",
         "verify": "verify",

@@ -11,6 +11,7 @@ from tests.cli.fakes import Calls, install
 
 from gnomon.cli.run import run
 from gnomon.errors import InputError
+from gnomon.spec.questions.step import PredictQuestion
 
 
 @pytest.fixture
@@ -25,45 +26,34 @@ def test_predict_passes_every_flag(calls: Calls, capsys: pytest.CaptureFixture[s
     words += " --engine vllm@0.24 --tp 4 --pp 1 --ep 2 --cp 1 --dp 1 --set max_num_seqs=64 --set enforce-eager=true"
     words += " --with int4-weights"
     assert run(words.split()) == 0
-    assert calls.made == [
-        (
-            "predict",
-            ("my-model",),
-            {
-                "on": "H100:4",
-                "phase": "prefill",
-                "batch": 8,
-                "tokens": 8000,
-                "context": 1024,
-                "dtype": "fp8",
-                "kv_dtype": None,
-                "engine": "vllm@0.24",
-                "tp": 4,
-                "pp": 1,
-                "ep": 2,
-                "cp": 1,
-                "dp": 1,
-                "settings": {"max_num_seqs": 64, "enforce_eager": True},
-                "source": None,
-                "images": None,
-                "image": None,
-                "steps": None,
-                "techniques": ["int4-weights"],
-            },
-        )
-    ]
+    asked = PredictQuestion(
+        model="my-model",
+        on="H100:4",
+        phase="prefill",
+        batch=8,
+        tokens=8000,
+        context=1024,
+        dtype="fp8",
+        engine="vllm@0.24",
+        tp=4,
+        ep=2,
+        dp=1,
+        settings={"max_num_seqs": 64, "enforce_eager": True},
+        techniques=("int4-weights",),
+    )
+    assert calls.made == [("predict", (asked,), {})]
 
 
 def test_what_networks_are_given(calls: Calls) -> None:
     run(["predict", "m", "--on", "H100", "--source", "1.5k", "--images", "0", "--image", "640x480", "--steps", "50"])
-    named = calls.made[0][2]
-    assert [named[word] for word in ("source", "images", "image", "steps")] == [1500, 0, "640x480", 50]
+    asked = calls.made[0][1][0]
+    assert [getattr(asked, name) for name in ("source", "images", "image", "steps")] == [1500, 0, "640x480", 50]
 
 
 def test_defaults_of_predict(calls: Calls) -> None:
     run(["predict", "m", "--on", "H100"])
-    named = calls.made[0][2]
-    assert (named["phase"], named["batch"], named["tokens"], named["context"]) == (None, None, None, 0)
+    asked = calls.made[0][1][0]
+    assert (asked.phase, asked.batch, asked.tokens, asked.context) == (None, None, None, 0)
 
 
 COMMANDS = {
@@ -303,7 +293,7 @@ def test_families_go_with_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help_says_what_is_taken_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
     run(["predict", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    for said in ("Stages that layers", "whole experts are spread", "share the tokens", "sequences of their own"):
+    for said in ("Stages that layers", "full experts are spread", "share the tokens", "sequences of their own"):
         assert said in text
     assert "All chips of --on where it is not given" in text
     run(["plan", "serve", "--help"])
@@ -313,7 +303,7 @@ def test_help_says_what_is_taken_by_itself(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_help_lists_every_goal() -> None:
-    from gnomon.cli.plan import SLO
+    from gnomon.spec.questions.serving import SLO_HELP
     from gnomon.spec.workload import METRICS, STATISTICS
 
-    assert all(name in SLO for name in (*METRICS, *STATISTICS))
+    assert all(name in SLO_HELP for name in (*METRICS, *STATISTICS))

@@ -62,7 +62,7 @@ def test_defaults_of_simulate_train(calls: Calls) -> None:
 
 def test_plan_train_passes_every_flag(calls: Calls) -> None:
     assert run(f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch --with auto".split()) == 0
-    ((name, (question, _), _),) = calls.made
+    ((name, (question,), _),) = calls.made
     assert name == "plan_training"
     assert asdict(question) == {
         "model": "m",

@@ -1,39 +1,51 @@
-"""Names end at the edge: an answer looks each chip, engine and model up once, and asks for the user's folder a few
-times, however many plans it tries."""
+"""Names end at the edge: an answer looks each chip, profile, engine, model, technique and trace up once, and asks for
+the user's folder a few times, however many plans it tries."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
 
 import gnomon
 
+ROOT = Path(gnomon.__file__).parent
 LOOKUPS = {
     ("load/chips.py", "find"): "ref",
     ("load/hf.py", "model"): "ref",
-    ("engines/__init__.py", "engine"): "label",
-    ("engines/__init__.py", "training_engine"): "label",
+    ("load/profiles.py", "resolve"): "chip",
+    ("load/traces.py", "read_trace"): "path",
     ("load/recipe.py", "recipe_of"): "",
     ("load/training.py", "job_of"): "",
+    ("engines/__init__.py", "engine"): "label",
+    ("engines/__init__.py", "training_engine"): "label",
     ("techniques/__init__.py", "_told"): "text",
     ("paths.py", "home"): "",
 }
 """Where names become objects, and the argument that has the name."""
 SERVED = {"rate": 5, "input": 300, "output": 20, "requests": 400}
-
 TRAINED = {"seq": 2048, "global_batch": 16}
 
 Answer = Callable[[], Any]
+TRACE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{i / 4},{300 + i % 7},20\n" for i in range(500))
 ANSWERS: dict[str, Answer] = {
     "predict decode": lambda: gnomon.predict("llama-3.1-8b", on="H100", batch=32, context=1024),
     "predict prefill": lambda: gnomon.predict("qwen3-30b-a3b", on="H200:2", phase="prefill", tokens=500),
     "fit": lambda: gnomon.fit("llama-3.1-8b", on="L4"),
     "simulate": lambda: gnomon.simulate_serving("llama-3.1-8b", on="L40S", **SERVED),
+    "predict a network": lambda: gnomon.predict("qwen2.5-vl-7b", on="H200", phase="prefill", tokens=100),
+    "predict with a technique": lambda: gnomon.predict(
+        "llama-3.1-8b", on="H100", batch=4, context=100, techniques=["int4-weights"]
+    ),
+    "fit an encoder": lambda: gnomon.fit("bert-base", on="L4"),
+    "simulate a trace": lambda: gnomon.simulate_serving("llama-3.1-8b", on="L40S", trace="trace.csv"),
+    "plan for a trace": lambda: gnomon.plan_serving("llama-3.1-8b", fleet="H100:1", trace="trace.csv"),
     "plan": lambda: gnomon.plan_serving("llama-3.1-8b", fleet="H100:2", slo="ttft_p90=1s,tpot_p90=80ms", **SERVED),
     "plan over two chips": lambda: gnomon.plan_serving(
         "llama-3.1-8b", fleet="H100:2,L4:4", slo="ttft_p90=1s,tpot_p90=80ms", **SERVED
@@ -48,19 +60,23 @@ ANSWERS: dict[str, Answer] = {
 }
 
 
+@cache
+def place_of(code: CodeType) -> tuple[str, str] | None:
+    """A function that makes names into objects."""
+    path = Path(code.co_filename)
+    place = (path.relative_to(ROOT).as_posix(), code.co_name) if path.is_relative_to(ROOT) else ("", "")
+    return place if place in LOOKUPS else None
+
+
 def lookups(answer: Answer) -> Counter[tuple[str, str]]:
     """How often each name was looked up, by kind."""
     found: Counter[tuple[str, str]] = Counter()
-    root = Path(gnomon.__file__).parent
 
     def watch(frame: Any, event: str, _: Any) -> None:
-        if event == "call":
-            code = frame.f_code
-            path = Path(code.co_filename)
-            if path.is_relative_to(root):
-                place = (path.relative_to(root).as_posix(), code.co_name)
-                if place in LOOKUPS and not _writes_a_command(frame):
-                    found[place[0], str(frame.f_locals.get(LOOKUPS[place], ""))] += 1
+        place = place_of(frame.f_code) if event == "call" else None
+        if place and not _writes_a_command(frame):
+            asked = frame.f_locals.get(LOOKUPS[place], "")
+            found[place[0], str(getattr(asked, "name", asked))] += 1
 
     sys.setprofile(watch)
     try:
@@ -80,7 +96,9 @@ def _writes_a_command(frame: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_each_name_is_resolved_once(name: str) -> None:
+def test_each_name_is_resolved_once(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("trace.csv").write_text(TRACE)
     ANSWERS[name]()  # what is read once for the whole process is not an answer's own
     found = lookups(ANSWERS[name])
     assert found, "the places are named wrongly"

@@ -20,8 +20,8 @@ from gnomon.errors import InputError, UnknownNameError
 from gnomon.export import target
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.load.deployments import deploy
 from gnomon.load.plan import plan_from_dict
-from gnomon.planning.deploy import deploy
 from gnomon.spec import Batch, EngineChoice, Plan, ServingLoad, Strategy
 from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.techniques import (

@@ -9,8 +9,8 @@ import numpy as np
 
 from gnomon import catalog
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.cost.rows import shape_of
+from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip, Pool
 from gnomon.spec.workload import Floats
 

@@ -15,7 +15,7 @@ from gnomon.engines import Deployment, Engine
 from gnomon.graph.phases import is_padded
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.planning.deploy import deploy
+from gnomon.load.deployments import deploy
 from gnomon.spec import Batch, Model, Strategy
 from gnomon.spec.workload import Floats
 

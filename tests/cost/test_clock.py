@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gnomon import catalog
 from gnomon.cost.clock import BURST, LIMIT, slowdown
-from gnomon.cost.profile import profile_for
+from gnomon.load.profiles import profile_for
 from gnomon.spec.workload import Floats
 
 H200 = catalog.chip("H200")

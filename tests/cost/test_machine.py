@@ -16,14 +16,14 @@ import gnomon
 from gnomon import catalog
 from gnomon.cost.draws import normals
 from gnomon.cost.kernels import MODELS, kernel_model
-from gnomon.cost.lending import BORROWED, OF_A_PROCESSOR
 from gnomon.cost.machine import known_kinds
-from gnomon.cost.profile import Profiles, forget_profiles, profile_for
-from gnomon.cost.profile_file import SCHEMA, profile_from_dict
 from gnomon.cost.rows import COLUMNS, shape_of
+from gnomon.cost.transfer import OF_A_PROCESSOR, TRANSFER_SPREAD
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.ops import TOKENS, Collective, Gemm
 from gnomon.load.chips import ChipBook
+from gnomon.load.profile_file import SCHEMA, profile_from_dict
+from gnomon.load.profiles import Profiles, forget_profiles, profile_for
 from gnomon.spec import Batch
 from gnomon.spec.estimate import DRAWS, Estimate
 
@@ -134,8 +134,8 @@ def test_a_chip_without_a_profile_borrows_and_says_so() -> None:
     own = profile_for(catalog.chip("H200"))
     stranger = replace(catalog.chip("H200"), name="H300", l2_bytes=64e6)
     borrowed = profile_for(stranger)
-    assert borrowed.borrowed
-    assert not own.borrowed
+    assert borrowed.transferred
+    assert not own.transferred
     assert "H200" in borrowed.source
     measured = [key for key, family in own.families.items() if family.source == own.source]
     assert {"gemm.bf16", "moe.bf16", "attention_decode.bf16"} <= set(measured)
@@ -143,7 +143,7 @@ def test_a_chip_without_a_profile_borrows_and_says_so() -> None:
     for key in measured:
         family = borrowed.families[key]
         assert family.coefficients == own.families[key].coefficients
-        assert family.spread == pytest.approx(own.families[key].spread * BORROWED)
+        assert family.spread == pytest.approx(own.families[key].spread * TRANSFER_SPREAD)
         assert "H300" in family.source
 
 
@@ -155,7 +155,7 @@ def test_a_chip_of_the_same_figures_has_the_same_profile() -> None:
             family, source=family.source.replace(f"sheet of {own.name}", "sheet of H300")
         )
     assert replace(twin, families={}) == replace(known, families={})
-    assert profile_for(replace(own, name="H300", tdp_w=own.tdp_w + 1)).borrowed
+    assert profile_for(replace(own, name="H300", tdp_w=own.tdp_w + 1)).transferred
 
 
 def test_formats_without_a_fit_of_their_own() -> None:

@@ -11,10 +11,10 @@ import pytest
 from gnomon import catalog
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.moe import BLOCKS, uneven_rows
-from gnomon.cost.profile import profile_for
 from gnomon.cost.rows import shape_of
 from gnomon.cost.work import work
 from gnomon.graph.uneven import counts_between, visited_unevenly
+from gnomon.load.profiles import profile_for
 from gnomon.spec.workload import Floats
 
 MODEL = {"hidden": 2048.0, "inter": 768.0, "experts": 128.0, "topk": 8.0}

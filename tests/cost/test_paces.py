@@ -13,9 +13,9 @@ from gnomon.calibrate.usable import LEAST_US
 from gnomon.catalog import chip
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.paces import PACES
-from gnomon.cost.profile import profile_for
 from gnomon.graph.dtypes import PRODUCTS, product
 from gnomon.graph.ops import Shape
+from gnomon.load.profiles import profile_for
 
 CHIPS = ("A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM-141GB", "B200-SXM-180GB", "L4", "RTX-4090")
 SOURCE = "aiconfigurator-0.12.0"

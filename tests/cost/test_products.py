@@ -18,7 +18,7 @@ from gnomon import catalog
 from gnomon.calibrate.fit import fit_family
 from gnomon.cost import gemm
 from gnomon.cost.kernels import kernel_model
-from gnomon.cost.profile import profile_for
+from gnomon.load.profiles import profile_for
 
 CHIP = catalog.chip("H200")
 MEASURED = Path(__file__).parents[2] / "measurements" / "h200-2026-11-15"

@@ -12,9 +12,9 @@ import numpy as np
 
 from gnomon.engines import training_engine
 from gnomon.engines.training import Grid, RankMemory, rank_memory
-from gnomon.execution.bind import bind_training
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.load.training import bind_training
 from gnomon.planning.training.search import Search
 from gnomon.planning.training.space import NAMES, space
 from gnomon.planning.training.step import held_bytes

@@ -9,7 +9,6 @@ from tests.engines.calls import call, last, tensor, traced
 
 from gnomon import catalog
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.engines.torch.eager import Precision, lower, peak
 from gnomon.engines.torch.eager.algebra import ALGEBRA
 from gnomon.engines.torch.eager.lower import FORWARD_S, GRAPH_S, INNER_S
@@ -20,6 +19,7 @@ from gnomon.engines.torch.paces import paces
 from gnomon.errors import InputError
 from gnomon.graph.ops import Convolution, Elementwise, Gemm, Op, SequenceAttention
 from gnomon.load import parse_pool
+from gnomon.load.profiles import profile_for
 from gnomon.spec.traced import Call, Storage, TensorSpec
 
 

@@ -12,7 +12,7 @@ from gnomon.errors import InputError
 from gnomon.graph import Collective, Experts
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.planning.deploy import deploy
+from gnomon.load.deployments import deploy
 from gnomon.spec import Batch, Strategy
 
 

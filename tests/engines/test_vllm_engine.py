@@ -15,7 +15,7 @@ from gnomon.engines.vllm.options import captured_sizes
 from gnomon.errors import UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.planning.deploy import deploy
+from gnomon.load.deployments import deploy
 from gnomon.spec import Batch, Strategy
 from gnomon.spec.estimate import DRAWS
 

@@ -17,9 +17,9 @@ from gnomon.engines.vllm.weights import weight_bytes
 from gnomon.errors import DoesNotFitError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.load.deployments import deploy
 from gnomon.load.families import read_family
 from gnomon.load.fields import Fields
-from gnomon.planning.deploy import deploy
 from gnomon.spec import Model, Strategy
 from gnomon.spec.narrowed import in_format
 

@@ -10,9 +10,9 @@ from gnomon.calibrate.truth import folder
 from gnomon.calibrate.truth import rows as published
 from gnomon.calibrate.truth_experts import experts
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.cost.rows import shape_of
 from gnomon.load import parse_pool
+from gnomon.load.profiles import profile_for
 
 # MiniMax-M2.5 (the shapes of M2) in fp8 by vLLM 0.18 on 4 H100 with TP 4 and EP 4, random prompts of 0.8 to 1 x 1,024
 # tokens: answers' nominal tokens, concurrency, mean milliseconds a token (SemiAnalysis InferenceX, 2026).

@@ -11,11 +11,11 @@ from tests.export.read_back import Parse, Process, deployed, run_script
 import gnomon
 from gnomon.engines.vllm.platforms import platform_of
 from gnomon.errors import InputError
-from gnomon.execution.bind import planned_step
 from gnomon.execution.startable import located, startable
 from gnomon.graph.support import unpriced
 from gnomon.load import model as load_model
 from gnomon.load.plan import plan_pool
+from gnomon.load.training import planned_step
 from gnomon.planning.training.report import report_step
 from gnomon.spec import Plan
 from gnomon.spec.answers import Fit, Prediction

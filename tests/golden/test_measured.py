@@ -12,8 +12,8 @@ import gnomon
 from gnomon.execution.measured_serving import compare
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.load.deployments import deploy
 from gnomon.load.measured import Measured, read_measured
-from gnomon.planning.deploy import deploy
 from gnomon.planning.serving.bands import bands
 from gnomon.sim.serving import simulate
 from gnomon.spec.answers import Verified

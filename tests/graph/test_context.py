@@ -6,11 +6,11 @@ import pytest
 from tests.graph.shapes import lowered
 
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.graph import Attention, Collective, Graph
 from gnomon.graph.context import decode_context
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.load.profiles import profile_for
 from gnomon.spec import Batch
 
 LLAMA = load_model("llama-3.1-8b")

@@ -16,7 +16,7 @@ from gnomon.graph.support import check_priced, unpriced
 from gnomon.graph.trained import check_trained
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.planning.deploy import deploy
+from gnomon.load.deployments import deploy
 from gnomon.spec import AttentionMixer, Linear, Model, MoeFfn, Strategy
 
 WHY = {

@@ -12,11 +12,11 @@ import pytest
 from gnomon import load
 from gnomon.errors import InputError
 from gnomon.load import parse_pool
+from gnomon.load.deployments import deploy
 from gnomon.load.fields import Fields
 from gnomon.load.hf import shapes
 from gnomon.load.quantised import patterns
 from gnomon.load.quantised.patterns import Patterns
-from gnomon.planning.deploy import deploy
 from gnomon.spec import Format, Model
 
 LLAMA = "llama-3.1-8b"

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.profile import profile_for
 from gnomon.cost.step import Curve
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.errors import DoesNotFitError
+from gnomon.load.profiles import profile_for
 from gnomon.planning.steps.energy import PowerUse
 from gnomon.spec import Chip, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
 from gnomon.techniques import DeploymentDraft
 
-BYTES = {"bf16": 2.0, "fp8": 1.0}
+BYTES = {"bf16": 2.0, "fp8": 1.0, "int4": 0.5}
 HOST_S = 2e-3
 DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "max_model_len": None, "block_size": 16}
 
@@ -56,6 +56,15 @@ class FakeEngine:
 
     def not_modelled(self, given: Mapping[str, Any], chip: Chip, idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
         return ()
+
+    def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
+        return strategy, dict(settings)
+
+    def check_memory(self, deployment: Deployment) -> None:
+        pass
+
+    def own_checkpoint(self, model: Model, dtype: str) -> str:
+        return ""
 
     def runs_not_on(self, chip: Chip) -> str:
         return ""
@@ -126,9 +135,9 @@ class FakeBinding:
             profile=profile_for(draft.pool.chip),
         )
 
-    @staticmethod
-    def each(pools: Sequence[Pool], engine: str) -> list[FakeBinding]:
-        return [FakeBinding(pool) for pool in pools]
+
+def bind_each(pools: Sequence[Pool], engine: str) -> list[FakeBinding]:
+    return [FakeBinding(pool) for pool in pools]
 
 
 def deploy(

@@ -18,7 +18,7 @@ from gnomon.api.plan import plan_serving
 from gnomon.errors import InfeasibleError
 from gnomon.load import model as load_model
 from gnomon.load import parse_goals, parse_pool
-from gnomon.planning.deploy import deploy
+from gnomon.load.deployments import deploy
 from gnomon.search.judge import statistic
 from gnomon.sim.serving import simulate
 from gnomon.spec import Goal, Plan, Requests

@@ -10,19 +10,22 @@ from gnomon.engines import Deployment, Engine
 from gnomon.errors import InputError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.planning.deploy import deploy, deploy_named, title_of
+from gnomon.load.deployments import deploy, replica_of
+from gnomon.planning.deploy import title_of
 from gnomon.spec import EngineChoice, Strategy
+from gnomon.spec.questions.parts import ServedQuestion
 
 
 def named(model: Any = "llama-3.1-8b", on: str = "H200", **words: Any) -> tuple[Engine, Deployment, dict[str, Any]]:
-    base: dict[str, Any] = {"dtype": None, "kv_dtype": None, "engine": "vllm", "settings": None}
-    return deploy_named(model, on, **base | words)
+    engine = words.pop("engine", "vllm")
+    replica = replica_of(ServedQuestion(model=model, on=on, **words), engine)
+    deployment = replica.deploy()
+    return replica.engine, deployment, replica.inputs(deployment)
 
 
 def test_a_replica_spans_all_chips_unless_told() -> None:
     assert named(on="H200:4")[1].strategy == Strategy(tp=4)
     assert named(on="H200:4", tp=2)[1].strategy == Strategy(tp=2)
-    assert named(on="H200:4", strategy=Strategy(tp=1))[1].strategy == Strategy()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +99,7 @@ def test_an_engine_choice_brings_its_settings() -> None:
     ("words", "message"),
     [
         ({"tp": 2}, "--on: 2 chips .* 1 are there.*H200-SXM-141GB:2"),
-        ({"on": "H200:4", "strategy": Strategy(tp=8)}, "8 chips"),
+        ({"on": "H200:4", "tp": 8}, "8 chips"),
         ({"dtype": "fp4"}, "unknown number format of weights 'fp4'"),
         ({"dtype": "bf61"}, "bf61"),
         ({"kv_dtype": "bf61"}, "bf61"),

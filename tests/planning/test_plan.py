@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.planning import fake_engine
 
-from gnomon.api import plan as api_plan
 from gnomon.api.plan import plan_serving
 from gnomon.errors import DoesNotFitError, InputError, NoPlanError, UnknownNameError
 from gnomon.load import parse_fleet, plan_from_dict
+from gnomon.load import serving as load_serving
 from gnomon.planning.serving import evaluator as plan_evaluator
 from gnomon.spec import Cluster, Goal
 from gnomon.spec.answers import PlanReport
@@ -25,7 +25,7 @@ ASK: dict[str, Any] = {"fleet": "H100:8", "rate": 4, "input": 1024, "output": 25
 
 @pytest.fixture(autouse=True)
 def made_up_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_plan, "Binding", fake_engine.FakeBinding)
+    monkeypatch.setattr(load_serving, "bind_each", fake_engine.bind_each)
     monkeypatch.setattr(plan_evaluator, "power_use", fake_engine.power_use)
 
 

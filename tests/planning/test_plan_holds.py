@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from tests.planning import fake_engine, holds
 
-from gnomon.api import plan as api_plan
 from gnomon.api.plan import plan_serving
 from gnomon.errors import InfeasibleError
+from gnomon.load import serving as load_serving
 from gnomon.planning.serving import evaluator as plan_evaluator
 from gnomon.search import Score
 from gnomon.spec import Requests
@@ -22,7 +22,7 @@ GOALS = "ttft_p90=1s,tpot_p90=50ms"
 
 @pytest.fixture
 def made_up_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_plan, "Binding", fake_engine.FakeBinding)
+    monkeypatch.setattr(load_serving, "bind_each", fake_engine.bind_each)
     monkeypatch.setattr(holds, "deploy", fake_engine.deploy)
     monkeypatch.setattr(plan_evaluator, "power_use", fake_engine.power_use)
 

@@ -19,9 +19,9 @@ from gnomon.engines import training_engine
 from gnomon.engines.training import Grid
 from gnomon.engines.training.job import check_job
 from gnomon.errors import DoesNotFitError, GnomonError, InputError
-from gnomon.execution.bind import bind_training
 from gnomon.load import config_of, parse_pool
 from gnomon.load import model as load_model
+from gnomon.load.training import bind_training
 from gnomon.planning.training import infeasible as train_nowhere
 from gnomon.planning.training.search import Search, search_of
 from gnomon.planning.training.space import NAMES, divisors, space

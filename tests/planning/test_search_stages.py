@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gnomon.engines.training.figures import Sizes, sizes
-from gnomon.execution.bind import bind_training
+from gnomon.load.training import bind_training
 from gnomon.planning.training.search import Search, search_of
 from gnomon.planning.training.step import rank_peaks, step_bound_s
 from gnomon.spec import TrainingLoad

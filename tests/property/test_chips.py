@@ -9,9 +9,9 @@ from tests.estimates import check_band
 
 import gnomon
 from gnomon import catalog
-from gnomon.cost.profile import profile_for
 from gnomon.errors import InputError
 from gnomon.graph.dtypes import width
+from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip
 
 CHIPS = pytest.mark.parametrize("chip", catalog.chips(), ids=lambda chip: chip.name)
@@ -55,10 +55,10 @@ def test_every_format_it_has_prices_products(chip: Chip) -> None:
 @CHIPS
 def test_a_borrowed_profile_is_the_chips_own_size(chip: Chip) -> None:
     profile = profile_for(chip)
-    if profile.borrowed:
+    if profile.transferred:
         assert profile.power["idle_w"] == chip.idle_w
         assert profile.power["active_w"] < chip.tdp_w
-        assert "borrowed from" in profile.source
+        assert "transferred from" in profile.source
         # Arithmetic at full rate takes about what the board may draw.
         assert 0.3 < profile.power["j_per_flop"] * chip.rate(chip.half) / chip.tdp_w < 2
     for key, family in profile.families.items():

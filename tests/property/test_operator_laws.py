@@ -14,10 +14,10 @@ from gnomon import catalog
 from gnomon.cost.attention import HEAD_STEP, KEY_TILE, QUERY_TILE
 from gnomon.cost.experts import reached, width_of
 from gnomon.cost.machine import COLLECTIVES, EXCHANGES, Machine
-from gnomon.cost.profile import profile_for
-from gnomon.cost.profile_file import Profile
+from gnomon.cost.profile import Profile
 from gnomon.cost.rows import COLUMNS, shape_of
 from gnomon.cost.work import work
+from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip, Link, Pool
 from gnomon.spec.workload import Floats
 

@@ -19,9 +19,9 @@ from tests.engines.plans import ENGINES, OPTIMIZERS
 import gnomon
 from gnomon import catalog
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.engines import training_engine
 from gnomon.engines.training import Figures, Grid, Traits, figures, rank_memory
+from gnomon.load.profiles import profile_for
 from gnomon.planning.training.step import held_bytes, step_bound_s, step_timeline
 from gnomon.spec import AttentionMixer, Block, Chip, DenseFfn, Model, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE

@@ -9,6 +9,7 @@ import pytest
 
 from gnomon.errors import InputError
 from gnomon.load import draw
+from gnomon.load.traces import trace_of
 from gnomon.search.arrivals import MOST_DRAWN, MOST_TOGETHER, Arrivals
 from gnomon.spec import ServingLoad
 
@@ -26,7 +27,11 @@ def trace_file(folder: Path, rows: int) -> str:
 
 
 def traced(folder: Path, rows: int, router: str = "random", seed: int = 0) -> Arrivals:
-    return Arrivals(ServingLoad(trace=trace_file(folder, rows), requests=0, seed=seed), router)
+    return of_trace(ServingLoad(trace=trace_file(folder, rows), requests=0, seed=seed), router)
+
+
+def of_trace(load: ServingLoad, router: str = "random") -> Arrivals:
+    return Arrivals(load, router, trace_of(load))
 
 
 def test_one_replica_sees_the_load_itself() -> None:
@@ -140,7 +145,7 @@ def test_rates() -> None:
 
 def test_a_trace_of_one_moment_needs_a_rate(tmp_path: Path) -> None:
     (tmp_path / "burst.csv").write_text("arrival_s,input_tokens,output_tokens\n0,5,5\n0,6,6\n")
-    arrivals = Arrivals(ServingLoad(trace=str(tmp_path / "burst.csv"), requests=0))
+    arrivals = of_trace(ServingLoad(trace=str(tmp_path / "burst.csv"), requests=0))
     assert arrivals.rate_per_s == 0.0
     with pytest.raises(InputError, match="one moment"):
         arrivals.of(1, 10)
@@ -149,7 +154,7 @@ def test_a_trace_of_one_moment_needs_a_rate(tmp_path: Path) -> None:
 @pytest.mark.parametrize("router", ["random", "round-robin", "least-requests"])
 @pytest.mark.parametrize("replicas", [1, 3, MOST_DRAWN + 1])
 def test_a_trace_of_one_request_is_a_load_of_equal_ones(tmp_path: Path, router: str, replicas: int) -> None:
-    arrivals = Arrivals(ServingLoad(trace=trace_file(tmp_path, 1), rate_per_s=8.0, requests=0, seed=3), router)
+    arrivals = of_trace(ServingLoad(trace=trace_file(tmp_path, 1), rate_per_s=8.0, requests=0, seed=3), router)
     share = arrivals.of(replicas, 2000).shares[0]
     assert arrivals.rate_per_s == 8.0
     assert len(set(share.input_tokens.tolist())) == len(set(share.output_tokens.tolist())) == 1

@@ -15,7 +15,7 @@ from gnomon.execution.measured_serving import measure
 from gnomon.graph.ops import Elementwise, Gemm
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.planning.deploy import deploy
+from gnomon.load.deployments import deploy
 from gnomon.spec import Batch, EngineChoice, Plan, Strategy
 
 SMALL = "llama-3.2-1b"

@@ -13,8 +13,8 @@ import yaml
 
 from gnomon import catalog
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
 from gnomon.errors import CalibrationError
+from gnomon.load.profiles import profile_for
 from gnomon.spec import Pool
 from tools import published, ship
 

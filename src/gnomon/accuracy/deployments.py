@@ -19,7 +19,8 @@ from gnomon.catalog import model_title
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
-from gnomon.planning.deploy import deploy_named
+from gnomon.load.deployments import replica_of
+from gnomon.spec.questions.parts import ServedQuestion
 from gnomon.spec.serving import ServingLimits
 
 EACH = {RECENT: 4, ASSUMED: 2, OLD: 1}
@@ -74,7 +75,8 @@ def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[De
 
 def compare(case: DeploymentCase) -> list[Row]:
     """Every measured figure of a case beside the simulated one."""
-    engine, deployment, _ = deploy_named(case.model, engine="vllm", **case.words)
+    replica = replica_of(ServedQuestion(model=case.model, **case.words), "vllm")
+    engine, deployment = replica.engine, replica.deploy()
     found = figures(case, engine.step_cost(deployment), engine.limits(deployment), ROUNDS)
     edges = _bands(case, engine, deployment)
     about = _about(case, f"{engine.name} {engine.version}")

@@ -11,8 +11,8 @@ from gnomon.accuracy.scores import Band, Row, compared, summaries
 from gnomon.api.simulate_training import simulate_training
 from gnomon.catalog import chip, model_title
 from gnomon.catalog.published import PublishedRun, PublishedTable, published_training
-from gnomon.cost.profile import profile_for
 from gnomon.execution.measured_training import compare, read_training
+from gnomon.load.profiles import profile_for
 from gnomon.load.recipe import recipe_of
 from gnomon.spec import Model, Plan, TrainingLoad
 from gnomon.spec.answers import TrainingReport

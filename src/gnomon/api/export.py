@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from gnomon.api.fit import fit
-from gnomon.errors import InputError
-from gnomon.execution.startable import checked, located, named_plan
-from gnomon.export import SERVING, TRAINING, target
+from gnomon.execution.startable import checked, located
+from gnomon.export import target
+from gnomon.export.plans import named_plan, usual, with_checkpoint
 from gnomon.spec import Plan
 from gnomon.spec.answers import Exported
+from gnomon.spec.questions.plans import ExportQuestion
 from gnomon.store import resolve_plan
 
 
@@ -24,12 +24,18 @@ def export(
     all the same, with a warning inside. `checkpoint` names the weights to serve where the model's own are in another
     format than the plan.
     """
-    chosen = target(to) if to is not None else None
+    return answer(ExportQuestion(plan=plan, to=to, checkpoint=checkpoint, force=force))
+
+
+def answer(question: ExportQuestion) -> Exported:
+    """The files of the plan that a question names."""
+    plan = question.plan
+    chosen = target(question.to) if question.to is not None else None
     found = plan if isinstance(plan, Plan) else resolve_plan(plan)
     chosen = chosen or target(usual(found))
     with named_plan(plan):
-        found = located(with_checkpoint(found, checkpoint))
-        ready, warnings = checked(found, chosen.NAME, force, fit)
+        found = located(with_checkpoint(found, question.checkpoint))
+        ready, warnings = checked(found, chosen.NAME, question.force, fit)
         rendered = chosen.render(ready, warnings)
     return Exported(
         files=dict(rendered.files),
@@ -39,22 +45,3 @@ def export(
         not_expressed=rendered.not_expressed,
         warnings=warnings,
     )
-
-
-def usual(plan: Plan) -> str:
-    """The target of a plan's own engine."""
-    if not plan.trains:
-        return SERVING[0]
-    return plan.engine.name if plan.engine.name in TRAINING else TRAINING[-1]
-
-
-def with_checkpoint(plan: Plan, checkpoint: str | None) -> Plan:
-    """The plan with other weights to serve, where some are named."""
-    if checkpoint is None:
-        return plan
-    if plan.trains:
-        hint = "Leave it out."
-        raise InputError("a plan for training serves no checkpoint", where="--checkpoint", hint=hint)
-    if not checkpoint.strip() or not checkpoint.isprintable():
-        raise InputError(f"'{checkpoint}' is not a name", where="--checkpoint")
-    return replace(plan, checkpoint=checkpoint)

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnomon.engines import Deployment, Engine, MemoryUse
-from gnomon.errors import InputError
-from gnomon.load import model as load_model
-from gnomon.planning.deploy import Binding, deploy_named, title_of, whole
-from gnomon.planning.memory.network import fit_network, memory_beside
-from gnomon.planning.proposals import named
-from gnomon.planning.shortage import shortage
-from gnomon.planning.steps.network import KINDS, check_served, default_engine
-from gnomon.planning.steps.network_words import refuse_beside
-from gnomon.planning.unmodelled import told
-from gnomon.spec import Model, Pool, Strategy
-from gnomon.spec.answers import Change, Fit, Shortage
-from gnomon.spec.formats import NARROW, PLAIN_BITS
-from gnomon.techniques import DeploymentDraft, asked
-
-CONTEXT_STEP = 1024
-SHORT = 1025
-"""Tokens of a short sequence: a thousand in the cache and the next one."""
-DEGREES = (1, 2, 4, 8, 16, 32, 64)
-NARROWER = ("fp8", "int4")
-"""Formats that are tried in the place of wider ones."""
-USEFUL = 8192
-"""Tokens that a sequence should have at least for a way with shorter ones to be named."""
-QUALITY = "quality changes"
-DIGITS_OF = {name: format.bits for name, format in NARROW.items()} | PLAIN_BITS
+from gnomon.load.deployments import replica_of
+from gnomon.planning.memory.decoder import fit_replica
+from gnomon.spec import Model, Pool
+from gnomon.spec.answers import Fit
+from gnomon.spec.questions.step import FitQuestion
 
 
 def fit(
@@ -56,200 +35,14 @@ def fit(
     Without a tensor-parallel degree the ranks left over by the other degrees share each layer. `techniques` are named
     as in a plan, for plain decoders: `int4-weights:bits=3`.
     """
-    techniques = asked(techniques)
-    found = model if isinstance(model, Model) else load_model(model)
-    given = dict(settings or {})
-    if context is not None:
-        context = whole(context, "--context")
-        if not 1 <= context <= found.max_context:
-            raise InputError(f"{context:,} is not between 1 and {found.max_context:,}", where="--context")
-        if "max_model_len" in given:
-            hint = "It is the same: give one of them."
-            raise InputError("is given beside the setting max_model_len", where="--context", hint=hint)
-        given["max_model_len"] = context
-    label = engine or default_engine(found)
-    refuse_beside(found, techniques)
-    if found.kind in KINDS and (found.kind == "encoder" or label.partition("@")[0] == "torch"):
-        return fit_network(
-            found, found.name if isinstance(model, Model) else str(model), on=on, dtype=dtype, kv_dtype=kv_dtype,
-            label=label, degrees={"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}, context=context,
-            settings=dict(settings or {}),
-        )  # fmt: skip
-    check_served(found)
-
-    def deployed(ideas: Sequence[str]) -> tuple[Engine, Deployment, dict[str, Any]]:
-        return deploy_named(
-            found, on, dtype=dtype, kv_dtype=kv_dtype, engine=label, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
-            settings=given, techniques=ideas, priced=False,
-        )  # fmt: skip
-
-    chosen, deployment, words = deployed(techniques)
-    words |= {"model": found.name if isinstance(model, Model) else str(model)}
-    words |= {"kind": found.kind} if found.kind in KINDS else {}
-    return told(
-        chosen, deployment, words["settings"], lambda one: _answer(chosen, one, words),
-        without=lambda name: deployed([other for other in techniques if other != name])[1],
+    return answer(
+        FitQuestion(
+            model=model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
+            context=context, settings=settings, techniques=techniques,
+        )
     )  # fmt: skip
 
 
-def longest_of(deployment: Deployment) -> int:
-    """Tokens of the longest sequence there has to be room for."""
-    return int(deployment.settings["max_model_len"])
-
-
-def _memory(engine: Engine, deployment: Deployment) -> MemoryUse:
-    return memory_beside(engine, deployment) if deployment.model.kind in KINDS else engine.memory(deployment)
-
-
-def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any]) -> Fit:
-    use, most, wanted = _memory(engine, deployment), deployment.model.max_context, longest_of(deployment)
-    longest = use.longest(most)
-    fits = longest >= wanted
-    margin = _margin(use, wanted)
-    return Fit(
-        title=title_of(engine, deployment),
-        fits=fits,
-        cause=None if fits else _cause(use, wanted, margin),
-        usable_bytes=use.usable_bytes,
-        total_bytes=use.total_bytes,
-        parts=use.parts,
-        kv_blocks=max(use.kv_blocks, 0),
-        kv_tokens=use.tokens_held(wanted),
-        max_context=longest,
-        max_batch=min(max(use.kv_blocks, 0) // max(use.blocks_of(wanted), 1), int(deployment.settings["max_num_seqs"])),
-        max_batch_1k=_at_once(use, wanted),
-        margin_bytes=margin,
-        slack_bytes=use.slack_bytes,
-        close=abs(margin) < use.slack_bytes,
-        block_tokens=use.block_tokens,
-        changes=() if fits else tuple(_changes(engine, deployment, wanted)),
-        techniques=deployment.ideas.facts(use, deployment) if deployment.ideas else {},
-        inputs=words | {"context": wanted},
-    )
-
-
-def _at_once(use: MemoryUse, longest: int) -> int:
-    """Short sequences that there is room for at once."""
-    return max(use.kv_blocks, 0) // max(use.blocks_of(min(SHORT, longest)), 1)
-
-
-def _cause(use: MemoryUse, tokens: int, margin: float) -> Shortage | None:
-    """Weights, what the engine works in, or the cache of one sequence."""
-    taken = {name: size for name, size in use.parts.items() if name != "kv"}
-    needed = use.usable_bytes - sum(taken.values()) - margin
-    return shortage(taken | {"kv": needed}, use.usable_bytes, sequences=1, tokens=tokens)
-
-
-def _margin(use: MemoryUse, tokens: int) -> float:
-    """Bytes that are left when one sequence of so many tokens is held; below zero where they are lacking."""
-    taken = sum(size for name, size in use.parts.items() if name != "kv")
-    share = use.block_bytes if use.kv_blocks <= 0 else use.parts["kv"] / (use.kv_blocks + 1)
-    return use.usable_bytes - taken - (use.blocks_of(tokens) + 1) * share
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """The same deployment with another number of ranks, narrower weights or shorter sequences."""
-
-    strategy: Strategy
-    dtype: str
-    context: int
-    kv_tokens: int
-    kv_bytes: float
-    at_once: int
-
-    @property
-    def bits(self) -> float:
-        return DIGITS_OF.get(self.dtype, 0.0)
-
-    def beats(self, other: _Way) -> bool:
-        ours, theirs = ((-way.strategy.ranks, way.bits, way.context) for way in (self, other))
-        return ours != theirs and all(a >= b for a, b in zip(ours, theirs, strict=True))
-
-
-def _changes(engine: Engine, deployment: Deployment, wanted: int) -> Iterator[Change]:
-    """The smallest changes that fit: shorter sequences, more chips, narrower weights, and these together.
-
-    One is left out where another needs no more chips, no narrower weights and no shorter sequences.
-    """
-    found = [
-        way
-        for dtype in _formats(deployment)
-        for least in (wanted, min(wanted, USEFUL), min(wanted, CONTEXT_STEP))
-        if (way := _smallest(engine, deployment, dtype, wanted, least))
-    ]
-    ways = [way for way in dict.fromkeys(found) if not any(other.beats(way) for other in found)]
-    for way in sorted(ways, key=lambda way: (way.strategy.ranks, -way.bits)):
-        yield _change(engine, deployment, way, wanted)
-
-
-def _formats(deployment: Deployment) -> list[str]:
-    if deployment.ideas is not None:  # which may have chosen the format
-        return [deployment.dtype]
-    own = DIGITS_OF.get(deployment.dtype, 0.0)
-    return [deployment.dtype, *(name for name in NARROWER if NARROW[name].bits < own)]
-
-
-def _change(engine: Engine, deployment: Deployment, way: _Way, wanted: int) -> Change:
-    said: list[str] = []
-    flags: dict[str, Any] = {}
-    if way.strategy != deployment.strategy or way.dtype != deployment.dtype:
-        said.append(_chips(way.strategy))
-        flags |= {"on": named(deployment.pool, way.strategy.ranks), "dtype": way.dtype}
-        flags |= {name: getattr(way.strategy, name) for name in ("tp", "ep")}
-    if way.dtype != deployment.dtype:
-        said.append(f"{way.dtype} weights")
-    if way.context < wanted:
-        said.append(f"max_model_len {way.context:,}")
-        flags["set"] = f"max_model_len={way.context}"
-    return Change(
-        what=", ".join(said),
-        kv_tokens=way.kv_tokens,
-        kv_bytes=way.kv_bytes,
-        max_batch_1k=way.at_once,
-        flags=flags,
-        note=_note(engine, deployment, way.dtype),
-    )
-
-
-def _note(engine: Engine, deployment: Deployment, dtype: str) -> str:
-    """What other weights bring with them: another quality, and perhaps a checkpoint that has to be made."""
-    if dtype == deployment.dtype:
-        return ""
-    made = engine.own_checkpoint(deployment.model, dtype)
-    return f"{QUALITY}; make {made} first" if made else QUALITY
-
-
-def _chips(strategy: Strategy) -> str:
-    degrees = [(name.upper(), getattr(strategy, name)) for name in ("tp", "pp", "ep", "cp", "dp")]
-    cut = [f"{name} {degree}" for name, degree in degrees if degree > 1]
-    return "1 GPU" if strategy.ranks == 1 else ", ".join([f"{strategy.ranks} GPUs", *cut])
-
-
-def _smallest(engine: Engine, deployment: Deployment, dtype: str, wanted: int, least: int) -> _Way | None:
-    """The least tensor-parallel degree, from the present one on, with which a sequence of `least` tokens fits in a
-    format, and how much of what is wanted fits then."""
-    here = deployment.strategy
-    binding = Binding(pool=deployment.pool, profile=deployment.profile, engine=engine, overheads=deployment.overheads)
-    for tp in (tp for tp in DEGREES if tp >= here.tp):
-        strategy = replace(here, tp=tp, ep=tp * here.dp if here.ep == here.tp * here.dp and here.ep > 1 else here.ep)
-        if not named(deployment.pool, strategy.ranks):  # a cluster's file has no more chips
-            break
-        draft = DeploymentDraft(
-            model=deployment.model, pool=deployment.pool.resized(strategy.ranks), strategy=strategy, dtype=dtype,
-            kv_dtype=deployment.kv_dtype, settings=deployment.settings,
-        )  # fmt: skip
-        try:
-            other = binding.deploy(draft, priced=False)
-        except InputError:
-            continue
-        use = _memory(engine, other)
-        longest = use.longest(wanted)
-        context = wanted if longest >= wanted else longest // CONTEXT_STEP * CONTEXT_STEP
-        if context >= least:
-            tokens = use.tokens_held(context)
-            return _Way(
-                strategy=strategy, dtype=dtype, context=context, kv_tokens=tokens, kv_bytes=use.parts["kv"],
-                at_once=_at_once(use, context),
-            )  # fmt: skip
-    return None
+def answer(question: FitQuestion) -> Fit:
+    """The memory of the replica that a question asks for."""
+    return fit_replica(replica_of(question, question.engine, priced=False), question.context)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from gnomon.errors import placed
-from gnomon.execution.bind import bind_training
 from gnomon.execution.targets import command_of, with_targets
 from gnomon.load import config_of
+from gnomon.load.training import bind_training
 from gnomon.planning.training.best import plan_asked
 from gnomon.spec import Model, Pool
 from gnomon.spec.answers import TrainingPlanReport

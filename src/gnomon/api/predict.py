@@ -6,21 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnomon.engines import Deployment, Engine
-from gnomon.errors import InputError, unknown_name
-from gnomon.load import model as load_model
 from gnomon.load.tracing import is_script
-from gnomon.planning.deploy import deploy_named, refuse_techniques, whole
-from gnomon.planning.steps.decoder import predict_step
-from gnomon.planning.steps.network_words import PHASES as NETWORKS
-from gnomon.planning.steps.network_words import Words, refuse_auto, refuse_beside, refuse_extra
-from gnomon.planning.unmodelled import told
+from gnomon.planning.steps.network_words import refuse_auto, refuse_for_script, refuse_for_training
 from gnomon.spec import Model, Pool
 from gnomon.spec.answers import Prediction
 from gnomon.spec.questions.step import PredictQuestion
 from gnomon.techniques import asked
-
-PHASES = ("decode", "prefill", "train")
 
 
 def predict(
@@ -74,76 +65,28 @@ def predict(
 
 def answer(question: PredictQuestion) -> Prediction:
     """The prediction that a question asks for, by the kind of network and phase."""
-    model, on, phase, batch, tokens, context = (
-        question.model, question.on, question.phase, question.batch, question.tokens, question.context,
-    )  # fmt: skip
-    dtype, kv_dtype, engine = question.dtype, question.kv_dtype, question.engine
-    tp, pp, ep, cp, dp = question.tp, question.pp, question.ep, question.cp, question.dp
-    settings, source, images = question.settings, question.source, question.images
-    image, steps = question.image, question.steps
-    techniques = asked(question.techniques)
-    refuse_auto(techniques)
-    if isinstance(model, str) and is_script(model):
-        from gnomon.api.trace import predict_script
+    refuse_auto(asked(question.techniques))
+    if isinstance(question.model, str) and is_script(question.model):
+        return _of_script(question)
+    if question.phase == "train":
+        return _of_training(question)
+    from gnomon.load.deployments import replica_of
+    from gnomon.planning.steps.predict import predict_replica
 
-        refuse_techniques("a module of your own", techniques)
-        return predict_script(question)
-    batch, context = whole(1 if batch is None else batch, "--batch"), whole(context, "--context")
-    words = Words(
-        phase=phase, batch=batch, tokens=tokens, context=context, source=source, images=images, image=image, steps=steps
-    )
-    if phase == "train":
-        from gnomon.execution.bind import bind_training
-        from gnomon.planning.steps.training import predict_training, training_question
-
-        refuse_extra("training", words)
-        refuse_techniques("phase train", techniques, "Use `gnomon simulate train`, which takes --with.")
-        trained = training_question(question)
-        return predict_training(question, trained, bind_training(trained.model, trained.on, trained.engine))
-    dp = 1 if dp is None else dp
-    found = model if isinstance(model, Model) else load_model(model)
-    name = found.name if isinstance(model, Model) else str(model)
-    if found.kind in NETWORKS:
-        from gnomon.planning.steps.network import predict_network
-
-        refuse_beside(found, techniques)
-        return predict_network(
-            found, words, name=name, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, settings=settings,
-            degrees={"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp},
-        )  # fmt: skip
-    refuse_extra(f"{found.name}, a plain decoder", words)
-    phase = phase or "decode"
-    work = _work(phase, batch, None if tokens is None else whole(tokens, "--tokens"), context)
-
-    def deployed(ideas: Sequence[str]) -> tuple[Engine, Deployment, dict[str, Any]]:
-        return deploy_named(
-            found, on, dtype=dtype, kv_dtype=kv_dtype, engine=engine or "vllm", tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
-            settings=settings, techniques=ideas,
-        )  # fmt: skip
-
-    chosen, deployment, named = deployed(techniques)
-    said = named | {"model": name, "phase": phase, "batch": batch, "tokens": work, "context": context}
-    return told(
-        chosen, deployment, named["settings"], lambda one: predict_step(chosen, one, said),
-        without=lambda name: deployed([other for other in techniques if other != name])[1],
-    )  # fmt: skip
+    return predict_replica(replica_of(question, question.engine), question)
 
 
-def _work(phase: str, batch: int, tokens: int | None, context: int) -> int:
-    """New tokens a sequence, once the numbers make sense."""
-    if phase not in PHASES:
-        raise unknown_name("phase", str(phase), PHASES, where="--phase")
-    for flag, value, least in (
-        ("--batch", batch, 1),
-        ("--context", context, 0),
-        ("--tokens", 1 if tokens is None else tokens, 1),
-    ):
-        if value < least:
-            raise InputError(f"{value} is below {least}", where=flag)
-    if phase == "decode":
-        if tokens not in (None, 1):
-            raise InputError(f"a decode makes 1 token a sequence, not {tokens}", where="--tokens")
-        return 1
-    if tokens is None:
-        raise InputError("a prefill needs the new tokens a sequence", where="--tokens", hint="Give --tokens 1024.")
-    return tokens
+def _of_script(question: PredictQuestion) -> Prediction:
+    from gnomon.api.trace import predict_script
+
+    refuse_for_script(question)
+    return predict_script(question)
+
+
+def _of_training(question: PredictQuestion) -> Prediction:
+    from gnomon.load.training import bind_training
+    from gnomon.planning.steps.training import predict_training, training_question
+
+    refuse_for_training(question)
+    asked = training_question(question)
+    return predict_training(question, asked, bind_training(asked.model, asked.on, asked.engine))

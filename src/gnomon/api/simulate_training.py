@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gnomon.execution.bind import bind_training
 from gnomon.execution.targets import with_targets
+from gnomon.load.training import bind_training, planned_step
 from gnomon.planning.training.asked import possible_step
 from gnomon.planning.training.report import report_step
 from gnomon.planning.unmodelled import idle_in_training
-from gnomon.spec import Model, Pool
+from gnomon.spec import Model, Plan, Pool
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.questions.training import SimulateTrainingQuestion
 
@@ -64,3 +64,8 @@ def answer(question: SimulateTrainingQuestion) -> TrainingReport:
     step = found.step.job
     idle = idle_in_training(question.recipe_given, step.strategy, step.model)
     return with_targets(replace(found, not_modelled=(*idle, *found.not_modelled)))
+
+
+def report(plan: Plan, pool: Pool) -> TrainingReport:
+    """The step of a plan on its chips."""
+    return report_step(planned_step(plan, pool=pool))

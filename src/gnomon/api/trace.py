@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
+from gnomon.load.overheads import own_overheads
+from gnomon.load.profiles import profile_for
 from gnomon.load.tracing.script_words import one_chip, script_question, scripted, traced_module
 from gnomon.planning.steps.traced import ModulePrediction, price_traced
 from gnomon.spec import Pool
@@ -52,7 +53,8 @@ def answer(module: Any, inputs: Any, question: TraceQuestion) -> ModulePredictio
     """One step of a module as a question asks for it."""
     pool = one_chip(question)
     traced = traced_module(module, inputs, question)
-    return price_traced(traced, question, Machine(pool, profile_for(pool.chip, "torch"), "torch"))
+    machine = Machine(pool, profile_for(pool.chip, "torch"), "torch")
+    return price_traced(traced, question, machine, own_overheads("transformers"))
 
 
 def predict_script(question: PredictQuestion) -> ModulePrediction:

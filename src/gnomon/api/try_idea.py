@@ -8,8 +8,7 @@ from pathlib import Path
 from gnomon.api.fit import fit
 from gnomon.api.predict import predict
 from gnomon.errors import placed
-from gnomon.execution.bind import bind_training
-from gnomon.load.training import named_model
+from gnomon.load.training import bind_training, named_model
 from gnomon.planning.comparison.idea import idea_asked
 from gnomon.planning.comparison.serving import compare_serving
 from gnomon.spec import Model, Pool

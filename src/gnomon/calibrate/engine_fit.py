@@ -10,14 +10,15 @@ from typing import Any
 
 from gnomon.calibrate.overheads import Priced, bare, fit_overheads
 from gnomon.calibrate.readers.engine_steps import check_steps
-from gnomon.cost.profile import profile_for
 from gnomon.engines import Deployment
-from gnomon.engines.own import SCHEMA, check_figures
+from gnomon.engines.own import check_figures
 from gnomon.engines.vllm.engine import Vllm
 from gnomon.engines.vllm.overheads import RANGES
 from gnomon.errors import CalibrationError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
+from gnomon.load.overheads import SCHEMA
+from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip, Model, Strategy
 
 

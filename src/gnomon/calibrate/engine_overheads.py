@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnomon.engines.own import AGAIN, forget_own, own_overheads, own_path
+from gnomon.engines.own import AGAIN
 from gnomon.errors import CalibrationError, InputError, UnwrittenError, unknown_name
+from gnomon.load.overheads import forget_own, own_overheads, own_path
 from gnomon.paths import unwritten, write_text
 from gnomon.spec.answers import Result
 
@@ -79,7 +80,7 @@ def kept(made: Mapping[str, Any], table: str) -> EngineCalibrated:
 def _before(engine: str) -> Mapping[str, Any]:
     """What was measured earlier; nothing where that file is broken, since its error says to calibrate again."""
     try:
-        return own_overheads(engine) or {}
+        return own_overheads(engine).get(engine, {})
     except CalibrationError as problem:
         if problem.hint != AGAIN:
             raise

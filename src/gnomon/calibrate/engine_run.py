@@ -14,11 +14,12 @@ from gnomon.calibrate.collect import torch_module
 from gnomon.calibrate.engine import measure
 from gnomon.calibrate.engine_fit import overheads
 from gnomon.calibrate.readers.engine_steps import SCHEMA as ROWS
-from gnomon.engines.own import SCHEMA, check_figures
+from gnomon.engines.own import check_figures
 from gnomon.engines.torch.eager.lower import OWN
 from gnomon.errors import CalibrationError, InputError, MissingExtraError
 from gnomon.load import config_of
 from gnomon.load.chips import chip as find_chip
+from gnomon.load.overheads import SCHEMA
 
 CONTEXT = 16384
 BATCHES = (1, 8)

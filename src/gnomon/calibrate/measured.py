@@ -14,8 +14,8 @@ from gnomon.calibrate.fit import LEAST_ROWS, fit_family, some
 from gnomon.calibrate.power import board, loads
 from gnomon.calibrate.table import MOST_US, grouped, number, read_rows
 from gnomon.cost.kernels import MODELS
-from gnomon.cost.profile_file import SCHEMA, WIDEST
 from gnomon.errors import CalibrationError, named_by
+from gnomon.load.profile_file import SCHEMA, WIDEST
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 

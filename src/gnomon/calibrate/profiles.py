@@ -13,10 +13,10 @@ from gnomon import catalog
 from gnomon.calibrate.collect import FAMILIES, Log, notes_of
 from gnomon.calibrate.fit import LEAST_ROWS
 from gnomon.calibrate.measured import profile as fit_profile
-from gnomon.cost.profile import forget_profiles, user_profiles
-from gnomon.cost.profile_file import profile_from_dict
 from gnomon.errors import CalibrationError, InputError, unknown_name
 from gnomon.load.files import is_file, read_yaml
+from gnomon.load.profile_file import profile_from_dict
+from gnomon.load.profiles import forget_profiles, user_profiles
 from gnomon.paths import write_text
 from gnomon.spec import Chip
 from gnomon.spec.answers import Result

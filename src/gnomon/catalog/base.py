@@ -8,12 +8,16 @@ from typing import Any
 DATA = Path(__file__).parent / "data"
 
 
-def read_entries(name: str) -> list[dict[str, Any]]:
-    """The entries of one of the catalog's YAML files."""
+def packaged(file: Path) -> Any:
+    """What a YAML file says that ships with Gnomon, in the catalog or beside the module that it is for."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    entries: list[dict[str, Any]] = yaml.load((DATA / name).read_bytes(), Loader=loader)
+    return yaml.load(file.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def read_entries(name: str) -> list[dict[str, Any]]:
+    """The entries of one of the catalog's YAML files."""
+    entries: list[dict[str, Any]] = packaged(DATA / name)
     return entries
 
 

@@ -6,51 +6,36 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import flags, names
-
-TO = "vllm or kubernetes for serving, megatron or torchrun for training; by default what the plan's engine needs."
+from gnomon.cli import flags
+from gnomon.cli.generate import asks
+from gnomon.spec.questions.plans import ExportQuestion
 
 
 def add(app: typer.Typer) -> None:
-    app.command("export")(export)
+    app.command("export")(asks(ExportQuestion)(export))
 
 
 def export(
-    plan: flags.PlanRef,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", autocompletion=names.words(names.targets), metavar="TARGET", help=TO),
-    ] = None,
+    question: ExportQuestion,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="Write the files into this folder.")] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option("--checkpoint", metavar="NAME", help="Weights to serve, where the model's are in another format."),
-    ] = None,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Also a plan that would not run, with a warning inside; overwrite other files."),
-    ] = False,
     as_json: flags.Json = False,
 ) -> None:
     """A plan as the files that start it. Without --out the first file is printed.
 
     A plan that would not run is refused: one that does not fit (exit code 4), or that the chip or the engine refuses.
     """
-    from gnomon.api.export import export as answer
+    from gnomon.api.export import answer
     from gnomon.cli.files import check_overwritten, keep_apart, output_folder, write_all
     from gnomon.cli.output import emit, put, say
     from gnomon.errors import named_by
-    from gnomon.export import target
 
-    with named_by("--to"):
-        chosen = None if to is None else target(to).NAME
     with named_by("PLAN"):
-        result = answer(plan, to=chosen, checkpoint=checkpoint, force=force)
+        result = answer(question)
     names = list(result.files)
     if out is not None:
         folder = output_folder(out, "--out")
-        keep_apart({"--out": folder / "plan.yaml"} if "plan.yaml" in names else {}, plan, "the plan")
-        if not force:
+        keep_apart({"--out": folder / "plan.yaml"} if "plan.yaml" in names else {}, str(question.plan), "the plan")
+        if not question.force:
             check_overwritten(dict(result.files), folder, "--out")
         write_all(dict(result.files), folder)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Annotated, Any
 
@@ -35,28 +35,40 @@ def _always(parser: Reader) -> Callable[[Flag], Reader]:
     return lambda flag: parser
 
 
+def _one_of(kind: str, known: Callable[[], Iterable[str]]) -> Callable[[Flag], Reader]:
+    return lambda flag: flags.one_of(flag.where, kind, known)
+
+
 KINDS = {
     "text": Kind(parser=_word),
     "plain": Kind(),
     "switch": Kind(type=bool),
     "whole": Kind(type=int, parser=lambda flag: flags.whole(flag.where, least=flag.least, most=flag.most)),
     "rate": Kind(type=float, parser=lambda flag: flags.rate(flag.where)),
+    "size": Kind(type=int, parser=lambda flag: flags.whole(flag.where, least=flag.least, most=flag.most)),
     "count": Kind(type=float, parser=lambda flag: flags.count(flag.where)),
     "model": Kind(completion=names.models),
+    "trace": Kind(parser=_word),
     "chips": Kind(completion=names.chips),
+    "order": Kind(parser=_word, completion=names.words(names.orders)),
+    "model_kind": Kind(parser=_word, completion=names.words(names.kinds)),
     "phase": Kind(completion=names.words(names.phases)),
     "dtype": Kind(parser=_always(flags.number_format), completion=names.words(names.formats)),
     "kv_dtype": Kind(parser=_word, completion=names.words(names.formats)),
     "engine": Kind(parser=_always(flags.serving_engine)),
     "any_engine": Kind(parser=_always(flags.any_engine)),
+    "training_engine": Kind(parser=_always(flags.training_engine)),
+    "dtypes": Kind(parser=_always(flags.formats)),
+    "goals": Kind(type=list[str], several=lambda texts: ",".join(texts or ())),
+    "objective": Kind(parser=_always(flags.objective)),
+    "router": Kind(parser=_word, completion=names.words(names.routers)),
+    "target": Kind(parser=_always(flags.target), completion=names.words(names.targets)),
+    "schedule": Kind(parser=_one_of("schedule", names.schedules), completion=names.words(names.schedules)),
+    "recompute": Kind(parser=_one_of("recomputation", names.recompute), completion=names.words(names.recompute)),
+    "cp_comm": Kind(parser=_one_of("exchange of keys", names.cp_comms), completion=names.words(names.cp_comms)),
+    "optimizer": Kind(parser=_one_of("optimizer", names.optimizers), completion=names.words(names.optimizers)),
     "settings": Kind(type=list[str], several=flags.settings),
     "techniques": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
-    # What questions of training, of trying and of running have beside these.
-    "training_engine": Kind(parser=_always(flags.training_engine)),
-    "schedule": Kind(parser=_word, completion=names.words(names.schedules)),
-    "recompute": Kind(parser=_word, completion=names.words(names.recompute)),
-    "cp_comm": Kind(parser=_word, completion=names.words(names.cp_comms)),
-    "optimizer": Kind(parser=_word, completion=names.words(names.optimizers)),
     "duration": Kind(type=float, parser=lambda flag: flags.duration(flag.where)),
     "listed": Kind(parser=lambda flag: lambda text: tuple(name.strip() for name in str(text).split(","))),
     "rates": Kind(type=list[float], parser=lambda flag: flags.rate(flag.where), several=lambda rates: rates),

@@ -7,42 +7,25 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.cli import flags, names
+from gnomon.cli.generate import asks
+from gnomon.spec.questions.known import ModelsQuestion
 
 
 def add(app: typer.Typer) -> None:
     from gnomon.cli.app import group
 
     commands = group("The models Gnomon knows, and the shapes of any other.")
-    commands.callback(invoke_without_command=True)(models)
+    commands.callback(invoke_without_command=True)(asks(ModelsQuestion)(models))
     commands.command("show")(show)
     app.add_typer(commands, name="models")
 
 
-Find = Annotated[
-    str | None,
-    typer.Option("--find", parser=flags.word("--find"), metavar="WORDS", help="Only those with these in their names."),
-]
-Kind = Annotated[
-    str | None,
-    typer.Option(
-        "--kind",
-        parser=flags.word("--kind"),
-        autocompletion=names.words(names.kinds),
-        metavar="KIND",
-        help="Only dense, moe, hybrid, encoder, …",
-    ),
-]
-
-
-Shapes = Annotated[bool, typer.Option("--shapes", help="Print its shapes as YAML, to begin a model of your own.")]
-
-
-def models(context: typer.Context, find: Find = None, kind: Kind = None, as_json: flags.Json = False) -> None:
+def models(question: ModelsQuestion, context: typer.Context, as_json: flags.Json = False) -> None:
     """The models Gnomon knows."""
     if context.invoked_subcommand is None:
-        from gnomon.api.known import models as answer
+        from gnomon.load.listings import list_models
 
-        _print(answer(find=find or "", kind=kind or ""), as_json)
+        _print(list_models(question), as_json)
 
 
 def show(

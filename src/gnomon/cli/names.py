@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
 
 
 def models(incomplete: str) -> list[str]:
@@ -34,83 +36,32 @@ def rederived(incomplete: str) -> list[str]:
 
 def words(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """One of a few words, which are looked up when they are asked for."""
-
-    def offered(incomplete: str) -> list[str]:
-        return _completed(incomplete, known())
-
-    return offered
+    return lambda incomplete: _completed(incomplete, known())
 
 
-def formats() -> Iterable[str]:
-    from gnomon.graph.dtypes import WIDTH
+def _listed(module: str, name: str) -> Callable[[], Iterable[str]]:
+    """What a module lists under a name; it is imported when that is asked for."""
 
-    return WIDTH
+    def known() -> Iterable[str]:
+        found: Any = getattr(import_module(f"gnomon.{module}"), name)
+        listed: Iterable[str] = found() if callable(found) else found
+        return sorted(listed) if isinstance(listed, frozenset | set) else listed
 
-
-def orders() -> Iterable[str]:
-    from gnomon.api.known import ORDERS
-
-    return ORDERS
-
-
-def kinds() -> Iterable[str]:
-    from gnomon.spec.model import KINDS
-
-    return KINDS
+    return known
 
 
-def topics() -> Iterable[str]:
-    from gnomon.papers.base import TOPICS
-
-    return sorted(TOPICS)
-
-
-def statuses() -> Iterable[str]:
-    from gnomon.papers.base import STATUSES
-
-    return STATUSES
-
-
-def shelves() -> Iterable[str]:
-    from gnomon.papers.entries import shelves as known
-
-    return known()
-
-
-def targets() -> Iterable[str]:
-    from gnomon.export import TARGETS
-
-    return TARGETS
-
-
-def routers() -> Iterable[str]:
-    from gnomon.spec.plan import ROUTERS
-
-    return ROUTERS
-
-
-def schedules() -> Iterable[str]:
-    from gnomon.spec.training import SCHEDULES
-
-    return SCHEDULES
-
-
-def recompute() -> Iterable[str]:
-    from gnomon.spec.training import RECOMPUTE
-
-    return RECOMPUTE
-
-
-def cp_comms() -> Iterable[str]:
-    from gnomon.spec.training import CP_COMMS
-
-    return CP_COMMS
-
-
-def optimizers() -> Iterable[str]:
-    from gnomon.spec.training import OPTIMIZERS
-
-    return OPTIMIZERS
+formats = _listed("graph.dtypes", "WIDTH")
+orders = _listed("load.listings", "ORDERS")
+kinds = _listed("spec.model", "KINDS")
+topics = _listed("papers.base", "TOPICS")
+statuses = _listed("papers.base", "STATUSES")
+shelves = _listed("papers.entries", "shelves")
+targets = _listed("export", "TARGETS")
+routers = _listed("spec.plan", "ROUTERS")
+schedules = _listed("spec.training", "SCHEDULES")
+recompute = _listed("spec.training", "RECOMPUTE")
+cp_comms = _listed("spec.training", "CP_COMMS")
+optimizers = _listed("spec.training", "OPTIMIZERS")
 
 
 def phases() -> Iterable[str]:

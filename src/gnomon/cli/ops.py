@@ -6,16 +6,17 @@ from typing import Annotated
 
 import typer
 
-from gnomon.cli import flags, names
+from gnomon.cli import flags
+from gnomon.cli.generate import asks
+from gnomon.spec.questions.step import OpsQuestion
 
 
 def add(app: typer.Typer) -> None:
-    app.command("ops")(ops)
+    app.command("ops")(asks(OpsQuestion)(ops))
 
 
 def ops(
-    source: Annotated[str, typer.Argument(metavar="FILE.csv", help="One operator a line.")],
-    on: Annotated[str, typer.Option("--on", metavar="CHIP", autocompletion=names.chips, help="The chip.")],
+    question: OpsQuestion,
     out: Annotated[str | None, typer.Option("--out", metavar="FILE.csv", help="Write the table here.")] = None,
     as_json: flags.Json = False,
 ) -> None:
@@ -25,12 +26,12 @@ def ops(
     from gnomon.paths import unwritten
 
     paths = output_files({"--out": out})
-    keep_apart(paths, source, "the operators")
+    keep_apart(paths, question.source, "the operators")
     path = paths.get("--out")
-    from gnomon.api.ops import ops as answer
-    from gnomon.api.ops import table
+    from gnomon.api.ops import answer
+    from gnomon.load.operators import csv_text as table
 
-    rows = answer(source, on=on)
+    rows = answer(question)
     problem = unwritten(path, table(rows)) if path is not None else None
     if path is not None and problem is None:
         say(f"wrote {len(rows):,} rows to {path}")

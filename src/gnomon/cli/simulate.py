@@ -9,7 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.cli import flags, simulate_train
+from gnomon.cli.answered import sources
+from gnomon.cli.generate import asks
 from gnomon.cli.pages import FLAG, PageAsked, outputs, page
+from gnomon.spec.questions.serving import SimulateServingQuestion
 
 
 def add(app: typer.Typer) -> None:
@@ -17,7 +20,7 @@ def add(app: typer.Typer) -> None:
 
     commands = group("Run a load, or a training step, in simulated time.")
     commands.callback()(_group)
-    commands.command("serve", cls=PageAsked)(serve)
+    commands.command("serve", cls=PageAsked)(asks(SimulateServingQuestion)(serve))
     simulate_train.add(commands)
     app.add_typer(commands, name="simulate")
 
@@ -27,24 +30,7 @@ def _group() -> None:
 
 
 def serve(
-    model: flags.Model,
-    on: flags.On,
-    dtype: flags.Dtype = None,
-    kv_dtype: flags.KvDtype = None,
-    engine: flags.Engine = "vllm",
-    tp: flags.Tp = None,
-    pp: flags.Pp = 1,
-    ep: flags.Ep = 1,
-    cp: flags.Cp = 1,
-    dp: flags.Dp = 1,
-    trace: flags.Trace = None,
-    rate: flags.Rate = None,
-    input: flags.Input = None,
-    output: flags.Output = None,
-    requests: Annotated[int | None, flags.requests()] = None,
-    seed: flags.Seed = 0,
-    set_: flags.Set = None,
-    techniques: flags.With = None,
+    question: SimulateServingQuestion,
     requests_out: Annotated[
         str | None, typer.Option("--requests-out", metavar="FILE.csv", help="Write the times of every request.")
     ] = None,
@@ -59,34 +45,12 @@ def serve(
     from gnomon.cli.progress import Progress
 
     named = {"--requests-out": requests_out, "--trace-out": trace_out, FLAG: html}
-    paths = outputs(named, {"--trace": trace, "the model": model, "--on": on})
-    settings = flags.settings(set_)
+    paths = outputs(named, sources(question))
     recorder = _recorder() if trace_out else None
-    from gnomon.api.simulate import simulate_serving
+    from gnomon.api.simulate import answer
 
     with Progress("simulating") as tick:
-        report = simulate_serving(
-            model,
-            on=on,
-            dtype=dtype,
-            kv_dtype=kv_dtype,
-            engine=engine,
-            tp=tp,
-            pp=pp,
-            ep=ep,
-            cp=cp,
-            dp=dp,
-            trace=trace,
-            rate=rate,
-            input=input,
-            output=output,
-            requests=requests,
-            seed=seed,
-            settings=settings,
-            techniques=techniques or (),
-            record=recorder,
-            progress=tick,
-        )
+        report = answer(question, record=recorder, progress=tick)
     emit(report.to_dict(), as_json=as_json, files=[*_files(report, recorder, paths), *page(report, paths)])
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import flags
+from gnomon.cli.answered import sources
 from gnomon.cli.generate import asks
 from gnomon.cli.pages import FLAG, PageAsked, page
 from gnomon.spec.questions.training import SimulateTrainingQuestion
@@ -39,7 +40,7 @@ def train(
     from gnomon.cli.output import emit
     from gnomon.cli.training_files import MEMORY, TRACE, checked, files
 
-    paths = checked(str(question.model), str(question.on), {TRACE: trace_out, MEMORY: memory_out, FLAG: html})
+    paths = checked(sources(question), {TRACE: trace_out, MEMORY: memory_out, FLAG: html})
     from gnomon.api.simulate_training import answer
 
     report = answer(question)

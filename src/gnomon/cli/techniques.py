@@ -13,7 +13,7 @@ def add(app: typer.Typer) -> None:
 
 def techniques(as_json: flags.Json = False) -> None:
     """Ideas of papers that plans can use."""
-    from gnomon.api.known_techniques import techniques as known
+    from gnomon.api.known import techniques as known
     from gnomon.cli.output import emit
 
     emit(known().to_dict(), as_json=as_json, keep=False)

@@ -21,9 +21,9 @@ MOST_PASSES = 500_000
 """Of all ranks in a trace: viewers take a few hundred megabytes."""
 
 
-def checked(model: str, on: str, named: Mapping[str, str | None]) -> dict[str, Path]:
+def checked(read: Mapping[str, str], named: Mapping[str, str | None]) -> dict[str, Path]:
     """The paths by flag. Raises at once for what could not be written, or drawn."""
-    paths = outputs(named, {"the model": model, "--on": on})
+    paths = outputs(named, dict(read))
     kind = paths[MEMORY].suffix.lower() if MEMORY in paths else ".csv"
     if kind in DRAWN:
         from gnomon.report.memory_plot import require_matplotlib

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.catalog.base import DATA
+from gnomon.catalog.base import DATA, packaged
 from gnomon.errors import CalibrationError
-from gnomon.load.files import read_yaml
 from gnomon.spec.workload import Floats
 
 FILE = DATA / "collectives.yaml"
@@ -63,7 +62,7 @@ def link_fit(library: str, link: str) -> LinkFit | None:
 @cache
 def link_fits() -> Mapping[str, Mapping[str, LinkFit]]:
     """Every fit of the shipped file, by library and link."""
-    data = read_yaml(FILE)
+    data = packaged(FILE)
     if data.get("schema") != SCHEMA:
         raise CalibrationError(f"is '{data.get('schema')}', not {SCHEMA}", where=str(FILE))
     return {library: {link: _fit(found) for link, found in links.items()} for library, links in data["fits"].items()}

@@ -11,7 +11,7 @@ from gnomon.cost import clock, collective, experts, nccl
 from gnomon.cost.draws import normals
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
-from gnomon.cost.profile_file import Family, Profile
+from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
 from gnomon.graph.dtypes import PRODUCTS, WIDTH, product
 from gnomon.graph.ops import Attention, Collective, LatentDecode, Op, Shape
@@ -196,7 +196,7 @@ class Machine:
         own = np.sqrt(max(family.spread**2 - family.shared**2, 0.0))
         shared = normals(f"{self.profile.chip}/{kind}/{dtype}")
         alone = normals(f"{self.profile.chip}/{kind}/{dtype}/{op_name}")
-        together = self.profile.elsewhere * normals(f"{self.profile.chip}/elsewhere")
+        together = self.profile.system_spread * normals(f"{self.profile.chip}/elsewhere")
         return np.asarray(np.exp(family.shared * shared + own * alone + together))
 
     def arithmetic(self, kind: str, dtype: str) -> str:

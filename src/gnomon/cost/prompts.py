@@ -26,8 +26,6 @@ TILE, COARSE = 16, 96
 and how many it has beyond them, each larger by the same factor."""
 REACH = 64
 """Times a step's most tokens that the table goes; beyond, its last slope goes on."""
-
-
 MOST_KNOWN = 100_000
 """Sums of prompts whose seconds are remembered: prompts of one length come again and again."""
 

@@ -143,3 +143,7 @@ class StepModel:
         from gnomon.cost.table import TableStepCost
 
         return TableStepCost(self, max_context=max_context, max_tokens=max_tokens, max_sequences=max_sequences)
+
+
+Piece = tuple[StepModel, Batch]
+"""A part of a network, and the steps that it runs."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gnomon.engines.base import Deployment, Engine, MemoryUse, TrainingEngine
 from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.spec import EngineChoice
@@ -62,9 +64,9 @@ def planned_training_engine(choice: EngineChoice) -> TrainingEngine:
         raise
 
 
-def kernels_of(label: str) -> str:
+def kernels_of(label: str, frameworks: Sequence[str]) -> str:
     """Whose kernels an engine runs, as `gnomon.cost.machine.Machine` names them: `name` or `name@version`, the word
-    `nccl`, a framework that some profile was fitted to, or nothing."""
+    `nccl`, one of the `frameworks` that profiles were fitted to, or nothing."""
     name, _, version = label.partition("@")
     if name in ("", LIBRARIES) and not version:
         return LIBRARIES
@@ -72,9 +74,7 @@ def kernels_of(label: str) -> str:
         engine(label)
         return ""
     if name not in TRAINING:
-        from gnomon.cost.profile import frameworks
-
-        known = (*SERVING, *TRAINING, LIBRARIES, *(each for each in frameworks() if each not in (*SERVING, *TRAINING)))
+        known = (*SERVING, *TRAINING, LIBRARIES, *(each for each in frameworks if each not in (*SERVING, *TRAINING)))
         if name not in known:
             raise unknown_name("engine", name, known, hint=f"Known: {', '.join(known)}.")
         if version:

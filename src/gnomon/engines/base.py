@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gnomon.cost.host import HostModel
 from gnomon.cost.lines import Wait
-from gnomon.cost.profile_file import Profile
+from gnomon.cost.profile import Profile
 from gnomon.cost.step import StepCost, StepModel
+from gnomon.engines.own import MeasuredHosts
 from gnomon.graph import Graph
 from gnomon.spec import Batch, Chip, Model, NotModelled, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:  # serving imports nothing of training
     from gnomon.engines.training.traits import Traits
 
 
-class Ideas(Protocol):
+class AppliedTechniques(Protocol):
     """What techniques make of a deployment, behind whatever engine runs it."""
 
     @property
@@ -52,11 +53,11 @@ class Deployment:
     settings: Mapping[str, Any]
     profile: Profile
     """What the chip's operators are priced by."""
-    overheads: Mapping[str, Any] | None = None
+    overheads: MeasuredHosts = field(default_factory=dict)
     """The engine's own share of a step as the user measured it, where that was done; see `engines/own.py`."""
     dp_load_ratio: float = 1.0
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
-    ideas: Ideas | None = None
+    ideas: AppliedTechniques | None = None
     """Techniques, where there are any; `strategy.techniques` has their names."""
 
 
@@ -115,15 +116,6 @@ class StageWork:
 
     layers: int
     graph: Graph
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkPiece:
-    """A part of a network and the steps it runs."""
-
-    name: str
-    model: StepModel
-    steps: Batch
 
 
 class TrainingEngine(Protocol):

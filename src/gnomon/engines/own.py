@@ -1,23 +1,19 @@
-"""What `gnomon calibrate --engine` measured on the user's own host, where predictions find it."""
+"""What `gnomon calibrate --engine` measured on the user's host, as engines take it; `load/overheads.py` reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from gnomon.errors import CalibrationError
-from gnomon.load.files import read_yaml
-from gnomon.load.schemas import check_schema
-from gnomon.paths import home
 
-SCHEMA = "gnomon.overheads/1"
 AGAIN = "Remove it, or calibrate again."
 ROUNDED = 1e-3
 """Figures that end at the edge of their range were rounded."""
 Ranges = Mapping[str, tuple[float, float]]
+MeasuredHosts = Mapping[str, Mapping[str, Any]]
+"""By engine: what its file says, and under `file` which that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,27 +25,14 @@ class Own:
     figures: Mapping[str, float]
 
 
-def own_path(engine: str) -> Path:
-    return home() / "overheads" / f"{engine}.yaml"
-
-
-def own_overheads(engine: str) -> Mapping[str, Any] | None:
-    """The user's own file of an engine, if there is one."""
-    return _read(own_path(engine), engine)
-
-
-def own_figures(engine: str, kind: str, ranges: Ranges, optional: Collection[str] = ()) -> Own | None:
-    """The user's own figures of a kind of model, each within its range; none where it was not measured."""
-    return figures_of(own_overheads(engine), engine, kind, ranges, optional)
-
-
 def figures_of(
-    found: Mapping[str, Any] | None, engine: str, kind: str, ranges: Ranges, optional: Collection[str] = ()
+    hosts: MeasuredHosts, engine: str, kind: str, ranges: Ranges, optional: Collection[str] = ()
 ) -> Own | None:
-    """The same of a file that was read."""
+    """The user's own figures of a kind of model, each within its range; none where it was not measured."""
+    found = hosts.get(engine)
     if found is None or kind not in found["figures"]:
         return None
-    figures = check_figures(found["figures"][kind], kind, ranges, str(own_path(engine)), optional)
+    figures = check_figures(found["figures"][kind], kind, ranges, found["file"], optional)
     return Own(version=found["version"], date=found["date"], figures=figures)
 
 
@@ -70,22 +53,3 @@ def check_figures(
         if not number or not low * (1 - ROUNDED) <= value <= high * (1 + ROUNDED):
             raise CalibrationError(f"{kind} has {name} {value}, not {low:g} to {high:g}", where=where, hint=AGAIN)
     return {name: float(value) for name, value in given.items()}
-
-
-@cache
-def _read(path: Path, engine: str) -> Mapping[str, Any] | None:
-    if not path.is_file():
-        return None
-    found: dict[str, Any] = read_yaml(path)
-    check_schema(found.get("schema"), SCHEMA, str(path))
-    if found.get("engine") != engine:
-        raise CalibrationError(f"is of engine '{found.get('engine')}', not {engine}", where=str(path), hint=AGAIN)
-    for name, kind in (("version", str), ("date", str), ("figures", dict)):
-        if not isinstance(found.get(name), kind):
-            raise CalibrationError(f"has no {name}", where=str(path), hint=AGAIN)
-    return found
-
-
-def forget_own() -> None:
-    """Read them again: a file has changed."""
-    _read.cache_clear()

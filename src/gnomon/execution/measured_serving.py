@@ -17,9 +17,10 @@ from gnomon.export.base import require_techniques
 from gnomon.export.vllm import require_vllm
 from gnomon.load import config_of, draw
 from gnomon.load import model as load_model
+from gnomon.load.deployments import deploy
 from gnomon.load.fleet import parse_pool
 from gnomon.load.measured import Measured, MeasuredLoad, times_of
-from gnomon.planning.deploy import deploy, title_of
+from gnomon.planning.deploy import title_of
 from gnomon.planning.serving.bands import bands
 from gnomon.sim.serving import simulate
 from gnomon.spec import Batch, Plan, Requests, ServingLoad

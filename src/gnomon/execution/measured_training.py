@@ -12,13 +12,12 @@ from typing import Any
 from gnomon.engines import planned_training_engine
 from gnomon.engines.torch.worker import SCHEMA
 from gnomon.errors import InputError, UnwrittenError
-from gnomon.execution.bind import planned_step
 from gnomon.execution.parts import part
 from gnomon.load.fields import Fields
 from gnomon.load.files import read_json
 from gnomon.load.fleet import parse_pool
 from gnomon.load.plan import plan_from_dict, plan_to_yaml, refuse_serving_fields
-from gnomon.load.training import job_of
+from gnomon.load.training import job_of, planned_step
 from gnomon.paths import unwritten
 from gnomon.planning.training.report import report_step
 from gnomon.spec import Plan

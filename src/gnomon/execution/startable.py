@@ -11,7 +11,6 @@ from pathlib import Path
 from gnomon.engines.torch.launch import nodes
 from gnomon.engines.vllm import launch
 from gnomon.errors import DoesNotFitError, GnomonError, InputError, named_by
-from gnomon.execution.bind import planned_step
 from gnomon.execution.targets import STARTS
 from gnomon.export import target, training_target
 from gnomon.export.base import require_load
@@ -20,9 +19,9 @@ from gnomon.graph.support import unpriced
 from gnomon.load import draw
 from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip
+from gnomon.load.deployments import deploy
 from gnomon.load.plan import check_format, plan_pool
-from gnomon.load.training import job_of
-from gnomon.planning.deploy import deploy
+from gnomon.load.training import job_of, planned_step
 from gnomon.spec import Model, Plan, ServingLoad
 from gnomon.spec.answers import Fit
 from gnomon.units import format_bytes
@@ -71,17 +70,6 @@ def checked(plan: Plan, to: str, force: bool, fits: Fits) -> tuple[Plan, tuple[s
         if not force:
             raise
         return plan, (str(error),)
-
-
-@contextmanager
-def named_plan(plan: Plan | str | Path) -> Iterator[None]:
-    """Errors in here say which plan they are about."""
-    try:
-        yield
-    except GnomonError as error:
-        if not isinstance(plan, Plan) and str(plan) not in error.where and not error.where.startswith("--"):
-            error.where = ", ".join(filter(None, [str(plan), error.where]))
-        raise
 
 
 def located(plan: Plan) -> Plan:

@@ -19,9 +19,10 @@ from gnomon.engines import planned_training_engine
 from gnomon.engines.vllm.launch import Server, Servers, not_expressed, servers, version_of
 from gnomon.engines.vllm.platforms import CUDA
 from gnomon.errors import InputError, UnknownNameError
-from gnomon.execution.startable import Fits, checked, located, named_plan
+from gnomon.execution.startable import Fits, checked, located
 from gnomon.export import SERVING, target
 from gnomon.export.base import in_other_words, require_techniques
+from gnomon.export.plans import named_plan
 from gnomon.export.vllm import require_vllm
 from gnomon.load import model as load_model
 from gnomon.load.chips import chip as find_chip

@@ -10,16 +10,16 @@ from typing import Any
 from gnomon import catalog
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.chips import chip as find_chip
-from gnomon.load.drawing import MAX_REQUESTS
 from gnomon.load.fields import Fields
 from gnomon.load.files import as_path, read_yaml
 from gnomon.load.goals import duration_text, goal, seconds_goal
 from gnomon.load.recipe import read_recipe
-from gnomon.load.rows import MAX_TOKENS
 from gnomon.spec import Chip, EngineChoice, Goal, Plan, Pool, ServingLoad, Strategy, TrainingLoad
+from gnomon.spec.drawing import MAX_REQUESTS
 from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import DEGREES, SCHEMA, plan_to_dict
+from gnomon.spec.workload import MAX_TOKENS
 from gnomon.units import check_rate, parse_count
 
 MAX_DEGREE = 1_000_000

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from gnomon.errors import InputError
 from gnomon.load.stamps import is_time
+from gnomon.spec.workload import MAX_ARRIVAL_S, MAX_TOKENS
 
-MAX_TOKENS = 100_000_000
-MAX_ARRIVAL_S = 1e9
 NOTHING_RUN = "Nothing was run."
 
 

@@ -21,9 +21,12 @@ from numpy.typing import NDArray
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.load.files import MIB, as_path, blocks, decoded, reading
-from gnomon.load.rows import MAX_ARRIVAL_S, MAX_TOKENS, NOTHING_RUN, first_fault, not_rising
+from gnomon.load.rows import NOTHING_RUN, first_fault, not_rising
 from gnomon.load.stamps import STAMP, Moment, seconds_since
-from gnomon.spec import Requests
+from gnomon.spec import Requests, ServingLoad
+from gnomon.spec.drawing import arrivals, check_load
+from gnomon.spec.drawing import draw as drawn
+from gnomon.spec.workload import MAX_ARRIVAL_S, MAX_TOKENS, RequestTrace
 
 MAX_FILE = 1024 * MIB
 """Bytes of unpacked text that are read of a trace."""
@@ -47,19 +50,32 @@ KEPT = {"arrival_s": np.float64, "input_tokens": np.int32, "output_tokens": np.i
 """What is kept of a block until all are read."""
 
 
-def requests(path: str | Path, *, rate_per_s: float | None = None, seed: int = 0, limit: int | None = None) -> Requests:
-    """The requests of a trace, the first `limit` lines of it where that is given: nothing behind them is read.
-
-    The rate is only for files without arrival times.
-    """
+def read_trace(path: str | Path, limit: int | None = None) -> RequestTrace:
+    """What a trace says, the first `limit` lines of it where that is given: nothing behind them is read."""
     file = trace_path(path)
     with reading(file):
         found = _columns_of(file, limit)
-        lengths = [found[name].astype(np.int64) for name in LENGTHS]
-        arrivals = found.get("arrival_s")
-        if arrivals is None:
-            arrivals = _drawn(len(lengths[0]), rate_per_s, seed, file)
-        return Requests(arrivals, lengths[0], lengths[1], name=_stem(file))
+    inputs, outputs = (found[name].astype(np.int64) for name in LENGTHS)
+    return RequestTrace(
+        arrival_s=found.get("arrival_s"), input_tokens=inputs, output_tokens=outputs, name=_stem(file), file=str(file),
+        line_of=lambda place: line_of(file, place),
+    )  # fmt: skip
+
+
+def trace_of(load: ServingLoad) -> RequestTrace | None:
+    """The trace that a load names, as far as the load goes; none where its requests are drawn."""
+    check_load(load)
+    return read_trace(load.trace, load.requests or None) if load.trace else None
+
+
+def draw(load: ServingLoad, *, repeat: bool = True) -> Requests:
+    """The requests of a load, its trace read first; see `gnomon.spec.drawing`."""
+    return drawn(load, trace_of(load), repeat=repeat)
+
+
+def requests(path: str | Path, *, rate_per_s: float | None = None, seed: int = 0, limit: int | None = None) -> Requests:
+    """The requests of a trace; the rate is only for files without arrival times."""
+    return arrivals(read_trace(path, limit), rate_per_s, seed)
 
 
 def line_of(path: str | Path, place: int) -> int:
@@ -84,13 +100,6 @@ def trace_path(ref: str | Path) -> Path:
             return folder / "traces" / name
     hint = "Set GNOMON_TRUTH to the folder of published measurements, or give a CSV file."
     raise InputError(f"the trace '{ref}' is not on this machine", hint=hint)
-
-
-def poisson(count: int, rate_per_s: float, seed: int) -> NDArray[np.float64]:
-    """Arrival times of a Poisson process, the first at zero."""
-    gaps = np.random.Generator(np.random.PCG64(seed)).standard_exponential(count) / rate_per_s
-    gaps[:1] = 0.0
-    return np.cumsum(gaps)
 
 
 def _columns_of(file: Path, limit: int | None) -> dict[str, NDArray[Any]]:
@@ -264,13 +273,6 @@ def _check(table: NDArray[Any], columns: Sequence[str]) -> None:
             raise ValueError(name)
     if "arrival_s" in columns and not np.all((table["arrival_s"] >= 0) & (table["arrival_s"] <= MAX_ARRIVAL_S)):
         raise ValueError("arrival_s")
-
-
-def _drawn(count: int, rate_per_s: float | None, seed: int, file: Path) -> NDArray[np.float64]:
-    if rate_per_s is None:
-        hint = f"Add --rate, or the column. {NOTHING_RUN}"
-        raise InputError("has no column arrival_s, and no rate to draw arrivals at", where=str(file), hint=hint)
-    return poisson(count, rate_per_s, seed)
 
 
 def _stem(file: Path) -> str:

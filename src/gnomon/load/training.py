@@ -1,15 +1,27 @@
-"""Names of a training plan or command made into what they name: model, chips, recipe."""
+"""Names of a training plan or question made into objects: the model, the chips with their profile, the engine, the
+recipe.
+
+Names end here: what is bound is not looked up again below.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from gnomon.errors import InputError
+from gnomon.cost.profile import Profile
+from gnomon.engines import TrainingEngine, planned_training_engine, training_engine
+from gnomon.errors import InputError, named_by
+from gnomon.load.fleet import parse_pool
 from gnomon.load.hf import config_of
 from gnomon.load.hf import model as load_model
 from gnomon.load.plan import plan_pool
+from gnomon.load.profiles import profile_for
 from gnomon.load.recipe import recipe_of
-from gnomon.spec import Model, Plan, Pool, TrainingLoad
+from gnomon.planning.training.asked import given_by, step_of
+from gnomon.planning.training.binding import TrainingBinding
+from gnomon.planning.training.step import TrainingStep
+from gnomon.spec import EngineChoice, Model, Plan, Pool, TrainingLoad
 from gnomon.spec.training_job import TrainingJob
 
 
@@ -36,3 +48,24 @@ def job_of(plan: Plan, pool: Pool | None = None) -> TrainingJob:
         engine=plan.engine.label,
         config=config_of(plan.model),
     )
+
+
+def bind_training(model: str | Path | Model, on: str | Pool, engine: str, where: str = "--on") -> TrainingBinding:
+    """A question's names, each looked up once; `where` is the flag of the chips."""
+    pool = parse_pool(on, where)
+    with named_by("--engine"):
+        chosen = training_engine(engine)
+    name, found = named_model(model)
+    return TrainingBinding(name=name, model=found, pool=pool, engine=chosen, profile=_profile(pool, chosen, found))
+
+
+def planned_step(plan: Plan, engine: str = "", pool: Pool | None = None) -> TrainingStep:
+    """The step of a plan, under its own engine or today's version of another one. Raises where it is not possible."""
+    if engine:
+        plan = replace(plan, engine=EngineChoice(name=engine, settings=plan.engine.settings))
+    job, chosen = job_of(plan, pool), planned_training_engine(plan.engine)
+    return step_of(job, chosen, _profile(job.pool, chosen, job.model), given_by(plan))
+
+
+def _profile(pool: Pool, engine: TrainingEngine, model: Model) -> Profile:
+    return profile_for(pool.chip, engine.traits(model).framework)

@@ -1,32 +1,30 @@
-"""From names and numbers to one replica of a model under an engine."""
+"""One replica of a model under an engine: what was asked of it, bound to its chips and filled in."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-from gnomon.cost.profile import profile_for
-from gnomon.cost.profile_file import Profile
-from gnomon.engines import Deployment, Engine
-from gnomon.engines import engine as engine_of
-from gnomon.engines.own import own_overheads
+from gnomon.cost.profile import Profile
+from gnomon.engines import Deployment, Engine, TrainingEngine
+from gnomon.engines.own import MeasuredHosts
 from gnomon.errors import GnomonError, InputError, named_as, named_by
 from gnomon.graph.dtypes import width
 from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import check_priced
-from gnomon.load import model as load_model
-from gnomon.load import parse_pool
 from gnomon.planning.proposals import mend_degrees
-from gnomon.spec import EngineChoice, Model, Pool, Strategy
+from gnomon.spec import Model, Pool, Strategy
 from gnomon.spec.narrowed import in_format
-from gnomon.techniques import WHERE, DeploymentDraft, asked, served
+from gnomon.spec.questions.base import whole
+from gnomon.techniques import WHERE, DeploymentDraft, served
 
 FLAGS = {name: f"--{name}" for name in ("tp", "pp", "ep", "cp", "dp", "dtype")} | {"kv_dtype": "--kv-dtype"}
 """Of what errors call by the name it has in a plan."""
+NO_DEGREES: Mapping[str, int | None] = {"tp": None, "pp": 1, "ep": 1, "cp": 1, "dp": 1}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +34,11 @@ class Binding:
     pool: Pool
     profile: Profile
     engine: Engine
-    overheads: Mapping[str, Any] | None
-
-    @staticmethod
-    def of(pool: Pool, engine: str) -> Binding:
-        """That of an engine's name on these chips, with the user's own profile and overheads first."""
-        (found,) = Binding.each([pool], engine)
-        return found
-
-    @staticmethod
-    def each(pools: Sequence[Pool], engine: str) -> list[Binding]:
-        """The same for chips of several kinds."""
-        chosen = engine_of(engine)
-        own = own_overheads(chosen.name)
-        return [Binding(pool=pool, profile=profile_for(pool.chip), engine=chosen, overheads=own) for pool in pools]
+    overheads: MeasuredHosts
 
     def deploy(self, draft: DeploymentDraft, *, priced: bool = True) -> Deployment:
-        """One replica, with the engine's defaults filled in; see `deploy`."""
+        """One replica, with the engine's defaults filled in; nothing is checked against memory yet. What is not
+        `priced` only has to have a memory: operators need not stand for all of it."""
         pool, engine = draft.pool, self.engine
         ideas = served(draft.strategy.techniques)
         draft = ideas.settled(draft)
@@ -92,34 +78,6 @@ def _check_count(strategy: Strategy, pool: Pool) -> None:
         )
 
 
-def deploy(
-    model: Model,
-    pool: Pool,
-    *,
-    strategy: Strategy | None = None,
-    dtype: str | None = None,
-    kv_dtype: str | None = None,
-    engine: str | EngineChoice = "vllm",
-    settings: Mapping[str, Any] | None = None,
-    priced: bool = True,
-) -> tuple[Engine, Deployment]:
-    """One replica, with the engine's defaults filled in. Nothing is priced or checked against memory yet.
-
-    What is not `priced` only has to have a memory: operators need not stand for all of it.
-    """
-    binding = Binding.of(pool, engine if isinstance(engine, str) else engine.label)
-    given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
-    draft = DeploymentDraft(
-        model=model,
-        pool=pool,
-        strategy=strategy or Strategy(),
-        dtype=dtype or None,
-        kv_dtype=kv_dtype or None,
-        settings=given,
-    )
-    return binding.engine, binding.deploy(draft, priced=priced)
-
-
 def dtype_of(model: Model, pool: Pool) -> str:
     """As stored; what is stored in fp32 runs in 16 bits, as vLLM has it, and 16 bits are those that the chip has."""
     if model.dtype == "fp32":
@@ -133,72 +91,95 @@ def running_in(model: Model, dtype: str, pool: Pool) -> Model:
     return in_format(in_format(model, pool.chip.half) if wide else model, dtype)
 
 
-def whole(value: Any, where: str) -> int:
-    """A whole number, however it came: an int, a NumPy one, 4.0."""
-    try:
-        number = int(value)
-        same = number == value and not isinstance(value, (bool, str))
-    except (TypeError, ValueError, OverflowError):
-        same = False
-    if not same:
-        raise InputError(f"'{value}' is not a whole number", where=where)
-    return number
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSpec:
+    """One replica as it was asked for: a model on chips under an engine. What was not said, the engine fills in."""
 
+    model: Model
+    reference: str
+    """What the model was called."""
+    on: str
+    """What the chips were called."""
+    binding: Binding
+    torch: TrainingEngine | None = None
+    """PyTorch, where that and not a serving engine runs the network; its degrees are as under the binding's."""
+    degrees: Mapping[str, int | None] = field(default_factory=lambda: dict(NO_DEGREES))
+    """Those of `NO_DEGREES`; without a tensor-parallel one the replica spans all chips."""
+    dtype: str | None = None
+    kv_dtype: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    techniques: tuple[str, ...] = ()
+    priced: bool = True
+    """Whether its steps are priced; else it only has to have a memory."""
 
-def deploy_named(
-    model: str | Path | Model,
-    on: str | Pool,
-    *,
-    dtype: str | None,
-    kv_dtype: str | None,
-    engine: str,
-    strategy: Strategy | None = None,
-    tp: int | None = None,
-    pp: int = 1,
-    ep: int = 1,
-    cp: int = 1,
-    dp: int = 1,
-    settings: Mapping[str, Any] | None,
-    techniques: Sequence[str] = (),
-    priced: bool = True,
-) -> tuple[Engine, Deployment, dict[str, Any]]:
-    """One replica from the words of a command, and those words, so that an answer can be asked for again.
+    @property
+    def pool(self) -> Pool:
+        return self.binding.pool
 
-    Without a tensor-parallel degree the replica spans all chips of `on`.
-    """
-    ideas = asked(techniques)
-    found = model if isinstance(model, Model) else load_model(model)
-    binding = Binding.of(parse_pool(on), engine)
-    chosen, pool = binding.engine, binding.pool
-    degrees: dict[str, Any] = {"tp": tp, "pp": pp, "ep": ep, "cp": cp, "dp": dp}
+    @property
+    def engine(self) -> Engine:
+        return self.binding.engine
 
-    def spanned(there: Pool, other: Mapping[str, Any]) -> Strategy:
-        span = strategy or spanning(there, chosen, **degrees | {key: other[key] for key in other if key in degrees})
-        return replace(span, techniques=(*span.techniques, *ideas))
+    @property
+    def strategy(self) -> Strategy:
+        """Degrees as given; without a tensor-parallel one, that with which they take all the chips."""
+        given: dict[str, Any] = {
+            name: 1 if degree is None else whole(degree, f"--{name}") for name, degree in self.degrees.items()
+        }
+        asked = replace(Strategy(), **given)
+        if self.degrees["tp"] is None and min(asked.pp, asked.cp, asked.dp) >= 1:
+            others, _ = self.engine.arranged(asked, {})
+            asked = replace(asked, tp=_spanned(self.pool.count, others.ranks))
+        return replace(asked, techniques=self.techniques)
 
-    def one(other: Mapping[str, Any]) -> Deployment:
-        """The replica of these degrees on these chips, but for what is said otherwise."""
-        there = parse_pool(other["on"]) if "on" in other else pool
-        draft = DeploymentDraft(
-            model=found, pool=there, strategy=spanned(there, other), dtype=dtype or None, kv_dtype=kv_dtype or None,
-            settings=dict(settings or {}),
+    def draft(self) -> DeploymentDraft:
+        return DeploymentDraft(
+            model=self.model, pool=self.pool, strategy=self.strategy, dtype=self.dtype, kv_dtype=self.kv_dtype,
+            settings=dict(self.settings),
         )  # fmt: skip
-        return binding.deploy(draft, priced=priced)
 
-    with flagged(lambda error: mend_degrees(error, pool, degrees, one)):
-        deployment = one({})
-    strategy = spanned(pool, {})
-    words = {
-        "model": model.name if isinstance(model, Model) else str(model),
-        "on": str(on),
-        **said_degrees(strategy),
-        "dtype": deployment.dtype,
-        "kv_dtype": deployment.kv_dtype,
-        "engine": f"{chosen.name}@{chosen.version}",
-        "settings": dict(settings or {}),
-        **({"techniques": list(strategy.techniques)} if strategy.techniques else {}),
-    }
-    return chosen, deployment, words
+    def deploy(self) -> Deployment:
+        """With everything filled in; an error names the flags of a command, and proposes only what is possible."""
+        return self.mended(lambda one: one.binding.deploy(one.draft(), priced=one.priced))
+
+    def mended(self, deploy: Callable[[ReplicaSpec], T]) -> T:
+        """What `deploy` makes of this replica; of what its error proposes, only what it makes something of is left."""
+
+        def other(changed: Mapping[str, Any]) -> ReplicaSpec:
+            pool = changed.get("on", self.pool)
+            degrees = {name: changed.get(name, degree) for name, degree in self.degrees.items()}
+            return replace(self, binding=replace(self.binding, pool=pool), degrees=degrees)
+
+        with flagged(lambda error: mend_degrees(error, self.pool, self.degrees, lambda said: deploy(other(said)))):
+            return deploy(self)
+
+    def without(self, technique: str) -> ReplicaSpec:
+        return replace(self, techniques=tuple(name for name in self.techniques if name != technique))
+
+    def inputs(self, deployment: Deployment) -> dict[str, Any]:
+        """What was asked, so that an answer can be asked for again."""
+        return {
+            "model": self.reference,
+            "on": self.on,
+            **said_degrees(self.strategy),
+            "dtype": deployment.dtype,
+            "kv_dtype": deployment.kv_dtype,
+            "engine": f"{self.engine.name}@{self.engine.version}",
+            "settings": dict(self.settings),
+            **({"techniques": list(self.techniques)} if self.techniques else {}),
+        }
+
+
+def _spanned(chips: int, others: int) -> int:
+    """The tensor-parallel degree with which ranks take all chips, where the other degrees take so many."""
+    tp, left = divmod(chips, others)
+    if left and others < chips:
+        raise InputError(
+            f"{chips} chips are not a multiple of the {others} that the other degrees take",
+            where="--on",
+            hint=f"Use {tp * others} or {(tp + 1) * others} chips.",
+        )
+    return max(tp, 1)
 
 
 @contextmanager
@@ -222,28 +203,6 @@ def said_degrees(strategy: Strategy) -> dict[str, int]:
     """Degrees as an answer's inputs have them."""
     others = {name: getattr(strategy, name) for name in ("pp", "ep", "cp", "dp")}
     return {"tp": strategy.tp} | {name: degree for name, degree in others.items() if degree > 1}
-
-
-def spanning(pool: Pool, engine: Engine, tp: int | None, *, pp: int, ep: int, cp: int, dp: int) -> Strategy:
-    """Degrees as given; without a tensor-parallel one, that with which they take all the chips."""
-    asked = Strategy(
-        tp=1 if tp is None else whole(tp, "--tp"),
-        pp=whole(pp, "--pp"),
-        ep=whole(ep, "--ep"),
-        cp=whole(cp, "--cp"),
-        dp=whole(dp, "--dp"),
-    )
-    if tp is not None or min(asked.pp, asked.cp, asked.dp) < 1:
-        return asked
-    others, _ = engine.arranged(asked, {})
-    tp, left = divmod(pool.count, others.ranks)
-    if left and others.ranks < pool.count:
-        raise InputError(
-            f"{pool.count} chips are not a multiple of the {others.ranks} that the other degrees take",
-            where="--on",
-            hint=f"Use {tp * others.ranks} or {(tp + 1) * others.ranks} chips.",
-        )
-    return replace(asked, tp=max(tp, 1))
 
 
 def title_of(engine: Engine, deployment: Deployment) -> str:

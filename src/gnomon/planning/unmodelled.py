@@ -11,9 +11,10 @@ import numpy as np
 
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
-from gnomon.load import draw
 from gnomon.spec import Cluster, Model, NotModelled, Pool, Recipe, Requests, ServingLoad, Strategy
 from gnomon.spec.answers import Fit, Prediction
+from gnomon.spec.drawing import draw
+from gnomon.spec.workload import RequestTrace
 
 Answer = TypeVar("Answer", Prediction, Fit)
 WITHIN_A_POD = "no ranks talk over the network beyond a pod of nodes, or it has full bandwidth there"
@@ -159,9 +160,9 @@ def _flag(name: str, value: Any) -> str:
     return f"{flag} {value}" if not isinstance(value, bool) else flag if value else flag.replace("--", "--no-", 1)
 
 
-def idle_seed(load: ServingLoad, drawn: Requests) -> tuple[NotModelled, ...]:
+def idle_seed(load: ServingLoad, trace: RequestTrace | None, drawn: Requests) -> tuple[NotModelled, ...]:
     """A seed by which nothing is drawn: requests come at once, or when a trace says."""
-    if not load.seed or not np.array_equal(draw(replace(load, seed=0)).arrival_s, drawn.arrival_s):
+    if not load.seed or not np.array_equal(draw(replace(load, seed=0), trace).arrival_s, drawn.arrival_s):
         return ()
     return (NotModelled(option=f"--seed {load.seed}", why="no arrivals are drawn: the load says when requests come"),)
 

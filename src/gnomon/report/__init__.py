@@ -20,6 +20,8 @@ REPORTS = {
     "gnomon.plan.serve/1": "gnomon.report.plan",
     "gnomon.plan.train/1": "gnomon.report.plan_train",
     "gnomon.try/1": "gnomon.report.tried",
+    "gnomon.sweep/1": "gnomon.report.sweep",
+    "gnomon.compare/1": "gnomon.report.compare",
     "gnomon.export/1": "gnomon.report.export",
     "gnomon.accuracy/1": "gnomon.report.accuracy",
     "gnomon.techniques/1": "gnomon.report.techniques",

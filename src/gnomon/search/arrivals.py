@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import InputError
-from gnomon.load import draw
 from gnomon.spec import Requests, ServingLoad
-from gnomon.spec.workload import Floats
+from gnomon.spec.drawing import draw
+from gnomon.spec.workload import Floats, RequestTrace
 
 STRETCHES = 4
 SHORTEST_STRETCH = 500
@@ -66,13 +66,15 @@ class Arrivals:
 
     load: ServingLoad
     router: str = "random"
+    trace: RequestTrace | None = None
+    """What the load's trace says, where it has one."""
 
     @cached_property
     def whole(self) -> Requests:
         """The trace; or one request of a drawn load, which are all alike."""
         if not self.load.trace:
             return draw(replace(self.load, rate_per_s=1.0, requests=1))
-        return draw(self.load, repeat=False)
+        return draw(self.load, self.trace, repeat=False)
 
     @cached_property
     def rate_per_s(self) -> float:
@@ -164,7 +166,7 @@ class Arrivals:
         """The requests at some places of the endless stream; the first of them arrives at time zero."""
         if not places.size or (self.load.trace and len(self.whole) > 1):
             return _cut(self._beyond(places), slice(None))
-        stream = draw(replace(self.load, rate_per_s=1.0, requests=int(places[-1]) + 1))
+        stream = draw(replace(self.load, rate_per_s=1.0, requests=int(places[-1]) + 1), self.trace)
         return _cut(self._equal(stream.arrival_s[places]), slice(None))
 
     def _equal(self, arrival: Floats) -> Requests:

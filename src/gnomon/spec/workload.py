@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -110,6 +110,29 @@ class Requests:
         return (len(self) - 1) / span if span > 0 else float("inf")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RequestTrace:
+    """What the file of a trace says: the lengths of its requests, and when they arrive where it has that."""
+
+    arrival_s: Floats | None
+    input_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    name: str
+    file: str
+    line_of: Callable[[int], int]
+    """The line that holds the request at a place."""
+
+    def __len__(self) -> int:
+        return int(self.input_tokens.size)
+
+    def first(self, count: int) -> RequestTrace:
+        """The first of them."""
+        times = None if self.arrival_s is None else self.arrival_s[:count]
+        return replace(
+            self, arrival_s=times, input_tokens=self.input_tokens[:count], output_tokens=self.output_tokens[:count]
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingLoad:
     """How a stream of requests is made: from a trace, or drawn at a rate. Small, readable, repeatable."""
@@ -122,8 +145,12 @@ class ServingLoad:
     seed: int = 0
 
 
+MAX_TOKENS = 100_000_000
+MAX_ARRIVAL_S = 1e9
+"""Of a request: more tokens, or a later arrival, is a slip of the pen."""
 METRICS = ("ttft", "tpot", "e2e")
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+STATISTICS = ("mean", *QUANTILES)
 
 
 @dataclass(frozen=True, slots=True)

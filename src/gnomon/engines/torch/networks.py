@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.cost.machine import Machine
-from gnomon.cost.step import StepModel
-from gnomon.engines.base import MemoryUse, NetworkPiece
-from gnomon.engines.torch.eager.lower import LAUNCHES, host, host_model
+from gnomon.cost.step import Piece, StepModel
+from gnomon.engines.base import MemoryUse
+from gnomon.engines.torch.eager.lower import LAUNCHES, EagerHost, host_model
 from gnomon.engines.torch.eager.price import SPREAD
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.engines.torch.published import published
@@ -43,30 +43,31 @@ def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, A
         raise unknown_name("way to launch", str(settings["launch"]), LAUNCHES, where="--set launch")
 
 
-def pieces(model: Model, step: NetworkStep, dtype: str, launch: str, machine: Machine) -> tuple[NetworkPiece, ...]:
+def pieces(
+    model: Model, step: NetworkStep, dtype: str, launch: str, launches: EagerHost, machine: Machine
+) -> tuple[Piece, ...]:
     """The tower, where something goes through it, and the rest."""
     found = []
     if step.taken is not None and step.towered:
         tower = model.towers[0]
         graph = tower_graph(tower, step.taken, published(model, tower), Strategy(), dtype)
-        found.append(tower_piece(tower.name, graph, step, launch, machine))
+        found.append(tower_piece(graph, step, launch, launches, machine))
     n = step.sequences
     batch = Batch.decode(n, step.context) if step.decode else Batch.prefill(n, step.tokens)
-    return (*found, eager_piece(model.kind, _graph(model, step, dtype), batch, launch, machine))
+    return (*found, eager_piece(_graph(model, step, dtype), batch, launch, launches, machine))
 
 
-def tower_piece(name: str, graph: Graph, step: NetworkStep, launch: str, machine: Machine) -> NetworkPiece:
+def tower_piece(graph: Graph, step: NetworkStep, launch: str, launches: EagerHost, machine: Machine) -> Piece:
     """All that a step sends through a tower, at once."""
     assert step.taken is not None
-    return eager_piece(name, graph, Batch.prefill(step.towered, step.taken.positions), launch, machine)
+    return eager_piece(graph, Batch.prefill(step.towered, step.taken.positions), launch, launches, machine)
 
 
-def eager_piece(name: str, graph: Graph, batch: Batch, launch: str, machine: Machine) -> NetworkPiece:
+def eager_piece(graph: Graph, batch: Batch, launch: str, launches: EagerHost, machine: Machine) -> Piece:
     """A graph whose kernels the host launches one by one, or all at once."""
     calls = sum(op.count for op in graph.ops if op.bytes(batch)[0] > 0)
-    launch_s = host().graph_s if launch == "graph" else calls * host().forward_s
-    model = StepModel(graph=graph, machine=machine, host=host_model(launch_s), spread=SPREAD)
-    return NetworkPiece(name=name, model=model, steps=batch)
+    launch_s = launches.graph_s if launch == "graph" else calls * launches.forward_s
+    return StepModel(graph=graph, machine=machine, host=host_model(launch_s, launches), spread=SPREAD), batch
 
 
 def memory(model: Model, step: NetworkStep, dtype: str, chip: Chip) -> MemoryUse:

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from gnomon.catalog.base import packaged
+
 FILE = Path(__file__).with_name("paces.yaml")
 
 
 @cache
 def paces() -> Mapping[str, float]:
     """By kernel; backward ones end in `.backward`."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found: dict[str, float] = yaml.load(FILE.read_bytes(), Loader=loader)["paces"]
+    found: dict[str, float] = packaged(FILE)["paces"]
     return found

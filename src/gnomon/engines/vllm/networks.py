@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gnomon.cost.machine import Machine
-from gnomon.cost.step import StepModel
-from gnomon.engines.base import Deployment, Engine, MemoryUse, NetworkPiece
+from gnomon.cost.step import Piece, StepModel
+from gnomon.engines.base import Deployment, Engine, MemoryUse
 from gnomon.engines.vllm import reserve
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError
@@ -66,26 +66,26 @@ def check(deployment: Deployment) -> None:
     check_tower(Tower(name="encoder", hidden=model.hidden, blocks=model.blocks), tp)
 
 
-def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Batch) -> tuple[NetworkPiece, ...]:
+def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Batch) -> tuple[Piece, ...]:
     """The tower, where something goes through it, and the decoder or encoder over its own steps."""
     model, machine = deployment.model, Machine(deployment.pool, deployment.profile)
     if model.kind == "encoder":
         graph = encoder_graph(
             model, Kernels(style=COMPILED), step.tokens, deployment.dtype, head=False, strategy=deployment.strategy
         )
-        model_of = StepModel(graph=graph, machine=machine, host=engine.host(deployment))
-        return (NetworkPiece(name="encoder", model=model_of, steps=steps),)
+        return ((StepModel(graph=graph, machine=machine, host=engine.host(deployment)), steps),)
     found = []
     if step.taken is not None and step.towered:
+        from gnomon.engines.torch.eager.lower import host
         from gnomon.engines.torch.networks import tower_piece
 
-        tower = model.towers[0]
+        tower, launches = model.towers[0], host(deployment.overheads)
         dtype = tower_dtype(deployment)
         graph = tower_graph(tower, step.taken, _kernels(tower, model), deployment.strategy, dtype)
-        found.append(tower_piece(tower.name, graph, step, "eager", replace(machine, framework="torch")))
+        found.append(tower_piece(graph, step, "eager", launches, replace(machine, framework="torch")))
     own = engine.step_model(replace(deployment, model=model.alone))
     crossing = Graph((*own.graph.ops, *_crossing(deployment, step.source)))
-    return (*found, NetworkPiece(name="decoder", model=replace(own, graph=crossing), steps=steps))
+    return (*found, (replace(own, graph=crossing), steps))
 
 
 def memory(engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryUse:

@@ -6,46 +6,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
+from gnomon.engines import Deployment, Engine, MemoryUse
 from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
-from gnomon.load import parse_pool
-from gnomon.planning.deploy import dtype_of, said_degrees, title_of, title_words
+from gnomon.planning.deploy import ReplicaSpec, dtype_of, said_degrees, title_of, title_words
 from gnomon.planning.shortage import shortage
-from gnomon.planning.steps.network import deployed_on, strategy_of
+from gnomon.planning.steps.network import deployed
 from gnomon.planning.steps.network_words import intake_of
 from gnomon.planning.unmodelled import in_files, told
-from gnomon.spec import Model, NetworkStep, NotModelled, Pool, Strategy
+from gnomon.spec import Model, NetworkStep, NotModelled
 from gnomon.spec.answers import Fit
 
 MOST = 2**20
 """No batch is tried beyond this."""
 
 
-def fit_network(
-    model: Model,
-    name: str,
-    *,
-    on: str | Pool,
-    dtype: str | None,
-    kv_dtype: str | None,
-    label: str,
-    degrees: Mapping[str, Any],
-    context: int | None,
-    settings: Mapping[str, Any],
-) -> Fit:
+def fit_network(replica: ReplicaSpec, context: int | None) -> Fit:
     """One pass of one sequence of `context` tokens, or of the longest; pictures and sources are the usual ones."""
-    pool = parse_pool(on)
-    strategy = strategy_of(pool, label, degrees)
-    format = dtype or dtype_of(model, pool)
-    if kv_dtype not in (None, format):
-        raise InputError(f"'{kv_dtype}' is not what {model.name} keeps, which is {format}", where="--kv-dtype")
-    said = {"model": name, "on": str(on), **said_degrees(strategy), "dtype": format, "kv_dtype": kv_dtype or format}
-    said |= {"settings": dict(settings), "kind": model.kind}
-    if label.partition("@")[0] == "torch":
+    model, kv_dtype = replica.model, replica.kv_dtype
+    replica = replace(replica, dtype=replica.dtype or dtype_of(model, replica.pool))
+    if kv_dtype not in (None, replica.dtype):
+        message = f"'{kv_dtype}' is not what {model.name} keeps, which is {replica.dtype}"
+        raise InputError(message, where="--kv-dtype")
+    said = {
+        "model": replica.reference, "on": replica.on, **said_degrees(replica.strategy), "dtype": replica.dtype,
+        "kv_dtype": kv_dtype or replica.dtype, "settings": dict(replica.settings), "kind": model.kind,
+    }  # fmt: skip
+    if replica.torch is not None:
         longest = model.max_context if context is None else context
-        return _under_torch(model, pool, strategy, format, label, longest, said | {"context": longest})
-    return _encoder(model, pool, degrees, format, kv_dtype, label, context, said)
+        return _under_torch(replica, longest, said | {"context": longest})
+    return _encoder(replica, context, said)
 
 
 def _step(model: Model, sequences: int, tokens: int) -> NetworkStep:
@@ -57,12 +47,11 @@ def _step(model: Model, sequences: int, tokens: int) -> NetworkStep:
     return NetworkStep(decode=False, sequences=sequences, tokens=tokens, taken=taken, pieces=1)
 
 
-def _under_torch(
-    model: Model, pool: Pool, strategy: Strategy, dtype: str, label: str, longest: int, said: dict[str, Any]
-) -> Fit:
+def _under_torch(replica: ReplicaSpec, longest: int, said: dict[str, Any]) -> Fit:
     from gnomon.engines.torch import networks as torch_networks
 
-    runs = training_engine(label)
+    model, pool, strategy, dtype, runs = replica.model, replica.pool, replica.strategy, replica.dtype, replica.torch
+    assert runs is not None and dtype is not None
     torch_networks.check(model, strategy, dtype, said["settings"], pool.chip)
 
     def room(sequences: int, tokens: int) -> bool:
@@ -94,12 +83,9 @@ def _unmoved(settings: Mapping[str, Any]) -> tuple[NotModelled, ...]:
     return tuple(NotModelled(option=f"{name}={value}", why=why) for name, value in settings.items() if value != "eager")
 
 
-def _encoder(
-    model: Model, pool: Pool, degrees: Mapping[str, Any], dtype: str, kv_dtype: str | None, label: str,
-    context: int | None, said: dict[str, Any],
-) -> Fit:  # fmt: skip
+def _encoder(replica: ReplicaSpec, context: int | None, said: dict[str, Any]) -> Fit:
     given = ({} if context is None else {"max_model_len": context}) | said["settings"]
-    engine, deployment = deployed_on(model, pool, degrees, label, dtype, kv_dtype, given)
+    engine, deployment = replica.engine, deployed(replace(replica, settings=given))
     found = told(engine, deployment, given, lambda one: _one_step(engine, one, said))
     named = f"max_model_len={context}"
     listed = (replace(one, option=f"--context {context}") if one.option == named else one for one in found.not_modelled)

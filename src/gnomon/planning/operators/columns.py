@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.errors import InputError
-from gnomon.planning.operators.price import ADDED, TRUTH, WORDS, OperatorGroup, Pricer, check_results, word
+from gnomon.planning.operators.price import ADDED, TRUTH, WORDS, OperatorGroup, Pricer, check_results
 from gnomon.planning.operators.ranges import SWITCHES
 from gnomon.spec.workload import Floats
 
@@ -22,7 +22,7 @@ def priced_columns(table: Mapping[str, Any], pricer: Pricer) -> dict[str, Any]:
     size = next(iter(columns.values())).size
     added: dict[str, NDArray[Any]] = {name: np.zeros(size) for name in ADDED[:3]}
     told = np.empty(size, dtype=object)
-    for group, rows in _groups(columns):
+    for group, rows in _groups(pricer, columns):
         places = _Places(rows)
         pricer.check(group, places[0])
         priced = pricer.priced(group, sizes_of(group, columns, rows), places)
@@ -56,12 +56,12 @@ def _columns(table: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     return {name: np.broadcast_to(array, (size,)) if array.size != size else array for name, array in arrays.items()}
 
 
-def _groups(columns: Mapping[str, NDArray[Any]]) -> Iterator[tuple[OperatorGroup, Rows]]:
+def _groups(pricer: Pricer, columns: Mapping[str, NDArray[Any]]) -> Iterator[tuple[OperatorGroup, Rows]]:
     """Rows that are alike but for their sizes, together and in order."""
     size = columns["op"].size
     codes, meanings = np.zeros(size, np.int64), []
     for name in WORDS:
-        found, code = _coded(name, columns.get(name), size)
+        found, code = _coded(pricer, name, columns.get(name), size)
         codes = codes * len(found) + code if len(found) > 1 else codes
         meanings.append(found)
     alike = [np.arange(size)] if not codes.any() else _alike(codes)
@@ -80,19 +80,19 @@ def _alike(codes: Rows) -> list[Rows]:
     return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
 
 
-def _coded(name: str, values: NDArray[Any] | None, size: int) -> tuple[list[Any], Any]:
+def _coded(pricer: Pricer, name: str, values: NDArray[Any] | None, size: int) -> tuple[list[Any], Any]:
     """What the words of a column mean, and which of them each row has. There are few, so each is looked for in turn,
     and one that means nothing ends the search."""
     if values is None or not size:
-        return [word(name, "", "row 0") if values is None else ""], 0
+        return [pricer.word(name, "", "row 0") if values is None else ""], 0
     if values.strides == (0,):
-        return [word(name, _text(values[0]), "row 0")], 0
+        return [pricer.word(name, _text(values[0]), "row 0")], 0
     if values.dtype == object:
         values = np.array([_text(value) for value in values])
     found, code, left = [], np.zeros(size, np.int64), np.arange(size)
     while left.size:
         first = values[left[0]]
-        found.append(word(name, _text(first), f"row {int(left[0])}"))
+        found.append(pricer.word(name, _text(first), f"row {int(left[0])}"))
         rest = values[left]
         same = np.isnan(rest) if first != first else rest == first
         code[left[same]] = len(found) - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gnomon.cost import clock
 from gnomon.cost.machine import COLLECTIVES, Machine, known_kinds
-from gnomon.cost.profile import chips_with, profile_for
+from gnomon.cost.profile import Profile
 from gnomon.cost.rows import BESIDE, COLUMNS, OPTIONAL, SAID, shape_of
 from gnomon.engines import OWN, kernels_of
 from gnomon.engines.vllm.formats import not_widened
@@ -86,15 +86,6 @@ def check_results(columns: Collection[str], where: str) -> None:
         raise InputError(f"has a column '{taken[0]}', which the results would replace", where=where, hint=hint)
 
 
-def word(column: str, text: str, place: str) -> str | bool:
-    """What a word of the table means; one that means nothing is refused."""
-    text = text.strip()
-    try:
-        return _MEANINGS[column](text)
-    except InputError as problem:
-        raise InputError(problem.message, where=f"{place}, column {column}", hint=problem.hint) from None
-
-
 def _kind(text: str) -> str:
     if text not in COLUMNS:
         raise unknown_name("operator", text, known_kinds())
@@ -119,22 +110,40 @@ def _switch(text: str) -> bool:
 _MEANINGS: Mapping[str, Callable[[str], str | bool]] = {
     "op": _kind,
     "dtype": _dtype,
-    "engine": kernels_of,
     "sustained": _switch,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelProfiles:
+    """What a chip's operators are priced by, by whose kernels run."""
+
+    profiles: Mapping[str, Profile]
+    """By framework, those that a table names."""
+    chips: Mapping[str, Sequence[str]]
+    """Chips that have a profile of a framework's own, by framework."""
 
 
 class Pricer:
     """Prices groups on one kind of chip."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, kernels: KernelProfiles) -> None:
         self.pool = pool.resized(max(pool.count, pool.node_size))
-        self._machine = cache(lambda framework: Machine(self.pool, profile_for(pool.chip, framework), framework))
+        self._kernels = kernels
+        self._machine = cache(lambda framework: Machine(self.pool, kernels.profiles[framework], framework))
+
+    def word(self, column: str, text: str, place: str) -> str | bool:
+        """What a word of the table means; one that means nothing is refused."""
+        text = text.strip()
+        try:
+            return kernels_of(text, sorted(self._kernels.chips)) if column == "engine" else _MEANINGS[column](text)
+        except InputError as problem:
+            raise InputError(problem.message, where=f"{place}, column {column}", hint=problem.hint) from None
 
     def check(self, group: OperatorGroup, place: str) -> None:
         """Refuse a number format that the operator has no kernels for, or that the chip does not multiply in."""
         where, dtype = f"{place}, column dtype", self._run_in(group)
-        known = chips_with(group.framework)
+        known = self._kernels.chips.get(group.framework, ())
         if group.framework not in OWN and self.pool.chip.name not in known:
             why = f"no profile has {group.framework}'s kernels on {self.pool.chip.name}"
             raise InputError(why, where=f"{place}, column engine", hint=f"There are some of {', '.join(known)}.")

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gnomon import catalog
 from gnomon.engines import Engine
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
 from gnomon.planning.serving.intervals import Spread, estimate, spread
+from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
 from gnomon.planning.unmodelled import idle_in_plans
-from gnomon.search import Candidate, Objective, Score, SearchJob, SearchResult, highest_rate, pareto
+from gnomon.search import Candidate, Score, SearchResult, highest_rate, pareto
 from gnomon.search.neighbours import Neighbour, alternatives, confirmed, fastest, next_cheaper, second_best, second_rate
-from gnomon.spec import Chip, Cluster, EngineChoice, Estimate, Model, NotModelled, Plan, ServingLoad, Strategy
+from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport, PlanScore
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.techniques import beyond_words
-from gnomon.units import format_duration, format_rate
 
 WORDS = {"max_num_seqs": "{} sequences", "max_num_batched_tokens": "chunked prefill {}"}
 NEAR_TIE = 1.1
@@ -29,49 +28,7 @@ NEAR_TIE = 1.1
 ONE_POOL = "replicas of different chips are not joined in one plan: the pools are alternatives"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What was asked, beside the job of the search."""
-
-    model: Model
-    reference: str
-    """By which the model can be read again."""
-    fleet: Cluster
-    kv_dtype: str
-    load: ServingLoad
-    router: str
-    job: SearchJob
-    objective: Objective
-    techniques: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Engine settings as they were given."""
-    requests: int | None = None
-    """How many requests were asked for, where that was said."""
-
-    @property
-    def title(self) -> str:
-        goals = ", ".join(f"{goal.name} {format_duration(goal.limit_s)}" for goal in self.job.goals)
-        aims = {"cost": "cheapest", "throughput": "highest-throughput", "latency": "fastest", "energy": "lowest-energy"}
-        within = f" that meets {goals}" if goals else ""
-        name = catalog.model_title(self.model.name)
-        ideas = f" with {', '.join(self.techniques)}" if self.techniques else ""
-        return f"{name} on {self.chips}, {self.stream}: {aims[self.objective.name]} plan{ideas}{within}"
-
-    @property
-    def chips(self) -> str:
-        return " or ".join(f"{pool.chip.short}:{pool.count}" for pool in self.fleet.pools)
-
-    def chip(self, name: str) -> Chip:
-        return next(pool.chip for pool in self.fleet.pools if pool.chip.name == name)
-
-    @property
-    def stream(self) -> str:
-        load = self.load
-        what = load.trace or f"{load.input_tokens:,} in and {load.output_tokens:,} out"
-        return f"{what} at {format_rate(self.job.rate_per_s)}" if self.job.rate_per_s else what
-
-
-def report(question: Question, found: SearchResult, evaluator: ServingEvaluator) -> PlanReport:
+def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator) -> PlanReport:
     """The answer to a question that has a best plan."""
     best, job = found.best, question.job
     assert best is not None
@@ -94,7 +51,7 @@ def report(question: Question, found: SearchResult, evaluator: ServingEvaluator)
     return PlanReport(
         title=question.title,
         not_modelled=(
-            *replica.engine.not_modelled(question.settings, chip),
+            *replica.engine.not_modelled(question.engine.settings, chip),
             *_not_modelled(question, best),
             *idle_in_plans(question.fleet, question.model),
         ),
@@ -103,7 +60,7 @@ def report(question: Question, found: SearchResult, evaluator: ServingEvaluator)
         plans_simulated=found.simulated,
         requests_simulated=best.detail.requests,
         requests_searched=searched,
-        router=question.router,
+        router=question.arrivals.router,
         model_dtype=question.model.dtype,
         model_context=question.model.max_context,
         best=chosen,
@@ -119,17 +76,17 @@ def report(question: Question, found: SearchResult, evaluator: ServingEvaluator)
     )
 
 
-def _not_modelled(question: Question, best: Score) -> Iterable[NotModelled]:
+def _not_modelled(question: PlanTask, best: Score) -> Iterable[NotModelled]:
     if len(question.fleet.pools) > 1:
         yield NotModelled(option="--fleet", why=ONE_POOL)
-    if question.router != ROUTERS[0] and best.plan.replicas == 1:
+    if question.arrivals.router != ROUTERS[0] and best.plan.replicas == 1:
         why = "the best plan has one replica, which gets all requests"
-        yield NotModelled(option=f"--router {question.router}", why=why)
+        yield NotModelled(option=f"--router {question.arrivals.router}", why=why)
     asked, ran = question.requests, best.detail.requests
     if asked is not None and asked < ran:
         why = f"{ran:,} were simulated, as many as the plan needs to settle and its verdict to be clear"
         yield NotModelled(option=f"--requests {asked}", why=why)
-    if asked is not None and asked > ran and not question.load.trace:
+    if asked is not None and asked > ran and not question.arrivals.load.trace:
         yield NotModelled(option=f"--requests {asked}", why=f"a run has {MOST_REQUESTS:,} at most")
 
 
@@ -144,7 +101,7 @@ def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
 class PlanBook:
     """Scores as answers. Intervals are drawn for the best plan and the runner-up; the others have none."""
 
-    question: Question
+    question: PlanTask
     evaluator: ServingEvaluator
     spreads: dict[Candidate, Spread] = field(default_factory=dict)
 
@@ -215,7 +172,7 @@ class PlanBook:
         }
 
 
-def label(question: Question, plan: Candidate) -> str:
+def label(question: PlanTask, plan: Candidate) -> str:
     """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`."""
     family = plan.family
     budgets = [WORDS.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
@@ -224,10 +181,10 @@ def label(question: Question, plan: Candidate) -> str:
     return f"{plan.replicas} x ({', '.join(parts)})"
 
 
-def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:
+def _plan(question: PlanTask, score: Score, evaluator: ServingEvaluator, predicted: dict[str, Any]) -> Plan:
     family = score.plan.family
     replica = evaluator.replicas[family]
-    load, pool = question.load, replica.deployment.pool
+    load, pool = question.arrivals.load, replica.deployment.pool
     drawn = ServingLoad(
         trace=load.trace,
         rate_per_s=load.rate_per_s if question.objective.name != "throughput" else score.rate_per_s,
@@ -241,7 +198,7 @@ def _plan(question: Question, score: Score, evaluator: ServingEvaluator, predict
         chip=pool.chip.reference,
         per_node=pool.unusual_node_size,
         replicas=score.plan.replicas,
-        router=question.router,
+        router=question.arrivals.router,
         strategy=Strategy(tp=family.tp, ep=family.ep, techniques=question.techniques),
         dtype=family.dtype,
         kv_dtype=question.kv_dtype,

@@ -8,33 +8,19 @@ from typing import Any
 
 from gnomon.cost.lines import by_name
 from gnomon.cost.machine import Machine
-from gnomon.cost.profile import profile_for
-from gnomon.cost.step import StepPrice
-from gnomon.engines import Deployment, Engine, MemoryUse, training_engine
-from gnomon.engines import engine as engine_of
-from gnomon.engines.base import NetworkPiece
+from gnomon.cost.step import Piece, StepPrice
+from gnomon.engines import Deployment, Engine, MemoryUse
 from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
-from gnomon.load import parse_pool
-from gnomon.planning.deploy import (
-    Binding,
-    dtype_of,
-    flagged,
-    running_in,
-    said_degrees,
-    spanning,
-    title_of,
-    title_words,
-)
-from gnomon.planning.proposals import mend_degrees
+from gnomon.planning.deploy import ReplicaSpec, dtype_of, running_in, said_degrees, title_of, title_words
 from gnomon.planning.steps.batches import MOST_STEPS, check_size, prefill_steps
-from gnomon.planning.steps.network_words import PHASES, Asked, Words, asked
+from gnomon.planning.steps.network_words import PHASES, NetworkWork, network_work
 from gnomon.planning.steps.parallel import parallel
 from gnomon.planning.steps.prediction import prediction
 from gnomon.planning.unmodelled import in_files, told
-from gnomon.spec import Batch, Model, NetworkStep, Pool, Strategy
+from gnomon.spec import Batch, Model, NetworkStep, Strategy
 from gnomon.spec.answers import Prediction
-from gnomon.techniques import DeploymentDraft
+from gnomon.spec.questions.step import PredictQuestion
 
 KINDS = tuple(PHASES)
 
@@ -48,78 +34,56 @@ class NetworkRun:
     label: str
     dtype: str
     kv_dtype: str
-    pieces: tuple[NetworkPiece, ...]
+    pieces: tuple[Piece, ...]
     memory: MemoryUse
     parallel: Mapping[str, Any] = field(default_factory=dict)
 
 
-def default_engine(model: Model) -> str:
-    """vLLM where it runs the model, else PyTorch with the model's published code."""
-    return "torch" if vllm_networks.not_served(model) else "vllm"
-
-
-def predict_network(
-    model: Model,
-    words: Words,
-    *,
-    name: str,
-    on: str | Pool,
-    dtype: str | None,
-    kv_dtype: str | None,
-    engine: str | None,
-    degrees: Mapping[str, Any],
-    settings: Mapping[str, Any] | None,
-) -> Prediction:
-    """Seconds, memory, energy and dollars of what `words` ask for. Data-parallel ranks have equal shares of a batch."""
-    pool, wanted = parse_pool(on), asked(model, words)
-    label, given = engine or default_engine(model), dict(settings or {})
-    strategy, dtype = strategy_of(pool, label, degrees), dtype or dtype_of(model, pool)
+def predict_network(replica: ReplicaSpec, question: PredictQuestion) -> Prediction:
+    """Seconds, memory, energy and dollars of a step. Data-parallel ranks have equal shares of a batch."""
+    work = network_work(replica.model, question)
+    replica = replace(replica, dtype=replica.dtype or dtype_of(replica.model, replica.pool))
 
     def answer(found: NetworkRun) -> Prediction:
         said = {
-            "model": name, "on": str(on), **said_degrees(strategy), "dtype": found.dtype, "kv_dtype": found.kv_dtype,
-            "engine": found.label, "settings": given, "kind": model.kind, "phase": wanted.phase,
-            "batch": words.batch, "context": words.context,
+            "model": replica.reference, "on": replica.on, **said_degrees(replica.strategy), "dtype": found.dtype,
+            "kv_dtype": found.kv_dtype, "engine": found.label, "settings": dict(replica.settings),
+            "kind": replica.model.kind, "phase": work.phase, "batch": question.sequences, "context": question.context,
         }  # fmt: skip
-        unit = {"unit": "sample"} if model.kind == "diffusion" else {}
-        return _prediction(found, wanted, said | wanted.filled | unit)
+        unit = {"unit": "sample"} if replica.model.kind == "diffusion" else {}
+        return _prediction(found, work, said | work.filled | unit)
 
-    if label.partition("@")[0] == "torch":
-        found = answer(_under_torch(model, pool, strategy, wanted, label, dtype, kv_dtype, given))
-        return replace(found, not_modelled=in_files(pool, model))
-    chosen, deployment = deployed_on(model, pool, degrees, label, dtype, kv_dtype, given)
-    return told(chosen, deployment, given, lambda one: answer(_under_vllm(chosen, one, wanted)))
-
-
-def strategy_of(pool: Pool, label: str, degrees: Mapping[str, Any]) -> Strategy:
-    """As under vLLM, which is asked for every degree; what PyTorch's one chip cannot have, it refuses by the same."""
-    return spanning(pool, engine_of("vllm" if label.partition("@")[0] == "torch" else label), **degrees)
+    if replica.torch is not None:
+        return replace(answer(_under_torch(replica, work)), not_modelled=in_files(replica.pool, replica.model))
+    engine, deployment = replica.engine, deployed(replica)
+    return told(engine, deployment, replica.settings, lambda one: answer(_under_vllm(engine, one, work)))
 
 
-def _under_torch(
-    model: Model, pool: Pool, strategy: Strategy, wanted: Asked, label: str, dtype: str, kv_dtype: str | None,
-    settings: dict[str, Any],
-) -> NetworkRun:  # fmt: skip
+def _under_torch(replica: ReplicaSpec, work: NetworkWork) -> NetworkRun:
     from gnomon.engines.torch import networks as torch_networks
+    from gnomon.engines.torch.eager.lower import host
 
-    runs = training_engine(label)
+    model, pool, strategy, settings = replica.model, replica.pool, replica.strategy, dict(replica.settings)
+    assert replica.torch is not None and replica.dtype is not None
+    version, dtype = replica.torch.version, replica.dtype
     torch_networks.check(model, strategy, dtype, settings, pool.chip)
-    step = wanted.step
+    step = work.step
     if step.context and not step.decode:
         raise InputError("prompts over cached tokens are not priced for torch", where="--context")
     _check_length(model, step)
-    if kv_dtype not in (None, dtype):
-        raise InputError(f"'{kv_dtype}' is not priced for torch: it keeps {dtype}", where="--kv-dtype")
+    if replica.kv_dtype not in (None, dtype):
+        raise InputError(f"'{replica.kv_dtype}' is not priced for torch: it keeps {dtype}", where="--kv-dtype")
     launch = settings.get("launch", "eager")
+    machine = Machine(pool, replica.binding.profile, "torch")
     how = "in a CUDA graph" if launch == "graph" else "eager"
-    title = title_words(model, dtype, pool, strategy, f"PyTorch {runs.version}, {how}")
+    title = title_words(model, dtype, pool, strategy, f"PyTorch {version}, {how}")
     return NetworkRun(
-        title=f"{title}: {wanted.what}",
+        title=f"{title}: {work.what}",
         strategy=strategy,
-        label=f"torch@{runs.version}",
+        label=f"torch@{version}",
         dtype=dtype,
         kv_dtype=dtype,
-        pieces=torch_networks.pieces(model, step, dtype, launch, Machine(pool, profile_for(pool.chip), "torch")),
+        pieces=torch_networks.pieces(model, step, dtype, launch, host(replica.binding.overheads), machine),
         memory=torch_networks.memory(model, step, dtype, pool.chip),
     )
 
@@ -131,7 +95,7 @@ def _check_length(model: Model, step: NetworkStep) -> None:
         raise InputError(message, where="--tokens, --context")
 
 
-def _under_vllm(engine: Engine, deployment: Deployment, wanted: Asked) -> NetworkRun:
+def _under_vllm(engine: Engine, deployment: Deployment, wanted: NetworkWork) -> NetworkRun:
     model, strategy = deployment.model, deployment.strategy
     step = replace(wanted.step, sequences=-(-wanted.step.sequences // strategy.dp))
     check_size(engine, deployment, step.sequences, step.tokens, step.context)
@@ -163,47 +127,33 @@ def check_served(model: Model) -> None:
         raise InputError(f"{model.name} does not run on vllm: {why}", where="--engine", hint="Use --engine torch.")
 
 
-def deployed_on(
-    model: Model, pool: Pool, degrees: Mapping[str, Any], label: str, dtype: str, kv_dtype: str | None,
-    settings: dict[str, Any],
-) -> tuple[Engine, Deployment]:  # fmt: skip
-    """The same with the degrees of a command, whose flags errors name; what they propose has been tried."""
-
-    def one(other: Mapping[str, Any]) -> tuple[Engine, Deployment]:
-        there = parse_pool(other["on"]) if "on" in other else pool
-        said = {name: other.get(name, degree) for name, degree in degrees.items()}
-        return deployed(model, there, strategy_of(there, label, said), label, dtype, kv_dtype, settings)
-
-    with flagged(lambda error: mend_degrees(error, pool, degrees, one)):
-        return one({})
+def deployed(replica: ReplicaSpec) -> Deployment:
+    """A replica of the full network; what is not its tower is checked as any decoder is. Errors name the flags of a
+    command, and what they propose has been tried."""
+    return replica.mended(_deployed)
 
 
-def deployed(
-    model: Model, pool: Pool, strategy: Strategy, label: str, dtype: str, kv_dtype: str | None, settings: dict[str, Any]
-) -> tuple[Engine, Deployment]:
-    """A replica of the whole network; what is not its tower is checked as any decoder is."""
-    binding = Binding.of(pool, label)
+def _deployed(replica: ReplicaSpec) -> Deployment:
+    model, pool, binding, dtype = replica.model, replica.pool, replica.binding, replica.dtype
     check_served(model)
     if model.kind != "encoder":
-        draft = DeploymentDraft(
-            model=model.alone, pool=pool, strategy=strategy, dtype=dtype, kv_dtype=kv_dtype, settings=settings
-        )
-        own = binding.deploy(draft)
-        return binding.engine, replace(own, model=running_in(model, own.dtype, pool))
-    if kv_dtype not in (None, dtype):
-        raise InputError(f"'{kv_dtype}' is asked for, and {model.name} keeps no cache", where="--kv-dtype")
+        own = binding.deploy(replace(replica.draft(), model=model.alone))
+        return replace(own, model=running_in(model, own.dtype, pool))
+    assert dtype is not None
+    if replica.kv_dtype not in (None, dtype):
+        raise InputError(f"'{replica.kv_dtype}' is asked for, and {model.name} keeps no cache", where="--kv-dtype")
     found = Deployment(
         model=model,
         pool=pool,
-        strategy=strategy,
+        strategy=replica.strategy,
         dtype=dtype,
-        kv_dtype=kv_dtype or dtype,
-        settings=binding.engine.settings(settings, model, pool),
+        kv_dtype=replica.kv_dtype or dtype,
+        settings=binding.engine.settings(dict(replica.settings), model, pool),
         profile=binding.profile,
         overheads=binding.overheads,
     )
     vllm_networks.check(found)
-    return binding.engine, found
+    return found
 
 
 def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:
@@ -220,7 +170,7 @@ def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:
     return Batch.prefill(sizes, step.tokens)
 
 
-def _prediction(run: NetworkRun, wanted: Asked, inputs: Mapping[str, Any]) -> Prediction:
+def _prediction(run: NetworkRun, wanted: NetworkWork, inputs: Mapping[str, Any]) -> Prediction:
     first, *others = (_priced(piece, wanted.repeats) for piece in run.pieces)
     return prediction(
         sum(others, first),
@@ -234,13 +184,14 @@ def _prediction(run: NetworkRun, wanted: Asked, inputs: Mapping[str, Any]) -> Pr
     )
 
 
-def _priced(piece: NetworkPiece, times: int) -> StepPrice:
+def _priced(piece: Piece, times: int) -> StepPrice:
     """Layers that differ elsewhere run the same operator: one line for it."""
-    price = piece.model.price(Batch.stack([piece.steps] * times))
+    model, steps = piece
+    price = model.price(Batch.stack([steps] * times))
     return replace(price, operators=tuple(by_name(price.operators)))
 
 
-def _made(wanted: Asked, inputs: Mapping[str, Any]) -> float:
+def _made(wanted: NetworkWork, inputs: Mapping[str, Any]) -> float:
     """Samples of a diffusion transformer, tokens of all others, pictures' included."""
     step = wanted.step
     return float(step.sequences if inputs.get("unit") == "sample" else step.sequences * step.tokens)

@@ -1,4 +1,4 @@
-"""From the words of `gnomon predict` to one step of a network that is no plain decoder, and back to a sentence."""
+"""From the question of `gnomon predict` to one step of a network that is no plain decoder, and back to a sentence."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from math import isqrt
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.planning.deploy import refuse_techniques, whole
+from gnomon.planning.deploy import refuse_techniques
 from gnomon.spec import ConvolutionLayer, CrossAttention, Intake, Model, NetworkStep, Taken
+from gnomon.spec.questions.base import whole
+from gnomon.spec.questions.step import PredictQuestion
 from gnomon.units import format_count
 
 PHASES = {
@@ -44,52 +46,47 @@ def refuse_beside(model: Model, techniques: Sequence[str]) -> None:
         refuse_techniques(f"{model.name}, which is no plain decoder", techniques)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """What was asked of a network, as far as it was said."""
-
-    phase: str | None
-    batch: int
-    tokens: int | None = None
-    context: int = 0
-    source: int | None = None
-    images: int | None = None
-    image: str | None = None
-    steps: int | None = None
-
-    @property
-    def extra(self) -> dict[str, int | str]:
-        """Those that only such networks take, where they were given."""
-        said = {"--source": self.source, "--images": self.images, "--image": self.image, "--steps": self.steps}
-        return {flag: value for flag, value in said.items() if value is not None}
+def _extra(question: PredictQuestion) -> dict[str, int | str]:
+    """What only such networks take, where it was given."""
+    said = {name: getattr(question, name) for name in ("source", "images", "image", "steps")}
+    return {f"--{name}": value for name, value in said.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The step that words meant, and what it is in words."""
+class NetworkWork:
+    """The step that a question meant, and what it is in question."""
 
     phase: str
     step: NetworkStep
     what: str
     repeats: int = 1
     filled: dict[str, int | str | None]
-    """The words again, with what was not said filled in."""
+    """What was asked again, with what was not said filled in."""
 
 
-def refuse_extra(what: str, words: Words) -> None:
+def refuse_for_script(question: PredictQuestion) -> None:
+    refuse_techniques("a module of your own", question.techniques)
+
+
+def refuse_for_training(question: PredictQuestion) -> None:
+    refuse_extra("training", question)
+    refuse_techniques("phase train", question.techniques, "Use `gnomon simulate train`, which takes --with.")
+
+
+def refuse_extra(what: str, question: PredictQuestion) -> None:
     """Raise where something is said that only other networks take."""
-    for flag, value in words.extra.items():
+    for flag, value in _extra(question).items():
         raise InputError(f"{value} says nothing about {what}", where=flag, hint="Leave it out.")
 
 
-def asked(model: Model, words: Words) -> Asked:
+def network_work(model: Model, question: PredictQuestion) -> NetworkWork:
     """One step of a network, once the numbers make sense."""
-    phase = _phase(model, words)
-    for flag, value, least in (("--batch", words.batch, 1), ("--context", words.context, 0)):
+    phase = _phase(model, question)
+    for flag, value, least in (("--batch", question.sequences, 1), ("--context", question.context, 0)):
         if value < least:
             raise InputError(f"{value} is below {least}", where=flag)
     readers = {"encoder": _encoder, "diffusion": _diffusion, "encoder-decoder": _translated, "multimodal": _pictured}
-    return readers[model.kind](model, words, phase)
+    return readers[model.kind](model, question, phase)
 
 
 def intake_of(model: Model) -> Intake:
@@ -111,9 +108,9 @@ def intake_of(model: Model) -> Intake:
     return found
 
 
-def _phase(model: Model, words: Words) -> str:
+def _phase(model: Model, question: PredictQuestion) -> str:
     known = PHASES[model.kind]
-    phase = words.phase or known[0]
+    phase = question.phase or known[0]
     if phase in known:
         return phase
     if phase in ("decode", "prefill", "forward"):
@@ -122,53 +119,54 @@ def _phase(model: Model, words: Words) -> str:
     raise unknown_name("phase", phase, known, where="--phase")
 
 
-def _only(model: Model, words: Words, *flags: str) -> None:
-    for flag, value in words.extra.items():
+def _only(model: Model, question: PredictQuestion, *flags: str) -> None:
+    for flag, value in _extra(question).items():
         if flag not in flags:
             raise InputError(f"{value} says nothing about {model.name} ({model.kind})", where=flag)
 
 
-def _no_cache(model: Model, words: Words) -> None:
-    if words.context:
-        message = f"{words.context:,} is asked for, and {model.name} keeps no cache"
+def _no_cache(model: Model, question: PredictQuestion) -> None:
+    if question.context:
+        message = f"{question.context:,} is asked for, and {model.name} keeps no cache"
         raise InputError(message, where="--context", hint="Leave it out; --tokens says how long sequences are.")
 
 
-def _new_tokens(words: Words, most: int, hint: str) -> int:
-    if words.tokens is None:
+def _new_tokens(question: PredictQuestion, most: int, hint: str) -> int:
+    if question.tokens is None:
         raise InputError("needs the tokens of a sequence", where="--tokens", hint=hint)
-    tokens = whole(words.tokens, "--tokens")
+    tokens = whole(question.tokens, "--tokens")
     if not 1 <= tokens <= most:
         raise InputError(f"{tokens:,} is not between 1 and {most:,}, the longest it takes", where="--tokens")
     return tokens
 
 
-def _encoder(model: Model, words: Words, phase: str) -> Asked:
-    _only(model, words)
-    _no_cache(model, words)
-    tokens = _new_tokens(words, model.max_context, f"Give --tokens {min(512, model.max_context)}.")
-    what = f"one pass of {_sequences(words.batch)}, {tokens:,} tokens{_each(words.batch)}, in both directions"
-    step = NetworkStep(decode=False, sequences=words.batch, tokens=tokens)
-    return Asked(phase=phase, step=step, what=what, filled={"tokens": tokens})
+def _encoder(model: Model, question: PredictQuestion, phase: str) -> NetworkWork:
+    _only(model, question)
+    _no_cache(model, question)
+    tokens = _new_tokens(question, model.max_context, f"Give --tokens {min(512, model.max_context)}.")
+    batch = question.sequences
+    what = f"one pass of {_sequences(batch)}, {tokens:,} tokens{_each(batch)}, in both directions"
+    step = NetworkStep(decode=False, sequences=batch, tokens=tokens)
+    return NetworkWork(phase=phase, step=step, what=what, filled={"tokens": tokens})
 
 
-def _diffusion(model: Model, words: Words, phase: str) -> Asked:
-    _only(model, words, "--image", "--steps")
-    _no_cache(model, words)
+def _diffusion(model: Model, question: PredictQuestion, phase: str) -> NetworkWork:
+    _only(model, question, "--image", "--steps")
+    _no_cache(model, question)
     tokens, pixels = model.max_context, f"{_side(model)}x{_side(model)}"
-    if words.image is not None:
-        if words.tokens is not None:
+    if question.image is not None:
+        if question.tokens is not None:
             raise InputError("is given beside --tokens, which says the same", where="--image", hint="Give one.")
-        tokens, pixels = _latent_tokens(model, *size_of(words.image)), words.image
-    elif words.tokens is not None:
-        tokens, pixels = _new_tokens(words, 2**22, ""), ""
-    repeats = _at_least(1, words.steps, "--steps")
-    samples = "1 sample" if words.batch == 1 else f"{words.batch:,} samples"
+        tokens, pixels = _latent_tokens(model, *size_of(question.image)), question.image
+    elif question.tokens is not None:
+        tokens, pixels = _new_tokens(question, 2**22, ""), ""
+    repeats = _at_least(1, question.steps, "--steps")
+    samples = "1 sample" if question.sequences == 1 else f"{question.sequences:,} samples"
     of = f", {pixels} pixels" if pixels else ""
-    what = f"{_times(repeats)} of {samples}{of} ({tokens:,} patches{_each(words.batch)})"
-    step = NetworkStep(decode=False, sequences=words.batch, tokens=tokens)
+    what = f"{_times(repeats)} of {samples}{of} ({tokens:,} patches{_each(question.sequences)})"
+    step = NetworkStep(decode=False, sequences=question.sequences, tokens=tokens)
     filled: dict[str, int | str | None] = {"image": pixels or None, "tokens": tokens, "steps": repeats}
-    return Asked(phase=phase, step=step, what=what, repeats=repeats, filled=filled)
+    return NetworkWork(phase=phase, step=step, what=what, repeats=repeats, filled=filled)
 
 
 def _patch(model: Model) -> int:
@@ -190,32 +188,32 @@ def _latent_tokens(model: Model, height: int, width: int) -> int:
     return height // unit * (width // unit)
 
 
-def _translated(model: Model, words: Words, phase: str) -> Asked:
-    _only(model, words, "--source")
+def _translated(model: Model, question: PredictQuestion, phase: str) -> NetworkWork:
+    _only(model, question, "--source")
     intake = intake_of(model)
-    source = intake.positions if words.source is None else whole(words.source, "--source")
+    source = intake.positions if question.source is None else whole(question.source, "--source")
     if not 1 <= source <= max(intake.positions, 1):
         message = f"{source:,} is not between 1 and {intake.positions:,}, the longest it takes"
         raise InputError(message, where="--source")
     sound = any(isinstance(part, ConvolutionLayer) for part in model.towers[0].stem)
     noun = "frames of sound" if sound else "tokens of its source"
-    usual = " (all it takes)" if words.source is None else ""
+    usual = " (all it takes)" if question.source is None else ""
     over = f"{source:,} {noun}{usual}"
-    return _decoded(model, words, phase, intake.length(source), 1, over, {"source": source})
+    return _decoded(model, question, phase, intake.length(source), 1, over, {"source": source})
 
 
-def _pictured(model: Model, words: Words, phase: str) -> Asked:
+def _pictured(model: Model, question: PredictQuestion, phase: str) -> NetworkWork:
     intake, looks = intake_of(model), _crosses(model)
     if phase == "decode" and not looks:
-        _only(model, words)
-        return _decoded(model, words, phase, None, 0, "", {})
-    _only(model, words, "--images", "--image")
-    count = 1 if words.images is None else _at_least(0, words.images, "--images")
-    size = intake.usual if words.image is None else size_of(words.image)
+        _only(model, question)
+        return _decoded(model, question, phase, None, 0, "", {})
+    _only(model, question, "--images", "--image")
+    count = 1 if question.images is None else _at_least(0, question.images, "--images")
+    size = intake.usual if question.image is None else size_of(question.image)
     taken = _taken(intake, *size)
     over = _pictures(intake, taken, count, size)
     filled: dict[str, int | str | None] = {"images": count, "image": f"{size[1]}x{size[0]}"}
-    return _decoded(model, words, phase, taken, count, over, filled, 0 if looks else count * taken.prompt)
+    return _decoded(model, question, phase, taken, count, over, filled, 0 if looks else count * taken.prompt)
 
 
 def _crosses(model: Model) -> bool:
@@ -249,33 +247,36 @@ def _pictures(intake: Intake, taken: Taken, count: int, size: tuple[int, int]) -
 
 def _decoded(
     model: Model,
-    words: Words,
+    question: PredictQuestion,
     phase: str,
     taken: Taken | None,
     pieces: int,
     over: str,
     filled: dict[str, int | str | None],
     added: int = 0,
-) -> Asked:
+) -> NetworkWork:
     """A decoder behind a tower; `added` are tokens that pictures take in the prompt."""
+    batch = question.sequences
     if phase == "decode":
-        if words.tokens not in (None, 1):
-            raise InputError(f"a decode makes 1 token a sequence, not {words.tokens}", where="--tokens")
+        if question.tokens not in (None, 1):
+            raise InputError(f"a decode makes 1 token a sequence, not {question.tokens}", where="--tokens")
         tokens, beside = 1, f", looking at {over}" if over else ""
-        what = f"one decode step of {_sequences(words.batch)} at context {words.context:,}{beside}"
+        what = f"one decode step of {_sequences(batch)} at context {question.context:,}{beside}"
     else:
-        tokens = _new_tokens(words, model.max_context, "Give --tokens 128, the text's alone.")
-        what = f"one prefill of {_sequences(words.batch)}, {tokens:,} tokens and {over}{_each(words.batch)}"
-        what += f" over {words.context:,} cached" if words.context else ""
+        tokens = _new_tokens(question, model.max_context, "Give --tokens 128, the text's alone.")
+        what = (
+            f"one prefill of {_sequences(question.sequences)}, {tokens:,} tokens and {over}{_each(question.sequences)}"
+        )
+        what += f" over {question.context:,} cached" if question.context else ""
     step = NetworkStep(
         decode=phase == "decode",
-        sequences=words.batch,
+        sequences=question.sequences,
         tokens=tokens + added,
-        context=words.context,
+        context=question.context,
         taken=taken,
         pieces=pieces,
     )
-    return Asked(phase=phase, step=step, what=what, filled=filled | {"tokens": tokens})
+    return NetworkWork(phase=phase, step=step, what=what, filled=filled | {"tokens": tokens})
 
 
 def size_of(text: str) -> tuple[int, int]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.cost.machine import Machine
+from gnomon.engines.own import MeasuredHosts
 from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
-from gnomon.engines.torch.eager.lower import host_model
+from gnomon.engines.torch.eager.lower import host, host_model
 from gnomon.engines.torch.eager.price import PricedStep, priced
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.errors import InputError, named_by
@@ -34,9 +35,9 @@ class ModulePrediction(Prediction):
     traced: Traced | None = None
 
 
-def price_traced(traced: Traced, asked: TraceQuestion, machine: Machine) -> ModulePrediction:
+def price_traced(traced: Traced, asked: TraceQuestion, machine: Machine, own: MeasuredHosts) -> ModulePrediction:
     """A traced step on one chip: its kernels, at the clock that the power limit allows, and the host's launches."""
-    lowered = lower(traced, _precision(machine.chip, asked.tf32))
+    lowered = lower(traced, _precision(machine.chip, asked.tf32), host(own))
     host_s = lowered.host_s(asked.launch)
     if not lowered.launched:
         raise InputError("launches no kernel on these inputs: there is nothing to time", where="module")
@@ -63,7 +64,8 @@ def _precision(chip: Chip, tf32: bool) -> Precision:
 def _prediction(
     traced: Traced, lowered: Lowered, step: PricedStep, host_s: float, inputs: dict[str, Any]
 ) -> ModulePrediction:
-    chip, price = step.machine.chip, step.price(host_model(host_s), lambda one, _: _place(one.module, one.phase))
+    chip, waits = step.machine.chip, host_model(host_s, lowered.host)
+    price = step.price(waits, lambda one, _: _place(one.module, one.phase))
     total, (bound, share) = price.time_s, price.bound
     parts = dict(peak(traced).parts) | {"runtime": RUNTIME_BYTES}
     needed, usable = sum(parts.values()), chip.memory_bytes * (1 - SPARE)

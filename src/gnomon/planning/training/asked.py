@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gnomon.cost.profile_file import Profile
+from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training.job import check_job
 from gnomon.errors import GnomonError, InputError, placed

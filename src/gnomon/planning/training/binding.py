@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnomon.cost.profile_file import Profile
+from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine
 from gnomon.planning.training.checks import training_dtype
 from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad

@@ -12,7 +12,7 @@ import numpy as np
 from gnomon.cost.clock import SPREAD
 from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine, priced_dtype
-from gnomon.cost.profile_file import Profile
+from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine
 from gnomon.engines.training import Figures, Grid, RankMemory, Sizes, Traits, figures, rank_memory
 from gnomon.engines.training.units import cut_of

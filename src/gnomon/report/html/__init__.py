@@ -22,6 +22,8 @@ PAGES = {
     "gnomon.plan.serve/1": "gnomon.report.html.plan",
     "gnomon.plan.train/1": "gnomon.report.html.plan_train",
     "gnomon.try/1": "gnomon.report.html.tried",
+    "gnomon.sweep/1": "gnomon.report.html.sweep",
+    "gnomon.compare/1": "gnomon.report.html.compare",
     "gnomon.verify/1": "gnomon.report.html.verify",
     "gnomon.explain/1": "gnomon.report.html.explain",
 }

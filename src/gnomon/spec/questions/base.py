@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar
 
 from gnomon.errors import InputError
-from gnomon.units import parse_count, parse_rate
+from gnomon.units import parse_count, parse_rate, parse_whole
 
 FLAG = "flag"
 """The key of a field's `Flag` in its metadata."""
@@ -57,7 +57,12 @@ def whole(value: Any, where: str) -> int:
     return number
 
 
-NUMBERS: dict[str, Callable[[Any, str], Any]] = {"whole": whole, "rate": parse_rate, "count": parse_count}
+NUMBERS: dict[str, Callable[[Any, Flag], Any]] = {
+    "whole": lambda value, flag: whole(value, flag.where),
+    "size": lambda value, flag: parse_whole(value, flag.where, least=flag.least, most=flag.most),
+    "rate": lambda value, flag: parse_rate(value, flag.where),
+    "count": lambda value, flag: parse_count(value, flag.where),
+}
 """Readers of numbers that come from Python; texts of a command line are read before."""
 
 
@@ -72,7 +77,7 @@ class Question:
         for name, each in type(self).flags().items():
             value = getattr(self, name)
             if each.kind in NUMBERS and value is not None:
-                object.__setattr__(self, name, NUMBERS[each.kind](value, each.where))
+                object.__setattr__(self, name, NUMBERS[each.kind](value, each))
 
     @classmethod
     def flags(cls) -> dict[str, Flag]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gnomon.spec.cluster import Pool
-from gnomon.spec.model import Model
 from gnomon.spec.questions.base import FLAG, Flag, Question, argument, flag
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gnomon.spec.cluster import Pool
+    from gnomon.spec.model import Model
 
 MODEL_HELP = "A known name, a hub id, or a folder with a config.json."
 ON_HELP = "The chip, and how many of it; or a chip's or a cluster's YAML file."
@@ -18,6 +21,7 @@ SETTINGS_HELP = (
     "gpu_memory_utilization, block_size, decode_context_parallel_size, all2all_backend, async_scheduling, "
     "enforce_eager, enable_prefix_caching, max_cudagraph_capture_size."
 )
+ENGINE_HELP = "The engine that runs it."
 WITH_HELP = "A technique, such as int4-weights or offload-optimizer:stride=2; `gnomon techniques` lists them."
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gnomon.spec.cluster import Pool
-from gnomon.spec.plan import Plan
 from gnomon.spec.questions.base import Question, argument, flag
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gnomon.spec.cluster import Pool
+    from gnomon.spec.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

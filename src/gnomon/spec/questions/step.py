@@ -1,13 +1,17 @@
-"""`predict` and `fit`: one step, and the memory it runs in."""
+"""`predict`, `fit` and `ops`: one step, the memory it runs in, and single operators."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from gnomon.spec.model import Model
-from gnomon.spec.questions.base import argument, flag
+from gnomon.spec.questions.base import Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ServedQuestion, degree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gnomon.spec.model import Model
 
 ANY_ENGINE_HELP = "The engine that runs it: vllm where it can, else torch."
 SCRIPT_HELP = (
@@ -64,6 +68,11 @@ class PredictQuestion(ServedQuestion):
     engine: str | None = flag("--engine", "any_engine", "NAME[@VERSION]", ANY_ENGINE_HELP, default=None)
     dp: int | None = degree("dp", "Data", " Ranks with sequences of their own.", default=None)
 
+    @property
+    def sequences(self) -> int:
+        """Those of the step: one where none are named."""
+        return 1 if self.batch is None else self.batch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitQuestion(ServedQuestion):
@@ -72,3 +81,12 @@ class FitQuestion(ServedQuestion):
     COMMAND = "fit"
     engine: str | None = flag("--engine", "any_engine", "NAME[@VERSION]", ANY_ENGINE_HELP, default=None)
     context: int | None = flag("--context", "whole", "C", "Tokens of each sequence.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpsQuestion(Question):
+    """Times of single operators, added to a table of them."""
+
+    COMMAND = "ops"
+    source: Any = argument("plain", "FILE.csv", "One operator a line.")
+    on: str = flag("--on", "chips", "CHIP", "The chip.")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.spec.cluster import Pool
-from gnomon.spec.model import Model
 from gnomon.spec.questions.base import Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, techniques
 from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, SCHEDULES, TrainingLoad
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gnomon.spec.cluster import Pool
+    from gnomon.spec.model import Model
 
 MOST_DEGREE = 1_000_000
 MOST_BATCH = 1_000_000
@@ -149,7 +152,7 @@ class SimulateTrainingQuestion(TrainingQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTrainingQuestion(TrainingQuestion):
-    """The quickest plan to train a model on a cluster."""
+    """The quickest way to train a model on a cluster, how long it takes, and what it needs."""
 
     COMMAND = "plan train"
     cluster: str | Pool = flag("--cluster", "chips", "CHIP:N", "The chips to train on.")

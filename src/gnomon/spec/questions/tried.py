@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from gnomon.spec.cluster import Pool
-from gnomon.spec.model import Model
 from gnomon.spec.questions.base import Question, argument, flag
 from gnomon.spec.questions.parts import ON_HELP
 from gnomon.spec.questions.training import MOST_BATCH, MOST_TOKENS, check_ranges, dtype, plan_places
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gnomon.spec.cluster import Pool
+    from gnomon.spec.model import Model
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TryQuestion(Question):
-    """An idea with and without: its best plans of training, or a replica's steps and room in serving."""
+    """What a paper's idea would bring on your model and chips."""
 
     COMMAND = "try"
     TRAINING: ClassVar[tuple[str, ...]] = ("seq", "global_batch", "optimizer", "engine")
     """Fields that only ideas of training have."""
     SERVING: ClassVar[tuple[str, ...]] = ("batch", "context")
     slug: str = argument("plain", "SLUG", "A paper, or a technique by its own name.")
-    model: str | Path | Model = flag("--model", "plain", "MODEL", "A name, a folder, a config or shapes.")
+    model: str | Path | Model = flag("--model", "model", "MODEL", "A name, a folder, a config or shapes.")
     on: str | Pool = flag("--on", "chips", "CHIP[:N]", ON_HELP)
     seq: int | None = flag(
         "--seq", "whole", "S", "In training: tokens of a sequence (8192).", default=None, most=MOST_TOKENS

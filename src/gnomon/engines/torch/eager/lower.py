@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gnomon.cost.host import HostModel
-from gnomon.engines.own import own_figures
+from gnomon.engines.own import MeasuredHosts, figures_of
 from gnomon.engines.torch.eager.algebra import ALGEBRA, refuse_uncounted
 from gnomon.engines.torch.eager.lowering import Lowering, Precision
 from gnomon.engines.torch.eager.products import PRODUCTS
@@ -46,8 +46,9 @@ class EagerHost:
     source: str = HOST_SOURCE
 
 
-def host() -> EagerHost:
-    own = own_figures("transformers", "eager", OWN, optional=("graph_us",))
+def host(measured: MeasuredHosts) -> EagerHost:
+    """The host that kernels are launched from, by the user's own figures where there are some."""
+    own = figures_of(measured, "transformers", "eager", OWN, optional=("graph_us",))
     if own is None:
         return EagerHost()
     return EagerHost(
@@ -57,9 +58,9 @@ def host() -> EagerHost:
     )
 
 
-def host_model(seconds: float) -> HostModel:
+def host_model(seconds: float, launches: EagerHost) -> HostModel:
     """A host that needs so long to launch a step."""
-    return HostModel(eager_launch_s=seconds, spread=HOST_SPREAD, source=host().source)
+    return HostModel(eager_launch_s=seconds, spread=HOST_SPREAD, source=launches.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ class Lowered:
     launched: tuple[LaunchedKernel, ...]
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Operators that no rule describes, and how often they ran: priced as one pass over their operands."""
+    host: EagerHost = EagerHost()
 
     @property
     def kernels(self) -> int:
@@ -90,13 +92,13 @@ class Lowered:
         if launch not in LAUNCHES:
             raise unknown_name("way to launch", launch, LAUNCHES, where="launch")
         if launch == "graph":
-            return host().graph_s
+            return self.host.graph_s
         trains = any(one.phase != "forward" for one in self.launched)
-        each = CALL_S if trains else host().forward_s
+        each = CALL_S if trains else self.host.forward_s
         return len(self.launched) * each + (self.kernels - len(self.launched)) * INNER_S
 
 
-def lower(traced: Traced, precision: Precision | None = None) -> Lowered:
+def lower(traced: Traced, precision: Precision | None = None, host: EagerHost | None = None) -> Lowered:
     """Every call that launches something, as operators of the graph."""
     how = Lowering(precision=precision or Precision(), paces=paces())
     unknown: Counter[str] = Counter()
@@ -105,7 +107,7 @@ def lower(traced: Traced, precision: Precision | None = None) -> Lowered:
         for call in traced.calls
         if (ops := tuple(_kernels(call, how, unknown)))
     )
-    return Lowered(launched=launched, unknown=dict(unknown))
+    return Lowered(launched=launched, unknown=dict(unknown), host=host or EagerHost())
 
 
 def _kernels(call: Call, how: Lowering, unknown: Counter[str]) -> Iterator[Op]:

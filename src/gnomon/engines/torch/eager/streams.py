@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gnomon.catalog.base import packaged
 from gnomon.engines.torch.eager.forms import find_pace, form_of, gather_pace
 from gnomon.graph.ops import Elementwise
 from gnomon.graph.style import QUICK
@@ -51,10 +52,7 @@ class Rules:
 
 @cache
 def rules() -> Rules:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    data = yaml.load(FILE.read_bytes(), Loader=loader)
+    data = packaged(FILE)
     found: dict[str, Rule] = {}
     for entry in data["kernels"]:
         names = entry.pop("operators")

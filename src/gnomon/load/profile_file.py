@@ -1,20 +1,14 @@
-"""What a profile holds, and how its file is read: fitted coefficients of a chip, small, dated, with the error they had
-on data they had not seen.
-
-Coefficients are fractions of the data sheet's figures or absolute times, so that another chip can borrow them.
-"""
+"""How a profile's file is read: other schemas, incomplete files and figures out of range are refused."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from math import hypot
 from typing import Any
 
 from gnomon.cost.clock import ATTENTION, BURST, BUSY, KEYS, LIMIT, NARROW
-from gnomon.cost.kernels import MODELS, UNFITTED, kernel_model
-from gnomon.cost.paces import Pace, pace
-from gnomon.cost.residual import Residual, residual_from_dict
+from gnomon.cost.kernels import MODELS, kernel_model
+from gnomon.cost.profile import Family, Profile
+from gnomon.cost.residual import residual_from_dict
 from gnomon.errors import CalibrationError, UnknownNameError
 from gnomon.graph.dtypes import PRODUCTS, WIDTH
 from gnomon.load.schemas import check_schema
@@ -26,83 +20,6 @@ POWER = ("idle_w", "active_w", "j_per_flop", "j_per_byte")
 MOST_POWER = {"idle_w": 5e3, "active_w": 5e3, "j_per_flop": 1e-9, "j_per_byte": 1e-6}
 WIDEST = 3.0
 """A spread beyond this is no estimate."""
-ELSEWHERE = 0.12
-"""What whole steps on a chip of which only tables are known may be off by beyond what their operators may: other
-machines, driver and engine versions, settings. Fitted so that the bands of every second published vLLM deployment of
-2025-26 (InferenceX, H100 and B200) hold 88% of them; the other half's then hold 85%."""
-HALF = ("bf16", "fp16")
-"""Formats that run alike."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """One operator family in one number format."""
-
-    coefficients: Mapping[str, float]
-    spread: float
-    """Standard deviation of log(predicted / measured) on held-out shapes: what one operator may be off by."""
-    shared: float
-    """The part of the spread that all operators of the family share (one chip, one library, one clock)."""
-    provenance: Provenance
-    source: str
-    residual: Residual | None = None
-    """What the formula leaves over, where a fit has learnt it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    chip: str
-    """The one it was fitted on: whoever borrows it errs as that does."""
-    source: str
-    date: str
-    families: Mapping[str, Family]
-    power: Mapping[str, float]
-    borrowed: bool = False
-    elsewhere: float = 0.0
-    """What all its operators together may be off by, where it was not measured by whoever uses it."""
-    architecture: str = ""
-    """Of the chip it prices, where that is settled."""
-
-    def family(self, kind: str, dtype: str, framework: str = "") -> Family:
-        """The best evidence for an operator: a framework's own fit, its own format's, else the family's, else that of
-        any framework there is."""
-        own = (f"{kind}.{dtype}.{framework}", f"{kind}.bf16.{framework}") if framework else ()
-        fitted = {f"{kind}.{dtype}", f"{kind}.{dtype}.{framework}"} & self.families.keys()
-        paced = None if fitted else pace(kind, dtype, self.architecture)
-        if paced:
-            return _paced(self.family(kind, paced.base, framework), paced)
-        for key in (*own, f"{kind}.{dtype}", kind, f"{kind}.bf16"):
-            if key in self.families:
-                return self.families[key] if dtype in key or dtype in HALF else _unfitted(self.families[key], dtype)
-        others = [key for key in self.families if key.partition(".")[0] == kind]
-        if others:
-            return self.families[min(others, key=lambda key: (key.split(".")[1] != dtype, key))]
-        raise KeyError(f"profile of {self.chip} has no family {kind}.{dtype}")
-
-
-def _unfitted(family: Family, dtype: str) -> Family:
-    """A fit in another format than the one that is asked for."""
-    return replace(
-        family,
-        spread=hypot(family.spread, UNFITTED),
-        shared=hypot(family.shared, UNFITTED / 2),
-        source=f"{family.source}, none in {dtype}",
-    )
-
-
-def _paced(family: Family, found: Pace) -> Family:
-    """A family in a format that nobody has fitted on this chip."""
-    c = dict(family.coefficients)
-    c |= {"rate": c["rate"] * found.rate, "memory": c["memory"] * found.memory}
-    c["launch_us"] += found.launch_us
-    return replace(
-        family,
-        coefficients=c,
-        residual=None,
-        spread=hypot(family.spread, found.spread),
-        shared=hypot(family.shared, found.spread / 2),
-        source=f"{family.source}, paced by {found.source}",
-    )
 
 
 def profile_from_dict(data: Mapping[str, Any], where: str, whose: str = "") -> Profile:
@@ -118,7 +35,7 @@ def profile_from_dict(data: Mapping[str, Any], where: str, whose: str = "") -> P
             date=str(data["date"]),
             families={f"{key}{end}": _family(key, it, source) for key, it in _mapping(data, "families").items()},
             power=_power(_mapping(data, "power")),
-            elsewhere=_number(data.get("elsewhere", 0.0), "elsewhere", 0.0, WIDEST),
+            system_spread=_number(data.get("elsewhere", 0.0), "elsewhere", 0.0, WIDEST),
         )
         if not profile.families:
             raise ValueError(f"it holds none of {', '.join(MODELS)}")

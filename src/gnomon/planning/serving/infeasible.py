@@ -6,20 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 from gnomon import catalog
-from gnomon.api.fit import fit
 from gnomon.errors import DoesNotFitError, NoPlanError
+from gnomon.planning.deploy import ReplicaSpec
+from gnomon.planning.memory.decoder import fit_replica
 from gnomon.planning.proposals import named
 from gnomon.planning.serving.evaluator import ServingEvaluator
-from gnomon.planning.serving.report import PlanBook, Question
+from gnomon.planning.serving.report import PlanBook
+from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.why import why_bounded, why_missed
 from gnomon.search import Candidate, Level, SearchJob, SearchResult
 from gnomon.search.advice import Advice, advice
 from gnomon.search.neighbours import nearest, shortfall
 from gnomon.search.objectives import LEAST_SHARE
+from gnomon.spec import Pool
 from gnomon.spec.plan_dict import plan_to_dict
 
 
-def no_plan(question: Question, found: SearchResult, evaluator: ServingEvaluator) -> DoesNotFitError | NoPlanError:
+def no_plan(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator) -> DoesNotFitError | NoPlanError:
     """The error of a search that found nothing."""
     if not found.bounds:
         return _does_not_fit(question, evaluator.longest)
@@ -56,17 +59,16 @@ def _nearest(found: SearchResult, job: SearchJob) -> Candidate:
     return min(plans, key=lambda plan: shortfall(plan, found.bounds[plan.family], job))
 
 
-def _does_not_fit(question: Question, longest: int) -> DoesNotFitError:
+def _does_not_fit(question: PlanTask, longest: int) -> DoesNotFitError:
     """No replica fits on the chips of one node, over which a plan's replicas do not go."""
     largest = max(question.fleet.pools, key=lambda pool: min(pool.per_node, pool.count) * pool.chip.memory_bytes)
     most = min(largest.per_node, largest.count)
-    words: dict[str, Any] = {"context": longest, "settings": question.settings, "kv_dtype": question.kv_dtype}
-    inside = fit(question.model, on=f"{largest.chip.reference}:{most}", **words)
+    inside = fit_replica(_replica(question, largest.resized(most)), longest)
     name, node = catalog.model_title(question.model.name), f"{largest.chip.short}:{most}"
     where = question.chips if most == largest.count else f"{node}, one node of {question.chips}"
     command = f"`gnomon fit {question.reference} --on {largest.chip.reference}:{most} --context {longest}`"
     hint = f"{command} says what is missing."
-    if most < largest.count and fit(question.model, on=largest.words, **words).fits:
+    if most < largest.count and fit_replica(_replica(question, largest), longest).fits:
         hint = f"Plans keep a replica inside a node; `gnomon simulate serve` takes one over nodes. {hint}"
     changes = [{"what": change.what, "flags": dict(change.flags)} for change in inside.changes]
     return DoesNotFitError(
@@ -76,7 +78,16 @@ def _does_not_fit(question: Question, longest: int) -> DoesNotFitError:
     )
 
 
-def _flags(question: Question, plan: Candidate, found: Advice) -> dict[str, Any]:
+def _replica(question: PlanTask, pool: Pool) -> ReplicaSpec:
+    """One that spans these chips."""
+    return ReplicaSpec(
+        model=question.model, reference=question.reference, on=pool.words,
+        binding=replace(question.bindings[pool.chip.name], pool=pool), kv_dtype=question.kv_dtype,
+        settings=question.engine.settings, priced=False,
+    )  # fmt: skip
+
+
+def _flags(question: PlanTask, plan: Candidate, found: Advice) -> dict[str, Any]:
     """The changes as flags of the command."""
     flags: dict[str, Any] = {}
     if found.replicas:

@@ -13,10 +13,10 @@ from tests.cost.machines import machine, seconds
 import gnomon
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS
-from gnomon.cost.lending import FOREIGN
-from gnomon.cost.profile import Profiles, profile_for
-from gnomon.cost.profile_file import SCHEMA
+from gnomon.cost.transfer import FOREIGN
 from gnomon.load.chips import ChipBook
+from gnomon.load.profile_file import SCHEMA
+from gnomon.load.profiles import Profiles, profile_for
 from gnomon.spec import Provenance
 
 
@@ -39,7 +39,7 @@ def only_products(own_history: Path) -> None:
 @pytest.mark.usefixtures("only_products")
 def test_what_is_measured_is_kept() -> None:
     found = profile_for(catalog.chip("A100"))
-    assert not found.borrowed
+    assert not found.transferred
     assert found.family("gemm", "fp16").spread == 0.1
     source = found.family("gemm", "fp16").source
     assert source.startswith("your profile ")
@@ -70,7 +70,7 @@ def test_a_sibling_lends_before_another_architecture() -> None:
     assert "H200" in profile_for(catalog.chip("GH200-144GB")).source
     ampere = replace(catalog.chip("A100"), name="A200", sm_count=100)
     assert "A100" in profile_for(ampere).source
-    assert profile_for(ampere).borrowed
+    assert profile_for(ampere).transferred
 
 
 def test_watts_follow_the_board() -> None:

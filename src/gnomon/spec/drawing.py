@@ -5,36 +5,54 @@ from __future__ import annotations
 import numpy as np
 
 from gnomon.errors import InputError
-from gnomon.load.rows import MAX_ARRIVAL_S, MAX_TOKENS
-from gnomon.load.traces import poisson, requests
 from gnomon.spec import Requests, ServingLoad
+from gnomon.spec.workload import MAX_ARRIVAL_S, MAX_TOKENS, Floats, RequestTrace
 from gnomon.units import check_rate, format_count, format_rate
 
 MAX_REQUESTS = 20_000_000
 ONE = "Give --rate, at which it is repeated, or leave out --requests."
 
 
-def draw(load: ServingLoad, *, repeat: bool = True) -> Requests:
-    """The requests of a load.
+def draw(load: ServingLoad, trace: RequestTrace | None = None, *, repeat: bool = True) -> Requests:
+    """The requests of a load, and of the trace that it names.
 
     With a trace: its first `requests` requests, repeated end to end when it has fewer unless `repeat` is false (0:
     just the trace), stretched or squeezed in time to the rate when there is one. Without: equal requests at Poisson
     arrivals, or all at time zero when there is no rate. A trace of one request, repeated, is equal requests too, and
     needs a rate.
     """
-    _check(load)
-    drawn = _of_trace(load, repeat) if load.trace else _equal(load)
+    check_load(load)
+    drawn = _equal(load) if trace is None else _of_trace(load, trace, repeat)
     _check_end(drawn, load)
     return drawn
 
 
-def _of_trace(load: ServingLoad, repeat: bool) -> Requests:
-    base = requests(load.trace, rate_per_s=load.rate_per_s, seed=load.seed, limit=load.requests or None)
+def arrivals(trace: RequestTrace, rate_per_s: float | None, seed: int) -> Requests:
+    """The requests of a trace; where it has no times, they are drawn at a rate."""
+    times = trace.arrival_s
+    if times is None:
+        if rate_per_s is None:
+            hint = "Add --rate, or the column. Nothing was run."
+            raise InputError("has no column arrival_s, and no rate to draw arrivals at", where=trace.file, hint=hint)
+        times = poisson(len(trace), rate_per_s, seed)
+    return Requests(times, trace.input_tokens, trace.output_tokens, name=trace.name)
+
+
+def poisson(count: int, rate_per_s: float, seed: int) -> Floats:
+    """Arrival times of a Poisson process, the first at zero."""
+    gaps = np.random.Generator(np.random.PCG64(seed)).standard_exponential(count) / rate_per_s
+    gaps[:1] = 0.0
+    return np.cumsum(gaps)
+
+
+def _of_trace(load: ServingLoad, trace: RequestTrace, repeat: bool) -> Requests:
+    base = arrivals(trace.first(load.requests or len(trace)), load.rate_per_s, load.seed)
     taken = _repeated(base, load) if repeat else base.first(load.requests or len(base))
     return taken if load.rate_per_s is None else _at_rate(taken, load.rate_per_s, load.seed)
 
 
-def _check(load: ServingLoad) -> None:
+def check_load(load: ServingLoad) -> None:
+    """Refuse numbers that no load has, and a trace beside lengths."""
     lengths = {"--input": load.input_tokens, "--output": load.output_tokens}
     for flag, value in lengths.items():
         if load.trace and value is not None:

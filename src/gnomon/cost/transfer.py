@@ -1,4 +1,4 @@
-"""What a chip without a fit of its own borrows: a sibling's coefficients under its own data sheet, with wider bands.
+"""What is transferred to a chip without a fit of its own: a donor's coefficients on its data sheet, with wider bands.
 
 What no profile holds starts from the formula's own figures. Each family says where it is from.
 """
@@ -13,12 +13,12 @@ import numpy as np
 
 from gnomon.cost.clock import BURST, BUSY
 from gnomon.cost.kernels import kernel_model
-from gnomon.cost.profile_file import ELSEWHERE, Family, Profile
+from gnomon.cost.profile import SYSTEM_SPREAD, Family, Profile
 from gnomon.graph.dtypes import PRODUCTS
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip, Provenance
 
-BORROWED = 1.5
+TRANSFER_SPREAD = 1.5
 """A sibling's coefficients on another chip spread more: the H200's bf16 GEMM fit spreads by 0.12 on the published
 H100 table of vLLM 0.24 (AIConfigurator 0.12, 3,425 shapes), and by 0.08 on the H200's own held-out shapes."""
 FOREIGN, FOREIGN_SHARED = 0.35, 0.25
@@ -32,7 +32,7 @@ LONG: Shape = {
 }  # fmt: skip
 """A shape that fills any chip, by which two fits are compared."""
 OF_ANOTHER_KIND = 3.0
-"""A processor so many times as fast as the lender's is no such processor but an array of them: a TPU's core has 120
+"""A processor so many times as fast as the donor's is no such processor but an array of them: a TPU's core has 120
 times the rate of an H200's multiprocessor, a B200's multiprocessor twice."""
 OF_A_PROCESSOR = {
     "sm_gb_s": 1.0, "step_ns": -1.0, "epilogue_us": -1.0, "block_us": -1.0, "key_tile_us": -1.0, "exp_ps": -1.0,
@@ -42,7 +42,7 @@ OF_A_PROCESSOR = {
 
 Donor = tuple[Chip, Profile]
 """A chip that was measured, and its profile."""
-FED = 0.45
+BANDWIDTH_EXPONENT = 0.45
 """By which power of the memory bandwidth behind one processor a tile of keys takes it less time: a processor waits for
 memory too. From H100 to H200 the fits' tiles fall with a power of 0.46; decodes published for an H20 (InferSim's
 bench_data/mha, bf16, 32 heads over 8 and 4, 38 rows of 16 to 512 sequences), whose 78 processors share 4 TB/s, are
@@ -53,7 +53,7 @@ def of_kind(profile: Profile, kind: str) -> dict[str, Family]:
     return {key: family for key, family in profile.families.items() if key.partition(".")[0] == kind}
 
 
-def lent(kind: str, chip: Chip, donors: Iterable[Donor]) -> dict[str, Family]:
+def transferred(kind: str, chip: Chip, donors: Iterable[Donor]) -> dict[str, Family]:
     """A kind of operator from the first who has it, else from the formula's own figures."""
     for donor, profile in donors:
         found = of_kind(profile, kind)
@@ -69,17 +69,20 @@ def _fed(kind: str, family: Family, chip: Chip, other: Chip) -> Family:
     if kind != "attention_decode" or other.architecture != chip.architecture:
         return family
     theirs, ours = (one.memory_bandwidth_bytes_s / one.sm_count for one in (other, chip))
-    sooner = {name: family.coefficients[name] * min(theirs / ours, 1.0) ** FED for name in ("tile_us", "key_tile_us")}
+    sooner = {
+        name: family.coefficients[name] * min(theirs / ours, 1.0) ** BANDWIDTH_EXPONENT
+        for name in ("tile_us", "key_tile_us")
+    }
     return replace(family, coefficients={**family.coefficients, **sooner})
 
 
 def as_forward(chip: Chip, families: Mapping[str, Family], donors: Iterable[Donor]) -> dict[str, Family]:
-    """A lent backward attention, as much slower or quicker than its donor's as the chip's own forward is."""
-    lender = next((profile for _, profile in donors if of_kind(profile, BACKWARD)), None)
-    if lender is None:
+    """A transferred backward attention, as much slower or quicker than its donor's as the chip's own forward is."""
+    donor = next((profile for _, profile in donors if of_kind(profile, BACKWARD)), None)
+    if donor is None:
         return {}
     price = kernel_model(FORWARD).seconds
-    theirs = next(iter(of_kind(lender, FORWARD).values()), None)
+    theirs = next(iter(of_kind(donor, FORWARD).values()), None)
     own = next(family for key, family in families.items() if key.startswith(FORWARD))
     if theirs is None:
         return {}
@@ -96,14 +99,14 @@ def as_forward(chip: Chip, families: Mapping[str, Family], donors: Iterable[Dono
     return {key: paced(family) for key, family in families.items() if key.startswith(BACKWARD)}
 
 
-def borrowed(chip: Chip, donor: Chip, profile: Profile) -> Profile:
+def transferred_profile(chip: Chip, donor: Chip, profile: Profile) -> Profile:
     """A profile without families of its own."""
-    power = lent_power(chip, donor, profile.power)
-    source = f"borrowed from {profile.source}"
-    return replace(profile, source=source, families={}, power=power, borrowed=True, elsewhere=ELSEWHERE)
+    power = transferred_power(chip, donor, profile.power)
+    source = f"transferred from {profile.source}"
+    return replace(profile, source=source, families={}, power=power, transferred=True, system_spread=SYSTEM_SPREAD)
 
 
-def lent_power(chip: Chip, other: Chip, power: Mapping[str, float]) -> dict[str, float]:
+def transferred_power(chip: Chip, other: Chip, power: Mapping[str, float]) -> dict[str, float]:
     """Watts are the donor's share of its limit, joules a FLOP follow from the limit and the rate; joules a byte are
     taken as they are."""
     share = chip.tdp_w / other.tdp_w
@@ -124,7 +127,7 @@ def _formula(kind: str) -> Family:
 
 
 def _widen(family: Family, chip: Chip, other: Chip) -> Family:
-    spread, shared, learnt = family.spread * BORROWED, family.shared + 0.05, family.residual
+    spread, shared, learnt = family.spread * TRANSFER_SPREAD, family.shared + 0.05, family.residual
     if other.architecture != chip.architecture:
         spread, shared, learnt = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED), None
     return replace(
@@ -137,9 +140,9 @@ def _widen(family: Family, chip: Chip, other: Chip) -> Family:
     )
 
 
-def _resized(coefficients: Mapping[str, float], chip: Chip, lender: Chip) -> Mapping[str, float]:
+def _resized(coefficients: Mapping[str, float], chip: Chip, donor: Chip) -> Mapping[str, float]:
     """Coefficients of one processor, where a chip has a few very large ones."""
-    larger = chip.rate(chip.half) / chip.sm_count / (lender.rate(lender.half) / lender.sm_count)
+    larger = chip.rate(chip.half) / chip.sm_count / (donor.rate(donor.half) / donor.sm_count)
     if larger <= OF_ANOTHER_KIND:
         return coefficients
     return {name: value * larger ** OF_A_PROCESSOR.get(name, 0.0) for name, value in coefficients.items()}

@@ -1,0 +1,43 @@
+"""Commands that only ask: a question from the flags, the answer printed, kept and, with `--html`, written as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from importlib import import_module
+from typing import Any
+
+from gnomon.cli import flags
+from gnomon.cli.generate import asks
+from gnomon.cli.pages import FLAG, outputs, page
+from gnomon.spec.questions import Question
+
+READ = ("model", "chips", "trace")
+"""Kinds of flags that may name a file."""
+
+
+def answered(question: type[Question], module: str, talk: str = "") -> Callable[..., None]:
+    """The command of a question that `answer` of a module answers; with `talk`, what a terminal shows meanwhile."""
+
+    def command(question: Question, html: flags.Html = None, as_json: flags.Json = False) -> None:
+        from gnomon.cli.output import emit
+        from gnomon.cli.progress import Progress
+
+        paths = outputs({FLAG: html}, sources(question))
+        answer = import_module(module).answer
+        with Progress(talk) if talk else nullcontext() as tick:
+            result = answer(question, progress=tick) if talk else answer(question)
+        emit(result.to_dict(), as_json=as_json, files=page(result, paths))
+
+    command.__doc__ = question.__doc__
+    return asks(question)(command)
+
+
+def sources(question: Question) -> dict[str, str]:
+    """What a question may read from files, by what a refusal to overwrite it calls it."""
+    named: dict[str, Any] = {
+        flag.where if flag.names else f"the {name}": getattr(question, name)
+        for name, flag in question.flags().items()
+        if flag.kind in READ
+    }
+    return {name: str(value) for name, value in named.items() if value}

@@ -1,0 +1,42 @@
+"""What a plan is exported as where nobody says: its target, and the weights it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from gnomon.errors import GnomonError, InputError
+from gnomon.export.base import SERVING, TRAINING
+from gnomon.spec import Plan
+
+
+def usual(plan: Plan) -> str:
+    """The target of a plan's own engine."""
+    if not plan.trains:
+        return SERVING[0]
+    return plan.engine.name if plan.engine.name in TRAINING else TRAINING[-1]
+
+
+def with_checkpoint(plan: Plan, checkpoint: str | None) -> Plan:
+    """The plan with other weights to serve, where some are named."""
+    if checkpoint is None:
+        return plan
+    if plan.trains:
+        hint = "Leave it out."
+        raise InputError("a plan for training serves no checkpoint", where="--checkpoint", hint=hint)
+    if not checkpoint.strip() or not checkpoint.isprintable():
+        raise InputError(f"'{checkpoint}' is not a name", where="--checkpoint")
+    return replace(plan, checkpoint=checkpoint)
+
+
+@contextmanager
+def named_plan(plan: Plan | str | Path) -> Iterator[None]:
+    """Errors in here say which plan they are about."""
+    try:
+        yield
+    except GnomonError as error:
+        if not isinstance(plan, Plan) and str(plan) not in error.where and not error.where.startswith("--"):
+            error.where = ", ".join(filter(None, [str(plan), error.where]))
+        raise

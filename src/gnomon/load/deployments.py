@@ -1,0 +1,99 @@
+"""Questions about replicas made into objects: the model, the chips with their profile, the engine with its overheads.
+
+Names end here: what is bound is not looked up again below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gnomon.engines import Deployment, Engine, training_engine
+from gnomon.engines import engine as engine_of
+from gnomon.load.fleet import parse_pool
+from gnomon.load.hf import model as load_model
+from gnomon.load.overheads import own_overheads
+from gnomon.load.profiles import profile_for
+from gnomon.planning.deploy import Binding, ReplicaSpec
+from gnomon.planning.steps.network_words import PHASES, refuse_beside
+from gnomon.spec import EngineChoice, Model, Pool, Strategy
+from gnomon.spec.questions.parts import ServedQuestion
+from gnomon.techniques import DeploymentDraft, asked
+
+TOWERS = "transformers"
+"""Whose host figures the kernels of a tower or of an encoder are launched by, under any engine."""
+
+
+def found_model(model: str | Path | Model) -> Model:
+    return model if isinstance(model, Model) else load_model(model)
+
+
+def bind(pool: Pool, engine: str, *hosts: str) -> Binding:
+    """An engine's name on these chips, with the user's own profile and overheads first; `hosts` are other engines
+    whose overheads it needs."""
+    (found,) = bind_each([pool], engine, *hosts)
+    return found
+
+
+def bind_each(pools: Sequence[Pool], engine: str, *hosts: str) -> list[Binding]:
+    """The same for chips of several kinds."""
+    chosen = engine_of(engine)
+    own = own_overheads(chosen.name, *hosts)
+    return [Binding(pool=pool, profile=profile_for(pool.chip), engine=chosen, overheads=own) for pool in pools]
+
+
+def replica_of(question: ServedQuestion, engine: str | None, *, priced: bool = True) -> ReplicaSpec:
+    """One replica from a question; without an engine, the one that runs the model."""
+    techniques = asked(question.techniques)
+    model = found_model(question.model)
+    refuse_beside(model, techniques)
+    label, pool = engine or default_engine(model), parse_pool(question.on)
+    network = model.kind in PHASES
+    under_torch = network and label.partition("@")[0] == "torch"
+    return ReplicaSpec(
+        model=model,
+        reference=model.name if isinstance(question.model, Model) else str(question.model),
+        on=str(question.on),
+        binding=bind(pool, "vllm" if under_torch else label, *([TOWERS] if network else [])),
+        torch=training_engine(label) if under_torch else None,
+        degrees={
+            "tp": question.tp, "pp": question.pp, "ep": question.ep, "cp": question.cp,
+            "dp": 1 if question.dp is None else question.dp,
+        },
+        dtype=question.dtype or None,
+        kv_dtype=question.kv_dtype or None,
+        settings=dict(question.settings or {}),
+        techniques=techniques,
+        priced=priced,
+    )  # fmt: skip
+
+
+def default_engine(model: Model) -> str:
+    """vLLM where it runs the model, else PyTorch with the model's published code."""
+    if model.kind not in PHASES:
+        return "vllm"
+    from gnomon.engines.vllm.networks import not_served
+
+    return "torch" if not_served(model) else "vllm"
+
+
+def deploy(
+    model: Model,
+    pool: Pool,
+    *,
+    strategy: Strategy | None = None,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    engine: str | EngineChoice = "vllm",
+    settings: Mapping[str, Any] | None = None,
+    priced: bool = True,
+) -> tuple[Engine, Deployment]:
+    """One replica of a model that was read, with the engine's defaults filled in. Nothing is checked against memory."""
+    binding = bind(pool, engine if isinstance(engine, str) else engine.label)
+    given = ({} if isinstance(engine, str) else dict(engine.settings)) | dict(settings or {})
+    draft = DeploymentDraft(
+        model=model, pool=pool, strategy=strategy or Strategy(), dtype=dtype or None, kv_dtype=kv_dtype or None,
+        settings=given,
+    )  # fmt: skip
+    return binding.engine, binding.deploy(draft, priced=priced)

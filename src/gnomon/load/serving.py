@@ -1,0 +1,111 @@
+"""Questions about loads made into objects: requests, goals, and the replicas or the fleet that serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gnomon.errors import InputError, unknown_name
+from gnomon.graph.dtypes import width
+from gnomon.load.deployments import bind_each, found_model, replica_of
+from gnomon.load.fleet import parse_fleet
+from gnomon.load.goals import goals_of
+from gnomon.load.hf import YAML
+from gnomon.load.traces import trace_of
+from gnomon.planning.serving.plan import FULL_REQUESTS
+from gnomon.planning.serving.simulate import SimulationInput
+from gnomon.planning.serving.task import PlanTask
+from gnomon.planning.steps.network_words import refuse_beside
+from gnomon.search import objective
+from gnomon.search.arrivals import Arrivals
+from gnomon.spec import Cluster, EngineChoice, Model, ServingLoad
+from gnomon.spec.plan import ROUTERS
+from gnomon.spec.questions.serving import LoadQuestion, PlanServingQuestion, SimulateServingQuestion
+from gnomon.techniques import asked
+
+SIMULATED = 1000
+"""Requests of a load that does not say how many."""
+
+
+def simulation_of(question: SimulateServingQuestion) -> SimulationInput:
+    """The replica and the load of `simulate serve`."""
+    replica = replica_of(question, question.engine)
+    load = load_of(question, str(question.trace or ""), SIMULATED)
+    said = ("trace", "rate", "input", "output", "requests", "seed")
+    return SimulationInput(
+        replica=replica, load=load, trace=trace_of(load), asked={name: getattr(question, name) for name in said}
+    )
+
+
+def load_of(question: LoadQuestion, trace: str, requests: int) -> ServingLoad:
+    """Without a number of requests, all of a trace or so many drawn ones."""
+    assert question.rate is None or isinstance(question.rate, float)
+    return ServingLoad(
+        trace=trace,
+        rate_per_s=question.rate,
+        input_tokens=question.input,
+        output_tokens=question.output,
+        requests=(0 if trace else requests) if question.requests is None else question.requests,
+        seed=question.seed,
+    )
+
+
+def plan_of(question: PlanServingQuestion) -> PlanTask:
+    """The load, the goals and the fleet of `plan serve`."""
+    techniques = asked(question.techniques)
+    objective(question.objective or "cost")
+    if question.router not in ROUTERS:
+        raise unknown_name("router", question.router, ROUTERS, where="--router")
+    goals, engine = goals_of(question.slo), _engine(question)
+    fleet = question.fleet if isinstance(question.fleet, Cluster) else parse_fleet(question.fleet)
+    model = found_model(question.model)
+    refuse_beside(model, techniques)
+    dtypes = None if question.dtypes is None else _checked(question.dtypes)
+    if not question.trace and (question.input is None or question.output is None):
+        hint = "Describe the load by --rate, --input and --output, or by --trace."
+        raise InputError("the load has no lengths", where="--input, --output", hint=hint)
+    load = load_of(question, _absolute(question.trace) if question.trace else "", FULL_REQUESTS)
+    return PlanTask(
+        model=model,
+        reference=_reference(question.model, model),
+        fleet=fleet,
+        bindings={each.pool.chip.name: each for each in bind_each(fleet.pools, engine.label)},
+        engine=engine,
+        arrivals=Arrivals(load, question.router, trace_of(load)),
+        goals=goals,
+        asked_objective=question.objective,
+        dtypes=dtypes,
+        kv_dtype=question.kv_dtype,
+        techniques=techniques,
+        requests=question.requests,
+    )
+
+
+def _engine(question: PlanServingQuestion) -> EngineChoice:
+    given, settings = question.engine, dict(question.settings or {})
+    if isinstance(given, EngineChoice):
+        return EngineChoice(name=given.name, version=given.version, settings=dict(given.settings) | settings)
+    name, _, version = given.partition("@")
+    return EngineChoice(name=name, version=version, settings=settings)
+
+
+def _checked(dtypes: Sequence[str]) -> tuple[str, ...]:
+    for dtype in [dtypes] if isinstance(dtypes, str) else dtypes:
+        width(dtype)
+    named = (dtypes,) if isinstance(dtypes, str) else tuple(dict.fromkeys(dtypes))
+    if not named:
+        raise InputError("there is no number format to plan with", where="dtypes", hint="Name one, such as bf16.")
+    return named
+
+
+def _absolute(trace: str | Path) -> str:
+    """A file's whole path, so that the plan finds it from anywhere; the name of a known trace stays."""
+    return str(Path(trace).resolve()) if Path(trace).is_file() else str(trace)
+
+
+def _reference(given: str | Path | Model, model: Model) -> str:
+    """A known model by its own name, any other by where its config stands."""
+    if model.hub_id or not model.source:
+        return model.name
+    source = Path(model.source)
+    return str(given) if not isinstance(given, Model) else str(source if source.suffix in YAML else source.parent)

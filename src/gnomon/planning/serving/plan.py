@@ -1,0 +1,100 @@
+"""The best way to serve a load on a fleet within goals: the search, and what it was weighed against."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnomon.errors import InputError, named_as
+from gnomon.graph.dtypes import width
+from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
+from gnomon.planning.serving.infeasible import no_plan
+from gnomon.planning.serving.replicas import CONTEXT, Replicas, Setup
+from gnomon.planning.serving.report import report
+from gnomon.planning.serving.space import left_out, plan_space
+from gnomon.planning.serving.task import PlanTask
+from gnomon.search import Level, search
+from gnomon.search.arrivals import Arrivals
+from gnomon.search.best_first import Progress
+from gnomon.spec import EngineChoice, Goal, Model, ServingLoad, Strategy
+from gnomon.spec.answers import PlanReport
+from gnomon.techniques import WHERE, DeploymentDraft, served
+
+SEARCH_REQUESTS = 2_000
+TRACE_REQUESTS = 4_000
+"""Requests of a sample; those of a trace differ more among each other."""
+FULL_REQUESTS = 5_000
+"""Requests of a full load, which is also the first of ever longer runs that a winner is judged by; a full trace up to
+`MOST_TRACE` of them."""
+MOST_TRACE = 20_000
+LEAST_REQUESTS = 400
+"""Fewer tell nothing of a steady state."""
+
+
+def plan_on(task: PlanTask, progress: Progress | None = None) -> PlanReport:
+    """The best plan, and what it was weighed against; raises where no plan meets the goals."""
+    fixed = _fixed_format(task)
+    _check_asked(task.arrivals, task.goals, task.asked_objective)
+    _check_longest(task.arrivals, task.model, task.engine)
+    setup = Setup(
+        model=task.model, bindings=task.bindings, engine=task.engine, kv_dtype=task.kv_dtype,
+        techniques=task.techniques,
+    )  # fmt: skip
+    tried = (fixed,) if fixed else task.dtypes or _formats(task.model)
+    space = plan_space(setup, task.fleet, tried)
+    replicas, counts = Replicas(setup, space, task.arrivals.longest), _counts(task.arrivals.load, task.requests)
+    evaluator = ServingEvaluator(replicas, task.arrivals, task.goals, counts)
+    found = search(space, evaluator, task.objective, task.job, progress=progress)
+    if found.best is None:
+        raise no_plan(task, found, evaluator)
+    answer = report(task, found, evaluator)
+    return replace(answer, left_out=left_out(setup, task.fleet, tried, {family.chip for family in space}))
+
+
+def _check_asked(arrivals: Arrivals, goals: tuple[Goal, ...], objective: str | None) -> None:
+    if any(goal.metric == "tpot" for goal in goals) and not (arrivals.whole.output_tokens > 1).any():
+        raise InputError("requests of one token have no time between tokens", where="--slo", hint="Drop the tpot goal.")
+    if objective not in ("", "cost", "throughput", None) and not arrivals.rate_per_s:
+        raise InputError(
+            "a load without a rate is planned for throughput", where="--objective", hint="Give --rate, or leave it out."
+        )
+
+
+def _check_longest(arrivals: Arrivals, model: Model, engine: EngineChoice) -> None:
+    """Every request has room in the context: the model's, or what the settings leave of it."""
+    told = engine.settings.get(CONTEXT)
+    most = min(model.max_context, told) if isinstance(told, int) else model.max_context
+    if arrivals.longest > most:
+        limit = f"{CONTEXT} {told:,}" if most == told else f"the {most:,} tokens {model.name} was made for"
+        where = arrivals.load.trace or "--input, --output"
+        raise InputError(f"a request of {arrivals.longest:,} tokens is longer than {limit}", where=where)
+
+
+def _fixed_format(task: PlanTask) -> str | None:
+    """The number format that techniques choose, where they do. Raises where one applies to no plan."""
+    with named_as(WHERE, "--with"):
+        ideas = served(task.techniques)
+        ideas.check_simulated()
+        named = task.dtypes or ()
+        told = named[0] if len(named) == 1 else None
+        each = [
+            DeploymentDraft(model=task.model, pool=pool, strategy=Strategy(), dtype=told, kv_dtype=task.kv_dtype)
+            for pool in task.fleet.pools
+        ]
+        found = {ideas.settled(draft).dtype for draft in each} - {told}
+    if found and task.dtypes is not None:
+        message = f"the techniques choose weights in {', '.join(sorted(map(str, found)))}"
+        raise InputError(message, where="--dtype", hint="Leave it out.")
+    return found.pop() if len(found) == 1 else None
+
+
+def _counts(load: ServingLoad, requests: int | None) -> dict[Level, int]:
+    full = MOST_TRACE if load.trace else FULL_REQUESTS
+    if requests is not None:
+        full = max(LEAST_REQUESTS, min(requests, MOST_REQUESTS))
+    sample = min(TRACE_REQUESTS if load.trace else SEARCH_REQUESTS, full)
+    return {Level.SEARCH: sample, Level.TO_THE_END: full, Level.FULL: full, Level.SURE: full}
+
+
+def _formats(model: Model) -> tuple[str, ...]:
+    """A narrow checkpoint runs as it is stored; of a wide one eight bits are tried too."""
+    return (model.dtype,) if width(model.dtype) < width("bf16") else ("bf16", "fp8")

@@ -1,0 +1,100 @@
+"""The plans of a serving search: families of chip, degrees and number format, and the budgets to try of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from gnomon.errors import InputError
+from gnomon.planning.serving.replicas import Setup
+from gnomon.search import PlanFamily, families
+from gnomon.spec import Cluster, Pool
+
+SEQUENCES, TOKENS = "max_num_seqs", "max_num_batched_tokens"
+BUDGETS = {SEQUENCES: (64, 128, 256, 512, 1024), TOKENS: (2048, 4096, 8192, 16384)}
+"""Step budgets to try where the settings do not fix them; the engine's default is tried first."""
+NO_DEGREE = "the model cannot be cut over its chips"
+
+
+def plan_space(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...]) -> list[PlanFamily]:
+    """Every family that the engine takes; raises where there is none."""
+
+    def allowed(settings: Mapping[str, int]) -> bool:
+        return settings.get(SEQUENCES, 1) <= settings.get(TOKENS, math.inf)
+
+    def runs_in(pool: Pool, dtype: str) -> str | None:
+        return formats.setdefault((pool.chip.name, dtype), _run_in(setup, pool, dtype))
+
+    formats: dict[tuple[str, str], str | None] = {}
+    space = families(setup.model, fleet, dtypes, lambda pool: _budgets(setup, pool, runs_in, dtypes), allowed, runs_in)
+    space = _cut(setup, space)
+    if not space:
+        known = sorted({dtype for pool in fleet.pools for dtype in pool.chip.rates_flops})
+        hint = f"They have {', '.join(known)}."
+        raise InputError(f"no chip of the fleet runs weights in {' or '.join(dtypes)}", where="--dtype", hint=hint)
+    return space
+
+
+def _cut(setup: Setup, space: list[PlanFamily]) -> list[PlanFamily]:
+    """Families whose degrees the engine takes: blocks of a quantised model may not be cut into as many parts. Raises
+    where it takes none."""
+    refused: list[InputError] = []
+
+    def runs(family: PlanFamily) -> bool:
+        try:
+            setup.deploy(family.chip, family.tp, family.dtype, setup.engine.settings, family.ep)
+        except InputError as error:
+            refused.append(error)
+            return False
+        return True
+
+    known: dict[tuple[str, int, int, str], bool] = {}
+    for family in space:
+        place = family.chip, family.tp, family.ep, family.dtype
+        if place not in known:
+            known[place] = runs(family)
+    if known and not any(known.values()):
+        raise refused[0]
+    return [family for family in space if known[family.chip, family.tp, family.ep, family.dtype]]
+
+
+def left_out(setup: Setup, fleet: Cluster, dtypes: tuple[str, ...], planned: set[str]) -> dict[str, str]:
+    """Chips of the fleet that no plan is made for, each with the reason against the first of the formats."""
+    return {
+        pool.chip.name: _why_not(setup, pool, pool.chip.instead_of(dtypes[0]) or dtypes[0]) or NO_DEGREE
+        for pool in fleet.pools
+        if pool.chip.name not in planned
+    }
+
+
+def _why_not(setup: Setup, pool: Pool, dtype: str) -> str:
+    """Why one chip of a pool does not run the model in a format; empty where it does."""
+    try:
+        setup.deploy(pool.chip.name, 1, dtype, setup.engine.settings)
+    except InputError as error:
+        return error.message
+    return ""
+
+
+def _run_in(setup: Setup, pool: Pool, dtype: str) -> str | None:
+    """The format a chip runs a model of some format in: one it has a rate for, or narrow weights that it widens."""
+    own = pool.chip.instead_of(dtype)
+    if own is not None:
+        return own
+    return None if _why_not(setup, pool, dtype) else dtype
+
+
+def _budgets(
+    setup: Setup, pool: Pool, runs_in: Callable[[Pool, str], str | None], dtypes: tuple[str, ...]
+) -> dict[str, tuple[int, ...]]:
+    """The values to try of each budget, the engine's default first, then from large to small."""
+    usable = [own for own in (runs_in(pool, dtype) for dtype in dtypes) if own]
+    if not usable:
+        return {}
+    _, deployment = setup.deploy(pool.chip.name, 1, usable[0], setup.engine.settings)
+    found: dict[str, tuple[int, ...]] = {}
+    for name, values in BUDGETS.items():
+        default = int(deployment.settings[name])
+        fixed = setup.engine.settings.get(name) is not None
+        found[name] = (default,) if fixed else tuple(dict.fromkeys([default, *sorted(values, reverse=True)]))
+    return found

@@ -1,0 +1,70 @@
+"""What a question for a serving plan was resolved to: the load, the goals and the fleet, and their words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from gnomon import catalog
+from gnomon.planning.deploy import Binding
+from gnomon.search import Objective, SearchJob
+from gnomon.search import objective as named_objective
+from gnomon.search.arrivals import Arrivals
+from gnomon.spec import Chip, Cluster, EngineChoice, Goal, Model
+from gnomon.units import format_duration, format_rate
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlanTask:
+    """A load to be served on a fleet within goals."""
+
+    model: Model
+    reference: str
+    """By which the model can be read again."""
+    fleet: Cluster
+    bindings: Mapping[str, Binding]
+    """By the chip's name."""
+    engine: EngineChoice
+    """With the settings as they were given."""
+    arrivals: Arrivals
+    goals: tuple[Goal, ...]
+    asked_objective: str | None
+    dtypes: tuple[str, ...] | None
+    """Number formats to choose from, where they were named."""
+    kv_dtype: str
+    techniques: tuple[str, ...]
+    requests: int | None
+    """How many requests were asked for, where that was said."""
+
+    @cached_property
+    def job(self) -> SearchJob:
+        output_tokens = float(self.arrivals.whole.output_tokens.mean())
+        return SearchJob(goals=self.goals, rate_per_s=self.arrivals.rate_per_s, output_tokens=output_tokens)
+
+    @property
+    def objective(self) -> Objective:
+        """A load without a rate is planned for throughput."""
+        return named_objective((self.asked_objective or "cost") if self.arrivals.rate_per_s else "throughput")
+
+    @property
+    def title(self) -> str:
+        goals = ", ".join(f"{goal.name} {format_duration(goal.limit_s)}" for goal in self.job.goals)
+        aims = {"cost": "cheapest", "throughput": "highest-throughput", "latency": "fastest", "energy": "lowest-energy"}
+        within = f" that meets {goals}" if goals else ""
+        name = catalog.model_title(self.model.name)
+        ideas = f" with {', '.join(self.techniques)}" if self.techniques else ""
+        return f"{name} on {self.chips}, {self.stream}: {aims[self.objective.name]} plan{ideas}{within}"
+
+    @property
+    def chips(self) -> str:
+        return " or ".join(f"{pool.chip.short}:{pool.count}" for pool in self.fleet.pools)
+
+    def chip(self, name: str) -> Chip:
+        return next(pool.chip for pool in self.fleet.pools if pool.chip.name == name)
+
+    @property
+    def stream(self) -> str:
+        load = self.arrivals.load
+        what = load.trace or f"{load.input_tokens:,} in and {load.output_tokens:,} out"
+        return f"{what} at {format_rate(self.job.rate_per_s)}" if self.job.rate_per_s else what

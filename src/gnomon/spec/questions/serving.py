@@ -1,0 +1,76 @@
+"""`simulate serve` and `plan serve`: a load on one replica, and the best way to serve one on a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gnomon.spec.questions.base import Question, argument, flag
+from gnomon.spec.questions.parts import ENGINE_HELP, MODEL_HELP, ServedQuestion, settings, techniques
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gnomon.spec.cluster import Cluster
+    from gnomon.spec.model import Model
+    from gnomon.spec.plan import EngineChoice
+    from gnomon.spec.workload import Goal
+
+    Goals = str | Sequence[Goal] | Mapping[str, str]
+
+FLEET_HELP = "The chips one may use, one kind for all replicas of a plan; or a cluster's YAML file."
+SLO_HELP = (
+    "Limits on times, such as ttft_p90=1s,tpot_p90=40ms. "
+    "Metrics: ttft, tpot, e2e. Statistics: mean, p50, p90, p95, p99. May be repeated."
+)
+ROUTER_HELP = "How requests reach replicas: random (as in a Kubernetes Service), round-robin or least-requests."
+DTYPES_HELP = "Number formats to choose from, the preferred one first: the checkpoint's, or bf16,fp8 of a wide one."
+
+
+def length(name: str, what: str) -> Any:
+    return flag(f"--{name}", "size", "TOKENS", f"Mean {what} length.", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadQuestion(Question):
+    """Requests: a trace, or lengths and a rate to draw them at."""
+
+    trace: str | Path | None = flag("--trace", "trace", "FILE.csv", "A trace of requests.", default=None)
+    rate: float | str | None = flag("--rate", "rate", "R", "Requests a second to draw.", default=None)
+    input: int | None = length("input", "prompt")
+    output: int | None = length("output", "answer")
+    requests: int | None = flag(
+        "--requests", "size", "N", "How many requests; a trace is cut or repeated.", default=None
+    )
+    seed: int = flag("--seed", "size", "S", "Seed of the draw.", default=0, least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateServingQuestion(LoadQuestion, ServedQuestion):
+    """TTFT, TPOT, throughput, energy and cost of a served load."""
+
+    COMMAND = "simulate serve"
+    engine: str | None = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanServingQuestion(LoadQuestion):
+    """The best deployment for a load and its goals, and why it won."""
+
+    COMMAND = "plan serve"
+    model: str | Path | Model = argument("model", "MODEL", MODEL_HELP)
+    fleet: str | Cluster = flag("--fleet", "chips", "CHIP:N[,CHIP:N]", FLEET_HELP)
+    requests: int | None = flag(
+        "--requests", "size", "N", "Requests the best plan is judged on, at least.", default=None
+    )
+    slo: Goals | None = flag("--slo", "goals", "GOALS", SLO_HELP, default="")
+    objective: str | None = flag(
+        "--objective", "objective", "WHAT", "cost (the default), throughput, latency or energy.", default=None
+    )
+    router: str = flag("--router", "router", "HOW", ROUTER_HELP, default="random")
+    dtypes: Sequence[str] | None = flag("--dtype", "dtypes", "D[,D]", DTYPES_HELP, default=None)
+    kv_dtype: str = flag("--kv-dtype", "kv_dtype", "D", "Number format of the KV cache.", default="bf16")
+    engine: str | EngineChoice = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
+    settings: Mapping[str, Any] | None = settings()
+    techniques: Sequence[str] = techniques()
