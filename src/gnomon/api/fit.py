@@ -18,7 +18,7 @@ from gnomon.planning.steps.network import KINDS, check_served, default_engine
 from gnomon.planning.steps.network_words import refuse_beside
 from gnomon.planning.unmodelled import told
 from gnomon.spec import Model, Strategy
-from gnomon.spec.answers import Change, Fit, Shortage
+from gnomon.spec.answers import Change, Fit, Resolved, Shortage
 from gnomon.spec.formats import NARROW, PLAIN_BITS
 from gnomon.techniques import DeploymentDraft, asked
 
@@ -87,7 +87,8 @@ def fit(
     words |= {"model": found.name if isinstance(model, Model) else str(model)}
     words |= {"kind": found.kind} if found.kind in KINDS else {}
     return told(
-        chosen, deployment, words["settings"], lambda one: _answer(chosen, one, words),
+        chosen, deployment, words["settings"],
+        lambda one: replace(_answer(chosen, one, words), resolved=Resolved.of(found, one.pool)),
         without=lambda name: deployed([other for other in techniques if other != name])[1],
     )  # fmt: skip
 

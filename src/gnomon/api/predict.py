@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from gnomon.planning.steps.network_words import PHASES as NETWORKS
 from gnomon.planning.steps.network_words import Words, refuse_auto, refuse_beside, refuse_extra
 from gnomon.planning.unmodelled import told
 from gnomon.spec import Model
-from gnomon.spec.answers import Prediction
+from gnomon.spec.answers import Prediction, Resolved
 from gnomon.techniques import asked
 
 PHASES = ("decode", "prefill", "train")
@@ -113,7 +114,8 @@ def predict(
     chosen, deployment, named = deployed(techniques)
     said = named | {"model": name, "phase": phase, "batch": batch, "tokens": work, "context": context}
     return told(
-        chosen, deployment, named["settings"], lambda one: predict_step(chosen, one, said),
+        chosen, deployment, named["settings"],
+        lambda one: replace(predict_step(chosen, one, said), resolved=Resolved.of(found, one.pool)),
         without=lambda name: deployed([other for other in techniques if other != name])[1],
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from gnomon.planning.unmodelled import idle_beyond, idle_rate, idle_seed, in_fil
 from gnomon.search.judge import is_settled, overloaded
 from gnomon.sim.serving import Recorder, ServingRun, saturation_rps, simulate
 from gnomon.spec import Model, NotModelled, Requests, ServingLoad
-from gnomon.spec.answers import ServingReport
+from gnomon.spec.answers import Resolved, ServingReport
 from gnomon.techniques import asked
 from gnomon.units import parse_rate
 
@@ -89,7 +90,7 @@ def simulate_serving(
         *idle_seed(load, stream),
         *idle_rate(load, stream),
     )
-    return _report(
+    answer = _report(
         chosen,
         deployment,
         run,
@@ -97,6 +98,7 @@ def simulate_serving(
         sustained=saturation_rps(stream, cost, limits),
         unmodelled=unmodelled,
     )
+    return replace(answer, resolved=Resolved.of(found, deployment.pool))
 
 
 def _report(

@@ -50,4 +50,4 @@ def fit(
         model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
         context=context, settings=settings, techniques=techniques or (),
     )  # fmt: skip
-    emit(result.to_dict(), as_json=as_json, files=page(result, paths))
+    emit(result, as_json=as_json, files=page(result, paths))

@@ -9,28 +9,32 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gnomon.errors import GnomonError, InputError, shortened
 
+if TYPE_CHECKING:
+    from gnomon.spec.answers import Result
+
 
 def emit(
-    payload: Mapping[str, Any], *, as_json: bool, keep: bool = True, files: Sequence[Callable[[], None]] = ()
+    answer: Result | Mapping[str, Any], *, as_json: bool, keep: bool = True, files: Sequence[Callable[[], None]] = ()
 ) -> None:
     """Print an answer, as text or as JSON, keep it in the history, and write the files beside it.
 
     A file that cannot be written costs exit code 2 and a line, never the answer; a stdout that cannot be written to
     costs neither history nor files.
     """
+    answer = _typed(answer)
     unheard: BrokenPipeError | InputError | None = None
     try:
-        _show(payload, as_json)
+        _show(answer, as_json)
     except (BrokenPipeError, InputError) as problem:
         unheard = problem
     if keep:
         from gnomon.store import save
 
-        save(str(payload["schema"]).removeprefix("gnomon.").partition("/")[0], finite(payload))
+        save(answer.schema.removeprefix("gnomon.").partition("/")[0], answer.to_dict())
     problems = [problem for problem in map(_problem, files) if problem]
     if unheard is not None:
         raise unheard
@@ -40,13 +44,22 @@ def emit(
         raise typer.Exit(fail("; ".join(problems), hint="The answer itself is complete."))
 
 
-def _show(payload: Mapping[str, Any], as_json: bool) -> None:
+def _typed(answer: Result | Mapping[str, Any]) -> Result:
+    """An answer that a command gives as its JSON, by its own class."""
+    if not isinstance(answer, Mapping):
+        return answer
+    from gnomon.load.answers import answer_from_dict
+
+    return answer_from_dict(finite(answer))
+
+
+def _show(answer: Result, as_json: bool) -> None:
     if as_json:
-        print_json(payload)
+        print_json(answer.to_dict())
     else:
         from gnomon.report import render
 
-        put(render(payload, colour=wants_colour()) + "\n")
+        put(render(answer, colour=wants_colour()) + "\n")
 
 
 def _problem(write: Callable[[], None]) -> str:

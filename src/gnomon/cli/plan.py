@@ -117,7 +117,7 @@ def serve(
             techniques=techniques or (),
             progress=tick,
         )
-    emit(report.to_dict(), as_json=as_json, files=page(report, paths))
+    emit(report, as_json=as_json, files=page(report, paths))
 
 
 def train(
@@ -152,4 +152,4 @@ def train(
             techniques=techniques or (),
             progress=tick,
         )
-    emit(report.to_dict(), as_json=as_json, files=page(report, paths))
+    emit(report, as_json=as_json, files=page(report, paths))

@@ -138,4 +138,4 @@ def predict(
         steps=steps,
         techniques=techniques or (),
     )
-    emit(result.to_dict(), as_json=as_json, files=page(result, paths))
+    emit(result, as_json=as_json, files=page(result, paths))

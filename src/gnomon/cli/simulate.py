@@ -87,7 +87,7 @@ def serve(
             record=recorder,
             progress=tick,
         )
-    emit(report.to_dict(), as_json=as_json, files=[*_files(report, recorder, paths), *page(report, paths)])
+    emit(report, as_json=as_json, files=[*_files(report, recorder, paths), *page(report, paths)])
 
 
 def _recorder() -> Any:
@@ -171,4 +171,4 @@ def train(
         tokens=tokens,
         techniques=techniques or (),
     )
-    emit(report.to_dict(), as_json=as_json, files=[*files(report, paths), *page(report, paths)])
+    emit(report, as_json=as_json, files=[*files(report, paths), *page(report, paths)])

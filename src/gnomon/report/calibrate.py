@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gnomon.report.text import Style, next_steps, table, words
+from gnomon.spec.answers import Result
 from gnomon.units import format_count
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     counts = ", ".join(f"{count:,} {name}" for name, count in payload["rows"].items() if count)
     rows_seen = f"{counts}, in " if counts else "from "
     lines = [style.strong(payload["title"]), f"  {rows_seen}{payload['table']}", ""]

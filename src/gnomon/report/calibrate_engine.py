@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.report.text import Style, next_steps, table, words
+from gnomon.spec.answers import Result
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     return (_checked if payload["schema"] == "gnomon.calibrate.check/1" else _engine)(payload, style)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gnomon.report.text import Style, digits, next_steps, table
+from gnomon.spec.answers import Result
 from gnomon.units import format_bytes, format_count, format_duration
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     return _list(payload, style) if "experiments" in payload else _outcome(payload, style)
 
 

@@ -8,10 +8,12 @@ from typing import Any
 from gnomon.report.networks import STEPS, network_step
 from gnomon.report.shapes import layer_lines
 from gnomon.report.text import INDENT, Style, next_steps, table, words
+from gnomon.spec.answers import Result
 from gnomon.units import format_bytes, format_count, format_short_count
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     models = payload["models"]
     if len(models) == 1 and "shapes" in models[0]:
         return "\n".join(_one(models[0], style))

@@ -10,6 +10,7 @@ from typing import Any
 
 from gnomon.report.lab import comparable, footnotes, prediction
 from gnomon.report.text import GAP, INDENT, Notes, Style, digits, next_steps, plural, table, words
+from gnomon.spec.answers import Result
 
 WIDTH = 110
 REDERIVED = ("predicted", "identity")
@@ -30,7 +31,8 @@ CLAIM_HEAD = ("figure", "claimed", "ours", "error", "tolerance", "", "how", "")
 TRIED_ON = ("--model", "llama-3.1-8b", "--on", "H100:8")
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     if payload["schema"] == "gnomon.papers.show/1":
         return "\n".join(_one(payload, style))
     if payload["schema"] == "gnomon.papers.run/1":

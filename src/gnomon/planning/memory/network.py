@@ -16,7 +16,7 @@ from gnomon.planning.steps.network import deployed_on, strategy_of
 from gnomon.planning.steps.network_words import intake_of
 from gnomon.planning.unmodelled import in_files, told
 from gnomon.spec import Model, NetworkStep, NotModelled, Pool, Strategy
-from gnomon.spec.answers import Fit
+from gnomon.spec.answers import Fit, Resolved
 
 MOST = 2**20
 """No batch is tried beyond this."""
@@ -44,8 +44,10 @@ def fit_network(
     said |= {"settings": dict(settings), "kind": model.kind}
     if label.partition("@")[0] == "torch":
         longest = model.max_context if context is None else context
-        return _under_torch(model, pool, strategy, format, label, longest, said | {"context": longest})
-    return _encoder(model, pool, degrees, format, kv_dtype, label, context, said)
+        found = _under_torch(model, pool, strategy, format, label, longest, said | {"context": longest})
+    else:
+        found = _encoder(model, pool, degrees, format, kv_dtype, label, context, said)
+    return replace(found, resolved=Resolved.of(model, pool))
 
 
 def _step(model: Model, sequences: int, tokens: int) -> NetworkStep:

@@ -39,7 +39,7 @@ from gnomon.planning.steps.network_words import PHASES, Asked, Words, asked
 from gnomon.planning.steps.parallel import parallel
 from gnomon.planning.unmodelled import in_files, told
 from gnomon.spec import Batch, Estimate, Model, NetworkStep, Pool, Strategy
-from gnomon.spec.answers import OperatorTime, Prediction
+from gnomon.spec.answers import OperatorTime, Prediction, Resolved
 from gnomon.techniques import DeploymentDraft
 
 KINDS = tuple(PHASES)
@@ -88,7 +88,8 @@ def predict_network(
             "batch": words.batch, "context": words.context,
         }  # fmt: skip
         unit = {"unit": "sample"} if model.kind == "diffusion" else {}
-        return _prediction(found, pool, wanted, said | wanted.filled | unit)
+        made = _prediction(found, pool, wanted, said | wanted.filled | unit)
+        return replace(made, resolved=Resolved.of(model, pool))
 
     if label.partition("@")[0] == "torch":
         found = answer(_under_torch(model, pool, strategy, wanted, label, dtype, kv_dtype, given))
