@@ -10,7 +10,6 @@ import pytest
 from tests.report import answers
 
 from gnomon.api.explain import explain
-from gnomon.cli.output import finite
 from gnomon.cli.run import run
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.load.answers import answer_from_dict
@@ -30,7 +29,7 @@ KINDS = {
 
 
 def payload(kind: str) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(json.dumps(finite(KINDS[kind].to_dict())))
+    read: dict[str, Any] = json.loads(json.dumps(KINDS[kind].to_dict()))
     return read
 
 

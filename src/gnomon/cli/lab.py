@@ -93,7 +93,7 @@ def run(
     from contextlib import redirect_stdout
 
     from gnomon.cli.files import output_file
-    from gnomon.cli.output import emit, fail, finite
+    from gnomon.cli.output import emit, fail
     from gnomon.cli.progress import Progress
     from gnomon.lab.base import words_of_sizes
     from gnomon.paths import write_text
@@ -107,11 +107,11 @@ def run(
 
     with redirect_stdout(sys.stderr), Progress(slug) as tick:
         outcome = answer(slug, given, device, lambda text: tick(text=text))
-    payload = outcome.to_dict()
-    text = json.dumps(finite(payload), indent=2, allow_nan=False) + "\n"
+    result = JsonAnswer(content=outcome.to_dict())
+    text = json.dumps(result.to_dict(), indent=2, allow_nan=False) + "\n"
     files = [] if path is None else [lambda: write_text(path, text)]
     as_json = as_json or bool(context.parent and context.parent.params.get("as_json"))
-    emit(JsonAnswer(content=payload), as_json=as_json, files=files)
+    emit(result, as_json=as_json, files=files)
     if not outcome.ok:
         failed = [check.what for check in outcome.findings.checks if not check.ok]
         raise typer.Exit(fail(f"{len(failed)} checks failed, the first: {failed[0]}", where=slug, code=1))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from gnomon.errors import GnomonError, InputError, shortened
@@ -49,8 +47,9 @@ def _typed(answer: Result | Mapping[str, Any]) -> Result:
     if not isinstance(answer, Mapping):
         return answer
     from gnomon.load.answers import answer_from_dict
+    from gnomon.spec.answers.base import as_json
 
-    return answer_from_dict(finite(answer))
+    return answer_from_dict(as_json(answer))
 
 
 def _show(answer: Result, as_json: bool) -> None:
@@ -76,7 +75,9 @@ def _problem(write: Callable[[], None]) -> str:
 
 
 def print_json(payload: Mapping[str, Any]) -> None:
-    put(json.dumps(finite(payload), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    from gnomon.spec.answers.base import as_json
+
+    put(json.dumps(as_json(payload), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def put(text: str) -> None:
@@ -124,19 +125,6 @@ def fail(
 def one_line(text: str) -> str:
     """The text without line breaks and without anything that could steer a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(text).split()))
-
-
-def finite(value: Any) -> Any:
-    """The same in plain JSON values, with null where JSON has no number."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: finite(getattr(value, field.name)) for field in fields(value)}
-    return value
 
 
 def wants_colour() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gnomon.report.text import Style, next_steps, table, words
+from gnomon.report.text import Style, headed, next_steps, words
 from gnomon.spec.answers import History
 
 FIRST = "gnomon predict llama-3.1-8b --on H100 --phase decode --batch 32 --context 1024"
@@ -18,5 +18,4 @@ def render(answer: History, style: Style) -> str:
     for run in answer.runs:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.saved_s))
         rows.append((run.id, when, run.kind.replace(".", " "), run.title))
-    lines = table(rows, "<<<<")
-    return "\n".join([style.faint(lines[0]), *lines[1:], "", *steps])
+    return "\n".join([*headed(rows, "<<<<", style), "", *steps])

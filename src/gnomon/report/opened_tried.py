@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gnomon.report.text import flag, gib, words
-from gnomon.report.train import same_job
-from gnomon.report.tried import Side, plan_words, sides
+from gnomon.report.train import in_words, simulated_again
+from gnomon.report.tried import Side, plan_of, sides
 from gnomon.spec.answers import AnswerNode
 from gnomon.spec.tried import Tried
 from gnomon.units import format_duration, format_money
@@ -30,7 +28,7 @@ def _side(name: str, figures: Side | None, inputs: Side, missing: str) -> Answer
     parts = _room(figures) if serving else _spent(figures)
     opened = AnswerNode(name="opened by", shown=_command(figures, inputs, serving), formula="and gnomon explain")
     time = figures["step_time_s"]
-    plan = ", ".join(figures["techniques"]) if serving else plan_words(figures, inputs)
+    plan = ", ".join(figures["techniques"]) if serving else in_words(plan_of(figures, inputs))
     return AnswerNode.metric(name, f"{format_duration(time.value)} per step", plan, time, (*parts, opened))
 
 
@@ -54,31 +52,12 @@ def _spent(figures: Side) -> tuple[AnswerNode, ...]:
 
 def _command(figures: Side, inputs: Side, serving: bool) -> str:
     """What gives the same figures again, in full."""
-    names = [part for name in figures["techniques"] for part in ("--with", name)]
     if serving:
+        names = [part for name in figures["techniques"] for part in ("--with", name)]
         # The step that makes a sequence as long as was asked for has one token less behind it.
         load = ["--on", inputs["on"], "--batch", inputs["batch"], "--context", max(inputs["context"] - 1, 0)]
         return words("gnomon", "predict", inputs["model"], *load, *flag("--dtype", inputs["dtype"]), *names)
-    load = ["--on", _taken(figures, inputs)]
-    job = same_job({**inputs, "tokens": None, "techniques": figures["techniques"]})
-    degrees = [word for name, degree in figures["degrees"].items() if degree > 1 for word in (f"--{name}", degree)]
-    return words("gnomon", "simulate", "train", inputs["model"], *load, *degrees, *_settings(figures), *job)
-
-
-def _taken(figures: Side, inputs: Side) -> str:
-    """The chips of the plan, which may be fewer than there are."""
     degrees = figures["degrees"]
-    ranks = degrees["tp"] * degrees["pp"] * degrees["cp"] * degrees["dp"]
-    return f"{str(inputs['on']).rpartition(':')[0] or inputs['on']}:{ranks}"
-
-
-def _settings(figures: Side) -> list[Any]:
-    """The recipe's words, but for the optimizer, which is the job's."""
-    said: list[Any] = []
-    for name, value in figures["settings"].items():
-        word = name.replace("_", "-")
-        if isinstance(value, bool):
-            said += [] if value or figures["degrees"]["tp"] == 1 else [f"--no-{word}"]
-        elif name != "optimizer" and value not in (0, "none") and (name != "cp_comm" or figures["degrees"]["cp"] > 1):
-            said += [f"--{word}", value]
-    return said
+    ranks = degrees["tp"] * degrees["pp"] * degrees["cp"] * degrees["dp"]  # perhaps fewer than there are
+    chips = f"{inputs['on'].rpartition(':')[0] or inputs['on']}:{ranks}"
+    return simulated_again(plan_of(figures, inputs), chips)

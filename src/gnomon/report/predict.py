@@ -18,10 +18,10 @@ from gnomon.report.text import (
     flag,
     fleet,
     gib,
+    headed,
     next_steps,
     part,
     scaled,
-    table,
     words,
 )
 from gnomon.spec.answers import ModulePrediction, OperatorTime, Prediction
@@ -192,8 +192,7 @@ def _breakdown(operators: Sequence[OperatorTime], total: float, style: Style, ti
     if rest:
         seconds = sum(row.time_s.value for row in rest)
         rows.append((f"{len(rest)} more", format_duration(seconds), _percent(seconds, total), "", ""))
-    lines = table(rows, "<>><<")
-    return [style.faint(lines[0]), *lines[1:], *(style.faint(f"  {note}") for note in notes.lines())]
+    return [*headed(rows, "<>><<", style), *(style.faint(f"  {note}") for note in notes.lines())]
 
 
 def _row(row: OperatorTime, total: float, notes: Notes) -> tuple[str, str, str, str, str]:
@@ -219,36 +218,16 @@ def _next(answer: Prediction) -> list[str]:
     if isinstance(answer, ModulePrediction):
         return next_steps(*steps, *_other_ways(inputs))
     if inputs["phase"] == "train":
-        return next_steps(*steps, _as_simulated(inputs) if answer.fits else _as_planned(inputs))
+        from gnomon.report.train import planned_again, simulated_again
+
+        again = simulated_again if answer.fits else planned_again
+        return next_steps(*steps, again({**inputs, "tokens": None}, inputs["on"]))
     steps.append(words("gnomon", "fit", *deployed(inputs, resolved)))
     if "kind" in inputs:
         return next_steps(*steps)
     load = (*a_load(resolved.model_context or LONGEST), "--slo", "ttft_p90=1s,tpot_p90=50ms")
     plan = ("gnomon", "plan", "serve", inputs["model"], "--fleet", fleet(inputs["on"], resolved), *load)
     return next_steps(*steps, words(*plan))
-
-
-def _as_planned(inputs: Mapping[str, Any]) -> str:
-    """A search for a plan of the same step that fits."""
-    said = ["--cluster", inputs["on"], "--seq", inputs["tokens"], "--global-batch", inputs["batch"]]
-    said += flag("--optimizer", inputs.get("optimizer"), "adamw")
-    return words(
-        "gnomon", "plan", "train", inputs["model"], *said, "--dtype", inputs["dtype"], "--engine", inputs["engine"]
-    )
-
-
-def _as_simulated(inputs: Mapping[str, Any]) -> str:
-    """The same step as `gnomon simulate train` takes it."""
-    said = ["--on", inputs["on"], "--seq", inputs["tokens"], "--global-batch", inputs["batch"]]
-    defaults = {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "ep": 1, "micro_batch": 1, "zero": 0, "recompute": "none"}
-    defaults |= {"schedule": "interleaved" if inputs["vp"] > 1 else "1f1b", "optimizer": "adamw"}
-    defaults |= {"cp_comm": "p2p", "expert_tp": 0}
-    for name, default in defaults.items():
-        said += flag(f"--{name.replace('_', '-')}", inputs.get(name), default)
-    said += ["--no-sequence-parallel"] if inputs["tp"] > 1 and not inputs["sequence_parallel"] else []
-    return words(
-        "gnomon", "simulate", "train", inputs["model"], *said, "--dtype", inputs["dtype"], "--engine", inputs["engine"]
-    )
 
 
 def _other_ways(inputs: Mapping[str, Any]) -> list[str]:

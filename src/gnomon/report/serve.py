@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.report.figures import Headline
-from gnomon.report.text import Style, chip_count, digits, flag, fleet, known, next_steps, plural, table, words
+from gnomon.report.text import Style, chip_count, digits, flag, fleet, headed, known, next_steps, plural, words
 from gnomon.spec.answers import ServingReport
 from gnomon.units import format_count, format_duration, format_money
 
@@ -118,8 +118,7 @@ def _times(answer: ServingReport, style: Style) -> list[str]:
     rows: list[tuple[str, ...]] = [("", *STATISTICS)]
     for key, times in times_of(answer).items():
         rows.append((METRICS[key], *(seconds_word(times.get(statistic)) for statistic in STATISTICS)))
-    lines = table(rows, "<>>>>")
-    return [style.faint(lines[0]), *lines[1:]]
+    return headed(rows, "<>>>>", style)
 
 
 def seconds_word(value: float | None) -> str:

@@ -72,6 +72,12 @@ def table(rows: Sequence[Sequence[str]], align: str) -> list[str]:
     return lines
 
 
+def headed(rows: Sequence[Sequence[str]], align: str, style: Style) -> list[str]:
+    """The same below a head, which is their first row."""
+    head, *lines = table(rows, align)
+    return [style.faint(head), *lines]
+
+
 def band(estimate: Estimate) -> str:
     """`(5.9 to 6.7, 90%)` in the unit of the value, which is not repeated; nothing for an exact number."""
     low, high = estimate.low, estimate.high

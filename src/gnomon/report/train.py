@@ -7,7 +7,7 @@ from typing import Any
 
 from gnomon.report.figures import Headline
 from gnomon.report.shortage import IF_IT_FITTED, shortage_words
-from gnomon.report.text import Style, band, digits, flag, gib, next_steps, scaled, table, words
+from gnomon.report.text import Style, band, digits, flag, gib, headed, next_steps, scaled, words
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.answers.training import DEGREES
 from gnomon.spec.chip import HALVES
@@ -113,8 +113,7 @@ def _times(answer: TrainingReport, style: Style) -> list[str]:
     step = answer.step_time_s.value
     rows = [("where the time goes", "time", "share")]
     rows += [(name, format_duration(seconds), share(seconds, step)) for name, seconds in spent_s(answer)]
-    lines = table(rows, "<>>")
-    return [style.faint(lines[0]), *lines[1:], f"  {exposed_words(answer)}"]
+    return [*headed(rows, "<>>", style), f"  {exposed_words(answer)}"]
 
 
 def fill_share(answer: TrainingReport) -> float:
@@ -178,10 +177,27 @@ def count_word(count: float | None) -> str | None:
 def same_job(inputs: Mapping[str, Any]) -> list[Any]:
     """The words that name the same model, load and engine again."""
     said: list[Any] = ["--seq", inputs["seq"], "--global-batch", inputs["global_batch"]]
-    said += flag("--tokens", count_word(inputs["tokens"]))
+    said += flag("--tokens", count_word(inputs.get("tokens")))
     said += flag("--optimizer", inputs["optimizer"], "adamw")
     said += [word for name in inputs.get("techniques", ()) for word in ("--with", name)]
     return said + ["--dtype", inputs["dtype"], "--engine", inputs["engine"]]
+
+
+def planned_again(inputs: Mapping[str, Any], on: str) -> str:
+    """A search for a plan of the same job."""
+    return words("gnomon", "plan", "train", inputs["model"], "--cluster", on, *same_job(inputs))
+
+
+def simulated_again(inputs: Mapping[str, Any], on: str) -> str:
+    """The same step, with what differs from the defaults of `gnomon simulate train`."""
+    usual: dict[str, Any] = {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "ep": 1, "micro_batch": 1, "zero": 0, "expert_tp": 0}
+    usual |= {"recompute": "none", "schedule": "interleaved" if inputs["vp"] > 1 else "1f1b"}
+    usual |= {"cp_comm": "p2p"} if inputs["cp"] > 1 else {}
+    said: list[Any] = []
+    for name, default in usual.items():
+        said += flag(f"--{name.replace('_', '-')}", inputs.get(name), default)
+    said += ["--no-sequence-parallel"] if inputs["tp"] > 1 and not inputs["sequence_parallel"] else []
+    return words("gnomon", "simulate", "train", inputs["model"], "--on", on, *said, *same_job(inputs))
 
 
 def exports(step: TrainingReport) -> list[str]:
@@ -192,5 +208,5 @@ def exports(step: TrainingReport) -> list[str]:
 
 def _next(answer: TrainingReport) -> list[str]:
     inputs = answer.inputs
-    plan = words("gnomon", "plan", "train", inputs["model"], "--cluster", inputs["on"], *same_job(inputs))
-    return next_steps("gnomon explain last", plan, *(exports(answer)[:1] if answer.fits else []))
+    again = planned_again(inputs, inputs["on"])
+    return next_steps("gnomon explain last", again, *(exports(answer)[:1] if answer.fits else []))

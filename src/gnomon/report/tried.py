@@ -7,8 +7,8 @@ from textwrap import wrap
 from typing import Any
 
 from gnomon.report.figures import Headline, interval
-from gnomon.report.text import Style, band, gib, next_steps, plural, table, words
-from gnomon.report.train import in_words, same_job
+from gnomon.report.text import Style, band, gib, headed, next_steps, plural, words
+from gnomon.report.train import in_words, planned_again
 from gnomon.spec.estimate import Estimate
 from gnomon.spec.tried import Tried
 from gnomon.units import format_duration
@@ -20,18 +20,11 @@ Row = tuple[str, str, str, str, str]
 
 
 def render(answer: Tried, style: Style) -> str:
-    lines = [style.strong(answer.title), against_words(answer), ""]
     mark = style.good if answer.helps else style.strong
-    lines += [f"  {mark(answer.verdict)}", ""]
-    found = table(compared(answer), "<>>><")
-    lines += [
-        style.faint(found[0]),
-        *found[1:],
-        "",
-        *(f"  {line}" for line in wrap(answer.idea, WIDE, break_on_hyphens=False)),
-        "",
-    ]
-    lines += [*(f"  {line}" for line in wrap(answer.note, WIDE, break_on_hyphens=False)), ""] if answer.note else []
+    lines = [style.strong(answer.title), against_words(answer), "", f"  {mark(answer.verdict)}", ""]
+    lines += [*headed(compared(answer), "<>>><", style), ""]
+    for text in filter(None, (answer.idea, answer.note)):
+        lines += [*(f"  {line}" for line in wrap(text, WIDE, break_on_hyphens=False)), ""]
     return "\n".join([*lines, *_next(answer)])
 
 
@@ -94,21 +87,20 @@ def _edges(time: Estimate) -> str:
 def _row(name: str, side: Side, inputs: Side) -> Row:
     time = side["step_time_s"]
     memory = f"{gib(side['peak_memory_bytes'])} GiB"
-    return name, format_duration(time.value), _edges(time), memory, plan_words(side, inputs)
+    return name, format_duration(time.value), _edges(time), memory, in_words(plan_of(side, inputs))
 
 
-def plan_words(side: Side, inputs: Side) -> str:
-    """How a training plan carries its step out."""
-    return in_words({**inputs, **side["degrees"], **side["settings"], "techniques": side["techniques"]})
+def plan_of(side: Side, inputs: Side) -> Side:
+    """The inputs of a training plan's own step."""
+    return {**inputs, **side["degrees"], **side["settings"], "techniques": side["techniques"]}
 
 
 def _next(answer: Tried) -> list[str]:
     inputs, paper = answer.inputs, words("gnomon", "papers", "show", answer.paper)
     if answer.applied is None:
         return next_steps(paper)
-    names = [part for name in answer.applied["techniques"] for part in ("--with", name)]
     if inputs.get("work") == "serving":
+        names = [part for name in answer.applied["techniques"] for part in ("--with", name)]
         load = ["--on", inputs["on"], "--batch", inputs["batch"], "--context", inputs["context"] - 1]
         return next_steps(words("gnomon", "predict", inputs["model"], *load, *names), paper)
-    load = ["--cluster", inputs["on"], *same_job({**inputs, "tokens": None})]
-    return next_steps(words("gnomon", "plan", "train", inputs["model"], *load, *names), paper)
+    return next_steps(planned_again({**inputs, "techniques": answer.applied["techniques"]}, inputs["on"]), paper)

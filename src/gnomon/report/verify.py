@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from gnomon.report.figures import Headline
-from gnomon.report.text import Style, digits, next_steps, table
+from gnomon.report.text import Style, digits, headed, next_steps
 from gnomon.spec.answers import Verified
 from gnomon.units import format_bytes, format_count, format_duration
 
@@ -22,7 +22,7 @@ def render(answer: Verified, style: Style) -> str:
     if parts:
         errors = [abs(part["error"]) for part in parts if part["error"] is not None]
         lines += [*_summary(parts, style), f"  {style.strong(_verdict(errors))}", *_held(parts), ""]
-        lines += [*_table(parts, style), ""] if any(not _headline(part) for part in parts) else []
+        lines += [*headed(compared(parts), "<>>>>", style), ""] if any(not _headline(part) for part in parts) else []
     conditions = ", ".join(f"{name} {value}" for name, value in answer.conditions.items())
     lines += [f"  measured with {conditions}", ""] if conditions else []
     return "\n".join([*lines, *next_steps("gnomon explain last", "gnomon history")])
@@ -38,8 +38,7 @@ def _summary(parts: Sequence[Part], style: Style) -> list[str]:
     for part in filter(_headline, parts):
         at = f" at {digits(part['rate_per_s'])}/s" if part.get("rate_per_s") else ""
         rows.append((part["what"] + at, *_figures(part)))
-    lines = table(rows, "<>>>")
-    return [style.faint(lines[0]), *lines[1:], ""] if len(rows) > 1 else []
+    return [*headed(rows, "<>>>", style), ""] if len(rows) > 1 else []
 
 
 def _figures(part: Part) -> tuple[str, str, str]:
@@ -85,11 +84,6 @@ def compared(parts: Sequence[Part]) -> list[tuple[str, ...]]:
         label = f"{part['part']}: {name}" if part["part"].endswith("alone") else name
         rows.append((label, rate, *_figures(part)))
     return rows
-
-
-def _table(parts: Sequence[Part], style: Style) -> list[str]:
-    lines = table(compared(parts), "<>>>>")
-    return [style.faint(lines[0]), *lines[1:]]
 
 
 def value_word(part: Part, key: str) -> str:
