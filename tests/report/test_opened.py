@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from tests.report import answers
 
+import gnomon
 from gnomon.api.explain import explain
 from gnomon.cli.run import run
 from gnomon.errors import InputError, UnknownNameError
@@ -90,14 +92,24 @@ def test_a_plan_opens_its_own_numbers_and_names_the_step_behind_them() -> None:
     assert [part.name for part in tpot.parts] == ["mean", "p50", "p90", "p95", "p99", "one step"]
     assert tpot.parts[2].shown == "37.5 ms (35.8 ms to 39.2 ms, 90%)"
     command = tpot.parts[-1].formula
-    assert "--on H100-SXM-80GB:4 --phase decode --batch 26 --context 1152 --dtype fp8 --kv-dtype fp8" in command
-    assert command.endswith("--engine vllm@0.24.0 --tp 4 --set max_num_batched_tokens=2048")
+    assert "--on H100-SXM-80GB:4 --dtype fp8 --kv-dtype fp8 --set max_num_batched_tokens=2048" in command
+    assert command.endswith("--engine vllm@0.24.0 --phase decode --batch 26 --context 1152")
     assert nodes["cost"].formula == "$26.32/h over 2,048 output tokens/s"
     assert "list price" in nodes["cost"].parts[0].source
     shown = {part.name: part for part in nodes["plan"].parts}
     assert shown["runner-up"].formula == "15% lower TTFT"
     assert shown["next cheaper"].formula == "misses tpot_p90 by 6 ms"
     assert shown["ttft_p90"].shown == "29% of the goal to spare"
+
+
+def test_the_step_that_a_plan_names_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = gnomon.plan_serving("llama-3.2-1b", fleet="H100:2", slo="ttft_p90=1s", rate=4, input=64, output=8)
+    command = flat(opened(plan, Step()))
+    step = next(node.formula.removeprefix("opened by ") for node in command if node.name == "one step")
+    assert run([*shlex.split(step)[1:], "--json"]) == 0
+    asked = json.loads(capsys.readouterr().out)["inputs"]
+    assert (asked["context"], asked["engine"]) == (68, plan.best.plan.engine.label)
+    assert asked["settings"] == dict(plan.best.plan.engine.settings)
 
 
 def test_a_step_that_cannot_be_predicted_is_left_out() -> None:

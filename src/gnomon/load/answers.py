@@ -135,14 +135,21 @@ def _union(options: tuple[Any, ...], value: Any, spot: Spot) -> Any:
     return _value(options[-1], value, spot)
 
 
-def _mapping(hint: Any, value: Any, spot: Spot) -> dict[str, Any]:
+def _fields(value: Any, spot: Spot, *names: str) -> Mapping[str, Any]:
+    """A mapping that has these fields."""
     if not isinstance(value, Mapping):
         raise spot.damaged(f"{shown(value)} is not a mapping of fields")
+    for name in names:
+        if name not in value:
+            raise spot.inner(name).damaged("is missing")
+    return value
+
+
+def _mapping(hint: Any, value: Any, spot: Spot) -> dict[str, Any]:
+    value = _fields(value, spot, *sorted(getattr(hint, "__required_keys__", ())))
     if not is_typeddict(hint):
         each = get_args(hint)[1]
         return dict(value) if each is Any else {key: _value(each, item, spot.inner(key)) for key, item in value.items()}
-    for name in hint.__required_keys__ - value.keys():
-        raise spot.inner(name).damaged("is missing")
     hints = _hints(hint)
     return {key: _value(hints[key], item, spot.inner(key)) if key in hints else item for key, item in value.items()}
 
@@ -162,15 +169,10 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 def _object(kind: Any, value: Any, spot: Spot) -> Any:
     """A dataclass; what is not in the JSON has its default."""
-    if not isinstance(value, Mapping):
-        raise spot.damaged(f"{shown(value)} is not a mapping of fields")
-    hints, given = _hints(kind), {}
-    for each in fields(kind):
-        if each.name in value:
-            given[each.name] = _value(hints[each.name], value[each.name], spot.inner(each.name))
-        elif each.default is MISSING and each.default_factory is MISSING:
-            raise spot.inner(each.name).damaged("is missing")
-    return kind(**given)
+    needed = [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
+    given, hints = _fields(value, spot, *needed), _hints(kind)
+    known = [each.name for each in fields(kind) if each.name in given]
+    return kind(**{name: _value(hints[name], given[name], spot.inner(name)) for name in known})
 
 
 def _number(value: Any, spot: Spot, bounds: NumberRange) -> Any:
@@ -204,36 +206,28 @@ def _truth(value: Any, spot: Spot, _: NumberRange) -> bool:
 
 def _estimate(value: Any, spot: Spot, bounds: NumberRange) -> Estimate:
     """A stored interval as draws that have it again."""
-    if not isinstance(value, Mapping):
-        raise spot.damaged(f"{shown(value)} is not a mapping of fields")
-    for name in ("value", "low", "high", "provenance", "source"):
-        if name not in value:
-            raise spot.inner(name).damaged("is missing")
+    value = _fields(value, spot, "value", "low", "high", "provenance", "source")
     low, high = (_number(value[name], spot.inner(name), AMOUNT) for name in ("low", "high"))
     middle = _number(value["value"], spot.inner("value"), bounds)
     if not low <= middle <= high:
         between = f"low {shown(low)} and high {shown(high)}"
         raise spot.inner("value").damaged(f"{shown(middle)} is not between {between}")
-    if (kind := value["provenance"]) not in list(Provenance):
-        raise spot.inner("provenance").damaged(f"{shown(kind)} is not a text" if not isinstance(kind, str) else
-                                               f"{shown(kind)} is not one of {', '.join(Provenance)}")  # fmt: skip
+    kind = _text(value["provenance"], spot.inner("provenance"), bounds)
+    if kind not in list(Provenance):
+        raise spot.inner("provenance").damaged(f"{shown(kind)} is not one of {', '.join(Provenance)}")
     exact = low == middle == high
     draws = np.empty(0) if exact else np.array([low] * EDGE + [middle] * (DRAWS - 2 * EDGE) + [high] * EDGE, float)
     return Estimate(middle, draws, Provenance(kind), _text(value["source"], spot.inner("source"), bounds))
 
 
 def _goal(value: Any, spot: Spot, bounds: NumberRange) -> Goal:
-    if not isinstance(value, Mapping):
-        raise spot.damaged(f"{shown(value)} is not a mapping of fields")
-    name, limit = (value.get(key) for key in ("name", "limit_s"))
+    name, limit = (_fields(value, spot, "name", "limit_s")[key] for key in ("name", "limit_s"))
     _number(limit, spot.inner("limit_s"), bounds)
     return _placed(lambda: seconds_goal(_text(name, spot.inner("name"), bounds), limit, spot.where), spot)
 
 
 def _plan(value: Any, spot: Spot, _: NumberRange) -> Plan:
-    if not isinstance(value, Mapping):
-        raise spot.damaged(f"{shown(value)} is not a mapping of fields")
-    plan = _placed(lambda: plan_from_dict(value, spot.where), spot)
+    plan = _placed(lambda: plan_from_dict(_fields(value, spot), spot.where), spot)
     _value(Mapping[str, Setting | None], plan.engine.settings, spot.inner("engine").inner("settings"))
     return plan
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gnomon.report.figures import interval
-from gnomon.report.text import digits, flag, known, plural, words
-from gnomon.spec.answers import AnswerNode, PlanReport, PlanScore
+from gnomon.report.text import deployed, digits, flag, known, plural, words
+from gnomon.spec.answers import AnswerNode, PlanReport, PlanScore, Resolved
 from gnomon.spec.workload import ServingLoad
 from gnomon.units import format_count, format_duration, format_money
 
@@ -28,16 +28,16 @@ def planned(answer: PlanReport) -> tuple[AnswerNode, ...]:
     shown = "-" if cost is None else f"{format_money(cost)}/Mtok"
     return (
         _choice(answer),
-        *(_time(best, name) for name in TIMES),
+        *(_time(answer, name) for name in TIMES),
         AnswerNode.metric("throughput", made, "of all replicas", drawn.get("output_tokens_per_s")),
         AnswerNode.metric("energy", spent, f"{digits(best.power_w)} W at this load", drawn.get("wh_per_mtok")),
         AnswerNode.metric("cost", shown, f"{usd} over {made}", drawn.get("usd_per_mtok"), (price,)),
     )
 
 
-def _time(best: PlanScore, name: str) -> AnswerNode:
+def _time(answer: PlanReport, name: str) -> AnswerNode:
     """A metric by its statistics, each with its interval."""
-    key, formula = TIMES[name]
+    best, (key, formula) = answer.best, TIMES[name]
     times = {"ttft_s": best.ttft_s, "tpot_s": best.tpot_s, "e2e_s": best.e2e_s}[key]
     drawn = best.predicted.get(key, {})
     shown = {
@@ -46,31 +46,26 @@ def _time(best: PlanScore, name: str) -> AnswerNode:
         if value is not None and known(value) is not None
     }
     parts = [AnswerNode(name=statistic, shown=text) for statistic, text in shown.items()]
-    parts += [_step(best)] if name == "TPOT" else []
+    parts += [_step(best, answer.resolved)] if name == "TPOT" else []
     headline = ", ".join(f"{name} {shown[name].partition(' (')[0]}" for name in ("mean", "p90") if name in shown)
     return AnswerNode.metric(name, headline or "-", formula, drawn.get("mean"), tuple(parts))
 
 
-def _step(best: PlanScore) -> AnswerNode:
+def _step(best: PlanScore, resolved: Resolved) -> AnswerNode:
     """What opens one of the steps behind a token: as many sequences as are in flight on a replica at a time."""
-    plan, strategy, load = best.plan, best.plan.strategy, best.plan.load
+    plan, load = best.plan, best.plan.load
     flying = best.output_tokens_per_s / plan.replicas * (known(best.tpot_s.get("mean")) or 0.0)
     batch = max(1, round(min(flying, MOST_SEQUENCES)))
-    command: list[Any] = ["gnomon", "predict", plan.model, "--on", f"{plan.chip}:{plan.ranks}", "--phase", "decode"]
-    command += ["--batch", batch]
-    shown = f"{plural(batch, 'sequence')} in flight on a replica"
+    shown, context = f"{plural(batch, 'sequence')} in flight on a replica", None
     if isinstance(load, ServingLoad) and load.input_tokens and load.output_tokens:
         context = load.input_tokens + load.output_tokens // 2
-        command += ["--context", context]
         shown += f", half their output made: context {context:,}"
-    command += ["--dtype", plan.dtype, *flag("--kv-dtype", plan.kv_dtype or None), "--engine", plan.engine.label]
-    for name in ("tp", "ep"):
-        command += flag(f"--{name}", getattr(strategy, name), 1)
-    for name, value in plan.engine.settings.items():
-        command += ["--set", f"{name}={value}"]
-    for name in strategy.techniques:
-        command += ["--with", name]
-    return AnswerNode(name="one step", shown=shown, formula=f"opened by {words(*command)}")
+    inputs: dict[str, Any] = {"on": f"{plan.chip}:{plan.ranks}", "settings": plan.engine.settings}
+    inputs |= {name: getattr(plan, name) for name in ("model", "dtype", "kv_dtype")}
+    inputs |= {name: getattr(plan.strategy, name) for name in ("tp", "ep", "techniques")}
+    named = deployed(inputs, resolved)
+    step = ("--engine", plan.engine.label, "--phase", "decode", "--batch", batch, *flag("--context", context))
+    return AnswerNode(name="one step", shown=shown, formula=f"opened by {words('gnomon', 'predict', *named, *step)}")
 
 
 def _choice(answer: PlanReport) -> AnswerNode:
