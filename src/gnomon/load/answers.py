@@ -112,7 +112,7 @@ def _annotated(hint: Any, marks: tuple[Any, ...], value: Any, spot: Spot) -> Any
     bounds = next((mark for mark in marks if isinstance(mark, NumberRange)), AMOUNT)
     if OR_EMPTY in marks and value in (None, {}):
         return {}
-    shape = next((mark for mark in marks if not isinstance(mark, (NumberRange, tuple))), hint)
+    shape = next((mark for mark in marks if not isinstance(mark, (NumberRange, tuple, str))), hint)
     found = _value(shape, value, spot, bounds)
     for name in next((mark for mark in marks if isinstance(mark, tuple)), ()):
         if found.get(name) is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from gnomon.spec.answers.base import Result
 from gnomon.spec.answers.shapes import Degree, Inputs, Signed, Time
-from gnomon.spec.answers.training import Degrees
+from gnomon.spec.answers.training import DEGREES
 from gnomon.spec.estimate import Estimate
 
 MODEL = "--model"
@@ -51,7 +51,7 @@ class TrainedSide(TypedDict):
     mfu: float
     peak_memory_bytes: float
     cost_usd: float
-    degrees: Degrees
+    degrees: Annotated[Mapping[str, Any], Inputs, DEGREES]
     settings: Annotated[Mapping[str, Any], Inputs, SETTINGS]
     techniques: tuple[str, ...]
 

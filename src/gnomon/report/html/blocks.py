@@ -9,6 +9,7 @@ from html import escape
 from typing import Any, Protocol
 
 from gnomon.report.figures import Headline
+from gnomon.report.html.svg import Bar, bars
 from gnomon.report.text import gib, part
 from gnomon.spec.answers import AnswerNode
 from gnomon.spec.answers.base import as_json
@@ -119,6 +120,11 @@ def table(title: str, head: tuple[str, ...], rows: Iterable[Sequence[str]], alig
     """A table, or nothing where it would have no rows."""
     found = list(rows)
     return [PageTable(title, head, found, align)] if found else []
+
+
+def plot(title: str, rows: Sequence[Bar], what: str) -> list[PageBlock]:
+    """Bars, or nothing where there are none."""
+    return [Drawing(title, bars(rows, what))] if rows else []
 
 
 def notes(title: str, lines: Iterable[str]) -> list[PageBlock]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gnomon.report.figures import Headline, interval
-from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, size_table, table
-from gnomon.report.html.svg import Bar, bars, stacked
+from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, plot, size_table, table
+from gnomon.report.html.svg import Bar, stacked
 from gnomon.report.predict import (
     LIMITS,
     MOST_LINES,
@@ -55,7 +55,7 @@ def time_plot(operators: Sequence[OperatorTime], title: str) -> list[PageBlock]:
     rows = [_bar(row) for row in ordered[:MOST_LINES]]
     rest = sum(row.time_s.value for row in ordered[MOST_LINES:])
     rows += [Bar(f"{len(ordered) - MOST_LINES} more", rest, rest, rest, format_duration(rest))] if rest else []
-    return [Drawing(f"{title[:1].upper()}{title[1:]}", bars(rows, title))] if rows else []
+    return plot(f"{title[:1].upper()}{title[1:]}", rows, title)
 
 
 def _bar(row: OperatorTime) -> Bar:

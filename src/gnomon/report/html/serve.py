@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gnomon.report.figures import Headline
-from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, table
-from gnomon.report.html.svg import Bar, bars
+from gnomon.report.html.blocks import Page, PageBlock, inputs_table, notes, plot, table
+from gnomon.report.html.svg import Bar
 from gnomon.report.serve import (
     METRICS,
     STATISTICS,
@@ -68,5 +68,4 @@ def _plots(answer: ServingReport) -> Iterator[PageBlock]:
             low, high = map(known, answer.bands.get(metric, {}).get(statistic) or (None, None))
             edges = (value, value) if low is None or high is None else (min(low, value), max(high, value))
             rows.append(Bar(statistic, value, *edges, str(_time(answer, metric, statistic))))
-        if rows:
-            yield Drawing(name, bars(rows, f"{name} by statistic"))
+        yield from plot(name, rows, f"{name} by statistic")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gnomon.report.figures import Headline, interval
-from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, table
-from gnomon.report.html.svg import Bar, bars, stacked
+from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, plot, table
+from gnomon.report.html.svg import Bar, stacked
 from gnomon.report.shortage import IF_IT_FITTED
 from gnomon.report.text import gib
 from gnomon.report.train import exposed_words, figures, fit_words, in_words, run_lines, share, spent_s
@@ -45,7 +45,7 @@ def step_blocks(answer: TrainingReport) -> list[PageBlock]:
     rows = [(name, format_duration(seconds), share(seconds, step)) for name, seconds in spent]
     run = run_lines(answer) if answer.run else []
     return [
-        *([Drawing("Where the time goes", bars(drawn, "time of a step by part"))] if drawn else []),
+        *plot("Where the time goes", drawn, "time of a step by part"),
         *table("Time of a step", ("part", "time", "share"), rows, "<>>"),
         *notes("", [exposed_words(answer)]),
         *_memory(answer),

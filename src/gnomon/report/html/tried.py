@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gnomon.report.html.blocks import Drawing, Page, inputs_table, notes, table
-from gnomon.report.html.svg import Bar, bars
+from gnomon.report.html.blocks import Page, inputs_table, notes, plot, table
+from gnomon.report.html.svg import Bar
 from gnomon.report.text import band
 from gnomon.report.tried import against_words, compared, figures, sides
 from gnomon.spec.tried import Tried
@@ -24,7 +24,7 @@ def page(answer: Tried) -> Page:
         good=True if answer.helps else None,
         figures=figures(answer),
         blocks=[
-            *([Drawing("Time of a step", bars(drawn, "time of a step without and with it"))] if drawn else []),
+            *plot("Time per step", drawn, "time per step without and with it"),
             *table("Without and with it", head, rows, "<>>><"),
             *notes("The idea", [answer.idea, answer.note]),
             *inputs_table(answer.inputs),

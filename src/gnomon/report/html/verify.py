@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gnomon.report.html.blocks import Drawing, Page, inputs_table, plain, table
-from gnomon.report.html.svg import Bar, bars
+from gnomon.report.html.blocks import Page, inputs_table, plain, plot, table
+from gnomon.report.html.svg import Bar
 from gnomon.report.verify import compared, figures
 from gnomon.spec.answers import Verified
 from gnomon.spec.plan_dict import plan_to_dict
@@ -22,7 +22,7 @@ def page(answer: Verified) -> Page:
         title=answer.title,
         figures=figures(answer),
         blocks=[
-            *([Drawing("Error of each figure", bars(drawn, "error of each figure"))] if drawn else []),
+            *plot("Error of each figure", drawn, "error of each figure"),
             *table("Measured beside predicted", head, rows, "<>>>>"),
             *inputs_table(answer.conditions, "Measured with"),
             *table("The plan", ("field", "value"), [(name, plain(value)) for name, value in plan.items()], "<<"),

@@ -17,34 +17,10 @@ RECIPE = (*DEGREES, "on", "dtype", "micro_batch", "recompute", "zero", "schedule
 """Inputs that say how a step is carried out."""
 
 
-class Degrees(TypedDict):
-    tp: Degree
-    pp: Degree
-    vp: Degree
-    cp: Degree
-    ep: Degree
-    dp: Degree
-
-
 class RankPeak(TypedDict):
     """A rank at its fullest moment."""
 
     peak_memory_bytes: float
-
-
-class RunTotals(TypedDict):
-    """Of all steps that a run's tokens make."""
-
-    steps: float
-    days: float
-    cost_usd: float
-    energy_kwh: float
-
-
-class GridRun(RunTotals, total=False):
-    """The same where the grid is known."""
-
-    co2_kg: float
 
 
 class SlowerPlan(TypedDict):
@@ -80,7 +56,7 @@ class TrainingReport(Result):
     """By pipeline rank: weights, gradients, optimizer, activations, working."""
     bubble_fraction: float
     exposed_communication_s: float
-    step_parts: Annotated[Mapping[str, float], Mapping[str, float], ("pipeline_s", "optimizer_s")]
+    step_parts: Annotated[Mapping[str, float], ("pipeline_s", "optimizer_s")]
     """Seconds from the start to the last backward, then of what follows it."""
     micro_batches: Degree
     energy_j: float
@@ -88,7 +64,7 @@ class TrainingReport(Result):
     """Of that energy, where a cluster's file names the grid, which `grid` repeats."""
     grid: Mapping[str, str | float] = field(default_factory=dict)
     cost_usd: float
-    run: Annotated[Mapping[str, float], GridRun, OR_EMPTY]
+    run: Annotated[Mapping[str, float], OR_EMPTY, ("steps", "days", "cost_usd", "energy_kwh")]
     """Of the whole run, where its tokens are given: steps, days, dollars, kilowatt-hours."""
     targets: tuple[str, ...]
     """What `gnomon export` can write the plan for, its own engine's first."""
