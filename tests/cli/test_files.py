@@ -11,7 +11,7 @@ from gnomon.cli.files import check_overwritten, keep_apart, output_file, output_
 from gnomon.cli.output import one_line
 from gnomon.errors import InputError
 from gnomon.paths import written
-from gnomon.spec.answers.base import as_json
+from gnomon.spec.plan_dict import as_json
 
 
 def names(folder: Path) -> list[str]:

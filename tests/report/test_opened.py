@@ -106,6 +106,8 @@ def test_the_step_that_a_plan_names_can_be_asked_for(capsys: pytest.CaptureFixtu
     plan = gnomon.plan_serving("llama-3.2-1b", fleet="H100:2", slo="ttft_p90=1s", rate=4, input=64, output=8)
     command = flat(opened(plan, Step()))
     step = next(node.formula.removeprefix("opened by ") for node in command if node.name == "one step")
+    save("plan.serve", plan.to_dict())
+    assert f"next: {step}" in str(explain("last"))
     assert run([*shlex.split(step)[1:], "--json"]) == 0
     asked = json.loads(capsys.readouterr().out)["inputs"]
     assert (asked["context"], asked["engine"]) == (68, plan.best.plan.engine.label)

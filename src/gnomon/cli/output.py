@@ -47,7 +47,7 @@ def _typed(answer: Result | Mapping[str, Any]) -> Result:
     if not isinstance(answer, Mapping):
         return answer
     from gnomon.load.answers import answer_from_dict
-    from gnomon.spec.answers.base import as_json
+    from gnomon.spec.plan_dict import as_json
 
     return answer_from_dict(as_json(answer))
 
@@ -75,7 +75,7 @@ def _problem(write: Callable[[], None]) -> str:
 
 
 def print_json(payload: Mapping[str, Any]) -> None:
-    from gnomon.spec.answers.base import as_json
+    from gnomon.spec.plan_dict import as_json
 
     put(json.dumps(as_json(payload), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 

@@ -9,6 +9,8 @@ from gnomon.report.text import Style, next_steps, words
 from gnomon.spec.answers import AnswerNode, Explanation
 
 MOST_OPERATORS = 6
+BY = "opened by "
+"""How the formula of a part begins that a command opens."""
 
 
 def render(answer: Explanation, style: Style) -> str:
@@ -51,7 +53,11 @@ def _parts(parts: Sequence[AnswerNode], depth: int, style: Style) -> Iterable[st
 
 
 def _next(answer: Explanation) -> list[str]:
+    """The largest operator, or what opens the step behind a plan; then the files of a plan, or what else is kept."""
     opened = any(node.level == "operator" for node in answer.nodes)
     inner = [words("gnomon", "explain", answer.id, "--op", name) for name in answer.ops[:1]]
-    steps = [words("gnomon", "explain", answer.id)] if opened else inner
-    return next_steps(*steps, "gnomon export last --out deploy" if answer.of.startswith("plan") else "gnomon history")
+    inner += [
+        part.formula.removeprefix(BY) for node in answer.nodes for part in node.parts if part.formula.startswith(BY)
+    ]
+    last = "gnomon export last --out deploy" if answer.of.startswith("plan") else "gnomon history"
+    return next_steps(*([words("gnomon", "explain", answer.id)] if opened else inner), last)

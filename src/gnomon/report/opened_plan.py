@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gnomon.report.explain import BY
 from gnomon.report.figures import interval
 from gnomon.report.text import deployed, digits, flag, known, plural, words
 from gnomon.spec.answers import AnswerNode, PlanReport, PlanScore, Resolved
@@ -54,8 +55,8 @@ def _time(answer: PlanReport, name: str) -> AnswerNode:
 def _step(best: PlanScore, resolved: Resolved) -> AnswerNode:
     """What opens one of the steps behind a token: as many sequences as are in flight on a replica at a time."""
     plan, load = best.plan, best.plan.load
-    flying = best.output_tokens_per_s / plan.replicas * (known(best.tpot_s.get("mean")) or 0.0)
-    batch = max(1, round(min(flying, MOST_SEQUENCES)))
+    in_flight = best.output_tokens_per_s / plan.replicas * (known(best.tpot_s.get("mean")) or 0.0)
+    batch = max(1, round(min(in_flight, MOST_SEQUENCES)))
     shown, context = f"{plural(batch, 'sequence')} in flight on a replica", None
     if isinstance(load, ServingLoad) and load.input_tokens and load.output_tokens:
         context = load.input_tokens + load.output_tokens // 2
@@ -65,7 +66,7 @@ def _step(best: PlanScore, resolved: Resolved) -> AnswerNode:
     inputs |= {name: getattr(plan.strategy, name) for name in ("tp", "ep", "techniques")}
     named = deployed(inputs, resolved)
     step = ("--engine", plan.engine.label, "--phase", "decode", "--batch", batch, *flag("--context", context))
-    return AnswerNode(name="one step", shown=shown, formula=f"opened by {words('gnomon', 'predict', *named, *step)}")
+    return AnswerNode(name="one step", shown=shown, formula=BY + words("gnomon", "predict", *named, *step))
 
 
 def _choice(answer: PlanReport) -> AnswerNode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gnomon.report.figures import Headline, interval
@@ -39,30 +39,26 @@ class PlanLine:
 
     label: str
     usd_h: float
-    usd_per_mtok: float | None = None
-    wh_per_mtok: float | None = None
-    feasible: bool | None = None
+    usd_per_mtok: float | None
+    wh_per_mtok: float | None
+    feasible: bool | None
     times: Mapping[str, Mapping[str, float | None]]
     """By metric and statistic."""
-    predicted: Mapping[str, Any] = field(default_factory=dict)
+    predicted: Mapping[str, Any]
 
     @classmethod
-    def of(cls, score: PlanScore) -> PlanLine:
+    def of(cls, plan: PlanScore | Mapping[str, Any]) -> PlanLine:
+        """Of a score, or of an `OtherPlan`."""
+        given = plan if isinstance(plan, Mapping) else vars(plan)
         return cls(
-            label=score.label,
-            usd_h=score.usd_h,
-            usd_per_mtok=known(score.usd_per_mtok),
-            wh_per_mtok=known(score.wh_per_mtok),
-            feasible=score.feasible,
-            times={"ttft": score.ttft_s, "tpot": score.tpot_s, "e2e": score.e2e_s},
-            predicted=score.predicted,
+            label=given["label"],
+            usd_h=given["usd_h"],
+            usd_per_mtok=known(given.get("usd_per_mtok")),
+            wh_per_mtok=known(given.get("wh_per_mtok")),
+            feasible=given.get("feasible"),
+            times={metric: given.get(f"{metric}_s", {}) for metric in METRICS},
+            predicted=given.get("predicted", {}),
         )
-
-    @classmethod
-    def beside(cls, other: Mapping[str, Any]) -> PlanLine:
-        """Of the runner-up, the next cheaper plan or a near tie."""
-        times = {metric: other.get(f"{metric}_s", {}) for metric in METRICS}
-        return cls(label=other["label"], usd_h=other["usd_h"], times=times, predicted=other.get("predicted", {}))
 
 
 def render(answer: PlanReport, style: Style) -> str:
@@ -178,7 +174,7 @@ def runner_up_lines(answer: PlanReport, shown: list[tuple[str, str]]) -> list[st
     other = answer.runner_up
     if "label" not in other:
         return [str(other.get("why", "none"))]
-    return [f"{_score(PlanLine.beside(other), shown)}: {_goals(other['why'])}"]
+    return [f"{_score(PlanLine.of(other), shown)}: {_goals(other['why'])}"]
 
 
 def near_tie_lines(answer: PlanReport) -> list[str]:

@@ -15,7 +15,7 @@ from gnomon.report.figures import Headline
 from gnomon.report.html.blocks import Listing, Page, notes, table
 from gnomon.report.text import assumed, legible
 from gnomon.spec.answers import Result
-from gnomon.spec.answers.base import as_json
+from gnomon.spec.plan_dict import as_json
 
 PAGES = {
     "gnomon.predict/1": "gnomon.report.html.predict",

@@ -12,7 +12,7 @@ from gnomon.report.figures import Headline
 from gnomon.report.html.svg import Bar, bars
 from gnomon.report.text import gib, part
 from gnomon.spec.answers import AnswerNode
-from gnomon.spec.answers.base import as_json
+from gnomon.spec.plan_dict import as_json
 
 
 class PageBlock(Protocol):

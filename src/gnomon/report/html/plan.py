@@ -97,7 +97,7 @@ def _plans(answer: PlanReport, shown: list[tuple[str, str]]) -> list[PageBlock]:
     beside = [("runner-up", answer.runner_up), ("next cheaper", answer.next_cheaper)]
     beside += [("near tie", tie) for tie in answer.near_ties]
     listed = [("best", PlanLine.of(answer.best))]
-    listed += [(what, PlanLine.beside(other)) for what, other in beside if "label" in other]
+    listed += [(what, PlanLine.of(other)) for what, other in beside if "label" in other]
     listed += [("Pareto set", PlanLine.of(score)) for score in answer.pareto]
     rows, seen = [], set()
     columns = list(dict.fromkeys([*shown, *TIMES[:2]]))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gnomon.spec.plan import Plan
-from gnomon.spec.plan_dict import plan_to_dict
-from gnomon.spec.workload import Goal
+from gnomon.spec.plan_dict import as_json
 
 if TYPE_CHECKING:
     from gnomon.spec.cluster import Pool
@@ -69,24 +66,6 @@ class Resolved:
 
 UNKNOWN = Resolved()
 """Of an answer that an earlier version stored."""
-
-
-def as_json(value: Any) -> Any:
-    """Estimates, plans and nested containers as plain JSON values; what is not a number becomes null."""
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    if isinstance(value, Goal):
-        return {"name": value.name, "limit_s": value.limit_s}
-    if isinstance(value, Plan):
-        return plan_to_dict(value)
-    if is_dataclass(value):
-        return {each.name: as_json(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): as_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [as_json(item) for item in value]
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 REPORT = "gnomon.report"
