@@ -134,6 +134,7 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
         memory_usable_bytes=step.usable_bytes,
         breakdown=tuple(lines),
         inputs=dict(answer.inputs) | dict(asked),
+        resolved=answer.resolved,
     )
 
 

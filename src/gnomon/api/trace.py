@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,26 +17,10 @@ from gnomon.load.overheads import own_overheads
 from gnomon.load.profiles import profile_for
 from gnomon.planning.shortage import shortage
 from gnomon.spec import Chip, Estimate
-from gnomon.spec.answers import OperatorTime, Prediction
+from gnomon.spec.answers import ModulePrediction, Resolved
 from gnomon.spec.traced import Traced
 
 PHASES = ("forward", "train")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModulePrediction(Prediction):
-    """A step of a module. `breakdown` is by module path, `operators` by kernel; `traced` has every call."""
-
-    HIDDEN = frozenset({"traced"})
-    operators: tuple[OperatorTime, ...] = ()
-    parameters: int = 0
-    flops: float = 0.0
-    kernels: int = 0
-    host_s: float = 0.0
-    """What the host needs to launch it all; the step is no quicker."""
-    unknown: tuple[str, ...] = ()
-    """Operators that no rule describes, priced as one pass over their operands."""
-    traced: Traced | None = None
 
 
 def trace(
@@ -131,6 +114,7 @@ def _prediction(
         memory_usable_bytes=usable,
         breakdown=price.lines,
         inputs=inputs,
+        resolved=Resolved.of(None, step.machine.pool),
         operators=tuple(step.groups(lambda _, op: op.name).values()),
         parameters=traced.parameters,
         flops=price.flops,
