@@ -96,7 +96,7 @@ def loads() -> Iterator[Load]:
     yield Load("gemm and decode, 0.2 s each", both, _waves(6.0, 0.2, 0.2, 1))
     yield Load("gemm and decode, 20 ms each", both, _waves(5.0, 0.016, 0.016, 1))
     for duty in (0.75, 0.5, 0.25):
-        yield Load("gemm, paused after every piece", (BIG,), (Step(4.0, duty=duty),))
+        yield Load(f"gemm {duty:.0%} of the time", (BIG,), (Step(4.0, duty=duty),))
     yield Load("gemm 1 s on, 1 s off", (BIG,), _waves(8.0, 1.0, 1.0))
     yield Load("gemm 0.25 s on, 0.25 s off", (BIG,), _waves(5.0, 0.25, 0.25))
     yield Load("gemm 8192x8192x8192 on a warm card", (BIG,), (Step(6.0),))

@@ -77,7 +77,7 @@ class Card:
     def row(self) -> tuple[float, ...]:
         """One reading, in the order of `COLUMNS`."""
         now = time.monotonic()
-        wanted = ((INSTANT_MW, BOARD), (AVERAGE_MW, BOARD), (INSTANT_MW, MEMORY), (MEMORY_TEMPERATURE, BOARD))
+        wanted = ((INSTANT_MW, BOARD), (AVERAGE_MW, BOARD), (AVERAGE_MW, MEMORY), (MEMORY_TEMPERATURE, BOARD))
         instant, average, memory, memory_c = self._fields(*wanted)
         return (
             now, instant / 1e3, average / 1e3, memory / 1e3,
