@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-NOUNS = {"gnomon.spec.training", "gnomon.spec.questions.training"}
-"""Records without a formula: a plan holds the load of one or the other kind, and `simulate` has a command of either."""
+NOUNS = {"gnomon.spec.training", "gnomon.spec.questions.training", "gnomon.spec.answers.training"}
+"""Records without a formula: a plan holds the load of one or the other kind, `simulate` has a command of either, and
+an answer is of one of all kinds."""
 APART = ("training", "megatron", "torch")
 HEAVY = {"pydantic", "rich", "torch", "ssl", "http", "numpy.testing", "matplotlib", "duckdb"}
 CHIP = ("--on", "H100")

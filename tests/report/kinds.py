@@ -18,8 +18,7 @@ from gnomon.accuracy import accuracy
 from gnomon.calibrate.engine_overheads import EngineCalibrated
 from gnomon.calibrate.profiles import Calibrated
 from gnomon.execution.checked import Checked
-from gnomon.planning.steps.traced import ModulePrediction
-from gnomon.spec.answers import NotModelled, Result, Shortage
+from gnomon.spec.answers import History, KeptRun, ModulePrediction, NotModelled, Result, Shortage
 from gnomon.store import resolve_plan, save
 
 PLAN = Path(__file__).parents[2] / "examples" / "plan.yaml"
@@ -156,6 +155,7 @@ MADE: dict[str, dict[str, Callable[[], Any]]] = {
         "trained": lambda: gnomon.try_idea("zero-offload", model="llama-3.2-1b", on="H100:1", seq=512, global_batch=8),
     },
     "Explanation": {"an answer": explained, "an operator": opened_operator},
+    "History": {"a run": lambda: History(runs=(KeptRun(id="fit-1", kind="fit", saved_s=1.8e9, title="a fit"),))},
     "Exported": {"a plan": lambda: gnomon.export(PLAN)},
     "Launched": {"a dry run": lambda: gnomon.launch(PLAN, dry_run=True)},
     "Chips": {"all": gnomon.chips, "one": lambda: gnomon.chips("H100")},

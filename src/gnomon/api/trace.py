@@ -12,8 +12,9 @@ from gnomon.cost.machine import Machine
 from gnomon.load.overheads import own_overheads
 from gnomon.load.profiles import profile_for
 from gnomon.load.tracing.script_words import one_chip, script_question, scripted, traced_module
-from gnomon.planning.steps.traced import ModulePrediction, price_traced
+from gnomon.planning.steps.traced import price_traced
 from gnomon.spec import Pool
+from gnomon.spec.answers import ModulePrediction
 from gnomon.spec.questions.running import TraceQuestion
 from gnomon.spec.questions.step import PredictQuestion
 

@@ -44,7 +44,7 @@ def calibrate(question: CalibrateQuestion, as_json: flags.Json = False) -> None:
     with redirect_stdout(sys.stderr), Progress("measuring") as tick:
         asked = replace(question, out=paths.get("--out", table), profile=paths.get("--profile"))
         result = answer(asked, tick)
-    emit(result.to_dict(), as_json=as_json)
+    emit(result, as_json=as_json)
 
 
 def _check(question: CalibrateQuestion) -> None:

@@ -22,6 +22,6 @@ def launch(question: LaunchQuestion, as_json: flags.Json = False) -> None:
     with named_by("PLAN"):
         result = answer(question, lambda command: say(f"starting: {command}"))
     if as_json or not result.started:
-        emit(result.to_dict(), as_json=as_json, keep=False)
+        emit(result, as_json=as_json, keep=False)
     code = result.exit_code or 0
     raise typer.Exit(code if result.started or question.dry_run else 1)

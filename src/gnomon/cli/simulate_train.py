@@ -44,4 +44,4 @@ def train(
     from gnomon.api.simulate_training import answer
 
     report = answer(question)
-    emit(report.to_dict(), as_json=as_json, files=[*files(report, paths), *page(report, paths)])
+    emit(report, as_json=as_json, files=[*files(report, paths), *page(report, paths)])

@@ -87,4 +87,4 @@ def sweep(
         say(f"nothing to do: all {result.questions:,} answers were there")
     elif result.found and not join:
         say(f"{result.found:,} answers were there; {result.questions - result.found:,} are new")
-    emit(result.to_dict(), as_json=as_json, keep=False, files=page(result, paths))
+    emit(result, as_json=as_json, keep=False, files=page(result, paths))

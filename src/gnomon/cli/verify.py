@@ -39,9 +39,9 @@ def verify(question: VerifyQuestion, html: flags.Html = None, as_json: flags.Jso
         if FLAG not in paths:
             raise
         unwritten: Callable[[], None] = partial(_raise, problem)
-        emit(problem.answer.to_dict(), as_json=as_json, files=[unwritten, *page(problem.answer, paths)])
+        emit(problem.answer, as_json=as_json, files=[unwritten, *page(problem.answer, paths)])
         return
-    emit(result.to_dict(), as_json=as_json, files=page(result, paths))
+    emit(result, as_json=as_json, files=page(result, paths))
 
 
 def _text(path: object) -> str | None:

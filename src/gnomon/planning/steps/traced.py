@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from gnomon.cost.machine import Machine
@@ -14,25 +13,9 @@ from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.errors import InputError, named_by
 from gnomon.planning.shortage import shortage
 from gnomon.spec import Chip, Estimate
-from gnomon.spec.answers import OperatorTime, Prediction
+from gnomon.spec.answers import ModulePrediction, Resolved
 from gnomon.spec.questions.running import TraceQuestion
 from gnomon.spec.traced import Traced
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModulePrediction(Prediction):
-    """A step of a module. `breakdown` is by module path, `operators` by kernel; `traced` has every call."""
-
-    HIDDEN = frozenset({"traced"})
-    operators: tuple[OperatorTime, ...] = ()
-    parameters: int = 0
-    flops: float = 0.0
-    kernels: int = 0
-    host_s: float = 0.0
-    """What the host needs to launch it all; the step is no quicker."""
-    unknown: tuple[str, ...] = ()
-    """Operators that no rule describes, priced as one pass over their operands."""
-    traced: Traced | None = None
 
 
 def price_traced(traced: Traced, asked: TraceQuestion, machine: Machine, own: MeasuredHosts) -> ModulePrediction:
@@ -85,6 +68,7 @@ def _prediction(
         memory_usable_bytes=usable,
         breakdown=price.lines,
         inputs=inputs,
+        resolved=Resolved.of(None, step.machine.pool),
         operators=tuple(step.groups(lambda _, op: op.name).values()),
         parameters=traced.parameters,
         flops=price.flops,

@@ -125,6 +125,7 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
         breakdown=tuple(lines),
         inputs=dict(answer.inputs) | dict(asked),
         not_modelled=answer.not_modelled,
+        resolved=answer.resolved,
     )
 
 

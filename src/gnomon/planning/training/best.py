@@ -14,7 +14,7 @@ from gnomon.planning.training.report import report_step
 from gnomon.planning.training.search import Search, joins, label, search_of
 from gnomon.planning.training.step import TrainingStep, usable_bytes
 from gnomon.search.quickest import Quickest, quickest
-from gnomon.spec.answers import TrainingPlanReport
+from gnomon.spec.answers import Resolved, TrainingPlanReport
 from gnomon.spec.questions.training import PlanTrainingQuestion
 from gnomon.techniques import applied, asked, searched_words
 
@@ -86,6 +86,7 @@ def _report(search: Search, found: Quickest) -> TrainingPlanReport:
         },
         shortage_bytes=(float(lacking.min()), float(lacking.max())) if lacking.size else (0.0, 0.0),
         command="",
+        resolved=Resolved.of(search.model, search.pool),
         inputs={
             "model": search.bound.name,
             "cluster": search.pool.words,

@@ -10,7 +10,7 @@ from gnomon.planning.shortage import training_shortage
 from gnomon.planning.training.step import TrainingStep
 from gnomon.planning.unmodelled import idle_beyond, in_files
 from gnomon.spec import Estimate, NotModelled
-from gnomon.spec.answers import Shortage, TrainingReport
+from gnomon.spec.answers import Resolved, Shortage, TrainingReport
 from gnomon.spec.cluster import KWH_J
 from gnomon.techniques.hosts import ROOM
 
@@ -60,6 +60,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         targets=(),
         assumed=step.applied.assumed(step.figures, step.case),
         inputs=_inputs(step),
+        resolved=Resolved.of(job.model, step.pool),
         plan=job.plan,
         step=step,
     )
