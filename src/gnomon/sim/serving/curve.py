@@ -68,19 +68,18 @@ class DecodeCurve:
         knots = self._knots
         mean = context / self._sequences
         i = bisect_right(knots, mean) - 1
-        if i + 1 == len(knots) or mean + most <= knots[i + 1]:
-            slope = self._slopes[i]
-            first = self._seconds[i] + slope * (mean - knots[i])
-            if most * (first + slope * (most - 1) / 2) < wait_s:
-                return most
-            guess = min(wait_s / first, most)
-            steps = min(int(wait_s / (first + slope * guess / 2)), most)
-            while steps < most and steps * (first + slope * (steps - 1) / 2) < wait_s:
-                steps += 1
-            while steps > 0 and (steps - 1) * (first + slope * (steps - 2) / 2) >= wait_s:
-                steps -= 1
-            return steps
-        return self._search(context, wait_s, most)
+        inside = most if i + 1 == len(knots) else min(most, int(knots[i + 1] - mean))
+        slope = self._slopes[i]
+        first = self._seconds[i] + slope * (mean - knots[i])
+        if inside * (first + slope * (inside - 1) / 2) < wait_s:
+            return most if inside == most else self._search(context, wait_s, most)
+        guess = min(wait_s / first, inside)
+        steps = min(int(wait_s / (first + slope * guess / 2)), inside)
+        while steps < inside and steps * (first + slope * (steps - 1) / 2) < wait_s:
+            steps += 1
+        while steps > 0 and (steps - 1) * (first + slope * (steps - 2) / 2) >= wait_s:
+            steps -= 1
+        return steps
 
     def _search(self, context: int, wait_s: float, most: int) -> int:
         """Where a straight line between two known sums meets the wait: steps differ little, so that two or three looks
