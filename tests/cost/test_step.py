@@ -16,7 +16,7 @@ from gnomon.cost.host import HostModel
 from gnomon.engines import Deployment, Engine
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.planning.deploy import deploy
+from gnomon.load.deployments import deploy
 from gnomon.spec import Batch, Estimate, Strategy
 from gnomon.units import format_duration
 

@@ -7,12 +7,13 @@ their mean context. Each becomes a table or a curve once; a step is then a few l
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon.cost.host import HostModel
 from gnomon.cost.machine import priced_dtype
@@ -27,6 +28,9 @@ every such tile, and taken as straight inside, where no other begins."""
 EACH = 256
 """Up to so many tokens they are priced at every number: experts are visited one by one there."""
 
+Pieces = tuple[list[int], list[float], list[float]]
+"""Contexts, seconds there, and what each token beyond them adds."""
+
 
 @dataclass(slots=True)
 class TableStepCost:
@@ -39,6 +43,7 @@ class TableStepCost:
     factors: Mapping[str, float] = field(default_factory=dict)
     _times: OpTimes = field(init=False)
     _sizes: Floats = field(init=False)
+    _padded: NDArray[np.int64] = field(init=False)
     _parts: tuple[Times, Times, Times] = field(init=False)
     _dense: list[float] = field(init=False)
     _logits: list[float] = field(init=False)
@@ -51,7 +56,7 @@ class TableStepCost:
     _largest: int = field(init=False)
     _curves: dict[int, Curve] = field(init=False)
     _attention: dict[int, Floats] = field(init=False)
-    _lists: dict[int, tuple[list[int], list[float]]] = field(init=False)
+    _lists: dict[int, Pieces] = field(init=False)
 
     def __post_init__(self) -> None:
         model, host = self.model, self.model.host
@@ -59,6 +64,8 @@ class TableStepCost:
         above = np.arange(host.largest + 1, self.max_tokens + ALIGNED)
         sizes = above[(above <= EACH) | (above % ALIGNED <= 1)]
         self._sizes = np.concatenate([host.captured, sizes])
+        self._padded = np.arange(max(self.max_tokens, host.largest) + 1)
+        self._padded[1 : host.largest + 1] = [host.padded(few) for few in range(1, host.largest + 1)]
         self._parts = (
             self._times.by_rows("tokens", self._sizes),
             self._times.by_rows("logit_rows", np.arange(1.0, self.max_sequences + 1)),
@@ -75,9 +82,7 @@ class TableStepCost:
         self._launch_by(host)
         self.factors = factors
         dense, logits, decodes = (self._sum(part) for part in self._parts)
-        tokens = np.arange(max(self.max_tokens, host.largest) + 1)
-        tokens[1 : host.largest + 1] = [host.padded(few) for few in range(1, host.largest + 1)]
-        self._dense = np.interp(tokens, self._sizes, dense).tolist()
+        self._dense = np.interp(self._padded, self._sizes, dense).tolist()
         self._logits, self._decodes = ([0.0, *part.tolist()] for part in (logits, decodes))
         self._prompts = PromptCost(self._times.prompts, factors)
         self._attention, self._lists = {}, {}
@@ -121,15 +126,12 @@ class TableStepCost:
             self._attention |= enumerate(self._sum(self._times.attention(first)), first)
         return self._attention[sequences]
 
-    def _attention_at(self, sequences: int, mean: float) -> float:
-        """What decodes alone take, read off the same knots."""
-        knots = self._lists.get(sequences)
-        if knots is None:
-            knots = (self._times.knots.tolist(), self._attention_of(sequences).tolist())
-            self._lists[sequences] = knots
-        x, y = knots
-        i = min(max(bisect_left(x, mean), 1), len(x) - 1)
-        return y[i - 1] + (y[i] - y[i - 1]) * (mean - x[i - 1]) / (x[i] - x[i - 1])
+    def _pieces(self, sequences: int) -> Pieces:
+        """The same as plain numbers."""
+        x, y = self._times.knots, self._attention_of(sequences)
+        slopes = np.diff(y) / np.diff(x)
+        found = self._lists[sequences] = (x.tolist(), y.tolist(), [*slopes.tolist(), float(slopes[-1])])
+        return found
 
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
         if len(chunks) == 1:
@@ -145,7 +147,9 @@ class TableStepCost:
         device = self._dense[decodes + new] + self._logits[sequences] + self._gaps[sequences]
         device += self._prompts.seconds(chunks, new, pairs, read)
         if decodes:
-            device += self._decodes[decodes] + self._attention_at(decodes, decode_context / decodes)
+            mean, (knots, seconds, slopes) = decode_context / decodes, self._lists.get(decodes) or self._pieces(decodes)
+            i = bisect_right(knots, mean) - 1
+            device += self._decodes[decodes] + seconds[i] + slopes[i] * (mean - knots[i])
         return device
 
     def launch(self, tokens: int, sequences: int) -> float:

@@ -10,6 +10,7 @@ from gnomon.report.figures import Headline
 from gnomon.report.key_figures import as_figure, shown_figure, shown_interval
 from gnomon.report.sweep import value_word
 from gnomon.report.text import INDENT, Style, next_steps, table, words
+from gnomon.spec.side_by_side import SideBySide
 
 Payload = Mapping[str, Any]
 LONGEST = 28
@@ -18,23 +19,23 @@ SAME = 0.0005
 """Ratios that differ from one by less are shown as equal."""
 
 
-def render(payload: Payload, style: Style) -> str:
-    lines = [style.strong(payload["title"]), *([load_words(payload["on"])] if payload["on"] else []), ""]
-    names = heads(payload)
-    if payload["differs"]:
-        drawn = table([("what differs", *names), *different(payload)], "<" * (1 + len(names)))
+def render(answer: SideBySide, style: Style) -> str:
+    lines = [style.strong(answer.title), *([load_words(answer.on)] if answer.on else []), ""]
+    names = heads(answer)
+    if answer.differs:
+        drawn = table([("what differs", *names), *different(answer)], "<" * (1 + len(names)))
         lines += [style.faint(drawn[0]), *drawn[1:], ""]
     else:
         lines += [f"{INDENT}nothing differs", ""]
-    head, *rows = figure_rows(payload)
+    head, *rows = figure_rows(answer)
     drawn = table([head, *rows], "<" + ">" * (len(head) - 1))
     lines += [style.faint(drawn[0]), *drawn[1:], ""]
-    lines += [f"{INDENT}{line}" for line in verdicts(payload)]
-    return "\n".join([*lines, "", *next_steps(*_next(payload))])
+    lines += [f"{INDENT}{line}" for line in verdicts(answer)]
+    return "\n".join([*lines, "", *next_steps(*_next(answer))])
 
 
-def heads(payload: Payload) -> list[str]:
-    return [shortened(name, LONGEST) for name in payload["names"]]
+def heads(answer: SideBySide) -> list[str]:
+    return [shortened(name, LONGEST) for name in answer.names]
 
 
 def load_words(on: Payload) -> str:
@@ -42,15 +43,15 @@ def load_words(on: Payload) -> str:
     return "under " + ", ".join(f"{name.replace('_', ' ')} {value_word(value)}" for name, value in on.items())
 
 
-def different(payload: Payload) -> list[tuple[str, ...]]:
-    return [(row["field"], *map(value_word, row["values"])) for row in payload["differs"]]
+def different(answer: SideBySide) -> list[tuple[str, ...]]:
+    return [(row["field"], *map(value_word, row["values"])) for row in answer.differs]
 
 
-def figure_rows(payload: Payload) -> list[tuple[str, ...]]:
+def figure_rows(answer: SideBySide) -> list[tuple[str, ...]]:
     """Figures below the names: of the first its value and interval, of the others also the ratio."""
-    first, *others = heads(payload)
+    first, *others = heads(answer)
     rows = [("", first, "", *(cell for name in others for cell in (name, "", "ratio")))]
-    for row in payload["rows"]:
+    for row in answer.rows:
         cells: list[str] = [row["figure"]]
         for place, (value, ratio) in enumerate(zip(row["values"], row["ratios"], strict=True)):
             cells += [shown_figure(as_figure(row), value), _edges(row, value)]
@@ -69,22 +70,22 @@ def ratio_word(ratio: float | None) -> str:
     return "equal" if abs(ratio - 1) < SAME else f"{ratio:.3g}x"
 
 
-def figures(payload: Payload) -> list[Headline]:
+def figures(answer: SideBySide) -> list[Headline]:
     """The first figure of each."""
-    row = payload["rows"][0] if payload["rows"] else None
+    row = answer.rows[0] if answer.rows else None
     if row is None:
         return []
     figure = as_figure(row)
     return [
         Headline(f"{row['figure']} of {name}", shown_figure(figure, value), shown_interval(figure, value))
-        for name, value in zip(payload["names"], row["values"], strict=True)
+        for name, value in zip(answer.names, row["values"], strict=True)
     ]
 
 
-def verdicts(payload: Payload) -> Iterator[str]:
+def verdicts(answer: SideBySide) -> Iterator[str]:
     """Which is best in the figures that decide: the first time, and the first price."""
     seen: set[str] = set()
-    for row in payload["rows"]:
+    for row in answer.rows:
         numbers = _numbers(row["values"])
         if row["unit"] in seen or row["unit"] not in ("s", "usd") or None in numbers:
             continue
@@ -94,13 +95,13 @@ def verdicts(payload: Payload) -> Iterator[str]:
             yield f"{row['figure']}: equal"
             continue
         best = known.index(max(known) if row["higher_is_better"] else min(known))
-        yield f"{row['figure']}: best is {payload['names'][best]}, {shown_figure(as_figure(row), known[best])}"
+        yield f"{row['figure']}: best is {answer.names[best]}, {shown_figure(as_figure(row), known[best])}"
 
 
 def _numbers(values: Sequence[Any]) -> list[float | None]:
     return [value.get("value") if isinstance(value, Mapping) else None for value in values]
 
 
-def _next(payload: Payload) -> list[str]:
-    command = "export" if payload["plans"] else "explain"
-    return [words("gnomon", command, payload["names"][0]), "gnomon history"]
+def _next(answer: SideBySide) -> list[str]:
+    command = "export" if answer.plans else "explain"
+    return [words("gnomon", command, answer.names[0]), "gnomon history"]

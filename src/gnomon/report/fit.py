@@ -27,7 +27,7 @@ def figures(answer: Fit) -> list[Headline]:
     ]
     if answer.kv_tokens:
         tokens = f"{format_count(answer.kv_tokens)} tokens"
-        found.append(Headline("KV cache", f"{gib(answer.parts['kv'])} GiB: {tokens}"))
+        found.append(Headline("KV cache", f"{gib(answer.parts.get('kv', 0.0))} GiB: {tokens}"))
     if answer.fits:
         context = format_count(answer.inputs["context"])
         found.append(Headline("at once", f"{plural(answer.max_batch, 'sequence')} of {context} tokens"))
@@ -55,7 +55,7 @@ def _fits(answer: Fit, style: Style) -> list[str]:
     parts = ", ".join(f"{name} {part(size)}" for name, size in answer.parts.items() if size and name != "kv")
     if not answer.kv_tokens:
         return _passes(answer, style, parts)
-    cache, context = answer.parts["kv"], answer.inputs["context"]
+    cache, context = answer.parts.get("kv", 0.0), answer.inputs["context"]
     batch = answer.max_batch
     return [
         f"{style.good('fits')}: {_head(answer)}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gnomon.report.figures import interval
 from gnomon.report.text import digits
 from gnomon.spec.key_figures import KeyFigure
 from gnomon.units import format_bytes, format_duration, format_money
@@ -51,5 +50,7 @@ def shown_number(unit: str, value: float) -> str:
 
 def shown_interval(figure: KeyFigure, value: Any) -> str:
     """`(3.1 ms to 3.9 ms, 90%)`; nothing of an exact number."""
-    known = isinstance(value, Mapping) and None not in (value.get("low"), value.get("high"))
-    return interval(value, lambda edge: shown_number(figure.unit, edge)) if known else ""
+    low, high = (value.get("low"), value.get("high")) if isinstance(value, Mapping) else (None, None)
+    if low is None or high is None or low == high:
+        return ""
+    return f"({shown_number(figure.unit, low)} to {shown_number(figure.unit, high)}, 90%)"

@@ -59,7 +59,7 @@ def figures(answer: Tried) -> list[Headline]:
 
 def compared(answer: Tried) -> list[Row]:
     """Without and with it, below the names of their figures."""
-    serving = answer.inputs.get("work") == "serving"
+    serving = answer.serving
     row = _served if serving else _row
     rows = [("", "per step", "90%", "per prompt" if serving else "memory", "weights, room" if serving else "plan")]
     for name, missing, side in sides(answer):
@@ -99,7 +99,7 @@ def _next(answer: Tried) -> list[str]:
     inputs, paper = answer.inputs, words("gnomon", "papers", "show", answer.paper)
     if answer.applied is None:
         return next_steps(paper)
-    if inputs.get("work") == "serving":
+    if answer.serving:
         names = [part for name in answer.applied["techniques"] for part in ("--with", name)]
         load = ["--on", inputs["on"], "--batch", inputs["batch"], "--context", inputs["context"] - 1]
         return next_steps(words("gnomon", "predict", inputs["model"], *load, *names), paper)

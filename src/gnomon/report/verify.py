@@ -66,7 +66,7 @@ def figures(answer: Verified) -> list[Headline]:
 
 def _inside(parts: Sequence[Part]) -> tuple[int, int]:
     """How many of the figures that carry a band fell inside it, and how many carry one."""
-    banded = [part for part in parts if part.get("low") is not None]
+    banded = [part for part in parts if None not in (part.get("low"), part.get("high"))]
     return sum(part["low"] <= part["measured"] <= part["high"] for part in banded), len(banded)
 
 

@@ -104,3 +104,8 @@ class Tried(Result):
     """What the technique takes the machine to have that nobody has told."""
     inputs: Annotated[Mapping[str, Any], TriedServing | TriedTraining]
     reports: tuple[Any, Any] = (None, None)
+
+    @property
+    def serving(self) -> bool:
+        """Whether it is a deployment that was tried, and not a training plan."""
+        return any("prompt_time_s" in side for side in (self.plain, self.applied) if side) or "batch" in self.inputs

@@ -9,33 +9,34 @@ from gnomon.report.compare import different, figure_rows, figures, heads, load_w
 from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, table
 from gnomon.report.html.svg import Bar, bars
 from gnomon.report.key_figures import as_figure, number, shown_figure, shown_interval
+from gnomon.spec.side_by_side import SideBySide
 
 Payload = Mapping[str, Any]
 MOST_PLOTS = 12
 
 
-def page(payload: Payload) -> Page:
-    names = heads(payload)
-    head, *rows = figure_rows(payload)
-    alike = [] if payload["differs"] else ["Nothing differs."]
+def page(answer: SideBySide) -> Page:
+    names = heads(answer)
+    head, *rows = figure_rows(answer)
+    alike = [] if answer.differs else ["Nothing differs."]
     return Page(
-        title=payload["title"],
-        subtitle=load_words(payload["on"]) if payload["on"] else "",
-        figures=figures(payload),
+        title=answer.title,
+        subtitle=load_words(answer.on) if answer.on else "",
+        figures=figures(answer),
         blocks=[
-            *notes("", [*verdicts(payload), *alike]),
-            *table("What differs", ("field", *names), different(payload), "<" * (1 + len(names))),
+            *notes("", [*verdicts(answer), *alike]),
+            *table("What differs", ("field", *names), different(answer), "<" * (1 + len(names))),
             *table("Figures, with intervals of 90%", head, rows, "<" + ">" * (len(head) - 1)),
-            *_plots(payload),
-            *(block for plan in payload["plans"] for block in inputs_table(plan, "Plan")),
+            *_plots(answer),
+            *(block for plan in answer.plans for block in inputs_table(plan, "Plan")),
         ],
     )
 
 
-def _plots(payload: Payload) -> Iterator[PageBlock]:
-    for row in payload["rows"][:MOST_PLOTS]:
+def _plots(answer: SideBySide) -> Iterator[PageBlock]:
+    for row in answer.rows[:MOST_PLOTS]:
         figure, drawn = as_figure(row), []
-        for name, value in zip(payload["names"], row["values"], strict=True):
+        for name, value in zip(answer.names, row["values"], strict=True):
             middle = number(value)
             if middle is None:
                 continue

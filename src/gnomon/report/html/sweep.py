@@ -11,6 +11,7 @@ from gnomon.report.key_figures import number, shown_figure, shown_interval, show
 from gnomon.report.sweep import as_table, best_lines, counted, error_lines, figures, known_figures, value_word
 from gnomon.report.text import digits
 from gnomon.spec.key_figures import KeyFigure
+from gnomon.spec.sweep import SweepReport
 
 Payload = Mapping[str, Any]
 MOST_BARS = 32
@@ -18,35 +19,35 @@ MOST_BARS = 32
 MOST_PLOTS = 4
 
 
-def page(payload: Payload) -> Page:
-    head, rows, align = as_table(payload, payload["rows"])
-    known = len(payload["rows"]) == payload["questions"]
-    title = "Answers" if known else f"Answers: {len(payload['rows']):,} of {payload['questions']:,}, evenly chosen"
+def page(answer: SweepReport) -> Page:
+    head, rows, align = as_table(answer, answer.rows)
+    known = len(answer.rows) == answer.questions
+    title = "Answers" if known else f"Answers: {len(answer.rows):,} of {answer.questions:,}, evenly chosen"
     return Page(
-        title=payload["title"],
-        subtitle=counted(payload),
-        figures=figures(payload),
+        title=answer.title,
+        subtitle=counted(answer),
+        figures=figures(answer),
         blocks=[
-            *_plots(payload),
-            *notes("The best and the worst", best_lines(payload)),
-            *notes("Refused", error_lines(payload)),
-            *inputs_table(payload["best_question"], "The best question"),
+            *_plots(answer),
+            *notes("The best and the worst", best_lines(answer)),
+            *notes("Refused", error_lines(answer)),
+            *inputs_table(answer.best_question, "The best question"),
             *table(title, head, rows, align),
         ],
     )
 
 
-def _plots(payload: Payload) -> Iterator[PageBlock]:
-    axis = _axis(payload)
-    for figure in known_figures(payload)[:MOST_PLOTS]:
-        rows = [row for row in payload["rows"] if number(row["figures"].get(figure.name)) is not None]
+def _plots(answer: SweepReport) -> Iterator[PageBlock]:
+    axis = _axis(answer)
+    for figure in known_figures(answer)[:MOST_PLOTS]:
+        rows = [row for row in answer.rows if number(row["figures"].get(figure.name)) is not None]
         if len(rows) < 2:
             continue
         if len(rows) <= MOST_BARS or axis is None:
             drawn = bars([_bar(row, figure) for row in rows[:MOST_BARS]], f"{figure.name} of each question")
             yield Drawing(figure.name, drawn)
         else:
-            yield Drawing(f"{figure.name} by {axis}; orange is the best", _scatter(payload, rows, figure, axis))
+            yield Drawing(f"{figure.name} by {axis}; orange is the best", _scatter(answer, rows, figure, axis))
 
 
 def _bar(row: Payload, figure: KeyFigure) -> Bar:
@@ -57,8 +58,8 @@ def _bar(row: Payload, figure: KeyFigure) -> Bar:
     return Bar(_name(row), middle, low, high, shown)
 
 
-def _scatter(payload: Payload, rows: Sequence[Payload], figure: KeyFigure, axis: str) -> str:
-    best = payload["extremes"].get(figure.name, {}).get("best", {}).get("index")
+def _scatter(answer: SweepReport, rows: Sequence[Payload], figure: KeyFigure, axis: str) -> str:
+    best = answer.extremes.get(figure.name, {}).get("best", {}).get("index")
     points = [
         Point(_name(row), float(row["values"][axis]), number(row["figures"][figure.name]) or 0.0, row["index"] == best)
         for row in rows
@@ -67,12 +68,12 @@ def _scatter(payload: Payload, rows: Sequence[Payload], figure: KeyFigure, axis:
     return scatter(points, (axis, digits), (figure.name, lambda value: shown_number(figure.unit, value)))
 
 
-def _axis(payload: Payload) -> str | None:
+def _axis(answer: SweepReport) -> str | None:
     """The swept number with the most values."""
     counts = {
-        name: len({row["values"][name] for row in payload["rows"]})
-        for name in payload["swept"]
-        if all(_is_number(row["values"].get(name)) for row in payload["rows"])
+        name: len({row["values"][name] for row in answer.rows})
+        for name in answer.swept
+        if all(_is_number(row["values"].get(name)) for row in answer.rows)
     }
     return max(counts, key=lambda name: counts[name], default=None)
 

@@ -23,8 +23,8 @@ class Exported(Result):
     """Why it would not run, where it was asked for all the same."""
 
 
-class Comparison(TypedDict):
-    """One figure, measured and predicted, with the interval of the prediction where it has one."""
+class ComparedFigure(TypedDict):
+    """One figure, measured and predicted."""
 
     part: str
     rate_per_s: float | None
@@ -33,6 +33,13 @@ class Comparison(TypedDict):
     predicted: float
     error: Signed | None
     unit: str
+
+
+class Comparison(ComparedFigure, total=False):
+    """With the interval of the prediction, where it has one."""
+
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,7 +89,7 @@ class Prediction(Result):
     parallel: Annotated[Mapping[str, Any], Parallel] = field(default_factory=dict)
     """What several ranks make of the step: the stages of a pipeline with the most it can hold, and how unevenly
     experts on different ranks are visited."""
-    inputs: Annotated[Mapping[str, Any], Inputs]
+    inputs: Annotated[Mapping[str, Any], Inputs, ("model", "on", "phase", "dtype")]
     resolved: Resolved = UNKNOWN
 
 
@@ -132,7 +132,7 @@ class Fit(Result):
     """What is short where it does not fit."""
     usable_bytes: float
     total_bytes: float
-    parts: Mapping[str, float]
+    parts: Annotated[Mapping[str, float], ("weights",)]
     kv_blocks: int
     kv_tokens: int
     max_context: int
@@ -149,5 +149,5 @@ class Fit(Result):
     changes: tuple[Change, ...]
     techniques: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Figures that techniques add, by name; seconds by one that ends in `_s`."""
-    inputs: Annotated[Mapping[str, Any], Inputs]
+    inputs: Annotated[Mapping[str, Any], Inputs, ("model", "on", "dtype", "context")]
     resolved: Resolved = UNKNOWN

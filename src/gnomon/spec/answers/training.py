@@ -13,8 +13,9 @@ from gnomon.spec.estimate import Estimate
 from gnomon.spec.plan import Plan
 
 DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
-RECIPE = (*DEGREES, "on", "dtype", "micro_batch", "recompute", "zero", "schedule", "sequence_parallel", "optimizer")
-"""Inputs that say how a step is carried out."""
+JOB = ("model", "on", "dtype", "engine", "seq", "global_batch", "optimizer")
+RECIPE = (*JOB, *DEGREES, "micro_batch", "recompute", "zero", "schedule", "sequence_parallel")
+"""Inputs that say what is trained, and how a step is carried out."""
 
 
 class RankPeak(TypedDict):
