@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from gnomon.cli import names
 from gnomon.errors import InputError, named_by, unknown_name
 from gnomon.units import parse_count, parse_rate, parse_whole
 
@@ -91,18 +90,6 @@ def number_format(text: Any) -> str:
     return name
 
 
-def one_of(flag: str, kind: str, known: Callable[[], Iterable[str]]) -> Callable[[Any], str]:
-    """A reader of one of a few names."""
-
-    def read(text: Any) -> str:
-        name, listed = word(flag)(text), list(known())
-        if name not in listed:
-            raise unknown_name(kind, name, listed, where=flag)
-        return name
-
-    return read
-
-
 def objective(text: Any) -> str:
     from gnomon.search import objective as find
 
@@ -129,51 +116,11 @@ def formats(text: Any, flag: str = "--dtype") -> tuple[str, ...]:
     return tuple(names)
 
 
-def degree(flag: str, what: str, note: str) -> Any:
-    return typer.Option(flag, parser=whole(flag), metavar="N", help=f"{what} parallel degree.{note}")
-
-
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help="A known name, a hub id, or a folder with a config.json.", autocompletion=names.models
-    ),
-]
-On = Annotated[
-    str,
-    typer.Option(
-        "--on",
-        metavar="CHIP[:N]",
-        autocompletion=names.chips,
-        help="The chip, and how many of it; or a chip's or a cluster's YAML file.",
-    ),
-]
-Dtype = Annotated[
-    str | None,
-    typer.Option(
-        "--dtype",
-        parser=number_format,
-        autocompletion=names.words(names.formats),
-        metavar="D",
-        help="Number format of the weights, such as fp8.",
-    ),
-]
-With = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--with",
-        metavar="TECHNIQUE",
-        help="A technique, such as int4-weights or offload-optimizer:stride=2; `gnomon techniques` lists them.",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 Html = Annotated[
     str | None,
     typer.Option("--html", metavar="FILE.html", help="Write the answer as one page, with tables and plots."),
 ]
-PlanRef = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's file, a run's id, or `last`.")]
-
-Ep = Annotated[int, degree("--ep", "Expert", " Ranks that whole experts are spread over.")]
 
 
 def settings(pairs: list[str] | None) -> dict[str, Any]:

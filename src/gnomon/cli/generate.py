@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Annotated, Any
 
@@ -35,10 +35,6 @@ def _always(parser: Reader) -> Callable[[Flag], Reader]:
     return lambda flag: parser
 
 
-def _one_of(kind: str, known: Callable[[], Iterable[str]]) -> Callable[[Flag], Reader]:
-    return lambda flag: flags.one_of(flag.where, kind, known)
-
-
 KINDS = {
     "text": Kind(parser=_word),
     "plain": Kind(),
@@ -63,10 +59,10 @@ KINDS = {
     "objective": Kind(parser=_always(flags.objective)),
     "router": Kind(parser=_word, completion=names.words(names.routers)),
     "target": Kind(parser=_always(flags.target), completion=names.words(names.targets)),
-    "schedule": Kind(parser=_one_of("schedule", names.schedules), completion=names.words(names.schedules)),
-    "recompute": Kind(parser=_one_of("recomputation", names.recompute), completion=names.words(names.recompute)),
-    "cp_comm": Kind(parser=_one_of("exchange of keys", names.cp_comms), completion=names.words(names.cp_comms)),
-    "optimizer": Kind(parser=_one_of("optimizer", names.optimizers), completion=names.words(names.optimizers)),
+    "schedule": Kind(parser=_word, completion=names.words(names.schedules)),
+    "recompute": Kind(parser=_word, completion=names.words(names.recompute)),
+    "cp_comm": Kind(parser=_word, completion=names.words(names.cp_comms)),
+    "optimizer": Kind(parser=_word, completion=names.words(names.optimizers)),
     "settings": Kind(type=list[str], several=flags.settings),
     "techniques": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
     "plans": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
