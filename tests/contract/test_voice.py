@@ -20,7 +20,6 @@ NAMES_LEFT: dict[str, int] = {
     "NOBODY": 12,
     "Residents": 5,
     "Taken": 47,
-    "Tried": 8,
     "Wire": 128,
     "Words": 40,
     "absent": 17,

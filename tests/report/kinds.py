@@ -150,7 +150,7 @@ MADE: dict[str, dict[str, Callable[[], Any]]] = {
         "plans": lambda: gnomon.compare(PLAN, halved()),
         "answers": lambda: gnomon.compare(answers.prediction(), answers.prediction(time_s=answers.estimate(0.004))),
     },
-    "Tried": {
+    "TechniqueComparison": {
         "served": lambda: gnomon.try_idea("gptq", model="llama-3.2-1b", on="H100"),
         "trained": lambda: gnomon.try_idea("zero-offload", model="llama-3.2-1b", on="H100:1", seq=512, global_batch=8),
     },

@@ -61,7 +61,9 @@ def test_an_answer_shows_itself(case: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in kinds.CASES if case[0] in ("Prediction", "Explanation", "Tried")], ids=" ".join
+    "case",
+    [case for case in kinds.CASES if case[0] in ("Prediction", "Explanation", "TechniqueComparison")],
+    ids=" ".join,
 )
 def test_the_line_has_the_first_figure(case: tuple[str, str]) -> None:
     answer = kinds.made(*case)

@@ -13,7 +13,7 @@ from gnomon.planning.comparison.idea import idea_asked
 from gnomon.planning.comparison.serving import compare_serving
 from gnomon.spec import Model, Pool
 from gnomon.spec.questions.tried import TryQuestion
-from gnomon.spec.tried import Tried
+from gnomon.spec.tried import TechniqueComparison
 from gnomon.techniques import TrainingTechnique
 
 
@@ -30,7 +30,7 @@ def try_idea(
     dtype: str | None = None,
     engine: str | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Tried:
+) -> TechniqueComparison:
     """The idea of a paper (its slug), or a technique by its own name, on a model and chips.
 
     Ideas of training take `seq` and `global_batch`, those of serving `batch` and `context`.
@@ -42,7 +42,7 @@ def try_idea(
     return answer(question, progress)
 
 
-def answer(question: TryQuestion, progress: Callable[[int], None] | None = None) -> Tried:
+def answer(question: TryQuestion, progress: Callable[[int], None] | None = None) -> TechniqueComparison:
     """A question's idea with and without, and whether it helps."""
     one, trial = idea_asked(question)
     if not isinstance(one, TrainingTechnique):

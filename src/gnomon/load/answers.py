@@ -29,13 +29,13 @@ from gnomon.spec.answers import (
 )
 from gnomon.spec.answers.shapes import MOST, OR_EMPTY, NumberRange, Setting
 from gnomon.spec.estimate import DRAWS
-from gnomon.spec.tried import Tried
+from gnomon.spec.tried import TechniqueComparison
 
 HINT = "The answer is damaged: ask for it again."
 KINDS: dict[str, type[Result]] = {
     kind.SCHEMA: kind
     for kind in (
-        Prediction, Fit, ServingReport, PlanReport, TrainingReport, TrainingPlanReport, Tried, Verified,
+        Prediction, Fit, ServingReport, PlanReport, TrainingReport, TrainingPlanReport, TechniqueComparison, Verified,
     )
 }  # fmt: skip
 """Answers that are read back, by their commands."""

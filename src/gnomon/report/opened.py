@@ -27,7 +27,7 @@ from gnomon.spec.answers import (
     TrainingReport,
     Verified,
 )
-from gnomon.spec.tried import Tried
+from gnomon.spec.tried import TechniqueComparison
 from gnomon.units import format_bytes, format_count, format_duration, format_money
 
 Step = Callable[[Mapping[str, Any], int, int], Prediction | None]
@@ -48,7 +48,7 @@ def opened(answer: Result, step: Step, where: str = "the answer") -> tuple[Answe
         PlanReport: planned,
         TrainingReport: trained,
         TrainingPlanReport: trained_plan,
-        Tried: tried,
+        TechniqueComparison: tried,
         Verified: _verified,
     }
     opener = next((openers[kind] for kind in openers if isinstance(answer, kind)), None)

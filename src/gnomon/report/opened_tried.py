@@ -6,11 +6,11 @@ from gnomon.report.text import flag, gib, words
 from gnomon.report.train import in_words, simulated_again
 from gnomon.report.tried import Side, plan_of, sides
 from gnomon.spec.answers import AnswerNode
-from gnomon.spec.tried import Tried
+from gnomon.spec.tried import TechniqueComparison
 from gnomon.units import format_duration, format_money
 
 
-def tried(answer: Tried) -> tuple[AnswerNode, ...]:
+def tried(answer: TechniqueComparison) -> tuple[AnswerNode, ...]:
     both = tuple(
         _side(f"{name} it", side, answer.inputs, missing or "nothing fits") for name, missing, side in sides(answer)
     )

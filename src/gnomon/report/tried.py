@@ -10,7 +10,7 @@ from gnomon.report.figures import Headline, interval
 from gnomon.report.text import Style, band, gib, headed, next_steps, plural, words
 from gnomon.report.train import in_words, planned_again
 from gnomon.spec.estimate import Estimate
-from gnomon.spec.tried import Tried
+from gnomon.spec.tried import TechniqueComparison
 from gnomon.units import format_duration
 
 Side = Mapping[str, Any]
@@ -19,7 +19,7 @@ WIDE = 100
 Row = tuple[str, str, str, str, str]
 
 
-def render(answer: Tried, style: Style) -> str:
+def render(answer: TechniqueComparison, style: Style) -> str:
     mark = style.good if answer.helps else style.strong
     lines = [style.strong(answer.title), against_words(answer), "", f"  {mark(answer.verdict)}", ""]
     lines += [*headed(compared(answer), "<>>><", style), ""]
@@ -28,7 +28,7 @@ def render(answer: Tried, style: Style) -> str:
     return "\n".join([*lines, *_next(answer)])
 
 
-def sides(answer: Tried) -> tuple[tuple[str, str, Side | None], ...]:
+def sides(answer: TechniqueComparison) -> tuple[tuple[str, str, Side | None], ...]:
     """Both, each with its name and why it has no figures."""
     missing = answer.missing
     return (
@@ -37,13 +37,13 @@ def sides(answer: Tried) -> tuple[tuple[str, str, Side | None], ...]:
     )
 
 
-def against_words(answer: Tried) -> str:
+def against_words(answer: TechniqueComparison) -> str:
     """The technique, its paper, and what it is compared with."""
     against = f", against {answer.against}" if answer.against else ""
     return f"{answer.technique} ({answer.paper}){against}"
 
 
-def figures(answer: Tried) -> list[Headline]:
+def figures(answer: TechniqueComparison) -> list[Headline]:
     """The gain, a step on each side, and the memory that is saved."""
     found, gain = [], answer.gain
     if gain is not None:
@@ -57,7 +57,7 @@ def figures(answer: Tried) -> list[Headline]:
     return found
 
 
-def compared(answer: Tried) -> list[Row]:
+def compared(answer: TechniqueComparison) -> list[Row]:
     """Without and with it, below the names of their figures."""
     serving = answer.serving
     row = _served if serving else _row
@@ -95,7 +95,7 @@ def plan_of(side: Side, inputs: Side) -> Side:
     return {**inputs, **side["degrees"], **side["settings"], "techniques": side["techniques"]}
 
 
-def _next(answer: Tried) -> list[str]:
+def _next(answer: TechniqueComparison) -> list[str]:
     inputs, paper = answer.inputs, words("gnomon", "papers", "show", answer.paper)
     if answer.applied is None:
         return next_steps(paper)

@@ -79,7 +79,7 @@ class TriedTraining(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried(Result):
+class TechniqueComparison(Result):
     """An idea against doing without it. `gain` is how many times faster a step is, with its interval; it is null where
     one of the two does not run, which is then the answer. `plain` and `applied` are null where that side does not fit
     or does not run."""

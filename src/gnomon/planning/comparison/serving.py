@@ -11,7 +11,7 @@ from gnomon.errors import InputError, NotApplicableError
 from gnomon.spec import Estimate, Model, Pool
 from gnomon.spec.answers import Fit, Prediction
 from gnomon.spec.questions.tried import TryQuestion
-from gnomon.spec.tried import MODEL, NO_CHANGE, NONE, Tried, times
+from gnomon.spec.tried import MODEL, NO_CHANGE, NONE, TechniqueComparison, times
 from gnomon.techniques import Technique, Trial
 from gnomon.units import format_bytes, format_duration
 
@@ -100,7 +100,7 @@ def compare_serving(
     named: tuple[str, Model],
     fit: Callable[..., Fit],
     predict: Callable[..., Prediction],
-) -> Tried:
+) -> TechniqueComparison:
     """The same deployment with and without; the format is that asked for, or as stored, and the idea's own with it.
 
     Without a batch it is the largest up to eight that both have room for, or else the one that has any. `fit` and
@@ -122,7 +122,7 @@ def compare_serving(
     weights = [float(side.room.parts["weights"]) for side in (before, after) if side.room]
     shown = after if after.room else before
     assert shown.room is not None
-    return Tried(
+    return TechniqueComparison(
         title=shown.figures["title"] if shown.figures else shown.room.title,
         paper=trial.paper,
         technique=trial.words,

@@ -16,7 +16,7 @@ from gnomon.planning.training.search import Search, search_of
 from gnomon.spec import Estimate, TrainingLoad
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.questions.tried import TryQuestion
-from gnomon.spec.tried import NO_CHANGE, NONE, Tried, times
+from gnomon.spec.tried import NO_CHANGE, NONE, TechniqueComparison, times
 from gnomon.techniques import Technique, TrainingTechnique, Trial, variants
 from gnomon.units import format_bytes
 
@@ -44,7 +44,7 @@ class _Compared:
 
 def compare_training(
     one: TrainingTechnique, trial: Trial, question: TryQuestion, bound: TrainingBinding, progress: Progress | None
-) -> Tried:
+) -> TechniqueComparison:
     """The best plan with a technique beside the best without. Errors name the fields of a plan."""
     check_chips(bound.pool.count)
     load = TrainingLoad(
@@ -100,7 +100,7 @@ def _why_not(plain: Search, within: Sequence[Search]) -> str:
     return "no plan with it fits in memory"
 
 
-def _tried(one: Technique, trial: Trial, found: _Compared, inputs: Mapping[str, Any]) -> Tried:
+def _tried(one: Technique, trial: Trial, found: _Compared, inputs: Mapping[str, Any]) -> TechniqueComparison:
     before, after, beside, gain = found.before, found.after, found.beside, found.gain
     helps, verdict = _verdict(found, trial.against)
     if helps and beside and after and beside.step_time_s.value < after.step_time_s.value:
@@ -109,7 +109,7 @@ def _tried(one: Technique, trial: Trial, found: _Compared, inputs: Mapping[str, 
     report = after or before
     missing = {} if before else {"plain": "none fits"}
     missing |= {} if after else {"applied": "not used"}
-    return Tried(
+    return TechniqueComparison(
         title=report.title if report else f"{inputs['model']} on {inputs['on']}",
         paper=trial.paper,
         technique=" ".join(after.plan.strategy.techniques) if after and after.plan.strategy.techniques else one.name,

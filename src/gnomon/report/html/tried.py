@@ -6,11 +6,11 @@ from gnomon.report.html.blocks import Page, inputs_table, notes, plot, table
 from gnomon.report.html.svg import Bar
 from gnomon.report.text import band
 from gnomon.report.tried import against_words, compared, figures, sides
-from gnomon.spec.tried import Tried
+from gnomon.spec.tried import TechniqueComparison
 from gnomon.units import format_duration
 
 
-def page(answer: Tried) -> Page:
+def page(answer: TechniqueComparison) -> Page:
     head, *rows = compared(answer)
     timed = [(name, side["step_time_s"]) for name, _, side in sides(answer) if side]
     drawn = [
