@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon.load.deployments import replica_of
 from gnomon.planning.memory.decoder import fit_replica
-from gnomon.spec import Model
+from gnomon.spec import Model, Pool
 from gnomon.spec.answers import Fit
 from gnomon.spec.questions.step import FitQuestion
 
@@ -16,7 +16,7 @@ from gnomon.spec.questions.step import FitQuestion
 def fit(
     model: str | Path | Model,
     *,
-    on: str,
+    on: str | Pool,
     dtype: str | None = None,
     kv_dtype: str | None = None,
     engine: str | None = None,

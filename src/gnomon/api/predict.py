@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon.load.tracing import is_script
 from gnomon.planning.steps.network_words import refuse_auto, refuse_for_script, refuse_for_training
-from gnomon.spec import Model
+from gnomon.spec import Model, Pool
 from gnomon.spec.answers import Prediction
 from gnomon.spec.questions.step import PredictQuestion
 from gnomon.techniques import asked
@@ -22,7 +22,7 @@ NOT_OF_SCRIPTS = (
 def predict(
     model: str | Path | Model,
     *,
-    on: str,
+    on: str | Pool,
     phase: str | None = None,
     batch: int | None = None,
     tokens: int | None = None,
@@ -86,7 +86,7 @@ def _of_script(question: PredictQuestion, script: str) -> Prediction:
 
     refuse_for_script(question)
     return predict_script(
-        script, on=question.on, phase=question.phase, batch=question.batch, dtype=question.dtype,
+        script, on=str(question.on), phase=question.phase, batch=question.batch, dtype=question.dtype,
         engine=question.engine, settings=question.settings,
         unused={question.flags()[name].where: getattr(question, name) for name in NOT_OF_SCRIPTS},
     )  # fmt: skip
@@ -97,7 +97,7 @@ def _of_training(question: PredictQuestion) -> Prediction:
 
     refuse_for_training(question)
     return predict_training(
-        question.model, on=question.on, batch=question.sequences, tokens=question.tokens, context=question.context,
+        question.model, on=str(question.on), batch=question.sequences, tokens=question.tokens, context=question.context,
         dtype=question.dtype, kv_dtype=question.kv_dtype, engine=question.engine, settings=question.settings,
         degrees={name: getattr(question, name) for name in ("tp", "pp", "ep", "cp", "dp")},
     )  # fmt: skip

@@ -54,7 +54,7 @@ def replica_of(question: ServedQuestion, engine: str | None, *, priced: bool = T
     return ReplicaSpec(
         model=model,
         reference=model.name if isinstance(question.model, Model) else str(question.model),
-        on=question.on,
+        on=str(question.on),
         binding=bind(pool, "vllm" if under_torch else label, *([TOWERS] if network else [])),
         torch=training_engine(label) if under_torch else None,
         degrees={

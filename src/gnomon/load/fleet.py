@@ -19,8 +19,11 @@ MAX_CHIPS = 10_000_000
 _FILE = re.compile(r"\s*(.+\.ya?ml)\s*(?::(.*))?", re.IGNORECASE | re.DOTALL)
 
 
-def parse_pool(text: str, where: str = "--on") -> Pool:
-    """`H100` (one chip), `H100:4`, `chip.yaml:4`, or `cluster.yaml` (`cluster.yaml:8` for a part of it)."""
+def parse_pool(text: str | Pool, where: str = "--on") -> Pool:
+    """`H100` (one chip), `H100:4`, `chip.yaml:4`, or `cluster.yaml` (`cluster.yaml:8` for a part of it); chips that
+    are there already are handed back."""
+    if isinstance(text, Pool):
+        return text
     file = _FILE.fullmatch(text)
     if file:
         return _from_file(file[1], file[2], where)

@@ -103,6 +103,9 @@ class Pool:
         """As it is written on a command line."""
         return f"{self.file or self.chip.reference}:{self.count}"
 
+    def __str__(self) -> str:
+        return self.words
+
     @property
     def node_size(self) -> int:
         """Chips of a full node."""

@@ -11,6 +11,7 @@ from gnomon.spec.questions.base import FLAG, Flag, Question, argument, flag
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gnomon.spec.cluster import Pool
     from gnomon.spec.model import Model
 
 MODEL_HELP = "A known name, a hub id, or a folder with a config.json."
@@ -44,7 +45,7 @@ class ServedQuestion(Question):
     """One replica of a model under a serving engine."""
 
     model: str | Path | Model = argument("model", "MODEL", MODEL_HELP)
-    on: str = flag("--on", "chips", "CHIP[:N]", ON_HELP)
+    on: str | Pool = flag("--on", "chips", "CHIP[:N]", ON_HELP)
     dtype: str | None = flag("--dtype", "dtype", "D", "Number format of the weights, such as fp8.", default=None)
     kv_dtype: str | None = flag("--kv-dtype", "kv_dtype", "D", "Number format of the KV cache.", default=None)
     tp: int | None = degree("tp", "Tensor", " All chips of --on where it is not given.", default=None)
