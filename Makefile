@@ -12,7 +12,7 @@ ORACLES_STAMP := $(ORACLES)/.done
 RESULTS := src/gnomon/catalog/data/accuracy/results.json
 
 .DEFAULT_GOAL := help
-.PHONY: lab-results help setup demo test test-stored test-all replay fuzz check format bench test-oracles profiles golden accuracy modules catalog hardware fit-page papers clean
+.PHONY: lab-results help setup demo test test-stored test-all replay fuzz check format bench test-oracles profiles golden references accuracy modules catalog hardware fit-page papers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,9 +82,12 @@ profiles: $(STAMP) ## fit the shipped profiles and overheads again from the meas
 	$(BIN)/python -m tools.collectives
 	$(BIN)/python -m tools.chips
 
-golden: $(DEV_STAMP) ## store today's predictions and README output, after a change that was meant
+golden: references ## store today's predictions, README, guides and references, after a change that was meant
 	$(BIN)/python -m tests.golden.update
-	$(BIN)/python -m tests.golden.readme
+	$(BIN)/python -m tests.golden.pages
+
+references: $(DEV_STAMP) ## write docs/cli.md and docs/api.md again from the commands and functions
+	$(BIN)/python -m tests.golden.references
 
 accuracy: $(DEV_STAMP) ## compare again with all data (GNOMON_TRUTH), without the user's own profiles; minutes
 	@home=$$(mktemp -d) && GNOMON_HOME=$$home $(BIN)/gnomon accuracy --fresh --jobs $(JOBS) --save $(RESULTS) \
@@ -97,7 +100,7 @@ modules: $(ORACLES_STAMP) ## write the table of measured modules in docs/tracing
 	$(ORACLES)/bin/python -m tools.trace_accuracy
 	$(ORACLES)/bin/python -m tools.decoder_accuracy
 
-catalog: $(STAMP) ## make the catalog's books again from its YAML files
+catalog: $(STAMP) ## build the catalog's indexed files from its YAML
 	$(BIN)/python -m gnomon.catalog.build
 
 hardware: catalog ## write docs/hardware.md again from the catalog
@@ -106,7 +109,7 @@ hardware: catalog ## write docs/hardware.md again from the catalog
 lab-results: $(STAMP) ## predict the stored runs of the lab again
 	$(BIN)/python -m gnomon.lab.predicted src/gnomon/papers/index/*/lab.json
 
-papers: $(STAMP) ## build the papers' index again, compute the re-derived ones, write docs/papers.md
+papers: $(STAMP) ## build the papers' index, compute their figures, write docs/papers.md
 	$(BIN)/python -m gnomon.papers.build
 	$(BIN)/python -m tests.golden.papers_page
 

@@ -16,23 +16,23 @@ ALLOWED = re.compile(r"[\w\s+\-*/().,]*")
 
 HEAD = """# What fits: ten models by hand
 
-`gnomon fit` says what one rank of vLLM holds, and how many tokens are left. Here its figures are computed step by step,
-in bytes, for ten kinds of networks; `make fit-page` writes the page again, and a test compares every last line with the
-command's answer.
+`gnomon fit` says what one vLLM rank holds, and how many tokens of KV cache are left. Here its figures are computed step
+by step, in bytes, for ten kinds of networks; `make fit-page` writes the page again, and a test compares the results
+with the command's answer.
 
 What the steps mean:
 
 - **usable**: the driver's total less what no program can have (0.25% and 263 MiB, measured on an H200), times
   `gpu_memory_utilization`.
-- **weights**: matrices cut by the tensor-parallel degree along their heads or inner channels; norms, routers and what
-  folds latent attention are whole on every rank; embedding and head are padded to a multiple of 64 rows and cut.
-- **activations**: the most that PyTorch holds in the step vLLM profiles. Inside a layer: 1.5 times what the widest
-  projection makes, four streams, and 256 MiB for tuning kernels. Or at the end: three streams, the logits in 16 bits
-  and in fp32, and in vLLM's first model runner three fp32 copies.
+- **weights**: matrices sharded by the tensor-parallel degree along their heads or inner channels; norms, routers and
+  MLA's down-projections are replicated; embedding and head are padded to a multiple of 64 rows and sharded.
+- **activations**: PyTorch's peak in the step that vLLM profiles. Inside a layer: 1.5 times the output of the widest
+  projection, four hidden states, and 256 MiB for kernel autotuning. Or in the sampler: three hidden states, the logits
+  in 16 bits and in fp32, and in vLLM's first model runner three fp32 copies.
 - **runtime**: 205 MB of libraries, 650 MB of communication buffers where there are several ranks, a table of positions,
-  and in the first runner its estimate for CUDA graphs: 8.72 MB each and 90.4 kB a layer, for every size twice.
-- **block**: one page of every layer of a group. Layers that keep different things form groups, and a sequence takes
-  blocks from each; one block of all is vLLM's own.
+  and in the first runner its estimate for CUDA graphs: 8.72 MB each and 90.4 kB per layer, for every size twice.
+- **block**: one page of every layer of a group. Layers with different caches form groups, and a sequence takes
+  blocks from each; one block of all is vLLM's own (the null block).
 """
 
 
@@ -90,7 +90,7 @@ SECTIONS = (
         title="Dense, grouped heads: Llama-3.1-8B on an H200",
         words="llama-3.1-8b --on H200",
         text="32 layers of 4,096 channels, 32 heads and 8 key-value heads of 128, a feed-forward of 14,336. Inside a "
-        "layer more is alive than while tokens are drawn.",
+        "layer more is alive than in the sampler.",
         steps=f"""
 usable: {H200} * 0.92
 attention: 4096 * (4096 + 2 * 1024) + 4096 * 4096
@@ -113,7 +113,7 @@ max_batch: kv_blocks // (131072 / 16)
     Section(
         title="Dense, every head its own keys: Llama-2-7B on an A100",
         words="llama-2-7b --on A100",
-        text="32 heads keep 32 key-value heads: four times the cache of a token. An A100 gets smaller batch defaults "
+        text="32 key-value heads for 32 heads: four times the KV cache per token. An A100 gets smaller batch defaults "
         "from vLLM: 2,048 tokens and 256 sequences.",
         steps=f"""
 usable: {A100} * 0.92
@@ -135,7 +135,7 @@ max_batch: kv_blocks // (4096 / 16)
         title="One key-value head: Falcon-7B on an L40S",
         words="falcon-7b --on L40S",
         text="71 heads share one key and one value head of 64. The embedding is the head. Falcon runs on the first "
-        "model runner, which reserves memory for the 51 sizes it captures, each whole and in pieces.",
+        "model runner, which reserves memory for the 51 sizes it captures, each as a full graph and in pieces.",
         steps=f"""
 usable: {L40S} * 0.92
 attention: 4544 * (4544 + 2 * 64) + 4544 * 4544
@@ -157,8 +157,8 @@ max_batch: min(kv_blocks // (2048 / 16), 256)
     Section(
         title="A mixture of experts: Qwen3-30B-A3B on two H200, experts dealt out",
         words="qwen3-30b-a3b --on H200:2 --ep 2",
-        text="Each of two ranks holds 64 of the 128 experts whole, half of the attention, half of the vocabulary, and "
-        "all of the routers and norms.",
+        text="Each of two ranks holds 64 of the 128 experts unsharded, half of the attention, half of the vocabulary, "
+        "and all of the routers and norms.",
         steps=f"""
 usable: {H200} * 0.92
 attention: 2048 * (4096 / 2 + 2 * 512 / 2) + 2048 * 4096 / 2
@@ -184,7 +184,7 @@ max_batch: kv_blocks // (40960 / 16)
         title="Latent attention: DeepSeek-V2-Lite on an H100",
         words="deepseek-v2-lite --on H100",
         text="A token leaves one latent vector of 512 and one turning key of 64 in each of 27 layers, whatever the "
-        "number of heads, and every rank would keep them whole. The first layer is dense.",
+        "number of heads, and every rank would replicate them. The first layer is dense.",
         steps=f"""
 usable: {H100} * 0.92
 attention: 2048 * 16 * 192 + 2048 * 576 + 512 * 16 * 256 + 16 * 128 * 2048 + 512
@@ -207,9 +207,10 @@ max_batch: kv_blocks // (163840 / 16)
     Section(
         title="Windows: Gemma-2-9B on an H100",
         words="gemma-2-9b --on H100",
-        text="Every other layer looks back 4,096 tokens only. 21 layers of each kind make two groups of 21; a block "
-        "holds 16 tokens of one group. A window's layers hold at most the window and one step, and one block more "
-        "where it starts inside one; a step of 8,192 tokens takes in the whole context here, so windows save nothing.",
+        text="Every other layer has a sliding window of 4,096 tokens. 21 layers of each kind make two groups of 21; a "
+        "block holds 16 tokens of one group. A layer with a window holds at most the window and one step, and one "
+        "block more where it starts inside one; a step of 8,192 tokens covers the full context here, so windows save "
+        "nothing.",
         steps=f"""
 usable: {H100} * 0.92
 attention: 3584 * (4096 + 2 * 2048) + 4096 * 3584

@@ -77,7 +77,7 @@ def _node(name: str) -> Sequence[str]:
     return name, ", ".join(node.aliases), f"{node.chips:,}", f"{node.scaleup.name}{bridged}", adapters, host
 
 
-LINK_HEAD = ("link", "GB/s", "a step")
+LINK_HEAD = ("link", "GB/s", "latency")
 
 
 def _link(name: str) -> Sequence[str]:
@@ -85,7 +85,7 @@ def _link(name: str) -> Sequence[str]:
     return name, _gb_s(link.bandwidth_bytes_s).removesuffix(" GB/s"), f"{link.latency_s * 1e6:g} us"
 
 
-HOSTS = "Figures of a whole host; chips behind one uplink share it. Adam: parameters its cores update a second.\n"
+HOSTS = "Figures are per host; chips behind one uplink share it. Adam: parameters that its cores update per second.\n"
 HOST_HEAD = ("host", "cores", "memory", "GB/s", "Adam", "disks", "to a chip")
 
 

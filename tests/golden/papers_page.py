@@ -19,30 +19,29 @@ PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
 
 INTRO = (
     "# Papers",
-    "Papers on GPU systems, written by `make papers` from `src/gnomon/papers`. `gnomon papers` lists them, "
-    "`gnomon papers search WORDS` finds them by what they say, `gnomon papers show SLUG` opens one, and "
-    "`gnomon papers run SLUG` computes its figures again. [CONTRIBUTING.md](../CONTRIBUTING.md#add-a-paper) says how "
-    "to add one.",
+    "Papers on GPU systems, written by `make papers` from `src/gnomon/papers`. [papers-guide.md](papers-guide.md) says "
+    "how to find one, run it and use its technique, [CONTRIBUTING.md](../CONTRIBUTING.md#add-a-paper) how to add one.",
     "What a status means:",
 )
 MEANINGS = {
-    "executed": "run on a GPU by `gnomon lab`, against the plain version; whether its figures are re-derived too, and "
-    "how many hold, stands beside it",
-    "predicted": "computed again by Gnomon's own model, no constant of which is set for a paper; how many figures hold "
-    "stands beside it",
+    "executed": "run on a GPU by `gnomon lab`, against the plain version; whether its figures are computed too, and "
+    "how many are within tolerance, is shown with it",
+    "predicted": "figures computed by Gnomon's own model, no constant of which is set for a paper; how many are within "
+    "tolerance is shown with it",
     "identity": "its figures follow by arithmetic from numbers that the paper gives itself: a check of the reading, "
     "not of the model",
-    "modelled": "the mechanism is in Gnomon; the figures are not re-derived",
+    "modelled": "the mechanism is in Gnomon; the figures are not computed",
     "listed": "known; the mechanism is not in Gnomon, or not all of it",
 }
 FIGURES = (
-    "Tolerances were written down before ours was computed. A figure outside its tolerance stays in the table, with "
-    "the reason below it.\n\n"
+    "Tolerances were written down before our figures were computed. A figure outside its tolerance stays in the table, "
+    "with the reason below it.\n\n"
     "A figure is `predicted` where it depends on what Gnomon models: times, memory in use, schedules, hosts. It is an "
     "`identity` where it follows from the paper's own numbers by arithmetic and comes out, within 5% at most; a "
     "`contradiction` where it follows so and does not. A test bends the model and sees that the first kind moves and "
-    "the others do not. Only predicted figures are counted as holding or not. Claims of the entry are those of the "
-    "abstract: checked where some figure stands for one, and holding where all of those do. In JSON `error` is null "
+    "the others do not. Only predicted figures count as within tolerance or not. Claims of the entry are those of the "
+    "abstract: checked where some figure stands for one, and confirmed where all of those are within "
+    "tolerance. In JSON `error` is null "
     'where zero is claimed ("does not fit") and ours is not zero.\n'
 )
 NONE = "None yet.\n"
@@ -53,7 +52,7 @@ def page(results: Mapping[str, Any]) -> str:
     counts = Counter(entry["status"] for entry in entries)
     statuses = [(status, f"{counts[status]}", MEANINGS[status]) for status in STATUSES]
     parts = ["\n\n".join(INTRO) + "\n", _table(("status", "papers", "meaning"), statuses)]
-    parts += ["## Re-derived\n", *_rederived(results), f"## All {len(entries)}\n"]
+    parts += ["## Computed\n", *_rederived(results), f"## All {len(entries)}\n"]
     for shelf, members in groupby(entries, key=lambda entry: str(entry["shelf"])):
         parts += [
             f"### {shelf}\n",
@@ -126,4 +125,4 @@ if __name__ == "__main__":
     found = gnomon.papers.run().to_dict()
     build(counts(found))
     PAGE.write_text(page(found), encoding="utf-8")
-    print(f"{PAGE.name}: {len(found['results'])} papers re-derived")
+    print(f"{PAGE.name}: {len(found['results'])} papers computed")

@@ -24,7 +24,7 @@ def test_the_entry(own: OwnIndex) -> None:
     own.write("a-paper", "paper.yaml", blocks("yaml")[0])
     own.build()
     entry = paper("a-paper")
-    assert (entry.slug, entry.status, entry.claims[0].value) == ("a-paper", "listed", "2.5x quicker")
+    assert (entry.slug, entry.status, entry.claims[0].value) == ("a-paper", "listed", "2.5x faster")
 
 
 def test_the_figures(own: OwnIndex) -> None:

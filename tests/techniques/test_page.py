@@ -1,28 +1,10 @@
-"""What docs/techniques.md shows is what the commands print."""
+"""docs/techniques.md has every technique; `tests/golden/test_readme.py` runs its commands."""
 
 from __future__ import annotations
 
-import shlex
-from itertools import pairwise
 from pathlib import Path
 
-import pytest
-
-from gnomon.cli.run import run
-
 PAGE = Path(__file__).parents[2] / "docs" / "techniques.md"
-
-
-def shown() -> list[tuple[str, str]]:
-    """Commands, and the line that stands under each."""
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
-    return [(line[2:], under) for line, under in pairwise(lines) if line.startswith("$ gnomon ")]
-
-
-@pytest.mark.parametrize(("command", "line"), shown())
-def test_the_page_shows_real_output(command: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(shlex.split(command)[1:]) == 0
-    assert line.strip() in capsys.readouterr().out
 
 
 def test_the_page_names_every_technique() -> None:
