@@ -46,7 +46,7 @@ def test_stages_keep_the_order_of_unlike_layers() -> None:
 def test_stages_do_the_work_of_the_whole(name: str, pp: int) -> None:
     model, strategy = load_model(name), Strategy(tp=2, pp=pp)
     batch = Batch.step([100, 2000], [(512, 0)])
-    parts = [lower(model, strategy, "bf16", "bf16", stage=stage) for stage in stages(model, pp)]
+    parts = [lower(stage.of(model), strategy, "bf16", "bf16", ends=stage.ends) for stage in stages(model, pp)]
     whole = lower(model, Strategy(tp=2), "bf16", "bf16")
     for figure in ("flops", "bytes"):
         total = sum(getattr(part, figure)(batch)[0] for part in parts)

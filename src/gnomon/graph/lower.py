@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from gnomon.errors import InputError
@@ -13,7 +13,7 @@ from gnomon.graph.lowering.layer import layer
 from gnomon.graph.lowering.parts import parts
 from gnomon.graph.lowering.site import STATE, Site, distinct
 from gnomon.graph.ops import LOGITS, Op
-from gnomon.graph.stages import Stage
+from gnomon.graph.stages import ENDS
 from gnomon.graph.support import check_priced
 from gnomon.spec import Block, Model, MoeFfn, Strategy
 from gnomon.spec.model import Ffn
@@ -72,17 +72,16 @@ def lower(
     *,
     parts_tokens: bool = False,
     fill: float = 1.0,
-    stage: Stage | None = None,
+    ends: Collection[str] = ENDS,
 ) -> Graph:
-    """The operators of a step on one rank: of all layers of `model`, or of those of one stage of a pipeline, between an
-    embedding where it is the first stage and a head where it is the last.
+    """The operators of a step on one rank: of all layers of `model`, and of the `ends` that a stage of a pipeline has:
+    an embedding before them, a head behind.
 
     The batch is that of the busiest data-parallel rank; all have `fill` times as many tokens as if they were alike.
     """
-    model = model if stage is None else stage.of(model)
     check_degrees(model, strategy)
     model = in_format(model, dtype)
-    ends = Site(
+    site = Site(
         block=Block(mixer=None, ffn=None, count=1),
         hidden=model.hidden,
         strategy=strategy,
@@ -93,13 +92,11 @@ def lower(
         parts_tokens=parts_tokens,
         gathered=strategy.dp * fill,
     )
-    ops: list[Op] = []
-    if stage is None or stage.first:
-        ops += [*embedding(model, strategy.tp), *parts(model.stem, ends, "stem")]
+    ops: list[Op] = [*embedding(model, strategy.tp), *parts(model.stem, site, "stem")] if ENDS[0] in ends else []
     for block in distinct(model.blocks):
-        ops += layer(replace(ends, block=block))
-    if stage is None or stage.last:
-        ops += [*parts(model.tail, ends, "tail", LOGITS), *head(model, strategy.tp)]
+        ops += layer(replace(site, block=block))
+    if ENDS[1] in ends:
+        ops += [*parts(model.tail, site, "tail", LOGITS), *head(model, strategy.tp)]
     return Graph(_together(ops))
 
 

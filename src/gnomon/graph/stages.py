@@ -10,6 +10,8 @@ from gnomon.graph.lowering.site import STATE
 from gnomon.graph.ops import TOKENS, Collective, Op
 from gnomon.spec import Block, Model, Strategy
 
+ENDS = ("embedding", "head")
+"""What stands before the layers of a network, and behind them."""
 PASSED = 2
 """Streams that leave a stage: what the last layer made, and the residual it has not been added to yet."""
 
@@ -22,6 +24,11 @@ class Stage:
     end: int
     first: bool
     last: bool
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Those of `ENDS` that it has."""
+        return tuple(end for end, held in zip(ENDS, (self.first, self.last), strict=True) if held)
 
     @property
     def layers(self) -> int:

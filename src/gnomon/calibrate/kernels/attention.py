@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gnomon.calibrate.kernels import Row
@@ -22,8 +23,8 @@ def attention_forward(lab: Lab, batch: int, heads: int, kv_heads: int, head_dim:
     q, k, v = (side.transpose(1, 2) for side in lab.random("bf16", *shapes))
     attend = attention_of(lab)
     timing = lab.time(lambda _i: attend(q, k, v, is_causal=True, enable_gqa=heads != kv_heads))
-    shape: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "q_len": q_len}
-    return lab.row("attention_forward", "bf16", timing, **shape, kv_len=q_len, causal=1)
+    cut = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    return _row(lab, "attention_forward", timing, cut, batch=batch, new=q_len, keys=q_len)
 
 
 def attention_decode(lab: Lab, batch: int, heads: int, kv_heads: int, head_dim: int, kv_len: int) -> Row:
@@ -33,5 +34,9 @@ def attention_decode(lab: Lab, batch: int, heads: int, kv_heads: int, head_dim: 
     q, *sides = lab.random("bf16", (batch, heads, 1, head_dim), *[cache] * (2 * copies))
     attend = attention_of(lab)
     timing = lab.time(lambda i: attend(q, sides[2 * i], sides[2 * i + 1], enable_gqa=heads != kv_heads), copies)
-    shape: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "q_len": 1}
-    return lab.row("attention_decode", "bf16", timing, **shape, kv_len=kv_len, causal=1)
+    cut = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    return _row(lab, "attention_decode", timing, cut, batch=batch, new=1, keys=kv_len)
+
+
+def _row(lab: Lab, op: str, timing: Any, heads: Mapping[str, Any], *, batch: int, new: int, keys: int) -> Row:
+    return lab.row(op, "bf16", timing, batch=batch, **heads, q_len=new, kv_len=keys, causal=1)

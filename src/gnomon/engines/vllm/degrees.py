@@ -160,14 +160,14 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
     found = []
     for stage, crosses in zip(stages(deployment.model, strategy.pp), far, strict=True):
         graph = lower(
-            model,
+            stage.of(model),
             strategy,
             deployment.dtype,
             deployment.kv_dtype,
             state_dtype(deployment.model),
             parts_tokens=parts_tokens(deployment.model, strategy),
             fill=deployment.fill,
-            stage=stage,
+            ends=stage.ends,
         )
         graph = decode_context(graph, shared_cache(deployment))
         graph = graph if deployment.ideas is None else deployment.ideas.graph(graph, deployment)

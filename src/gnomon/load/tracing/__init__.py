@@ -17,4 +17,4 @@ def trace_module(module: Any, inputs: Any, **options: Any) -> Traced:
     """What one step of the module calls; see `gnomon.load.tracing.trace`, which needs PyTorch."""
     from gnomon.load.tracing import trace
 
-    return trace.trace_module(module, inputs, **options)
+    return trace.trace_module(module, inputs, trace.TraceOptions(**options))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from inspect import signature
 from typing import Any, Literal
 
@@ -29,31 +29,35 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
 """Ways to update parameters by name; `none` ends a step with its gradients."""
 
 
-def trace_module(
-    module: Any,
-    inputs: Any,
-    *,
-    phase: Literal["forward", "train"] = "forward",
-    dtype: str | None = None,
-    autocast: str | None = None,
-    batch: int | None = None,
-    loss: Callable[[Any], Any] | None = None,
-    optimizer: str | Callable[[Any], Any] = "adamw",
-    captured: bool = False,
-) -> Traced:
-    """What one step of the module calls, one by one or while a graph is `captured`. Its weights are neither read nor
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """How a module is run: its phase, formats and batch, what a training step begins and ends with."""
+
+    phase: Literal["forward", "train"] = "forward"
+    dtype: str | None = None
+    autocast: str | None = None
+    batch: int | None = None
+    loss: Callable[[Any], Any] | None = None
+    optimizer: str | Callable[[Any], Any] = "adamw"
+    captured: bool = False
+    """As a CUDA graph, and not call by call."""
+
+
+def trace_module(module: Any, inputs: Any, options: TraceOptions) -> Traced:
+    """What one step of the module calls, one by one or while a graph is captured. Its weights are neither read nor
     changed, and may be on the meta device."""
+    phase, dtype, loss = options.phase, options.dtype, options.loss
     if "allow_override" not in signature(torch.library.Library.impl).parameters:
         raise GnomonError(f"PyTorch {torch.__version__} is too old to trace with", hint="2.13 is what is tested.")
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"is no torch.nn.Module but {type(module).__name__}", where="module")
     if loss is not None and not callable(loss):
         raise InputError(f"{loss!r} is no function of the module's outputs", where="loss")
-    update = _update(optimizer)
+    update = _update(options.optimizer)
     wanted = fakes.torch_dtype(dtype, "--dtype") if dtype else None
-    inputs, samples = fakes.resized(inputs, batch)
+    inputs, samples = fakes.resized(inputs, options.batch)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with blamed_on_module(), whole_sequences(captured), _mode(module, phase), fake, casts.cuda_means_here():
+    with blamed_on_module(), whole_sequences(options.captured), _mode(module, phase), fake, casts.cuda_means_here():
         parameters, buffers = fakes.blank_state(module, wanted)
         owners = {id(tensor): name.rpartition(".")[0] for name, tensor in parameters.items()}
         paths = {id(part): name.replace("_orig_mod.", "") for name, part in module.named_modules()}
@@ -62,7 +66,7 @@ def trace_module(
             for tensor in tensors.values():
                 recorder.know(tensor, role)  # type: ignore[arg-type]
         given = fakes.filled(fakes.arguments(inputs), wanted, lambda tensor: recorder.know(tensor, "inputs"))
-        run = _Step(module, parameters | buffers, given, recorder, autocast)
+        run = _Step(module, parameters | buffers, given, recorder, options.autocast)
         run.forward_only() if phase == "forward" else run.train(loss, update)
         distinct = {id(p): p for p in parameters.values()}.values()
         del run, given
