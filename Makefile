@@ -71,7 +71,7 @@ format: $(DEV_STAMP) ## put the code in house style
 	$(BIN)/ruff format .
 
 bench: $(DEV_STAMP) ## measure Gnomon's own speed
-	@for file in bench/*_speed.py bench/startup.py; do echo "$$file"; $(BIN)/python $$file || exit 1; done
+	@for file in bench/commands.py bench/*_speed.py; do echo "$$file"; $(BIN)/python $$file || exit 1; done
 
 test-oracles: $(ORACLES_STAMP) ## compare with vLLM's and PyTorch's own code, on a CPU
 	$(ORACLES)/bin/python -m pytest -q -m '' -n $(JOBS) --dist loadfile tests/oracles

@@ -6,10 +6,10 @@ H200 and the A100 have plain profiles of their own making (`tools.ship`, `tools.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from gnomon.cost.transfer import transferred_power
 from gnomon.errors import GnomonError
 from gnomon.load.profile_file import SCHEMA
 from gnomon.load.profiles import profile_of
+from gnomon.runner import ordered
 from gnomon.spec import Chip
 
 PLAIN = "vllm"
@@ -120,13 +121,17 @@ def main() -> None:
     if folder is None:
         print("kept the published profiles: their tables are not here; GNOMON_TRUTH can name their folder")
         return
-    jobs = sorted(newest(folder).items())
-    with ProcessPoolExecutor() as pool:
-        made = pool.map(profile, [framework for (_, framework), _ in jobs], [tables for _, tables in jobs])
-        for ((chip, framework), _), found in zip(jobs, made, strict=True):
-            if found is not None:
-                whose = f".{framework}" if "framework" in found else ""
-                write(PROFILES / f"{chip.lower()}{whose}.yaml", found)
+    todo = sorted(newest(folder).items())
+    made = ordered(_profile_of, todo, jobs=os.cpu_count() or 1)
+    for ((chip, framework), _), found in zip(todo, made, strict=True):
+        if found is not None:
+            whose = f".{framework}" if "framework" in found else ""
+            write(PROFILES / f"{chip.lower()}{whose}.yaml", found)
+
+
+def _profile_of(one: tuple[tuple[str, str], Mapping[str, tuple[Table, Chip]]]) -> dict[str, Any] | None:
+    (_, framework), tables = one
+    return profile(framework, tables)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def named() -> Iterator[Named]:
     yield Named("duty copy", "bf16", _stream("copy", 1 << 28), 0.5)
 
 
-def _captured(torch: Any, call: Callable[[int], Any]) -> tuple[Any, int]:
+def captured(torch: Any, call: Callable[[int], Any]) -> tuple[Any, int]:
     """A graph of calls, and how many it holds."""
     side = torch.cuda.Stream()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -219,7 +219,7 @@ def _drive(torch: Any, meter: PowerMeter, graph: Any, seconds: float, duty: floa
 
 def measure(torch: Any, meter: PowerMeter, load: Named) -> dict[str, Any]:
     work = load.build(torch)
-    graph, many = _captured(torch, work.call)
+    graph, many = captured(torch, work.call)
     time.sleep(REST_S)
     first = _drive(torch, meter, graph, SETTLE_S, load.duty)
     then = _drive(torch, meter, graph, READ_S, load.duty)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gnomon import papers
     from gnomon.api.calibrate import calibrate
+    from gnomon.api.compare import compare
     from gnomon.api.explain import explain
     from gnomon.api.export import export
     from gnomon.api.fit import fit
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from gnomon.api.predict import predict
     from gnomon.api.simulate import simulate_serving
     from gnomon.api.simulate_training import simulate_training
+    from gnomon.api.sweep import sweep
     from gnomon.api.trace import trace
     from gnomon.api.verify import verify
     from gnomon.errors import GnomonError
@@ -39,6 +41,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "chips",
+    "compare",
     "explain",
     "export",
     "fit",
@@ -52,6 +55,7 @@ __all__ = [
     "predict",
     "simulate_serving",
     "simulate_training",
+    "sweep",
     "techniques",
     "trace",
     "try_idea",
@@ -62,6 +66,7 @@ _HOMES = {
     "GnomonError": "gnomon.errors",
     "calibrate": "gnomon.api.calibrate",
     "chips": "gnomon.api.known",
+    "compare": "gnomon.api.compare",
     "explain": "gnomon.api.explain",
     "export": "gnomon.api.export",
     "fit": "gnomon.api.fit",
@@ -74,6 +79,7 @@ _HOMES = {
     "predict": "gnomon.api.predict",
     "simulate_serving": "gnomon.api.simulate",
     "simulate_training": "gnomon.api.simulate_training",
+    "sweep": "gnomon.api.sweep",
     "techniques": "gnomon.api.known",
     "trace": "gnomon.api.trace",
     "try_idea": "gnomon.papers.tried",

@@ -39,6 +39,16 @@ class GnomonError(Exception):
         head = f"{self.where}: {self.message}" if self.where else self.message
         return f"{head.rstrip('.')}. {self.hint}" if self.hint else head
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What another process needs to have the same error: its class may ask for other arguments than it keeps."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[GnomonError], args: tuple[Any, ...], state: Mapping[str, Any]) -> GnomonError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class InputError(GnomonError):
     """A file, a flag or an argument that cannot be understood."""

@@ -10,22 +10,15 @@ import pytest
 
 from gnomon import catalog
 from gnomon.api.predict import predict
-from gnomon.cost.compiled import TableStepCost
 from gnomon.cost.machine import COLLECTIVES, Machine
 from gnomon.graph import Graph, lower
-from gnomon.graph.phases import is_padded
 from gnomon.graph.support import unpriced
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
-from gnomon.load.deployments import deploy
 from gnomon.load.profiles import profile_for
 from gnomon.spec import Batch, Strategy
 
 DECODERS = [name for name in catalog.model_names() if not unpriced(load_model(name))]
-MIXED = (
-    "gemma-3-1b", "llama-4-scout", "deepseek-v3", "deepseek-v3.2-exp", "qwen3-next-80b-a3b", "jamba-52b",
-    "nemotron-h-8b", "mamba-codestral-7b", "mamba-2.8b", "minimax-text-01", "lfm2-1.2b", "gpt-oss-20b",
-)  # fmt: skip
 POOL = parse_pool("H200")
 MACHINE = Machine(POOL, profile_for(POOL.chip))
 
@@ -65,27 +58,6 @@ def test_more_is_never_quicker(name: str) -> None:
     contexts = [seconds(name, Batch.decode(16, context)) for context in (10, 200, 1500, 6000)]
     for rising in (grown, grown_prompts, contexts):
         assert np.all(np.diff(rising) >= -1e-3 * np.array(rising[1:])), rising
-
-
-@pytest.mark.parametrize("name", MIXED)
-def test_the_simulator_prices_what_a_prediction_does(name: str) -> None:
-    """A decode step on the curve's own knots, and one prompt, against the sum over the operators."""
-    model = load_model(name)
-    tp = 8 if name.startswith(("deepseek", "minimax", "llama-4")) else 2
-    settings = {"max_model_len": min(model.max_context, 32768)}
-    engine, deployment = deploy(
-        model, parse_pool(f"H200:{tp}"), strategy=Strategy(tp=tp), dtype="bf16", settings=settings
-    )
-    cost = engine.step_cost(deployment)
-    assert isinstance(cost, TableStepCost)
-    machine, graph = Machine(deployment.pool, profile_for(deployment.pool.chip)), engine.graph(deployment)
-    for batch, told in (
-        (Batch.step([3000] * 16, [(496, 1000)]), cost.mixed(16, 16 * 3000, [(496, 1000)])),
-        (Batch.prefill(1, 512), cost.mixed(0, 0, [(512, 0)])),
-    ):
-        parts = engine.step_parts(deployment, batch)
-        plain = sum(float(machine.op_seconds(op, parts.padded if is_padded(op) else batch)[0]) for op in graph.ops)
-        assert told == pytest.approx(plain + parts.gap_s, rel=0.01)
 
 
 @pytest.mark.parametrize("name", ["gpt-oss-120b", "gemma-3-27b", "mistral-7b-v0.1", "jamba-52b", "kimi-k2"])

@@ -208,18 +208,18 @@ def test_a_run_that_is_still_filling_says_how_long_it_should_be(
     asked = {"rate": rate, "input": input, "output": output}
     short = serve(**asked, requests=requests)
     assert short.settled is False
-    text = render(short.to_dict())
+    text = render(short)
     longer = int(re.search(r"give --requests (\d+)", text)[1])  # type: ignore[index]
     assert requests < longer
     full = serve(**asked, requests=longer)
     assert full.settled is True
-    assert "give --requests" not in render(full.to_dict())
+    assert "give --requests" not in render(full)
     assert full.e2e_s["mean"] > 0.99 * short.e2e_s["mean"], "an engine that fills is faster than a full one"
 
 
 def test_what_arrives_at_once_has_no_steady_state() -> None:
     found = serve(rate=None)
-    assert found.settled is None and "--requests" not in render(found.to_dict())
+    assert found.settled is None and "--requests" not in render(found)
 
 
 OVERLOADED = [("L4", 20.0, 1000, 200), ("H200", 100.0, 1000, 500), ("H200:2", 80.0, 4000, 100), ("A100", 40.0, 2000, 9)]
@@ -232,15 +232,15 @@ def test_the_fleet_that_is_proposed_takes_the_load(on: str, rate: float, input: 
     load = {"rate": rate, "input": input, "output": output}
     found = serve(on=on, **load, requests=300, settings={"max_model_len": 8192})
     assert found.overloaded
-    proposed = re.search(r"plan serve llama-3.1-8b --fleet [\w-]+:(\d+)", render(found.to_dict()))
-    assert proposed, render(found.to_dict())
+    proposed = re.search(r"plan serve llama-3.1-8b --fleet [\w-]+:(\d+)", render(found))
+    assert proposed, render(found)
     replicas = int(proposed[1]) // found.inputs["tp"]
     assert 0.5 * replicas * found.saturation_rps < rate < 0.95 * replicas * found.saturation_rps
 
 
 def test_no_fleet_is_proposed_for_what_no_fleet_takes() -> None:
     found = serve(on="L4", rate=1e6, input=1000, output=100, requests=100, settings={"max_model_len": 8192})
-    assert found.overloaded and "plan serve" not in render(found.to_dict())
+    assert found.overloaded and "plan serve" not in render(found)
 
 
 def test_what_does_not_fit_is_not_served() -> None:

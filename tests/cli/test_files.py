@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from gnomon.cli.files import check_overwritten, keep_apart, output_file, output_folder, write_all
-from gnomon.cli.output import finite, one_line
+from gnomon.cli.output import one_line
 from gnomon.errors import InputError
 from gnomon.paths import written
+from gnomon.spec.plan_dict import as_json
 
 
 def names(folder: Path) -> list[str]:
@@ -91,7 +92,7 @@ def test_outputs_keep_off_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_plain_values() -> None:
-    assert finite({"a": (1.0, float("nan"), float("inf"))}) == {"a": [1.0, None, None]}
+    assert as_json({"a": (1.0, float("nan"), float("inf"))}) == {"a": [1.0, None, None]}
     assert one_line("a\n b\tc\x07") == "a b c?"
 
 

@@ -18,7 +18,9 @@ from gnomon.cli.app import build
 from gnomon.engines.vllm.options import BY_NAME
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ECHO = {"schema", "title", "inputs", "not_modelled", "plan", "label", "command", "goals", "router", "engine"}
+ECHO = {"schema", "title", "inputs", "not_modelled", "plan", "label", "command", "goals", "router", "engine"} | {
+    "resolved"
+}
 """Parts of answers that repeat what was asked."""
 SAMPLE = 9
 """Of so many cases one is run in a hurry."""

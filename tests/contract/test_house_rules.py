@@ -10,8 +10,6 @@ from pathlib import Path
 import gnomon
 
 ROOT = Path(gnomon.__file__).parent
-PROTOCOLS = {"Curve", "StepCost"}
-"""What the search is handed, described there and in `cost` by the same names: one thing, seen from two sides."""
 MOST_LINES, MOST_PARAMETERS = 60, 8
 GIVEN_BY_OTHERS = {
     "lab/int4_kernels.py": "Triton kernels, whose parameters are those of a launch",
@@ -90,4 +88,4 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(path.relative_to(ROOT).as_posix())
-    assert {name: found for name, found in places.items() if len(found) > 1 and name not in PROTOCOLS} == {}
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -73,7 +73,7 @@ def test_what_it_does_not_run_on_is_said(name: str) -> None:
 def gnomon_text(answer: gnomon.spec.answers.Prediction) -> str:
     from gnomon.report import render
 
-    return render(answer.to_dict(), colour=False)
+    return render(answer, colour=False)
 
 
 def test_a_search_says_it_too() -> None:

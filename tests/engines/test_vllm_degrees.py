@@ -104,7 +104,7 @@ def test_stages_on_other_nodes_are_reached_over_the_network() -> None:
     engine, deployment = deployed("llama-3.1-70b", "H200:16", tp=4, pp=4)
     sends = [op for op in engine.graph(deployment).ops if isinstance(op, Collective) and op.op == "send_recv"]
     assert sorted((op.stride, op.count) for op in sends) == [(4, 2), (8, 1)]
-    batch, machine = Batch.prefill(1, 8192), engine.machine(deployment)
+    batch, machine = Batch.prefill(1, 8192), engine.step_model(deployment).machine
     near, far = (machine.op_seconds(op, batch)[0] / op.count for op in sorted(sends, key=lambda op: op.stride))
     assert far > 3 * near
 

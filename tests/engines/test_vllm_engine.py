@@ -80,7 +80,7 @@ def test_limits() -> None:
 
 def padded_tokens(batch: Batch, **settings: Any) -> int:
     chosen, deployment = deployed(**settings)
-    return int(chosen.step_parts(deployment, batch).padded.tokens[0])
+    return int(chosen.host(deployment).steps(batch).padded.tokens[0])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_steps_are_padded_to_captured_sizes(tokens: int, padded: int) -> None:
 def test_padding_adds_tokens_and_nothing_else() -> None:
     chosen, deployment = deployed()
     batch = Batch.step([100, 200], [(7, 30)])
-    padded = chosen.step_parts(deployment, batch).padded
+    padded = chosen.host(deployment).steps(batch).padded
     assert padded.tokens[0] == 16
     for name in ("decodes", "decode_context", "prefills", "prefill_pairs", "prefill_context", "logit_rows"):
         assert getattr(padded, name).tolist() == getattr(batch, name).tolist()
@@ -105,23 +105,23 @@ def test_padding_adds_tokens_and_nothing_else() -> None:
 def test_host_time_by_kind_of_step() -> None:
     chosen, deployment = deployed()
     decode, captured, eager = (
-        chosen.step_parts(deployment, batch)
+        chosen.host(deployment).steps(batch)
         for batch in (Batch.decode(8, 100), Batch.prefill(1, 512), Batch.prefill(1, 513))
     )
     assert 0 < decode.host_s < captured.host_s < eager.host_s < 0.1
     assert 0 < decode.gap_s < 1e-3
-    many = chosen.step_parts(deployment, Batch.decode(800, 100))
+    many = chosen.host(deployment).steps(Batch.decode(800, 100))
     assert many.host_s > decode.host_s
     assert many.gap_s > decode.gap_s
-    assert "vLLM 0.24.0" in decode.source
+    assert "vLLM 0.24.0" in chosen.host(deployment).source
 
 
-def test_parts_agree_with_the_step_cost() -> None:
+def test_launches_are_those_of_the_step_cost() -> None:
     chosen, deployment = deployed("qwen3-30b-a3b")
     cost = chosen.step_cost(deployment)
     for tokens in (1, 300, 512, 513, 4000):
-        parts = chosen.step_parts(deployment, Batch.prefill(1, tokens))
-        assert cost.launch(tokens, 1) == pytest.approx(parts.host_s, rel=1e-12)
+        steps = chosen.host(deployment).steps(Batch.prefill(1, tokens))
+        assert cost.launch(tokens, 1) == pytest.approx(steps.host_s, rel=1e-12)
 
 
 @pytest.mark.parametrize("kv_dtype", ["bf16", "fp8"])

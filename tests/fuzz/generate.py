@@ -74,7 +74,6 @@ def _predicted() -> bytes:
 def answers() -> tuple[bytes, ...]:
     """Answers of some commands, as JSON."""
     import gnomon
-    from gnomon.cli.output import finite
 
     load: dict[str, Any] = {"rate": 4, "input": 64, "output": 8, "requests": 20}
     made = (
@@ -84,7 +83,7 @@ def answers() -> tuple[bytes, ...]:
         gnomon.plan_serving(MODEL, fleet="H100:1", slo="ttft_p90=1s", **load),
         gnomon.plan_training(MODEL, cluster="H100:2", seq=512, global_batch=8),
     )
-    return _predicted(), *(as_json(finite(each.to_dict())) for each in made)
+    return _predicted(), *(as_json(each.to_dict()) for each in made)
 
 
 @cache

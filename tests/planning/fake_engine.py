@@ -98,11 +98,13 @@ class FakeEngine:
             max_context=context,
         )
 
-    def step_cost(self, deployment: Deployment) -> RooflineCost:
+    def step_cost(self, deployment: Deployment, longest: int | None = None) -> RooflineCost:
         self.costs_made += 1
         return RooflineCost(deployment)
 
-    def drawn(self, deployment: Deployment, draws: int) -> Iterator[tuple[RooflineCost, ServingLimits]]:
+    def drawn(
+        self, deployment: Deployment, draws: int, longest: int | None = None
+    ) -> Iterator[tuple[RooflineCost, ServingLimits]]:
         cost = self.step_cost(deployment)
         yield from ((cost, self.limits(deployment)) for _ in range(1 + draws))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from gnomon.load import model, parse_pool
 from gnomon.spec import EngineChoice, Estimate, Goal, Plan, Provenance, ServingLoad, Strategy, TrainingLoad
 from gnomon.spec.answers import (
     Change,
@@ -14,6 +16,7 @@ from gnomon.spec.answers import (
     PlanReport,
     PlanScore,
     Prediction,
+    Resolved,
     ServingReport,
     TrainingPlanReport,
     TrainingReport,
@@ -25,6 +28,11 @@ GIB = 1024**3
 
 def estimate(value: float, spread: float = 0.05, source: str = "H200 2026-11") -> Estimate:
     return Estimate(value, value * np.linspace(1 - spread, 1 + spread, 32), Provenance.FITTED, source)
+
+
+@cache
+def resolved(name: str, on: str) -> Resolved:
+    return Resolved.of(model(name), parse_pool(on))
 
 
 def operator(op: str, seconds: float, bound: str = "memory", **changes: Any) -> OperatorTime:
@@ -60,6 +68,7 @@ def prediction(**changes: Any) -> Prediction:
             "engine": "vllm",
             "tp": 1,
         },
+        "resolved": resolved("llama-3.1-8b", "H200"),
     }
     return Prediction(**base | changes)
 
@@ -79,6 +88,7 @@ def fit(fits: bool = True) -> Fit:
             max_batch=448,
             changes=(),
             inputs={"model": "llama-3.1-8b", "on": "H100", "tp": 1, "dtype": "bf16", "context": 1024},
+            resolved=resolved("llama-3.1-8b", "H100"),
         )
     changes = (
         Change(what="2 GPUs, TP 2", kv_tokens=33000, kv_bytes=10.1 * GIB, flags={"on": "H100:2", "dtype": "bf16"}),
@@ -96,6 +106,7 @@ def fit(fits: bool = True) -> Fit:
         max_batch=0,
         changes=changes,
         inputs={"model": "llama-3.1-70b", "on": "H100", "tp": 1, "dtype": "bf16", "context": 131072},
+        resolved=resolved("llama-3.1-70b", "H100"),
     )
 
 
@@ -138,6 +149,7 @@ def served(**changes: Any) -> ServingReport:
             "trace": None,
             "settings": {},
         },
+        "resolved": resolved("llama-3.1-8b", "H100"),
     }
     return ServingReport(**base | changes)
 
@@ -203,6 +215,7 @@ def planned(**changes: Any) -> PlanReport:
         "rejected": {"does not fit": 17112, "cannot beat the best": 31191},
         "goals": best.plan.goals,
         "command": "vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 4 --quantization fp8",
+        "resolved": resolved("llama-3.1-70b", "H100:16"),
     }
     return PlanReport(**base | changes)
 
@@ -292,6 +305,7 @@ def trained(**changes: Any) -> TrainingReport:
         }
         | {"tp": 8, "pp": 2, "vp": 6, "cp": 1, "ep": 1, "dp": 2}
         | dict(plan.engine.settings),
+        "resolved": resolved("gpt3-175b", "A100-SXM-80GB:32"),
         "plan": plan,
     }
     return TrainingReport(**base | changes)
@@ -320,5 +334,6 @@ def trained_plan(**changes: Any) -> TrainingPlanReport:
             "dtype": "fp16",
             "engine": "megatron@2026.08",
         },
+        "resolved": resolved("gpt3-175b", "A100-SXM-80GB:32"),
     }
     return TrainingPlanReport(**base | changes)

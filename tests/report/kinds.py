@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.report import answers
@@ -16,9 +18,8 @@ from gnomon.accuracy import accuracy
 from gnomon.api.calibrate import Calibrated
 from gnomon.api.calibrate_engine import EngineCalibrated
 from gnomon.api.calibrate_from import Checked
-from gnomon.api.trace import ModulePrediction
-from gnomon.spec.answers import NotModelled, Result, Shortage
-from gnomon.store import save
+from gnomon.spec.answers import History, KeptRun, ModulePrediction, NotModelled, Result, Shortage
+from gnomon.store import resolve_plan, save
 
 PLAN = Path(__file__).parents[2] / "examples" / "plan.yaml"
 GIB = 1024**3
@@ -112,6 +113,25 @@ SERVED: dict[str, Callable[[], Any]] = {
     "still filling": lambda: answers.served(settled=False),
     "a load without second tokens": lambda: answers.served(tpot_s=dict.fromkeys(("mean", "p50", "p90", "p99"), None)),
 }
+
+
+def halved() -> Any:
+    """The plan with half the tensor-parallel ranks."""
+    plan = resolve_plan(PLAN)
+    return replace(plan, id="halved", strategy=replace(plan.strategy, tp=2))
+
+
+def swept(count: int = 4) -> Any:
+    """Steps of several batches, one of which is refused."""
+    asked = {
+        "command": "predict",
+        "fixed": {"model": "llama-3.2-1b", "on": "H100"},
+        "over": {"batch": list(range(count)), "settings": [{"max_num_seqs": 256}]},
+    }
+    with TemporaryDirectory() as folder:
+        return replace(gnomon.sweep(asked, out=Path(folder, "steps.jsonl")), out="steps.jsonl")
+
+
 MADE: dict[str, dict[str, Callable[[], Any]]] = {
     "Prediction": {"a step": answers.prediction, "a step that does not fit": cramped},
     "ModulePrediction": {"a module": module},
@@ -125,11 +145,17 @@ MADE: dict[str, dict[str, Callable[[], Any]]] = {
     },
     "TrainingPlanReport": {"searched": answers.trained_plan, "alone": lambda: answers.trained_plan(runner_up={})},
     "Verified": {"served": answers.verified, "trained": answers.verified_training},
+    "SweepReport": {"few": swept, "many": lambda: swept(40), "one": lambda: swept(1)},
+    "SideBySide": {
+        "plans": lambda: gnomon.compare(PLAN, halved()),
+        "answers": lambda: gnomon.compare(answers.prediction(), answers.prediction(time_s=answers.estimate(0.004))),
+    },
     "Tried": {
         "served": lambda: gnomon.try_idea("gptq", model="llama-3.2-1b", on="H100"),
         "trained": lambda: gnomon.try_idea("zero-offload", model="llama-3.2-1b", on="H100:1", seq=512, global_batch=8),
     },
     "Explanation": {"an answer": explained, "an operator": opened_operator},
+    "History": {"a run": lambda: History(runs=(KeptRun(id="fit-1", kind="fit", saved_s=1.8e9, title="a fit"),))},
     "Exported": {"a plan": lambda: gnomon.export(PLAN)},
     "Launched": {"a dry run": lambda: gnomon.launch(PLAN, dry_run=True)},
     "Chips": {"all": gnomon.chips, "one": lambda: gnomon.chips("H100")},

@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.cli.output import finite
 from gnomon.cli.run import run
+from gnomon.load.answers import answer_from_dict
 from gnomon.planning.training.memory import memory_over_time
-from gnomon.report.nodes import AnswerNode
 from gnomon.report.opened import opened
-from gnomon.spec.answers import TrainingReport
+from gnomon.spec.answers import AnswerNode, Result, TrainingReport
 from gnomon.techniques import TrainingTechnique, canonical, techniques
 
 FLAT = {"on": "H100:8", "seq": 2048, "global_batch": 64, "tp": 2, "zero": 2}
@@ -41,9 +40,9 @@ def step(case: str) -> TrainingReport:
     return gnomon.simulate_training("llama-3.1-8b", **words, techniques=ideas)
 
 
-def read(found: Any) -> dict[str, Any]:
-    back: dict[str, Any] = json.loads(json.dumps(finite(found.to_dict())))
-    return back
+def nodes_of(found: Result) -> tuple[AnswerNode, ...]:
+    """Those of the answer as it comes back from a file."""
+    return opened(answer_from_dict(json.loads(json.dumps(found.to_dict()))), lambda *_: None)
 
 
 def flat(nodes: Sequence[AnswerNode]) -> dict[str, AnswerNode]:
@@ -51,7 +50,7 @@ def flat(nodes: Sequence[AnswerNode]) -> dict[str, AnswerNode]:
 
 
 def tree(case: str) -> dict[str, AnswerNode]:
-    return flat(opened("simulate.train", read(step(case)), lambda *_: None))
+    return flat(nodes_of(step(case)))
 
 
 def test_every_technique_of_training_has_a_case() -> None:
@@ -76,7 +75,7 @@ def test_what_a_technique_adds_follows_from_it(case: str) -> None:
     moved = found.step_parts["optimizer_s"] != pytest.approx(plain.step_parts["optimizer_s"])
     if same and moved and replace(found.plan.strategy, techniques=()) == plain.plan.strategy:
         assert any(text in nodes["optimizer"].formula for text in ideas)
-    assert flat(opened("simulate.train", read(plain), lambda *_: None))["optimizer"].formula == ""
+    assert flat(nodes_of(plain))["optimizer"].formula == ""
 
 
 def test_waits_are_no_communication() -> None:
@@ -86,9 +85,7 @@ def test_waits_are_no_communication() -> None:
     assert waiting.exposed_communication_s == pytest.approx(plain.exposed_communication_s)
     assert tree("checkpoints")["what binds"].shown.startswith("waiting: rarer checkpoints")
     short = gnomon.simulate_training("llama-3.1-8b", **{**FLAT, "global_batch": 4}, techniques=["offload-optimizer"])
-    assert (
-        "a faster update and link" in flat(opened("simulate.train", read(short), lambda *_: None))["what binds"].shown
-    )
+    assert "a faster update and link" in flat(nodes_of(short))["what binds"].shown
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -132,20 +129,20 @@ def test_the_files_end_where_the_step_ends(case: str, tmp_path: Path, capsys: py
 def test_a_tried_idea_opens_into_two_plans(
     slug: str, words: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = read(gnomon.try_idea(slug, model="llama-3.1-8b", **words))
-    gain, *sides = opened("try", answer, lambda *_: None)
-    assert gain.name == "gain" and gain.shown == f"{answer['gain']['value']:.2f}x"
+    answer = gnomon.try_idea(slug, model="llama-3.1-8b", **words)
+    gain, *sides = nodes_of(answer)
+    assert answer.gain and gain.name == "gain" and gain.shown == f"{answer.gain.value:.2f}x"
     assert [side.name for side in sides] == ["without it", "with it"]
-    for side, key in zip(sides, ("plain", "applied"), strict=True):
+    for side, figures in zip(sides, (answer.plain, answer.applied), strict=True):
         command = flat([side])["opened by"].shown
         assert run([*shlex.split(command)[1:], "--json"]) == 0
         again = json.loads(capsys.readouterr().out)
         time = again.get("step_time_s") or again["time_s"]
-        assert time["value"] == pytest.approx(answer[key]["step_time_s"]["value"], rel=1e-9)
+        assert figures and time["value"] == pytest.approx(figures["step_time_s"].value, rel=1e-9)
 
 
 def test_an_idea_that_nothing_fits_with_opens_too() -> None:
-    answer = read(gnomon.try_idea("zero-offload", model="llama-3.1-405b", on="H100:1", seq=2048, global_batch=16))
-    gain, *sides = opened("try", answer, lambda *_: None)
-    assert answer["gain"] is None and gain.formula == answer["verdict"]
+    answer = gnomon.try_idea("zero-offload", model="llama-3.1-405b", on="H100:1", seq=2048, global_batch=16)
+    gain, *sides = nodes_of(answer)
+    assert answer.gain is None and gain.formula == answer.verdict
     assert [side.shown for side in sides if side.shown in ("none fits", "not used")]

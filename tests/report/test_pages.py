@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from enum import StrEnum
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +17,7 @@ from gnomon.report import REPORTS, render
 from gnomon.report.html import PAGES, document, fragment
 from gnomon.report.html.svg import Bar, Point, bars, scatter, stacked, ticks
 from gnomon.report.text import legible
+from gnomon.spec import Goal
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</script><!--"
 NAMED = {
@@ -45,7 +49,7 @@ def test_an_answer_shows_itself(case: tuple[str, str]) -> None:
     line = repr(answer)
     assert line.startswith(f"{case[0]}(") and line.endswith(")")
     assert len(line) < 200 and "\n" not in line
-    assert str(answer) == render(answer.to_dict())
+    assert str(answer) == render(answer)
     page, shown = answer.to_html(command="gnomon ask"), answer._repr_html_()
     assert page == answer.to_html(command="gnomon ask")
     read, piece = Read(page), Read(shown)
@@ -61,7 +65,7 @@ def test_an_answer_shows_itself(case: tuple[str, str]) -> None:
 )
 def test_the_line_has_the_first_figure(case: tuple[str, str]) -> None:
     answer = kinds.made(*case)
-    first = import_module(REPORTS[f"gnomon.{answer.SCHEMA}/1"]).figures(legible(answer.to_dict()))[0]
+    first = import_module(REPORTS[f"gnomon.{answer.SCHEMA}/1"]).figures(legible(answer))[0]
     assert first.value in repr(answer)
 
 
@@ -74,7 +78,7 @@ def test_headline_numbers_are_seen(case: tuple[str, str]) -> None:
     if schema not in PAGES:
         assert " ".join(str(answer).split()) in seen
         return
-    figures = import_module(REPORTS[schema]).figures(payload)
+    figures = import_module(REPORTS[schema]).figures(legible(answer))
     assert figures
     for figure in figures:
         assert " ".join(figure.value.split()) in seen and figure.band in seen, figure
@@ -92,25 +96,30 @@ def test_headline_numbers_are_seen(case: tuple[str, str]) -> None:
 def hostile(value: Any, name: str = "") -> Any:
     """The same with markup in every text that a user, a file or a model could have put there."""
     if isinstance(value, str):
-        return value if name in NAMED or (name == "name" and value.startswith(("ttft", "tpot"))) else value + HOSTILE
-    if isinstance(value, dict):
+        return value if name in NAMED or isinstance(value, StrEnum) else value + HOSTILE
+    if isinstance(value, Mapping):
         keyed = name in ("rejected", "conditions", "left_out")
         return {(key + HOSTILE if keyed else key): hostile(item, key) for key, item in value.items()}
-    return [hostile(item, name) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(hostile(item, name) for item in value)
+    if not is_dataclass(value) or isinstance(value, (type, Goal)):
+        return value
+    hidden = getattr(value, "HIDDEN", ())
+    names = [each.name for each in fields(value) if each.name not in hidden]
+    return replace(value, **{each: hostile(getattr(value, each), each) for each in names})
 
 
 @pytest.mark.parametrize("case", [case for case in kinds.CASES if case[0] != "Accuracy"], ids=" ".join)
 def test_markup_in_names_stays_text(case: tuple[str, str]) -> None:
     answer = kinds.made(*case)
-    payload = hostile(json.loads(json.dumps(answer.to_dict())))
-    clean = Read(answer.to_html())
-    for html in (document(payload, command=f"gnomon predict '{HOSTILE}'"), fragment(payload)):
+    changed, clean = hostile(answer), Read(answer.to_html())
+    for html in (document(changed, command=f"gnomon predict '{HOSTILE}'"), fragment(changed)):
         read = Read(html)
         assert read.problems() == []
         assert "<img src=x onerror=alert(1)>" in read.text
         assert {tag for tag, _ in read.tags} <= {tag for tag, _ in clean.tags} | {"pre", "div"}
         assert "<img" not in html.lower()
-    assert read.scripts == [] and Read(document(payload)).answer == payload
+    assert read.scripts == [] and Read(document(changed)).answer == json.loads(json.dumps(changed.to_dict()))
 
 
 def test_texts_that_no_file_can_hold_are_replaced() -> None:
@@ -166,6 +175,6 @@ def test_more_modules_than_are_shown_have_no_interval() -> None:
     """The sum of some operators has not the interval of the first of them."""
     from gnomon.report.predict import by_depth
 
-    rows = [answers.operator(f"a.{name}.{at}", 0.01).to_dict() for name in "bcdefg" for at in range(2)]
+    rows = [answers.operator(f"a.{name}.{at}", 0.01) for name in "bcdefg" for at in range(2)]
     for row in by_depth(rows):
-        assert row["time_s"]["low"] == row["time_s"]["high"] == row["time_s"]["value"] == pytest.approx(0.02)
+        assert row.time_s.low == row.time_s.high == row.time_s.value == pytest.approx(0.02)

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from tests.report import answers
 
-from gnomon.cli.output import finite
+from gnomon.load import parse_pool
+from gnomon.load.answers import answer_from_dict
 from gnomon.report import REPORTS, render
 from gnomon.report.text import band, chip_count, chip_word, deployed, digits, fleet, part, scaled, table, words
-from gnomon.spec.answers import Shortage
+from gnomon.spec.answers import JsonAnswer, Resolved, Result, Shortage
+from gnomon.spec.estimate import Estimate
 
 ANSWERS = {
     "predict": answers.prediction(),
@@ -30,15 +32,14 @@ ANSWERS = {
 }
 
 
-def payload(name: str) -> dict[str, Any]:
+def back(name: str) -> Result:
     """The answer as it comes back from the history."""
-    read: dict[str, Any] = json.loads(json.dumps(finite(ANSWERS[name].to_dict())))
-    return read
+    return answer_from_dict(json.loads(json.dumps(ANSWERS[name].to_dict())))
 
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_every_report_ends_with_what_to_do_next(name: str) -> None:
-    lines = render(payload(name)).splitlines()
+    lines = render(back(name)).splitlines()
     start = next(index for index, line in enumerate(lines) if line.strip().startswith("next:"))
     for line in lines[start:]:
         assert shlex.split(line.replace("next:", ""))[0] == "gnomon"
@@ -46,7 +47,7 @@ def test_every_report_ends_with_what_to_do_next(name: str) -> None:
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_plain_text_has_no_codes_and_no_trailing_spaces(name: str) -> None:
-    text = render(payload(name))
+    text = render(back(name))
     assert "\033" not in text
     assert all(line == line.rstrip() for line in text.splitlines())
 
@@ -55,13 +56,13 @@ def test_plain_text_has_no_codes_and_no_trailing_spaces(name: str) -> None:
 def test_colour_changes_nothing_but_codes(name: str) -> None:
     import re
 
-    text = render(payload(name), colour=True)
+    text = render(back(name), colour=True)
     assert "\033[" in text
-    assert re.sub(r"\033\[\d+m", "", text) == render(payload(name))
+    assert re.sub(r"\033\[\d+m", "", text) == render(back(name))
 
 
 def test_the_prediction_answers_first() -> None:
-    lines = render(payload("predict")).splitlines()
+    lines = render(back("predict")).splitlines()
     assert lines[0].endswith("one decode step of 32 sequences at context 1,024")
     figures = "6.3 ms (6.02 to 6.58, 90%) 5,079 tokens/s 0.11 J/token $0.19/Mtok at $3.50/h"
     assert " ".join(lines[2].split()) == figures
@@ -69,7 +70,7 @@ def test_the_prediction_answers_first() -> None:
 
 
 def test_the_prediction_lists_the_largest_first() -> None:
-    lines = render(payload("predict")).splitlines()
+    lines = render(back("predict")).splitlines()
     head = next(index for index, line in enumerate(lines) if "where the time goes" in line)
     assert [line.split("  ")[1] for line in lines[head + 1 : head + 4]] == [
         "mlp gate and up",
@@ -80,7 +81,7 @@ def test_the_prediction_lists_the_largest_first() -> None:
 
 def test_long_breakdowns_are_cut() -> None:
     many = tuple(answers.operator(f"op{index:02}", 1e-4 * (index + 1)) for index in range(20))
-    text = render(answers.prediction(breakdown=many).to_dict())
+    text = render(answers.prediction(breakdown=many))
     assert "8 more" in text
     assert "op19" in text
     assert "op00" not in text
@@ -88,23 +89,23 @@ def test_long_breakdowns_are_cut() -> None:
 
 def test_memory_is_one_line() -> None:
     expected = "memory 24.1 of 140.4 GiB: weights 15.0, KV 4.0, activations 0.6, runtime 4.5"
-    assert expected in render(payload("predict"))
+    assert expected in render(back("predict"))
 
 
 def test_a_step_that_does_not_fit_says_so() -> None:
-    assert "does not fit" not in render(payload("predict"))
+    assert "does not fit" not in render(back("predict"))
     short = Shortage(part="cache", needs_bytes=4 * answers.GIB, left_bytes=2e9, sequences=32, tokens=1025)
-    text = render(answers.prediction(fits=False, cause=short, memory_usable_bytes=20.0 * answers.GIB).to_dict())
+    text = render(answers.prediction(fits=False, cause=short, memory_usable_bytes=20.0 * answers.GIB))
     assert "memory 24.1 of 20.0 GiB usable: weights" in text
     assert text.splitlines()[2].startswith(
         "  does not fit: 32 sequences of 1,025 tokens need 4.0 GiB of KV cache, 1.9 "
     )
-    old = render(answers.prediction(fits=False).to_dict())  # stored before there was a cause
+    old = render(answers.prediction(fits=False))  # stored before there was a cause
     assert old.splitlines()[2] == "  does not fit: memory 24.1 GiB"
 
 
 def test_what_does_not_fit_comes_with_changes() -> None:
-    text = render(payload("no-fit"))
+    text = render(back("no-fit"))
     assert text.startswith("does not fit: weights 131.4 GiB")
     assert "2 GPUs, TP 2" in text
     assert "10.1 GiB for KV: 33,000 tokens" in text
@@ -112,29 +113,29 @@ def test_what_does_not_fit_comes_with_changes() -> None:
 
 
 def test_a_served_load() -> None:
-    text = render(payload("serve"))
+    text = render(back("serve"))
     assert "2,041 output tokens/s" in text
     assert "busy 83% of the time over 10,533 steps" in text
     assert "saturation at 19.5 requests/s" in text
     assert "preemption" not in text
-    assert "3 preemptions" in render(answers.served(preemptions=3).to_dict())
+    assert "3 preemptions" in render(answers.served(preemptions=3))
 
 
 def test_an_overloaded_engine_is_said_before_its_times() -> None:
-    lines = render(answers.served(overloaded=True).to_dict()).splitlines()
+    lines = render(answers.served(overloaded=True)).splitlines()
     said = next(index for index, line in enumerate(lines) if "overloaded: the replica sustains 19.5 requests/s" in line)
     assert said < next(index for index, line in enumerate(lines) if "TTFT p90" in line)
-    assert not any("overloaded" in line for line in render(payload("serve")).splitlines())
+    assert not any("overloaded" in line for line in render(back("serve")).splitlines())
 
 
 def test_a_load_of_single_tokens_has_no_tpot() -> None:
     none = dict.fromkeys(("mean", "p50", "p90", "p99"))
-    line = next(line for line in render(answers.served(tpot_s=none).to_dict()).splitlines() if "TPOT  " in line)
+    line = next(line for line in render(answers.served(tpot_s=none)).splitlines() if "TPOT  " in line)
     assert line.split() == ["TPOT", "-", "-", "-", "-"]
 
 
 def test_a_plan() -> None:
-    text = render(payload("plan"))
+    text = render(back("plan"))
     assert "best      2 x (H100, TP 4, fp8, chunked prefill 2048)   $26.32/h" in text
     assert "48,312 plans: 31,200 fit, 9 simulated with up to 2,400 requests, the best with 20,000" in text
     assert "headroom  meets the goals up to 11.2 req/s (now 8)" in text
@@ -151,15 +152,15 @@ def test_a_plan() -> None:
 def test_a_plan_without_a_second() -> None:
     nothing = {"why": "nothing cheaper holds the model"}
     none = {"why": "no other plan that was run meets the goals"}
-    text = render(answers.planned(runner_up=none, next_cheaper=nothing, near_ties=(), pareto=()).to_dict())
+    text = render(answers.planned(runner_up=none, next_cheaper=nothing, near_ties=(), pareto=()))
     assert "binding   TPOT p90; nothing cheaper holds the model" in text
     assert "runner-up no other plan that was run meets the goals" in text
     assert "also" not in text
 
 
 def test_a_measurement() -> None:
-    text = render(payload("verify"))
-    assert "off by 1.8% in the middle, 4.7% at most, over 4 figures" in text
+    text = render(back("verify"))
+    assert "median error 1.8%, largest 4.7%, over 4 figures" in text
     assert "TTFT p90" in text
     assert "-4.7%" in text
     assert "decode alone: 32 sequences at context 1,024" in text
@@ -175,7 +176,7 @@ def test_a_calibration() -> None:
         "rows": {"kept": 0, "measured": 1204, "failed": 0, "left": 17},
         "families": {"gemm.bf16": {"rows": 900, "held_out": error}},
     }
-    text = render(answer)
+    text = render(JsonAnswer(content=answer))
     assert "1,204 measured, 17 left, in calibration.csv" in text
     assert "gemm.bf16    900           3.1%        9.0%" in text
     assert "next: gnomon calibrate --out calibration.csv" in text
@@ -189,8 +190,8 @@ def test_every_schema_has_a_report() -> None:
 
 
 def test_bands_are_in_the_unit_of_the_value() -> None:
-    assert band({"value": 0.0063, "low": 0.0059, "high": 0.0067}) == "(5.9 to 6.7, 90%)"
-    assert band({"value": 1.0, "low": 1.0, "high": 1.0}) == ""
+    assert band(answers.estimate(0.0063, 0.07)) == "(5.9 to 6.7, 90%)"
+    assert band(Estimate.exact(1.0)) == ""
 
 
 def test_digits() -> None:
@@ -205,7 +206,7 @@ def test_tables_and_words() -> None:
 
 
 def lines_of(name: str) -> list[str]:
-    return [" ".join(line.split()) for line in render(payload(name)).splitlines()]
+    return [" ".join(line.split()) for line in render(back(name)).splitlines()]
 
 
 def test_a_training_step_answers_first() -> None:
@@ -231,7 +232,7 @@ def test_the_memory_and_the_run_of_a_training_step() -> None:
     parts = "weights 4.0, gradients 8.0, optimizer 24.0, activations 30.0, working 2.0"
     assert f"memory on pipeline rank 0, the fullest of 2, in GiB: {parts}" in lines
     assert "300B tokens: 95,367 steps, 34.1 days (32.6 to 35.6), $1.9M, 612 MWh" in lines
-    assert "tokens:" not in render(answers.trained(run={}).to_dict())
+    assert "tokens:" not in render(answers.trained(run={}))
 
 
 def test_a_training_step_that_does_not_fit() -> None:
@@ -262,8 +263,8 @@ def test_a_training_plan() -> None:
 
 
 def test_a_training_plan_without_a_second_or_with_chips_to_spare() -> None:
-    inputs = answers.trained_plan().inputs | {"cluster": "A100-SXM-80GB:33"}
-    text = render(answers.trained_plan(runner_up={}, inputs=inputs).to_dict())
+    found = answers.resolved("gpt3-175b", "A100-SXM-80GB:33")
+    text = render(answers.trained_plan(runner_up={}, resolved=found))
     assert "runner-up" not in text
     assert "idle      1 chip: no plan that uses more of them is quicker" in text
 
@@ -279,27 +280,31 @@ def test_measured_training_is_told_once() -> None:
 def test_models_without_a_hub_id_show_their_title() -> None:
     import gnomon
 
-    text = render(gnomon.models("gpt3-175b").to_dict())
+    text = render(gnomon.models("gpt3-175b"))
     assert text.startswith("GPT-3-175B: ") and "published as" not in text
-    assert "meta-llama/Llama-3.1-8B-Instruct" in render(gnomon.models("llama-3.1-8b").to_dict())
+    assert "meta-llama/Llama-3.1-8B-Instruct" in render(gnomon.models("llama-3.1-8b"))
 
 
 def test_what_comes_next_keeps_what_was_asked(tmp_path: Path) -> None:
     cluster = tmp_path / "ours.yaml"
     cluster.write_text("schema: gnomon.cluster/1\nchip: H100\ncount: 16\n")
-    assert fleet(str(cluster)) == str(cluster) and fleet(f"{cluster}:4") == f"{cluster}:4"
-    assert (chip_count(str(cluster)), chip_count(f"{cluster}:4")) == (16, 4)
-    assert chip_word(str(cluster)) == "H100-SXM-80GB"
-    assert (fleet("H100"), fleet("H100:16")) == ("H100:8", "H100:16")
+    whole_on, part_on = str(cluster), f"{cluster}:4"
+    full, some = (Resolved.of(None, parse_pool(on)) for on in (whole_on, part_on))
+    assert fleet(whole_on, full) == whole_on and fleet(part_on, some) == part_on
+    assert (chip_count(whole_on, full), chip_count(part_on, some)) == (16, 4)
+    assert chip_word(whole_on, full) == "H100-SXM-80GB"
+    assert (fleet("H100", Resolved()), fleet("H100:16", Resolved())) == ("H100:8", "H100:16")
     whole = {"model": "llama-3.1-8b", "on": str(cluster), "tp": 16, "dtype": "bf16", "kv_dtype": "bf16"}
-    assert deployed(whole) == ["llama-3.1-8b", "--on", str(cluster)]
+    known = answers.resolved("llama-3.1-8b", whole_on)
+    assert deployed(whole, known) == ["llama-3.1-8b", "--on", whole_on]
 
 
 def test_a_format_is_named_where_the_model_comes_in_another() -> None:
     words = {"model": "deepseek-v3", "on": "H200:8", "tp": 8, "dtype": "bf16", "kv_dtype": "bf16"}
-    assert deployed(words)[3:] == ["--dtype", "bf16"]
-    assert deployed(words | {"dtype": "fp8"})[3:] == []
-    assert deployed(words | {"kind": "diffusion", "kv_dtype": "fp16"})[3:] == ["--dtype", "bf16"]
+    known = answers.resolved("deepseek-v3", "H200:8")
+    assert deployed(words, known)[3:] == ["--dtype", "bf16"]
+    assert deployed(words | {"dtype": "fp8"}, known)[3:] == []
+    assert deployed(words | {"kind": "diffusion", "kv_dtype": "fp16"}, known)[3:] == ["--dtype", "bf16"]
 
 
 def test_small_parts_have_a_small_unit() -> None:
@@ -309,9 +314,9 @@ def test_small_parts_have_a_small_unit() -> None:
 def test_weights_in_two_formats_are_a_sum() -> None:
     from gnomon.api.known import models
 
-    text = render(models("deepseek-v3").to_dict())
+    text = render(models("deepseek-v3"))
     assert "626.9 GiB: 623.3 GiB in fp8, 3.7 GiB in bf16" in text
-    assert "KV a token" not in render(models("dit-xl-2-256").to_dict())
+    assert "KV a token" not in render(models("dit-xl-2-256"))
 
 
 @pytest.mark.parametrize(
@@ -325,7 +330,6 @@ def test_weights_in_two_formats_are_a_sum() -> None:
     ],
 )
 def test_a_training_step_says_how_it_is_carried_out(changes: dict[str, Any], said: str) -> None:
-    answer = payload("train")
-    plain = render(answer)
-    answer["inputs"] |= changes
-    assert said in render(answer) and said not in plain
+    answer = answers.trained()
+    changed = answers.trained(inputs={**answer.inputs, **changes})
+    assert said in render(changed) and said not in render(answer)

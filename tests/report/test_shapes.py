@@ -29,7 +29,7 @@ OPENED = {
 
 @pytest.mark.parametrize("name", OPENED)
 def test_one_model(name: str) -> None:
-    text = render(gnomon.models(name).to_dict())
+    text = render(gnomon.models(name))
     for said in OPENED[name]:
         assert said in text
     assert f"gnomon models show {name} --shapes" in text
@@ -38,7 +38,7 @@ def test_one_model(name: str) -> None:
 
 def test_every_model_can_be_opened() -> None:
     for name in (model["name"] for model in gnomon.models().models):
-        assert render(gnomon.models(name).to_dict())
+        assert render(gnomon.models(name))
 
 
 def test_every_kind_of_half_has_words() -> None:
@@ -52,7 +52,7 @@ def test_long_orders_are_cut() -> None:
 
 
 def test_a_list_offers_what_works() -> None:
-    text = render(gnomon.models(find="deepseek").to_dict())
+    text = render(gnomon.models(find="deepseek"))
     assert "deepseek-v3" in text
     assert "gnomon fit deepseek-v2-lite" in text
-    assert "no known model" in render(gnomon.models(find="nothing of that name").to_dict())
+    assert "no known model" in render(gnomon.models(find="nothing of that name"))

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.search.test_bounds import Cost, limits, load
 
-from gnomon.planning.serving.replicas import WatchedCost
 from gnomon.search import Candidate, PlanFamily, Score
 from gnomon.search.judge import (
     LEAST_STEADY,
@@ -118,12 +117,11 @@ def test_same_schedule_is_never_wrong(
 ) -> None:
     requests = load(seed, rate, 150)
     ran, wanted = (replace(limits(*each), lookahead=lookahead) for each in (limited, other))
-    cost = WatchedCost(Cost())
-    run = simulate(requests, cost, ran)
+    run = simulate(requests, Cost(), ran)
     longest = int((requests.input_tokens + requests.output_tokens).max())
     peaks = Peaks(
         places=places_taken(run.peak_sequences, run.finish_s),
-        step_tokens=max(run.peak_sequences, cost.most_tokens),
+        step_tokens=max(run.peak_sequences, run.peak_step_tokens),
         kv_blocks=run.peak_kv_blocks + run.peak_sequences - (-longest // 16),
     )
     if same_schedule(ran, wanted, peaks):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable
 from math import expm1
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from gnomon.calibrate.fit import NINETY, FamilyFit, fit_family
 from gnomon.calibrate.truth import Table
 from gnomon.calibrate.usable import LEAST_ROWS, LEAST_US, published
 from gnomon.errors import GnomonError
+from gnomon.runner import ordered
 from gnomon.spec import Chip
 
 DECILES = 10
@@ -38,7 +38,7 @@ def operators(
 ) -> Row:
     """Held-out errors of each table; those that no fit takes are counted too. `jobs` processes share the work."""
     rows = []
-    for done, ((table, _), found) in enumerate(zip(tables, _all_tested(tables, jobs), strict=True)):
+    for done, ((table, _), found) in enumerate(zip(tables, ordered(_fitted, tables, jobs=jobs), strict=True)):
         if progress:
             progress(done, len(tables))
         if isinstance(found, str):
@@ -47,14 +47,6 @@ def operators(
             rows.append(found)
     rules = {"least_us": LEAST_US, "least_rows": LEAST_ROWS, "most_rows": MOST_ROWS}
     return {"rules": rules, "tables": rows, "families": by_family(rows)}
-
-
-def _all_tested(tables: Tables, jobs: int) -> Iterator[Row | str]:
-    if jobs == 1:
-        yield from map(_fitted, tables)
-        return
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(_fitted, tables)
 
 
 def _fitted(pair: tuple[Table, Chip]) -> Row | str:

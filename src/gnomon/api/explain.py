@@ -3,56 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnomon.errors import InputError, unknown_name
-from gnomon.load.files import read_json
-from gnomon.report.nodes import AnswerNode
-from gnomon.report.opened import kind_of, opened
-from gnomon.spec.answers import Result
-from gnomon.store import entry
-
-
-@dataclass(frozen=True, kw_only=True)
-class Explanation(Result):
-    """An answer as a tree: each node's value comes from its parts by its formula."""
-
-    SCHEMA = "explain"
-    title: str
-    of: str
-    id: str
-    nodes: tuple[AnswerNode, ...]
-    ops: tuple[str, ...]
-    """Operators that `--op` can open."""
+from gnomon.errors import GnomonError, InputError, unknown_name
+from gnomon.report.opened import opened
+from gnomon.spec.answers import AnswerNode, Explanation, Prediction
+from gnomon.store import Entry, answer_of
 
 
 def explain(what: str | Path = "last", *, op: str | None = None) -> Explanation:
     """The answer of a run's id, of `last` or of a JSON file, opened up; `op` keeps the operators of that name."""
-    id, payload, path = _payload(what)
-    kind = kind_of(payload)
-    nodes = opened(kind, payload, _typical_step, id if path else f"run {id}")
+    id, where, answer = answer_of(what)
+    nodes = opened(answer, _typical_step, where)
     names = tuple(dict.fromkeys(node.name for node in _operators(nodes)))
     return Explanation(
-        title=str(payload.get("title", "")) or id,
-        of=kind,
+        title=str(getattr(answer, "title", "")) or id,
+        of=answer.SCHEMA,
         id=id,
         nodes=nodes if op is None else _only(nodes, op, names),
         ops=names,
     )
 
 
-def _payload(what: str | Path) -> tuple[str, Mapping[str, Any], bool]:
-    """The name of an answer, what it holds, and whether it is a file."""
-    path = Path(what)
-    if isinstance(what, Path) or path.suffix == ".json" or (what != "last" and path.is_file()):
-        payload = read_json(path, limit=64 * 1024**2)
-        if "error" in payload:
-            raise InputError("holds an error, not an answer", where=str(path))
-        return str(path), payload, True
-    found = entry(str(what))
-    return found.id, found.payload, False
+def can_open(run: Entry) -> bool:
+    """Whether a run of the history can be opened."""
+    try:
+        return bool(opened(run.answer, lambda *_: None, run.where))
+    except InputError:
+        return False
 
 
 def _operators(nodes: Iterable[AnswerNode]) -> list[AnswerNode]:
@@ -75,17 +54,16 @@ def _only(nodes: Iterable[AnswerNode], op: str, names: tuple[str, ...]) -> tuple
     return tuple(near)
 
 
-def _typical_step(inputs: Mapping[str, Any], batch: int, context: int) -> Mapping[str, Any] | None:
-    """The prediction of one decode step of a deployment, as JSON; None where it cannot be made, or the model would be
-    code to run: that is taken from the user alone."""
+def _typical_step(inputs: Mapping[str, Any], batch: int, context: int) -> Prediction | None:
+    """The prediction of one decode step of a deployment; None where it cannot be made, or the model would be code to
+    run: that is taken from the user alone."""
     from gnomon.api.predict import predict
-    from gnomon.errors import GnomonError
     from gnomon.load.tracing import is_script
 
     if is_script(inputs["model"]):
         return None
     try:
-        step: Callable[..., Any] = predict
-        return dict(step(**inputs, phase="decode", batch=batch, context=context).to_dict())
+        step: Callable[..., Prediction] = predict
+        return step(**inputs, phase="decode", batch=batch, context=context)
     except GnomonError:
         return None

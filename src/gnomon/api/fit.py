@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,4 +46,5 @@ def fit(
 
 def answer(question: FitQuestion) -> Fit:
     """The memory of the replica that a question asks for."""
-    return fit_replica(replica_of(question, question.engine, priced=False), question.context)
+    replica = replica_of(question, question.engine, priced=False)
+    return replace(fit_replica(replica, question.context), resolved=replica.resolved)

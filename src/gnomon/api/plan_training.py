@@ -29,7 +29,7 @@ from gnomon.planning.training.search import Search, joins, label, search_of
 from gnomon.planning.training.step import usable_bytes
 from gnomon.search.quickest import Quickest, quickest
 from gnomon.spec import Plan
-from gnomon.spec.answers import TrainingPlanReport, TrainingReport
+from gnomon.spec.answers import Resolved, TrainingPlanReport, TrainingReport
 from gnomon.techniques import applied, asked, searched_words
 
 AUTO = "auto"
@@ -126,6 +126,7 @@ def _report(model: str, search: Search, found: Quickest) -> TrainingPlanReport:
             "engine": f"{search.engine.name}@{search.engine.version}",
             "techniques": list(search.techniques),
         },
+        resolved=Resolved.of(search.model, search.pool),
     )
 
 

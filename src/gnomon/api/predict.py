@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def answer(question: PredictQuestion) -> Prediction:
     from gnomon.load.deployments import replica_of
     from gnomon.planning.steps.predict import predict_replica
 
-    return predict_replica(replica_of(question, question.engine), question)
+    replica = replica_of(question, question.engine)
+    return replace(predict_replica(replica, question), resolved=replica.resolved)
 
 
 def _of_script(question: PredictQuestion, script: str) -> Prediction:

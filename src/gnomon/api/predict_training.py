@@ -12,7 +12,8 @@ import numpy as np
 from gnomon.api.simulate_training import simulate_training
 from gnomon.cost import tapes
 from gnomon.cost.collective import crowding
-from gnomon.cost.machine import COLLECTIVES, priced_dtype
+from gnomon.cost.lines import operator_line
+from gnomon.cost.machine import COLLECTIVES
 from gnomon.engines.training.stages import kind_names
 from gnomon.engines.training.units import ENDS, tapes_of, units
 from gnomon.errors import GnomonError, InputError
@@ -133,6 +134,7 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
         memory_usable_bytes=step.usable_bytes,
         breakdown=tuple(lines),
         inputs=dict(answer.inputs) | dict(asked),
+        resolved=answer.resolved,
     )
 
 
@@ -187,7 +189,7 @@ def _operators(
             spent[op] = seconds + float(times[op][0]) * _share_of(op, stretch, shown), count + 1
     for op, (seconds, count) in spent.items():
         if seconds > 0:
-            yield _op_line(step, op, seconds, count, runs, batch)
+            yield operator_line(machine, op, batch, seconds * runs, runs=count * runs)
 
 
 def _share_of(op: Op, stretch: float, shown: float) -> float:
@@ -198,24 +200,6 @@ def _share_of(op: Op, stretch: float, shown: float) -> float:
 
 def _all(tape: Tape) -> list[Op]:
     return [op for node in tape.nodes for op in node.forward + node.by_input + node.by_weight]
-
-
-def _op_line(step: TrainingStep, op: Op, seconds: float, count: int, runs: int, batch: Batch) -> OperatorTime:
-    """An operator that runs `count` times in `seconds` of a piece of network, which runs so often."""
-    machine, family = step.machine, step.machine.evidence(op.kind, priced_dtype(op))
-    flops, moved = (count * op.count * figure(batch)[:1] for figure in (op.flops, op.bytes))
-    value = seconds * runs
-    draws = value * machine.factors(op.name, op.kind, priced_dtype(op))
-    return OperatorTime(
-        op=op.name,
-        kind=op.kind,
-        time_s=Estimate(value, draws, family.provenance, machine.source(op)),
-        bound=str(machine.bound(flops, moved, np.array([seconds]), op.kind, priced_dtype(op), op.count * count)[0]),
-        count=op.count * count * runs,
-        flops=float(flops[0]) * runs,
-        bytes=float(moved[0]) * runs,
-        arithmetic=machine.arithmetic(op.kind, priced_dtype(op)),
-    )
 
 
 def _line(

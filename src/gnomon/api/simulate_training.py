@@ -26,7 +26,7 @@ from gnomon.planning.training.settled import SET_BY_TECHNIQUES, settled
 from gnomon.planning.training.step import TrainingStep
 from gnomon.planning.unmodelled import idle_beyond, idle_in_training, in_files
 from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, Pool, Recipe, Strategy, TrainingLoad
-from gnomon.spec.answers import Shortage, TrainingReport
+from gnomon.spec.answers import Resolved, Shortage, TrainingReport
 from gnomon.spec.cluster import KWH_J
 from gnomon.spec.questions.base import whole
 from gnomon.techniques import Applied, applied, asked
@@ -242,6 +242,7 @@ def report_step(step: TrainingStep) -> TrainingReport:
         targets=_targets(step),
         assumed=step.applied.assumed(step.figures, step.case),
         inputs=_inputs(step),
+        resolved=Resolved.of(step.job.model, step.pool),
         plan=plan,
         step=step,
     )

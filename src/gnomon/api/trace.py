@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-
-from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine
 from gnomon.engines.torch.eager import Lowered, Precision, lower, peak
-from gnomon.engines.torch.eager.lower import HOST_SPREAD, host
-from gnomon.engines.torch.eager.price import SPREAD, EagerCost, PricedStep, priced
+from gnomon.engines.torch.eager.lower import host, host_model
+from gnomon.engines.torch.eager.price import PricedStep, priced
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.errors import InputError, MissingExtraError, named_by, unknown_name
 from gnomon.load import parse_pool
 from gnomon.load.overheads import own_overheads
 from gnomon.load.profiles import profile_for
 from gnomon.planning.shortage import shortage
-from gnomon.planning.steps.lines import bound_of, joules
-from gnomon.spec import Chip, Estimate, Provenance
-from gnomon.spec.answers import OperatorTime, Prediction
+from gnomon.spec import Chip, Estimate
+from gnomon.spec.answers import ModulePrediction, Resolved
 from gnomon.spec.traced import Traced
 
 PHASES = ("forward", "train")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModulePrediction(Prediction):
-    """A step of a module. `breakdown` is by module path, `operators` by kernel; `traced` has every call."""
-
-    HIDDEN = frozenset({"traced"})
-    operators: tuple[OperatorTime, ...] = ()
-    parameters: int = 0
-    flops: float = 0.0
-    kernels: int = 0
-    host_s: float = 0.0
-    """What the host needs to launch it all; the step is no quicker."""
-    unknown: tuple[str, ...] = ()
-    """Operators that no rule describes, priced as one pass over their operands."""
-    traced: Traced | None = None
 
 
 def trace(
@@ -114,22 +93,16 @@ def _traced(module: Any, inputs: Any, **options: Any) -> Traced:
 def _prediction(
     traced: Traced, lowered: Lowered, step: PricedStep, host_s: float, inputs: dict[str, Any]
 ) -> ModulePrediction:
-    chip, power = step.machine.chip, step.machine.profile.power
-    lines = [_line(name, cost) for name, cost in step.groups(lambda one, _: _place(one.module, one.phase)).items()]
-    device = _blurred(step.total.time_s)
-    waiting = _waiting(device, host_s, lowered.host.source)
-    total = Estimate(device.value + waiting.value, device.draws + waiting.draws, device.provenance, device.source)
-    flops, moved = step.total.flops, step.total.bytes
-    if waiting.value > 0:
-        lines.append(_host_line(waiting, lowered))
-    bound, share = bound_of(lines, total.value)
+    chip, host = step.machine.chip, host_model(host_s, lowered.host)
+    price = step.price(host, lambda one, _: _place(one.module, one.phase))
+    total, (bound, share) = price.time_s, price.bound
     parts = dict(peak(traced).parts) | {"runtime": RUNTIME_BYTES}
     needed, usable = sum(parts.values()), chip.memory_bytes * (1 - SPARE)
     return ModulePrediction(
         title=_title(traced, chip, inputs),
         time_s=total,
         memory_bytes=Estimate.exact(needed, "tensors alive at the fullest moment, and the runtime"),
-        energy_j=total.map(lambda s: joules(power, chip, s, flops, moved)),
+        energy_j=price.joules,
         cost_usd=total * (chip.price_usd_h / 3600),
         tokens_per_s=traced.samples / total.value,
         bound=bound,
@@ -139,11 +112,12 @@ def _prediction(
         memory_parts=parts,
         memory_total_bytes=chip.memory_bytes,
         memory_usable_bytes=usable,
-        breakdown=tuple(sorted(lines, key=lambda line: -line.time_s.value)),
+        breakdown=price.lines,
         inputs=inputs,
-        operators=tuple(_line(name, cost) for name, cost in step.groups(lambda _, op: op.name).items()),
+        resolved=Resolved.of(None, step.machine.pool),
+        operators=tuple(step.groups(lambda _, op: op.name).values()),
         parameters=traced.parameters,
-        flops=flops,
+        flops=price.flops,
         kernels=lowered.kernels,
         host_s=host_s,
         unknown=tuple(sorted(lowered.unknown)),
@@ -154,42 +128,6 @@ def _prediction(
 def _place(module: str, phase: str) -> str:
     path = module or ("optimizer" if phase == "optimizer" else "(itself)")
     return f"{path} backward" if phase == "backward" else path
-
-
-def _line(name: str, cost: EagerCost) -> OperatorTime:
-    return OperatorTime(
-        op=name,
-        kind=cost.kind,
-        time_s=cost.time_s,
-        bound=cost.bound,
-        count=cost.kernels,
-        flops=cost.flops,
-        bytes=cost.bytes,
-    )
-
-
-def _host_line(waiting: Estimate, lowered: Lowered) -> OperatorTime:
-    return OperatorTime(
-        op="waiting for the host",
-        kind="host",
-        time_s=waiting,
-        bound="host",
-        count=len(lowered.launched),
-        flops=0.0,
-        bytes=0.0,
-    )
-
-
-def _blurred(device: Estimate) -> Estimate:
-    """With what all kernels of a module may be off by together."""
-    draws = device.draws * np.exp(SPREAD * normals("module"))
-    return Estimate(device.value, draws, device.provenance, device.source)
-
-
-def _waiting(device: Estimate, host_s: float, source: str) -> Estimate:
-    """The chip's seconds without work, where the host launches more slowly than it runs."""
-    draws = np.maximum(host_s * np.exp(HOST_SPREAD * normals(source)) - device.draws, 0.0)
-    return Estimate(max(host_s - device.value, 0.0), draws, Provenance.FITTED, source)
 
 
 def _title(traced: Traced, chip: Chip, inputs: dict[str, Any]) -> str:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from gnomon.api.trace import ModulePrediction, trace
+from gnomon.api.trace import trace
 from gnomon.errors import InputError, MissingExtraError, unknown_name
 from gnomon.load.tracing import built, parted
+from gnomon.spec.answers import ModulePrediction
 
 SETTINGS: Mapping[str, type] = {
     "autocast": str,

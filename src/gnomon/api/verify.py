@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ import numpy as np
 
 from gnomon.api.verify_training import compare as compare_training
 from gnomon.api.verify_training import is_training_file, read_training, verify_training
-from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
 from gnomon.engines.vllm.degrees import arranged
 from gnomon.errors import InputError, UnwrittenError
@@ -28,9 +27,8 @@ from gnomon.paths import unwritten
 from gnomon.planning.deploy import title_of
 from gnomon.planning.serving.bands import bands
 from gnomon.sim.serving import simulate
-from gnomon.spec import Plan, Requests, ServingLoad, TrainingLoad
+from gnomon.spec import Batch, Plan, Requests, ServingLoad, TrainingLoad
 from gnomon.spec.answers import Verified
-from gnomon.spec.estimate import DRAWS
 from gnomon.store import resolve_plan
 from gnomon.techniques import beyond_words
 
@@ -217,22 +215,16 @@ def _load_parts(engine: Engine, deployment: Deployment, measured: Measured) -> I
 
 def _probe_parts(engine: Engine, deployment: Deployment, measured: Measured) -> Iterator[dict[str, Any]]:
     cost, limits = engine.step_cost(deployment), engine.limits(deployment)
-    costs = [cost for cost, _ in engine.drawn(deployment, DRAWS)] if measured.probes else []
+    model = engine.step_model(deployment)
     for probe in measured.probes:
         if probe["kind"] == "prompt":
             alone = Requests(np.zeros(1), np.array([probe["tokens"]]), np.ones(1, np.int64))
             ours = float(simulate(alone, cost, limits).ttft_s[0])
             yield _part("prompt alone", None, f"{probe['tokens']:,} tokens", probe["time_s"], ours, "s")
         elif probe["kind"] == "decode" and probe["sequences"] <= limits.max_sequences:
-            ours, *draws = (_decode_s(one, probe) for one in costs)
-            low, high = np.quantile(draws, [0.05, 0.95])
+            step = model.price(Batch.decode(probe["sequences"], probe["context"])).time_s
             what = f"{probe['sequences']:,} sequences at context {probe['context']:,.0f}"
-            yield _part("decode alone", None, what, probe["time_s"], ours, "s", (float(low), float(high)))
-
-
-def _decode_s(cost: StepCost, probe: Mapping[str, Any]) -> float:
-    curve = cost.decode_curve(probe["sequences"])
-    return float(np.interp(probe["context"], curve.context, curve.seconds))
+            yield _part("decode alone", None, what, probe["time_s"], step.value, "s", (step.low, step.high))
 
 
 def _part(

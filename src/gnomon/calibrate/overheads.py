@@ -14,7 +14,7 @@ import numpy as np
 
 from gnomon.calibrate.engine import beside_requests
 from gnomon.calibrate.least_squares import fit
-from gnomon.cost.compiled import TableStepCost
+from gnomon.cost.table import TableStepCost
 from gnomon.engines.vllm.overheads import DECODE, LAUNCH, Overheads
 from gnomon.errors import CalibrationError
 from gnomon.sim.serving import simulate
@@ -59,14 +59,12 @@ def _fit_decode(rows: Rows, priced: Priced) -> dict[str, float]:
     for row in rows:
         curve = priced[row["model"]][0].decode_curve(row["sequences"])
         device.append(float(np.interp(row["context"], curve.context, curve.seconds)))
-    sequences = np.array([row["sequences"] for row in rows], float)
-    measured = np.array([row["time_s"] for row in rows])
-    bare = np.array(device)
+    sequences, measured = ([row[name] for row in rows] for name in ("sequences", "time_s"))
 
     def residual(c: Mapping[str, float]) -> Floats:
-        busy = bare + (c["gap_us"] + c["gap_sequence_us"] * sequences) * 1e-6
-        host = (c["decode_base_us"] + c["decode_sequence_us"] * sequences) * 1e-6
-        return np.asarray(np.log(np.maximum(busy, host) / measured))
+        host = _overheads(c).host(0, (max(sequences),))
+        ours = [max(bare + host.gap(n), host.decode(n)) for bare, n in zip(device, sequences, strict=True)]
+        return np.asarray(np.log(np.array(ours) / measured))
 
     found = fit(residual, DECODE, rounds=30)
     off = float(np.expm1(np.median(np.abs(residual(found)))))
@@ -82,18 +80,14 @@ def _fit_launch(rows: Rows, priced: Priced, known: Mapping[str, float]) -> dict[
 
 def _launch_errors(rows: Rows, priced: Priced, c: Mapping[str, float], column: str) -> Floats:
     """log(simulated / measured) of the time to the first token of prompts, on an idle engine or beside decodes."""
-    extra, ours = Overheads.of({**NOTHING, **c}, ""), []
+    extra, ours = _overheads(c), []
     for row in rows:
         cost, limits, layers = priced[row["model"]]
         stream, timed = _requests(row)
         whole = cost.under(extra.host(layers, cost.host.captured))
-        run = simulate(stream, whole, _within(limits, extra))
+        run = simulate(stream, whole, replace(limits, **extra.latencies()))
         ours.append(float(np.median(run.ttft_s[timed])))
     return np.asarray(np.log(np.array(ours) / np.array([row[column] for row in rows])))
-
-
-def _within(limits: ServingLimits, extra: Overheads) -> ServingLimits:
-    return replace(limits, ingress_s=extra.ingress_s, egress_s=extra.egress_s, idle_start_s=extra.idle_start_s)
 
 
 def _requests(row: Mapping[str, Any]) -> tuple[Requests, slice]:
@@ -108,4 +102,8 @@ NOTHING = dict.fromkeys([*DECODE, *LAUNCH, "ingress_us", "egress_us", "spread"],
 
 def bare(cost: TableStepCost) -> TableStepCost:
     """The operators alone."""
-    return cost.under(Overheads.of(NOTHING, "").host(0, cost.host.captured))
+    return cost.under(_overheads({}).host(0, cost.host.captured))
+
+
+def _overheads(figures: Mapping[str, float]) -> Overheads:
+    return Overheads(figures={**NOTHING, **figures}, source="")

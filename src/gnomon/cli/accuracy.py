@@ -58,7 +58,7 @@ def accuracy(
     found = results.to_dict()
     written, problem = _written(found, places.get("--out"), places.get("--save"), site)
     if as_json:
-        emit(found, as_json=True, keep=False)
+        emit(results, as_json=True, keep=False)
     elif written and not problem:
         put("".join(f"{path}\n" for path in written))
     else:

@@ -27,7 +27,7 @@ def answered(question: type[Question], module: str, talk: str = "") -> Callable[
         answer = import_module(module).answer
         with Progress(talk) if talk else nullcontext() as tick:
             result = answer(question, progress=tick) if talk else answer(question)
-        emit(result.to_dict(), as_json=as_json, files=page(result, paths))
+        emit(result, as_json=as_json, files=page(result, paths))
 
     command.__doc__ = question.__doc__
     return asks(question)(command)

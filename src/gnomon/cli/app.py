@@ -18,6 +18,8 @@ COMMANDS = {
     "simulate": "gnomon.cli.simulate",
     "plan": "gnomon.cli.plan",
     "try": "gnomon.cli.try_idea",
+    "sweep": "gnomon.cli.sweep",
+    "compare": "gnomon.cli.compare",
     "techniques": "gnomon.cli.techniques",
     "export": "gnomon.cli.export",
     "launch": "gnomon.cli.launch",

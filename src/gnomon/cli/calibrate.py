@@ -104,4 +104,4 @@ def calibrate(
             model=model,
             progress=tick,
         )
-    emit(result.to_dict(), as_json=as_json)
+    emit(result, as_json=as_json)

@@ -56,4 +56,4 @@ def _asked_before(context: typer.Context) -> bool:
 def _print(answer: Any, as_json: bool) -> None:
     from gnomon.cli.output import emit
 
-    emit(answer.to_dict(), as_json=as_json, keep=False)
+    emit(answer, as_json=as_json, keep=False)

@@ -28,4 +28,4 @@ def explain(
 
     paths = outputs({FLAG: html}, {"the answer": what})
     result = answer(what, op=op)
-    emit(result.to_dict(), as_json=as_json, keep=False, files=page(result, paths))
+    emit(result, as_json=as_json, keep=False, files=page(result, paths))

@@ -39,7 +39,7 @@ def export(
             check_overwritten(dict(result.files), folder, "--out")
         write_all(dict(result.files), folder)
     if as_json:
-        emit(result.to_dict(), as_json=True, keep=False)
+        emit(result, as_json=True, keep=False)
         return
     for line in result.warnings:
         say(f"warning: {line}")

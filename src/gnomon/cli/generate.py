@@ -69,6 +69,7 @@ KINDS = {
     "optimizer": Kind(parser=_one_of("optimizer", names.optimizers), completion=names.words(names.optimizers)),
     "settings": Kind(type=list[str], several=flags.settings),
     "techniques": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
+    "plans": Kind(type=list[str], several=lambda texts: tuple(texts or ())),
 }
 
 
@@ -104,7 +105,8 @@ def _parameter(one: Field[Any]) -> inspect.Parameter:
         words["parser"] = kind.parser(flag)
     if kind.type is bool:
         del words["metavar"]
-    default = None if kind.several else inspect.Parameter.empty if one.default is MISSING else one.default
+    needed = one.default is MISSING and one.default_factory is MISSING
+    default = inspect.Parameter.empty if needed else None if kind.several else one.default
     wanted = kind.type if default is not None else kind.type | None
     made = typer.Option(*flag.names, **words) if flag.names else typer.Argument(**words)
     return inspect.Parameter(

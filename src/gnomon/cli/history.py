@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,16 +23,15 @@ def history(
     as_json: flags.Json = False,
 ) -> None:
     """Earlier answers, newest first."""
+    from gnomon.api.explain import can_open
     from gnomon.cli.output import emit
-    from gnomon.report.opened import opens
+    from gnomon.spec.answers import History, KeptRun
     from gnomon.store import history as entries
 
     found = entries(limit)
-    runs: list[dict[str, Any]] = [
-        {"id": entry.id, "kind": entry.kind, "saved_s": entry.saved_s, "title": str(entry.payload.get("title", ""))}
-        for entry in found
-    ]
-    answer: dict[str, Any] = {"schema": "gnomon.history/1", "runs": runs}
-    if not as_json:  # the text proposes the newest that can be opened
-        answer["opens"] = next((entry.id for entry in found if opens(entry.payload)), None)
-    emit(answer, as_json=as_json, keep=False)
+    runs = (
+        KeptRun(id=run.id, kind=run.kind, saved_s=run.saved_s, title=str(run.payload.get("title", ""))) for run in found
+    )
+    # The text proposes the newest that can be opened.
+    opens = "" if as_json else next((run.id for run in found if can_open(run)), "")
+    emit(History(runs=tuple(runs), opens=opens), as_json=as_json, keep=False)

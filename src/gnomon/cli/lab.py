@@ -31,9 +31,10 @@ def lab(context: typer.Context, as_json: flags.Json = False) -> None:
     if context.invoked_subcommand is None:
         from gnomon.cli.output import emit
         from gnomon.lab import EXPERIMENTS, experiment
+        from gnomon.spec.answers import JsonAnswer
 
         found = [_entry(experiment(slug)) for slug in EXPERIMENTS]
-        emit({"schema": "gnomon.lab.list/1", "experiments": found}, as_json=as_json, keep=False)
+        emit(JsonAnswer(content={"schema": "gnomon.lab.list/1", "experiments": found}), as_json=as_json, keep=False)
 
 
 def _entry(experiment: Any) -> dict[str, Any]:
@@ -92,10 +93,11 @@ def run(
     from contextlib import redirect_stdout
 
     from gnomon.cli.files import output_file
-    from gnomon.cli.output import emit, fail, finite
+    from gnomon.cli.output import emit, fail
     from gnomon.cli.progress import Progress
     from gnomon.lab.base import words_of_sizes
     from gnomon.paths import write_text
+    from gnomon.spec.answers import JsonAnswer
 
     path = output_file(out, "--out") if out is not None else None
     if path is not None:
@@ -105,10 +107,11 @@ def run(
 
     with redirect_stdout(sys.stderr), Progress(slug) as tick:
         outcome = answer(slug, given, device, lambda text: tick(text=text))
-    payload = outcome.to_dict()
-    text = json.dumps(finite(payload), indent=2, allow_nan=False) + "\n"
+    result = JsonAnswer(content=outcome.to_dict())
+    text = json.dumps(result.to_dict(), indent=2, allow_nan=False) + "\n"
     files = [] if path is None else [lambda: write_text(path, text)]
-    emit(payload, as_json=as_json or bool(context.parent and context.parent.params.get("as_json")), files=files)
+    as_json = as_json or bool(context.parent and context.parent.params.get("as_json"))
+    emit(result, as_json=as_json, files=files)
     if not outcome.ok:
         failed = [check.what for check in outcome.findings.checks if not check.ok]
         raise typer.Exit(fail(f"{len(failed)} checks failed, the first: {failed[0]}", where=slug, code=1))

@@ -29,6 +29,6 @@ def launch(
     with named_by("PLAN"):
         result = answer(plan, dry_run=dry_run, force=force, tell=lambda command: say(f"starting: {command}"))
     if as_json or not result.started:
-        emit(result.to_dict(), as_json=as_json, keep=False)
+        emit(result, as_json=as_json, keep=False)
     code = result.exit_code or 0
     raise typer.Exit(code if result.started or dry_run else 1)

@@ -59,4 +59,4 @@ def show(
 def _print(found: Any, as_json: bool) -> None:
     from gnomon.cli.output import emit
 
-    emit(found.to_dict(), as_json=as_json, keep=False)
+    emit(found, as_json=as_json, keep=False)

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gnomon.errors import GnomonError, InputError, shortened
 
+if TYPE_CHECKING:
+    from gnomon.spec.answers import Result
+
 
 def emit(
-    payload: Mapping[str, Any], *, as_json: bool, keep: bool = True, files: Sequence[Callable[[], None]] = ()
+    answer: Result | Mapping[str, Any], *, as_json: bool, keep: bool = True, files: Sequence[Callable[[], None]] = ()
 ) -> None:
     """Print an answer, as text or as JSON, keep it in the history, and write the files beside it.
 
     A file that cannot be written costs exit code 2 and a line, never the answer; a stdout that cannot be written to
     costs neither history nor files.
     """
+    answer = _typed(answer)
     unheard: BrokenPipeError | InputError | None = None
     try:
-        _show(payload, as_json)
+        _show(answer, as_json)
     except (BrokenPipeError, InputError) as problem:
         unheard = problem
     if keep:
         from gnomon.store import save
 
-        save(str(payload["schema"]).removeprefix("gnomon.").partition("/")[0], finite(payload))
+        save(answer.schema.removeprefix("gnomon.").partition("/")[0], answer.to_dict())
     problems = [problem for problem in map(_problem, files) if problem]
     if unheard is not None:
         raise unheard
@@ -40,13 +42,23 @@ def emit(
         raise typer.Exit(fail("; ".join(problems), hint="The answer itself is complete."))
 
 
-def _show(payload: Mapping[str, Any], as_json: bool) -> None:
+def _typed(answer: Result | Mapping[str, Any]) -> Result:
+    """An answer that a command gives as its JSON, by its own class."""
+    if not isinstance(answer, Mapping):
+        return answer
+    from gnomon.load.answers import answer_from_dict
+    from gnomon.spec.plan_dict import as_json
+
+    return answer_from_dict(as_json(answer))
+
+
+def _show(answer: Result, as_json: bool) -> None:
     if as_json:
-        print_json(payload)
+        print_json(answer.to_dict())
     else:
         from gnomon.report import render
 
-        put(render(payload, colour=wants_colour()) + "\n")
+        put(render(answer, colour=wants_colour()) + "\n")
 
 
 def _problem(write: Callable[[], None]) -> str:
@@ -63,7 +75,9 @@ def _problem(write: Callable[[], None]) -> str:
 
 
 def print_json(payload: Mapping[str, Any]) -> None:
-    put(json.dumps(finite(payload), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    from gnomon.spec.plan_dict import as_json
+
+    put(json.dumps(as_json(payload), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def put(text: str) -> None:
@@ -111,19 +125,6 @@ def fail(
 def one_line(text: str) -> str:
     """The text without line breaks and without anything that could steer a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(text).split()))
-
-
-def finite(value: Any) -> Any:
-    """The same in plain JSON values, with null where JSON has no number."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: finite(getattr(value, field.name)) for field in fields(value)}
-    return value
 
 
 def wants_colour() -> bool:

@@ -100,6 +100,10 @@ def run(
         typer.Argument(metavar="[SLUG]", autocompletion=names.rederived, help="A paper that is re-derived."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All that are re-derived.")] = False,
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", parser=flags.whole("--jobs", most=64), metavar="N", help="Processes that share --all."),
+    ] = 1,
     as_json: flags.Json = False,
 ) -> None:
     """Compute the figures of a paper again, beside those it claims."""
@@ -110,8 +114,10 @@ def run(
     if (slug is None) == (not every):
         hint = "Give one paper, as in `gnomon papers run SLUG`, or --all."
         raise InputError("a paper and --all exclude each other" if every else "which paper?", where="SLUG", hint=hint)
+    if slug is not None and jobs > 1:
+        raise InputError("one paper is computed by one process", where="--jobs", hint="Leave it out, or give --all.")
     with Progress("papers") as tick:
-        done = answer(slug, progress=tick)
+        done = answer(slug, progress=tick, jobs=jobs)
     _print(done, as_json or _asked_before(context))
 
 
@@ -123,4 +129,4 @@ def _asked_before(context: typer.Context) -> bool:
 def _print(answer: Any, as_json: bool) -> None:
     from gnomon.cli.output import emit
 
-    emit(answer.to_dict(), as_json=as_json, keep=False)
+    emit(answer, as_json=as_json, keep=False)

@@ -58,4 +58,4 @@ def train(
             techniques=techniques or (),
             progress=tick,
         )
-    emit(report.to_dict(), as_json=as_json, files=page(report, paths))
+    emit(report, as_json=as_json, files=page(report, paths))

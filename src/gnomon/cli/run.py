@@ -76,7 +76,7 @@ def _typed() -> list[str]:
 
 def _refused(error: GnomonError, as_json: bool) -> int:
     if isinstance(error, UnwrittenError):
-        emit(error.answer.to_dict(), as_json=as_json)
+        emit(error.answer, as_json=as_json)
         as_json = False  # one answer on stdout
     nearest = getattr(error, "nearest", None)
     more = {"nearest": nearest} if nearest else {}

@@ -51,7 +51,7 @@ def serve(
 
     with Progress("simulating") as tick:
         report = answer(question, record=recorder, progress=tick)
-    emit(report.to_dict(), as_json=as_json, files=[*_files(report, recorder, paths), *page(report, paths)])
+    emit(report, as_json=as_json, files=[*_files(report, recorder, paths), *page(report, paths)])
 
 
 def _recorder() -> Any:
@@ -135,4 +135,4 @@ def train(
         tokens=tokens,
         techniques=techniques or (),
     )
-    emit(report.to_dict(), as_json=as_json, files=[*files(report, paths), *page(report, paths)])
+    emit(report, as_json=as_json, files=[*files(report, paths), *page(report, paths)])

@@ -16,4 +16,4 @@ def techniques(as_json: flags.Json = False) -> None:
     from gnomon.api.known import techniques as known
     from gnomon.cli.output import emit
 
-    emit(known().to_dict(), as_json=as_json, keep=False)
+    emit(known(), as_json=as_json, keep=False)

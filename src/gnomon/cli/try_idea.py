@@ -81,4 +81,4 @@ def try_idea(
             engine=engine,
             progress=tick,
         )
-    emit(result.to_dict(), as_json=as_json, files=page(result, paths))
+    emit(result, as_json=as_json, files=page(result, paths))

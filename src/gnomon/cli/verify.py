@@ -54,9 +54,9 @@ def verify(
         if FLAG not in paths:
             raise
         unwritten: Callable[[], None] = partial(_raise, problem)
-        emit(problem.answer.to_dict(), as_json=as_json, files=[unwritten, *page(problem.answer, paths)])
+        emit(problem.answer, as_json=as_json, files=[unwritten, *page(problem.answer, paths)])
         return
-    emit(result.to_dict(), as_json=as_json, files=page(result, paths))
+    emit(result, as_json=as_json, files=page(result, paths))
 
 
 def _raise(problem: UnwrittenError) -> None:

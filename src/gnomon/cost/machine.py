@@ -170,6 +170,12 @@ class Machine:
         joules = flops_j + power["j_per_byte"] * moved
         return clock.slowdown(power, self.chip, compute_s=seconds, compute_j=joules, other_s=none, other_j=none)
 
+    def joules(self, seconds: Floats | float, flops: float, moved: float) -> Floats:
+        """Energy of one chip that is busy so long with so much work; it never draws more than its limit."""
+        power = self.profile.power
+        free = power["active_w"] * seconds + power["j_per_flop"] * flops + power["j_per_byte"] * moved
+        return np.minimum(free, self.chip.tdp_w * seconds)
+
     @property
     def clock_words(self) -> str:
         """What is known of the clock under the power limit."""

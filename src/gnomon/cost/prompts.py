@@ -21,12 +21,11 @@ from gnomon.graph.windows import Window
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
 
-FINE, COARSE = 64, 96
-"""Rows of a table's first steps, and how many steps it has beyond them, each larger by the same factor."""
+TILE, COARSE = 16, 96
+"""Rows of the smallest tile of a matrix product, at both ends of which a table has an entry up to a step's most tokens;
+and how many it has beyond them, each larger by the same factor."""
 REACH = 64
 """Times a step's most tokens that the table goes; beyond, its last slope goes on."""
-
-
 MOST_KNOWN = 100_000
 """Sums of prompts whose seconds are remembered: prompts of one length come again and again."""
 
@@ -63,9 +62,9 @@ class PromptTimes:
         return found
 
     def _table(self, of: str, ops: Sequence[Op], max_tokens: int) -> Table:
-        most = max(max_tokens, FINE) * REACH
-        fine = np.arange(1, FINE * 16 + 1, 16)
-        rows = np.unique([*fine, *np.geomspace(fine[-1] + 16, most, COARSE).astype(int)]).astype(float)
+        ends = np.arange(TILE, max_tokens + TILE, TILE)
+        coarse = np.geomspace(ends[-1], REACH * ends[-1], COARSE).astype(int)
+        rows = np.unique([1, *ends, *(ends + 1), *coarse]).astype(float)
         zero = np.zeros_like(rows)
         tokens, context = (zero, rows) if of == "cached" else (rows, rows)
         batch = Batch(zero, zero, zero, tokens, zero, context, zero)

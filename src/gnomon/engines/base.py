@@ -6,11 +6,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from gnomon.cost.host import HostModel
+from gnomon.cost.lines import Wait
 from gnomon.cost.profile import Profile
-from gnomon.cost.step import StepCost
+from gnomon.cost.step import StepCost, StepModel
 from gnomon.engines.own import MeasuredHosts
 from gnomon.graph import Graph
 from gnomon.spec import Batch, Chip, Model, NotModelled, Plan, Pool, Recipe, ServingLimits, Strategy, TrainingLoad
@@ -19,18 +18,7 @@ if TYPE_CHECKING:  # serving imports nothing of training
     from gnomon.engines.training.traits import Traits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Seconds that steps wait for something beside their operators."""
-
-    name: str
-    seconds: float
-    spread: float
-    """What they may be off by (log)."""
-    source: str
-
-
-class Ideas(Protocol):
+class AppliedTechniques(Protocol):
     """What techniques make of a deployment, behind whatever engine runs it."""
 
     @property
@@ -67,9 +55,9 @@ class Deployment:
     """What the chip's operators are priced by."""
     overheads: MeasuredHosts = field(default_factory=dict)
     """The engine's own share of a step as the user measured it, where that was done; see `engines/own.py`."""
-    fill: float = 1.0
+    dp_load_ratio: float = 1.0
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
-    ideas: Ideas | None = None
+    ideas: AppliedTechniques | None = None
     """Techniques, where there are any; `strategy.techniques` has their names."""
 
 
@@ -123,39 +111,11 @@ class MemoryUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepParts:
-    """What an engine makes of steps beside their operators: padding, and gaps and host time over all of them."""
-
-    padded: Batch
-    gap_s: float
-    host_s: float
-    factors: NDArray[np.float64]
-    """What each draw multiplies the engine's own times by."""
-    source: str
-    evened: bool = True
-    """Data-parallel ranks are padded to the size of the busiest in all of these steps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StageWork:
     """The operators of one rank of a pipeline's stage, and how many layers they are of."""
 
     layers: int
     graph: Graph
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkPiece:
-    """A part of a network and the steps it runs: operators, and what the engine adds to all of them together."""
-
-    name: str
-    graph: Graph
-    steps: Batch
-    parts: StepParts
-    framework: str = ""
-    """Whose kernels run, as a profile has them."""
-    spread: float = 0.0
-    """What all its operators may be off by together, beyond their families' own errors (log)."""
 
 
 class TrainingEngine(Protocol):
@@ -226,15 +186,21 @@ class Engine(Protocol):
     def limits(self, deployment: Deployment) -> ServingLimits:
         """What the scheduler works within. Raises DoesNotFitError."""
 
-    def step_cost(self, deployment: Deployment) -> StepCost:
-        """Seconds of a step. Raises InputError for strategies whose steps are not those of one scheduler, one after
-        another."""
+    def host(self, deployment: Deployment) -> HostModel:
+        """What the engine's host adds to a step: launches, gaps, padding."""
 
-    def drawn(self, deployment: Deployment, draws: int) -> Iterator[tuple[StepCost, ServingLimits]]:
-        """Both by the central estimate first, then under each of so many draws; operators are priced once."""
+    def step_model(self, deployment: Deployment, stage: StageWork | None = None) -> StepModel:
+        """What prices a step of all layers, or of a stage of a pipeline."""
 
-    def step_parts(self, deployment: Deployment, batch: Batch, layers: int | None = None) -> StepParts:
-        """How the engine runs these steps of all layers, or of a stage of so many."""
+    def step_cost(self, deployment: Deployment, longest: int | None = None) -> StepCost:
+        """The step model's table, for sequences of up to `longest` tokens where not all that the engine takes are
+        asked for. Raises InputError for strategies whose steps are not those of one scheduler, one after another."""
+
+    def drawn(
+        self, deployment: Deployment, draws: int, longest: int | None = None
+    ) -> Iterator[tuple[StepCost, ServingLimits]]:
+        """That table and the limits by the central estimate first, then under each of so many draws; operators are
+        priced once."""
 
     def command(self, plan: Plan) -> list[str]:
         """The words of the launch command of one replica."""

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.dtypes import width
-from gnomon.load.deployments import bind_each, found_model, replica_of
+from gnomon.load.deployments import bind, bind_each, found_model, replica_of
 from gnomon.load.fleet import parse_fleet
 from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
+from gnomon.load.plan import plan_pool
 from gnomon.load.traces import trace_of
 from gnomon.planning.serving.plan import FULL_REQUESTS
 from gnomon.planning.serving.simulate import SimulationInput
@@ -18,7 +19,7 @@ from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.steps.network_words import refuse_beside
 from gnomon.search import objective
 from gnomon.search.arrivals import Arrivals
-from gnomon.spec import Cluster, EngineChoice, Model, ServingLoad
+from gnomon.spec import Cluster, EngineChoice, Model, Plan, ServingLoad
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.questions.serving import LoadQuestion, PlanServingQuestion, SimulateServingQuestion
 from gnomon.techniques import asked
@@ -46,7 +47,7 @@ def load_of(question: LoadQuestion, trace: str, requests: int) -> ServingLoad:
         input_tokens=question.input,
         output_tokens=question.output,
         requests=(0 if trace else requests) if question.requests is None else question.requests,
-        seed=question.seed,
+        seed=question.seed or 0,
     )
 
 
@@ -64,7 +65,7 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
     if not question.trace and (question.input is None or question.output is None):
         hint = "Describe the load by --rate, --input and --output, or by --trace."
         raise InputError("the load has no lengths", where="--input, --output", hint=hint)
-    load = load_of(question, _absolute(question.trace) if question.trace else "", FULL_REQUESTS)
+    load = load_of(question, absolute(question.trace) if question.trace else "", FULL_REQUESTS)
     return PlanTask(
         model=model,
         reference=_reference(question.model, model),
@@ -98,7 +99,27 @@ def _checked(dtypes: Sequence[str]) -> tuple[str, ...]:
     return named
 
 
-def _absolute(trace: str | Path) -> str:
+def task_of(plan: Plan) -> PlanTask:
+    """The load and the goals of a plan, on its own chips."""
+    assert isinstance(plan.load, ServingLoad)
+    pool = plan_pool(plan)
+    return PlanTask(
+        model=found_model(plan.model),
+        reference=plan.model,
+        fleet=Cluster(pools=(pool,)),
+        bindings={pool.chip.name: bind(pool, plan.engine.label)},
+        engine=plan.engine,
+        arrivals=Arrivals(plan.load, plan.router, trace_of(plan.load)),
+        goals=plan.goals,
+        asked_objective=None,
+        dtypes=(plan.dtype,),
+        kv_dtype=plan.kv_dtype,
+        techniques=plan.strategy.techniques,
+        requests=None,
+    )
+
+
+def absolute(trace: str | Path) -> str:
     """A file's whole path, so that the plan finds it from anywhere; the name of a known trace stays."""
     return str(Path(trace).resolve()) if Path(trace).is_file() else str(trace)
 

@@ -69,11 +69,14 @@ def show(slug: str) -> PaperShown:
     )
 
 
-def run(slug: str | None = None, *, progress: Progress | None = None) -> PapersRun:
-    """A paper's figures computed again; without a name, those of every paper that is re-derived."""
+def run(slug: str | None = None, *, progress: Progress | None = None, jobs: int = 1) -> PapersRun:
+    """A paper's figures computed again; without a name, those of every paper that is re-derived.
+
+    `jobs` processes share all of them.
+    """
     from gnomon.papers import reproduce
 
-    results = reproduce.run_all(progress) if slug is None else (reproduce.run(slug),)
+    results = reproduce.run_all(progress, jobs) if slug is None else (reproduce.run(slug),)
     return PapersRun(results=results, by_kind={kind: _counts(results, kind) for kind in FIGURE_KINDS})
 
 

@@ -16,6 +16,7 @@ from gnomon.papers.base import Expected, Figure
 from gnomon.papers.entries import counted, paper, rederived
 from gnomon.papers.results import Rederived
 from gnomon.papers.source import reproduction
+from gnomon.runner import ordered
 
 Progress = Callable[[int, int, str], None]
 
@@ -44,14 +45,14 @@ def run(slug: str) -> Rederived:
     )
 
 
-def run_all(progress: Progress | None = None) -> tuple[Rederived, ...]:
-    """All that are re-derived, by slug."""
+def run_all(progress: Progress | None = None, jobs: int = 1) -> tuple[Rederived, ...]:
+    """All that are re-derived, by slug; `jobs` processes share the work."""
     slugs = rederived()
-    found = []
+    results, found = ordered(run, slugs, jobs=jobs), []
     for done, slug in enumerate(slugs):
         if progress is not None:
             progress(done, len(slugs), slug)
-        found.append(run(slug))
+        found.append(next(results))
     return tuple(found)
 
 

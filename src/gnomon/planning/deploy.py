@@ -17,6 +17,7 @@ from gnomon.graph.lower import check_degrees
 from gnomon.graph.support import check_priced
 from gnomon.planning.proposals import mend_degrees
 from gnomon.spec import Model, Pool, Strategy
+from gnomon.spec.answers import Resolved
 from gnomon.spec.narrowed import in_format
 from gnomon.spec.questions.base import whole
 from gnomon.techniques import WHERE, DeploymentDraft, served
@@ -155,6 +156,11 @@ class ReplicaSpec:
 
     def without(self, technique: str) -> ReplicaSpec:
         return replace(self, techniques=tuple(name for name in self.techniques if name != technique))
+
+    @property
+    def resolved(self) -> Resolved:
+        """What an answer's report needs of the model and the chips."""
+        return Resolved.of(self.model, self.pool)
 
     def inputs(self, deployment: Deployment) -> dict[str, Any]:
         """What was asked, so that an answer can be asked for again."""

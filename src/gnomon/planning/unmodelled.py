@@ -18,7 +18,7 @@ from gnomon.spec.workload import RequestTrace
 
 Answer = TypeVar("Answer", Prediction, Fit)
 WITHIN_A_POD = "no ranks talk over the network beyond a pod of nodes, or it has full bandwidth there"
-ECHO = ("title", "inputs", "not_modelled")
+ECHO = ("title", "inputs", "not_modelled", "resolved")
 """Parts of an answer that repeat what was asked."""
 
 

@@ -1,6 +1,6 @@
 """Answers as text: the answer first, then why, then what to do next.
 
-A report is made from the JSON of an answer, so a saved one reads the same as a fresh one.
+A report is made from the answer alone, and nothing is looked up for it: a saved one reads the same as a fresh one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import Any
 
 from gnomon.errors import shortened
-from gnomon.report.text import NEXT, Style, assumed, legible, not_modelled, plural
+from gnomon.report.text import NEXT, Style, footer, legible, plural
+from gnomon.spec.answers import Result
 
 REPORTS = {
     "gnomon.predict/1": "gnomon.report.predict",
@@ -20,6 +21,8 @@ REPORTS = {
     "gnomon.plan.serve/1": "gnomon.report.plan",
     "gnomon.plan.train/1": "gnomon.report.plan_train",
     "gnomon.try/1": "gnomon.report.tried",
+    "gnomon.sweep/1": "gnomon.report.sweep",
+    "gnomon.compare/1": "gnomon.report.compare",
     "gnomon.export/1": "gnomon.report.export",
     "gnomon.accuracy/1": "gnomon.report.accuracy",
     "gnomon.techniques/1": "gnomon.report.techniques",
@@ -39,33 +42,34 @@ REPORTS = {
     "gnomon.papers.show/1": "gnomon.report.papers",
     "gnomon.papers.run/1": "gnomon.report.papers",
 }
-"""Each module has `render(payload, style)`, which gives the text, and may have `figures(payload)`, the headline
-figures."""
+"""By schema. Each module has `render(answer, style)`, which gives the text, and may have `figures(answer)`, the
+headline figures."""
 VERBATIM = ("gnomon.export/1",)
 """Answers whose text is a file's, which is shown as it is."""
 LONGEST, LEAST_TITLE, MOST_FIGURES = 160, 40, 3
 """Letters of an answer in a line, of its title at least, and headline figures."""
 
 
-def render(payload: Mapping[str, Any], *, colour: bool = False) -> str:
-    """The text of an answer, told by its schema."""
-    payload = payload if payload["schema"] in VERBATIM else legible(payload)
-    text: str = import_module(REPORTS[payload["schema"]]).render(payload, Style(colour))
-    notes = [*assumed(payload), *not_modelled(payload)]
+def render(answer: Result, *, colour: bool = False) -> str:
+    """The text of an answer."""
+    answer = answer if answer.schema in VERBATIM else legible(answer)
+    text: str = import_module(REPORTS[answer.schema]).render(answer, Style(colour))
+    notes = footer(answer)
     return _before_next(text, notes) if notes else text
 
 
-def in_a_line(payload: Mapping[str, Any]) -> str:
+def in_a_line(answer: Result) -> str:
     """What an answer is about and its first figures, as `repr` has them; of a part of one, its plain fields."""
-    payload = legible({name: value for name, value in payload.items() if value is not None})
-    module = import_module(REPORTS[payload["schema"]]) if "schema" in payload else None
+    answer = legible(answer)
+    module = import_module(REPORTS[answer.schema]) if answer.schema else None
     if module is not None and hasattr(module, "figures"):
-        shown = module.figures(payload)[:MOST_FIGURES]
+        shown = module.figures(answer)[:MOST_FIGURES]
         told = [str(figure) if figure.name in figure.value else f"{figure.name} {figure}" for figure in shown]
     else:
-        told = [f"{name}={_word(value)}" for name, value in payload.items() if name not in ("schema", "title")]
+        given = ((name, value) for name, value in answer.to_dict().items() if value is not None)
+        told = [f"{name}={_word(value)}" for name, value in given if name not in ("schema", "title")]
     figures = shortened(", ".join(told), LONGEST - LEAST_TITLE)
-    title = shortened(str(payload.get("title", "")), LONGEST - len(figures))
+    title = shortened(str(getattr(answer, "title", "")), LONGEST - len(figures))
     return "; ".join(filter(None, [title, figures]))
 
 

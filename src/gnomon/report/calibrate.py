@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from gnomon.report.text import Style, next_steps, table, words
+from gnomon.report.text import Style, headed, next_steps, words
+from gnomon.spec.answers import Result
 from gnomon.units import format_count
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     counts = ", ".join(f"{count:,} {name}" for name, count in payload["rows"].items() if count)
     rows_seen = f"{counts}, in " if counts else "from "
     lines = [style.strong(payload["title"]), f"  {rows_seen}{payload['table']}", ""]
@@ -18,8 +17,7 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
         for name, family in payload["families"].items():
             errors = family["held_out"]
             rows.append((name, format_count(family["rows"]), f"{errors['median']:.1%}", f"{errors['p90']:.1%}"))
-        shown = table(rows, "<>>>")
-        lines += [style.faint(shown[0]), *shown[1:], "  errors are on shapes the fit had not seen", ""]
+        lines += [*headed(rows, "<>>>", style), "  errors are on shapes the fit had not seen", ""]
     lines += [f"  skipped {count:,}: {reason}" for reason, count in payload.get("skipped", {}).items()]
     lines += [f"  note: {note}" for note in payload.get("notes", ())]
     if payload.get("skipped") or payload.get("notes"):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.report.text import Style, next_steps, table, words
+from gnomon.report.text import Style, headed, next_steps, table, words
+from gnomon.spec.answers import Result
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     return (_checked if payload["schema"] == "gnomon.calibrate.check/1" else _engine)(payload, style)
 
 
@@ -32,8 +34,7 @@ def _checked(payload: Mapping[str, Any], style: Style) -> str:
         known = key in payload["predicted"]
         predicted = _figure(key, payload["predicted"][key]) if known else "-"
         rows.append((name, _figure(key, measured), predicted, f"{payload['errors'][key]:+.1%}" if known else "-"))
-    shown = table(rows, "<>>>")
-    lines = [style.strong(payload["title"]), f"  {payload['method']}", "", style.faint(shown[0]), *shown[1:], ""]
+    lines = [style.strong(payload["title"]), f"  {payload['method']}", "", *headed(rows, "<>>>", style), ""]
     lines += [f"  kept as a check in {payload['kept']}; no figure of a prediction follows from it", ""]
     return "\n".join([*lines, *next_steps(words("gnomon", "calibrate", "--engine", "vllm", "--model", "llama-3.2-1b"))])
 

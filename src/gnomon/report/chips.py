@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from gnomon.report.text import Style, next_steps, plural, scaled, table, words
+from gnomon.spec.answers import Result
 from gnomon.units import format_bytes, format_duration, format_money
 
 HEAD = ("chip", "memory", "bandwidth", "16 bit", "fp8", "fp4", "power", "price")
@@ -14,7 +15,8 @@ ALIGN = "<>>>>>>>"
 MOST_PRICES = 12
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     if payload["schema"] == "gnomon.chips.new/1":
         return "\n".join(_new(payload, style))
     chips = payload["chips"]

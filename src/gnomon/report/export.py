@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gnomon.report.text import Style
+from gnomon.spec.answers import Exported
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
-    first: str = next(iter(payload["files"].values()))
+def render(answer: Exported, style: Style) -> str:
+    first: str = next(iter(answer.files.values()))
     return first.removesuffix("\n")

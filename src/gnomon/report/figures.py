@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+
+from gnomon.spec.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,8 @@ class Headline:
         return " ".join(filter(None, (self.value, self.band)))
 
 
-def interval(estimate: Mapping[str, Any] | None, show: Callable[[float], str], scale: float = 1.0) -> str:
+def interval(estimate: Estimate | None, show: Callable[[float], str], scale: float = 1.0) -> str:
     """`(3.1 to 3.9, 90%)` of an estimate times a scale; nothing of an exact number or of none."""
-    if not estimate or estimate["low"] == estimate["high"]:
+    if estimate is None or estimate.low == estimate.high:
         return ""
-    return f"({show(float(estimate['low']) * scale)} to {show(float(estimate['high']) * scale)}, 90%)"
+    return f"({show(estimate.low * scale)} to {show(estimate.high * scale)}, 90%)"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnomon.report.text import Style, digits, next_steps, table
+from gnomon.report.text import Style, digits, headed, next_steps, table
+from gnomon.spec.answers import Result
 from gnomon.units import format_bytes, format_count, format_duration
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     return _list(payload, style) if "experiments" in payload else _outcome(payload, style)
 
 
@@ -70,8 +72,7 @@ def _times(timed: list[Any], references: Mapping[str, Any], style: Style) -> lis
         rows.append((f"for reference: {name}", seconds, "", "", "", "", spread, format_bytes(row["gpu_bytes"]), ""))
     bursts = any(row[4] for row in rows[1:])
     shown: list[tuple[str, ...]] = [row if bursts else (*row[:4], *row[5:]) for row in rows]
-    lines = table(shown, "<" + ">" * (len(shown[0]) - 2) + "<")
-    return [style.faint(lines[0]), *lines[1:]]
+    return headed(shown, "<" + ">" * (len(shown[0]) - 2) + "<", style)
 
 
 def times(gain: float | None) -> str:

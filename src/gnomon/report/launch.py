@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.report.text import Style, next_steps, words
+from gnomon.spec.answers import Result
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     lines = [style.strong(payload["title"])]
     if payload["why_not"]:
         lines.append(f"  not started: {payload['why_not']}")

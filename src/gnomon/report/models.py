@@ -7,11 +7,13 @@ from typing import Any
 
 from gnomon.report.networks import STEPS, network_step
 from gnomon.report.shapes import layer_lines
-from gnomon.report.text import INDENT, Style, next_steps, table, words
+from gnomon.report.text import INDENT, Style, headed, next_steps, table, words
+from gnomon.spec.answers import Result
 from gnomon.units import format_bytes, format_count, format_short_count
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     models = payload["models"]
     if len(models) == 1 and "shapes" in models[0]:
         return "\n".join(_one(models[0], style))
@@ -21,10 +23,9 @@ def render(payload: Mapping[str, Any], style: Style) -> str:
         ("model", "kind", "parameters", "active", "layers", "context", "KV a token", "published as")
     ]
     rows += [_row(model) for model in models]
-    lines = table(rows, "<<>>>>><")
     steps = [words("gnomon", "models", "show", models[0]["name"])]
     steps += [_first_step(model, model["name"]) for model in models if model["priced"]][:1]
-    return "\n".join([style.faint(lines[0]), *lines[1:], "", *next_steps(*steps)])
+    return "\n".join([*headed(rows, "<<>>>>><", style), "", *next_steps(*steps)])
 
 
 def _row(model: Mapping[str, Any]) -> tuple[str, ...]:

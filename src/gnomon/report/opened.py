@@ -1,97 +1,86 @@
-"""An answer's JSON as a tree of nodes, down to formulas and sources."""
+"""An answer as a tree of nodes, down to formulas and sources."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gnomon.cost.machine import COLLECTIVES, EXCHANGES
 from gnomon.errors import InputError
-from gnomon.report.answer_shapes import shape_of
-from gnomon.report.intact import check
-from gnomon.report.nodes import AnswerNode, metric
+from gnomon.report.opened_plan import planned
 from gnomon.report.opened_training import trained, trained_plan
 from gnomon.report.opened_tried import tried
-from gnomon.report.text import digits, gib, known_chip, plural, scaled
-from gnomon.spec import Chip
+from gnomon.report.predict import largest_first
+from gnomon.report.serve import seconds_word
+from gnomon.report.text import digits, gib, known, plural, scaled
+from gnomon.report.verify import value_word
+from gnomon.spec.answers import (
+    AnswerNode,
+    Fit,
+    OperatorTime,
+    PlanReport,
+    Prediction,
+    Resolved,
+    Result,
+    ServingReport,
+    TrainingPlanReport,
+    TrainingReport,
+    Verified,
+)
+from gnomon.spec.tried import Tried
 from gnomon.units import format_bytes, format_count, format_duration, format_money
 
-Payload = Mapping[str, Any]
-Step = Callable[[Mapping[str, Any], int, int], Payload | None]
+Step = Callable[[Mapping[str, Any], int, int], Prediction | None]
 """Predicts one decode step of a deployment at a batch and a context."""
-
+DEPLOYED = ("model", "on", "tp", "pp", "ep", "cp", "dp", "dtype", "kv_dtype", "engine", "settings", "techniques")
+"""Inputs that name the same deployment again."""
 MOST_SEQUENCES = 1_000_000
 MOST_TOKENS = 1e9
 """A made-up answer may claim any number; no step has more."""
 
 
-def opened(kind: str, payload: Payload, step: Step, where: str = "the answer") -> tuple[AnswerNode, ...]:
-    """The metrics of an answer from that file or run. `step` opens what stands behind a served token."""
-    openers = {
-        "predict": _prediction,
-        "fit": _fit,
-        "simulate.serve": lambda p: _served(p, step),
-        "plan.serve": lambda p: _planned(p, step),
-        "simulate.train": trained,
-        "plan.train": trained_plan,
-        "try": tried,
-        "verify": _verified,
+def opened(answer: Result, step: Step, where: str = "the answer") -> tuple[AnswerNode, ...]:
+    """The metrics of an answer from that file or run. `step` opens what stands behind a token of a simulated load."""
+    openers: dict[type[Result], Callable[[Any], tuple[AnswerNode, ...]]] = {
+        Prediction: _prediction,
+        Fit: _fit,
+        ServingReport: lambda found: _served(found, step),
+        PlanReport: planned,
+        TrainingReport: trained,
+        TrainingPlanReport: trained_plan,
+        Tried: tried,
+        Verified: _verified,
     }
-    if kind not in openers:
-        what = kind or "this file"
-        hint = f"Known: {', '.join(openers)}."
-        raise InputError(f"'{what}' is no answer that can be opened", where=where, hint=hint)
-    check(payload, shape_of(kind, payload), where)
+    opener = next((openers[kind] for kind in openers if isinstance(answer, kind)), None)
+    if opener is None:
+        what = answer.schema.removeprefix("gnomon.").partition("/")[0] or "this file"
+        hint = f"Known: {', '.join(kind.SCHEMA for kind in openers)}."
+        raise InputError(f"'{what}' is no answer that can be opened", where=f"{where}, field schema", hint=hint)
     try:
-        return openers[kind](payload)
-    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError):
+        return opener(answer)
+    except (LookupError, TypeError, ValueError, ArithmeticError):
         raise InputError("the answer is damaged", where=where, hint="Ask for it again.") from None
 
 
-def opens(payload: Payload) -> bool:
-    """Whether an answer can be opened."""
-    try:
-        return bool(opened(kind_of(payload), payload, lambda *_: None))
-    except InputError:
-        return False
-
-
-def kind_of(payload: Payload) -> str:
-    """The command whose answer it is, by its schema."""
-    return str(payload.get("schema", "")).removeprefix("gnomon.").partition("/")[0]
-
-
-def _prediction(payload: Payload) -> tuple[AnswerNode, ...]:
-    time, seconds = payload["time_s"], float(payload["time_s"]["value"])
-    usd, joules = float(payload["cost_usd"]["value"]), float(payload["energy_j"]["value"])
-    used = float(payload["memory_bytes"]["value"])
+def _prediction(answer: Prediction) -> tuple[AnswerNode, ...]:
+    seconds, joules, usd = answer.time_s.value, answer.energy_j.value, answer.cost_usd.value
+    took = format_duration(seconds)
+    power, price = f"{joules / seconds:,.0f} W for {took}", f"{format_money(usd / seconds * 3600)}/h for {took}"
+    used, parts = f"{gib(answer.memory_bytes.value)} GiB", _sizes(answer.memory_parts)
     return (
-        metric("time", format_duration(seconds), "the phase below, one step", time, (_phase(payload),)),
-        metric("memory", f"{gib(used)} GiB", "sum of its parts on one chip", payload["memory_bytes"], _sizes(payload)),
-        metric(
-            "energy",
-            f"{digits(joules)} J",
-            f"{joules / seconds if seconds else 0:,.0f} W for {format_duration(seconds)}",
-            payload["energy_j"],
-        ),
-        metric(
-            "cost",
-            format_money(usd),
-            f"{format_money(usd / seconds * 3600) if seconds else '-'}/h for {format_duration(seconds)}",
-            payload["cost_usd"],
-        ),
+        AnswerNode.metric("time", took, "the phase below, one step", answer.time_s, (_phase(answer),)),
+        AnswerNode.metric("memory", used, "sum of its parts on one chip", answer.memory_bytes, parts),
+        AnswerNode.metric("energy", f"{digits(joules)} J", power, answer.energy_j),
+        AnswerNode.metric("cost", format_money(usd), price, answer.cost_usd),
     )
 
 
-def _phase(payload: Payload) -> AnswerNode:
-    inputs = payload["inputs"]
-    chip = known_chip(str(inputs.get("on", "")))
-    rows = sorted(payload["breakdown"], key=lambda row: -float(row["time_s"]["value"]))
-    total = float(payload["time_s"]["value"])
-    dtype = str(inputs.get("arithmetic") or inputs.get("dtype") or "bf16")
-    operators = tuple(_operator(row, total, chip, dtype) for row in rows)
-    name = str(inputs.get("phase", "step"))
+def _phase(answer: Prediction) -> AnswerNode:
+    inputs, total = answer.inputs, answer.time_s.value
+    dtype = inputs.get("arithmetic") or inputs.get("dtype") or "bf16"
+    operators = tuple(_operator(row, total, answer.resolved, dtype) for row in largest_first(answer.breakdown))
     return AnswerNode(
-        name=name,
+        name=inputs.get("phase") or "step",
         level="phase",
         shown=format_duration(total),
         formula=f"sum of {len(operators)} operators, most first",
@@ -99,33 +88,28 @@ def _phase(payload: Payload) -> AnswerNode:
     )
 
 
-def _operator(row: Payload, total: float, chip: Chip | None, dtype: str) -> AnswerNode:
-    time = row["time_s"]
-    seconds = float(time["value"])
-    share = f", {seconds / total:.0%}" if total else ""
+def _operator(row: OperatorTime, total: float, chip: Resolved, dtype: str) -> AnswerNode:
+    seconds = row.time_s.value
     return AnswerNode(
-        name=str(row["op"]),
+        name=row.op,
         level="operator",
-        shown=f"{format_duration(seconds)}{share}, bound by {row['bound']}",
-        formula=f"{row['count']} x {format_duration(seconds / max(1, int(row['count'])))}",
-        provenance=str(time["provenance"]),
-        source=str(time["source"]),
-        parts=tuple(_against_data_sheet(row, seconds, chip, dtype)),
+        shown=f"{format_duration(seconds)}, {seconds / total:.0%}, bound by {row.bound}",
+        formula=f"{row.count} x {format_duration(seconds / max(1, row.count))}",
+        provenance=str(row.time_s.provenance),
+        source=row.time_s.source,
+        parts=tuple(_against_data_sheet(row, chip, row.arithmetic or dtype)),
     )
 
 
-def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: str) -> list[AnswerNode]:
+def _against_data_sheet(row: OperatorTime, chip: Resolved, dtype: str) -> list[AnswerNode]:
     """Bytes and operations with the time the data sheet would give them, at the rate of the format that the operator's
     kernel multiplies in: how far from the roof."""
-    from gnomon.cost.machine import COLLECTIVES, EXCHANGES
-
-    if chip is None or row["bound"] == "network" or row.get("kind") in COLLECTIVES | EXCHANGES:
+    if row.bound == "network" or row.kind in COLLECTIVES | EXCHANGES:
         return []  # what goes over links is not measured against the chip's own memory
-    dtype = str(row.get("arithmetic") or dtype)
-    rate = chip.rates_flops.get(dtype, 0.0)
+    seconds, rate = row.time_s.value, chip.rates_flops.get(dtype, 0.0)
     roofs = (
-        ("memory", "B", float(row["bytes"]), chip.memory_bandwidth_bytes_s, "memory_bandwidth_bytes_s"),
-        ("arithmetic", "FLOP", float(row["flops"]), rate, f"rates_flops.{dtype}"),
+        ("memory", "B", row.bytes, chip.memory_bandwidth_bytes_s, "memory_bandwidth_bytes_s"),
+        ("arithmetic", "FLOP", row.flops, rate, f"rates_flops.{dtype}"),
     )
     named = {"memory": "", "arithmetic": f" in {dtype}"}
     parts = []
@@ -133,189 +117,80 @@ def _against_data_sheet(row: Payload, seconds: float, chip: Chip | None, dtype: 
         if work > 0 and peak > 0:
             least = work / peak
             reached = f"; {least / seconds:.0%} of that rate is reached" if seconds > 0 else ""
-            sheet = f"the data sheet's {scaled(peak, unit)}/s{named[name]}"
+            formula = f"{format_duration(least)} at the data sheet's {scaled(peak, unit)}/s{named[name]}{reached}"
+            source = chip.sources.get(key, "")
             parts.append(
-                AnswerNode(
-                    name=name,
-                    level="part",
-                    shown=scaled(work, unit),
-                    formula=f"{format_duration(least)} at {sheet}{reached}",
-                    provenance="formula",
-                    source=chip.sources.get(key, ""),
-                )
+                AnswerNode(name=name, shown=scaled(work, unit), formula=formula, provenance="formula", source=source)
             )
     return parts
 
 
-def _sizes(payload: Payload) -> tuple[AnswerNode, ...]:
-    parts = payload.get("memory_parts", payload.get("parts", {}))
-    return tuple(AnswerNode(name=name, level="part", shown=f"{gib(float(size))} GiB") for name, size in parts.items())
+def _sizes(parts: Mapping[str, float]) -> tuple[AnswerNode, ...]:
+    return tuple(AnswerNode(name=name, shown=f"{gib(size)} GiB") for name, size in parts.items())
 
 
-def _fit(payload: Payload) -> tuple[AnswerNode, ...]:
-    usable, total = float(payload["usable_bytes"]), float(payload["total_bytes"])
-    memory = AnswerNode(
-        name="memory",
-        level="metric",
-        shown=f"{gib(usable)} of {gib(total)} GiB usable",
-        formula="weights, activations and runtime first; the cache takes the rest",
-        parts=_sizes(payload),
-    )
-    tokens = AnswerNode(
-        name="cache",
-        level="metric",
-        shown=f"{format_count(payload['kv_tokens'])} tokens",
-        formula=f"{format_count(payload['kv_blocks'])} blocks of {format_bytes(_block(payload))}",
-    )
-    return memory, tokens
-
-
-def _block(payload: Payload) -> float:
-    blocks = int(payload["kv_blocks"])
-    return float(payload["parts"].get("kv", 0.0)) / blocks if blocks > 0 else 0.0
-
-
-def _served(payload: Payload, step: Step) -> tuple[AnswerNode, ...]:
-    inputs = payload["inputs"]
-    ttft, waiting = payload["ttft_s"]["mean"], payload["queue_s"]["mean"]
-    tpot = payload["tpot_s"]["mean"]
-    tokens, span = float(payload["output_tokens_per_s"]), float(payload["makespan_s"])
-    decodes = tokens * (tpot or 0.0)
-    each = span / int(payload["requests"])
-    context = max(0, int(min((float(payload["total_tokens_per_s"]) - tokens / 2) * each, MOST_TOKENS)))
+def _fit(answer: Fit) -> tuple[AnswerNode, ...]:
+    blocks = answer.kv_blocks
+    each = format_bytes(answer.parts.get("kv", 0.0) / blocks if blocks else 0.0)
+    usable = f"{gib(answer.usable_bytes)} of {gib(answer.total_bytes)} GiB usable"
+    first = "weights, activations and runtime first; the cache takes the rest"
+    held = f"{format_count(answer.kv_tokens)} tokens"
     return (
+        AnswerNode.metric("memory", usable, first, parts=_sizes(answer.parts)),
+        AnswerNode.metric("cache", held, f"{format_count(blocks)} blocks of {each}"),
+    )
+
+
+def _served(answer: ServingReport, step: Step) -> tuple[AnswerNode, ...]:
+    ttft, waiting, tpot = (known(times.get("mean")) for times in (answer.ttft_s, answer.queue_s, answer.tpot_s))
+    work = None if ttft is None or waiting is None else ttft - waiting
+    first = (
+        AnswerNode(name="waiting", shown=seconds_word(waiting), formula="arrival to the first step"),
+        AnswerNode(name="prompt and delivery", shown=seconds_word(work), formula="TTFT less waiting"),
+    )
+    tokens = answer.output_tokens_per_s
+    batch = max(1, round(min(tokens * (tpot or 0.0), MOST_SEQUENCES)))
+    each = answer.makespan_s / answer.requests
+    context = max(0, int(min((answer.total_tokens_per_s - tokens / 2) * each, MOST_TOKENS)))
+    typical = step(
+        {name: answer.inputs[name] for name in DEPLOYED if answer.inputs.get(name) is not None}, batch, context
+    )
+    usual = f"typical: {plural(batch, 'sequence')} at context {context:,}"
+    span, steps = format_duration(answer.makespan_s), format_count(answer.steps)
+    return (
+        AnswerNode.metric("TTFT", _times(answer.ttft_s), "waiting + the steps of the prompt + delivery", parts=first),
         AnswerNode(
-            name="TTFT",
+            name="TPOT",
             level="metric",
-            shown=f"mean {_time(ttft)}, p90 {_time(payload['ttft_s']['p90'])}",
-            formula="waiting + the steps of the prompt + delivery",
-            parts=(
-                AnswerNode(name="waiting", level="part", shown=_time(waiting), formula="arrival to the first step"),
-                AnswerNode(
-                    name="prompt and delivery",
-                    level="part",
-                    shown=_time(ttft - waiting if None not in (ttft, waiting) else None),
-                    formula="TTFT less waiting",
-                ),
-            ),
+            shown=_times(answer.tpot_s),
+            formula=f"decode steps, lengthened by prompts beside them; {usual}",
+            provenance="simulated",
+            parts=(_phase(typical),) if typical else (),
         ),
-        _tpot(payload["tpot_s"], _deployed(inputs), max(1, round(min(decodes, MOST_SEQUENCES))), context, step),
-        _throughput(payload),
-    )
-
-
-def _tpot(times: Payload, deployment: Mapping[str, Any], batch: int, context: int, step: Step) -> AnswerNode:
-    typical = step(deployment, batch, context)
-    parts = (_phase(typical),) if typical else ()
-    return AnswerNode(
-        name="TPOT",
-        level="metric",
-        shown=f"mean {_time(times['mean'])}, p90 {_time(times['p90'])}",
-        formula=f"decode steps, lengthened by prompts beside them; typical: {plural(batch, 'sequence')} at context "
-        f"{context:,}",
-        provenance="simulated",
-        parts=parts,
-    )
-
-
-def _throughput(payload: Payload) -> AnswerNode:
-    return AnswerNode(
-        name="throughput",
-        level="metric",
-        shown=f"{format_count(payload['output_tokens_per_s'])} output tokens/s",
-        formula=f"busy {float(payload['busy_fraction']):.0%} of {format_duration(payload['makespan_s'])} "
-        f"in {format_count(payload['steps'])} steps",
-        provenance="simulated",
-    )
-
-
-def _deployed(inputs: Payload) -> dict[str, Any]:
-    """The arguments that name the same deployment again."""
-    names = ("model", "on", "tp", "pp", "ep", "cp", "dp", "dtype", "kv_dtype", "engine", "settings", "techniques")
-    return {name: inputs[name] for name in names if inputs.get(name) is not None}
-
-
-def _planned(payload: Payload, step: Step) -> tuple[AnswerNode, ...]:
-    best, plan = payload["best"], payload["best"]["plan"]
-    load, replicas = plan.get("load") or {}, int(plan["replicas"])
-    tp = int(plan["strategy"]["tp"])
-    engine = plan["engine"]
-    deployment = {
-        "model": plan["model"],
-        "on": f"{plan['chip']}:{tp}",
-        "dtype": plan["dtype"],
-        "kv_dtype": plan["kv_dtype"],
-        "tp": tp,
-        "ep": int(plan["strategy"].get("ep", 1)),
-        "engine": f"{engine['name']}@{engine['version']}" if engine.get("version") else engine["name"],
-        "settings": dict(engine.get("settings") or {}),
-        "techniques": list(plan["strategy"].get("techniques") or ()),
-    }
-    decodes = float(best["output_tokens_per_s"]) / replicas * float(best["tpot_s"].get("mean") or 0.0)
-    context = int(min((load.get("input_tokens") or 1024) + (load.get("output_tokens") or 256) / 2, MOST_TOKENS))
-    return (
-        _choice(payload),
-        _tpot(best["tpot_s"], deployment, max(1, round(min(decodes, MOST_SEQUENCES))), context, step),
         AnswerNode(
-            name="cost",
+            name="throughput",
             level="metric",
-            shown="-" if best.get("usd_per_mtok") is None else f"{format_money(best['usd_per_mtok'])}/Mtok",
-            formula=f"{format_money(best['usd_h'])}/h over {format_count(best['output_tokens_per_s'])} output tokens/s",
-            source=_price_source(str(plan["chip"])),
+            shown=f"{format_count(tokens)} output tokens/s",
+            formula=f"busy {answer.busy_fraction:.0%} of {span} in {steps} steps",
+            provenance="simulated",
         ),
     )
 
 
-def _choice(payload: Payload) -> AnswerNode:
-    best = payload["best"]
-    goals = [
-        AnswerNode(name=name, level="part", shown=f"{float(margin):.0%} of the goal to spare")
-        for name, margin in (best.get("margin") or {}).items()
-        if isinstance(margin, (int, float))
-    ]
-    rejected = [
-        AnswerNode(name="not chosen", level="part", shown=f"{format_count(count)} plans", formula=str(reason))
-        for reason, count in (payload.get("rejected") or {}).items()
-    ]
-    second = []
-    for name, key in (("runner-up", "runner_up"), ("next cheaper", "next_cheaper")):
-        other = payload.get(key) or {}
-        if other.get("why"):
-            label = str(other.get("label") or "none")
-            second.append(AnswerNode(name=name, level="part", shown=label, formula=str(other["why"])))
-    return AnswerNode(
-        name="plan",
-        level="metric",
-        shown=str(best["label"]),
-        formula=f"best of {format_count(payload['plans_considered'])}; binding: {payload['binding'] or 'nothing'}",
-        parts=tuple(goals + second + rejected),
-    )
+def _times(times: Mapping[str, float | None]) -> str:
+    return f"mean {seconds_word(times.get('mean'))}, p90 {seconds_word(times.get('p90'))}"
 
 
-def _price_source(chip: str) -> str:
-    found = known_chip(chip)
-    return found.sources.get("price_usd_h", "") if found else ""
-
-
-def _verified(payload: Payload) -> tuple[AnswerNode, ...]:
+def _verified(answer: Verified) -> tuple[AnswerNode, ...]:
+    conditions = ", ".join(f"{name} {value}" for name, value in answer.conditions.items())
     return tuple(
         AnswerNode(
-            name=str(part["what"] or part["part"]),
+            name=part["what"] or part["part"],
             level="metric",
-            shown=f"{_figure(part, 'predicted')} predicted, {_figure(part, 'measured')} measured",
-            formula=f"off by {float(part['error']):+.1%}" if part["error"] is not None else "",
+            shown=f"{value_word(part, 'predicted')} predicted, {value_word(part, 'measured')} measured",
+            formula=f"error {part['error']:+.1%}" if part["error"] is not None else "",
             provenance="measured",
-            source=", ".join(f"{name} {value}" for name, value in payload["conditions"].items()),
+            source=conditions,
         )
-        for part in payload["parts"]
+        for part in answer.parts
     )
-
-
-def _figure(part: Payload, key: str) -> str:
-    if part["unit"] == "bytes":
-        return format_bytes(part[key])
-    return _time(part[key]) if part["unit"] == "s" else f"{digits(float(part[key]))} {part['unit']}"
-
-
-def _time(value: float | None) -> str:
-    return "-" if value is None else format_duration(value)

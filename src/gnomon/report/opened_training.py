@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from gnomon.report.nodes import AnswerNode, metric
-from gnomon.report.text import digits, gib, known_chip, plural, scaled
+from gnomon.report.text import digits, gib, plural, scaled
 from gnomon.report.train import AFTER, fill_share, in_words, memory_range, run_figures, share
+from gnomon.spec.answers import AnswerNode, TrainingPlanReport, TrainingReport
 from gnomon.techniques import canonical
 from gnomon.units import format_count, format_duration, format_money
 
-Payload = Mapping[str, Any]
 REMEDIES = {
     "communication": "less tensor parallelism, larger micro-batches or faster links would shorten it",
     "the bubble": "more micro-batches, fewer pipeline ranks or more parts a rank (vp) would shorten it",
@@ -43,121 +41,117 @@ WORTH_TELLING = 0.02
 NOTHING = 1e-6
 
 
-def trained(payload: Payload) -> tuple[AnswerNode, ...]:
+def trained(answer: TrainingReport) -> tuple[AnswerNode, ...]:
     """A simulated step."""
-    memory = (_memory(payload), *_host(payload))
-    return _step(payload), _utilisation(payload), *memory, _binding(payload), *_spent(payload)
+    memory = (_memory(answer), *_host(answer))
+    return _step(answer), _utilisation(answer), *memory, _binding(answer), *_spent(answer)
 
 
-def trained_plan(payload: Payload) -> tuple[AnswerNode, ...]:
+def trained_plan(answer: TrainingPlanReport) -> tuple[AnswerNode, ...]:
     """A chosen plan, then its step."""
-    second = payload.get("runner_up")
-    parts = [AnswerNode(name="runner-up", level="part", shown=second["label"], formula=second["why"])] if second else []
+    second = answer.runner_up
+    parts = [AnswerNode(name="runner-up", shown=second["label"], formula=second["why"])] if second else []
     parts += [
-        AnswerNode(name="not chosen", level="part", shown=plural(count, "plan"), formula=reason)
-        for reason, count in payload["rejected"].items()
+        AnswerNode(name="not chosen", shown=plural(count, "plan"), formula=reason)
+        for reason, count in answer.rejected.items()
     ]
     plan = AnswerNode(
         name="plan",
         level="metric",
-        shown=payload["label"],
-        formula=f"the shortest step of {format_count(payload['plans_considered'])} plans; every plan that was not "
-        f"timed takes at least {format_duration(payload['bound_s'])}",
+        shown=answer.label,
+        formula=f"the shortest step of {format_count(answer.plans_considered)} plans; every plan that was not "
+        f"timed takes at least {format_duration(answer.bound_s)}",
         parts=tuple(parts),
     )
-    return plan, *trained(payload["best"])
+    return plan, *trained(answer.best)
 
 
-def _step(payload: Payload) -> AnswerNode:
-    time, parts = payload["step_time_s"], payload["step_parts"]
-    pipeline, step = float(parts["pipeline_s"]), float(time["value"])
-    inner = [_pipeline(payload, pipeline, step)]
+def _step(answer: TrainingReport) -> AnswerNode:
+    time, parts = answer.step_time_s, answer.step_parts
+    pipeline, step = parts["pipeline_s"], time.value
+    inner = [_pipeline(answer, pipeline, step)]
     for key, name in AFTER.items():
-        seconds = float(parts.get(key, 0.0))
+        seconds = parts.get(key, 0.0)
         if seconds > NOTHING * step:
             shown = f"{format_duration(seconds)}, {share(seconds, step)}"
-            inner.append(AnswerNode(name=name, level="part", shown=shown, formula=_follows(payload, key)))
-    return metric("step time", format_duration(step), "sum of its parts", time, tuple(inner))
+            inner.append(AnswerNode(name=name, shown=shown, formula=_follows(answer, key)))
+    return AnswerNode.metric("step time", format_duration(step), "sum of its parts", time, tuple(inner))
 
 
-def _follows(payload: Payload, part: str) -> str:
+def _follows(answer: TrainingReport, part: str) -> str:
     """The techniques that a part of the step is due to, and how."""
     known = FOLLOWS.get(part, {})
-    names = payload["inputs"].get("techniques", ())
+    names = answer.inputs.get("techniques", ())
     found = ((text, known.get(canonical(str(text)))) for text in names)
     return "; ".join(f"{text}: {how}" for text, how in found if how)
 
 
-def _pipeline(payload: Payload, pipeline: float, step: float) -> AnswerNode:
-    inputs, idle = payload["inputs"], pipeline * float(payload["bubble_fraction"])
-    passes = f"{format_count(payload['micro_batches'])} micro-batches of {inputs['micro_batch']} forward and backward"
-    parts = [
-        AnswerNode(
-            name="passes", level="part", shown=format_duration(pipeline - idle), formula=f"{passes}, a rank's mean"
-        )
-    ]
+def _pipeline(answer: TrainingReport, pipeline: float, step: float) -> AnswerNode:
+    inputs, idle = answer.inputs, pipeline * answer.bubble_fraction
+    passes = f"{format_count(answer.micro_batches)} micro-batches of {inputs['micro_batch']} forward and backward"
+    parts = [AnswerNode(name="passes", shown=format_duration(pipeline - idle), formula=f"{passes}, a rank's mean")]
     if idle > NOTHING * step:
         formula = (
-            f"what the average rank waits for the others; even stages would wait {fill_share(payload):.1%} of passes"
+            f"what the average rank waits for the others; even stages would wait {fill_share(answer):.1%} of passes"
         )
-        parts.append(AnswerNode(name="the bubble", level="part", shown=format_duration(idle), formula=formula))
+        parts.append(AnswerNode(name="the bubble", shown=format_duration(idle), formula=formula))
     shown = f"{format_duration(pipeline)}, {share(pipeline, step)}"
-    return AnswerNode(name="pipeline", level="part", shown=shown, formula=in_words(inputs), parts=tuple(parts))
+    return AnswerNode(name="pipeline", shown=shown, formula=in_words(inputs), parts=tuple(parts))
 
 
-def _utilisation(payload: Payload) -> AnswerNode:
-    inputs, step = payload["inputs"], float(payload["step_time_s"]["value"])
-    chips, rate, source = len(payload["ranks"]), 0.0, ""
-    chip = known_chip(str(inputs["on"]))
-    if chip is not None:
-        rate, source = (
-            chip.rates_flops.get(inputs["dtype"], 0.0),
-            chip.sources.get(f"rates_flops.{inputs['dtype']}", ""),
-        )
-    work = scaled(float(payload["mfu"]) * step * chips * rate, "FLOP")
-    over = f"{work} of the model in {format_duration(step)}, of {chips:,} x {scaled(rate, 'FLOP/s')}" if rate else ""
-    hardware = f"{float(payload['hfu']):.1%} with recomputation"
+def _utilisation(answer: TrainingReport) -> AnswerNode:
+    dtype, step, chips = answer.inputs["dtype"], answer.step_time_s.value, len(answer.ranks)
+    rate = answer.resolved.rates_flops.get(dtype, 0.0)
+    work = scaled(answer.mfu * step * chips * rate, "FLOP")
     return AnswerNode(
-        name="MFU", level="metric", shown=f"{float(payload['mfu']):.1%}, {hardware}", formula=over,
-        provenance="formula", source=source,
-    )  # fmt: skip
+        name="MFU",
+        level="metric",
+        shown=f"{answer.mfu:.1%}, {answer.hfu:.1%} with recomputation",
+        formula=f"{work} of the model in {format_duration(step)}, of {chips:,} x {scaled(rate, 'FLOP/s')}"
+        if rate
+        else "",
+        provenance="formula",
+        source=answer.resolved.sources.get(f"rates_flops.{dtype}", ""),
+    )
 
 
-def _memory(payload: Payload) -> AnswerNode:
-    usable = float(payload["usable_memory_bytes"])
-    ranks = tuple(_rank(rank, parts, usable) for rank, parts in enumerate(payload["memory_parts"]))
+def _memory(answer: TrainingReport) -> AnswerNode:
+    usable = answer.usable_memory_bytes
+    ranks = tuple(_rank(rank, parts, usable) for rank, parts in enumerate(answer.memory_parts))
     formula = "on each rank the sum of its parts at the fullest moment"
-    return metric("memory", memory_range(payload).removeprefix("memory "), formula, payload["peak_memory_bytes"], ranks)
+    return AnswerNode.metric(
+        "memory", memory_range(answer).removeprefix("memory "), formula, answer.peak_memory_bytes, ranks
+    )
 
 
-def _host(payload: Payload) -> tuple[AnswerNode, ...]:
-    size = float(payload.get("host_bytes") or 0.0)
+def _host(answer: TrainingReport) -> tuple[AnswerNode, ...]:
+    size = answer.host_bytes
     if not size:
         return ()
     shown = f"{gib(size)} GiB in the memory of each host"
-    return (AnswerNode(name="host memory", level="metric", shown=shown, formula=_follows(payload, "host_bytes")),)
+    return (AnswerNode.metric("host memory", shown, formula=_follows(answer, "host_bytes")),)
 
 
-def _rank(rank: int, parts: Payload, usable: float) -> AnswerNode:
-    total = sum(float(size) for size in parts.values())
+def _rank(rank: int, parts: Mapping[str, float], usable: float) -> AnswerNode:
+    total = sum(size for size in parts.values())
     left = usable - total
     verdict = f"{gib(left)} to spare" if left >= 0 else f"short by {gib(-left)}"
-    formula = " + ".join(f"{name} {gib(float(size))}" for name, size in parts.items() if size)
-    return AnswerNode(name=f"pipeline rank {rank}", level="part", shown=f"{gib(total)} GiB, {verdict}", formula=formula)
+    formula = " + ".join(f"{name} {gib(size)}" for name, size in parts.items() if size)
+    return AnswerNode(name=f"pipeline rank {rank}", shown=f"{gib(total)} GiB, {verdict}", formula=formula)
 
 
-def _binding(payload: Payload) -> AnswerNode:
+def _binding(answer: TrainingReport) -> AnswerNode:
     """Shares of the step. Waiting for a send counts as communication and as part of the bubble."""
-    step, parts = float(payload["step_time_s"]["value"]), payload["step_parts"]
+    step, parts = answer.step_time_s.value, answer.step_parts
     lost = {
-        "communication": float(payload["exposed_communication_s"]) / step,
-        "the bubble": float(parts["pipeline_s"]) * float(payload["bubble_fraction"]) / step,
-        "the optimizer": float(parts["optimizer_s"]) / step,
-        "waiting": float(parts.get("waits_s", 0.0)) / step,
+        "communication": answer.exposed_communication_s / step,
+        "the bubble": parts["pipeline_s"] * answer.bubble_fraction / step,
+        "the optimizer": parts["optimizer_s"] / step,
+        "waiting": parts.get("waits_s", 0.0) / step,
     }
-    lost["kernels"] = max(1 - float(payload["hfu"]) - sum(lost.values()), 0.0)
+    lost["kernels"] = max(1 - answer.hfu - sum(lost.values()), 0.0)
     worst = max(lost, key=lambda name: lost[name])
-    offloaded = worst == "the optimizer" and "offload-optimizer" in _follows(payload, "optimizer_s")
+    offloaded = worst == "the optimizer" and "offload-optimizer" in _follows(answer, "optimizer_s")
     remedy = (
         f"{worst}: {ON_HOST if offloaded else REMEDIES[worst]}"
         if lost[worst] >= WORTH_TELLING
@@ -165,23 +159,20 @@ def _binding(payload: Payload) -> AnswerNode:
     )
     arithmetic = AnswerNode(
         name="arithmetic",
-        level="part",
-        shown=f"{float(payload['hfu']):.1%}",
+        shown=f"{answer.hfu:.1%}",
         formula="what its passes would take of the step at the data sheet's rate",
     )
-    losses = (
-        AnswerNode(name=name, level="part", shown=f"{share:.1%}") for name, share in lost.items() if share > NOTHING
-    )
-    first = "" if payload["fits"] else "memory, which is short; then "
-    return AnswerNode(name="what binds", level="metric", shown=first + remedy, parts=(arithmetic, *losses))
+    losses = (AnswerNode(name=name, shown=f"{share:.1%}") for name, share in lost.items() if share > NOTHING)
+    first = "" if answer.fits else "memory, which is short; then "
+    return AnswerNode.metric("what binds", first + remedy, parts=(arithmetic, *losses))
 
 
-def _spent(payload: Payload) -> tuple[AnswerNode, ...]:
-    step, chips = float(payload["step_time_s"]["value"]), len(payload["ranks"])
-    joules, usd = float(payload["energy_j"]), float(payload["cost_usd"])
+def _spent(answer: TrainingReport) -> tuple[AnswerNode, ...]:
+    step, chips = answer.step_time_s.value, len(answer.ranks)
+    joules, usd = answer.energy_j, answer.cost_usd
     watts = f"{digits(joules / step / chips)} W a chip on {chips:,} chips" if step else ""
     nodes = [
-        AnswerNode(name="energy", level="metric", shown=scaled(joules / 3600, "Wh"), formula=watts),
+        AnswerNode.metric("energy", scaled(joules / 3600, "Wh"), formula=watts),
         AnswerNode(
             name="cost",
             level="metric",
@@ -189,6 +180,6 @@ def _spent(payload: Payload) -> tuple[AnswerNode, ...]:
             formula=f"{format_money(usd / step * 3600)}/h" if step else "",
         ),
     ]
-    if payload["run"]:
-        nodes.append(AnswerNode(name="the full run", level="metric", shown=", ".join(run_figures(payload))))
+    if answer.run:
+        nodes.append(AnswerNode.metric("the full run", ", ".join(run_figures(answer))))
     return tuple(nodes)

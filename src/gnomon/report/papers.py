@@ -9,7 +9,8 @@ from itertools import groupby
 from typing import Any
 
 from gnomon.report.lab import comparable, footnotes, prediction
-from gnomon.report.text import GAP, INDENT, Notes, Style, digits, next_steps, plural, table, words
+from gnomon.report.text import GAP, INDENT, Notes, Style, digits, headed, next_steps, plural, table, words
+from gnomon.spec.answers import Result
 
 WIDTH = 110
 REDERIVED = ("predicted", "identity")
@@ -30,7 +31,8 @@ CLAIM_HEAD = ("figure", "claimed", "ours", "error", "tolerance", "", "how", "")
 TRIED_ON = ("--model", "llama-3.1-8b", "--on", "H100:8")
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     if payload["schema"] == "gnomon.papers.show/1":
         return "\n".join(_one(payload, style))
     if payload["schema"] == "gnomon.papers.run/1":
@@ -179,9 +181,8 @@ def _figures(result: Mapping[str, Any], style: Style) -> list[str]:
     """The figures beside ours; what several notes say alike is told once."""
     notes = Notes(longest=0)
     rows = [CLAIM_HEAD, *((*_claim(claim), notes.short(claim["note"])) for claim in result["claims"])]
-    head, *rest = table(rows, "<>>>><<<")
     told = [line for note in notes.lines() for line in _wrapped(note, INDENT * 2)]
-    return [style.faint(head), *rest, *told]
+    return [*headed(rows, "<>>>><<<", style), *told]
 
 
 def _grounds(result: Mapping[str, Any]) -> list[str]:

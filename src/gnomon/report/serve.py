@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.report.figures import Headline
-from gnomon.report.text import Style, chip_count, digits, flag, fleet, next_steps, plural, table, words
+from gnomon.report.text import Style, chip_count, digits, flag, fleet, headed, known, next_steps, plural, words
+from gnomon.spec.answers import ServingReport
 from gnomon.units import format_count, format_duration, format_money
 
 METRICS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end", "queue_s": "waiting"}
@@ -23,42 +24,44 @@ MOST_CHIPS = 4096
 """A fleet of more is not proposed."""
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: ServingReport, style: Style) -> str:
     return "\n".join(
-        [style.strong(payload["title"]), "", *_overload(payload, style), *_answer(payload, style)]
-        + [*_filling(payload, style), ""]
-        + [*_times(payload, style), ""]
-        + [*(f"  {line}" for line in why_lines(payload)), "", *_next(payload)]
+        [style.strong(answer.title), "", *_overload(answer, style), *_answer(answer, style)]
+        + [*_filling(answer, style), ""]
+        + [*_times(answer, style), ""]
+        + [*(f"  {line}" for line in why_lines(answer)), "", *_next(answer)]
     )
 
 
-def _overload(payload: Mapping[str, Any], style: Style) -> list[str]:
-    what, which = overload_words(payload)
+def _overload(answer: ServingReport, style: Style) -> list[str]:
+    what, which = overload_words(answer)
     return [f"  {style.bad(what)}; {which}", ""] if what else []
 
 
-def overload_words(payload: Mapping[str, Any]) -> tuple[str, str]:
+def overload_words(answer: ServingReport) -> tuple[str, str]:
     """Said first: the times of an overloaded engine are those of this many requests and of no others."""
-    if not payload.get("overloaded"):
+    if not answer.overloaded:
         return "", ""
-    most = digits(float(payload["saturation_rps"]))
+    most = digits(answer.saturation_rps)
     grows = "the queue, and every time below, grows with the length of the load"
     return f"overloaded: the replica sustains {most} requests/s, and more arrive", grows
 
 
-def _filling(payload: Mapping[str, Any], style: Style) -> list[str]:
-    text = filling_words(payload)
+def _filling(answer: ServingReport, style: Style) -> list[str]:
+    text = filling_words(answer)
     return [style.bad(f"  {text}")] if text else []
 
 
-def filling_words(payload: Mapping[str, Any]) -> str:
+def filling_words(answer: ServingReport) -> str:
     """Said of runs that are too short to have left an empty engine behind, whose times are lower than those after."""
-    if payload.get("settled") is not False or payload.get("overloaded"):
+    if answer.settled is not False or answer.overloaded:
         return ""
-    requests, life_s = int(payload["requests"]), float(payload["e2e_s"]["p90"])
-    span_s = max(float(payload["makespan_s"]) - life_s, 0.0)
-    rate = payload["inputs"].get("rate") or requests / float(payload["makespan_s"])
-    inside = float(rate) * life_s
+    requests, life_s = answer.requests, known(answer.e2e_s.get("p90"))
+    if not life_s:
+        return ""
+    span_s = max(answer.makespan_s - life_s, 0.0)
+    rate = answer.inputs.get("rate") or requests / answer.makespan_s
+    inside = rate * life_s
     wanted = math.ceil(max(LONGER * inside, LEAST_REQUESTS + 4 * inside))
     wanted = wanted if wanted > requests else 2 * requests
     if span_s < LIFETIMES * life_s:
@@ -75,82 +78,87 @@ def _upwards(count: int) -> int:
     return -(-count // unit) * unit
 
 
-def _answer(payload: Mapping[str, Any], style: Style) -> list[str]:
-    output, ttft, tpot, cost = figures(payload)
+def _answer(answer: ServingReport, style: Style) -> list[str]:
+    output, ttft, tpot, cost = figures(answer)
     shown = [style.strong(output.value), f"{ttft.name} {ttft}", f"{tpot.name} {tpot}", cost.value]
-    return [f"  {'      '.join(shown)}", f"  {ran_words(payload)}"]
+    return [f"  {'      '.join(shown)}", f"  {ran_words(answer)}"]
 
 
-def ran_words(payload: Mapping[str, Any]) -> str:
+def ran_words(answer: ServingReport) -> str:
     """How much was simulated, and what the replica sustains at most."""
-    requests, span = int(payload["requests"]), float(payload["makespan_s"])
+    requests, span = answer.requests, answer.makespan_s
     ran = f"{plural(requests, 'request')} in {format_duration(span)}"
-    if payload["saturation_rps"] and not payload["overloaded"]:
-        ran += f"; saturation at {digits(float(payload['saturation_rps']))} requests/s"
+    if answer.saturation_rps and not answer.overloaded:
+        ran += f"; saturation at {digits(answer.saturation_rps)} requests/s"
     return ran
 
 
-def figures(payload: Mapping[str, Any]) -> list[Headline]:
+def figures(answer: ServingReport) -> list[Headline]:
     """Throughput, the times that users wait, and what a million tokens cost."""
     return [
-        Headline("throughput", f"{digits(float(payload['output_tokens_per_s']))} output tokens/s"),
-        Headline("TTFT p90", seconds_word(payload["ttft_s"].get("p90")), time_band(payload, "ttft_s", "p90")),
-        Headline("TPOT p90", seconds_word(payload["tpot_s"].get("p90")), time_band(payload, "tpot_s", "p90")),
-        Headline("cost", f"{format_money(payload['usd_per_mtok'])}/Mtok"),
+        Headline("throughput", f"{digits(answer.output_tokens_per_s)} output tokens/s"),
+        Headline("TTFT p90", seconds_word(answer.ttft_s.get("p90")), time_band(answer, "ttft_s", "p90")),
+        Headline("TPOT p90", seconds_word(answer.tpot_s.get("p90")), time_band(answer, "tpot_s", "p90")),
+        Headline("cost", f"{format_money(answer.usd_per_mtok)}/Mtok"),
     ]
 
 
-def time_band(payload: Mapping[str, Any], metric: str, statistic: str) -> str:
+def time_band(answer: ServingReport, metric: str, statistic: str) -> str:
     """`(52 ms to 71 ms)`, or nothing where no interval is known."""
-    low, high = payload.get("bands", {}).get(metric, {}).get(statistic) or (None, None)
-    return f"({seconds_word(low)} to {seconds_word(high)})" if low is not None and low == low else ""
+    low, high = answer.bands.get(metric, {}).get(statistic) or (None, None)
+    return f"({seconds_word(low)} to {seconds_word(high)})" if known(low) is not None else ""
 
 
-def _times(payload: Mapping[str, Any], style: Style) -> list[str]:
+def times_of(answer: ServingReport) -> dict[str, Mapping[str, float | None]]:
+    """What is measured of requests, by the name of its field."""
+    return {"ttft_s": answer.ttft_s, "tpot_s": answer.tpot_s, "e2e_s": answer.e2e_s, "queue_s": answer.queue_s}
+
+
+def _times(answer: ServingReport, style: Style) -> list[str]:
     rows: list[tuple[str, ...]] = [("", *STATISTICS)]
-    for key, name in METRICS.items():
-        rows.append((name, *(seconds_word(payload[key].get(statistic)) for statistic in STATISTICS)))
-    lines = table(rows, "<>>>>")
-    return [style.faint(lines[0]), *lines[1:]]
+    for key, times in times_of(answer).items():
+        rows.append((METRICS[key], *(seconds_word(times.get(statistic)) for statistic in STATISTICS)))
+    return headed(rows, "<>>>>", style)
 
 
 def seconds_word(value: float | None) -> str:
     """A time, or a dash where there is none."""
-    return "-" if value is None or value != value else format_duration(value)
+    found = known(value)
+    return "-" if found is None else format_duration(found)
 
 
-def why_lines(payload: Mapping[str, Any]) -> list[str]:
+def why_lines(answer: ServingReport) -> list[str]:
     """What the engine did all the while."""
-    busy = f"busy {float(payload['busy_fraction']):.0%} of the time over {format_count(payload['steps'])} steps"
-    blocks, peak = int(payload["kv_blocks"]), int(payload["peak_kv_blocks"])
+    busy = f"busy {answer.busy_fraction:.0%} of the time over {format_count(answer.steps)} steps"
+    blocks, peak = answer.kv_blocks, answer.peak_kv_blocks
     share = f"{peak / blocks:.0%}" if blocks else "none"
     cache = f"at most {share} of the KV cache in use ({peak:,} of {blocks:,} blocks)"
-    lost = int(payload["preemptions"])
-    energy = f"{float(payload['energy_j']) / 3600:,.1f} Wh, {format_money(payload['cost_usd'])}"
+    lost = answer.preemptions
+    energy = f"{answer.energy_j / 3600:,.1f} Wh, {format_money(answer.cost_usd)}"
     return [
         busy,
         cache + (f"; {plural(lost, 'preemption')}" if lost else ""),
-        f"{energy} in all, {digits(float(payload['power_w']))} W on average",
+        f"{energy} in all, {digits(answer.power_w)} W on average",
     ]
 
 
-def _next(payload: Mapping[str, Any]) -> list[str]:
-    inputs = payload["inputs"]
+def _next(answer: ServingReport) -> list[str]:
+    inputs = answer.inputs
     load: list[Any] = [*flag("--trace", inputs.get("trace")), *flag("--rate", inputs.get("rate"))]
     load += [*flag("--input", inputs.get("input")), *flag("--output", inputs.get("output"))]
     goals = ("--slo", "ttft_p90=1s,tpot_p90=50ms")
-    chips = _chips(payload)
-    on = fleet(inputs["on"], max(chips, 8))
-    if not 0 < chips <= min(chip_count(on), MOST_CHIPS):
+    chips = _chips(answer)
+    on = fleet(inputs["on"], answer.resolved, max(chips, 8))
+    if not 0 < chips <= min(chip_count(on, answer.resolved), MOST_CHIPS):
         return next_steps("gnomon explain last")
     plan = words("gnomon", "plan", "serve", inputs["model"], "--fleet", on, *load, *goals)
     return next_steps("gnomon explain last", plan)
 
 
-def _chips(payload: Mapping[str, Any]) -> int:
+def _chips(answer: ServingReport) -> int:
     """Chips that take the load with some headroom: one replica's where it is not overloaded, 0 where it is unknown."""
-    inputs, most = payload["inputs"], float(payload.get("saturation_rps") or 0.0)
+    inputs, most = answer.inputs, answer.saturation_rps
     ranks = math.prod(int(inputs.get(name) or 1) for name in ("tp", "pp", "dp"))
-    if not payload.get("overloaded"):
+    if not answer.overloaded:
         return ranks
     return math.ceil(float(inputs.get("rate") or 0.0) / (HEADROOM * most)) * ranks if most else 0

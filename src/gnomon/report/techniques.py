@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from textwrap import wrap
-from typing import Any
 
 from gnomon.report.text import Style, next_steps
+from gnomon.spec.answers import Result
 
 WIDE = 100
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
+    payload = answer.to_dict()
     lines = []
     for one in payload["techniques"]:
         former = f", formerly {', '.join(one['aliases'])}" if one["aliases"] else ""

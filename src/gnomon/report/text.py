@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from gnomon.errors import GnomonError
-from gnomon.spec import Chip, Pool
+from gnomon.spec.answers import Resolved, Result
+from gnomon.spec.estimate import Estimate
 from gnomon.units import format_bytes, format_duration
 
 INDENT = "  "
@@ -71,12 +72,18 @@ def table(rows: Sequence[Sequence[str]], align: str) -> list[str]:
     return lines
 
 
-def band(estimate: Mapping[str, Any]) -> str:
+def headed(rows: Sequence[Sequence[str]], align: str, style: Style) -> list[str]:
+    """The same below a head, which is their first row."""
+    head, *lines = table(rows, align)
+    return [style.faint(head), *lines]
+
+
+def band(estimate: Estimate) -> str:
     """`(5.9 to 6.7, 90%)` in the unit of the value, which is not repeated; nothing for an exact number."""
-    low, high, value = (float(estimate[name]) for name in ("low", "high", "value"))
+    low, high = estimate.low, estimate.high
     if low == high:
         return ""
-    scale = _SCALES.get(format_duration(value).rpartition(" ")[2], 1.0)
+    scale = _SCALES.get(format_duration(estimate.value).rpartition(" ")[2], 1.0)
     return f"({digits(low / scale)} to {digits(high / scale)}, 90%)"
 
 
@@ -106,15 +113,23 @@ def scaled(value: float, unit: str) -> str:
     return f"{digits(value)} {unit}"
 
 
-def assumed(payload: Mapping[str, Any]) -> list[str]:
-    """What the answer takes a machine to have that nobody has told, a line each."""
-    told = payload.get("assumed") or (payload.get("best") or {}).get("assumed") or ()
-    return [f"{INDENT}assumed: {text}" for text in told]
+def known(value: float | None) -> float | None:
+    """A number that JSON has, or none: what nobody knows is NaN in a fresh answer and null in a stored one."""
+    return value if value is not None and math.isfinite(value) else None
 
 
-def not_modelled(payload: Mapping[str, Any]) -> list[str]:
-    """What was given and has no effect on the answer, a line each."""
-    return [f"{INDENT}not modelled: {each['option']}: {each['why']}" for each in payload.get("not_modelled") or ()]
+def assumed(answer: Result) -> tuple[str, ...]:
+    """What an answer, or the plan it chose, takes a machine to have that nobody has told."""
+    found: tuple[str, ...] = getattr(answer, "assumed", ()) or getattr(getattr(answer, "best", None), "assumed", ())
+    return found
+
+
+def footer(answer: Result) -> list[str]:
+    """What an answer assumes, and what was given and has no effect on it, a line each."""
+    ignored = [f"{each.option}: {each.why}" for each in getattr(answer, "not_modelled", ())]
+    return [f"{INDENT}assumed: {text}" for text in assumed(answer)] + [
+        f"{INDENT}not modelled: {text}" for text in ignored
+    ]
 
 
 def legible(value: Any) -> Any:
@@ -123,7 +138,14 @@ def legible(value: Any) -> Any:
         return value if value.isprintable() else "".join(map(_letter, value))
     if isinstance(value, Mapping):
         return {legible(key): legible(item) for key, item in value.items()}
-    return [legible(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(legible, value))
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    hidden = getattr(value, "HIDDEN", ())
+    return replace(
+        value, **{each.name: legible(getattr(value, each.name)) for each in fields(value) if each.name not in hidden}
+    )
 
 
 def _letter(letter: str) -> str:
@@ -152,23 +174,13 @@ def a_load(longest: int) -> tuple[Any, ...]:
     return ("--rate", 4, "--input", min(1024, max(1, longest - output)), "--output", output)
 
 
-def longest_of(model: str) -> int:
-    """Tokens of the longest sequence a model is made for, where it is still to be found."""
-    from gnomon.load import model as load_model
-
-    try:
-        return load_model(model).max_context
-    except GnomonError:
-        return 1280
-
-
-def deployed(inputs: Mapping[str, Any]) -> list[Any]:
+def deployed(inputs: Mapping[str, Any], resolved: Resolved) -> list[Any]:
     """The words that name a deployment again: model, chips, and the flags that differ from their defaults."""
     said = [inputs["model"], "--on", inputs["on"]]
-    said += flag("--dtype", inputs.get("dtype"), _own_dtype(inputs["model"]))
+    said += flag("--dtype", inputs.get("dtype"), resolved.model_dtype)
     if inputs.get("kind") not in CACHELESS:
         said += flag("--kv-dtype", inputs.get("kv_dtype"), "bf16")
-    said += flag("--tp", inputs.get("tp"), chip_count(inputs["on"]))
+    said += flag("--tp", inputs.get("tp"), chip_count(inputs["on"], resolved))
     for name in ("pp", "ep", "cp", "dp"):
         said += flag(f"--{name}", inputs.get(name), 1)
     for name, value in (inputs.get("settings") or {}).items():
@@ -178,60 +190,27 @@ def deployed(inputs: Mapping[str, Any]) -> list[Any]:
     return said
 
 
-def _own_dtype(model: str) -> str:
-    """The format that a model comes in, and runs in where none is asked for."""
-    from gnomon.load import model as load_model
-
-    try:
-        return load_model(model).dtype
-    except GnomonError:
-        return ""
-
-
-def chip_name(on: str) -> str:
-    """`H100` of `H100:4`."""
-    return on.partition(":")[0].strip()
-
-
-def known_pool(on: str) -> Pool | None:
-    """The chips that `--on` named, by a name or a file, where they are still to be found."""
-    from gnomon.load import parse_pool
-
-    try:
-        return parse_pool(on)
-    except GnomonError:
-        return None
-
-
-def known_chip(on: str) -> Chip | None:
-    pool = known_pool(on)
-    return pool.chip if pool else None
-
-
-def chip_word(on: str) -> str:
+def chip_word(on: str, resolved: Resolved) -> str:
     """The chip as it was typed; of a file, the chip's own name."""
-    name = chip_name(on)
-    if not _is_file(name):
-        return name
-    found = known_chip(on)
-    return found.name if found else name
+    name = on.partition(":")[0].strip()
+    return resolved.chip or name if _is_file(name) else name
 
 
-def chip_count(on: str) -> int:
+def chip_count(on: str, resolved: Resolved) -> int:
     """How many were named; of a cluster's file all it has, where no part of it is asked for."""
     name, _, count = on.partition(":")
     if count.strip().isdigit():
         return int(count)
-    pool = known_pool(on) if _is_file(name.strip()) else None
-    return pool.count if pool else 1
+    return resolved.count or 1 if _is_file(name.strip()) else 1
 
 
-def fleet(on: str, least: int = 8) -> str:
+def fleet(on: str, resolved: Resolved, least: int = 8) -> str:
     """A fleet to plan on: a cluster's file as it was named, of other chips so many at least."""
-    pool = known_pool(on) if _is_file(chip_name(on)) else None
-    if pool and pool.file:
+    name = on.partition(":")[0].strip()
+    if _is_file(name) and resolved.file:
         return on
-    return f"{pool.chip.reference if pool else chip_name(on)}:{max(least, chip_count(on))}"
+    chip = resolved.reference or name if _is_file(name) else name
+    return f"{chip}:{max(least, chip_count(on, resolved))}"
 
 
 def _is_file(name: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, TextIO
 
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "first_token_s", "finish_s")
@@ -27,14 +28,18 @@ def write_requests(run: Any, file: TextIO) -> None:
 
 
 def write_steps(steps: Iterable[Any], file: TextIO, title: str) -> None:
-    """The Chrome trace format, which ui.perfetto.dev opens: one slice a step, and counters beside them."""
-    file.write('{"displayTimeUnit": "ms", "otherData": ')
-    file.write(json.dumps({"title": title}))
-    file.write(', "traceEvents": [\n')
-    file.write(json.dumps({"name": "process_name", "ph": "M", "pid": 1, "args": {"name": title}}))
-    for step in steps:
-        for event in _events(step):
-            file.write(",\n" + json.dumps(event))
+    """One slice a step, and counters beside them."""
+    named = {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": title}}
+    write_events(chain([named], chain.from_iterable(map(_events, steps))), file, title)
+
+
+def write_events(events: Iterable[Mapping[str, Any]], file: TextIO, title: str) -> None:
+    """The Chrome trace format, which ui.perfetto.dev opens, an event a line."""
+    file.write('{"displayTimeUnit": "ms", "otherData": ' + json.dumps({"title": title}) + ', "traceEvents": [')
+    comma = "\n"
+    for event in events:
+        file.write(comma + json.dumps(event))
+        comma = ",\n"
     file.write("\n]}\n")
 
 

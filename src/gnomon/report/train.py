@@ -7,28 +7,28 @@ from typing import Any
 
 from gnomon.report.figures import Headline
 from gnomon.report.shortage import IF_IT_FITTED, shortage_words
-from gnomon.report.text import Style, band, digits, flag, gib, next_steps, scaled, table, words
+from gnomon.report.text import Style, band, digits, flag, gib, headed, next_steps, scaled, words
+from gnomon.spec.answers import TrainingReport
+from gnomon.spec.answers.training import DEGREES
 from gnomon.spec.chip import HALVES
 from gnomon.units import format_count, format_duration, format_money, format_short_count, parse_count
 
-Payload = Mapping[str, Any]
 AFTER = {
     "gradient_reduction_s": "gradient reduction after the last pass",
     "optimizer_s": "optimizer",
     "weight_gather_s": "gathering of new weights",
     "waits_s": "waiting for checkpoints and barriers",
 }
-DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
 
 
-def render(payload: Payload, style: Style) -> str:
-    lines = [style.strong(payload["title"]), in_words(payload["inputs"]), "", *_answer(payload, style), ""]
-    lines += [*_times(payload, style), "", *_memory(payload)]
-    lines += ["", *run_lines(payload)] if payload["run"] else []
-    return "\n".join([*lines, "", *_next(payload)])
+def render(answer: TrainingReport, style: Style) -> str:
+    lines = [style.strong(answer.title), in_words(answer.inputs), "", *_answer(answer, style), ""]
+    lines += [*_times(answer, style), "", *_memory(answer)]
+    lines += ["", *run_lines(answer)] if answer.run else []
+    return "\n".join([*lines, "", *_next(answer)])
 
 
-def in_words(inputs: Payload) -> str:
+def in_words(inputs: Mapping[str, Any]) -> str:
     """How the step is carried out, in a line."""
     from gnomon.planning.training.search import expert_words
 
@@ -43,89 +43,88 @@ def in_words(inputs: Payload) -> str:
     return ", ".join([*said, inputs["optimizer"], *inputs.get("techniques", ())])
 
 
-def mfu_words(payload: Payload) -> str:
+def mfu_words(answer: TrainingReport) -> str:
     """The peak is that of the format trained in; it is named where it is not the usual one."""
-    dtype = payload["inputs"]["dtype"]
-    return f"{float(payload['mfu']):.1%} MFU" + (f" of the {dtype} peak" if dtype not in HALVES else "")
+    dtype = answer.inputs["dtype"]
+    return f"{answer.mfu:.1%} MFU" + (f" of the {dtype} peak" if dtype not in HALVES else "")
 
 
-def figures(payload: Payload) -> list[Headline]:
+def figures(answer: TrainingReport) -> list[Headline]:
     """The step's time first, then how well it uses the chips."""
-    time = payload["step_time_s"]
+    time = answer.step_time_s
     return [
-        Headline("step time", format_duration(time["value"]), band(time)),
-        Headline("MFU", mfu_words(payload)),
-        Headline("HFU", f"{float(payload['hfu']):.1%} HFU"),
-        Headline("throughput", f"{digits(float(payload['tokens_per_s_per_gpu']))} tokens/s/GPU"),
+        Headline("step time", format_duration(time.value), band(time)),
+        Headline("MFU", mfu_words(answer)),
+        Headline("HFU", f"{answer.hfu:.1%} HFU"),
+        Headline("throughput", f"{digits(answer.tokens_per_s_per_gpu)} tokens/s/GPU"),
     ]
 
 
-def _answer(payload: Payload, style: Style) -> list[str]:
-    time, *others = figures(payload)
+def _answer(answer: TrainingReport, style: Style) -> list[str]:
+    time, *others = figures(answer)
     shown = [style.strong(f"{time.value} a step"), time.band, *(figure.value for figure in others)]
     spent = f"  {'      '.join(filter(None, shown))}"
-    return [spent, f"  {_fits(payload, style)}"] if payload["fits"] else [*_does_not(payload, style), spent]
+    return [spent, f"  {_fits(answer, style)}"] if answer.fits else [*_does_not(answer, style), spent]
 
 
-def _fits(payload: Payload, style: Style) -> str:
-    return f"{style.good('fits')}: {fit_words(payload)}"
+def _fits(answer: TrainingReport, style: Style) -> str:
+    return f"{style.good('fits')}: {fit_words(answer)}"
 
 
-def _does_not(payload: Payload, style: Style) -> list[str]:
+def _does_not(answer: TrainingReport, style: Style) -> list[str]:
     """The verdict and what is short, before the figures that the step would have."""
-    return [f"  {style.bad('does not fit')}: {fit_words(payload)}", f"  {IF_IT_FITTED}", ""]
+    return [f"  {style.bad('does not fit')}: {fit_words(answer)}", f"  {IF_IT_FITTED}", ""]
 
 
-def fit_words(payload: Payload) -> str:
+def fit_words(answer: TrainingReport) -> str:
     """How much memory is left to spare, or what is short."""
-    if payload["fits"]:
-        left = float(payload["usable_memory_bytes"]) - float(payload["peak_memory_bytes"]["value"])
-        return f"{memory_range(payload)}, {gib(left)} GiB to spare"
-    cause, parts, usable = payload.get("cause"), payload["memory_parts"], float(payload["usable_memory_bytes"])
+    if answer.fits:
+        left = answer.usable_memory_bytes - answer.peak_memory_bytes.value
+        return f"{memory_range(answer)}, {gib(left)} GiB to spare"
+    cause, parts, usable = answer.cause, answer.memory_parts, answer.usable_memory_bytes
     fullest = max(parts, key=lambda rank: sum(rank.values()))
-    over = float(payload["peak_memory_bytes"]["value"]) - usable
-    why = [shortage_words(cause, payload["inputs"], fullest, usable)] if cause else []
-    short = f"{memory_range(payload)}, short by {gib(over)} GiB" if over > 0 else memory_range(payload)
+    over = answer.peak_memory_bytes.value - usable
+    why = [shortage_words(cause, answer.inputs, answer.resolved, fullest, usable)] if cause else []
+    short = f"{memory_range(answer)}, short by {gib(over)} GiB" if over > 0 else memory_range(answer)
     return "; ".join([*why, short])
 
 
-def memory_range(payload: Payload) -> str:
+def memory_range(answer: TrainingReport) -> str:
     """`memory 61.0 to 68.2 of 75.3 GiB by rank`."""
-    peaks = [float(rank["peak_memory_bytes"]) for rank in payload["ranks"]]
+    peaks = [rank["peak_memory_bytes"] for rank in answer.ranks]
     least, most = gib(min(peaks)), gib(max(peaks))
     spread, by = (most, "") if least == most else (f"{least} to {most}", " by rank")
-    return f"memory {spread} of {gib(payload['usable_memory_bytes'])} GiB usable{by}"
+    return f"memory {spread} of {gib(answer.usable_memory_bytes)} GiB usable{by}"
 
 
-def spent_s(payload: Payload) -> list[tuple[str, float]]:
+def spent_s(answer: TrainingReport) -> list[tuple[str, float]]:
     """Where the time of a step goes, in seconds."""
-    step, parts = float(payload["step_time_s"]["value"]), payload["step_parts"]
-    pipeline = float(parts["pipeline_s"])
-    idle = pipeline * float(payload["bubble_fraction"])
-    fill = min(idle, (pipeline - idle) * fill_share(payload))
+    step, parts = answer.step_time_s.value, answer.step_parts
+    pipeline = parts["pipeline_s"]
+    idle = pipeline * answer.bubble_fraction
+    fill = min(idle, (pipeline - idle) * fill_share(answer))
     spent = {"forward and backward passes": pipeline - idle, "filling and draining the pipeline": fill}
     spent |= {"waiting for sends and for the slowest stage": idle - fill}
-    spent |= {name: float(parts.get(key, 0.0)) for key, name in AFTER.items()}
+    spent |= {name: parts.get(key, 0.0) for key, name in AFTER.items()}
     return [(name, seconds) for name, seconds in spent.items() if seconds > 1e-6 * step]
 
 
-def _times(payload: Payload, style: Style) -> list[str]:
-    step = float(payload["step_time_s"]["value"])
+def _times(answer: TrainingReport, style: Style) -> list[str]:
+    step = answer.step_time_s.value
     rows = [("where the time goes", "time", "share")]
-    rows += [(name, format_duration(seconds), share(seconds, step)) for name, seconds in spent_s(payload)]
-    lines = table(rows, "<>>")
-    return [style.faint(lines[0]), *lines[1:], f"  {exposed_words(payload)}"]
+    rows += [(name, format_duration(seconds), share(seconds, step)) for name, seconds in spent_s(answer)]
+    return [*headed(rows, "<>>", style), f"  {exposed_words(answer)}"]
 
 
-def fill_share(payload: Payload) -> float:
+def fill_share(answer: TrainingReport) -> float:
     """What an even pipeline with free sends waits, over what it works: (p - 1) / (m v)."""
-    inputs = payload["inputs"]
-    return (int(inputs["pp"]) - 1) / (int(payload["micro_batches"]) * int(inputs["vp"]))
+    inputs = answer.inputs
+    return float((inputs["pp"] - 1) / (answer.micro_batches * inputs["vp"]))
 
 
-def exposed_words(payload: Payload) -> str:
+def exposed_words(answer: TrainingReport) -> str:
     """Communication that is not overlapped."""
-    step, seconds = float(payload["step_time_s"]["value"]), float(payload["exposed_communication_s"])
+    step, seconds = answer.step_time_s.value, answer.exposed_communication_s
     if seconds <= 1e-6 * step:
         return "no communication stands in the way"
     return f"of all this, communication that nothing hides: {format_duration(seconds)}, {share(seconds, step)}"
@@ -135,36 +134,36 @@ def share(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole > 0 else ""
 
 
-def _memory(payload: Payload) -> list[str]:
-    ranks = payload["memory_parts"]
+def _memory(answer: TrainingReport) -> list[str]:
+    ranks = answer.memory_parts
     fullest = max(range(len(ranks)), key=lambda rank: sum(ranks[rank].values()))
     parts = ", ".join(f"{name} {gib(size)}" for name, size in ranks[fullest].items() if size)
     where = f"pipeline rank {fullest}, the fullest of {len(ranks)}" if len(ranks) > 1 else "every rank"
     host = (
-        [f"  and {gib(payload['host_bytes'])} GiB in the memory of each host, which is taken to serve no other job"]
-        if payload.get("host_bytes")
+        [f"  and {gib(answer.host_bytes)} GiB in the memory of each host, which is taken to serve no other job"]
+        if answer.host_bytes
         else []
     )
     return [f"  memory on {where}, in GiB: {parts}", *host]
 
 
-def run_lines(payload: Payload) -> list[str]:
-    return [f"  {format_short_count(payload['inputs']['tokens'])} tokens: {', '.join(run_figures(payload))}"]
+def run_lines(answer: TrainingReport) -> list[str]:
+    return [f"  {format_short_count(answer.inputs['tokens'])} tokens: {', '.join(run_figures(answer))}"]
 
 
-def run_figures(payload: Payload) -> Iterable[str]:
+def run_figures(answer: TrainingReport) -> Iterable[str]:
     """Steps, days, dollars and energy of the whole run."""
-    run, time = payload["run"], payload["step_time_s"]
+    run, time = answer.run, answer.step_time_s
     yield f"{format_count(run['steps'])} steps"
-    days = float(run["days"])
+    days = run["days"]
     length, unit = (days, "days") if days >= 1 else (24 * days, "h")
-    scale = length / float(time["value"])
-    edges = f" ({digits(time['low'] * scale)} to {digits(time['high'] * scale)})" if time["low"] < time["high"] else ""
+    scale = length / time.value
+    edges = f" ({digits(time.low * scale)} to {digits(time.high * scale)})" if time.low < time.high else ""
     yield f"{digits(length)} {unit}{edges}"
     yield format_money(run["cost_usd"])
-    yield scaled(1000 * float(run["energy_kwh"]), "Wh")
+    yield scaled(1000 * run["energy_kwh"], "Wh")
     if "co2_kg" in run:
-        yield f"{digits(float(run['co2_kg']) / 1e3)} t CO2"
+        yield f"{digits(run['co2_kg'] / 1e3)} t CO2"
 
 
 def count_word(count: float | None) -> str | None:
@@ -175,22 +174,39 @@ def count_word(count: float | None) -> str | None:
     return short if parse_count(short) == count else repr(count)
 
 
-def same_job(inputs: Payload) -> list[Any]:
+def same_job(inputs: Mapping[str, Any]) -> list[Any]:
     """The words that name the same model, load and engine again."""
     said: list[Any] = ["--seq", inputs["seq"], "--global-batch", inputs["global_batch"]]
-    said += flag("--tokens", count_word(inputs["tokens"]))
+    said += flag("--tokens", count_word(inputs.get("tokens")))
     said += flag("--optimizer", inputs["optimizer"], "adamw")
     said += [word for name in inputs.get("techniques", ()) for word in ("--with", name)]
     return said + ["--dtype", inputs["dtype"], "--engine", inputs["engine"]]
 
 
-def exports(step: Payload) -> list[str]:
+def planned_again(inputs: Mapping[str, Any], on: str) -> str:
+    """A search for a plan of the same job."""
+    return words("gnomon", "plan", "train", inputs["model"], "--cluster", on, *same_job(inputs))
+
+
+def simulated_again(inputs: Mapping[str, Any], on: str) -> str:
+    """The same step, with what differs from the defaults of `gnomon simulate train`."""
+    usual: dict[str, Any] = {"tp": 1, "pp": 1, "vp": 1, "cp": 1, "ep": 1, "micro_batch": 1, "zero": 0, "expert_tp": 0}
+    usual |= {"recompute": "none", "schedule": "interleaved" if inputs["vp"] > 1 else "1f1b"}
+    usual |= {"cp_comm": "p2p"} if inputs["cp"] > 1 else {}
+    said: list[Any] = []
+    for name, default in usual.items():
+        said += flag(f"--{name.replace('_', '-')}", inputs.get(name), default)
+    said += ["--no-sequence-parallel"] if inputs["tp"] > 1 and not inputs["sequence_parallel"] else []
+    return words("gnomon", "simulate", "train", inputs["model"], "--on", on, *said, *same_job(inputs))
+
+
+def exports(step: TrainingReport) -> list[str]:
     """Commands that write the launch files, for every target that can say the plan."""
-    folders = [("train" if not at else f"train-{name}", name) for at, name in enumerate(step["targets"])]
+    folders = [("train" if not at else f"train-{name}", name) for at, name in enumerate(step.targets)]
     return [words("gnomon", "export", "last", "--to", name, "--out", folder) for folder, name in folders]
 
 
-def _next(payload: Payload) -> list[str]:
-    inputs = payload["inputs"]
-    plan = words("gnomon", "plan", "train", inputs["model"], "--cluster", inputs["on"], *same_job(inputs))
-    return next_steps("gnomon explain last", plan, *(exports(payload)[:1] if payload["fits"] else []))
+def _next(answer: TrainingReport) -> list[str]:
+    inputs = answer.inputs
+    again = planned_again(inputs, inputs["on"])
+    return next_steps("gnomon explain last", again, *(exports(answer)[:1] if answer.fits else []))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
 from typing import Any, TextIO
 
+from gnomon.report.timeline import write_events
 from gnomon.sim.training import Span, Timeline
 
 COLUMNS = ("rank", "time_s", "bytes", "what")
@@ -31,16 +31,12 @@ def write_memory(ranks: Iterable[Moments], file: TextIO) -> None:
 def write_trace(
     line: Timeline, memory: Callable[[int], Moments], file: TextIO, title: str, waits_s: float = 0.0
 ) -> None:
-    """The Chrome trace format, which ui.perfetto.dev opens: a process a pipeline rank, with its memory beside it.
-    `waits_s` is what every rank waits for at the end of the step."""
-    file.write('{"displayTimeUnit": "ms", "otherData": ' + json.dumps({"title": title}) + ', "traceEvents": [')
-    comma = "\n"
-    for rank, spans in groupby(line.spans(), key=lambda span: span.rank):
-        waits = Span("waits", rank, line.step_s, line.step_s + waits_s)
-        for event in _rank(rank, chain(spans, [waits]), memory(rank)):
-            file.write(comma + json.dumps(event))
-            comma = ",\n"
-    file.write("\n]}\n")
+    """For a trace viewer: a process a pipeline rank, with its memory beside it. `waits_s` is what every rank waits for
+    at the end of the step."""
+    ranks = groupby(line.spans(), key=lambda span: span.rank)
+    ends = (line.step_s, line.step_s + waits_s)
+    events = (_rank(rank, chain(spans, [Span("waits", rank, *ends)]), memory(rank)) for rank, spans in ranks)
+    write_events(chain.from_iterable(events), file, title)
 
 
 def _rank(rank: int, spans: Iterable[Span], memory: Moments) -> Iterator[Event]:

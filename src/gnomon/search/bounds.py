@@ -7,42 +7,23 @@ for the small dents that tiles and captured sizes make in that line).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.cost.step import Curve, StepCost
 from gnomon.search.base import Bounds
-from gnomon.search.judge import QUANTILES
 from gnomon.spec import Goal, Requests, ServingLimits
-
-Floats = NDArray[np.float64]
+from gnomon.spec.workload import QUANTILES, Floats
 
 SLACK = 1.05
 ROUNDS, PRICES = 9, 33
 """Rounds in which the best price is closed in on, and prices tried in each: to one part in 16 to the ninth."""
 BINS = 16
 """Equal shares of the requests over which a mean is bounded, each by its shortest."""
-
-
-class Curve(Protocol):
-    """Seconds of a decode step over the cached tokens a sequence; see `gnomon.cost.step.Curve`."""
-
-    @property
-    def context(self) -> NDArray[np.int64]: ...
-    @property
-    def seconds(self) -> Floats: ...
-
-
-class StepCost(Protocol):
-    """See `gnomon.cost.step.StepCost`."""
-
-    def decode_curve(self, sequences: int) -> Curve: ...
-    def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float: ...
-    def launch(self, tokens: int, sequences: int) -> float: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,13 +7,10 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnomon.spec import Goal, ServingLimits
+from gnomon.spec.workload import QUANTILES, Floats
 
-Floats = NDArray[np.float64]
-
-QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 GROWTH = 0.02
 """Share of the arriving requests that must stay behind before a queue counts as growing."""
 SIGMAS = 3.0
@@ -95,16 +92,23 @@ def _student(freedom: int) -> float:
 def correlated(values_s: Floats) -> float:
     """How many neighbouring requests tell as much as one independent one, at least 1: by the autocorrelation of ranks
     (Geyer's initial positive sequence), which one long request among them does not decide."""
-    ranks = np.argsort(np.argsort(values_s, kind="stable"), kind="stable").astype(np.float64)
-    means = np.array([part.mean() for part in np.array_split(ranks, min(BINS, values_s.size // 2))])
+    ranks = np.empty(values_s.size)
+    ranks[np.argsort(values_s, kind="stable")] = np.arange(values_s.size)
+    count = min(BINS, values_s.size // 2)
+    part, longer = divmod(values_s.size, count)
+    sizes = part + (np.arange(count) < longer)
+    means = np.add.reduceat(ranks, np.cumsum(sizes) - sizes) / sizes
     means -= means.mean()
-    count = means.size
-    lags = [float(means[: count - lag] @ means[lag:]) / count for lag in range(count // 3)]
-    total = lags[0]
-    for odd, even in zip(lags[1::2], lags[2::2], strict=False):
-        if odd + even <= 0:
+
+    def covariance(lag: int) -> float:
+        return float(means[: count - lag] @ means[lag:]) / count
+
+    total = covariance(0)
+    for lag in range(1, count // 3 - 1, 2):
+        pair = covariance(lag) + covariance(lag + 1)
+        if pair <= 0:
             break
-        total += 2 * (odd + even)
+        total += 2 * pair
     alone = float(ranks.var()) / ranks.size
     return max(1.0, total / count / alone) if alone > 0 else 1.0
 

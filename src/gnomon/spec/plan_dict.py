@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from gnomon.spec.plan import Plan, Strategy
 from gnomon.spec.training import TrainingLoad
-from gnomon.spec.workload import ServingLoad
+from gnomon.spec.workload import Goal, ServingLoad
 
 SCHEMA = "gnomon.plan/1"
 DEGREES = ("tp", "pp", "ep", "cp", "dp")
@@ -15,7 +17,7 @@ DEGREES = ("tp", "pp", "ep", "cp", "dp")
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """A plan as plain values in a fixed order, without what is empty. Goals are in seconds."""
-    engine = plan.engine
+    engine, settings = plan.engine, as_json(plan.engine.settings)
     fields: dict[str, Any] = {
         "schema": SCHEMA,
         "id": plan.id,
@@ -28,10 +30,10 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
         "checkpoint": plan.checkpoint,
-        "engine": _without_empty({"name": engine.name, "version": engine.version, "settings": _plain(engine.settings)}),
+        "engine": _without_empty({"name": engine.name, "version": engine.version, "settings": settings}),
         "load": _load_to_dict(plan.load) if plan.load else {},
         "goals": {entry.name: entry.limit_s for entry in plan.goals},
-        "predicted": _plain(plan.predicted),
+        "predicted": as_json(plan.predicted),
     }
     return _without_empty(fields)
 
@@ -59,12 +61,20 @@ def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None and value not in ("", {}, [])}
 
 
-def _plain(value: Any) -> Any:
-    """Mappings, sequences, NumPy scalars and estimates as values that YAML and JSON hold."""
+def as_json(value: Any) -> Any:
+    """Estimates, plans, goals, arrays and nested containers as values that JSON and YAML hold; what is not a number
+    becomes null."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
+    if isinstance(value, Goal):
+        return {"name": value.name, "limit_s": value.limit_s}
+    if isinstance(value, Plan):
+        return plan_to_dict(value)
+    if is_dataclass(value):
+        return {each.name: as_json(getattr(value, each.name)) for each in fields(value)}
+    value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value.tolist() if hasattr(value, "tolist") else value
+        return [as_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from gnomon.spec import Estimate
-from gnomon.spec.answers import Result
+from gnomon.spec.answers.base import Result
+from gnomon.spec.answers.shapes import Degree, Inputs, Signed, Time
+from gnomon.spec.answers.training import DEGREES
+from gnomon.spec.estimate import Estimate
 
 MODEL = "--model"
 """The flag of the model, which other commands take without one."""
@@ -28,6 +30,54 @@ def times(gain: Estimate) -> str:
     return f"{value:.2f}x {word}" + (f" ({low:.2f} to {high:.2f}, 90%)" if low < high else "")
 
 
+class ServedSide(TypedDict):
+    """A deployment with a technique or without it."""
+
+    step_time_s: Time
+    prompt_time_s: Time
+    weight_bytes: float
+    sessions: int
+    techniques: tuple[str, ...]
+    facts: Mapping[str, Mapping[str, float]]
+
+
+SETTINGS = ("micro_batch", "recompute", "zero", "schedule", "sequence_parallel", "optimizer")
+
+
+class TrainedSide(TypedDict):
+    """A training plan with a technique or without it."""
+
+    step_time_s: Time
+    mfu: float
+    peak_memory_bytes: float
+    cost_usd: float
+    degrees: Annotated[Mapping[str, Any], Inputs, DEGREES]
+    settings: Annotated[Mapping[str, Any], Inputs, SETTINGS]
+    techniques: tuple[str, ...]
+
+
+class TriedServing(TypedDict):
+    """What serving was tried with."""
+
+    model: str
+    on: str
+    batch: Degree
+    context: int
+    dtype: str | None
+
+
+class TriedTraining(TypedDict):
+    """What training was tried with."""
+
+    model: str
+    on: str
+    dtype: str
+    optimizer: str
+    engine: str
+    seq: Degree
+    global_batch: Degree
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tried(Result):
     """An idea against doing without it. `gain` is how many times faster a step is, with its interval; it is null where
@@ -41,10 +91,10 @@ class Tried(Result):
     technique: str
     idea: str
     against: str
-    plain: Mapping[str, Any] | None
-    applied: Mapping[str, Any] | None
+    plain: Annotated[Mapping[str, Any] | None, ServedSide | TrainedSide | None]
+    applied: Annotated[Mapping[str, Any] | None, ServedSide | TrainedSide | None]
     gain: Estimate | None
-    memory_saved_bytes: float | None
+    memory_saved_bytes: Signed | None
     note: str
     helps: bool
     verdict: str
@@ -52,5 +102,10 @@ class Tried(Result):
     """Of `plain` and `applied`, why one has no figures, in a few words."""
     assumed: tuple[str, ...] = ()
     """What the technique takes the machine to have that nobody has told."""
-    inputs: Mapping[str, Any]
+    inputs: Annotated[Mapping[str, Any], TriedServing | TriedTraining]
     reports: tuple[Any, Any] = (None, None)
+
+    @property
+    def serving(self) -> bool:
+        """Whether it is a deployment that was tried, and not a training plan."""
+        return any("prompt_time_s" in side for side in (self.plain, self.applied) if side) or "batch" in self.inputs

@@ -100,6 +100,11 @@ class Requests:
         return Requests(self.arrival_s[:count], self.input_tokens[:count], self.output_tokens[:count], self.name)
 
     @property
+    def longest(self) -> int:
+        """Tokens of the longest request, prompt and output."""
+        return int((self.input_tokens + self.output_tokens).max())
+
+    @property
     def rate_per_s(self) -> float:
         span = float(self.arrival_s[-1] - self.arrival_s[0]) if len(self) > 1 else 0.0
         return (len(self) - 1) / span if span > 0 else float("inf")
@@ -144,7 +149,8 @@ MAX_TOKENS = 100_000_000
 MAX_ARRIVAL_S = 1e9
 """Of a request: more tokens, or a later arrival, is a slip of the pen."""
 METRICS = ("ttft", "tpot", "e2e")
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+STATISTICS = ("mean", *QUANTILES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,6 @@
 
 from gnomon.paths import home
 from gnomon.store.plans import resolve_plan
-from gnomon.store.runs import Entry, entry, history, load, save
+from gnomon.store.runs import Entry, answer_of, entry, history, load, save
 
-__all__ = ["Entry", "entry", "history", "home", "load", "resolve_plan", "save"]
+__all__ = ["Entry", "answer_of", "entry", "history", "home", "load", "resolve_plan", "save"]

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.errors import GnomonError, InputError
+from gnomon.load.answers import kind_of
 from gnomon.load.files import as_path, is_file, read_json
 from gnomon.load.plan import plan_from_dict, plan_from_file, read_plan
 from gnomon.spec import Plan
 from gnomon.spec.plan_dict import SCHEMA
 from gnomon.store.answered import plan_of
-from gnomon.store.runs import Entry, entries, entry
+from gnomon.store.runs import MOST_FILE, Entry, entries, entry
 
 MAKERS = "`gnomon plan`, `gnomon simulate`, `gnomon predict` and `gnomon fit` make one."
 
@@ -52,17 +53,15 @@ def _newest() -> str:
 
 def _answered(path: Path) -> Plan:
     """The plan of an answer kept with `--json`."""
-    answer = read_json(path, limit=64 * 1024**2)
-    kind = str(answer.get("schema", "")).removeprefix("gnomon.").partition("/")[0]
-    plan = _chosen(answer, str(path), by_hand=True) or plan_of(kind, answer, str(path))
+    answer = read_json(path, limit=MOST_FILE)
+    plan = _chosen(answer, str(path), by_hand=True) or plan_of(kind_of(answer), answer, str(path))
     if plan is None:
         raise InputError("holds no plan", where=str(path), hint="`gnomon plan … --json` makes one.")
     return plan
 
 
 def _plan_in(run: Entry) -> Plan | None:
-    where = f"run {run.id}"
-    return _chosen(run.payload, where) or plan_of(run.kind, run.payload, where)
+    return _chosen(run.payload, run.where) or plan_of(run.kind, run.payload, run.where)
 
 
 def _chosen(payload: Mapping[str, Any], where: str, by_hand: bool = False) -> Plan | None:

@@ -20,14 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.load.files import MIB, read_text, reading
+from gnomon.load.answers import answer_from_dict
+from gnomon.load.files import MIB, as_path, is_file, read_json, read_text, reading
 from gnomon.paths import clear_partials, home, write_bytes
+from gnomon.spec.answers import Result
 
 SCHEMA = "gnomon.run/1"
 KEEP = 500
 """Entries kept; older ones go as new ones come."""
 KEEP_BYTES = 256 * MIB
 """Of all entries together; the oldest go first."""
+MOST_FILE = 64 * MIB
+"""Of an answer in a file."""
 MAX_BYTES = 128 * MIB
 """Of one entry, unpacked."""
 MOST_DIGITS = 24
@@ -44,6 +48,16 @@ class Entry:
     kind: str
     saved_s: float
     payload: Mapping[str, Any]
+
+    @property
+    def where(self) -> str:
+        """What errors call it."""
+        return f"run {self.id}"
+
+    @property
+    def answer(self) -> Result:
+        """The answer as the command gave it. Raises InputError, naming the field, where it is damaged."""
+        return answer_from_dict(self.payload, self.where)
 
 
 def save(kind: str, payload: Mapping[str, Any]) -> str:
@@ -89,6 +103,18 @@ def entry(ref: str = "last", *, kind: str = "") -> Entry:
             raise InputError(f"there is no {what} in the history yet", hint=f"It is kept in {home()}.")
         return found
     return _read(_match(ref, _files()))
+
+
+def answer_of(what: str | Path) -> tuple[str, str, Result]:
+    """The answer of a run's id, of `last` or of a JSON file: its name, what errors call it, and the answer."""
+    path = as_path(what)
+    if isinstance(what, Path) or path.suffix == ".json" or (what != "last" and is_file(path)):
+        payload = read_json(path, limit=MOST_FILE)
+        if "error" in payload:
+            raise InputError("holds an error, not an answer", where=str(path))
+        return str(path), str(path), answer_from_dict(payload, str(path))
+    found = entry(what)
+    return found.id, found.where, found.answer
 
 
 def history(limit: int = 20) -> tuple[Entry, ...]:
@@ -180,13 +206,7 @@ def _tidy(folder: Path, id: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 @cache

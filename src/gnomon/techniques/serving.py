@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gnomon.engines.base import Deployment, MemoryUse, Wait
+from gnomon.cost.lines import Wait
+from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.errors import InputError
 from gnomon.graph import Graph
 from gnomon.spec import Batch, Model, Pool, Strategy

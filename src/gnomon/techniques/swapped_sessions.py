@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gnomon.engines.base import Deployment, MemoryUse, Wait
+from gnomon.cost.lines import Wait
+from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.spec import Batch
 from gnomon.techniques.base import Parameter, Trial, Values
 from gnomon.techniques.hosts import LINK_SPREAD, ROOM, no_host

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from gnomon.cost.draws import normals
-from gnomon.engines.base import MemoryUse, NetworkPiece, StepParts
-from gnomon.engines.torch.eager.lower import HOST_SPREAD, LAUNCHES, EagerHost
+from gnomon.cost.machine import Machine
+from gnomon.cost.step import Piece, StepModel
+from gnomon.engines.base import MemoryUse
+from gnomon.engines.torch.eager.lower import LAUNCHES, EagerHost, host_model
 from gnomon.engines.torch.eager.price import SPREAD
 from gnomon.engines.torch.engine import RUNTIME_BYTES, SPARE
 from gnomon.engines.torch.published import published
@@ -18,9 +17,8 @@ from gnomon.errors import InputError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.dtypes import width
 from gnomon.graph.lowering.networks import check_network, decoder_graph, diffusion_graph, encoder_graph
-from gnomon.graph.lowering.plain import Kernels
 from gnomon.graph.lowering.towers import tower_graph
-from gnomon.spec import Batch, Chip, Model, NetworkStep, Strategy, Tower
+from gnomon.spec import Batch, Chip, Model, NetworkStep, Strategy
 
 FORMATS = ("bf16", "fp16", "fp32")
 
@@ -45,42 +43,31 @@ def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, A
         raise unknown_name("way to launch", str(settings["launch"]), LAUNCHES, where="--set launch")
 
 
-def pieces(model: Model, step: NetworkStep, dtype: str, launch: str, launches: EagerHost) -> tuple[NetworkPiece, ...]:
+def pieces(
+    model: Model, step: NetworkStep, dtype: str, launch: str, launches: EagerHost, machine: Machine
+) -> tuple[Piece, ...]:
     """The tower, where something goes through it, and the rest."""
     found = []
-    if step.towered:
-        found.append(tower_piece(model.towers[0], step, dtype, launch, launches, published(model, model.towers[0])))
+    if step.taken is not None and step.towered:
+        tower = model.towers[0]
+        graph = tower_graph(tower, step.taken, published(model, tower), Strategy(), dtype)
+        found.append(tower_piece(graph, step, launch, launches, machine))
     n = step.sequences
     batch = Batch.decode(n, step.context) if step.decode else Batch.prefill(n, step.tokens)
-    return (*found, eager_piece(model.kind, _graph(model, step, dtype), batch, launch, launches))
+    return (*found, eager_piece(_graph(model, step, dtype), batch, launch, launches, machine))
 
 
-def tower_piece(
-    tower: Tower,
-    step: NetworkStep,
-    dtype: str,
-    launch: str,
-    launches: EagerHost,
-    kernels: Kernels,
-    strategy: Strategy | None = None,
-) -> NetworkPiece:
+def tower_piece(graph: Graph, step: NetworkStep, launch: str, launches: EagerHost, machine: Machine) -> Piece:
     """All that a step sends through a tower, at once."""
     assert step.taken is not None
-    graph = tower_graph(tower, step.taken, kernels, strategy or Strategy(), dtype)
-    return eager_piece(tower.name, graph, Batch.prefill(step.towered, step.taken.positions), launch, launches)
+    return eager_piece(graph, Batch.prefill(step.towered, step.taken.positions), launch, launches, machine)
 
 
-def eager_piece(name: str, graph: Graph, batch: Batch, launch: str, launches: EagerHost) -> NetworkPiece:
+def eager_piece(graph: Graph, batch: Batch, launch: str, launches: EagerHost, machine: Machine) -> Piece:
     """A graph whose kernels the host launches one by one, or all at once."""
     calls = sum(op.count for op in graph.ops if op.bytes(batch)[0] > 0)
-    parts = StepParts(
-        padded=batch,
-        gap_s=0.0,
-        host_s=launches.graph_s if launch == "graph" else calls * launches.forward_s,
-        factors=np.exp(HOST_SPREAD * normals(launches.source)),
-        source=launches.source,
-    )
-    return NetworkPiece(name=name, graph=graph, steps=batch, parts=parts, framework="torch", spread=SPREAD)
+    launch_s = launches.graph_s if launch == "graph" else calls * launches.forward_s
+    return StepModel(graph=graph, machine=machine, host=host_model(launch_s, launches), spread=SPREAD), batch
 
 
 def memory(model: Model, step: NetworkStep, dtype: str, chip: Chip) -> MemoryUse:

@@ -166,7 +166,7 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
             deployment.kv_dtype,
             state_dtype(deployment.model),
             parts_tokens=parts_tokens(deployment.model, strategy),
-            fill=deployment.fill,
+            fill=deployment.dp_load_ratio,
             ends=stage.ends,
         )
         graph = decode_context(graph, shared_cache(deployment))

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from gnomon.cost.compiled import HostCost, TableStepCost
-from gnomon.cost.machine import Machine, priced_dtype
-from gnomon.cost.step import StepCost
-from gnomon.engines.base import Deployment, MemoryUse, StageWork, StepParts
+from gnomon.cost.host import HostModel
+from gnomon.cost.machine import Machine
+from gnomon.cost.step import StepModel
+from gnomon.engines.base import Deployment, MemoryUse, StageWork
 from gnomon.engines.vllm import degrees, platforms
 from gnomon.engines.vllm.blocks import check_blocks
 from gnomon.engines.vllm.formats import check_formats
 from gnomon.engines.vllm.memory import memory
 from gnomon.engines.vllm.options import captured_sizes, fill, not_modelled
-from gnomon.engines.vllm.overheads import Overheads, overheads
+from gnomon.engines.vllm.overheads import overheads
 from gnomon.engines.vllm.weights import check_cuts
 from gnomon.errors import DoesNotFitError, unknown_name
 from gnomon.graph import Graph
 from gnomon.graph.support import check_priced
-from gnomon.spec import Batch, Chip, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
+from gnomon.spec import Chip, Model, NotModelled, Plan, Pool, ServingLimits, Strategy
 from gnomon.units import format_bytes
+
+if TYPE_CHECKING:  # one step compiles no table
+    from gnomon.cost.table import TableStepCost
 
 VERSIONS = ("0.24.0",)
 
@@ -78,9 +79,6 @@ class Vllm:
         return memory(deployment)
 
     def limits(self, deployment: Deployment) -> ServingLimits:
-        return self._limits(deployment, overheads(deployment))
-
-    def _limits(self, deployment: Deployment, extra: Overheads) -> ServingLimits:
         use, settings = memory(deployment), deployment.settings
         longest = int(settings["max_model_len"])
         held = use.longest(longest)
@@ -99,53 +97,35 @@ class Vllm:
             max_step_tokens=settings["max_num_batched_tokens"],
             max_context=settings["max_model_len"],
             lookahead=1 if settings["async_scheduling"] else 0,
-            ingress_s=extra.ingress_s,
-            egress_s=extra.egress_s,
-            idle_start_s=extra.idle_start_s,
+            **overheads(deployment).latencies(),
         )
 
-    def machine(self, deployment: Deployment) -> Machine:
-        return Machine(deployment.pool, deployment.profile)
+    def host(self, deployment: Deployment, layers: int | None = None) -> HostModel:
+        captured = tuple(captured_sizes(deployment.settings))
+        return overheads(deployment).host(deployment.model.layers if layers is None else layers, captured)
 
-    def step_cost(self, deployment: Deployment) -> TableStepCost:
+    def step_model(self, deployment: Deployment, stage: StageWork | None = None) -> StepModel:
+        graph, layers = (self.graph(deployment), None) if stage is None else (stage.graph, stage.layers)
+        machine = Machine(deployment.pool, deployment.profile)
+        return StepModel(graph=graph, machine=machine, host=self.host(deployment, layers))
+
+    def step_cost(self, deployment: Deployment, longest: int | None = None) -> TableStepCost:
         degrees.check_simulated(deployment)
         settings = deployment.settings
-        return TableStepCost(
-            graph=self.graph(deployment),
-            machine=self.machine(deployment),
-            host=_host(deployment, overheads(deployment)),
-            max_context=settings["max_model_len"],
+        most = int(settings["max_model_len"])
+        return self.step_model(deployment).table(
+            max_context=most if longest is None else min(most, longest),
             max_tokens=settings["max_num_batched_tokens"],
             max_sequences=settings["max_num_seqs"],
         )
 
-    def drawn(self, deployment: Deployment, draws: int) -> Iterator[tuple[StepCost, ServingLimits]]:
-        cost, extra = self.step_cost(deployment), overheads(deployment)
-        yield cost, self.limits(deployment)
-        factors = [(op.name, cost.machine.factors(op.name, op.kind, priced_dtype(op))) for op in cost.graph.ops]
+    def drawn(
+        self, deployment: Deployment, draws: int, longest: int | None = None
+    ) -> Iterator[tuple[TableStepCost, ServingLimits]]:
+        cost, limits, extra = self.step_cost(deployment, longest), self.limits(deployment), overheads(deployment)
+        yield cost, limits
         for draw in range(draws):
-            other = extra.drawn(draw)
-            drawn = {name: float(each[draw]) for name, each in factors}
-            yield cost.under(_host(deployment, other), drawn), self._limits(deployment, other)
-
-    def step_parts(self, deployment: Deployment, batch: Batch, layers: int | None = None) -> StepParts:
-        extra, layers = overheads(deployment), deployment.model.layers if layers is None else layers
-        sizes = np.array([*captured_sizes(deployment.settings), np.inf])
-        tokens, sequences = batch.tokens, batch.decodes + batch.prefills
-        above = sizes[np.searchsorted(sizes, tokens)]
-        padded = np.where(np.isinf(above), tokens, above)
-        launch = np.where(np.isinf(above), extra.eager(layers), extra.captured(layers))
-        least = extra.decode_base_s + extra.decode_sequence_s * sequences
-        captured_decode = (batch.prefills == 0) & np.isfinite(above)
-        host = np.where(captured_decode, least, np.maximum(launch, np.where(batch.prefills > 0, 0.0, least)))
-        return StepParts(
-            padded=replace(batch, prefill_tokens=batch.prefill_tokens + padded - tokens),
-            gap_s=float(np.sum(extra.gap_s + extra.gap_sequence_s * sequences)),
-            host_s=float(host.sum()),
-            factors=extra.factors(),
-            source=extra.source,
-            evened=bool(np.isfinite(above).all()),
-        )
+            yield cost.drawn(draw), replace(limits, **extra.latencies(draw))
 
     @property
     def cost_ranges(self) -> tuple[str, ...]:
@@ -171,10 +151,6 @@ class Vllm:
         from gnomon.engines.vllm import launch
 
         return launch.not_expressed(plan)
-
-
-def _host(deployment: Deployment, extra: Overheads) -> HostCost:
-    return extra.host(deployment.model.layers, tuple(captured_sizes(deployment.settings)))
 
 
 def _check_blocks(deployment: Deployment) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gnomon.engines.base import Deployment, Engine, MemoryUse, NetworkPiece
+from gnomon.cost.machine import Machine
+from gnomon.cost.step import Piece, StepModel
+from gnomon.engines.base import Deployment, Engine, MemoryUse
 from gnomon.engines.vllm import reserve
 from gnomon.engines.working import working_bytes
 from gnomon.errors import InputError
@@ -20,7 +22,7 @@ from gnomon.graph.lowering.networks import check_network, encoder_graph
 from gnomon.graph.lowering.plain import Kernels
 from gnomon.graph.lowering.site import STATE, Site, distinct
 from gnomon.graph.lowering.streams import streamed
-from gnomon.graph.lowering.towers import check_tower
+from gnomon.graph.lowering.towers import check_tower, tower_graph
 from gnomon.graph.ops import Op
 from gnomon.graph.style import NOTHING, KernelStyle, Stream
 from gnomon.spec import Batch, Model, NetworkStep, Strategy, Tower
@@ -64,28 +66,26 @@ def check(deployment: Deployment) -> None:
     check_tower(Tower(name="encoder", hidden=model.hidden, blocks=model.blocks), tp)
 
 
-def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Batch) -> tuple[NetworkPiece, ...]:
+def pieces(engine: Engine, deployment: Deployment, step: NetworkStep, steps: Batch) -> tuple[Piece, ...]:
     """The tower, where something goes through it, and the decoder or encoder over its own steps."""
-    model = deployment.model
+    model, machine = deployment.model, Machine(deployment.pool, deployment.profile)
     if model.kind == "encoder":
         graph = encoder_graph(
             model, Kernels(style=COMPILED), step.tokens, deployment.dtype, head=False, strategy=deployment.strategy
         )
-        return (NetworkPiece(name="encoder", graph=graph, steps=steps, parts=engine.step_parts(deployment, steps)),)
+        return ((StepModel(graph=graph, machine=machine, host=engine.host(deployment)), steps),)
     found = []
-    if step.towered:
+    if step.taken is not None and step.towered:
         from gnomon.engines.torch.eager.lower import host
         from gnomon.engines.torch.networks import tower_piece
 
         tower, launches = model.towers[0], host(deployment.overheads)
         dtype = tower_dtype(deployment)
-        found.append(tower_piece(tower, step, dtype, "eager", launches, _kernels(tower, model), deployment.strategy))
-    own = replace(deployment, model=model.alone)
-    ops = (*engine.graph(own).ops, *_crossing(deployment, step.source))
-    return (
-        *found,
-        NetworkPiece(name="decoder", graph=Graph(ops), steps=steps, parts=engine.step_parts(own, steps)),
-    )
+        graph = tower_graph(tower, step.taken, _kernels(tower, model), deployment.strategy, dtype)
+        found.append(tower_piece(graph, step, "eager", launches, replace(machine, framework="torch")))
+    own = engine.step_model(replace(deployment, model=model.alone))
+    crossing = Graph((*own.graph.ops, *_crossing(deployment, step.source)))
+    return (*found, (replace(own, graph=crossing), steps))
 
 
 def memory(engine: Engine, deployment: Deployment, step: NetworkStep) -> MemoryUse:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gnomon.catalog.base import packaged
-from gnomon.cost.compiled import HostCost
-from gnomon.cost.draws import normals
+from gnomon.cost.host import HostModel
 from gnomon.engines.base import Deployment
 from gnomon.engines.own import figures_of
 
@@ -43,64 +39,34 @@ RANGES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overheads:
-    """One kind of model under one version of vLLM, in seconds; per layer and per sequence where the name says so."""
+    """One kind of model under one version of vLLM."""
 
-    gap_s: float
-    """Device time between the kernels of one step and the next, whatever they do."""
-    gap_sequence_s: float
-    decode_base_s: float
-    """What the host needs for a decode step at least."""
-    decode_sequence_s: float
-    captured_base_s: float
-    """Host time to prepare and launch a step with prompts from captured pieces."""
-    captured_layer_s: float
-    eager_base_s: float
-    """The same for a step larger than any captured one."""
-    eager_layer_s: float
-    ingress_s: float
-    egress_s: float
-    idle_start_s: float
-    spread: float
-    """Standard deviation of the logarithm of a first token's time, simulated over measured."""
+    figures: Mapping[str, float]
+    """As `overheads.yaml` has them; `spread` is the standard deviation of the logarithm of a first token's time,
+    simulated over measured."""
     source: str
 
-    @classmethod
-    def of(cls, figures: Mapping[str, float], source: str) -> Overheads:
-        """From figures in microseconds, as `overheads.yaml` has them."""
-        seconds = {n.removesuffix("_us") + "_s": value * 1e-6 for n, value in figures.items() if n.endswith("_us")}
-        return cls(**seconds, spread=figures["spread"], source=source)
+    def _s(self, name: str) -> float:
+        return self.figures[f"{name}_us"] * 1e-6
 
-    def host(self, layers: int, captured: tuple[int, ...]) -> HostCost:
-        """What the engine adds to the operators of a model of so many layers."""
-        return HostCost(
-            decode=self.decode,
-            captured_launch_s=self.captured(layers),
-            eager_launch_s=self.eager(layers),
-            gap=self.gap,
+    def host(self, layers: int, captured: tuple[int, ...]) -> HostModel:
+        """What the engine adds to the operators of so many layers."""
+        return HostModel(
+            eager_launch_s=self._s("eager_base") + self._s("eager_layer") * layers,
+            captured_launch_s=self._s("captured_base") + self._s("captured_layer") * layers,
+            decode_base_s=self._s("decode_base"),
+            decode_sequence_s=self._s("decode_sequence"),
+            gap_base_s=self._s("gap"),
+            gap_sequence_s=self._s("gap_sequence"),
             captured=captured,
+            spread=self.figures["spread"],
+            source=self.source,
         )
 
-    def drawn(self, draw: int) -> Overheads:
-        """All of it slower or quicker by one draw of the spread."""
-        factor = float(self.factors()[draw])
-        times = {name: getattr(self, name) * factor for name in self.__dataclass_fields__ if name.endswith("_s")}
-        return replace(self, **times)
-
-    def factors(self) -> NDArray[np.float64]:
-        """What each draw multiplies the engine's own times by."""
-        return np.asarray(np.exp(self.spread * normals(self.source)))
-
-    def gap(self, sequences: int) -> float:
-        return self.gap_s + self.gap_sequence_s * sequences
-
-    def decode(self, sequences: int) -> float:
-        return self.decode_base_s + self.decode_sequence_s * sequences
-
-    def captured(self, layers: int) -> float:
-        return self.captured_base_s + self.captured_layer_s * layers
-
-    def eager(self, layers: int) -> float:
-        return self.eager_base_s + self.eager_layer_s * layers
+    def latencies(self, draw: int | None = None) -> dict[str, Any]:
+        """Seconds of a request outside its steps, as `ServingLimits` has them; under a draw, as slow as the host is."""
+        factor = 1.0 if draw is None else float(self.host(0, ()).factors[draw])
+        return {f"{name}_s": factor * self._s(name) for name in ("ingress", "egress", "idle_start")}
 
 
 @cache
@@ -114,6 +80,6 @@ def overheads(deployment: Deployment) -> Overheads:
     kind = "moe" if deployment.model.is_moe else "dense"
     own = figures_of(deployment.overheads, "vllm", kind, RANGES)
     if own is not None:
-        return Overheads.of(own.figures, f"vLLM {own.version}, {own.date}, on your own host")
+        return Overheads(figures=own.figures, source=f"vLLM {own.version}, {own.date}, on your own host")
     table = _table()
-    return Overheads.of(table["figures"][kind], f"vLLM {table['version']}, {table['date']}")
+    return Overheads(figures=table["figures"][kind], source=f"vLLM {table['version']}, {table['date']}")

@@ -21,7 +21,7 @@ Band = tuple[float, float]
 def bands(engine: Engine, deployment: Deployment, run: ServingRun) -> dict[str, dict[str, Band]]:
     """Low and high, 90%, of every statistic of a run, by metric."""
     part = run.requests.first(PART)
-    center, *draws = (_figures(simulate(part, *drawn)) for drawn in engine.drawn(deployment, DRAWN))
+    center, *draws = (_figures(simulate(part, *drawn)) for drawn in engine.drawn(deployment, DRAWN, part.longest))
     whole = _figures(run)
     return {
         metric: {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 
 from gnomon.cost.step import StepCost
-from gnomon.planning.serving.replicas import Replicas
+from gnomon.planning.serving.replicas import Replica, Replicas
 from gnomon.planning.steps.energy import power_use
 from gnomon.search import Bounds, Candidate, Level, PlanFamily, Score
 from gnomon.search.arrivals import Arrivals, Routed
@@ -16,7 +18,6 @@ from gnomon.search.bounds import Demand, KnownSteps, bounds
 from gnomon.search.judge import (
     SETTLED,
     WARM_UP,
-    Floats,
     Peaks,
     backlog_grows,
     clearance,
@@ -29,9 +30,10 @@ from gnomon.search.judge import (
     steady_part,
 )
 from gnomon.sim.serving import Curves, ServingRun, simulate
+from gnomon.sim.serving.held import HeldRun, simulate_on
 from gnomon.sim.serving.pool import simulate_pool
 from gnomon.spec import Goal, ServingLimits
-from gnomon.spec.workload import METRICS, STATISTICS
+from gnomon.spec.workload import METRICS, STATISTICS, Floats
 
 FIRST_PART = 0.25
 """Share of a load after which a hopeless plan is given up."""
@@ -46,6 +48,8 @@ MOST_REQUESTS = 80_000
 """Requests of one run at most; a plan that has not settled by then is not called good."""
 GROWN = 2_000
 """Requests of an unsettled run before its queue is believed to grow: a large batch that still fills looks the same."""
+MOST_HELD = 256
+"""Plans whose runs are kept to go on from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +90,7 @@ class ServingEvaluator:
         self._bounds: dict[PlanFamily, Bounds] = {}
         self._routed: dict[tuple[int, int, float], Routed] = {}
         self._known: dict[Hashable, list[Known]] = {}
+        self._held: dict[Hashable, list[HeldRun]] = {}
         self.longest_run = 0
         """Requests of the longest run so far."""
 
@@ -116,14 +121,16 @@ class ServingEvaluator:
         return score
 
     def with_goals(self, goals: tuple[Goal, ...]) -> ServingEvaluator:
-        """The same plans under other goals."""
-        return ServingEvaluator(self.replicas, self._arrivals, goals, self._counts)
+        """The same plans under other goals: their runs are the same, their bounds and scores are not."""
+        other = copy(self)
+        other._goals, other._bounds, other._known = goals, {}, {}
+        return other
 
     def drawn(self, plan: Candidate, rate_per_s: float, count: int, draws: int) -> list[ServingFigures]:
         """Figures of a part of the load: by the central estimate first, then by draws of the step cost."""
         replica = self.replicas[plan.family]
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
-        drawn = replica.engine.drawn(replica.deployment, draws)
+        drawn = replica.engine.drawn(replica.deployment, draws, self.longest)
         runs = (self._runs(plan, routed, *each, {}) for each in drawn)
         return [self._figures(plan, rate_per_s, each, _steady(each)) for each in runs]
 
@@ -162,27 +169,40 @@ class ServingEvaluator:
         first = routed.first_part(FIRST_PART)
         busy = plan.load_share(rate_per_s, self.bounds(plan.family)) > HIGH_LOAD
         if level is Level.SEARCH and busy and all(len(part) >= LEAST_PART for part in first.shares):
-            runs, peaks = self._simulate(plan, first)
+            runs, peaks = self._simulate(plan, rate_per_s, first)
             if any(lost_already(_warm(runs, goal), routed.requests, goal) for goal in self._goals):
                 lost = self._score(plan, rate_per_s, runs, partial=True)
                 warm = {goal.name: statistic(_warm(runs, goal), goal.statistic) for goal in self._goals}
                 return replace(lost, values_s=warm), peaks
-        runs, peaks = self._simulate(plan, routed)
+        runs, peaks = self._simulate(plan, rate_per_s, routed)
         return self._score(plan, rate_per_s, runs, sample=routed.sample), peaks
 
-    def _simulate(self, plan: Candidate, routed: Routed) -> tuple[list[ServingRun], Peaks]:
+    def _simulate(self, plan: Candidate, rate_per_s: float, routed: Routed) -> tuple[list[ServingRun], Peaks]:
         replica = self.replicas[plan.family]
-        replica.cost.most_tokens = 0
-        runs = self._runs(plan, routed, replica.cost, replica.limits, replica.cost.sums)
+        if self._arrivals.together(plan.replicas) == 1:
+            runs = self._continued((plan, rate_per_s), routed, replica)
+        else:
+            runs = self._runs(plan, routed, replica.cost, replica.limits, replica.curves)
         self.longest_run = max(self.longest_run, routed.requests)
         sequences = max(run.peak_sequences for run in runs)
         longest = -(-self._arrivals.longest // replica.limits.block_tokens)
         peaks = Peaks(
             places=max(places_taken(run.peak_sequences, run.finish_s) for run in runs),
-            step_tokens=max(sequences, replica.cost.most_tokens),
+            step_tokens=max(sequences, *(run.peak_step_tokens for run in runs)),
             kv_blocks=max(run.peak_kv_blocks for run in runs) + longest + sequences,
         )
         return runs, peaks
+
+    def _continued(self, key: Hashable, routed: Routed, replica: Replica) -> list[ServingRun]:
+        """Runs that go on from those of fewer requests of the same plan at the same rate."""
+        before = self._held.pop(key, [])
+        if len(self._held) >= MOST_HELD:
+            del self._held[next(iter(self._held))]
+        self._held[key] = [
+            simulate_on(held, share, replica.cost, replica.limits, replica.curves)
+            for held, share in zip_longest(before[: len(routed.shares)], routed.shares)
+        ]
+        return [held.run for held in self._held[key]]
 
     def _runs(
         self, plan: Candidate, routed: Routed, cost: StepCost, limits: ServingLimits, curves: Curves

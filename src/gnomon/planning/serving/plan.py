@@ -8,7 +8,7 @@ from gnomon.errors import InputError, named_as
 from gnomon.graph.dtypes import width
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator
 from gnomon.planning.serving.infeasible import no_plan
-from gnomon.planning.serving.replicas import CONTEXT, Replicas, Setup
+from gnomon.planning.serving.replicas import CONTEXT, Replicas
 from gnomon.planning.serving.report import report
 from gnomon.planning.serving.space import left_out, plan_space
 from gnomon.planning.serving.task import PlanTask
@@ -35,10 +35,7 @@ def plan_on(task: PlanTask, progress: Progress | None = None) -> PlanReport:
     fixed = _fixed_format(task)
     _check_asked(task.arrivals, task.goals, task.asked_objective)
     _check_longest(task.arrivals, task.model, task.engine)
-    setup = Setup(
-        model=task.model, bindings=task.bindings, engine=task.engine, kv_dtype=task.kv_dtype,
-        techniques=task.techniques,
-    )  # fmt: skip
+    setup = task.setup
     tried = (fixed,) if fixed else task.dtypes or _formats(task.model)
     space = plan_space(setup, task.fleet, tried)
     replicas, counts = Replicas(setup, space, task.arrivals.longest), _counts(task.arrivals.load, task.requests)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gnomon.cost.step import Curve, StepCost
-from gnomon.engines.base import Deployment, Engine, MemoryUse
+from gnomon.cost.step import StepCost
+from gnomon.engines.base import Deployment, Engine
 from gnomon.errors import DoesNotFitError
 from gnomon.planning.deploy import Binding
 from gnomon.search import PlanFamily
@@ -20,29 +20,6 @@ CONTEXT_STEP = 1024
 """A context that must shrink to fit the cache shrinks to a multiple of this."""
 
 
-class WatchedCost:
-    """A step cost that works its decode curves out once for all runs, and notes the largest step with a prompt."""
-
-    def __init__(self, cost: StepCost) -> None:
-        self._cost = cost
-        self._curves: dict[int, Curve] = {}
-        self.mixed: Callable[[int, int, Sequence[tuple[int, int]]], float] = cost.mixed
-        self.most_tokens = 0
-        self.sums: Curves = {}
-        """Of its decode curves, for all runs."""
-
-    def decode_curve(self, sequences: int) -> Curve:
-        curve = self._curves.get(sequences)
-        if curve is None:
-            curve = self._curves[sequences] = self._cost.decode_curve(sequences)
-        return curve
-
-    def launch(self, tokens: int, sequences: int) -> float:
-        if tokens > self.most_tokens:
-            self.most_tokens = tokens
-        return self._cost.launch(tokens, sequences)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """One engine replica of a family, ready to simulate. Replicas with one `cost_key` share their cost."""
@@ -52,7 +29,9 @@ class Replica:
     limits: ServingLimits
     settings: Mapping[str, Any]
     """What differs from the engine's defaults."""
-    cost: WatchedCost
+    cost: StepCost
+    curves: Curves
+    """Sums of the cost's decode curves, for all runs on it."""
     cost_key: Hashable
 
 
@@ -89,7 +68,7 @@ class Replicas:
     def __init__(self, setup: Setup, space: Iterable[PlanFamily], longest: int) -> None:
         self._setup, self._longest = setup, longest
         self._made: dict[PlanFamily, Replica | None] = {}
-        self._costs: dict[Hashable, WatchedCost] = {}
+        self._costs: dict[Hashable, tuple[StepCost, Curves]] = {}
         self._widest: dict[str, int] = {}
         for family in space:
             for name, value in family.settings:
@@ -124,13 +103,21 @@ class Replicas:
             return None
         if self._longest > min(limits.max_context, limits.kv_blocks * limits.block_tokens):
             return None
-        cost, key = self._cost(engine, whole)
-        return Replica(engine=engine, deployment=deployment, limits=limits, settings=settings, cost=cost, cost_key=key)
+        key, (cost, curves) = self._cost(engine, whole)
+        return Replica(
+            engine=engine,
+            deployment=deployment,
+            limits=limits,
+            settings=settings,
+            cost=cost,
+            curves=curves,
+            cost_key=key,
+        )
 
     def _deploy(self, family: PlanFamily, settings: Mapping[str, Any]) -> tuple[Engine, Deployment]:
         return self._setup.deploy(family.chip, family.tp, family.dtype, settings, family.ep)
 
-    def _cost(self, engine: Engine, deployment: Deployment) -> tuple[WatchedCost, Hashable]:
+    def _cost(self, engine: Engine, deployment: Deployment) -> tuple[Hashable, tuple[StepCost, Curves]]:
         """One cost for the widest of the settings it only has to cover, shared by all that it fits."""
         settings = dict(deployment.settings)
         for name in engine.cost_ranges:
@@ -139,10 +126,5 @@ class Replicas:
         place = (wide.pool.chip.name, wide.strategy, wide.dtype, wide.kv_dtype)
         key = (place, engine.cost_key(wide))
         if key not in self._costs:
-            self._costs[key] = WatchedCost(engine.step_cost(wide))
-        return self._costs[key], key
-
-
-def _held(memory: MemoryUse) -> int:
-    """Tokens that the cache holds; of a model that keeps states only, as many as there may be blocks."""
-    return int(memory.parts["kv"] / max(memory.kv_bytes_per_token, 1.0))
+            self._costs[key] = (engine.step_cost(wide, self._longest), {})
+        return key, self._costs[key]

@@ -17,7 +17,7 @@ from gnomon.planning.unmodelled import idle_in_plans
 from gnomon.search import Candidate, Score, SearchResult, highest_rate, pareto
 from gnomon.search.neighbours import Neighbour, alternatives, confirmed, fastest, next_cheaper, second_best, second_rate
 from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, ServingLoad, Strategy
-from gnomon.spec.answers import PlanReport, PlanScore
+from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.techniques import beyond_words
@@ -73,6 +73,7 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         goals=job.goals,
         command="" if replica.engine.runs_not_on(chip) else shlex.join(replica.engine.command(chosen.plan)),
         left_to_you=_left(replica.engine, chosen.plan),
+        resolved=Resolved.of(question.model, replica.deployment.pool),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ def simulate_replica(
     replica, load = given.replica, given.load
     engine, deployment = replica.engine, replica.deploy()
     stream = draw(load, given.trace)
-    cost, limits = engine.step_cost(deployment), engine.limits(deployment)
+    cost, limits = engine.step_cost(deployment, stream.longest), engine.limits(deployment)
     _check_lengths(stream, given, limits.max_context)
     run = simulate(stream, cost, limits, record=record, progress=progress)
     unmodelled = (
@@ -53,7 +53,8 @@ def simulate_replica(
     )
     inputs = replica.inputs(deployment) | dict(given.asked) | {"requests": len(stream)}
     sustained = saturation_rps(stream, cost, limits)
-    return _report(engine, deployment, run, inputs, sustained=sustained, unmodelled=unmodelled)
+    answer = _report(engine, deployment, run, inputs, sustained=sustained, unmodelled=unmodelled)
+    return replace(answer, resolved=replica.resolved)
 
 
 def _report(

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from gnomon import catalog
 from gnomon.planning.deploy import Binding
+from gnomon.planning.serving.replicas import Setup
 from gnomon.search import Objective, SearchJob
 from gnomon.search import objective as named_objective
 from gnomon.search.arrivals import Arrivals
@@ -46,6 +47,14 @@ class PlanTask:
     def objective(self) -> Objective:
         """A load without a rate is planned for throughput."""
         return named_objective((self.asked_objective or "cost") if self.arrivals.rate_per_s else "throughput")
+
+    @property
+    def setup(self) -> Setup:
+        """What all plans share."""
+        return Setup(
+            model=self.model, bindings=self.bindings, engine=self.engine, kv_dtype=self.kv_dtype,
+            techniques=self.techniques,
+        )  # fmt: skip
 
     @property
     def title(self) -> str:

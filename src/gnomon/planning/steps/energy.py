@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gnomon.engines import Deployment, Engine
-from gnomon.spec import Batch, Chip, Estimate, Pool
+from gnomon.spec import Batch, Estimate, Pool
 from gnomon.spec.workload import Floats
 
 if TYPE_CHECKING:  # one step imports no simulator
     from gnomon.sim.serving import ServingRun
-
-
-def step_joules(power: Mapping[str, float], chip: Chip, seconds: float, flops: float, moved: float) -> float:
-    """Energy of one rank's step; a chip never draws more than its limit."""
-    free = power["active_w"] * seconds + power["j_per_flop"] * flops + power["j_per_byte"] * moved
-    return min(free, chip.tdp_w * seconds)
 
 
 def carbon_g(pool: Pool, energy_j: Estimate) -> Estimate | None:
@@ -67,12 +60,10 @@ class PowerUse:
 
 def power_use(engine: Engine, deployment: Deployment, run: ServingRun) -> PowerUse:
     """FLOPs and bytes are those of the mean step of a run, times its steps."""
-    chip, ranks = deployment.pool.chip, deployment.strategy.ranks
-    power = deployment.profile.power
-    graph, batch, steps = engine.graph(deployment), _mean_batch(run), run.totals.steps
-    flops, moved = steps * float(graph.flops(batch)[0]), steps * float(graph.bytes(batch)[0])
-    busy = step_joules(power, chip, run.busy_s, flops, moved)
-    return PowerUse(busy_j=ranks * busy, busy_s=run.busy_s, idle_w=ranks * power["idle_w"])
+    model, batch, steps = engine.step_model(deployment), _mean_batch(run), run.totals.steps
+    flops, moved = (steps * float(figure(batch)[0]) for figure in (model.graph.flops, model.graph.bytes))
+    busy, ranks = float(model.machine.joules(run.busy_s, flops, moved)), deployment.strategy.ranks
+    return PowerUse(busy_j=ranks * busy, busy_s=run.busy_s, idle_w=ranks * deployment.profile.power["idle_w"])
 
 
 def energy_j(engine: Engine, deployment: Deployment, run: ServingRun) -> float:

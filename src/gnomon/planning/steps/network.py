@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gnomon.cost.lines import by_name
+from gnomon.cost.machine import Machine
+from gnomon.cost.step import Piece, StepPrice
 from gnomon.engines import Deployment, Engine, MemoryUse
-from gnomon.engines.base import NetworkPiece
 from gnomon.engines.vllm import networks as vllm_networks
 from gnomon.errors import InputError
 from gnomon.planning.deploy import ReplicaSpec, dtype_of, running_in, said_degrees, title_of, title_words
-from gnomon.planning.shortage import shortage
-from gnomon.planning.steps.energy import carbon_g
-from gnomon.planning.steps.lines import (
-    MOST_STEPS,
-    bound_of,
-    check_size,
-    engines_line,
-    joules,
-    piece_lines,
-    prefill_steps,
-)
+from gnomon.planning.steps.batches import MOST_STEPS, check_size, prefill_steps
 from gnomon.planning.steps.network_words import PHASES, NetworkWork, network_work
 from gnomon.planning.steps.parallel import parallel
+from gnomon.planning.steps.prediction import prediction
 from gnomon.planning.unmodelled import in_files, told
-from gnomon.spec import Batch, Estimate, Model, NetworkStep, Strategy
-from gnomon.spec.answers import OperatorTime, Prediction
+from gnomon.spec import Batch, Model, NetworkStep, Strategy
+from gnomon.spec.answers import Prediction
 from gnomon.spec.questions.step import PredictQuestion
 
 KINDS = tuple(PHASES)
@@ -41,7 +34,7 @@ class NetworkRun:
     label: str
     dtype: str
     kv_dtype: str
-    pieces: tuple[NetworkPiece, ...]
+    pieces: tuple[Piece, ...]
     memory: MemoryUse
     parallel: Mapping[str, Any] = field(default_factory=dict)
 
@@ -58,7 +51,7 @@ def predict_network(replica: ReplicaSpec, question: PredictQuestion) -> Predicti
             "kind": replica.model.kind, "phase": work.phase, "batch": question.sequences, "context": question.context,
         }  # fmt: skip
         unit = {"unit": "sample"} if replica.model.kind == "diffusion" else {}
-        return _prediction(found, replica, work, said | work.filled | unit)
+        return _prediction(found, work, said | work.filled | unit)
 
     if replica.torch is not None:
         return replace(answer(_under_torch(replica, work)), not_modelled=in_files(replica.pool, replica.model))
@@ -81,6 +74,7 @@ def _under_torch(replica: ReplicaSpec, work: NetworkWork) -> NetworkRun:
     if replica.kv_dtype not in (None, dtype):
         raise InputError(f"'{replica.kv_dtype}' is not priced for torch: it keeps {dtype}", where="--kv-dtype")
     launch = settings.get("launch", "eager")
+    machine = Machine(pool, replica.binding.profile, "torch")
     how = "in a CUDA graph" if launch == "graph" else "eager"
     title = title_words(model, dtype, pool, strategy, f"PyTorch {version}, {how}")
     return NetworkRun(
@@ -89,7 +83,7 @@ def _under_torch(replica: ReplicaSpec, work: NetworkWork) -> NetworkRun:
         label=f"torch@{version}",
         dtype=dtype,
         kv_dtype=dtype,
-        pieces=torch_networks.pieces(model, step, dtype, launch, host(replica.binding.overheads)),
+        pieces=torch_networks.pieces(model, step, dtype, launch, host(replica.binding.overheads), machine),
         memory=torch_networks.memory(model, step, dtype, pool.chip),
     )
 
@@ -106,8 +100,8 @@ def _under_vllm(engine: Engine, deployment: Deployment, wanted: NetworkWork) -> 
     step = replace(wanted.step, sequences=-(-wanted.step.sequences // strategy.dp))
     check_size(engine, deployment, step.sequences, step.tokens, step.context)
     steps = _steps(model, step, int(deployment.settings["max_num_batched_tokens"]))
-    if not engine.step_parts(deployment, steps).evened:
-        deployment = replace(deployment, fill=wanted.step.sequences / (step.sequences * strategy.dp))
+    if not engine.host(deployment).dp_padded(steps):
+        deployment = replace(deployment, dp_load_ratio=wanted.step.sequences / (step.sequences * strategy.dp))
     own = replace(deployment, model=deployment.model.alone)
     tokens = float(wanted.step.sequences * step.tokens)
     cut = f", in {steps.size:,} steps" if steps.size > 1 else ""
@@ -176,59 +170,28 @@ def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:
     return Batch.prefill(sizes, step.tokens)
 
 
-def _prediction(run: NetworkRun, replica: ReplicaSpec, wanted: NetworkWork, inputs: Mapping[str, Any]) -> Prediction:
-    pool, profile, ranks = replica.pool, replica.binding.profile, run.strategy.ranks
-    chip = pool.chip
-    lines = [one for piece in run.pieces for one in piece_lines(piece, pool, profile)]
-    lines.append(engines_line(Estimate.total([one.time_s for one in lines]), run.pieces))
-    lines = [_repeated(one, wanted.repeats) for one in lines]
-    total = Estimate.total([one.time_s for one in lines])
-    flops, moved = sum(one.flops for one in lines), sum(one.bytes for one in lines)
-    lines.sort(key=lambda one: -one.time_s.value)
-    bound, share = bound_of(lines, total.value)
-    used, pp = sum(run.memory.parts.values()), run.strategy.pp
-    waiting_w = (pp - 1) * profile.power["idle_w"]
-    energy = total.map(lambda s: ranks / pp * (joules(profile.power, chip, s, flops, moved) + waiting_w * s))
-    return Prediction(
+def _prediction(run: NetworkRun, wanted: NetworkWork, inputs: Mapping[str, Any]) -> Prediction:
+    first, *others = (_priced(piece, wanted.repeats) for piece in run.pieces)
+    return prediction(
+        sum(others, first),
+        run.strategy,
+        run.memory,
         title=run.title,
-        time_s=total,
-        memory_bytes=Estimate.exact(used, "weights, what is kept of tokens, and the largest working set"),
-        energy_j=energy,
-        co2_g=carbon_g(pool, energy),
-        cost_usd=total * (ranks * chip.price_usd_h / 3600),
-        tokens_per_s=_made(wanted, inputs) / total.value,
-        bound=bound,
-        bound_share=share,
-        fits=used <= run.memory.usable_bytes,
-        cause=shortage(
-            run.memory.parts,
-            run.memory.usable_bytes,
-            sequences=-(-wanted.step.sequences // run.strategy.dp),
-            tokens=wanted.step.context + wanted.step.tokens,
-        ),
-        memory_parts=run.memory.parts,
-        memory_total_bytes=run.memory.total_bytes,
-        memory_usable_bytes=run.memory.usable_bytes,
-        breakdown=tuple(_shown(lines)),
+        made=_made(wanted, inputs),
         parallel=run.parallel,
         inputs=inputs,
+        cached=(-(-wanted.step.sequences // run.strategy.dp), wanted.step.context + wanted.step.tokens),
     )
+
+
+def _priced(piece: Piece, times: int) -> StepPrice:
+    """Layers that differ elsewhere run the same operator: one line for it."""
+    model, steps = piece
+    price = model.price(Batch.stack([steps] * times))
+    return replace(price, operators=tuple(by_name(price.operators)))
 
 
 def _made(wanted: NetworkWork, inputs: Mapping[str, Any]) -> float:
     """Samples of a diffusion transformer, tokens of all others, pictures' included."""
     step = wanted.step
     return float(step.sequences if inputs.get("unit") == "sample" else step.sequences * step.tokens)
-
-
-def _repeated(one: OperatorTime, times: int) -> OperatorTime:
-    if times == 1:
-        return one
-    return replace(
-        one, time_s=one.time_s * times, count=one.count * times, flops=one.flops * times, bytes=one.bytes * times
-    )
-
-
-def _shown(lines: Sequence[OperatorTime]) -> list[OperatorTime]:
-    """Without those that take no time."""
-    return [one for one in lines if one.time_s.value > 0]

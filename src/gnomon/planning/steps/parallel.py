@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gnomon.cost.machine import Machine
 from gnomon.engines import Deployment, Engine
-from gnomon.graph import Experts, Graph
-from gnomon.graph.ops import Attention
+from gnomon.graph import Experts
 from gnomon.spec import Batch
 
 
@@ -19,7 +17,7 @@ def parallel(engine: Engine, deployment: Deployment, steps: Batch, tokens: float
         found["pipeline"] = _pipeline(engine, deployment, steps, tokens)
     uneven = [op for op in engine.graph(deployment).ops if isinstance(op, Experts) and op.ranks > 1]
     if uneven:
-        padded = engine.step_parts(deployment, steps).padded
+        padded = engine.host(deployment).steps(steps).padded
         worst = max(float(op.imbalance(padded).max()) for op in uneven)
         found["experts"] = {"ranks": uneven[0].ranks, "held": max(op.held for op in uneven), "busiest_over_mean": worst}
     return found
@@ -29,12 +27,7 @@ def _pipeline(engine: Engine, deployment: Deployment, steps: Batch, tokens: floa
     """Seconds of each stage with the engine's own share, and the most tokens a second where every stage has a batch
     of its own: as many such batches as stages are under way, and the busiest stage sets the pace."""
     stages = engine.stages(deployment)
-    machine = Machine(deployment.pool, deployment.profile)
-    times = []
-    for stage in stages:
-        parts = engine.step_parts(deployment, steps, stage.layers)
-        device = _seconds(machine, stage.graph, parts.padded, steps)
-        times.append(max(device + parts.gap_s, parts.host_s))
+    times = [engine.step_model(deployment, stage).price(steps).time_s.value for stage in stages]
     busiest = max(times)
     return {
         "layers": [stage.layers for stage in stages],
@@ -43,8 +36,3 @@ def _pipeline(engine: Engine, deployment: Deployment, steps: Batch, tokens: floa
         "batches": len(stages),
         "most_tokens_per_s": tokens / busiest,
     }
-
-
-def _seconds(machine: Machine, graph: Graph, padded: Batch, steps: Batch) -> float:
-    """Attention skips padding."""
-    return sum(float(machine.op_seconds(op, steps if isinstance(op, Attention) else padded).sum()) for op in graph.ops)

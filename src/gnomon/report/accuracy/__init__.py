@@ -10,6 +10,7 @@ from gnomon.report.accuracy.grid import HEADS, grid, left_out, scored, scores
 from gnomon.report.accuracy.training import name_of, peers, training
 from gnomon.report.accuracy.worst import MOST, worst
 from gnomon.report.text import Style
+from gnomon.spec.answers import Result
 
 INTRO = """\
 `gnomon accuracy` shows these results, `gnomon accuracy --fresh` computes them again, and `make accuracy` stores them
@@ -106,9 +107,9 @@ def brief(payload: Mapping[str, Any], *, narrow: bool = False) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def render(payload: Mapping[str, Any], style: Style) -> str:
+def render(answer: Result, style: Style) -> str:
     """The same, as `gnomon.report.render` gives texts."""
-    return brief(payload).removesuffix("\n")
+    return brief(answer.to_dict()).removesuffix("\n")
 
 
 def listed(payload: Mapping[str, Any]) -> dict[str, str]:

@@ -6,13 +6,16 @@ The same answer gives the same bytes: no time, no script, nothing from elsewhere
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from dataclasses import replace
 from html import escape
 from importlib import import_module
-from typing import Any
 
-from gnomon.report.html.blocks import Listing, Page, PageBlock, notes, table
-from gnomon.report.text import legible
+from gnomon.report import render
+from gnomon.report.figures import Headline
+from gnomon.report.html.blocks import Listing, Page, notes, table
+from gnomon.report.text import assumed, legible
+from gnomon.spec.answers import Result
+from gnomon.spec.plan_dict import as_json
 
 PAGES = {
     "gnomon.predict/1": "gnomon.report.html.predict",
@@ -22,10 +25,12 @@ PAGES = {
     "gnomon.plan.serve/1": "gnomon.report.html.plan",
     "gnomon.plan.train/1": "gnomon.report.html.plan_train",
     "gnomon.try/1": "gnomon.report.html.tried",
+    "gnomon.sweep/1": "gnomon.report.html.sweep",
+    "gnomon.compare/1": "gnomon.report.html.compare",
     "gnomon.verify/1": "gnomon.report.html.verify",
     "gnomon.explain/1": "gnomon.report.html.explain",
 }
-"""Each module has `page(payload)`; an answer without one is shown by its text."""
+"""By schema. Each module has `page(answer)`; an answer without one is shown by its text."""
 STYLE = """\
 .gnomon { font: 15px/1.5 system-ui, sans-serif; color: inherit; max-width: 62rem }
 .gnomon h1 { font-size: 1.35em; line-height: 1.3; margin: 0 0 .2em }
@@ -51,9 +56,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load and run for the page: its own style, nothing else."""
 
 
-def document(payload: Mapping[str, Any], *, command: str = "") -> str:
+def document(answer: Result, *, command: str = "") -> str:
     """One self-contained page: the answer, what it was asked with, its text and its JSON."""
-    made, version = page_of(payload), f"gnomon {import_module('gnomon').__version__}"
+    made, version = page_of(answer), f"gnomon {import_module('gnomon').__version__}"
     head = "\n".join(
         [
             '<meta charset="utf-8">',
@@ -66,40 +71,27 @@ def document(payload: Mapping[str, Any], *, command: str = "") -> str:
     )
     asked = [Listing("Command", legible(command)).html()] if command else []
     foot = ["<section>", "<h2>How this page was made</h2>", f"<p>{escape(version)}</p>", *asked, "</section>"]
-    body = "\n".join([_body(made), *foot, *_text(payload), _data(payload)])
+    body = "\n".join([_body(made), *foot, *_text(answer), _data(answer)])
     inside = f'<body>\n<main class="gnomon">\n{body}\n</main>\n</body>'
     return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n{inside}\n</html>\n'
 
 
-def fragment(payload: Mapping[str, Any]) -> str:
+def fragment(answer: Result) -> str:
     """The piece that a notebook shows below a cell, in the colours it has there."""
-    return f'<div class="gnomon">\n<style>\n{STYLE}</style>\n{_body(page_of(payload))}\n</div>'
+    return f'<div class="gnomon">\n<style>\n{STYLE}</style>\n{_body(page_of(answer))}\n</div>'
 
 
-def page_of(payload: Mapping[str, Any]) -> Page:
+def page_of(answer: Result) -> Page:
     """The answer in pieces, with what it assumes and does not model."""
-    schema = str(payload["schema"])
-    if schema not in PAGES:
-        return _as_text(payload)
-    payload = legible(payload)
-    made: Page = import_module(PAGES[schema]).page(payload)
-    told = payload.get("assumed") or (payload.get("best") or {}).get("assumed") or ()
-    ignored = [(one["option"], one["why"]) for one in payload.get("not_modelled") or ()]
-    added = [*notes("Assumed", told), *table("Not modelled", ("given", "why it has no effect"), ignored, "<<")]
-    return _with(made, added)
-
-
-def _with(made: Page, added: list[PageBlock]) -> Page:
-    from dataclasses import replace
-
-    return replace(made, blocks=[*made.blocks, *added])
-
-
-def _as_text(payload: Mapping[str, Any]) -> Page:
-    from gnomon.report import render
-
-    name = str(payload["schema"]).removeprefix("gnomon.").partition("/")[0].replace(".", " ")
-    return Page(title=legible(str(payload.get("title") or f"gnomon {name}")), blocks=[Listing("", render(payload))])
+    answer = legible(answer)
+    if answer.schema not in PAGES:
+        name = answer.schema.removeprefix("gnomon.").partition("/")[0].replace(".", " ")
+        title = str(getattr(answer, "title", "")) or f"gnomon {name}"
+        return Page(title=title, blocks=[Listing("", render(answer))])
+    made: Page = import_module(PAGES[answer.schema]).page(answer)
+    ignored = [(one.option, one.why) for one in getattr(answer, "not_modelled", ())]
+    added = table("Not modelled", ("given", "why it has no effect"), ignored, "<<")
+    return replace(made, blocks=[*made.blocks, *notes("Assumed", assumed(answer)), *added])
 
 
 def _body(made: Page) -> str:
@@ -115,21 +107,20 @@ def _body(made: Page) -> str:
     return "\n".join(lines)
 
 
-def _figure(figure: Any) -> str:
+def _figure(figure: Headline) -> str:
     band = f' <span class="band">{escape(figure.band)}</span>' if figure.band else ""
     return f"<div><dt>{escape(figure.name)}</dt><dd>{escape(figure.value)}{band}</dd></div>"
 
 
-def _text(payload: Mapping[str, Any]) -> list[str]:
+def _text(answer: Result) -> list[str]:
     """What a terminal shows, folded; an answer that is shown by its text has it already."""
-    if str(payload["schema"]) not in PAGES:
+    if answer.schema not in PAGES:
         return []
-    from gnomon.report import render
-
-    return [f"<details><summary>As text</summary>\n<pre>{escape(render(payload))}</pre>\n</details>"]
+    return [f"<details><summary>As text</summary>\n<pre>{escape(render(answer))}</pre>\n</details>"]
 
 
-def _data(payload: Mapping[str, Any]) -> str:
+def _data(answer: Result) -> str:
     """The JSON of the answer, in which nothing can end the element it stands in."""
-    text = json.dumps(payload, indent=1, allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e")
+    text = json.dumps(as_json(answer.to_dict()), indent=1, allow_nan=False)
+    text = text.replace("<", "\\u003c").replace(">", "\\u003e")
     return f'<script type="application/json" id="gnomon-answer">\n{text}\n</script>'

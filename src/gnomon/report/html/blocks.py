@@ -9,7 +9,10 @@ from html import escape
 from typing import Any, Protocol
 
 from gnomon.report.figures import Headline
+from gnomon.report.html.svg import Bar, bars
 from gnomon.report.text import gib, part
+from gnomon.spec.answers import AnswerNode
+from gnomon.spec.plan_dict import as_json
 
 
 class PageBlock(Protocol):
@@ -79,7 +82,7 @@ class Tree:
     """An opened number: how it is made, where it comes from, and its parts folded below it."""
 
     title: str
-    node: Mapping[str, Any]
+    node: AnswerNode
 
     def html(self) -> str:
         return "<ul>" + _branch(self.node, 0) + "</ul>"
@@ -89,14 +92,13 @@ OPEN_LEVELS = 2
 """Levels of a tree that are unfolded to begin with."""
 
 
-def _branch(node: Mapping[str, Any], depth: int) -> str:
-    head = f"<strong>{escape(str(node['name']))}</strong> {escape(str(node['shown']))}"
-    origin = ": ".join(filter(None, [node["provenance"], node["source"]]))
-    formula = f"<div>= {escape(node['formula'])}</div>" if node["formula"] else ""
-    told = formula + (f'<div class="faint">from {escape(origin)}</div>' if origin else "")
-    if not node["parts"]:
+def _branch(node: AnswerNode, depth: int) -> str:
+    head = f"<strong>{escape(node.name)}</strong> {escape(node.shown)}"
+    formula = f"<div>= {escape(node.formula)}</div>" if node.formula else ""
+    told = formula + (f'<div class="faint">from {escape(node.origin)}</div>' if node.origin else "")
+    if not node.parts:
         return f"<li>{head}{told}</li>"
-    parts = "".join(_branch(part, depth + 1) for part in node["parts"])
+    parts = "".join(_branch(part, depth + 1) for part in node.parts)
     state = " open" if depth < OPEN_LEVELS else ""
     return f"<li><details{state}><summary>{head}</summary>{told}<ul>{parts}</ul></details></li>"
 
@@ -120,6 +122,11 @@ def table(title: str, head: tuple[str, ...], rows: Iterable[Sequence[str]], alig
     return [PageTable(title, head, found, align)] if found else []
 
 
+def plot(title: str, rows: Sequence[Bar], what: str) -> list[PageBlock]:
+    """Bars, or nothing where there are none."""
+    return [Drawing(title, bars(rows, what))] if rows else []
+
+
 def notes(title: str, lines: Iterable[str]) -> list[PageBlock]:
     found = [line for line in lines if line]
     return [PageNotes(title, found)] if found else []
@@ -131,7 +138,8 @@ def inputs_table(inputs: Mapping[str, Any], title: str = "Inputs") -> list[PageB
 
 
 def plain(value: Any) -> str:
-    """A value of JSON as a cell."""
+    """A value as a cell."""
+    value = as_json(value)
     if value is None:
         return "not given"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -140,11 +148,11 @@ def plain(value: Any) -> str:
 def size_table(title: str, parts: Mapping[str, float], usable: float | None = None) -> list[PageBlock]:
     """Parts of a chip's memory, their sum, and what can be used."""
     rows = [(name, _size(size)) for name, size in parts.items() if size]
-    rows += [("together", f"{gib(sum(map(float, parts.values())))} GiB")] if rows else []
+    rows += [("together", f"{gib(sum(parts.values()))} GiB")] if rows else []
     rows += [("usable", f"{gib(usable)} GiB")] if rows and usable else []
     return table(title, ("memory", "size"), rows, "<>")
 
 
 def _size(size: float) -> str:
-    text = part(float(size))
+    text = part(size)
     return f"{text} GiB" if text.replace(",", "").replace(".", "").isdigit() else text

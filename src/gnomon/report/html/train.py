@@ -2,71 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gnomon.report.figures import Headline, interval
-from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, table
-from gnomon.report.html.svg import Bar, bars, stacked
+from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, plot, table
+from gnomon.report.html.svg import Bar, stacked
 from gnomon.report.shortage import IF_IT_FITTED
 from gnomon.report.text import gib
 from gnomon.report.train import exposed_words, figures, fit_words, in_words, run_lines, share, spent_s
+from gnomon.spec.answers import TrainingReport
 from gnomon.units import format_duration, format_money
 
-Payload = Mapping[str, Any]
 MOST_RANKS = 64
 """Pipeline ranks that are drawn; of more, the fullest."""
 
 
-def page(payload: Payload) -> Page:
-    fits = bool(payload["fits"])
-    verdict = f"fits: {fit_words(payload)}" if fits else f"does not fit: {fit_words(payload)}; {IF_IT_FITTED}"
+def page(answer: TrainingReport) -> Page:
+    fits = answer.fits
+    verdict = f"fits: {fit_words(answer)}" if fits else f"does not fit: {fit_words(answer)}; {IF_IT_FITTED}"
     return Page(
-        title=payload["title"],
-        subtitle=in_words(payload["inputs"]),
+        title=answer.title,
+        subtitle=in_words(answer.inputs),
         verdict=verdict,
         good=fits,
-        figures=step_figures(payload),
-        blocks=[*step_blocks(payload), *inputs_table(payload["inputs"])],
+        figures=step_figures(answer),
+        blocks=[*step_blocks(answer), *inputs_table(answer.inputs)],
     )
 
 
-def step_figures(payload: Payload) -> list[Headline]:
+def step_figures(answer: TrainingReport) -> list[Headline]:
     """Those of the text, with the memory of the fullest rank and what a step costs."""
-    peak, usable = payload["peak_memory_bytes"], payload["usable_memory_bytes"]
-    memory = Headline("memory, fullest rank", f"{gib(peak['value'])} of {gib(usable)} GiB", interval(peak, gib))
-    return [*figures(payload), memory, Headline("cost of a step", format_money(payload["cost_usd"]))]
+    peak, usable = answer.peak_memory_bytes, answer.usable_memory_bytes
+    memory = Headline("memory, fullest rank", f"{gib(peak.value)} of {gib(usable)} GiB", interval(peak, gib))
+    return [*figures(answer), memory, Headline("cost of a step", format_money(answer.cost_usd))]
 
 
-def step_blocks(payload: Payload) -> list[PageBlock]:
+def step_blocks(answer: TrainingReport) -> list[PageBlock]:
     """Where the time of a step goes, and the memory of its ranks."""
-    step, spent = float(payload["step_time_s"]["value"]), spent_s(payload)
+    step, spent = answer.step_time_s.value, spent_s(answer)
     drawn = [
         Bar(name, seconds, seconds, seconds, f"{format_duration(seconds)}, {share(seconds, step)}")
         for name, seconds in spent
     ]
     rows = [(name, format_duration(seconds), share(seconds, step)) for name, seconds in spent]
-    run = run_lines(payload) if payload["run"] else []
+    run = run_lines(answer) if answer.run else []
     return [
-        *([Drawing("Where the time goes", bars(drawn, "time of a step by part"))] if drawn else []),
+        *plot("Where the time goes", drawn, "time of a step by part"),
         *table("Time of a step", ("part", "time", "share"), rows, "<>>"),
-        *notes("", [exposed_words(payload)]),
-        *_memory(payload),
+        *notes("", [exposed_words(answer)]),
+        *_memory(answer),
         *notes("The run", [line.strip() for line in run]),
     ]
 
 
-def _memory(payload: Payload) -> list[PageBlock]:
+def _memory(answer: TrainingReport) -> list[PageBlock]:
     """The parts of every pipeline rank against what is usable, drawn and in numbers."""
-    usable = float(payload["usable_memory_bytes"])
-    ranks = [(rank, parts, sum(map(float, parts.values()))) for rank, parts in enumerate(payload["memory_parts"])]
+    usable = answer.usable_memory_bytes
+    ranks = [(rank, parts, sum(parts.values())) for rank, parts in enumerate(answer.memory_parts)]
     fullest = sorted(sorted(ranks, key=lambda entry: -entry[2])[:MOST_RANKS], key=lambda entry: entry[0])
     drawn = [(f"pipeline rank {rank}", parts, f"{gib(size)} of {gib(usable)} GiB") for rank, parts, size in fullest]
     names = list(dict.fromkeys(name for _, parts, _ in ranks for name, size in parts.items() if size))
     rows = [(str(rank), *(gib(parts.get(name, 0.0)) for name in names), gib(size)) for rank, parts, size in ranks]
     some = f", the fullest {MOST_RANKS} of {len(ranks)}" if len(ranks) > MOST_RANKS else ""
     head = ("pipeline rank", *names, "together")
-    host = payload.get("host_bytes")
+    host = answer.host_bytes
     return [
         Drawing(f"Memory by pipeline rank{some}", stacked(drawn, usable, usable, "memory by pipeline rank")),
         *table("Memory by pipeline rank, in GiB", head, rows, ">" * len(head)),

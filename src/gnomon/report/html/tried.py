@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from gnomon.report.html.blocks import Drawing, Page, inputs_table, notes, table
-from gnomon.report.html.svg import Bar, bars
+from gnomon.report.html.blocks import Page, inputs_table, notes, plot, table
+from gnomon.report.html.svg import Bar
 from gnomon.report.text import band
-from gnomon.report.tried import SIDES, against_words, compared, figures
+from gnomon.report.tried import against_words, compared, figures, sides
+from gnomon.spec.tried import Tried
 from gnomon.units import format_duration
 
 
-def page(payload: Mapping[str, Any]) -> Page:
-    head, *rows = compared(payload)
-    timed = [(name, payload[key]["step_time_s"]) for name, key in SIDES if payload[key]]
+def page(answer: Tried) -> Page:
+    head, *rows = compared(answer)
+    timed = [(name, side["step_time_s"]) for name, _, side in sides(answer) if side]
     drawn = [
-        Bar(name, time["value"], time["low"], time["high"], f"{format_duration(time['value'])} {band(time)}".rstrip())
+        Bar(name, time.value, time.low, time.high, f"{format_duration(time.value)} {band(time)}".rstrip())
         for name, time in timed
     ]
     return Page(
-        title=payload["title"],
-        subtitle=against_words(payload),
-        verdict=payload["verdict"],
-        good=True if payload["helps"] else None,
-        figures=figures(payload),
+        title=answer.title,
+        subtitle=against_words(answer),
+        verdict=answer.verdict,
+        good=True if answer.helps else None,
+        figures=figures(answer),
         blocks=[
-            *([Drawing("Time of a step", bars(drawn, "time of a step without and with it"))] if drawn else []),
+            *plot("Time per step", drawn, "time per step without and with it"),
             *table("Without and with it", head, rows, "<>>><"),
-            *notes("The idea", [payload["idea"], payload["note"]]),
-            *inputs_table(payload["inputs"]),
+            *notes("The idea", [answer.idea, answer.note]),
+            *inputs_table(answer.inputs),
         ],
     )

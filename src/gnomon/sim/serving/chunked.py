@@ -8,25 +8,25 @@ before all others that wait.
 With `lookahead` 1 two steps are in flight: a step is scheduled when the step before the running one
 ends. A request whose last token is in flight is not scheduled again but keeps its place and its blocks
 until that token is there. The loop launches a step before it looks at the outputs of the one in flight, so
-a step with prompts that takes the host long to launch also holds back the tokens before it.
+a step with prompts that takes the host long to launch also delays the tokens before it.
 
-Between two changes of the batch the steps are not walked but summed, see `curve` and `residents`.
+Between two changes of the batch the steps are not walked but summed, see `curve` and `batch`.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from copy import copy
 from math import inf
 
 import numpy as np
 
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.base import Progress, Recorder, StepRecord
+from gnomon.sim.serving.batch import NO_REQUEST, BatchState
 from gnomon.sim.serving.curve import Curves, DecodeCurve
-from gnomon.sim.serving.residents import NOBODY, Residents
 from gnomon.sim.serving.run import ServingRun
-from gnomon.sim.serving.tally import Tally
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -60,23 +60,25 @@ class ChunkedReplica:
     """
 
     __slots__ = (
+        "_batch",
+        "_busy_s",
         "_cost",
-        "_crew",
         "_curves",
         "_end",
         "_finish",
         "_finished",
         "_first",
-        "_flying",
         "_fresh_first",
         "_fresh_last",
         "_head",
+        "_in_flight",
         "_limits",
         "_now",
+        "_peak_sequences",
+        "_peak_tokens",
         "_progress",
         "_record",
         "_scheduled",
-        "_tally",
         "_visible",
         "ended",
     )
@@ -92,8 +94,8 @@ class ChunkedReplica:
     ) -> None:
         self._cost, self._limits = cost, limits
         self._record, self._progress = record, progress
-        self._crew = Residents(requests.input_tokens.tolist(), requests.output_tokens.tolist(), limits)
-        self._visible: list[float] = [*(requests.arrival_s + limits.ingress_s).tolist(), inf]
+        self._batch = BatchState(*_lengths(requests), limits)
+        self._visible: list[float] = _visible(requests, limits)
         """When the scheduler can see each request; at last, when it could see one that is not known yet."""
         self._head = 0
         """The first request that has never run."""
@@ -101,14 +103,14 @@ class ChunkedReplica:
         """When the scheduler is called next."""
         self._end = -inf
         """When the last scheduled step ends."""
-        self._flying = False
+        self._in_flight = False
         """With lookahead: a step is in flight whose outputs the next call will not know."""
         self._fresh_first: Iterable[int] = ()
         self._fresh_last: Iterable[int] = ()
         """Whose first, and whose last, token the last scheduled step makes."""
         self._curves: Curves = {} if curves is None else curves
-        self._tally = Tally()
-        self._finished = 0
+        self._busy_s = 0.0
+        self._finished = self._peak_sequences = self._peak_tokens = 0
         blank = bytes(8 * len(requests))
         self._first, self._finish, self._scheduled = array("d", blank), array("d", blank), array("d", blank)
         self.ended: list[int] | None = None
@@ -116,55 +118,64 @@ class ChunkedReplica:
 
     def add(self, arrival_s: float, prompt: int, output: int) -> int:
         """One more request, which arrives no earlier than the others; its index."""
-        index = self._crew.add(prompt, output)
+        index = self._batch.add(prompt, output)
         self._visible.insert(index, arrival_s + self._limits.ingress_s)
         for times in (self._first, self._finish, self._scheduled):
             times.append(0.0)
         return index
 
+    def forked(self, requests: Requests | None = None) -> ChunkedReplica:
+        """A copy as it stands now: to go on by itself with requests of which the first are those that it ran so far,
+        or, without any, to be forked again."""
+        other = copy(self)
+        other._batch = self._batch.forked(*(_lengths(requests) if requests else ([], [])))
+        other._visible = _visible(requests, self._limits) if requests else []
+        more = array("d", bytes(8 * (len(requests) - len(self._first)) if requests else 0))
+        other._first, other._finish, other._scheduled = self._first + more, self._finish + more, self._scheduled + more
+        return other
+
     def finish_s(self, request: int) -> float:
-        """When a request that ended has its last token; the host may hold it back until the next step is launched."""
+        """When a request that ended has its last token; the host may delay it until the next step is launched."""
         return self._finish[request]
 
     def run(self, until: float = inf) -> None:
         """Call the scheduler as long as no request that arrives from `until` on could matter to it."""
-        crew, visible, limits = self._crew, self._visible, self._limits
-        decoding, resumed, places = crew.decoding, crew.resumed, limits.max_sequences
-        visible[-1] = horizon = until + limits.ingress_s
+        batch, visible, lookahead = self._batch, self._visible, self._limits.lookahead
+        resumed = batch.resumed
+        visible[-1] = horizon = until + self._limits.ingress_s
         while self._now < horizon:
-            waiting = resumed[-1] if resumed else self._head if visible[self._head] <= self._now else NOBODY
-            if waiting == NOBODY and not crew.count:
+            waiting = resumed[-1] if resumed else self._head if visible[self._head] <= self._now else NO_REQUEST
+            if waiting == NO_REQUEST and not batch.count:
                 if visible[self._head] == horizon:
                     break
                 self._now = visible[self._head]
                 continue
-            steady = self._flying or (self._now == self._end and not limits.lookahead)
             if (
-                steady
-                and decoding
-                and crew.partial == NOBODY
-                and crew.decodes_fit()
-                and (waiting == NOBODY or crew.count >= places or not crew.fits(waiting))
+                batch.partial == NO_REQUEST
+                and batch.decoding
+                and (self._in_flight or (self._now == self._end and not lookahead))
+                and batch.only_decodes(waiting)
             ):
-                self._decode(waiting != NOBODY)
+                self._decode(waiting != NO_REQUEST)
             else:
                 self._step()
         if self._progress:
             self._progress(self._finished)
 
     def result(self, requests: Requests) -> ServingRun:
-        tally, crew = self._tally, self._crew
+        batch, totals = self._batch, self._batch.totals()
         return ServingRun(
             requests=requests,
             first_token_s=np.array(self._first),
             finish_s=np.array(self._finish),
             scheduled_s=np.array(self._scheduled),
-            preemptions=crew.preemptions,
-            steps=tally.steps,
-            busy_s=tally.busy_s,
-            peak_kv_blocks=crew.peak_blocks,
-            peak_sequences=tally.peak_sequences,
-            totals=tally.totals(),
+            preemptions=batch.preemptions,
+            steps=totals.steps,
+            busy_s=self._busy_s,
+            peak_kv_blocks=batch.peak_blocks,
+            peak_sequences=self._peak_sequences,
+            peak_step_tokens=self._peak_tokens,
+            totals=totals,
         )
 
     def _curve(self, decodes: int) -> DecodeCurve:
@@ -179,60 +190,65 @@ class ChunkedReplica:
         Step i (from 0) is decided when step i - 1 ends, or step i - 2 with lookahead. Those who wait
         already cannot come in before somebody leaves, for blocks only become fewer.
         """
-        crew, look = self._crew, self._limits.lookahead
-        decodes, context = len(crew.decoding), crew.context
+        batch, look = self._batch, self._limits.lookahead
+        decodes, context = len(batch.decoding), batch.context
         curve = self._curves.get(decodes) or self._curve(decodes)
-        last = crew.next_end()
-        steps = crew.steps_that_fit(last - crew.clock)
-        if self._record is not None or (queued and crew.leaving):
+        to_end, steps = batch.to_next_end()
+        if self._record is not None or (queued and batch.leaving):
             steps = 1
-        elif steps > 1 and not queued and (crew.leaving or crew.count < self._limits.max_sequences):
+        elif steps > 1 and not queued and (batch.leaving or batch.count < self._limits.max_sequences):
             wait = self._visible[self._head] - self._end
             steps = look + curve.steps_until(context, wait, steps - look)
         before_s, seconds = curve.span(context, steps)
         start, end = self._end, self._end + seconds
-        self._tally.decode(decodes, context, steps, seconds)
+        self._busy_s += seconds
         if self._record is not None:
             self._note(start, end, [], [], [])
-        crew.advance(steps)
+        batch.advance(steps)
         ended: dict[int, int] = {}
         self._fresh_first, self._fresh_last = (), ()
-        if crew.clock == last:
-            ended = crew.retire()
-            self._fresh_last = ended.keys()
+        if steps == to_end:
+            ended = batch.retire()
+            self._fresh_last = list(ended)
             self._end_requests(ended, end)
         if look:
             self._now = start + before_s
         else:
-            crew.leaving, ended = ended, {}
+            batch.leaving, ended = ended, {}
             self._now = end
-        if crew.leaving:
-            crew.release()
-        crew.leaving = ended
+        if batch.leaving:
+            batch.release()
+        if ended:
+            batch.leaving = ended
         self._end = end
 
     def _step(self) -> None:
         """One call of the scheduler, with prompts, or after a pause, or short of blocks."""
-        crew, most, now, before = self._crew, self._limits.max_step_tokens, self._now, self._end
-        piece, out = crew.claim(most)
-        decodes, context = len(crew.decoding), crew.context
+        batch, most, now, before = self._batch, self._limits.max_step_tokens, self._now, self._end
+        piece, out = batch.claim(most)
+        decodes, context = len(batch.decoding), batch.context
         chunks: list[tuple[int, int]] = []
         prompts: list[int] = []
         if piece:
-            chunks.append((piece, crew.partial_tokens))
-            prompts.append(crew.partial)
-            crew.partial_tokens += piece
+            chunks.append((piece, batch.partial_tokens))
+            prompts.append(batch.partial)
+            batch.partial_tokens += piece
         left = most - decodes - piece
         if not out:
             left = self._admit(left, chunks, prompts)
         if not (decodes or chunks):
-            self._come_to_rest(out)
+            self._idle(out)
             return
         start = now if now > before else before
         launched = now
         if chunks:
             seconds = self._cost.mixed(decodes, context, chunks)
-            launched += self._cost.launch(most - left, decodes + len(chunks))
+            tokens, sequences = most - left, decodes + len(chunks)
+            launched += self._cost.launch(tokens, sequences)
+            if tokens > self._peak_tokens:
+                self._peak_tokens = tokens
+            if sequences > self._peak_sequences:  # a step without prompts has no more than the one before it
+                self._peak_sequences = sequences
         else:
             seconds = self._curve(decodes).one(context)
         end = start + seconds
@@ -240,66 +256,61 @@ class ChunkedReplica:
             end += self._limits.idle_start_s
         if launched > end:
             end = launched
-        self._tally.mixed(decodes, context, chunks, seconds)
+        self._busy_s += seconds
         if self._record is not None:
             self._note(start, end, chunks, prompts, out)
-        crew.tick()
-        if self._flying and launched > before:
-            self._hold_back(launched)
-        self._land(self._end_prompts(prompts, end), end, launched)
+        ended = batch.tick()
+        if self._in_flight and launched > before:
+            self._delay(launched)
+        self._end_prompts(prompts, ended, end)
+        self._retire(ended, end, launched)
 
     def _admit(self, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> int:
         """Let waiting requests in, in order, while there are tokens, places and blocks for the whole prompt; the tokens
         that are left."""
-        crew, places, visible, now = self._crew, self._limits.max_sequences, self._visible, self._now
-        resumed = crew.resumed
-        while budget > 0 and crew.count < places:
+        batch, places, visible, now = self._batch, self._limits.max_sequences, self._visible, self._now
+        resumed = batch.resumed
+        while budget > 0 and batch.count < places:
             if resumed:
                 request = resumed[-1]
             elif visible[self._head] <= now:
                 request = self._head
             else:
                 break
-            goal = crew.goal(request)
-            if not crew.has_blocks(goal):
+            tokens = batch.enter(request, budget)
+            if not tokens:
                 break
             if resumed:
                 resumed.pop()
             else:
                 self._head += 1
                 self._scheduled[request] = now
-            tokens = goal if goal <= budget else budget
-            crew.enter(request, tokens)
             budget -= tokens
             chunks.append((tokens, 0))
             prompts.append(request)
-            if tokens < goal:
-                crew.partial, crew.partial_tokens = request, tokens
         return budget
 
-    def _end_prompts(self, prompts: list[int], end: float) -> dict[int, int]:
-        """Who made the last token in this step; prompts that are through make their first, and go on as decodes."""
-        crew = self._crew
-        ended = crew.retire()
+    def _end_prompts(self, prompts: list[int], ended: dict[int, int], end: float) -> None:
+        """Prompts that are through make their first token, and go on as decodes, or are `ended` as well."""
+        batch = self._batch
         firsts: list[int] = []
         for request in prompts:
-            if request == crew.partial:
-                if crew.partial_tokens < crew.goal(request):
+            if request == batch.partial:
+                if batch.partial_tokens < batch.goal(request):
                     continue
-                crew.partial = NOBODY
-            if crew.is_first(request):
+                batch.partial = NO_REQUEST
+            is_first, blocks = batch.begin(request)
+            if is_first:
                 self._first[request] = end + self._limits.egress_s
                 firsts.append(request)
-            blocks = crew.begin(request)
             if blocks:
                 ended[request] = blocks
         self._fresh_first, self._fresh_last = firsts, ()
         if ended:
             self._fresh_last = list(ended)
             self._end_requests(ended, end)
-        return ended
 
-    def _hold_back(self, until: float) -> None:
+    def _delay(self, until: float) -> None:
         """The host was still launching when the step in flight ended: its tokens leave only now."""
         for request in self._fresh_first:
             self._first[request] = until + self._limits.egress_s
@@ -316,49 +327,57 @@ class ChunkedReplica:
         if self._progress and self._finished // PROGRESS_EVERY > before // PROGRESS_EVERY:
             self._progress(self._finished)
 
-    def _land(self, ended: dict[int, int], end: float, launched: float) -> None:
+    def _retire(self, ended: dict[int, int], end: float, launched: float) -> None:
         """Wait for the outputs the loop waits for after launching a step: the step before it with lookahead."""
-        crew = self._crew
+        batch = self._batch
         if not self._limits.lookahead:
-            crew.leaving = ended
-            crew.release()
+            batch.leaving = ended
+            batch.release()
             self._now = end
-        elif self._flying:
-            if crew.leaving:
-                crew.release()
-            crew.leaving = ended
+        elif self._in_flight:
+            if batch.leaving:
+                batch.release()
+            batch.leaving = ended
             self._now = launched if launched > self._end else self._end
         else:
-            crew.leaving = ended
-            self._flying = True
+            batch.leaving = ended
+            self._in_flight = True
             self._now = launched
         self._end = end
 
-    def _come_to_rest(self, out: list[int]) -> None:
+    def _idle(self, out: list[int]) -> None:
         """Nothing could be scheduled: the loop waits for the step in flight, then sleeps a moment."""
-        assert self._flying, "a request alone in the batch always fits"
+        assert self._in_flight, "a request alone in the batch always fits"
         if self._record is not None and out:
             self._note(self._now, self._now, [], [], out)
-        self._crew.release()
-        self._flying = False
+        self._batch.release()
+        self._in_flight = False
         self._now = self._end + EMPTY_SCHEDULE_S
 
     def _note(
         self, start: float, end: float, chunks: list[tuple[int, int]], prompts: list[int], out: list[int]
     ) -> None:
         assert self._record is not None
-        crew = self._crew
-        tokens = [(request, 1) for request in crew.ordered()]
+        batch = self._batch
+        tokens = [(request, 1) for request in batch.ordered()]
         tokens += [(request, new) for request, (new, _) in zip(prompts, chunks, strict=True)]
         self._record.add(
             StepRecord(
                 scheduled_s=self._now,
                 start_s=start,
                 end_s=end,
-                decodes=len(crew.decoding),
-                decode_context=crew.context,
+                decodes=len(batch.decoding),
+                decode_context=batch.context,
                 chunks=tuple(chunks),
                 tokens=tuple(tokens),
                 preempted=tuple(out),
             )
         )
+
+
+def _lengths(requests: Requests) -> tuple[list[int], list[int]]:
+    return requests.input_tokens.tolist(), requests.output_tokens.tolist()
+
+
+def _visible(requests: Requests, limits: ServingLimits) -> list[float]:
+    return [*(requests.arrival_s + limits.ingress_s).tolist(), inf]

@@ -50,8 +50,8 @@ class _Loop(ChunkedReplica):
                 self._send(self._asked, self._finish[request])
                 self._asked += 1
 
-    def _hold_back(self, until: float) -> None:
-        super()._hold_back(until)
+    def _delay(self, until: float) -> None:
+        super()._delay(until)
         for request in self._fresh_last:
             if request in self._sent:
                 self._send(self._sent[request], self._finish[request])

@@ -11,6 +11,8 @@ from gnomon.errors import InputError
 
 Curves = dict[int, "DecodeCurve"]
 """Of one step cost, by the number of decodes; runs on the same cost may share them."""
+TRIALS = 6
+"""Guesses along a line before the rest is halved."""
 
 
 class DecodeCurve:
@@ -66,30 +68,37 @@ class DecodeCurve:
         knots = self._knots
         mean = context / self._sequences
         i = bisect_right(knots, mean) - 1
-        if i + 1 == len(knots) or mean + most <= knots[i + 1]:
-            slope = self._slopes[i]
-            first = self._seconds[i] + slope * (mean - knots[i])
-            if most * (first + slope * (most - 1) / 2) < wait_s:
-                return most
-            guess = min(wait_s / first, most)
-            steps = min(int(wait_s / (first + slope * guess / 2)), most)
-            while steps < most and steps * (first + slope * (steps - 1) / 2) < wait_s:
-                steps += 1
-            while steps > 0 and (steps - 1) * (first + slope * (steps - 2) / 2) >= wait_s:
-                steps -= 1
-            return steps
-        return self._search(context, wait_s, most)
+        slope = self._slopes[i]
+        first = self._seconds[i] + slope * (mean - knots[i])
+        inside = most if i + 1 == len(knots) else min(most, int(knots[i + 1] - mean))
+        if inside * (first + slope * (inside - 1) / 2) < wait_s:
+            return most if inside == most else self._search(context, wait_s, inside, most)
+        guess = min(wait_s / first, inside)
+        steps = min(int(wait_s / (first + slope * guess / 2)), inside)
+        while steps < inside and steps * (first + slope * (steps - 1) / 2) < wait_s:
+            steps += 1
+        while steps > 0 and (steps - 1) * (first + slope * (steps - 2) / 2) >= wait_s:
+            steps -= 1
+        return steps
 
-    def _search(self, context: int, wait_s: float, most: int) -> int:
-        start = self._below(context)
-        low, high = 0, most
-        while low < high:
-            middle = (low + high) // 2
-            if self._below(context + middle * self._sequences) - start >= wait_s:
-                high = middle
+    def _search(self, context: int, wait_s: float, low: int, high: int) -> int:
+        """The same beyond the piece that the first `low` steps are in, which end before the wait does: where a straight
+        line between two known sums meets the wait. Steps differ little, so that two or three trials find it; halves,
+        where they do not."""
+        trials, start = 0, self._below(context)
+        short, long = (self._below(context + steps * self._sequences) - start for steps in (low, high))
+        if long < wait_s:
+            return high
+        while low + 1 < high:
+            trials += 1
+            share = (wait_s - short) / (long - short) if trials < TRIALS else 0.5
+            middle = min(max(low + int(share * (high - low)), low + 1), high - 1)
+            lasts = self._below(context + middle * self._sequences) - start
+            if lasts >= wait_s:
+                high, long = middle, lasts
             else:
-                low = middle + 1
-        return low
+                low, short = middle, lasts
+        return high
 
     def _below(self, context: int) -> float:
         """The sum of t(0), t(1) … below the mean context, read between whole numbers."""

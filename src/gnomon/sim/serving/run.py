@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnomon.errors import unknown_name
-from gnomon.spec.workload import Floats, Requests
-
-_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+from gnomon.spec.workload import QUANTILES, Floats, Requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +44,8 @@ class ServingRun:
     peak_kv_blocks: int
     peak_sequences: int
     """Most sequences in one step."""
+    peak_step_tokens: int
+    """Most tokens in one step with a prompt."""
     totals: StepTotals
 
     @property
@@ -84,6 +84,6 @@ class ServingRun:
         values: Floats = getattr(self, f"{metric}_s")
         values = values[~np.isnan(values)]
         if not values.size:
-            return {"mean": float("nan"), **dict.fromkeys(_QUANTILES, float("nan"))}
-        cuts = np.quantile(values, list(_QUANTILES.values()))
-        return {"mean": float(values.mean()), **{name: float(cut) for name, cut in zip(_QUANTILES, cuts, strict=True)}}
+            return {"mean": float("nan"), **dict.fromkeys(QUANTILES, float("nan"))}
+        cuts = np.quantile(values, list(QUANTILES.values()))
+        return {"mean": float(values.mean()), **{name: float(cut) for name, cut in zip(QUANTILES, cuts, strict=True)}}

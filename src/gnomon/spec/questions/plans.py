@@ -1,18 +1,21 @@
-"""`export`: a plan as the files of another program."""
+"""`export` and `compare`: a plan as the files of another program, and plans beside each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnomon.spec.questions.base import Question, argument, flag
+from gnomon.spec.questions.serving import LoadQuestion
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gnomon.spec.answers import Result
     from gnomon.spec.plan import Plan
 
 PLAN_HELP = "A plan's file, a run's id, or `last`."
+COMPARED_HELP = "Two or more: a plan's file, a run's id, `last`, an answer's .json."
 TO_HELP = "vllm or kubernetes for serving, megatron or torchrun for training; by default what the plan's engine needs."
 CHECKPOINT_HELP = "Weights to serve, where the model's are in another format."
 FORCE_HELP = "Also a plan that would not run, with a warning inside; overwrite other files."
@@ -27,3 +30,22 @@ class ExportQuestion(Question):
     to: str | None = flag("--to", "target", "TARGET", TO_HELP, default=None)
     checkpoint: str | None = flag("--checkpoint", "plain", "NAME", CHECKPOINT_HELP, default=None)
     force: bool = flag("--force", "switch", "", FORCE_HELP, default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareQuestion(LoadQuestion):
+    """Plans, or answers of one command, side by side.
+
+    Serving plans are simulated under one load, the first one's where none is given; training plans do the first one's
+    job.
+    """
+
+    COMMAND = "compare"
+    plans: tuple[str | Path | Plan | Result, ...] = argument("plans", "A B…", COMPARED_HELP)
+    seed: int | None = flag("--seed", "size", "S", "Seed of the draw.", default=None, least=0)
+
+    @property
+    def load(self) -> dict[str, Any]:
+        """What was said of a load."""
+        named = {name: getattr(self, name) for name in ("trace", "rate", "input", "output", "requests", "seed")}
+        return {name: value for name, value in named.items() if value is not None}

@@ -43,7 +43,7 @@ class LoadQuestion(Question):
     requests: int | None = flag(
         "--requests", "size", "N", "How many requests; a trace is cut or repeated.", default=None
     )
-    seed: int = flag("--seed", "size", "S", "Seed of the draw.", default=0, least=0)
+    seed: int | None = flag("--seed", "size", "S", "Seed of the draw.", default=0, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)

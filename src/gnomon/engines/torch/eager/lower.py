@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from gnomon.cost.host import HostModel
 from gnomon.engines.own import MeasuredHosts, figures_of
 from gnomon.engines.torch.eager.algebra import ALGEBRA, refuse_uncounted
 from gnomon.engines.torch.eager.lowering import Lowering, Precision
@@ -55,6 +56,11 @@ def host(measured: MeasuredHosts) -> EagerHost:
         graph_s=own.figures.get("graph_us", GRAPH_S * 1e6) * 1e-6,
         source=f"launches on your own host, {own.date}",
     )
+
+
+def host_model(seconds: float, launches: EagerHost) -> HostModel:
+    """A host that needs so long to launch a step."""
+    return HostModel(eager_launch_s=seconds, spread=HOST_SPREAD, source=launches.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,18 @@
-"""The requests that hold a place and cache blocks in the batch, and those that were taken out of it."""
+"""The requests that hold a place and cache blocks in the batch, and those that were preempted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from heapq import heappop, heappush
 
+from gnomon.sim.serving.run import StepTotals
 from gnomon.spec.serving import ServingLimits
 
-NOBODY = -1
+NO_REQUEST = -1
 
 
-class Residents:
+class BatchState:
     """Places and blocks. Knows tokens, not time.
 
     All decodes move together, so the context of one is `base + clock`, where `clock` counts the steps
@@ -23,10 +25,17 @@ class Residents:
         "_base_sum",
         "_block",
         "_crossings",
+        "_decode_context",
+        "_decodes",
         "_ends",
         "_least_free",
         "_made",
         "_output",
+        "_places",
+        "_prefill_context",
+        "_prefill_pairs",
+        "_prefill_tokens",
+        "_prefills",
         "_prompt",
         "_stack",
         "_stack_limit",
@@ -44,7 +53,7 @@ class Residents:
 
     def __init__(self, prompt: list[int], output: list[int], limits: ServingLimits) -> None:
         self._prompt, self._output = prompt, output
-        self._block = limits.block_tokens
+        self._block, self._places = limits.block_tokens, limits.max_sequences
         self._total = self.free = limits.kv_blocks
         self._crossings = [0] * limits.block_tokens
         self._base_sum = 0
@@ -55,14 +64,25 @@ class Residents:
         self._stack_limit = 2 * limits.max_sequences + 64
         self._least_free = limits.kv_blocks
         self.clock = self.count = self.preemptions = 0
+        self._decodes = self._decode_context = 0
+        self._prefills = self._prefill_tokens = self._prefill_pairs = self._prefill_context = 0
         self.decoding: dict[int, tuple[int, int]] = {}
         """Base and the clock after the last step, of each decode."""
-        self.partial, self.partial_tokens = NOBODY, 0
+        self.partial, self.partial_tokens = NO_REQUEST, 0
         """The request whose prompt is not through yet (at most one, the last of the batch), and its cached tokens."""
         self.leaving: dict[int, int] = {}
         """Blocks of the requests that only wait for their last token."""
         self.resumed: list[int] = []
-        """Requests taken out, the next to come back last; they go before all new ones."""
+        """Preempted requests, the next to come back last; they go before all new ones."""
+
+    def forked(self, prompt: list[int], output: list[int]) -> BatchState:
+        """The same batch, to go on by itself with requests of which the first are those known so far."""
+        other = copy(self)
+        other._prompt, other._output = prompt, output
+        other._crossings, other._ends, other._stack = self._crossings[:], self._ends[:], self._stack[:]
+        other._made, other.decoding = self._made.copy(), self.decoding.copy()
+        other.leaving, other.resumed = self.leaving.copy(), self.resumed[:]
+        return other
 
     def add(self, prompt: int, output: int) -> int:
         """One more request that may come in; its index."""
@@ -75,6 +95,18 @@ class Residents:
         """The most blocks that were ever taken."""
         return self._total - self._least_free
 
+    def totals(self) -> StepTotals:
+        """Sums over all steps, once all requests have ended."""
+        return StepTotals(
+            steps=self.clock,
+            decodes=self._decodes,
+            decode_context=self._decode_context,
+            prefills=self._prefills,
+            prefill_tokens=self._prefill_tokens,
+            prefill_pairs=self._prefill_pairs,
+            prefill_context=self._prefill_context,
+        )
+
     @property
     def context(self) -> int:
         """Cached tokens of all decodes together."""
@@ -84,76 +116,88 @@ class Residents:
         """Tokens to compute before the request makes its next one: its prompt, and what it made before."""
         return self._prompt[request] + (self._made.get(request, 0) if self._made else 0)
 
-    def is_first(self, request: int) -> bool:
-        """Whether the request has made no token yet."""
-        return not self._made.get(request)
-
-    def fits(self, request: int) -> bool:
-        """Whether all the request has to compute finds blocks beside what the decodes take in this step."""
-        goal = self._prompt[request] + (self._made.get(request, 0) if self._made else 0)
-        return -(-goal // self._block) <= self.free - self._crossings[self.clock % self._block]
-
-    def has_blocks(self, tokens: int) -> bool:
-        """Whether so many tokens find free blocks."""
-        return -(-tokens // self._block) <= self.free
-
-    def decodes_fit(self) -> bool:
-        return self._crossings[self.clock % self._block] <= self.free
+    def only_decodes(self, waiting: int) -> bool:
+        """Whether the next step has the decodes alone: they find blocks, and the request that waits finds no place, or
+        no blocks beside them for all it has to compute."""
+        need = self._crossings[self.clock % self._block]
+        if need > self.free:
+            return False
+        if waiting == NO_REQUEST or self.count >= self._places:
+            return True
+        return -(-self.goal(waiting) // self._block) > self.free - need
 
     def claim(self, step_tokens: int) -> tuple[int, list[int]]:
-        """Blocks for the decodes and the partial prompt. Says how much of the prompt runs, and who was taken out."""
+        """Blocks for the decodes and the partial prompt. Says how much of the prompt runs, and who was preempted."""
         if len(self._stack) > self._stack_limit:
             self._stack = [r for r in self._stack if r in self.decoding or r in self.leaving or r == self.partial]
         slot = self.clock % self._block
         need, piece, extra = self._crossings[slot], 0, 0
-        if self.partial == NOBODY:
-            if need <= self.free:
-                self.free -= need
-                return 0, []
-        else:
-            had = self.partial_tokens
+        had = self.partial_tokens
+        if self.partial != NO_REQUEST:
             piece = min(self.goal(self.partial) - had, step_tokens - len(self.decoding))
             extra = -(-(had + piece) // self._block) + (-had // self._block)
         out: list[int] = []
         while need + extra > self.free:
-            out.append(self._take_last())
+            out.append(self._preempt_last())
             need = self._crossings[slot]
-            if self.partial == NOBODY:
+            if self.partial == NO_REQUEST:
                 piece = extra = 0
         self.free -= need + extra
+        if piece:
+            self._count_chunk(piece, had)
         return piece, out
 
-    def enter(self, request: int, tokens: int) -> None:
-        """Give a waiting request a place, and blocks for its first tokens."""
-        self.free -= -(-tokens // self._block)
+    def enter(self, request: int, budget: int) -> int:
+        """Give a waiting request a place, and blocks for its first tokens, as many as the budget has. Says how many,
+        or 0 where there are no blocks for all it has to compute."""
+        goal = self._prompt[request] + (self._made.get(request, 0) if self._made else 0)
+        blocks = -(-goal // self._block)
+        if blocks > self.free:
+            return 0
+        if goal > budget:
+            self.partial, self.partial_tokens = request, budget
+            goal, blocks = budget, -(-budget // self._block)
+        self.free -= blocks
         self.count += 1
         self._stack.append(request)
+        self._count_chunk(goal, 0)
+        return goal
 
-    def begin(self, request: int) -> int:
+    def _count_chunk(self, new: int, cached: int) -> None:
+        self._prefills += 1
+        self._prefill_tokens += new
+        self._prefill_pairs += new * cached + new * (new + 1) // 2
+        self._prefill_context += new + cached
+
+    def begin(self, request: int) -> tuple[bool, int]:
         """The prompt is through, and the step that ran it is on the clock: decode from now on.
 
-        Answers with the request's blocks if that step also made its last token, else 0.
+        Answers whether that step made its first token, and with the request's blocks if it also made its last, else 0.
         """
         made, clock = self._made.get(request, 0) if self._made else 0, self.clock
         goal, more = self._prompt[request] + made, self._output[request] - made - 1
         if more == 0:
-            return -(-goal // self._block)
+            return not made, -(-goal // self._block)
         base, end = goal - clock, clock + more
         self.decoding[request] = (base, end)
         self._base_sum += base
         self._crossings[-base % self._block] += 1
         heappush(self._ends, (end, request))
-        return 0
+        return not made, 0
 
-    def next_end(self) -> int:
-        """The clock after the first step that finishes a decode. There must be one."""
+    def to_next_end(self) -> tuple[int, int]:
+        """Decode steps until one of them finishes a request, and as many of them as find blocks. There must be one."""
         ends, decoding = self._ends, self.decoding
         while True:
             end, request = ends[0]
             found = decoding.get(request)
             if found is not None and found[1] == end:
-                return end
+                break
             heappop(ends)
+        most = end - self.clock
+        if self.free // len(decoding) * self._block >= most:
+            return most, most
+        return most, self._steps_that_fit(most)
 
     def advance(self, steps: int) -> None:
         """Take the blocks of `steps` decode steps, which must fit, and move the clock.
@@ -180,17 +224,16 @@ class Residents:
             self._least_free = free
         self.clock += steps
 
-    def tick(self) -> None:
-        """Move the clock over a step whose blocks were claimed."""
+    def tick(self) -> dict[int, int]:
+        """Move the clock over a step whose blocks were claimed; blocks of those that made their last token in it."""
         if self.free < self._least_free:
             self._least_free = self.free
         self.clock += 1
+        return self.retire() if self._ends and self._ends[0][0] <= self.clock else {}
 
-    def steps_that_fit(self, most: int) -> int:
+    def _steps_that_fit(self, most: int) -> int:
         """How many decode steps find blocks, up to `most`; the first must, before the leaving have left."""
         block, decodes = self._block, len(self.decoding)
-        if self.free // decodes * block >= most:
-            return most
         room = self.free + sum(self.leaving.values()) if self.leaving else self.free
         cycles, rest = divmod(room, decodes)
         steps = cycles * block
@@ -206,12 +249,12 @@ class Residents:
     def retire(self) -> dict[int, int]:
         """Take the decodes that made their last token out of the decodes; their blocks."""
         ended: dict[int, int] = {}
-        ends, clock = self._ends, self.clock
+        ends, clock, decoding, block = self._ends, self.clock, self.decoding, self._block
         while ends and ends[0][0] <= clock:
             end, request = heappop(ends)
-            found = self.decoding.get(request)
+            found = decoding.get(request)
             if found is not None and found[1] == end:
-                ended[request] = -(-(self._drop(request) + clock) // self._block)
+                ended[request] = -(-self._drop(request) // block)
         return ended
 
     def release(self) -> None:
@@ -225,23 +268,30 @@ class Residents:
         return (request for request in self._stack if request in self.decoding)
 
     def _drop(self, request: int) -> int:
+        """Take a decode out, and count what it decoded: after n steps from a goal of g tokens it looked at g + 1, g + 2
+        … g + n. Its cached tokens."""
         base, _ = self.decoding.pop(request)
         self._base_sum -= base
         self._crossings[-base % self._block] -= 1
-        return base
+        cached = base + self.clock
+        goal = self._prompt[request] + (self._made.get(request, 0) if self._made else 0)
+        steps = cached - goal
+        self._decodes += steps
+        self._decode_context += steps * goal + steps * (steps + 1) // 2
+        return cached
 
-    def _take_last(self) -> int:
+    def _preempt_last(self) -> int:
         """Take the last of the batch out, and put it in front of the queue unless it only awaits its last token."""
         while True:
             request = self._stack.pop()
             if request in self.decoding:
-                cached = self._drop(request) + self.clock
+                cached = self._drop(request)
                 self.free += -(-cached // self._block)
                 self._made[request] = cached - self._prompt[request] + 1
                 self.resumed.append(request)
             elif request == self.partial:
                 self.free += -(-self.partial_tokens // self._block)
-                self.partial = NOBODY
+                self.partial = NO_REQUEST
                 self.resumed.append(request)
             elif request in self.leaving:
                 self.free += self.leaving.pop(request)

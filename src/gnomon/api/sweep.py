@@ -1,0 +1,150 @@
+"""Any question over lists of values, one answer a line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from gnomon.errors import GnomonError, InputError
+from gnomon.load.files import as_path
+from gnomon.load.sweep import Parameters, read_sweep
+from gnomon.runner import WorkerDiedError, ordered
+from gnomon.spec.sweep import Sweep, SweepReport, compact
+from gnomon.store.sweep_summary import summary
+from gnomon.store.sweeps import PARQUET, ROWS, SweepPart, append, joined, opened, to_parquet
+from gnomon.units import parse_whole
+
+COMMANDS = {
+    "predict": "predict",
+    "fit": "fit",
+    "simulate serve": "simulate_serving",
+    "simulate train": "simulate_training",
+    "plan serve": "plan_serving",
+    "plan train": "plan_training",
+    "try": "try_idea",
+}
+"""Commands and the public functions that answer them."""
+INTERNAL = ("progress", "record")
+"""Parameters that are no part of a question."""
+MOST_JOBS = 1024
+FAULT = 3
+"""Exit code of what is nobody's error but ours."""
+
+Progress = Callable[[int, int], None]
+
+
+def sweep(
+    file: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path,
+    jobs: int | None = None,
+    ray: str = "",
+    shard: str = "",
+    join: Sequence[str | Path] = (),
+    progress: Progress | None = None,
+) -> SweepReport:
+    """Ask every question of a sweep and keep the answers, one JSON line each, in the order of the questions.
+
+    `file` is a YAML file or a mapping with its fields: `command`, `fixed` values, and the lists `over` which it goes.
+    A question that is refused is a line too. A sweep that was stopped, however that was, goes on where it stopped; a
+    finished one is not run again. `out` ends in `.jsonl`, or in `.parquet`, which is made of the lines beside it when
+    all are there.
+
+    `jobs` processes share the work, or workers of `ray`: the address of a cluster, or `local`. `shard` is one of
+    several parts, `2/4`, each with a file of its own; `join` makes one file of all of them.
+    """
+    target = as_path(out)
+    if target.suffix not in (ROWS, PARQUET):
+        hint = f"Call it {target.stem or 'answers'}{ROWS} or {target.stem or 'answers'}{PARQUET}."
+        raise InputError(f"'{target.name}' ends in neither {ROWS} nor {PARQUET}", where="--out", hint=hint)
+    questions = read_sweep(file, parameters())
+    path = target.with_suffix(ROWS)
+    part = _part(questions, shard)
+    if join:
+        _refuse_beside_join({"--jobs": jobs is not None, "--ray": bool(ray), "--shard": bool(shard)})
+        joined([as_path(one) for one in join], path, questions)
+    with opened(path, part) as (lines, found):
+        for done, line in enumerate(_answers(part, found, _jobs(jobs, ray), ray), found + 1):
+            append(lines, line)
+            if progress is not None:
+                progress(done, len(part))
+        if target != path and not (target.exists() and target.stat().st_mtime >= path.stat().st_mtime):
+            to_parquet(path, target)
+    return summary(part, path, str(target), found)
+
+
+def parameters() -> dict[str, Parameters]:
+    """What each command may be given, by the parameters of its public function."""
+    found = {}
+    for command, name in COMMANDS.items():
+        function = getattr(import_module("gnomon"), name)
+        hints = get_type_hints(function)
+        known = {key: one for key, one in inspect.signature(function).parameters.items() if key not in INTERNAL}
+        required = tuple(key for key, one in known.items() if one.default is inspect.Parameter.empty)
+        found[command] = Parameters(hints={key: hints[key] for key in known}, required=required)
+    return found
+
+
+def answer(command: str, numbered: tuple[int, Mapping[str, Any]]) -> str:
+    """The line of one question."""
+    index, question = numbered
+    function = getattr(import_module("gnomon"), COMMANDS[command])
+    try:
+        found = {"answer": function(**question).to_dict()}
+    except GnomonError as error:
+        found = {"error": _error(error, error.exit_code)}
+    except MemoryError:
+        found = {"error": _error(GnomonError("out of memory", hint="Ask for less at once."), GnomonError.exit_code)}
+    except Exception as error:
+        found = {"error": _error(GnomonError(f"{type(error).__name__}: {error}", hint="Please report it."), FAULT)}
+    return _line(command, index, question, found)
+
+
+def _answers(part: SweepPart, found: int, jobs: int, ray: str) -> Iterator[str]:
+    """The lines that a file still lacks."""
+    if found == len(part):
+        return
+    command = part.sweep.command
+    todo = ((index, part.sweep.question(index)) for index in map(part.index, range(found, len(part))))
+    yield from ordered(partial(answer, command), todo, jobs=jobs, ray=ray, died=partial(_lost, command))
+
+
+def _lost(command: str, numbered: tuple[int, Mapping[str, Any]]) -> str:
+    return _line(command, *numbered, {"error": _error(WorkerDiedError(dict(numbered[1])), FAULT)})
+
+
+def _line(command: str, index: int, question: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    return compact({"index": index, "question": {"command": command} | dict(question)} | dict(found))
+
+
+def _error(error: GnomonError, code: int) -> dict[str, Any]:
+    return {"message": error.message, "where": error.where, "hint": error.hint, "code": code}
+
+
+def _refuse_beside_join(given: Mapping[str, bool]) -> None:
+    for flag, wanted in given.items():
+        if wanted:
+            raise InputError(
+                "files that are joined are not computed", where=flag, hint="Leave it out, or leave out --join."
+            )
+
+
+def _jobs(jobs: int | None, ray: str) -> int:
+    """How many questions at once: one, and of a cluster what it has, where it is not said."""
+    if jobs is None:
+        return 0 if ray else 1
+    return parse_whole(jobs, "--jobs", most=MOST_JOBS)
+
+
+def _part(questions: Sweep, shard: str) -> SweepPart:
+    if not shard:
+        return SweepPart(sweep=questions)
+    number, _, count = shard.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) <= len(questions)):
+        hint = f"Write 1/4 for the first of four; there are {len(questions):,} questions."
+        raise InputError(f"'{shard}' is not a part of this sweep", where="--shard", hint=hint)
+    return SweepPart(sweep=questions, first=int(number) - 1, every=int(count))

@@ -1,0 +1,90 @@
+"""`gnomon sweep`"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gnomon.cli import flags
+from gnomon.cli.pages import FLAG, PageAsked, outputs, page
+
+File = Annotated[str, typer.Argument(metavar="FILE.yaml", help="The command, its fixed values, and lists of others.")]
+Out = Annotated[
+    str, typer.Option("--out", metavar="FILE", help="Where answers go: .jsonl, one a line, or .parquet, a table.")
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        parser=flags.whole("--jobs", most=1024),
+        metavar="N",
+        help="Questions at once: processes of this machine, or workers of --ray.",
+    ),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        parser=flags.word("--ray"),
+        metavar="ADDRESS",
+        help="Run on a Ray cluster, such as auto or ray://head:10001; local starts Ray here. Needs gnomon[ray].",
+    ),
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        parser=flags.word("--shard"),
+        metavar="I/N",
+        help="Every N-th question from the I-th: job arrays.",
+    ),
+]
+Join = Annotated[
+    list[str] | None,
+    typer.Option("--join", metavar="FILE.jsonl", help="The file of a finished shard; repeated, all of them."),
+]
+
+
+def add(app: typer.Typer) -> None:
+    app.command("sweep", cls=PageAsked)(sweep)
+
+
+def sweep(
+    file: File,
+    out: Out,
+    jobs: Jobs = None,
+    ray: Ray = None,
+    shard: Shard = None,
+    join: Join = None,
+    html: flags.Html = None,
+    as_json: flags.Json = False,
+) -> None:
+    """Any question over lists of values, one answer a line.
+
+    A sweep that was stopped goes on where it stopped when it is run again.
+    """
+    from gnomon.api.sweep import sweep as answer
+    from gnomon.cli.output import emit, say
+    from gnomon.cli.progress import Progress
+
+    paths = outputs({"--out": out, FLAG: html}, {"the sweep": file} | {f"--join {one}": one for one in join or ()})
+    try:
+        with Progress("sweep") as tick:
+            result = answer(
+                file,
+                out=paths["--out"],
+                jobs=jobs,
+                ray=ray or "",
+                shard=shard or "",
+                join=join or (),
+                progress=lambda done, total: tick(done, total, f"{done:,} of {total:,}"),
+            )
+    except KeyboardInterrupt:
+        say(f"stopped; the answers so far are kept, and the same command goes on: {out}")
+        raise
+    if result.found == result.questions and not join:
+        say(f"nothing to do: all {result.questions:,} answers were there")
+    elif result.found and not join:
+        say(f"{result.found:,} answers were there; {result.questions - result.found:,} are new")
+    emit(result, as_json=as_json, keep=False, files=page(result, paths))

@@ -1,0 +1,107 @@
+"""The text of `gnomon compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gnomon.errors import shortened
+from gnomon.report.figures import Headline
+from gnomon.report.key_figures import as_figure, shown_figure, shown_interval
+from gnomon.report.sweep import value_word
+from gnomon.report.text import INDENT, Style, next_steps, table, words
+from gnomon.spec.side_by_side import SideBySide
+
+Payload = Mapping[str, Any]
+LONGEST = 28
+"""Letters of a plan's name at the head of a column."""
+SAME = 0.0005
+"""Ratios that differ from one by less are shown as equal."""
+
+
+def render(answer: SideBySide, style: Style) -> str:
+    lines = [style.strong(answer.title), *([load_words(answer.on)] if answer.on else []), ""]
+    names = heads(answer)
+    if answer.differs:
+        drawn = table([("what differs", *names), *different(answer)], "<" * (1 + len(names)))
+        lines += [style.faint(drawn[0]), *drawn[1:], ""]
+    else:
+        lines += [f"{INDENT}nothing differs", ""]
+    head, *rows = figure_rows(answer)
+    drawn = table([head, *rows], "<" + ">" * (len(head) - 1))
+    lines += [style.faint(drawn[0]), *drawn[1:], ""]
+    lines += [f"{INDENT}{line}" for line in verdicts(answer)]
+    return "\n".join([*lines, "", *next_steps(*_next(answer))])
+
+
+def heads(answer: SideBySide) -> list[str]:
+    return [shortened(name, LONGEST) for name in answer.names]
+
+
+def load_words(on: Payload) -> str:
+    """`under rate_per_s 8, input_tokens 1024`."""
+    return "under " + ", ".join(f"{name.replace('_', ' ')} {value_word(value)}" for name, value in on.items())
+
+
+def different(answer: SideBySide) -> list[tuple[str, ...]]:
+    return [(row["field"], *map(value_word, row["values"])) for row in answer.differs]
+
+
+def figure_rows(answer: SideBySide) -> list[tuple[str, ...]]:
+    """Figures below the names: of the first its value and interval, of the others also the ratio."""
+    first, *others = heads(answer)
+    rows = [("", first, "", *(cell for name in others for cell in (name, "", "ratio")))]
+    for row in answer.rows:
+        cells: list[str] = [row["figure"]]
+        for place, (value, ratio) in enumerate(zip(row["values"], row["ratios"], strict=True)):
+            cells += [shown_figure(as_figure(row), value), _edges(row, value)]
+            cells += [ratio_word(ratio)] if place else []
+        rows.append(tuple(cells))
+    return rows
+
+
+def _edges(row: Payload, value: Any) -> str:
+    return shown_interval(as_figure(row), value).strip("()").removesuffix(", 90%")
+
+
+def ratio_word(ratio: float | None) -> str:
+    if ratio is None:
+        return "-"
+    return "equal" if abs(ratio - 1) < SAME else f"{ratio:.3g}x"
+
+
+def figures(answer: SideBySide) -> list[Headline]:
+    """The first figure of each."""
+    row = answer.rows[0] if answer.rows else None
+    if row is None:
+        return []
+    figure = as_figure(row)
+    return [
+        Headline(f"{row['figure']} of {name}", shown_figure(figure, value), shown_interval(figure, value))
+        for name, value in zip(answer.names, row["values"], strict=True)
+    ]
+
+
+def verdicts(answer: SideBySide) -> Iterator[str]:
+    """Which is best in the figures that decide: the first time, and the first price."""
+    seen: set[str] = set()
+    for row in answer.rows:
+        numbers = _numbers(row["values"])
+        if row["unit"] in seen or row["unit"] not in ("s", "usd") or None in numbers:
+            continue
+        seen.add(row["unit"])
+        known = [float(number) for number in numbers if number is not None]
+        if max(known) - min(known) <= SAME * abs(known[0]):
+            yield f"{row['figure']}: equal"
+            continue
+        best = known.index(max(known) if row["higher_is_better"] else min(known))
+        yield f"{row['figure']}: best is {answer.names[best]}, {shown_figure(as_figure(row), known[best])}"
+
+
+def _numbers(values: Sequence[Any]) -> list[float | None]:
+    return [value.get("value") if isinstance(value, Mapping) else None for value in values]
+
+
+def _next(answer: SideBySide) -> list[str]:
+    command = "export" if answer.plans else "explain"
+    return [words("gnomon", command, answer.names[0]), "gnomon history"]

@@ -1,0 +1,47 @@
+"""The page of `gnomon compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gnomon.report.compare import different, figure_rows, figures, heads, load_words, verdicts
+from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, table
+from gnomon.report.html.svg import Bar, bars
+from gnomon.report.key_figures import as_figure, number, shown_figure, shown_interval
+from gnomon.spec.side_by_side import SideBySide
+
+Payload = Mapping[str, Any]
+MOST_PLOTS = 12
+
+
+def page(answer: SideBySide) -> Page:
+    names = heads(answer)
+    head, *rows = figure_rows(answer)
+    alike = [] if answer.differs else ["Nothing differs."]
+    return Page(
+        title=answer.title,
+        subtitle=load_words(answer.on) if answer.on else "",
+        figures=figures(answer),
+        blocks=[
+            *notes("", [*verdicts(answer), *alike]),
+            *table("What differs", ("field", *names), different(answer), "<" * (1 + len(names))),
+            *table("Figures, with intervals of 90%", head, rows, "<" + ">" * (len(head) - 1)),
+            *_plots(answer),
+            *(block for plan in answer.plans for block in inputs_table(plan, "Plan")),
+        ],
+    )
+
+
+def _plots(answer: SideBySide) -> Iterator[PageBlock]:
+    for row in answer.rows[:MOST_PLOTS]:
+        figure, drawn = as_figure(row), []
+        for name, value in zip(answer.names, row["values"], strict=True):
+            middle = number(value)
+            if middle is None:
+                continue
+            low, high = (value["low"], value["high"]) if isinstance(value, Mapping) else (middle, middle)
+            shown = " ".join(filter(None, (shown_figure(figure, value), shown_interval(figure, value))))
+            drawn.append(Bar(name, middle, low, high, shown))
+        if len(drawn) > 1:
+            yield Drawing(row["figure"], bars(drawn, f"{row['figure']} of each"))

@@ -1,0 +1,87 @@
+"""A serving plan as a tree of nodes: why it was chosen, and its own figures with their intervals and sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnomon.report.explain import BY
+from gnomon.report.figures import interval
+from gnomon.report.text import deployed, digits, flag, known, plural, words
+from gnomon.spec.answers import AnswerNode, PlanReport, PlanScore, Resolved
+from gnomon.spec.workload import ServingLoad
+from gnomon.units import format_count, format_duration, format_money
+
+TIMES = {
+    "TTFT": ("ttft_s", "waiting + the steps of the prompt + delivery"),
+    "TPOT": ("tpot_s", "decode steps, lengthened by prompts beside them"),
+    "end to end": ("e2e_s", "TTFT + TPOT of every further token"),
+}
+MOST_SEQUENCES = 1_000_000
+"""A made-up answer may claim any number; no step has more."""
+
+
+def planned(answer: PlanReport) -> tuple[AnswerNode, ...]:
+    best, drawn = answer.best, answer.best.predicted
+    made, usd = f"{format_count(best.output_tokens_per_s)} output tokens/s", f"{format_money(best.usd_h)}/h"
+    cost, energy = known(best.usd_per_mtok), known(best.wh_per_mtok)
+    price = AnswerNode(name="price", shown=usd, source=answer.resolved.sources.get("price_usd_h", ""))
+    spent = "-" if energy is None else f"{digits(energy)} Wh/Mtok {interval(drawn.get('wh_per_mtok'), digits)}".rstrip()
+    shown = "-" if cost is None else f"{format_money(cost)}/Mtok"
+    return (
+        _choice(answer),
+        *(_time(answer, name) for name in TIMES),
+        AnswerNode.metric("throughput", made, "of all replicas", drawn.get("output_tokens_per_s")),
+        AnswerNode.metric("energy", spent, f"{digits(best.power_w)} W at this load", drawn.get("wh_per_mtok")),
+        AnswerNode.metric("cost", shown, f"{usd} over {made}", drawn.get("usd_per_mtok"), (price,)),
+    )
+
+
+def _time(answer: PlanReport, name: str) -> AnswerNode:
+    """A metric by its statistics, each with its interval."""
+    best, (key, formula) = answer.best, TIMES[name]
+    times = {"ttft_s": best.ttft_s, "tpot_s": best.tpot_s, "e2e_s": best.e2e_s}[key]
+    drawn = best.predicted.get(key, {})
+    shown = {
+        statistic: " ".join(filter(None, [format_duration(value), interval(drawn.get(statistic), format_duration)]))
+        for statistic, value in times.items()
+        if value is not None and known(value) is not None
+    }
+    parts = [AnswerNode(name=statistic, shown=text) for statistic, text in shown.items()]
+    parts += [_step(best, answer.resolved)] if name == "TPOT" else []
+    headline = ", ".join(f"{name} {shown[name].partition(' (')[0]}" for name in ("mean", "p90") if name in shown)
+    return AnswerNode.metric(name, headline or "-", formula, drawn.get("mean"), tuple(parts))
+
+
+def _step(best: PlanScore, resolved: Resolved) -> AnswerNode:
+    """What opens one of the steps behind a token: as many sequences as are in flight on a replica at a time."""
+    plan, load = best.plan, best.plan.load
+    in_flight = best.output_tokens_per_s / plan.replicas * (known(best.tpot_s.get("mean")) or 0.0)
+    batch = max(1, round(min(in_flight, MOST_SEQUENCES)))
+    shown, context = f"{plural(batch, 'sequence')} in flight on a replica", None
+    if isinstance(load, ServingLoad) and load.input_tokens and load.output_tokens:
+        context = load.input_tokens + load.output_tokens // 2
+        shown += f", half their output made: context {context:,}"
+    inputs: dict[str, Any] = {"on": f"{plan.chip}:{plan.ranks}", "settings": plan.engine.settings}
+    inputs |= {name: getattr(plan, name) for name in ("model", "dtype", "kv_dtype")}
+    inputs |= {name: getattr(plan.strategy, name) for name in ("tp", "ep", "techniques")}
+    named = deployed(inputs, resolved)
+    step = ("--engine", plan.engine.label, "--phase", "decode", "--batch", batch, *flag("--context", context))
+    return AnswerNode(name="one step", shown=shown, formula=BY + words("gnomon", "predict", *named, *step))
+
+
+def _choice(answer: PlanReport) -> AnswerNode:
+    spare = ((name, known(margin)) for name, margin in answer.best.margin.items())
+    parts = [
+        AnswerNode(name=name, shown=f"{margin:.0%} of the goal to spare")
+        for name, margin in spare
+        if margin is not None
+    ]
+    for name, other in (("runner-up", answer.runner_up), ("next cheaper", answer.next_cheaper)):
+        if other.get("why"):
+            parts.append(AnswerNode(name=name, shown=other.get("label") or "none", formula=other["why"]))
+    parts += [
+        AnswerNode(name="not chosen", shown=f"{format_count(count)} plans", formula=reason)
+        for reason, count in answer.rejected.items()
+    ]
+    formula = f"best of {format_count(answer.plans_considered)}; binding: {answer.binding or 'nothing'}"
+    return AnswerNode.metric("plan", answer.best.label, formula, parts=tuple(parts))

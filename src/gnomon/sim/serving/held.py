@@ -1,0 +1,52 @@
+"""Runs from which longer runs of the same stream go on, instead of from its beginning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnomon.cost.step import StepCost
+from gnomon.sim.serving.check import check
+from gnomon.sim.serving.chunked import ChunkedReplica
+from gnomon.sim.serving.curve import Curves
+from gnomon.sim.serving.run import ServingRun
+from gnomon.spec.serving import ServingLimits
+from gnomon.spec.workload import Requests
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRun:
+    """A run, and the replica as it stood when the last request arrived: nothing it did by then depends on whether
+    others follow."""
+
+    run: ServingRun
+    replica: ChunkedReplica
+
+    def begins(self, requests: Requests) -> bool:
+        """Whether the requests are those of the run, or begin with them."""
+        known, count = self.run.requests, len(self.run.requests)
+        return (
+            np.array_equal(known.arrival_s, requests.arrival_s[:count])
+            and np.array_equal(known.input_tokens, requests.input_tokens[:count])
+            and np.array_equal(known.output_tokens, requests.output_tokens[:count])
+        )
+
+
+def simulate_on(
+    held: HeldRun | None, requests: Requests, cost: StepCost, limits: ServingLimits, curves: Curves
+) -> HeldRun:
+    """What `simulate` makes of the requests, to the bit. A `held` run on the same cost within the same limits goes on
+    where it is one of the first of them."""
+    if held is None or not held.begins(requests):
+        check(requests, limits)
+        replica = ChunkedReplica(requests, cost, limits, None, None, curves)
+    elif len(held.run.requests) == len(requests):
+        return held
+    else:
+        check(requests, limits)
+        replica = held.replica.forked(requests)
+    replica.run(float(requests.arrival_s[-1]))
+    before_end = replica.forked()
+    replica.run()
+    return HeldRun(replica.result(requests), before_end)

@@ -1,0 +1,147 @@
+"""Simulated loads, and deployments that were chosen for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypedDict
+
+from gnomon.spec.answers.base import UNKNOWN, NotModelled, Resolved, Result
+from gnomon.spec.answers.shapes import Degree, Inputs, Signed
+from gnomon.spec.estimate import Estimate
+from gnomon.spec.plan import Plan
+from gnomon.spec.workload import Goal
+
+Band = tuple[float | None, float | None]
+Times = Annotated[Mapping[str, float], Mapping[str, float | None]]
+"""Seconds by statistic; null in JSON where nobody has them."""
+
+
+class PlanFigures(TypedDict, total=False):
+    """Figures of a plan as estimates; times by statistic."""
+
+    ttft_s: Mapping[str, Estimate]
+    tpot_s: Mapping[str, Estimate]
+    e2e_s: Mapping[str, Estimate]
+    output_tokens_per_s: Estimate
+    usd_per_mtok: Estimate
+    wh_per_mtok: Estimate
+    power_w: Estimate
+
+
+class OtherPlan(TypedDict, total=False):
+    """A plan beside the best: why it is not, or what it buys."""
+
+    label: str
+    usd_h: float
+    ttft_s: Times
+    tpot_s: Times
+    e2e_s: Times
+    predicted: PlanFigures
+    why: str
+    buys: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingReport(Result):
+    """A simulated load. `run` holds the arrays of every request."""
+
+    SCHEMA = "simulate.serve"
+    HIDDEN = frozenset({"run"})
+    title: str
+    not_modelled: tuple[NotModelled, ...] = ()
+    requests: Degree
+    saturation_rps: float = 0.0
+    """Requests a second that the replica sustains at most; 0 where it is not known."""
+    overloaded: bool = False
+    """Requests arrive faster than they are served: times grow with the length of the load."""
+    settled: bool | None = None
+    """Whether the run is long enough (six lifetimes of its requests) to show a steady state and not only an empty
+    engine that fills; None where all requests arrive at one moment."""
+    makespan_s: float
+    ttft_s: Times
+    tpot_s: Times
+    e2e_s: Times
+    queue_s: Times
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    energy_j: float
+    power_w: float = 0.0
+    """Of all chips of the replica, on average over the run."""
+    co2_g: float | None = None
+    """Of that energy, where a cluster's file names the grid, which `grid` repeats."""
+    grid: Mapping[str, str | float] = field(default_factory=dict)
+    cost_usd: float
+    usd_per_mtok: float
+    preemptions: int
+    steps: int
+    busy_fraction: float
+    kv_blocks: int
+    peak_kv_blocks: int
+    inputs: Annotated[Mapping[str, Any], Inputs, ("model", "on")]
+    resolved: Resolved = UNKNOWN
+    bands: Annotated[Mapping[str, Any], Mapping[str, Mapping[str, Band]]] = field(default_factory=dict)
+    """Of times and throughput by statistic, the ends of their intervals."""
+    run: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanScore(Result):
+    """A plan and its figures under the load."""
+
+    plan: Plan
+    feasible: bool
+    usd_h: float
+    usd_per_mtok: float | None
+    """For a million output tokens, as is energy."""
+    wh_per_mtok: float | None
+    power_w: float
+    """Of all its chips at the rate it is planned for."""
+    output_tokens_per_s: float
+    ttft_s: Times
+    tpot_s: Times
+    e2e_s: Times = field(default_factory=dict)
+    max_rate_per_s: float | None
+    margin: Mapping[str, Signed | None]
+    label: str
+    predicted: Annotated[Mapping[str, Any], PlanFigures] = field(default_factory=dict)
+    """The same figures as estimates with their intervals; times by statistic. Of plans beside the best
+    only the runner-up has them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanReport(Result):
+    SCHEMA = "plan.serve"
+    title: str
+    not_modelled: tuple[NotModelled, ...] = ()
+    plans_considered: int
+    plans_fit: int
+    plans_simulated: int
+    requests_simulated: int
+    """Requests that the best plan was judged on."""
+    requests_searched: int
+    """Requests of the longest run of the search."""
+    router: str
+    """How requests are assigned to replicas."""
+    model_dtype: str = ""
+    model_context: int = 0
+    """Format of the model's own weights, and the longest sequence it takes; a plan may have others."""
+    best: PlanScore
+    pareto: tuple[PlanScore, ...]
+    binding: str
+    runner_up: Annotated[Mapping[str, Any], OtherPlan]
+    """The best other plan that meets the goals, and what it costs and buys."""
+    next_cheaper: Annotated[Mapping[str, Any], OtherPlan] = field(default_factory=dict)
+    """By cost: the cheaper plan that comes nearest to the goals, and what it misses."""
+    near_ties: tuple[Annotated[Mapping[str, Any], OtherPlan], ...] = ()
+    """By cost: plans of other shapes that cost hardly more, and what that buys."""
+    rejected: Mapping[str, int]
+    goals: tuple[Goal, ...]
+    command: str
+    """What starts one replica; empty where the engine does not run on the chip."""
+    left_to_you: tuple[str, ...] = ()
+    """What has to be made before the command can run, or is not in it."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Chips of the fleet that no plan is made for, and why."""
+    resolved: Resolved = UNKNOWN
+    """Of the best plan's chips."""

@@ -1,0 +1,101 @@
+"""Training steps, and the one that a search chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypedDict
+
+from gnomon.spec.answers.base import UNKNOWN, NotModelled, Resolved, Result
+from gnomon.spec.answers.shapes import OR_EMPTY, Degree, Inputs, Time
+from gnomon.spec.answers.step import Shortage
+from gnomon.spec.estimate import Estimate
+from gnomon.spec.plan import Plan
+
+DEGREES = ("tp", "pp", "vp", "cp", "ep", "dp")
+JOB = ("model", "on", "dtype", "engine", "seq", "global_batch", "optimizer")
+RECIPE = (*JOB, *DEGREES, "micro_batch", "recompute", "zero", "schedule", "sequence_parallel")
+"""Inputs that say what is trained, and how a step is carried out."""
+
+
+class RankPeak(TypedDict):
+    """A rank at its fullest moment."""
+
+    peak_memory_bytes: float
+
+
+class SlowerPlan(TypedDict):
+    """The runner-up."""
+
+    label: str
+    step_time_s: float
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingReport(Result):
+    """One training step. `step` holds its timeline and figures."""
+
+    SCHEMA = "simulate.train"
+    HIDDEN = frozenset({"step"})
+    title: str
+    not_modelled: tuple[NotModelled, ...] = ()
+    step_time_s: Time
+    mfu: float
+    hfu: float
+    tokens_per_s_per_gpu: float
+    peak_memory_bytes: Estimate
+    usable_memory_bytes: float
+    fits: bool
+    cause: Shortage | None = None
+    """What is short on the fullest rank, or on a host, where it does not fit."""
+    ranks: tuple[Annotated[Mapping[str, Any], RankPeak], ...]
+    """Every rank: its place in the pipeline, and its memory at the fullest moment."""
+    host_bytes: float = 0.0
+    """What techniques keep in the memory of one host."""
+    memory_parts: tuple[Mapping[str, float], ...]
+    """By pipeline rank: weights, gradients, optimizer, activations, working."""
+    bubble_fraction: float
+    exposed_communication_s: float
+    step_parts: Annotated[Mapping[str, float], ("pipeline_s", "optimizer_s")]
+    """Seconds from the start to the last backward, then of what follows it."""
+    micro_batches: Degree
+    energy_j: float
+    co2_g: float | None = None
+    """Of that energy, where a cluster's file names the grid, which `grid` repeats."""
+    grid: Mapping[str, str | float] = field(default_factory=dict)
+    cost_usd: float
+    run: Annotated[Mapping[str, float], OR_EMPTY, ("steps", "days", "cost_usd", "energy_kwh")]
+    """Of the whole run, where its tokens are given: steps, days, dollars, kilowatt-hours."""
+    targets: tuple[str, ...]
+    """What `gnomon export` can write the plan for, its own engine's first."""
+    assumed: tuple[str, ...] = ()
+    """What its techniques take the machine to have that nobody has told."""
+    inputs: Annotated[Mapping[str, Any], Inputs, RECIPE]
+    resolved: Resolved = UNKNOWN
+    plan: Plan
+    step: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlanReport(Result):
+    SCHEMA = "plan.train"
+    title: str
+    not_modelled: tuple[NotModelled, ...] = ()
+    plans_considered: int
+    plans_fit: int
+    plans_timed: int
+    best: TrainingReport
+    label: str
+    """The best plan in a line."""
+    bound_s: float
+    """No plan that was not timed can be quicker than this."""
+    runner_up: Annotated[Mapping[str, Any], SlowerPlan, OR_EMPTY]
+    rejected: Mapping[str, int]
+    shortage_bytes: tuple[float, float]
+    """What plans that do not fit lack on their fullest rank, least and most."""
+    command: str
+    """What starts the best plan on each node, beside where they meet; empty where its engine cannot say it."""
+    inputs: Annotated[Mapping[str, Any], Inputs]
+    resolved: Resolved = UNKNOWN
+    """Of the cluster that was searched."""

@@ -1,0 +1,196 @@
+"""Plans and answers beside each other: one load, one job, and nothing that is unlike."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gnomon
+from gnomon.api.compare import compare
+from gnomon.errors import DoesNotFitError, InputError
+from gnomon.load.plan import read_plan, write_plan
+from gnomon.spec import Plan
+from gnomon.spec.side_by_side import SideBySide
+from gnomon.store import save
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "plan.yaml"
+STEP: dict[str, Any] = {"on": "H100", "phase": "decode", "batch": 8, "context": 100}
+JOB: dict[str, Any] = {"on": "H100:8", "seq": 512, "global_batch": 16}
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return replace(read_plan(EXAMPLE), id="example")
+
+
+def values(answer: SideBySide, figure: str) -> list[Any]:
+    row = next(row for row in answer.rows if row["figure"] == figure)
+    return [value["value"] if isinstance(value, dict) else value for value in row["values"]]
+
+
+def ratios(answer: SideBySide, figure: str) -> list[float]:
+    return next(row["ratios"] for row in answer.rows if row["figure"] == figure)
+
+
+def test_serving_plans_under_the_first_ones_load(plan: Plan, tmp_path: Path) -> None:
+    other = replace(plan, id="other", strategy=replace(plan.strategy, tp=2), load=replace(plan.load, rate_per_s=1.0))
+    write_plan(other, tmp_path / "other.yaml")
+    found = compare(plan, tmp_path / "other.yaml")
+    assert found.kind == "serving plan"
+    assert found.names == ("example", str(tmp_path / "other.yaml"))
+    assert found.on["rate_per_s"] == 8.0
+    assert found.differs == ({"field": "strategy.tp", "values": [4, 2]},)
+    assert ratios(found, "$/h") == [1.0, 0.5]
+    assert values(found, "tokens/s") == [2048.0, 2048.0]
+    slower = values(found, "TPOT p90")
+    assert slower[1] > slower[0]
+    assert ratios(found, "TPOT p90") == [1.0, slower[1] / slower[0]]
+    assert values(found, "meets the goals") == [True, True]
+    row = next(row for row in found.rows if row["figure"] == "TTFT p90")
+    assert all(value["low"] < value["value"] < value["high"] for value in row["values"])
+
+
+def test_a_load_that_is_given_goes_before_the_plans_own(plan: Plan) -> None:
+    usual, busy = compare(plan, plan), compare(plan, plan, rate=12)
+    assert (usual.on["rate_per_s"], busy.on["rate_per_s"]) == (8.0, 12.0)
+    assert busy.on["input_tokens"] == 1024
+    assert values(busy, "tokens/s")[0] == 1.5 * values(usual, "tokens/s")[0]
+    assert ratios(usual, "TTFT p50") == [1.0, 1.0] and usual.differs == ()
+    short = compare(plan, plan, input=100, output=10, seed=3)
+    assert (short.on["input_tokens"], short.on["rate_per_s"], short.on["seed"]) == (100, 8.0, 3)
+    assert values(short, "TTFT p50")[0] < values(usual, "TTFT p50")[0]
+
+
+def test_a_trace_is_a_load(plan: Plan, tmp_path: Path) -> None:
+    rows = "".join(f"{0.2 * n},{100 + n % 7},{8 + n % 5}\n" for n in range(600))
+    (tmp_path / "trace.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    found = compare(plan, plan, trace=tmp_path / "trace.csv")
+    assert found.on["trace"] == str(tmp_path / "trace.csv") and "input_tokens" not in found.on
+    assert values(found, "TTFT p50")[0] > 0
+    faster = compare(plan, plan, trace=tmp_path / "trace.csv", rate=50)
+    assert values(faster, "TTFT p90")[0] > values(found, "TTFT p90")[0]
+
+
+def test_what_a_plan_was_chosen_by_comes_out_again() -> None:
+    asked: dict[str, Any] = {"rate": 4, "input": 512, "output": 64, "slo": "ttft_p90=1s,tpot_p90=50ms"}
+    best = gnomon.plan_serving("llama-3.1-8b", fleet="H100:2", **asked)
+    found = compare(best, best.best.plan)
+    assert values(found, "TTFT p90") == [best.best.ttft_s["p90"]] * 2
+    assert values(found, "$/Mtok") == [best.best.usd_per_mtok] * 2
+    assert values(found, "power") == [best.best.power_w] * 2
+
+
+def test_training_plans_do_one_job() -> None:
+    one = gnomon.simulate_training("llama-3.2-1b", **JOB)
+    other = gnomon.simulate_training("llama-3.2-1b", **(JOB | {"global_batch": 32}), tp=2)
+    found = compare(one, other)
+    assert found.kind == "training plan" and found.on == {"seq": 512, "global_batch": 16}
+    assert [row["field"] for row in found.differs] == [
+        "strategy.tp",
+        "strategy.dp",
+        "engine.settings.sequence_parallel",
+    ]
+    alone = gnomon.simulate_training("llama-3.2-1b", **JOB, tp=2)
+    assert values(found, "step time") == [one.step_time_s.value, alone.step_time_s.value]
+    assert values(found, "fits") == [True, True]
+
+
+def test_stored_answers_as_they_are_kept(tmp_path: Path) -> None:
+    one = gnomon.predict("llama-3.2-1b", **STEP)
+    other = gnomon.predict("llama-3.2-1b", **(STEP | {"on": "H200"}))
+    run = save("predict", one.to_dict())
+    (tmp_path / "other.json").write_text(json.dumps(other.to_dict()))
+    found = compare("last", tmp_path / "other.json", run)
+    assert found.names == (run, str(tmp_path / "other.json"), run)
+    assert found.kind == "predict" and found.on == {} and found.plans == ()
+    assert found.differs == ({"field": "on", "values": ["H100", "H200", "H100"]},)
+    times = [one.time_s.value, other.time_s.value, one.time_s.value]
+    assert values(found, "step time") == times
+    assert ratios(found, "step time") == [1.0, times[1] / times[0], 1.0]
+    row = next(row for row in found.rows if row["figure"] == "step time")
+    assert row["values"][1] == {name: other.to_dict()["time_s"][name] for name in ("value", "low", "high")}
+
+
+def test_simulated_loads_have_their_intervals() -> None:
+    load: dict[str, Any] = {"on": "H100", "input": 100, "output": 8, "requests": 50}
+    answers = [gnomon.simulate_serving("llama-3.2-1b", rate=rate, **load) for rate in (5, 50)]
+    found = compare(*answers)
+    assert {"field": "rate", "values": [5.0, 50.0]} in found.differs
+    row = next(row for row in found.rows if row["figure"] == "TTFT p90")
+    assert [(value["low"], value["high"]) for value in row["values"]] == [
+        tuple(answer.bands["ttft_s"]["p90"]) for answer in answers
+    ]
+    row = next(row for row in found.rows if row["figure"] == "tokens/s")
+    assert (row["values"][1]["low"], row["values"][1]["high"]) == answers[1].bands["output_tokens_per_s"]["mean"]
+
+
+def test_more_than_two(plan: Plan) -> None:
+    plans = [replace(plan, id=f"{tp}", strategy=replace(plan.strategy, tp=tp)) for tp in (2, 4, 8)]
+    found = compare(*plans)
+    assert found.differs == ({"field": "strategy.tp", "values": [2, 4, 8]},)
+    assert all(len(row["values"]) == len(row["ratios"]) == 3 for row in found.rows)
+
+
+def test_unlike_things_are_refused(plan: Plan, tmp_path: Path) -> None:
+    step = gnomon.predict("llama-3.2-1b", **STEP)
+    memory = gnomon.fit("llama-3.2-1b", on="H100")
+    trained = gnomon.simulate_training("llama-3.2-1b", **JOB)
+    with pytest.raises(InputError, match="nothing to compare it with"):
+        compare(plan)
+    with pytest.raises(InputError, match="answer 2: is an answer of `gnomon fit`, and the first is of"):
+        compare(step, memory)
+    with pytest.raises(InputError, match="is a serving plan, and the first is a training plan"):
+        compare(trained, plan)
+    with pytest.raises(InputError, match="--rate: a training plan has no requests"):
+        compare(trained, trained, rate=3)
+    with pytest.raises(InputError, match="answer of `gnomon chips`, which is not compared"):
+        compare(gnomon.chips("H100"), gnomon.chips("H200"))
+    (tmp_path / "mine.json").write_text('{"name": "mine"}')
+    with pytest.raises(InputError, match=r"mine\.json: is not an answer of Gnomon"):
+        compare(tmp_path / "mine.json", step)
+    with pytest.raises(InputError, match="the answer holds no plan"):
+        compare(step, plan)
+
+
+def test_a_plan_without_a_load_needs_one(plan: Plan) -> None:
+    bare = replace(plan, load=None)
+    with pytest.raises(InputError, match="has no load to compare under"):
+        compare(bare, plan)
+    assert compare(bare, plan, rate=4, input=200, output=20).on["rate_per_s"] == 4.0
+    with pytest.raises(InputError, match="the load has no lengths"):
+        compare(bare, plan, rate=4, input=200)
+    with pytest.raises(InputError, match="the load has no rate"):
+        compare(bare, plan, input=200, output=20)
+
+
+def test_a_plan_that_cannot_be_put_under_it_is_named(plan: Plan, tmp_path: Path) -> None:
+    small = replace(plan, strategy=replace(plan.strategy, tp=1), dtype="bf16")
+    write_plan(small, tmp_path / "small.yaml")
+    with pytest.raises(DoesNotFitError, match=r"small\.yaml: a replica has no room for a request of 1,280 tokens"):
+        compare(plan, tmp_path / "small.yaml")
+    staged = replace(plan, strategy=replace(plan.strategy, pp=2))
+    write_plan(staged, tmp_path / "staged.yaml")
+    with pytest.raises(InputError, match=r"staged\.yaml, strategy\.pp: replicas with pp 2 are not simulated"):
+        compare(plan, tmp_path / "staged.yaml")
+
+
+DAMAGED: list[tuple[tuple[str, ...], Any]] = [
+    (("time_s",), 3), (("time_s", "value"), "fast"), (("time_s", "low"), 1e9), (("inputs",), [1]), (("inputs",), None),
+    (("breakdown",), {}), (("memory_bytes", "value"), -1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value"), DAMAGED, ids=str)
+def test_a_damaged_answer_is_refused_by_its_field(path: tuple[str, ...], value: Any, tmp_path: Path) -> None:
+    answer = gnomon.predict("llama-3.2-1b", **STEP).to_dict()
+    spot = answer
+    for key in path[:-1]:
+        spot = spot[key]
+    spot[path[-1]] = value
+    (tmp_path / "damaged.json").write_text(json.dumps(answer))
+    with pytest.raises(InputError, match=rf"damaged\.json, field {path[0]}"):
+        compare(tmp_path / "damaged.json", tmp_path / "damaged.json")

@@ -1,0 +1,208 @@
+"""Sweeps: one answer a line, the same bytes however the work is shared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gnomon
+from gnomon.api import sweep as module
+from gnomon.api.sweep import sweep
+from gnomon.errors import InputError, MissingExtraError
+from gnomon.runner import WorkerDiedError
+from gnomon.store import sweep_summary
+
+STEPS = {
+    "command": "predict",
+    "fixed": {"model": "llama-3.2-1b", "on": "H100"},
+    "over": {"dtype": ["bf16", "fp8"], "batch": [1, 8, 0, 64]},
+}
+"""Two of the questions are refused: there is no batch of zero."""
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> Path:
+    sweep(STEPS, out=tmp_path / "steps.jsonl")
+    return tmp_path / "steps.jsonl"
+
+
+def test_each_line_is_the_answer_to_its_question(steps: Path) -> None:
+    found = lines(steps)
+    assert [row["index"] for row in found] == list(range(8))
+    for row in found:
+        question = dict(row["question"])
+        assert question.pop("command") == "predict"
+        if question["batch"]:
+            assert row["answer"] == gnomon.predict(**question).to_dict()
+            assert list(row) == ["index", "question", "answer"]
+        else:
+            told = {"message": "0 is below 1", "where": "--batch", "hint": "", "code": 2}
+            assert row["error"] == told and "answer" not in row
+
+
+def test_processes_write_the_same_bytes(steps: Path, tmp_path: Path) -> None:
+    report = sweep(STEPS, out=tmp_path / "jobs.jsonl", jobs=3)
+    assert (tmp_path / "jobs.jsonl").read_bytes() == steps.read_bytes()
+    assert (report.questions, report.answered, report.refused, report.found) == (8, 6, 2, 0)
+
+
+def test_a_finished_sweep_is_not_run_again(steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = steps.read_bytes(), steps.stat().st_mtime_ns
+    monkeypatch.setattr(module, "ordered", None)
+    report = sweep(STEPS, out=steps)
+    assert report.found == report.questions == 8
+    assert (steps.read_bytes(), steps.stat().st_mtime_ns) == before
+
+
+def test_a_stopped_sweep_asks_only_what_is_left(steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = steps.read_bytes()
+    steps.write_bytes(whole[: whole.index(b"\n", whole.index(b"\n") + 1) + 7])  # two lines, and a bit of the third
+    asked, real = [], module.answer
+    monkeypatch.setattr(module, "answer", lambda command, one: asked.append(one[0]) or real(command, one))
+    told: list[tuple[int, int]] = []
+    assert sweep(STEPS, out=steps, progress=lambda *done: told.append(done)).found == 2
+    assert asked == [2, 3, 4, 5, 6, 7]
+    assert told == [(done, 8) for done in range(3, 9)]
+    assert steps.read_bytes() == whole
+
+
+def test_interrupted_it_keeps_what_was_answered(steps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = module.answer
+
+    def interrupted(command: str, one: tuple[int, Any]) -> str:
+        if one[0] == 3:
+            raise KeyboardInterrupt
+        return real(command, one)
+
+    monkeypatch.setattr(module, "answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(STEPS, out=tmp_path / "b.jsonl")
+    assert len(lines(tmp_path / "b.jsonl")) == 3
+    monkeypatch.setattr(module, "answer", real)
+    sweep(STEPS, out=tmp_path / "b.jsonl")
+    assert (tmp_path / "b.jsonl").read_bytes() == steps.read_bytes()
+
+
+def test_a_worker_that_dies_is_a_row_like_any_other() -> None:
+    row = json.loads(module._lost("predict", (7, {"batch": 3})))
+    assert row["index"] == 7 and row["question"] == {"command": "predict", "batch": 3}
+    assert row["error"]["message"] == WorkerDiedError({"batch": 3}).message
+    assert row["error"]["code"] == 3
+
+
+def test_a_fault_of_ours_is_a_row_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: Any) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(gnomon, "fit", broken, raising=False)
+    row = json.loads(module.answer("fit", (0, {"model": "m"})))
+    assert row["error"] == {"message": "ZeroDivisionError: oh", "where": "", "hint": "Please report it.", "code": 3}
+
+
+def test_what_it_comes_to(steps: Path) -> None:
+    report = sweep(STEPS, out=steps)
+    assert report.swept == ("dtype", "batch")
+    assert [row["values"] for row in report.rows[:2]] == [
+        {"dtype": "bf16", "batch": 1}, {"dtype": "bf16", "batch": 8},
+    ]  # fmt: skip
+    times = {row["index"]: row["answer"]["time_s"]["value"] for row in lines(steps) if "answer" in row}
+    best = min(times, key=lambda index: times[index])
+    assert report.extremes["step time"]["best"] == {"index": best, "value": times[best]}
+    assert report.extremes["step time"]["worst"]["value"] == max(times.values())
+    assert report.best_question == {key: lines(steps)[best]["question"][key] for key in report.best_question}
+    assert report.errors == ({"message": "0 is below 1", "count": 2, "first": 2},)
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "fit": {"model": "llama-3.2-1b", "on": "H100"},
+    "simulate serve": {
+        "model": "llama-3.2-1b", "on": "H100", "rate": 20, "input": 100, "output": 8, "requests": 20,
+    },
+    "simulate train": {"model": "llama-3.2-1b", "on": "H100:8", "seq": 512, "global_batch": 16},
+    "plan serve": {
+        "model": "llama-3.2-1b", "fleet": "H100:1", "rate": 4, "input": 100, "output": 8, "requests": 20,
+        "slo": "ttft_p90=1s", "dtypes": ["bf16"], "settings": {"max_num_seqs": 64, "max_num_batched_tokens": 2048},
+    },
+    "plan train": {"model": "llama-3.2-1b", "cluster": "H100:4", "seq": 512, "global_batch": 16},
+    "try": {"name": "gptq", "model": "llama-3.2-1b", "on": "H100"},
+}  # fmt: skip
+OVER = {"fit": "context", "simulate serve": "seed", "simulate train": "micro_batch", "plan serve": "seed",
+        "plan train": "tokens", "try": "context"}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", SMALL)
+def test_any_question_can_be_swept(command: str, tmp_path: Path) -> None:
+    name = OVER[command]
+    asked = {"command": command, "fixed": SMALL[command], "over": {name: [1, 2]}}
+    report = sweep(asked, out=tmp_path / "a.jsonl")
+    assert report.refused == 0, report.errors
+    schema = f"gnomon.{command.replace(' ', '.')}/1"
+    assert [row["answer"]["schema"] for row in lines(tmp_path / "a.jsonl")] == [schema, schema]
+    assert report.rows[0]["figures"] and set(report.rows[0]["figures"]) <= {one["figure"] for one in report.figures}
+    assert command in str(report) and report.to_html().count("<h1>") == 1
+
+
+def test_a_question_without_an_answer_is_told_by_its_code(tmp_path: Path) -> None:
+    asked = {
+        "command": "plan train",
+        "fixed": {"seq": 2048, "global_batch": 8, "cluster": "H100:1"},
+        "over": {"model": ["llama-3.1-70b", "llama-9"]},
+    }
+    sweep(asked, out=tmp_path / "a.jsonl")
+    assert [row["error"]["code"] for row in lines(tmp_path / "a.jsonl")] == [4, 2]
+
+
+def test_shards_joined_are_the_whole(steps: Path, tmp_path: Path) -> None:
+    parts = [tmp_path / f"part-{number}.jsonl" for number in (1, 2, 3)]
+    for number, part in enumerate(parts, 1):
+        sweep(STEPS, out=part, shard=f"{number}/3")
+    assert [row["index"] for row in lines(parts[1])] == [1, 4, 7]
+    report = sweep(STEPS, out=tmp_path / "all.jsonl", join=parts)
+    assert (tmp_path / "all.jsonl").read_bytes() == steps.read_bytes()
+    assert report.questions == 8
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "x", "1/9", "1", "1/0", "-1/3"])
+def test_no_such_shard(shard: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--shard"):
+        sweep(STEPS, out=tmp_path / "a.jsonl", shard=shard)
+
+
+def test_a_table_is_made_of_the_lines(steps: Path, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    sweep(STEPS, out=tmp_path / "table.parquet")
+    assert (tmp_path / "table.jsonl").read_bytes() == steps.read_bytes()
+    where = f"'{tmp_path / 'table.parquet'}'"
+    times = duckdb.sql(f'SELECT "answer.time_s.value" FROM {where} WHERE "question.batch" = 8 ORDER BY "index"')
+    found = [row["answer"]["time_s"]["value"] for row in lines(steps) if row["question"]["batch"] == 8]
+    assert [row[0] for row in times.fetchall()] == found
+    (tmp_path / "table.parquet").unlink()
+    sweep(STEPS, out=tmp_path / "table.parquet")
+    assert (tmp_path / "table.parquet").exists()
+
+
+def test_another_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"ends in neither \.jsonl nor \.parquet"):
+        sweep(STEPS, out=tmp_path / "a.csv")
+
+
+def test_without_ray_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"gnomon\[ray\]"):
+        sweep(STEPS, out=tmp_path / "a.jsonl", ray="local")
+
+
+def test_a_large_sweep_is_shown_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_summary, "MOST_ROWS", 3)
+    report = sweep(STEPS, out=tmp_path / "a.jsonl")
+    assert [row["index"] for row in report.rows] == [0, 3, 7]
+    assert (report.questions, report.errors[0]["count"]) == (8, 2)
