@@ -9,7 +9,7 @@ from typing import Any
 from gnomon.load.serving import simulation_of
 from gnomon.planning.serving.simulate import simulate_replica
 from gnomon.sim.serving import Recorder
-from gnomon.spec import Model
+from gnomon.spec import Model, Pool
 from gnomon.spec.answers import ServingReport
 from gnomon.spec.questions.serving import SimulateServingQuestion
 
@@ -17,7 +17,7 @@ from gnomon.spec.questions.serving import SimulateServingQuestion
 def simulate_serving(
     model: str | Path | Model,
     *,
-    on: str,
+    on: str | Pool,
     dtype: str | None = None,
     kv_dtype: str | None = None,
     engine: str = "vllm",

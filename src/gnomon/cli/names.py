@@ -55,13 +55,18 @@ orders = _listed("load.listings", "ORDERS")
 kinds = _listed("spec.model", "KINDS")
 topics = _listed("papers.base", "TOPICS")
 statuses = _listed("papers.base", "STATUSES")
-shelves = _listed("papers.entries", "shelves")
 targets = _listed("export", "TARGETS")
 routers = _listed("spec.plan", "ROUTERS")
 schedules = _listed("spec.training", "SCHEDULES")
 recompute = _listed("spec.training", "RECOMPUTE")
 cp_comms = _listed("spec.training", "CP_COMMS")
 optimizers = _listed("spec.training", "OPTIMIZERS")
+
+
+def shelves() -> Iterable[str]:
+    from gnomon.papers.entries import shelves as known
+
+    return known()
 
 
 def phases() -> Iterable[str]:
