@@ -40,7 +40,7 @@ def trace(
     formats count, and module and inputs may be on the meta device. `dtype` casts both as `module.to` would,
     `autocast` runs fp32 weights under it; `batch` replaces the inputs' first dimension. Training runs backward from
     `loss(outputs)`, from the outputs' own `loss`, or from all outputs, then `optimizer`: a name or a function of the
-    parameters. `launch` is `eager` or `graph`, a captured CUDA graph; `tf32` allows it for matrix products;
+    parameters. `launch` is `eager` or `graph`, a captured CUDA graph; `tf32` allows it for matmuls;
     `sustained` holds the clock to the power limit.
     """
     question = TraceQuestion(

@@ -94,7 +94,7 @@ class Figures(Sizes):
     away_parameters: Floats
     """Of those, the ones whose states lie on the host."""
     model_flops: Floats
-    """Of the whole step on all ranks, without what is run again."""
+    """Of the whole step on all ranks, without what is recomputed."""
     again_flops: Floats
     energy_j: Floats
     """Of the whole step on all ranks, without the boards' constant part."""

@@ -47,7 +47,7 @@ class Unit:
     backward_exposed_s: Floats
     flops: Floats
     again_flops: Floats
-    """Of the FLOPs, those that are run again."""
+    """Of the FLOPs, those that are recomputed."""
     energy_j: Floats
     """Without the board's constant part."""
     parameters: Floats

@@ -130,7 +130,7 @@ class SimulateTrainingQuestion(TrainingQuestion):
         "--schedule", "schedule", "NAME", "Order of the pipeline's passes: gpipe, 1f1b or interleaved.", default=None
     )
     recompute: str | None = flag(
-        "--recompute", "recompute", "MODE", "What the backward pass runs again to save memory: none (where it is not "
+        "--recompute", "recompute", "MODE", "What the backward pass recomputes to save memory: none (where it is not "
         "given), selective or full.", default=None,
     )  # fmt: skip
     sequence_parallel: bool = flag(
