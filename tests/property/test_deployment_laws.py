@@ -79,7 +79,7 @@ def test_memory_is_at_least_the_weights_and_the_cache(name: str, tp: int) -> Non
     assert sum(parts.values()) <= 141e9 * 1.05
 
 
-NAMES = ("chip", "title", "source", "sources", "on", "command", "file", "option", "why")
+NAMES = ("chip", "title", "source", "sources", "reference", "on", "command", "file", "option", "why")
 
 
 def without_names(answer: Any) -> Any:
