@@ -80,7 +80,7 @@ def profile(framework: str, tables: Mapping[str, tuple[Table, Chip]]) -> dict[st
         "date": DATE,
         "table": "published operator tables",
         "versions": versions,
-        "elsewhere": SYSTEM_SPREAD,
+        "system_spread": SYSTEM_SPREAD,
         "notes": [LENT_NOTE if chip.architecture in LIKE_MEASURED else POWER_NOTE],
         "families": families,
         "power": watts(chip),

@@ -15,7 +15,7 @@ from gnomon.calibrate import engine_fit, module_fit, pooled, training_fit
 from gnomon.calibrate.power import board, loads
 from gnomon.calibrate.table import read_rows
 from gnomon.catalog import build
-from gnomon.engines.torch.paces import FILE as PACES
+from gnomon.engines.torch.efficiencies import FILE as EFFICIENCIES
 from gnomon.engines.vllm.overheads import FILE
 from gnomon.load.profile_file import SCHEMA
 from gnomon.load.profiles import forget_profiles
@@ -62,16 +62,16 @@ def torch_kernels(folder: Path, profile: Mapping[str, Any]) -> dict[str, Any]:
     """Paces of PyTorch's kernels beside the plain streaming of the same profile."""
     info = json.loads((folder / INFO).read_text())
     chip, plain = catalog.chip(info["chip"]), profile["families"]["elementwise.bf16"]["coefficients"]
-    paces = training_fit.paces(folder / TORCH, chip, plain)
+    efficiencies = training_fit.efficiencies(folder / TORCH, chip, plain)
     if (folder / MODULES).exists():
-        paces |= module_fit.paces(folder / MODULES, chip, profile["families"])
+        efficiencies |= module_fit.efficiencies(folder / MODULES, chip, profile["families"])
     return {
         "schema": "gnomon.paces/1",
         "framework": "torch",
         "version": info["versions"]["torch"],
         "date": info["date"],
         "chip": info["chip"],
-        "paces": dict(sorted(paces.items())),
+        "efficiencies": dict(sorted(efficiencies.items())),
     }
 
 
@@ -87,7 +87,7 @@ def main(folder: str) -> None:
     source = Path(folder)
     made = profile(source)
     write(PROFILES / f"{made['chip'].lower()}.yaml", made)
-    write(PACES, torch_kernels(source, made))
+    write(EFFICIENCIES, torch_kernels(source, made))
     forget_profiles()
     write(FILE, overheads(source))
 

@@ -267,9 +267,9 @@ def test_collectives_run_inside_a_node() -> None:
 
 
 def test_bands_are_as_wide_as_the_evidence() -> None:
-    own, borrowed = (price(GEMM, on=on)[0] for on in ("H200", "H20"))
-    assert borrowed["high_us"] / borrowed["low_us"] > own["high_us"] / own["low_us"] > 1
-    for row in (own, borrowed):
+    own, transferred = (price(GEMM, on=on)[0] for on in ("H200", "H20"))
+    assert transferred["high_us"] / transferred["low_us"] > own["high_us"] / own["low_us"] > 1
+    for row in (own, transferred):
         assert math.sqrt(row["low_us"] * row["high_us"]) == pytest.approx(row["time_us"], rel=1e-3)
 
 

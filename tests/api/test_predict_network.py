@@ -19,7 +19,7 @@ from gnomon.load.deployments import default_engine
 from gnomon.load.families import read_family
 from gnomon.load.fields import Fields
 from gnomon.planning.steps.network import KINDS
-from gnomon.spec import Intake, Model
+from gnomon.spec import Model, VisionPreprocessor
 from gnomon.spec.answers import Prediction
 
 NAMES = [name for name in catalog.model_names() if load_model(name).kind in KINDS]
@@ -221,14 +221,14 @@ def _with_tower(name: str, **changes: Any) -> Model:
 def test_a_tower_that_does_not_say_enough() -> None:
     """Shapes written by hand may leave out how pictures are cut."""
     for intake, word in (
-        (Intake(), "patch"),
-        (Intake(patch=14), "patch"),
-        (Intake(patch=14, any_size=True, merge=0), "merge"),
+        (VisionPreprocessor(), "patch"),
+        (VisionPreprocessor(patch=14), "patch"),
+        (VisionPreprocessor(patch=14, any_size=True, merge=0), "merge"),
     ):
         with pytest.raises(InputError, match=f"does not say its {word}"):
             predict(_with_tower("qwen2-vl-7b", intake=intake), on="H200", phase="prefill", tokens=9)
     with pytest.raises(InputError, match="does not say its positions"):
-        fit(_with_tower("whisper-small", intake=Intake()), on="H200")
+        fit(_with_tower("whisper-small", intake=VisionPreprocessor()), on="H200")
     model = load_model("qwen2-vl-7b")
     with pytest.raises(InputError, match="several towers"):
         predict(replace(model, towers=model.towers * 2), on="H200", phase="prefill", tokens=9)

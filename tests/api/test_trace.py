@@ -71,11 +71,11 @@ def test_parts_add_up_to_the_whole(trace: Any) -> None:
 
 
 def test_bands_hold_the_estimate_and_sources_are_told_once(trace: Any) -> None:
-    own, borrowed = trace(STEP).time_s, trace(STEP, on="H100").time_s
+    own, transferred = trace(STEP).time_s, trace(STEP, on="H100").time_s
     # Products are nearly all of it, and one shape errs as one; 32 draws have the quantiles of a sum to 5%.
     product_spread = profile_for(catalog.chip("H200")).family("gemm", "bf16", "torch").spread
     assert own.low < own.value < own.high < 1.05 * np.exp(2 * 1.645 * np.hypot(SPREAD, product_spread)) * own.low
-    assert borrowed.source.count("scaled by the data sheet of H100") == 1
+    assert transferred.source.count("scaled by the data sheet of H100") == 1
     assert "scaled" not in own.source
 
 

@@ -95,7 +95,7 @@ def test_paces_of_attention_are_beside_what_the_profile_says(tmp_path: Path) -> 
         rows.append(row | sizes | {"time_us": took * 1e6})
     rows.append({"op": "elementwise", "dtype": "bf16", "bytes_read": 1e9, "bytes_written": 1e9, "kernel": "gather"}
                 | {"time_us": 1000.0})  # fmt: skip
-    found = module_fit.paces(write(tmp_path / MODULES, rows), CHIP, told)
+    found = module_fit.efficiencies(write(tmp_path / MODULES, rows), CHIP, told)
     assert found["attention.efficient"] == found["attention.efficient.backward"] == pytest.approx(0.5, abs=1e-3)
     assert 0.3 < found["gather"] < 0.8
 

@@ -96,12 +96,12 @@ def test_steps_of_an_engine_become_the_users_own_overheads(tmp_path: Path) -> No
     forget_own()
 
 
-def _products(framework: str, version: str, count: int, pace: float = 1.0) -> list[dict[str, Any]]:
+def _products(framework: str, version: str, count: int, efficiency: float = 1.0) -> list[dict[str, Any]]:
     model = kernel_model("gemm")
     start = {name: first for name, (first, _, _) in model.ranges.items()}
     sizes = np.random.default_rng(3).integers(1, 64, (count, 3)) * 128.0
     shape = {name: sizes[:, i] for i, name in enumerate("mnk")}
-    times = model.seconds(shape, "bf16", H200, start) * pace
+    times = model.seconds(shape, "bf16", H200, start) * efficiency
     fixed = {"framework": framework, "version": version, "device": "NVIDIA H200", "op_name": "gemm"}
     return [
         fixed | {"gemm_dtype": "bfloat16", "m": int(m), "n": int(n), "k": int(k), "latency": float(t) * 1e3}

@@ -18,8 +18,8 @@ from gnomon.cost.clock import ATTENTION, BURST, LIMIT
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.rows import shape_of
 from gnomon.engines.torch.eager.forms import ROW
-from gnomon.engines.torch.paces import FILE as PACES
-from gnomon.engines.torch.paces import paces
+from gnomon.engines.torch.efficiencies import FILE as EFFICIENCIES
+from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.spec.workload import Floats
 from tools import ship
 
@@ -97,13 +97,13 @@ def test_paces_are_found(tmp_path: Path, name: str) -> None:
     """Beside the plain kernel's streaming, launches apart; short rows waited for the host and are left out."""
     plain = {"memory": 0.85, "cached": 1.5, "launch_us": 3.0, "block_gb_s": 60.0}
     rows: list[Row] = []
-    for moved, pace in ((1e9, 0.6), (3e9, 0.6), (5e9, 0.6), (1e6, 0.05)):
+    for moved, efficiency in ((1e9, 0.6), (3e9, 0.6), (5e9, 0.6), (1e6, 0.05)):
         sizes = {"bytes_read": moved, "bytes_written": 2 * moved}
-        shape = {key: np.array([value]) for key, value in sizes.items()} | {"pace": np.array([pace])}
+        shape = {key: np.array([value]) for key, value in sizes.items()} | {"efficiency": np.array([efficiency])}
         seconds = kernel_model("elementwise").seconds(shape, "bf16", H200, plain)
         rows.append(sizes | {"op": "elementwise", "dtype": "bf16", "kernel": name, "time_us": float(seconds[0]) * 1e6})
     assert rows[-1]["time_us"] < 3 * training_fit.LEAST_US < rows[0]["time_us"]
-    assert training_fit.paces(write(tmp_path / "t.csv", rows), H200, plain) == {name: 0.6}
+    assert training_fit.efficiencies(write(tmp_path / "t.csv", rows), H200, plain) == {name: 0.6}
 
 
 @pytest.fixture(scope="module")
@@ -126,12 +126,12 @@ def test_measured_families_are_those_that_are_shipped(shipped: dict[str, Any]) -
 
 
 def test_the_measured_paces_are_those_that_are_shipped(shipped: dict[str, Any]) -> None:
-    kept = yaml.safe_load(PACES.read_text())
+    kept = yaml.safe_load(EFFICIENCIES.read_text())
     made = ship.torch_kernels(MEASURED, shipped)
-    assert {name: value for name, value in made.items() if name != "paces"} == {
-        name: value for name, value in kept.items() if name != "paces"
+    assert {name: value for name, value in made.items() if name != "efficiencies"} == {
+        name: value for name, value in kept.items() if name != "efficiencies"
     }
-    assert made["paces"] == pytest.approx(kept["paces"], abs=2e-3)
-    assert paces() == kept["paces"]
-    assert made["paces"].pop(ROW) > 1000
-    assert all(0.05 < pace < 1.4 for pace in made["paces"].values())
+    assert made["efficiencies"] == pytest.approx(kept["efficiencies"], abs=2e-3)
+    assert efficiencies() == kept["efficiencies"]
+    assert made["efficiencies"].pop(ROW) > 1000
+    assert all(0.05 < efficiency < 1.4 for efficiency in made["efficiencies"].values())

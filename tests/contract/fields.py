@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnomon.load.shapes import KINDS
-from gnomon.spec import Block, Format, Intake, Model, Tower
+from gnomon.spec import Block, Format, Model, Tower, VisionPreprocessor
 from gnomon.spec.mixers import Indexer
 
 Entry = dict[str, Any]
@@ -185,8 +185,8 @@ class Shape:
 
 
 NOUNS: dict[type, str] = {
-    Model: "llama-3.2-1b", Block: "llama-3.2-1b", Tower: "whisper-small", Intake: "qwen2-vl-2b", Indexer: "glm-5",
-    Format: "gpt-oss-20b",
+    Model: "llama-3.2-1b", Block: "llama-3.2-1b", Tower: "whisper-small", VisionPreprocessor: "qwen2-vl-2b",
+    Indexer: "glm-5", Format: "gpt-oss-20b",
 } | {
     KINDS[kind]: model
     for kind, model in {
@@ -212,15 +212,15 @@ SHAPES: dict[tuple[type, str], Shape] = {
     (Model, "vocab"): Shape("llama-3.2-1b", 64_000),
     (Block, "norms"): Shape("llama-3.2-1b", 4),
     (Tower, "final_norm"): Shape("whisper-small", False),
-    (Intake, "positions"): Shape("whisper-small", 750),
-    (Intake, "side"): Shape("gemma-3-4b", 448),
-    (Intake, "any_size"): Shape("qwen2-vl-2b", False),
-    (Intake, "tiles"): Shape("llama-3.2-11b-vision", 2),
-    (Intake, "always_tiles"): Shape("llama-3.2-11b-vision", False),
-    (Intake, "beside"): Shape("llama-3.2-11b-vision", 9),
-    (Intake, "keeps_beside"): Shape("llama-3.2-11b-vision", False),
-    (Intake, "row_ends"): Shape("mistral-small-3.1-24b", False),
-    (Intake, "align"): Shape("llama-3.2-11b-vision", 64),
+    (VisionPreprocessor, "positions"): Shape("whisper-small", 750),
+    (VisionPreprocessor, "side"): Shape("gemma-3-4b", 448),
+    (VisionPreprocessor, "any_size"): Shape("qwen2-vl-2b", False),
+    (VisionPreprocessor, "tiles"): Shape("llama-3.2-11b-vision", 2),
+    (VisionPreprocessor, "always_tiles"): Shape("llama-3.2-11b-vision", False),
+    (VisionPreprocessor, "beside"): Shape("llama-3.2-11b-vision", 9),
+    (VisionPreprocessor, "keeps_beside"): Shape("llama-3.2-11b-vision", False),
+    (VisionPreprocessor, "row_ends"): Shape("mistral-small-3.1-24b", False),
+    (VisionPreprocessor, "align"): Shape("llama-3.2-11b-vision", 64),
     (Format, "name"): Shape("gpt-oss-20b", "own"),
     (Format, "block"): Shape("gpt-oss-20b", [1, 64]),
     (Format, "zero_bits"): Shape("gpt-oss-20b", 8.0),

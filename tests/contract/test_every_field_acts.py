@@ -23,7 +23,7 @@ from gnomon.load import model as load_model
 from gnomon.load.chip_file import template
 from gnomon.load.fields import Fields
 from gnomon.load.shapes import KINDS, model_to_dict
-from gnomon.spec import Block, Format, Intake, Model, Tower
+from gnomon.spec import Block, Format, Model, Tower, VisionPreprocessor
 from gnomon.spec.mixers import Indexer
 
 SAMPLE = 7
@@ -137,7 +137,13 @@ def nouns(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[type, tuple[
     if not isinstance(value, dict):
         return
     last, before = (path or ("",))[-1], path[-2] if len(path) > 1 else ""
-    by_place = {"intake": Intake, "indexer": Indexer, "cross": KINDS["cross"], "head_format": Format, "": Model}
+    by_place = {
+        "intake": VisionPreprocessor,
+        "indexer": Indexer,
+        "cross": KINDS["cross"],
+        "head_format": Format,
+        "": Model,
+    }
     by_list = {"blocks": Block, "mtp": Block, "towers": Tower, "formats": Format}
     found = KINDS.get(value.get("kind", "")) or by_place.get(last) or by_list.get(before)
     if found:

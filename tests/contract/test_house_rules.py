@@ -14,7 +14,7 @@ MOST_LINES, MOST_PARAMETERS = 60, 8
 GIVEN_BY_OTHERS = {
     "lab/int4_kernels.py": "Triton kernels, whose parameters are those of a launch",
     "lab/int4_vector.py": "a Triton kernel",
-    "load/tracing/stand_ins.py": "dispatch overrides, with the parameters of the PyTorch operators they stand for",
+    "load/tracing/dispatch_overrides.py": "dispatch overrides, with the parameters of the PyTorch operators",
 }
 """Files whose functions have the parameters that something else hands them."""
 TRIED = "api/try_idea.py try_idea"

@@ -129,7 +129,7 @@ def test_it_leaves_what_it_does_not_declare(model: str, on: str, text: str) -> N
         return
     plain, declared = deployed(model, on), changes(text)
     (engine, with_it), (_, without) = pair, plain
-    assert with_it.ideas is not None and with_it.strategy.techniques == (text,)
+    assert with_it.applied is not None and with_it.strategy.techniques == (text,)
     if "flops" not in declared:
         assert flops(pair) == pytest.approx(flops(plain))
     if "parameters" not in declared:
@@ -223,7 +223,7 @@ def test_a_plan_keeps_it_and_says_what_it_leaves_to_others(text: str) -> None:
     assert same.model == deployment.model and same.settings == deployment.settings
     one, values = served([text]).pairs[0]
     left = target("vllm").render(again).not_expressed
-    assert any(f"the technique {text}" in line for line in left) is not one.in_words(values)
+    assert any(f"the technique {text}" in line for line in left) is not one.expressed_by_config(values)
 
 
 @pytest.mark.parametrize("name", SERVING)

@@ -50,19 +50,19 @@ TRIED = [text for one in ALL for text in tried(one)]
 
 
 @cache
-def step(plan: str, *ideas: str) -> TrainingReport:
-    return gnomon.simulate_training(**PLANS[plan], zero=1, techniques=ideas)
+def step(plan: str, *named: str) -> TrainingReport:
+    return gnomon.simulate_training(**PLANS[plan], zero=1, techniques=named)
 
 
 @cache
-def reason(plan: str, *ideas: str) -> str:
+def reason(plan: str, *named: str) -> str:
     """Why the techniques do not apply to a plan; empty where they do."""
     plain = step(plan).step
-    return applied(ideas).why_not(plain.case, plain.job.strategy, plain.job.recipe)
+    return applied(named).reject_reason(plain.case, plain.job.strategy, plain.job.recipe)
 
 
-def usable(*ideas: str) -> list[str]:
-    return [plan for plan in PLANS if not reason(plan, *ideas)]
+def usable(*named: str) -> list[str]:
+    return [plan for plan in PLANS if not reason(plan, *named)]
 
 
 def changes(text: str) -> frozenset[str]:

@@ -133,15 +133,15 @@ def test_coefficients_keep_to_their_range(chip: str) -> None:
 def test_a_chip_without_a_profile_borrows_and_says_so() -> None:
     own = profile_for(catalog.chip("H200"))
     stranger = replace(catalog.chip("H200"), name="H300", l2_bytes=64e6)
-    borrowed = profile_for(stranger)
-    assert borrowed.transferred
+    transferred = profile_for(stranger)
+    assert transferred.transferred
     assert not own.transferred
-    assert "H200" in borrowed.source
+    assert "H200" in transferred.source
     measured = [key for key, family in own.families.items() if family.source == own.source]
     assert {"gemm.bf16", "moe.bf16", "attention_decode.bf16"} <= set(measured)
     assert "gemm.bf16" in measured
     for key in measured:
-        family = borrowed.families[key]
+        family = transferred.families[key]
         assert family.coefficients == own.families[key].coefficients
         assert family.spread == pytest.approx(own.families[key].spread * TRANSFER_SPREAD)
         assert "H300" in family.source

@@ -11,8 +11,8 @@ from tools.published import tables
 
 from gnomon.calibrate.usable import LEAST_US
 from gnomon.catalog import chip
+from gnomon.cost.efficiencies import EFFICIENCIES
 from gnomon.cost.kernels import kernel_model
-from gnomon.cost.paces import PACES
 from gnomon.graph.dtypes import PRODUCTS, product
 from gnomon.graph.ops import Shape
 from gnomon.load.profiles import profile_for
@@ -50,7 +50,7 @@ def test_few_rows_gain_from_narrow_weights_and_many_do_not(on: str) -> None:
     assert seconds("gemm", "int4-weights", on, many)[0] >= 0.95 * seconds("gemm", "bf16", on, many)[0]
 
 
-@pytest.mark.parametrize(("kind", "dtype"), PACES)
+@pytest.mark.parametrize(("kind", "dtype"), EFFICIENCIES)
 @pytest.mark.parametrize("on", CHIPS)
 def test_evidence_is_wider_than_what_it_stands_on(kind: str, dtype: str, on: str) -> None:
     profile = profile_for(chip(on))

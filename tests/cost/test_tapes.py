@@ -9,10 +9,10 @@ import pytest
 from tests.cost.machines import machine
 
 from gnomon.cost import tapes
-from gnomon.cost.collective import crowding
+from gnomon.cost.collective import sm_contention
 from gnomon.cost.machine import COLLECTIVES
 from gnomon.engines.megatron.style import fused, parted
-from gnomon.engines.training.units import ops_of
+from gnomon.engines.training.layer_cost import ops_of
 from gnomon.graph.layers import Cut, embedding, head, layer
 from gnomon.graph.ops import Attention, Collective, Gemm, Op
 from gnomon.graph.tape import Tape, TapeNode
@@ -134,7 +134,7 @@ def test_what_hides_takes_processors_from_what_it_hides_behind() -> None:
     found = tapes.backward(SMALL, "none", times, Batch.prefill(1, 1), 0.25)
     # Seven of nine seconds are hidden.
     assert found.exposed_s.tolist() == [2.0 + 0.25 * 7.0]
-    shares = [crowding(processors) for processors in (16, 40, 108, 132, 1000)]
+    shares = [sm_contention(processors) for processors in (16, 40, 108, 132, 1000)]
     assert shares == sorted(shares, reverse=True)
     assert 0 < shares[-1] < shares[0] <= 1
 

@@ -15,7 +15,7 @@ from gnomon.engines.torch.eager.lower import FORWARD_S, GRAPH_S, INNER_S
 from gnomon.engines.torch.eager.price import ONE
 from gnomon.engines.torch.eager.products import ATTENTION, PRODUCTS
 from gnomon.engines.torch.eager.streams import rules
-from gnomon.engines.torch.paces import paces
+from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.errors import InputError
 from gnomon.graph.ops import Convolution, Elementwise, Gemm, Op, SequenceAttention
 from gnomon.load import parse_pool
@@ -129,7 +129,7 @@ def test_rows_of_whole_vectors_are_looked_up_one_by_one() -> None:
         index = tensor(100_000, dtype="int64")
         (op,) = kernels(call("index_select", (tensor(100_000, width),), self=tensor(10_000, width), index=index))
         assert isinstance(op, Elementwise)
-        return sum(moved(op)) / op.pace
+        return sum(moved(op)) / op.efficiency
 
     assert seconds_like(64) == pytest.approx(seconds_like(256), rel=1e-9)
     assert seconds_like(4) < seconds_like(64)
@@ -148,7 +148,10 @@ def test_attention() -> None:
     mask = tensor(2, 8, 64, 128, stride=(0, 0, 128, 1))
     (masked,) = kernels(call("_scaled_dot_product_efficient_attention", (q,), {}, **given, attn_bias=mask))
     assert isinstance(masked, SequenceAttention)
-    assert masked.mask_bytes == 2 * 64 * 128 and masked.pace == paces().get(masked.name, ATTENTION[masked.name]) < 1
+    assert (
+        masked.mask_bytes == 2 * 64 * 128
+        and masked.efficiency == efficiencies().get(masked.name, ATTENTION[masked.name]) < 1
+    )
 
 
 def test_a_recurrent_net_is_products_and_a_cell_a_step() -> None:
@@ -261,7 +264,7 @@ def test_products_in_fp64_are_refused() -> None:
 
 
 def test_every_rule_leans_on_a_kernel_that_was_measured() -> None:
-    known = {name.removesuffix(".float32").removesuffix(".bfloat16") for name in paces()}
+    known = {name.removesuffix(".float32").removesuffix(".bfloat16") for name in efficiencies()}
     for operator, rule in rules().by_operator.items():
         assert rule.like in known, operator
         assert rule.launches >= 1 and rule.reads > 0 and rule.writes > 0

@@ -14,8 +14,8 @@ from gnomon.cost import tapes
 from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import Times
 from gnomon.engines import training_engine
-from gnomon.engines.training import Figures, Grid, figures
-from gnomon.engines.training.units import Unit, ops_of, tapes_of, units
+from gnomon.engines.training import Grid, StepTable, figures
+from gnomon.engines.training.layer_cost import LayerCost, ops_of, tapes_of, units
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Attention, Gemm, Op
@@ -31,10 +31,10 @@ SHARING = pytest.mark.parametrize("engine", ENGINES[1:])
 SHARDING = pytest.mark.parametrize("engine", ENGINES[2:])
 PARTED = ("megatron@2.4", "megatron@3.0")
 LONG = Batch.prefill([2], 4096)
-COLUMNS = [field.name for field in fields(Figures) if field.name not in ("grid", "chunks")]
+COLUMNS = [field.name for field in fields(StepTable) if field.name not in ("grid", "chunks")]
 
 
-def of(found: Search, grid: Grid, factor: Any = None) -> Figures:
+def of(found: Search, grid: Grid, factor: Any = None) -> StepTable:
     machine = found.case.machine
     return figures(found.model, found.load, grid, machine, found.traits, found.optimizer, found.dtype, factor)
 
@@ -125,10 +125,10 @@ def test_again_is_what_the_mode_runs_again(engine: str) -> None:
     expected = {"none": 0.0, "selective": selective, "full": 32 * 2 * tokens * (layer - last) + attention}
     for code in np.unique(found.grid.recompute):
         rows, mode = found.grid.recompute == code, RECOMPUTE[code]
-        np.testing.assert_allclose(found.figures.again_flops[rows], scores + expected[mode], rtol=1e-12)
+        np.testing.assert_allclose(found.figures.recomputed_flops[rows], scores + expected[mode], rtol=1e-12)
 
 
-def device_only(found: Search) -> Figures:
+def device_only(found: Search) -> StepTable:
     """Its seconds were launches free."""
     traits = replace(found.traits, launch_s={})
     machine = found.case.machine
@@ -152,7 +152,7 @@ def test_recomputing_more_never_takes_less(engine: str) -> None:
 def test_more_tokens_a_micro_batch_take_longer(engine: str) -> None:
     found = search("llama-3.2-1b", "H100:8", engine, batch=8)
     one, two = np.array(list(pairs(found.grid, "micro_batch", 1, 2))).T
-    for name in ("forward_s", "backward_s", "last_forward_s", "kept_bytes"):
+    for name in ("forward_s", "backward_s", "last_forward_s", "saved_activation_bytes"):
         column = getattr(found.figures, name)
         assert np.all(column[two] >= column[one]), name
     assert np.array_equal(found.figures.micros[one], 2 * found.figures.micros[two])
@@ -173,14 +173,14 @@ def test_a_launch_takes_its_time(engine: str) -> None:
     np.testing.assert_array_equal(long.figures.forward_s, device_only(long).forward_s)
 
 
-def a_layer_on_an_h200(engine: str, mode: str) -> tuple[Unit, list[Op], Times, Machine]:
+def a_layer_on_an_h200(engine: str, mode: str) -> tuple[LayerCost, list[Op], Times, Machine]:
     """A layer that nothing but the power limit holds back: with its operators both ways, and their seconds."""
     found = search("llama-3.1-8b", "H200", engine, seq=4096)
     machine = found.case.machine
     parts = tapes_of(found.model, Cut(seq=4096), found.traits)
     times = tapes.price(ops_of([parts]), machine, LONG)
     layer = units(parts, mode, times, machine, LONG, found.traits)["layer"]
-    assert layer.stretch[0] > 1.05
+    assert layer.clock_slowdown[0] > 1.05
     return layer, [*parts["layer"].forward_ops(), *parts["layer"].backward_ops(mode)], times, machine
 
 
@@ -189,7 +189,7 @@ def a_layer_on_an_h200(engine: str, mode: str) -> tuple[Unit, list[Op], Times, M
 def test_the_clock_is_what_the_layers_work_allows(engine: str, mode: str) -> None:
     """Both passes together draw the limit: arithmetic is slower by s and its power lower by s squared."""
     layer, ops, times, machine = a_layer_on_an_h200(engine, mode)
-    power, s = machine.profile.power, layer.stretch[0]
+    power, s = machine.profile.power, layer.clock_slowdown[0]
     busy = {True: [0.0, 0.0], False: [0.0, 0.0]}
     for op in ops:
         hot = isinstance(op, (Gemm, Attention))
@@ -233,7 +233,7 @@ def test_a_rank_updates_all_it_has(engine: str) -> None:
     expected = 0.0
     for update in (*states.updates, states.clear):
         moved = {"bytes_read": own * update.reads, "bytes_written": own * update.writes}
-        expected += machine.seconds("elementwise", "bf16", moved | {"pace": np.array([update.pace])})[0]
+        expected += machine.seconds("elementwise", "bf16", moved | {"efficiency": np.array([update.efficiency])})[0]
     np.testing.assert_allclose(found.figures.optimizer_s, expected, rtol=1e-6)
 
 
@@ -268,10 +268,10 @@ def test_stages_send_and_a_single_one_does_not(engine: str) -> None:
 def test_quiet_passes_have_no_collectives(engine: str) -> None:
     found = search("llama-3.1-8b", "H100:16", engine)
     (layer,), alone = found.figures.chunks.kinds, (found.grid.tp == 1) & (found.grid.zero < 2)
-    assert np.all(layer.quiet_forward_s <= layer.forward_s * (1 + 1e-12))
-    assert np.all(layer.quiet_backward_s <= layer.backward_s * (1 + 1e-12))
-    np.testing.assert_allclose(layer.quiet_forward_s[alone], layer.forward_s[alone])
-    np.testing.assert_allclose(layer.quiet_backward_s[alone], layer.backward_s[alone])
+    assert np.all(layer.compute_only_forward_s <= layer.forward_s * (1 + 1e-12))
+    assert np.all(layer.compute_only_backward_s <= layer.backward_s * (1 + 1e-12))
+    np.testing.assert_allclose(layer.compute_only_forward_s[alone], layer.forward_s[alone])
+    np.testing.assert_allclose(layer.compute_only_backward_s[alone], layer.backward_s[alone])
 
 
 @EVERY

@@ -87,7 +87,7 @@ def test_fuller_recomputation_needs_no_more(engine: str) -> None:
     for low, high in pairwise(np.unique(found.grid.recompute)):
         less, more = np.array(list(pairs(found.grid, "recompute", low, high))).T
         assert np.all(totals[more] <= totals[less])
-        kept = found.figures.kept_bytes
+        kept = found.figures.saved_activation_bytes
         assert np.all(kept[more] < kept[less])
 
 
@@ -95,7 +95,7 @@ def test_fuller_recomputation_needs_no_more(engine: str) -> None:
 def test_a_cut_sequence_needs_no_more(engine: str) -> None:
     found = search("llama-3.1-8b", "H100:16", engine)
     whole, cut = np.array(list(pairs(found.grid, "sequence_parallel", 0, 1))).T
-    assert np.all(found.figures.kept_bytes[cut] < found.figures.kept_bytes[whole])
+    assert np.all(found.figures.saved_activation_bytes[cut] < found.figures.saved_activation_bytes[whole])
     assert np.all(peaks(found)[cut] < peaks(found)[whole])
 
 
@@ -106,9 +106,9 @@ def test_earlier_ranks_hold_more_in_flight(engine: str) -> None:
     def held(pp: int, vp: int, schedule: str, rank: int) -> float:
         recipe = Recipe(schedule=schedule)
         found = one(engine, Strategy(pp=pp, vp=vp), recipe)
-        kept = 32 // pp * found.figures.kept_bytes[0]
+        kept = 32 // pp * found.figures.saved_activation_bytes[0]
         # Of GPipe's, all heads but the one that runs wait for their backward; other schedules have only that one.
-        heads = (rank == pp - 1) * (schedule == "gpipe") * 15 * found.figures.head_kept_bytes[0]
+        heads = (rank == pp - 1) * (schedule == "gpipe") * 15 * found.figures.head_saved_activation_bytes[0]
         return float((memory(found, rank).activations[0] - heads) / kept)
 
     assert [held(4, 1, "1f1b", rank) for rank in range(4)] == pytest.approx([4, 3, 2, 1])
@@ -154,8 +154,8 @@ def test_one_chips_peak_is_that_of_its_tapes(engine: str, mode: str) -> None:
         for tape, how in zip(tapes, (mode, "none"), strict=True)
     ]
     # The head is there only while it runs, when all layers have kept what they keep.
-    beside = max(fullest[0] - tapes[0].kept_bytes(mode), fullest[1])
-    expected = 2048 * (32 * tapes[0].kept_bytes(mode) + beside)
+    beside = max(fullest[0] - tapes[0].saved_activation_bytes(mode), fullest[1])
+    expected = 2048 * (32 * tapes[0].saved_activation_bytes(mode) + beside)
     parts = memory(found, 0)
     assert parts.activations[0] + parts.working[0] == pytest.approx(expected, rel=1e-12)
 

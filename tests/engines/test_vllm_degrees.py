@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gnomon
-from gnomon.engines.vllm.degrees import CONTEXT, parts_tokens
+from gnomon.engines.vllm.degrees import CONTEXT, sequence_parallel_moe
 from gnomon.errors import InputError
 from gnomon.graph import Collective, Experts
 from gnomon.load import model as load_model
@@ -73,7 +73,7 @@ def test_a_shared_cache_holds_more() -> None:
     ],
 )
 def test_which_models_part_their_tokens(name: str, degrees: dict[str, int], parted: bool) -> None:
-    assert parts_tokens(load_model(name), Strategy(**degrees)) == parted
+    assert sequence_parallel_moe(load_model(name), Strategy(**degrees)) == parted
     engine, deployment = deployed(name, **degrees)
     joined = [op.name for op in engine.graph(deployment).ops if op.name in ("ffn.all_reduce", "ffn.all_gather")]
     assert joined == (["ffn.all_gather"] if parted else ["ffn.all_reduce"] if degrees.get("tp", 1) > 1 else [])

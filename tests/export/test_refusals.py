@@ -218,10 +218,10 @@ def test_answers_name_only_targets_that_are_written() -> None:
     large = gnomon.simulate_training("llama-3.1-405b", on="H100:8", seq=2048, global_batch=8)
     assert not large.fits
     assert large.targets == ()
-    elsewhere = gnomon.simulate_training("llama-3.2-1b", on="TPU-v5p:8", seq=2048, global_batch=8)
-    assert elsewhere.targets == ()
-    assert "as if Megatron-LM 2026.08 ran there" in elsewhere.title
-    assert [entry.option for entry in elsewhere.not_modelled] == ["TPU-v5p"]
+    system_spread = gnomon.simulate_training("llama-3.2-1b", on="TPU-v5p:8", seq=2048, global_batch=8)
+    assert system_spread.targets == ()
+    assert "as if Megatron-LM 2026.08 ran there" in system_spread.title
+    assert [entry.option for entry in system_spread.not_modelled] == ["TPU-v5p"]
 
 
 def test_very_many_replicas_take_no_longer_to_write_than_few() -> None:

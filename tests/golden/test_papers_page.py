@@ -7,12 +7,12 @@ from tests.golden.papers_page import PAGE, counts, page
 
 import gnomon
 from gnomon.papers.build import stored_counts
-from gnomon.papers.entries import papers, rederived
+from gnomon.papers.entries import papers, reproduced
 
 
 def test_the_readme_says_how_many_are_computed_and_run() -> None:
     text = (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
-    known, computed = papers(), rederived()
+    known, computed = papers(), reproduced()
     ran = [entry for entry in gnomon.papers(status="executed").to_dict()["papers"] if entry["slug"] in computed]
     said = f"of {len(known)} in the index, Gnomon computes the figures of {len(computed)}"
     assert said in text

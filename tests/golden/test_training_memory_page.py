@@ -51,7 +51,7 @@ def kept(name: str, mode: str) -> float:
 def test_a_layer(name: str, mode: str) -> None:
     found = step(name, mode)
     tokens = float(found.step.batch.tokens[0])
-    assert found.step.figures.kept_bytes[0] == pytest.approx(kept(name, mode) * tokens, rel=1e-12)
+    assert found.step.figures.saved_activation_bytes[0] == pytest.approx(kept(name, mode) * tokens, rel=1e-12)
 
 
 @pytest.mark.parametrize("mode", MODES)

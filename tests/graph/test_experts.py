@@ -16,7 +16,7 @@ LAYOUTS = [(8, 1, 8, False), (1, 8, 8, False), (2, 4, 8, False), (2, 4, 8, True)
 
 
 def spread(model: Model, tp: int, dp: int, ep: int, parts: bool, dtype: str = "bf16") -> Graph:
-    return lower(model, Strategy(tp=tp, dp=dp, ep=ep), dtype, "bf16", parts_tokens=parts)
+    return lower(model, Strategy(tp=tp, dp=dp, ep=ep), dtype, "bf16", sequence_parallel_moe=parts)
 
 
 def named(graph: Graph, name: str) -> list[Collective]:

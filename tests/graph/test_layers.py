@@ -64,7 +64,7 @@ PUBLISHED: dict[str, tuple[int, bool, str, Callable[[int, int, int, int], float]
 @pytest.mark.parametrize("case", PUBLISHED)
 def test_kept_bytes_as_published(case: str, seq: int, version: str) -> None:
     tp, cut, mode, expected = PUBLISHED[case]
-    found = a_layer(GPT, PARTED[version], tp, cut, seq).kept_bytes(mode)
+    found = a_layer(GPT, PARTED[version], tp, cut, seq).saved_activation_bytes(mode)
     assert found == pytest.approx(expected(GPT.hidden, GPT.blocks[0].mixer.heads, seq, tp), rel=1e-12)
 
 
@@ -196,7 +196,7 @@ def test_what_is_kept_can_be_had(name: str) -> None:
     tape = a_layer(GPT, STYLES[name], 2, True)
     for mode in ("none", "selective", "full"):
         there = set(tape.stays(mode))
-        for node in tape.rerun(mode):
+        for node in tape.recomputed(mode):
             assert set(node.reads) <= there, (mode, node.name)
             there |= set(node.writes)
         assert {tensor for node in tape.nodes for tensor in node.keeps} <= there
@@ -205,7 +205,7 @@ def test_what_is_kept_can_be_had(name: str) -> None:
 @pytest.mark.parametrize("name", STYLES)
 def test_less_is_kept_the_more_is_recomputed(name: str) -> None:
     tape = a_layer(GPT, STYLES[name])
-    none, selective, full = (tape.kept_bytes(mode) for mode in ("none", "selective", "full"))
+    none, selective, full = (tape.saved_activation_bytes(mode) for mode in ("none", "selective", "full"))
     assert none > selective > full == 2 * GPT.hidden
 
 
@@ -217,17 +217,17 @@ def test_kept_bytes_of_eager_layers_by_hand() -> None:
     """
     tape = a_layer(LLAMA, eager(LLAMA))
     attention = 2 * (4096 + 1024 + 1024 + 4096) + 4 * 32
-    assert tape.kept_bytes("none") == 2 * 4 * 4096 + attention + 2 * 4 * 14336
+    assert tape.saved_activation_bytes("none") == 2 * 4 * 4096 + attention + 2 * 4 * 14336
     # Selective: the stream, and results of products and attention: q, k, v, mixed, out, gate, up, down.
     products = 2 * (4096 + 1024 + 1024 + 4096 + 4096 + 2 * 14336 + 4096) + 4 * 32
-    assert tape.kept_bytes("selective") == 2 * 4096 + products
+    assert tape.saved_activation_bytes("selective") == 2 * 4096 + products
 
 
 def test_the_logits_are_the_heads() -> None:
     """fp32 probabilities stay for the gradient; a rank has its part of the vocabulary, rounded up."""
     rank = head(GPT, Cut(seq=SEQ, tp=8), fused())
     assert rank.sizes["likely"] == 4 * -(-GPT.vocab // 8)
-    assert rank.kept_bytes("none") == rank.sizes["likely"] + 2 * 2 * GPT.hidden
+    assert rank.saved_activation_bytes("none") == rank.sizes["likely"] + 2 * 2 * GPT.hidden
     assert flops(rank.forward_ops()) == 2 * -(-GPT.vocab // 8) * GPT.hidden * TOKENS
     assert rank.parameters == 2 * GPT.hidden, "the matrix is the embedding's"
 

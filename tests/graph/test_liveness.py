@@ -96,7 +96,7 @@ def test_every_operator_has_its_moment(tape: Tape) -> None:
     for mode in MODES:
         there, back = forward(tape, mode), backward(tape, mode)
         assert [name for name, _ in there] == [node.name for node in tape.nodes]
-        again = [node.name for node in tape.rerun(mode)]
+        again = [node.name for node in tape.recomputed(mode)]
         assert [name for name, _ in back] == again + [node.name for node in reversed(tape.nodes)]
 
 
@@ -113,8 +113,8 @@ def test_an_operator_lives_beside_what_it_reads_and_writes(tape: Tape) -> None:
 @EVERY
 def test_the_fullest_moment_holds_what_is_kept(tape: Tape) -> None:
     for mode in MODES:
-        assert max(size for _, size in forward(tape, mode)) >= tape.kept_bytes(mode)
-        assert max(size for _, size in backward(tape, mode)) >= tape.kept_bytes(mode)
+        assert max(size for _, size in forward(tape, mode)) >= tape.saved_activation_bytes(mode)
+        assert max(size for _, size in backward(tape, mode)) >= tape.saved_activation_bytes(mode)
 
 
 @EVERY
@@ -141,7 +141,7 @@ def test_backward_ends_with_the_gradient_of_the_source(tape: Tape) -> None:
 @LAYERS
 def test_a_residual_hands_its_gradient_on(tape: Tape) -> None:
     """A layer's backward pass begins with one gradient, which the stream and the branch share."""
-    assert backward(tape, "none")[0] == ("ffn.residual", tape.kept_bytes("none") + tape.sizes["out"])
+    assert backward(tape, "none")[0] == ("ffn.residual", tape.saved_activation_bytes("none") + tape.sizes["out"])
 
 
 @EVERY

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from gnomon import catalog
 from gnomon.engines.vllm.networks import COMPILED
 from gnomon.errors import InputError
+from gnomon.graph.attention_span import SourceAttention, WholeAttention
 from gnomon.graph.base import Graph
-from gnomon.graph.looks import SourceAttention, WholeAttention
 from gnomon.graph.lowering.networks import decoder_graph, diffusion_graph, encoder_graph
-from gnomon.graph.lowering.plain import Kernels, LayerRun, check_plain, sight
+from gnomon.graph.lowering.plain import Kernels, LayerRun, attention_span, check_plain
 from gnomon.graph.lowering.towers import tower_graph
 from gnomon.graph.style import Stream
 from gnomon.load import model as load_model
-from gnomon.spec import AttentionMixer, Batch, Block, ConvolutionLayer, Linear, Model, Strategy, Taken, Tower
+from gnomon.spec import AttentionMixer, Batch, Block, ConvolutionLayer, ImageTokens, Linear, Model, Strategy, Tower
 
 ALONE = Strategy()
 FUSED = Kernels(style=COMPILED)
@@ -65,7 +65,7 @@ def _flops(graph: Graph, batch: Batch) -> float:
     return float(graph.flops(batch)[0])
 
 
-def _usual(tower: Tower) -> Taken:
+def _usual(tower: Tower) -> ImageTokens:
     intake = tower.intake
     return intake.picture(*intake.usual) if intake.patch else intake.length(intake.positions)
 
@@ -155,7 +155,7 @@ def replace_logits(batch: Batch) -> Batch:
 @given(length=st.integers(1, 600), window=st.integers(1, 300), chunked=st.booleans())
 def test_a_window_sees_what_it_lets_through(length: int, window: int, chunked: bool) -> None:
     shape = AttentionMixer(heads=1, kv_heads=1, head_dim=1, window=window, chunked=chunked, causal=False)
-    keys, pieces = sight(shape, LayerRun(kernels=FUSED, length=length))
+    keys, pieces = attention_span(shape, LayerRun(kernels=FUSED, length=length))
     if chunked:
         parts = [min(window, length - start) for start in range(0, length, window)]
         assert keys == pytest.approx(sum(part**2 for part in parts) / length)
@@ -210,8 +210,8 @@ PIECES = st.tuples(st.floats(0.1, 4), st.floats(0.1, 4), st.floats(0.1, 1.2))
 def test_a_chain_takes_as_long_as_its_kernels(kernels: list[tuple[float, float, float]], small: int) -> None:
     found = Stream.chain(*kernels, small=small)
     assert found.kernels == len(kernels) + small
-    seconds = sum((reads + writes) / pace for reads, writes, pace in kernels)
-    assert (found.reads + found.writes) / found.pace == pytest.approx(seconds)
+    seconds = sum((reads + writes) / efficiency for reads, writes, efficiency in kernels)
+    assert (found.reads + found.writes) / found.efficiency == pytest.approx(seconds)
 
 
 def test_logits_of_an_odd_vocabulary_take_the_kernel_for_odd_rows() -> None:

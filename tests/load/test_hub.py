@@ -35,13 +35,13 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., str]], Any]
         module, errors = ModuleType("huggingface_hub"), ModuleType("huggingface_hub.errors")
         for name in ERRORS:
             setattr(errors, name, type(name, (Exception,), {}))
-        quiet = SimpleNamespace(set_verbosity_error=lambda: None)
+        compute_only = SimpleNamespace(set_verbosity_error=lambda: None)
         parts = {
             "hf_hub_download": download,
             "errors": errors,
             "try_to_load_from_cache": lambda address, file: CACHED.get((address, file)),
             "constants": SimpleNamespace(ENDPOINT="https://hub.example"),
-            "utils": SimpleNamespace(logging=quiet, disable_progress_bars=lambda: None),
+            "utils": SimpleNamespace(logging=compute_only, disable_progress_bars=lambda: None),
         }
         for name, part in parts.items():
             setattr(module, name, part)

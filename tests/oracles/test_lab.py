@@ -29,12 +29,12 @@ from gnomon.lab.run import run  # noqa: E402
 pytestmark = pytest.mark.oracle
 
 
-def quiet(_: str) -> None: ...
+def compute_only(_: str) -> None: ...
 
 
 @pytest.fixture
 def bench() -> Bench:
-    return Bench(torch, "cpu", quiet)
+    return Bench(torch, "cpu", compute_only)
 
 
 class Pretended(Bench):
@@ -44,14 +44,14 @@ class Pretended(Bench):
     held_bytes = 0
 
     def __init__(self) -> None:
-        super().__init__(torch, "cpu", quiet)
+        super().__init__(torch, "cpu", compute_only)
         self.timed = True
 
     def stream(self) -> Any:
         return None
 
     def recorded(self) -> Any:
-        return Bench(torch, "cpu", quiet).recorded()
+        return Bench(torch, "cpu", compute_only).recorded()
 
     def wait(self, event: Any) -> None: ...
     def synchronize(self) -> None: ...
@@ -77,7 +77,7 @@ def small(slug: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("slug", EXPERIMENTS)
 def test_checks_hold_and_nothing_is_timed(slug: str) -> None:
-    outcome = run(slug, {}, "cpu", quiet)
+    outcome = run(slug, {}, "cpu", compute_only)
     assert outcome.ok, [check for check in outcome.findings.checks if not check.ok]
     assert outcome.findings.compared
     assert all(row.gain is None for row in outcome.findings.compared)
@@ -304,7 +304,7 @@ def test_a_checkpoint_is_of_the_state_when_it_was_asked_for(bench: Bench, tmp_pa
 )
 def test_sizes_that_do_not_go_together(slug: str, given: dict[str, str], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        run(slug, given, "cpu", quiet)
+        run(slug, given, "cpu", compute_only)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ def test_bytes_that_autograd_saves(part: str) -> None:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         running.forward()
     kept = sum(size for place, size in seen.items() if place not in running.apart)
-    assert kept == tape.kept_bytes("none") * TOKENS
+    assert kept == tape.saved_activation_bytes("none") * TOKENS
     assert (kept > 0) == (part != "embedding")
 
 
@@ -148,7 +148,7 @@ def test_bytes_that_stay_where_layers_are_recomputed(model: str, mode: str) -> N
     running = Running("layer", MODELS[model], mode)
     result = running.forward()
     left = {place: size for place, size in _live().items() if place not in before | running.apart | {_place(result)}}
-    assert sum(left.values()) == taped("layer", MODELS[model]).kept_bytes(mode) * TOKENS
+    assert sum(left.values()) == taped("layer", MODELS[model]).saved_activation_bytes(mode) * TOKENS
     assert _place(running.x) in left
 
 

@@ -80,7 +80,7 @@ class OwnIndex:
 
 
 def forget() -> None:
-    for cached in (entries.rows, entries.papers, entries.rederived, executed.outcome, source.read):
+    for cached in (entries.rows, entries.papers, entries.reproduced, executed.outcome, source.read):
         cached.cache_clear()
     for name in [name for name in sys.modules if name.startswith(f"{index.__name__}.")]:
         del sys.modules[name]

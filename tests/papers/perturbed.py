@@ -76,7 +76,7 @@ def host() -> None:
     from gnomon.techniques import hosts, offload_optimizer
 
     hosts.SUSTAINED /= 4
-    offload_optimizer.CROWDING = 2.0
+    offload_optimizer.BANDWIDTH_CONTENTION = 2.0
 
 
 def traffic() -> None:

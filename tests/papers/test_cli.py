@@ -10,7 +10,7 @@ from tests.contract.shapes import check, number
 from tests.papers.own_index import OwnIndex
 
 from gnomon.cli.run import run
-from gnomon.papers.entries import papers, rederived
+from gnomon.papers.entries import papers, reproduced
 from gnomon.report.papers import headline_words
 
 Out = pytest.CaptureFixture[str]
@@ -181,7 +181,7 @@ def test_headlines_in_words(found: tuple[int, int, int], words: str) -> None:
 def test_no_paper_that_ships_is_said_to_come_out(capsys: Out) -> None:
     """Every re-derived one says how much of it holds, in the list, by itself and in JSON."""
     for entry in answer(capsys)["papers"]:
-        assert (entry["holds"] is not None) == (entry["slug"] in rederived())
+        assert (entry["holds"] is not None) == (entry["slug"] in reproduced())
         assert sum(entry["headline"][name] for name in ("checked", "left_out")) == len(entry["claims"])
         assert entry["headline"]["within"] <= entry["headline"]["checked"]
         if entry["holds"] and entry["holds"]["figures"]:

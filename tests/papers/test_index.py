@@ -36,7 +36,7 @@ def test_the_index_is_what_the_folders_make() -> None:
 
 def test_lists_and_searches_read_the_index_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = listed(), search("offload optimizer")
-    for cached in (entries.rows, entries.papers, entries.rederived):
+    for cached in (entries.rows, entries.papers, entries.reproduced):
         cached.cache_clear()
     monkeypatch.setattr(index, "__path__", [str(tmp_path / "none")])
     assert (listed(), search("offload optimizer")) == before

@@ -11,7 +11,7 @@ from tests.papers.perturbed import WAYS, figures
 from gnomon.errors import InputError
 from gnomon.papers.answers import run
 from gnomon.papers.base import Figure
-from gnomon.papers.entries import paper, rederived
+from gnomon.papers.entries import paper, reproduced
 from gnomon.papers.reproduce import figures as computed
 from gnomon.papers.source import reproduction
 
@@ -49,13 +49,13 @@ def test_predictions_move_and_identities_do_not(slug: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slug", [slug for slug in rederived() if slug not in QUICK])
+@pytest.mark.parametrize("slug", [slug for slug in reproduced() if slug not in QUICK])
 def test_every_prediction_moves_and_no_identity_does(slug: str) -> None:
     check(slug)
 
 
 @pytest.mark.battery(5)
-@pytest.mark.parametrize("slug", rederived())
+@pytest.mark.parametrize("slug", reproduced())
 def test_identities_come_out_and_contradictions_do_not(slug: str) -> None:
     for one in told(slug).values():
         assert one.within or one.kind != "identity", one.what
@@ -64,7 +64,7 @@ def test_identities_come_out_and_contradictions_do_not(slug: str) -> None:
 
 
 @pytest.mark.battery(4)
-@pytest.mark.parametrize("slug", rederived())
+@pytest.mark.parametrize("slug", reproduced())
 def test_figures_stand_for_claims_of_the_entry(slug: str) -> None:
     """What no figure stands for is left out, and the derivation says why."""
     claims = paper(slug).claims

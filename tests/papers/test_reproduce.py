@@ -8,7 +8,7 @@ from tests.papers.own_index import OwnIndex
 from gnomon.cli.run import run as program
 from gnomon.errors import InputError
 from gnomon.papers.answers import listed, run, show
-from gnomon.papers.entries import paper, rederived
+from gnomon.papers.entries import paper, reproduced
 from gnomon.papers.reproduce import run as run_one
 from gnomon.papers.reproduce import run_all
 from gnomon.techniques import for_paper, techniques
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.battery(5)
-@pytest.mark.parametrize("slug", rederived())
+@pytest.mark.parametrize("slug", reproduced())
 def test_every_one_that_ships(slug: str) -> None:
     result = run_one(slug)
     assert result.missing == paper(slug).why

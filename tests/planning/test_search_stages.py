@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnomon.engines.training.figures import Sizes, sizes
+from gnomon.engines.training.step_table import Sizes, sizes
 from gnomon.load.training import bind_training
 from gnomon.planning.training.search import Search, search_of
 from gnomon.planning.training.step import rank_peaks, step_bound_s
@@ -33,11 +33,11 @@ def test_memory_needs_no_seconds(search: Search) -> None:
     alone = sizes(search.model, search.load, search.grid, search.traits, search.dtype)
     for name in ("micros", "layers", "first_parameters", "last_parameters", "each_parameters"):
         np.testing.assert_array_equal(getattr(alone, name), getattr(search.figures, name))
-    for name in ("head_kept_bytes", "head_peak_bytes", "buffer_bytes"):
+    for name in ("head_saved_activation_bytes", "head_peak_bytes", "buffer_bytes"):
         np.testing.assert_array_equal(getattr(alone, name), getattr(search.figures, name))
     for one, other in zip(alone.chunks.kinds, search.figures.chunks.kinds, strict=True):
         np.testing.assert_array_equal(one.held, other.held)
-        for name in ("narrow", "kept_bytes", "peak_bytes"):
+        for name in ("narrow", "saved_activation_bytes", "peak_bytes"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     assert isinstance(search.figures, Sizes)
 

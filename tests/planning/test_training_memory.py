@@ -74,10 +74,10 @@ def test_the_last_rank_in_closed_form(cut: str, engine: str, recompute: str) -> 
     last = len(found.peaks) - 1
     figures, memory = found.figures, found.memory(last)
     held = float(in_flight(figures.grid, figures.micros, last)[0])
-    head, layer = float(figures.head_kept_bytes[0]), float(figures.chunks.peak_bytes(last)[0])
+    head, layer = float(figures.head_saved_activation_bytes[0]), float(figures.chunks.peak_bytes(last)[0])
     heads = int(figures.micros[0]) if cut == "gpipe" else 1
     states = float((memory.total - memory.activations - memory.working)[0])
-    stays = held * float(figures.layers[0] * figures.kept_bytes[0]) + (heads - 1) * head
+    stays = held * float(figures.layers[0] * figures.saved_activation_bytes[0]) + (heads - 1) * head
     runs = max(layer, head + float(figures.head_peak_bytes[0]))
     assert highest(moments(found, last)) == pytest.approx(states + stays + runs, rel=1e-6)
 
@@ -119,7 +119,7 @@ def test_states_are_there_before_and_after() -> None:
 
 def test_a_forward_leaves_layer_after_layer_and_a_backward_takes_them_away() -> None:
     found = step("one rank")
-    layers, kept = int(found.figures.layers[0]), float(found.figures.kept_bytes[0])
+    layers, kept = int(found.figures.layers[0]), float(found.figures.saved_activation_bytes[0])
     walked = moments(found, 0)
     for kind, sign in (("F", 1), ("B", -1)):
         first = [

@@ -125,8 +125,8 @@ def left(on: Machine, op: Op, small: Batch, large: Batch, grown: str) -> np.ndar
     """The part of a time that more work leaves at least, where parts are fewer and a learnt residual falls."""
     if not isinstance(op, (Attention, LatentDecode)):
         return np.ones(1)
-    learnt, least = on.evidence(op.kind, op.kv_dtype).residual, np.full(1, FEWER_PARTS[grown])
-    for axis in learnt.axes if learnt else ():
+    autograd, least = on.evidence(op.kind, op.kv_dtype).residual, np.full(1, FEWER_PARTS[grown])
+    for axis in autograd.axes if autograd else ():
         with np.errstate(divide="ignore", invalid="ignore"):
             octaves = np.log2(axis.of(op.shape(large)) / axis.of(op.shape(small)))
         least = least * np.exp(-axis.most_fall * np.fmax(octaves, 0.0))

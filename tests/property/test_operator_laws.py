@@ -161,11 +161,11 @@ def spared(machine: Machine, kind: str, dtype: str, name: str, drawn: Columns) -
 
 def fallen(machine: Machine, kind: str, dtype: str, drawn: Columns, larger: Columns) -> Floats | float:
     """The part that a learnt residual may leave of a time where sizes grow: see `Axis.most_fall`."""
-    learnt = machine.evidence(kind, dtype).residual
-    if learnt is None:
+    autograd = machine.evidence(kind, dtype).residual
+    if autograd is None:
         return 1.0
     small, large = shape_of(kind, drawn), shape_of(kind, larger)
-    falls = [axis.most_fall * np.maximum(np.log2(axis.of(large) / axis.of(small)), 0.0) for axis in learnt.axes]
+    falls = [axis.most_fall * np.maximum(np.log2(axis.of(large) / axis.of(small)), 0.0) for axis in autograd.axes]
     return np.asarray(np.exp(-sum(falls)))
 
 
@@ -199,6 +199,6 @@ def test_sustained_is_never_quicker_than_a_burst(kind: str, chip: str) -> None:
     machine, drawn = on(catalog.chip(chip)), columns(kind, Draw(kind))
     for dtype in formats(kind, machine.chip):
         shape = shape_of(kind, drawn)
-        stretch = machine.stretch(kind, dtype, shape, machine.seconds(kind, dtype, shape))
-        assert (stretch >= 1).all()
-        assert (stretch < 2.5).all(), dtype
+        clock_slowdown = machine.clock_slowdown(kind, dtype, shape, machine.seconds(kind, dtype, shape))
+        assert (clock_slowdown >= 1).all()
+        assert (clock_slowdown < 2.5).all(), dtype

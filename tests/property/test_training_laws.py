@@ -20,7 +20,7 @@ import gnomon
 from gnomon import catalog
 from gnomon.cost.machine import Machine
 from gnomon.engines import training_engine
-from gnomon.engines.training import Figures, Grid, Traits, figures, rank_memory
+from gnomon.engines.training import Grid, StepTable, Traits, figures, rank_memory
 from gnomon.load.profiles import profile_for
 from gnomon.planning.training.step import held_bytes, step_bound_s, step_timeline
 from gnomon.spec import AttentionMixer, Block, Chip, DenseFfn, Model, Pool, Recipe, Strategy, TrainingLoad
@@ -45,7 +45,7 @@ class Job:
     def traits(self) -> Traits:
         return training_engine(self.engine).traits(self.model)
 
-    def figures(self, chip: Chip | None = None) -> Figures:
+    def figures(self, chip: Chip | None = None) -> StepTable:
         chip = chip or catalog.chip(self.chip)
         pool = Pool(chip=chip, count=self.strategy.ranks, per_node=min(self.strategy.ranks, chip.scaleup_size))
         machine = Machine(pool, profile_for(catalog.chip(self.chip)), self.traits.framework)
@@ -109,7 +109,7 @@ def test_no_quicker_than_its_flops(job: Job) -> None:
     found = job.figures()
     peak = job.strategy.ranks * catalog.chip(job.chip).rate("bf16")
     seconds = step_timeline(found, 0, job.traits).step_s
-    assert seconds >= float(found.model_flops[0] + found.again_flops[0]) / peak
+    assert seconds >= float(found.model_flops[0] + found.recomputed_flops[0]) / peak
     assert seconds >= step_bound_s(found, job.traits)[0] > 0
 
 
@@ -180,7 +180,7 @@ def test_memory_holds_weights_and_states(job: Job) -> None:
 @given(jobs())
 def test_everything_is_finite(job: Job) -> None:
     found = job.figures()
-    for name in Figures.__dataclass_fields__:
+    for name in StepTable.__dataclass_fields__:
         if name not in ("grid", "chunks"):
             column = np.asarray(getattr(found, name), float)
             assert np.all(np.isfinite(column) & (column >= 0)), name

@@ -175,10 +175,10 @@ def test_what_binds_a_training_step() -> None:
     parts = {"pipeline_s": 30.0, "gradient_reduction_s": 0.0, "optimizer_s": 0.1, "weight_gather_s": 0.0}
     assert binding(exposed_communication_s=9.0).startswith("communication: less tensor parallelism")
     assert binding(step_parts=parts | {"optimizer_s": 5.0}).startswith("the optimizer")
-    quiet = {"bubble_fraction": 0.0, "exposed_communication_s": 0.0, "step_parts": parts}
-    assert binding(**quiet).startswith("kernels")
-    assert binding(**quiet, hfu=0.99) == "nothing but the passes themselves"
-    assert binding(**quiet, fits=False).startswith("memory, which is short")
+    compute_only = {"bubble_fraction": 0.0, "exposed_communication_s": 0.0, "step_parts": parts}
+    assert binding(**compute_only).startswith("kernels")
+    assert binding(**compute_only, hfu=0.99) == "nothing but the passes themselves"
+    assert binding(**compute_only, fits=False).startswith("memory, which is short")
 
 
 def test_a_training_plan_opens_into_the_choice_and_its_step() -> None:

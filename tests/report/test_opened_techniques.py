@@ -36,8 +36,8 @@ CASES = {
 
 
 def step(case: str) -> TrainingReport:
-    words, ideas = CASES[case]
-    return gnomon.simulate_training("llama-3.1-8b", **words, techniques=ideas)
+    words, applied = CASES[case]
+    return gnomon.simulate_training("llama-3.1-8b", **words, techniques=applied)
 
 
 def nodes_of(found: Result) -> tuple[AnswerNode, ...]:
@@ -54,27 +54,27 @@ def tree(case: str) -> dict[str, AnswerNode]:
 
 
 def test_every_technique_of_training_has_a_case() -> None:
-    named = {canonical(text) for _, ideas in CASES.values() for text in ideas}
+    named = {canonical(text) for _, applied in CASES.values() for text in applied}
     assert named == {name for name, one in techniques().items() if isinstance(one, TrainingTechnique)}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_technique_adds_follows_from_it(case: str) -> None:
     found, nodes = step(case), tree(case)
-    words, ideas = CASES[case]
+    words, applied = CASES[case]
     plain = gnomon.simulate_training("llama-3.1-8b", **words)
     same = found.plan.strategy.ranks == plain.plan.strategy.ranks and found.plan.engine == plain.plan.engine
     if found.step_parts.get("waits_s"):
         node = nodes["waiting for checkpoints and barriers"]
-        assert any(text in node.formula for text in ideas)
+        assert any(text in node.formula for text in applied)
         assert float(nodes["waiting"].shown.rstrip("%")) > 0
     if found.host_bytes:
-        assert any(text in nodes["host memory"].formula for text in ideas)
+        assert any(text in nodes["host memory"].formula for text in applied)
     else:
         assert "host memory" not in nodes
     moved = found.step_parts["optimizer_s"] != pytest.approx(plain.step_parts["optimizer_s"])
     if same and moved and replace(found.plan.strategy, techniques=()) == plain.plan.strategy:
-        assert any(text in nodes["optimizer"].formula for text in ideas)
+        assert any(text in nodes["optimizer"].formula for text in applied)
     assert flat(nodes_of(plain))["optimizer"].formula == ""
 
 
@@ -102,9 +102,9 @@ def test_the_fullest_moment_is_the_reported_peak(case: str) -> None:
 
 @pytest.mark.parametrize("case", ["checkpoints", "vocabulary-parallel", "offload-optimizer"])
 def test_the_files_end_where_the_step_ends(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found, (given, ideas) = step(case), CASES[case]
+    found, (given, applied) = step(case), CASES[case]
     flags = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    flags += [word for text in ideas for word in ("--with", text)]
+    flags += [word for text in applied for word in ("--with", text)]
     trace, memory = tmp_path / "trace.json", tmp_path / "memory.csv"
     files = ["--trace-out", str(trace), "--memory-out", str(memory)]
     assert run(["simulate", "train", "llama-3.1-8b", *flags, *files]) == 0

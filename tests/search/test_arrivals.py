@@ -83,13 +83,13 @@ def test_a_trace_that_lasts_is_routed_whole(tmp_path: Path, router: str) -> None
 def test_of_a_long_trace_calm_and_busy_stretches_are_taken(tmp_path: Path) -> None:
     arrivals = traced(tmp_path, 12_000)
     stretches = arrivals.of(2, 2000).shares
-    assert [len(stretch) for stretch in stretches] == [500] * 4
+    assert [len(clock_slowdown) for clock_slowdown in stretches] == [500] * 4
     loads = [int(s.input_tokens.sum() + s.output_tokens.sum()) / float(s.arrival_s[-1]) for s in stretches]
     assert loads == sorted(loads)
     assert len(set(loads)) == 4
-    assert all(stretch.arrival_s[0] == 0.0 for stretch in stretches)
-    assert [len(stretch) for stretch in arrivals.of(2, 600).shares] == [600]
-    assert all(len(stretch) >= 1000 for stretch in arrivals.of(2, 2000, span=2000).shares)
+    assert all(clock_slowdown.arrival_s[0] == 0.0 for clock_slowdown in stretches)
+    assert [len(clock_slowdown) for clock_slowdown in arrivals.of(2, 600).shares] == [600]
+    assert all(len(clock_slowdown) >= 1000 for clock_slowdown in arrivals.of(2, 2000, span=2000).shares)
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 7, 64, 65, 1000])

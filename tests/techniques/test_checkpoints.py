@@ -16,16 +16,16 @@ BYTES = 14 * PARAMETERS
 LOAD: dict[str, Any] = {"seq": 2048, "global_batch": CHIPS, "zero": 1, "recompute": "full"}
 
 
-def step(*ideas: str) -> TrainingReport:
+def step(*applied: str) -> TrainingReport:
     machine = host(
         cores=64, memory_gib=512, memory_gb_s=MEMORY / 1e9, adam_gparam_s=3, link_gb_s=LINK / 1e9, nvme_gb_s=DISK / 1e9
     )  # fmt: skip
     on = cluster("A100-40GB", CHIPS, CHIPS, machine)
-    return gnomon.simulate_training("llama-2-7b", on=on, **LOAD, techniques=ideas)
+    return gnomon.simulate_training("llama-2-7b", on=on, **LOAD, techniques=applied)
 
 
-def waits(*ideas: str) -> float:
-    return step(*ideas).step_parts.get("waits_s", 0.0)
+def waits(*applied: str) -> float:
+    return step(*applied).step_parts.get("waits_s", 0.0)
 
 
 EVERY_STEP = "async-checkpointing:every=1"

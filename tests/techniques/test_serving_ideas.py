@@ -62,7 +62,7 @@ def test_bytes_of_narrow_weights(text: str, bits: int, scales: float) -> None:
 
 
 def test_three_bits_are_read_in_fewer_bytes() -> None:
-    wide, four, three = (decode_s("A100", *ideas) for ideas in ((), ("int4-weights",), ("int4-weights:bits=3",)))
+    wide, four, three = (decode_s("A100", *applied) for applied in ((), ("int4-weights",), ("int4-weights:bits=3",)))
     assert three < four < wide
     with pytest.raises(InputError, match="experts in three bits are not priced"):
         made("H200", "int4-weights:bits=3", model="mixtral-8x7b")
@@ -92,7 +92,7 @@ def test_unpacked_weights_save_memory_and_cost_time(on: str) -> None:
 
 def test_the_largest_matrix_needs_room_while_it_is_wide() -> None:
     engine, deployment = made("H200", "dequantize-on-the-fly")
-    plain = engine.memory(replace(deployment, ideas=None)).parts
+    plain = engine.memory(replace(deployment, applied=None)).parts
     more = engine.memory(deployment).parts["activations"] - plain["activations"]
     assert more == 2 * 2048 * 2 * 8192, "gate and up side by side"
 

@@ -8,8 +8,8 @@ import gnomon
 from gnomon.spec.answers import TrainingReport
 
 
-def step(*ideas: str, on: str = "A100-80GB:8") -> TrainingReport:
-    return gnomon.simulate_training("llama-2-7b", on=on, seq=2048, global_batch=32, pp=8, techniques=ideas)
+def step(*applied: str, on: str = "A100-80GB:8") -> TrainingReport:
+    return gnomon.simulate_training("llama-2-7b", on=on, seq=2048, global_batch=32, pp=8, techniques=applied)
 
 
 @pytest.mark.parametrize("barriers", [1, 2])

@@ -31,7 +31,7 @@ DRAWN = 12
 """Draws of the step cost that make a band."""
 BY = ("group", "source", "chip", "what")
 
-Figures = dict[str, float]
+StepTable = dict[str, float]
 
 
 def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, int], None] | None = None) -> Row:
@@ -89,7 +89,7 @@ def compare(case: DeploymentCase) -> list[Row]:
     return rows
 
 
-def figures(case: DeploymentCase, cost: StepCost, limits: ServingLimits, rounds: int) -> Figures:
+def figures(case: DeploymentCase, cost: StepCost, limits: ServingLimits, rounds: int) -> StepTable:
     """TPOT and TTFT (means) and tokens a second of a case."""
     if case.load == STEADY:
         curve = cost.decode_curve(case.clients)

@@ -55,7 +55,7 @@ def _groups(folder: Path) -> Iterator[tuple[str, Groups]]:
         yield "torch", training_fit.tables(training, folder / "kernels.csv")
     if modules.exists():
         found = module_fit.grouped(modules)
-        kept = {key: rows for key, rows in found.items() if ".".join(key) not in module_fit.ELSEWHERE}
+        kept = {key: rows for key, rows in found.items() if ".".join(key) not in module_fit.NON_LOCAL}
         yield (
             "torch",
             {key: {name: np.array([row[name] for row in rows]) for name in rows[0]} for key, rows in kept.items()},

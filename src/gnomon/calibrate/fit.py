@@ -43,7 +43,7 @@ HELD_OUT = {
 FOLDS = 4
 MOST_ROWS = 1500
 """More rows do not move a dozen coefficients."""
-WORTH = 0.97
+MIN_GAIN = 0.97
 """A residual that does not lower the error on unseen shapes to this is left out."""
 NINETY = 1.645
 """Standard deviations of a normal distribution that 90% lie within."""
@@ -87,10 +87,10 @@ class FamilyFit:
 
     def to_dict(self) -> dict[str, Any]:
         size = np.abs(np.expm1(self.errors))
-        learnt = {"residual": self.residual.to_dict()} if self.residual else {}
+        corrected = {"residual": self.residual.to_dict()} if self.residual else {}
         return {
             "coefficients": {name: float(f"{value:.5g}") for name, value in self.coefficients.items()},
-            **learnt,
+            **corrected,
             "rows": int(self.errors.size),
             "held_out": {
                 "mean": round(float(size.mean()), 4),
@@ -163,7 +163,7 @@ def fit_family(
             f"all rows of {kind} in {dtype} are of one shape: no error can be told",
             hint=f"Vary {', '.join(HELD_OUT[kind])}.",
         )
-    plain, learnt = np.zeros(seconds.size), np.zeros(seconds.size)
+    plain, corrected = np.zeros(seconds.size), np.zeros(seconds.size)
     for part in range(FOLDS):
         aside = fold == part
         if aside.any() and not aside.all():
@@ -172,15 +172,15 @@ def fit_family(
             surface = _left_over(model, seen, dtype, chip, c, seconds[~aside])
             unseen = _pick(shape, aside)
             plain[aside] = np.log(model.seconds(unseen, dtype, chip, c) / seconds[aside])
-            learnt[aside] = plain[aside] + (np.log(surface.factor(unseen)) if surface else 0.0)
+            corrected[aside] = plain[aside] + (np.log(surface.factor(unseen)) if surface else 0.0)
     c = _fit_rows(model, shape, dtype, chip, seconds, start or {})
-    better = np.abs(learnt).mean() < WORTH * np.abs(plain).mean()
+    better = np.abs(corrected).mean() < MIN_GAIN * np.abs(plain).mean()
     return FamilyFit(
         kind=kind,
         dtype=dtype,
         coefficients=c,
         residual=_left_over(model, shape, dtype, chip, c, seconds) if better else None,
-        errors=learnt if better else plain,
+        errors=corrected if better else plain,
         measured_s=seconds,
         fold=fold,
     )

@@ -13,13 +13,13 @@ import numpy as np
 from gnomon.calibrate.fit import fit_family
 from gnomon.calibrate.table import read_rows
 from gnomon.calibrate.training_fit import FRAMEWORK, LEAST_US
-from gnomon.calibrate.training_fit import paces as stream_paces
+from gnomon.calibrate.training_fit import efficiencies as stream_paces
 from gnomon.cost.kernels import kernel_model
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import FEW_CHANNELS, ROW_BYTES
 from gnomon.spec import Chip
 
-ELSEWHERE = ("gemm.bf16",)
+NON_LOCAL = ("gemm.bf16",)
 """Families that the table of `tools.training_kernels` has more of."""
 FIRST, STEP = ".first", "step."
 """How names of kernels end that found channels first, and begin that are one step of a recurrent net."""
@@ -39,7 +39,7 @@ Family = tuple[str, str]
 def families(path: Path, chip: Chip) -> dict[str, Any]:
     found = {}
     for (kind, dtype), rows in sorted(grouped(path).items()):
-        if f"{kind}.{dtype}" not in ELSEWHERE:
+        if f"{kind}.{dtype}" not in NON_LOCAL:
             columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
             found[f"{kind}.{dtype}.{FRAMEWORK}"] = fit_family(kind, dtype, columns, chip).to_dict()
     return found
@@ -95,7 +95,7 @@ def _convolutions(rows: list[dict[str, str]]) -> Iterator[tuple[str, str, Sizes]
             yield dtype, kind, sizes | (dict.fromkeys(turned, 0.0) if stays else turned) | flags
 
 
-def paces(path: Path, chip: Chip, families: Mapping[str, Any]) -> dict[str, float]:
+def efficiencies(path: Path, chip: Chip, families: Mapping[str, Any]) -> dict[str, float]:
     """Of kernels that stream, beside a plain one; of attention, beside what the profile says of FlashAttention."""
     found: dict[str, list[float]] = defaultdict(list)
     for row in read_rows(path):

@@ -31,11 +31,11 @@ bandwidth, of what the board holds, of processors kept busy; and the joules of a
 of one of sixteen."""
 HELD = 1.04
 """Work that is this much slower for seconds on end than at first was held back by the limit."""
-ODD = ("zeros", "fill")
+CONSTANT_DATA = ("zeros", "fill")
 """Loads of one value everywhere, which draws less than data does."""
 FORMATS = ("", "bf16", "fp16", "fp8")
 NARROW = ("fp8",)
-THIN = 300.0
+FEW_FLOPS_PER_BYTE = 300.0
 """FLOPs a byte below which products wait for memory."""
 NOTHING_S = 20e-6
 """A stream this short says nothing of bytes."""
@@ -45,7 +45,7 @@ LEAST_LOADS = 3
 MOST_WATTS = 2e4
 OPTIONAL = (("burst_us", LEAST_US, MOST_US, 0.0), ("duty", 0.0, 1.0, 1.0), ("cached_bytes", 0.0, LARGEST, 0.0))
 """Columns that loads may have: their least, their most, and what stands for them where they are empty."""
-QUICK = 1.5
+FAST_ATTENTION_RATIO = 1.5
 """Attention this much slower than the quickest there is no kernel that anybody would train with."""
 USUAL_ATTENTION = 0.55
 """Of the full rate, where none was measured."""
@@ -74,7 +74,13 @@ class PowerLoad:
             return "streams" if self.seconds > NOTHING_S else "rest"
         if not self.name.startswith("gemm"):
             return "mixtures"
-        return "narrow products" if self.narrow else "thin products" if self.flops < THIN * self.bytes else "products"
+        return (
+            "narrow products"
+            if self.narrow
+            else "thin products"
+            if self.flops < FEW_FLOPS_PER_BYTE * self.bytes
+            else "products"
+        )
 
     @property
     def attends(self) -> bool:
@@ -108,7 +114,7 @@ def _load(row: Mapping[str, str], where: str) -> PowerLoad | None:
     burst_us, duty, cached = (
         number(row, column, where, least, most) if row.get(column) else usual for column, least, most, usual in OPTIONAL
     )
-    if any(word in name for word in ODD) or (flops and row["dtype"] not in FORMATS):
+    if any(word in name for word in CONSTANT_DATA) or (flops and row["dtype"] not in FORMATS):
         return None
     if not flops and not moved and cached > CACHED_BYTES:
         return None
@@ -163,7 +169,9 @@ def _power(c: Mapping[str, float], chip: Chip) -> dict[str, float]:
 def _figures(c: Mapping[str, float], found: Sequence[PowerLoad], chip: Chip) -> dict[str, float]:
     power = _power(c, chip)
     rates = [load.flops / load.burst_s for load in found if load.attends]
-    quick = [rate for rate in rates if rate * QUICK >= max(rates)] or [USUAL_ATTENTION * chip.rate(chip.half)]
+    quick = [rate for rate in rates if rate * FAST_ATTENTION_RATIO >= max(rates)] or [
+        USUAL_ATTENTION * chip.rate(chip.half)
+    ]
     each = [clock.attention_joules(power, chip, 1.0, 1.0 / rate) / power[clock.BURST] for rate in quick]
     power[clock.ATTENTION] = float(np.median(each))
     if not any(load.steady and load.seconds > HELD * load.burst_s for load in found):
@@ -194,10 +202,10 @@ def _errors(found: Sequence[PowerLoad], chip: Chip, c: Mapping[str, float]) -> t
     power = _power(c, chip)
     drawn, slower = [], []
     for load in found:
-        stretch, watts = _predicted(load, chip, power)
+        clock_slowdown, watts = _predicted(load, chip, power)
         drawn.append(np.log(watts / load.watts))
         if load.steady:
-            slower.append(np.log(stretch * load.burst_s / load.seconds))
+            slower.append(np.log(clock_slowdown * load.burst_s / load.seconds))
     return np.array(drawn), np.array(slower)
 
 
@@ -207,12 +215,14 @@ def _predicted(load: PowerLoad, chip: Chip, power: Mapping[str, float]) -> tuple
     if not load.busy:
         return 1.0, base
     joules, pause_s = _joules(load, chip, power), load.burst_s * (1 / load.busy - 1)
-    stretch = 1.0
+    clock_slowdown = 1.0
     if load.flops:
         one = {"compute_s": load.burst_s, "compute_j": joules, "other_s": pause_s, "other_j": 0.0}
-        stretch = float(clock.slowdown(power, chip, **{name: np.array([value]) for name, value in one.items()})[0])
-    energy = (joules + base * load.burst_s) / stretch + base * pause_s
-    return stretch, min(energy / (stretch * load.burst_s + pause_s), power[clock.LIMIT] * chip.tdp_w)
+        clock_slowdown = float(
+            clock.slowdown(power, chip, **{name: np.array([value]) for name, value in one.items()})[0]
+        )
+    energy = (joules + base * load.burst_s) / clock_slowdown + base * pause_s
+    return clock_slowdown, min(energy / (clock_slowdown * load.burst_s + pause_s), power[clock.LIMIT] * chip.tdp_w)
 
 
 def _joules(load: PowerLoad, chip: Chip, power: Mapping[str, float]) -> float:

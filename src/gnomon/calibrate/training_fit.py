@@ -42,7 +42,9 @@ def tables(path: Path, products: Path | None = None) -> dict[tuple[str, str], di
     return found
 
 
-def paces(path: Path, chip: Chip, elementwise: Mapping[str, float], least_us: float = 3 * LEAST_US) -> dict[str, float]:
+def efficiencies(
+    path: Path, chip: Chip, elementwise: Mapping[str, float], least_us: float = 3 * LEAST_US
+) -> dict[str, float]:
     """How fast each kernel streams beside what the chip's profile says of a plain one, where it takes `least_us`."""
     plain = kernel_model("elementwise").seconds
     found: dict[str, list[float]] = defaultdict(list)

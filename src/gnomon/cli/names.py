@@ -28,8 +28,8 @@ def papers(incomplete: str) -> list[str]:
     return _completed(incomplete, (entry.slug for entry in entries()))
 
 
-def rederived(incomplete: str) -> list[str]:
-    from gnomon.papers.entries import rederived as slugs
+def reproduced(incomplete: str) -> list[str]:
+    from gnomon.papers.entries import reproduced as slugs
 
     return _completed(incomplete, slugs())
 

@@ -97,7 +97,7 @@ def run(
     context: typer.Context,
     slug: Annotated[
         str | None,
-        typer.Argument(metavar="[SLUG]", autocompletion=names.rederived, help="A paper that is re-derived."),
+        typer.Argument(metavar="[SLUG]", autocompletion=names.reproduced, help="A paper that is re-derived."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All that are re-derived.")] = False,
     jobs: Annotated[

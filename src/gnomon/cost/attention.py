@@ -219,9 +219,9 @@ def _rate(chip: Chip, dtype: str) -> float:
 
 def _paced(took: Floats, launch: float, shape: Shape) -> Floats:
     """What a kernel slower than FlashAttention's takes."""
-    if "pace" not in shape:
+    if "efficiency" not in shape:
         return took
-    return np.where(took > 0, (took - launch) / shape["pace"] + launch, 0.0)
+    return np.where(took > 0, (took - launch) / shape["efficiency"] + launch, 0.0)
 
 
 def _padded(shape: Shape) -> Floats:
@@ -263,8 +263,8 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
     stored = c["store"] * wide * (2.0 + width(op.kv_dtype)) / memory
     stored += c["token_ns"] * 1e-9 * min(op.kv_heads * op.head_dim, MOST_THREADS) / 128
     stored = stored if op.value_dim is None else 0.0
-    looks = float("inf") if op.window is None else op.window.length
-    most = looks + rows / (1 + pack * (group - 1)) - 1
+    span = float("inf") if op.window is None else op.window.length
+    most = span + rows / (1 + pack * (group - 1)) - 1
     launch, block, combine = c["launch_us"] * 1e-6, c["block_us"] * 1e-6, c["combine_us"] * 1e-6
     fill, part = heads / rows * c["fill_us"] * 1e-6, heads * op.head_dim * c["part_ps"] * 1e-12
     diagonal, edge, inverse, alone, waves = c["diagonal"], c["edge"], 1 / p, 1 - pack, c["waves"]
@@ -283,7 +283,7 @@ def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarP
         cached = ceil((mean + hidden) / keys - ROUNDING)
         cuts = ((pack, n * heads * together), (alone, n * heads * lone))
         steps, parts = one_in_turn(cuts, key_tiles, cached, sms, split)
-        met = pairs / n / area + (tiles - q / rows) * ceil(min(mean, looks) / keys) + diagonal * tiles
+        met = pairs / n / area + (tiles - q / rows) * ceil(min(mean, span) / keys) + diagonal * tiles
         if beyond > 0:
             met += min(edge * tiles, beyond / n / area)
         work = n * heads * met * per_tile + parts * (blocks * block + tokens * fill)

@@ -18,7 +18,7 @@ from gnomon.cost.nccl import PASSES
 from gnomon.spec import Link, Pool
 from gnomon.spec.workload import Floats
 
-__all__ = ["PASSES", "crowding", "one_node", "seconds"]
+__all__ = ["PASSES", "one_node", "seconds", "sm_contention"]
 
 CHANNELS = 16
 """Thread blocks of a running NCCL collective, each on a processor of its own (16 to 24 in NCCL's logs of A100 and
@@ -64,7 +64,7 @@ def measured_shots(link: str) -> Shots:
     return shots(found.coefficients, LIMITS[link]) if found else UNMEASURED
 
 
-def crowding(sm_count: int) -> float:
+def sm_contention(sm_count: int) -> float:
     """The share of a hidden collective's time that the computation beside it is longer for it."""
     return CHANNELS / max(sm_count - CHANNELS, CHANNELS)
 

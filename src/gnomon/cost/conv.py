@@ -41,25 +41,25 @@ DEPTHWISE = {name: ends for name, ends in FEW.items() if name not in TURNING} | 
 
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Device seconds on tensor cores, group by group."""
-    m, k = shape["m"], shape["k"] / _pace(shape, c)
+    m, k = shape["m"], shape["k"] / _efficiency(shape, c)
     tiled = gemm.tiled(m, shape["n"], k, shape["batch"], _streamed(shape, chip, c), chip, dtype, c)
     return np.where(m > 0, tiled + _turning(shape, chip, c) + c["launch_us"] * 1e-6, 0.0)
 
 
 def few_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Device seconds where a side has so few channels that tensor cores idle."""
-    return _overlapped(shape, _pace(shape, c), chip, c) + np.where(shape["m"] > 0, _turning(shape, chip, c), 0.0)
+    return _overlapped(shape, _efficiency(shape, c), chip, c) + np.where(shape["m"] > 0, _turning(shape, chip, c), 0.0)
 
 
 def depthwise_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Device seconds on vector units, all groups at once."""
     first = np.where(_given(shape, "turned") > 0, c["first"], 1.0)
-    return _overlapped(shape, _pace(shape, c) * first, chip, c)
+    return _overlapped(shape, _efficiency(shape, c) * first, chip, c)
 
 
-def _overlapped(shape: Shape, pace: Floats, chip: Chip, c: Mapping[str, float]) -> Floats:
+def _overlapped(shape: Shape, efficiency: Floats, chip: Chip, c: Mapping[str, float]) -> Floats:
     p, flops = c["overlap"], 2.0 * shape["m"] * shape["n"] * shape["k"] * shape["batch"]
-    multiplied = flops / (chip.vector_rate * c["vector"] * pace)
+    multiplied = flops / (chip.vector_rate * c["vector"] * efficiency)
     body = (multiplied**p + _streamed(shape, chip, c) ** p) ** (1 / p)
     return np.where(shape["m"] > 0, body + c["launch_us"] * 1e-6, 0.0)
 
@@ -72,7 +72,7 @@ def _given(shape: Shape, name: str) -> Floats:
     return shape.get(name, np.zeros(1))
 
 
-def _pace(shape: Shape, c: Mapping[str, float]) -> Floats:
+def _efficiency(shape: Shape, c: Mapping[str, float]) -> Floats:
     return np.asarray(c["by_input"] ** _given(shape, "by_input") * c["by_weight"] ** _given(shape, "by_weight"))
 
 

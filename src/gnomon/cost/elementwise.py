@@ -29,7 +29,7 @@ def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Flo
     read = shape["bytes_read"]
     moved = read + shape["bytes_written"]
     share = shape.get("cached", 1.0) / (1 + (np.maximum(read, moved - read) / (HELD * chip.l2_bytes)) ** 2)
-    streamed = moved / (chip.memory_bandwidth_bytes_s * shape.get("pace", 1.0))
+    streamed = moved / (chip.memory_bandwidth_bytes_s * shape.get("efficiency", 1.0))
     body = streamed * (share / c["cached"] + (1 - share) / c["memory"])
     row = np.minimum(shape.get("row_bytes", 0.0), LONGEST) / (c["block_gb_s"] * 1e9)
     return np.where(moved > 0, np.hypot(body, row) + c["launch_us"] * 1e-6, 0.0)

@@ -92,8 +92,8 @@ def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Flo
 def unaligned_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Device seconds where rows do not begin at 16 bytes: older kernels, which copy a few values at a time."""
     inside, out = shape["aligned"], shape.get("out_aligned", shape["aligned"])
-    pace = np.where(inside < PAIR, c["odd"], np.where(out < PAIR, c["odd_result"], 1.0))
-    return _priced(shape, pace * _across(shape, c), dtype, chip, c)
+    efficiency = np.where(inside < PAIR, c["odd"], np.where(out < PAIR, c["odd_result"], 1.0))
+    return _priced(shape, efficiency * _across(shape, c), dtype, chip, c)
 
 
 def _across(shape: Shape, c: Mapping[str, float]) -> Floats:
@@ -102,12 +102,12 @@ def _across(shape: Shape, c: Mapping[str, float]) -> Floats:
     return np.asarray(np.choose(shape["across"].astype(int), [1.0, c["across"], c["across_twice"]]))
 
 
-def _priced(shape: Shape, pace: Floats, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
+def _priced(shape: Shape, efficiency: Floats, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     m, n, k, batch = shape["m"], shape["n"], shape["k"], shape.get("batch", np.ones(1))
     sides = product(dtype)
     moved = batch * (m * k * sides.inputs + n * k * sides.weights + m * n * max(sides.inputs, 2.0))
     streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
-    body = tiled(m, n, k / pace, batch, streamed, chip, dtype, c)
+    body = tiled(m, n, k / efficiency, batch, streamed, chip, dtype, c)
     if c.get("held"):
         length = (body / LONG_S) ** 2
         body = body * (1 + c["held"] * length / (1 + length))

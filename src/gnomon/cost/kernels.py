@@ -77,7 +77,7 @@ MODELS = {
             columns=("tokens", "hidden", "inter", "experts", "topk"),
             seconds=moe.seconds,
             ranges=moe.COEFFICIENTS,
-            some=moe.ELSEWHERE,
+            some=moe.NON_LOCAL,
             axes=moe.AXES,
         ),
         KernelModel(

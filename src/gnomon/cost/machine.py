@@ -156,7 +156,7 @@ class Machine:
             found[rows] = of(rows)
         return found
 
-    def stretch(self, kind: str, dtype: str, shape: Shape, seconds: Floats) -> Floats:
+    def clock_slowdown(self, kind: str, dtype: str, shape: Shape, seconds: Floats) -> Floats:
         """What an operator that runs for seconds on end is slower by than a burst of it, under the power limit."""
         if kind not in ARITHMETIC:
             return np.ones_like(seconds)

@@ -14,7 +14,7 @@ import numpy as np
 
 from gnomon.cost.residual import Axis
 from gnomon.graph.dtypes import product
-from gnomon.graph.ops import Shape, absent_bytes
+from gnomon.graph.ops import Shape, non_local_bytes
 from gnomon.graph.uneven import counts_between, integral, visited_by
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
@@ -43,7 +43,7 @@ COEFFICIENTS = {
 (1: always `PLAIN`); the share of memory bandwidth; how well both overlap; and what kernels around the products take
 once, by expert, by visit and by token of 2048 channels."""
 
-ELSEWHERE = {"absent": (1.0, 0.0, 5.0), "map_us": (10.0, 0.0, 150.0)}
+NON_LOCAL = {"absent": (1.0, 0.0, 5.0), "map_us": (10.0, 0.0, 150.0)}
 """The same where other ranks hold experts too: how much of `absent_bytes` a kernel moves, and what its map takes."""
 
 LEVEL = 0.03
@@ -88,7 +88,7 @@ def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Flo
     around = around + (visits * c["pair_ns"] + tokens * c["token_ns"]) * 1e-9 * hidden / CHANNELS
     found = (compute**p + streamed**p) ** (1 / p) + around
     if "absent" in shape:
-        swept = shape["absent"] * absent_bytes(hidden, inner, dtype) * c.get("absent", 1.0)
+        swept = shape["absent"] * non_local_bytes(hidden, inner, dtype) * c.get("absent", 1.0)
         found = found + swept / (chip.memory_bandwidth_bytes_s * c["memory"])
         found = found + (shape["absent"] > 0) * c.get("map_us", MAP_US) * 1e-6
     return np.where(tokens > 0, found, 0.0)

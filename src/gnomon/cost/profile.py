@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import hypot
 
+from gnomon.cost.efficiencies import Pace, efficiency
 from gnomon.cost.kernels import UNFITTED
-from gnomon.cost.paces import Pace, pace
 from gnomon.cost.residual import Residual
 from gnomon.spec import Provenance
 
@@ -57,7 +57,7 @@ class Profile:
         any framework there is."""
         own = (f"{kind}.{dtype}.{framework}", f"{kind}.bf16.{framework}") if framework else ()
         fitted = {f"{kind}.{dtype}", f"{kind}.{dtype}.{framework}"} & self.families.keys()
-        paced = None if fitted else pace(kind, dtype, self.architecture)
+        paced = None if fitted else efficiency(kind, dtype, self.architecture)
         if paced:
             return _paced(self.family(kind, paced.base, framework), paced)
         for key in (*own, f"{kind}.{dtype}", kind, f"{kind}.bf16"):

@@ -52,27 +52,27 @@ class TapeCost:
     stream_bytes: Floats
     kernels: int
 
-    def seconds(self, stretch: Floats) -> Floats:
+    def seconds(self, clock_slowdown: Floats) -> Floats:
         """All of it, arithmetic slowed by the clock."""
-        return self.compute_s * stretch + self.stream_s + self.exposed_s
+        return self.compute_s * clock_slowdown + self.stream_s + self.exposed_s
 
 
-def forward(tape: Tape, times: Times, batch: Batch, crowding: float = 0.0) -> TapeCost:
+def forward(tape: Tape, times: Times, batch: Batch, sm_contention: float = 0.0) -> TapeCost:
     hidden = _own_hidden((node.forward for node in tape.nodes if node.own_overlap), times)
-    return _pass(tape.forward_ops(), times, batch, hidden * (1 - crowding))
+    return _pass(tape.forward_ops(), times, batch, hidden * (1 - sm_contention))
 
 
-def backward(tape: Tape, mode: str, times: Times, batch: Batch, crowding: float = 0.0) -> TapeCost:
+def backward(tape: Tape, mode: str, times: Times, batch: Batch, sm_contention: float = 0.0) -> TapeCost:
     """The backward pass, with what is recomputed in it. Collectives hide behind the products they may run beside,
     but for the processors they take from them: `crowding` of their time shows."""
     nodes = {node.name: node for node in tape.nodes}
     own = [node.by_input for node in tape.nodes if node.own_overlap]
-    own += [node.forward for node in tape.rerun(mode) if node.own_overlap]
+    own += [node.forward for node in tape.recomputed(mode) if node.own_overlap]
     hidden = _own_hidden(own, times)
     for node in tape.nodes:
         if node.beside:
             hidden = hidden + _hidden(node, [nodes[name] for name in node.beside if name in nodes], times)
-    return _pass(tape.backward_ops(mode), times, batch, hidden * (1 - crowding))
+    return _pass(tape.backward_ops(mode), times, batch, hidden * (1 - sm_contention))
 
 
 def _own_hidden(parts: Iterable[Sequence[Op]], times: Times) -> Floats:

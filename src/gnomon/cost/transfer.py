@@ -87,12 +87,12 @@ def as_forward(chip: Chip, families: Mapping[str, Family], donors: Iterable[Dono
     if theirs is None:
         return {}
     seconds = (float(price(LONG, "bf16", chip, family.coefficients)[0]) for family in (theirs, own))
-    pace = next(seconds) / next(seconds)
+    efficiency = next(seconds) / next(seconds)
     ranges = kernel_model(BACKWARD).ranges
 
     def paced(family: Family) -> Family:
         c = dict(family.coefficients)
-        for name, value in (("rate", c["rate"] * pace), ("exp_ps", c["exp_ps"] / pace)):
+        for name, value in (("rate", c["rate"] * efficiency), ("exp_ps", c["exp_ps"] / efficiency)):
             c[name] = min(max(value, ranges[name][1]), ranges[name][2])
         return replace(family, coefficients=c, source=f"{family.source}, paced by its forward")
 
@@ -127,12 +127,12 @@ def _formula(kind: str) -> Family:
 
 
 def _widen(family: Family, chip: Chip, other: Chip) -> Family:
-    spread, shared, learnt = family.spread * TRANSFER_SPREAD, family.shared + 0.05, family.residual
+    spread, shared, autograd = family.spread * TRANSFER_SPREAD, family.shared + 0.05, family.residual
     if other.architecture != chip.architecture:
-        spread, shared, learnt = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED), None
+        spread, shared, autograd = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED), None
     return replace(
         family,
-        residual=learnt,
+        residual=autograd,
         coefficients=_resized(family.coefficients, chip, other),
         spread=spread,
         shared=min(spread, shared),

@@ -28,7 +28,7 @@ class AppliedTechniques(Protocol):
     def graph(self, graph: Graph, deployment: Deployment) -> Graph:
         """The operators of a step on one rank, as they make it of the engine's."""
 
-    def beside_bytes(self, deployment: Deployment) -> float:
+    def extra_bytes(self, deployment: Deployment) -> float:
         """Bytes on every rank beside what the engine takes."""
 
     def waits(self, deployment: Deployment, steps: Batch, cached_bytes: float) -> Sequence[Wait]:
@@ -57,7 +57,7 @@ class Deployment:
     """The engine's own share of a step as the user measured it, where that was done; see `engines/own.py`."""
     dp_load_ratio: float = 1.0
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
-    ideas: AppliedTechniques | None = None
+    applied: AppliedTechniques | None = None
     """Techniques, where there are any; `strategy.techniques` has their names."""
 
 

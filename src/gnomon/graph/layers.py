@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gnomon.graph.learnt import ends
-from gnomon.graph.learnt.attention import attention
-from gnomon.graph.learnt.cut import Cut
-from gnomon.graph.learnt.ffn import dense, mixture
-from gnomon.graph.learnt.latent import latent
-from gnomon.graph.learnt.writer import Writer
+from gnomon.graph.autograd import ends
+from gnomon.graph.autograd.attention import attention
+from gnomon.graph.autograd.cut import Cut
+from gnomon.graph.autograd.ffn import dense, mixture
+from gnomon.graph.autograd.latent import latent
+from gnomon.graph.autograd.writer import Writer
 from gnomon.graph.style import KernelStyle
 from gnomon.graph.tape import RESULT, SOURCE, Tape, TapeNode
 from gnomon.spec import Block, LatentAttention, Model, MoeFfn
@@ -84,7 +84,7 @@ def _layer_tape(nodes: list[TapeNode], sizes: dict[str, float], style: KernelSty
     inside = frozenset(tensor for node in nodes if node.cheap for tensor in node.writes)
     lasting = kept & frozenset(tensor for node in nodes if not node.cheap for tensor in node.keeps)
     last = max(place for place, node in enumerate(nodes) if node.keeps)
-    rerun = nodes[:last] if style.stop_early else nodes
+    recomputed = nodes[:last] if style.stop_early else nodes
     stored = (products | {SOURCE}) - {RESULT} if style.stop_early else lasting | (kept - inside) | {SOURCE}
     return Tape(
         name="layer",
@@ -92,7 +92,7 @@ def _layer_tape(nodes: list[TapeNode], sizes: dict[str, float], style: KernelSty
         sizes=sizes,
         stored={"full": frozenset({SOURCE}), "selective": frozenset(stored)},
         again={
-            "full": frozenset(node.name for node in rerun),
-            "selective": frozenset(node.name for node in rerun if node.cheap),
+            "full": frozenset(node.name for node in recomputed),
+            "selective": frozenset(node.name for node in recomputed if node.cheap),
         },
     )

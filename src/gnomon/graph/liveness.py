@@ -25,11 +25,11 @@ def backward(tape: Tape, mode: str) -> list[Moment]:
     live = set(tape.stays(mode))
     moments: list[Moment] = []
     held = sizes[RESULT]
-    rerun = tape.rerun(mode)
-    if rerun:
+    recomputed = tape.recomputed(mode)
+    if recomputed:
         needed = frozenset(name for node in tape.nodes for name in node.keeps) | live
-        moments += [(name, held + size) for name, size in _forward(tape, rerun, needed, live)]
-        live |= {name for node in rerun for name in node.writes if name in needed}
+        moments += [(name, held + size) for name, size in _forward(tape, recomputed, needed, live)]
+        live |= {name for node in recomputed for name in node.writes if name in needed}
     return moments + list(_gradients(tape, live))
 
 

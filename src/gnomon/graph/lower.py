@@ -70,7 +70,7 @@ def lower(
     kv_dtype: str,
     state_dtype: str = STATE,
     *,
-    parts_tokens: bool = False,
+    sequence_parallel_moe: bool = False,
     fill: float = 1.0,
     ends: Collection[str] = ENDS,
 ) -> Graph:
@@ -89,7 +89,7 @@ def lower(
         kv_dtype=kv_dtype,
         state_dtype=state_dtype,
         one_sum=model.family in ONE_SUM,
-        parts_tokens=parts_tokens,
+        sequence_parallel_moe=sequence_parallel_moe,
         gathered=strategy.dp * fill,
     )
     ops: list[Op] = [*embedding(model, strategy.tp), *parts(model.stem, site, "stem")] if ENDS[0] in ends else []

@@ -26,7 +26,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from gnomon.graph.algebra import Algebra
-    from gnomon.graph.looks import Look
+    from gnomon.graph.attention_span import SpanAttention
 
 ROW_BYTES = 16
 """Rows of matrices that begin at multiples of this suit every kernel; others go to kernels that copy value by value."""
@@ -85,7 +85,7 @@ def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | floa
     return np.asarray(experts * -np.expm1(tokens * np.log1p(-np.minimum(topk / experts, 1 - 1e-12))))
 
 
-def absent_bytes(hidden: Floats | float, inner: Floats | float, dtype: str) -> Floats | float:
+def non_local_bytes(hidden: Floats | float, inner: Floats | float, dtype: str) -> Floats | float:
     """Traffic of a row whose expert stands elsewhere: both products and a clearing write zeros, which are activated and
     added up with the rest. Kernels of narrow activations sort such rows out, and only the sum meets them."""
     return (hidden if product(dtype).inputs < width("bf16") else 3.0 * hidden + 5.0 * inner) * width("bf16")
@@ -133,9 +133,9 @@ class Experts:
             return {"tokens": tokens} | sizes
         visits = busiest(tokens, self.experts, self.topk, self.ranks)
         visited = most_visited(tokens, self.experts, self.topk, self.ranks)
-        return {"tokens": visits / choices, "visited": visited, "absent": self._absent(batch)} | sizes
+        return {"tokens": visits / choices, "visited": visited, "absent": self._non_local_rows(batch)} | sizes
 
-    def _absent(self, batch: Batch) -> Floats:
+    def _non_local_rows(self, batch: Batch) -> Floats:
         """Rows of choices whose experts stand elsewhere."""
         return size_of(self.tokens, batch) * self.topk * (0 if self.sent else 1 - self.held / self.experts)
 
@@ -147,7 +147,7 @@ class Experts:
         visited = visited_experts(size_of(self.tokens, batch), self.experts, self.topk)
         weights = visited * 3 * self.hidden * self.inner * product(self.dtype).weights
         own = (weights + pairs * (2 * self.hidden + 3 * self.inner) * width("bf16")) / self.ranks
-        return own + self._absent(batch) * absent_bytes(self.hidden, self.inner, self.dtype)
+        return own + self._non_local_rows(batch) * non_local_bytes(self.hidden, self.inner, self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ class Attention:
     window: Window | None = None
     capped: bool = False
     """Scores are bent by a second function beside the softmax's."""
-    pace: float = 1.0
+    efficiency: float = 1.0
     """Forward, how fast its kernel is beside the profile's."""
 
     @property
@@ -189,7 +189,7 @@ class Attention:
         sums = {"sequences": batch.prefills, "tokens": batch.prefill_tokens, "pairs": self._pairs(batch)}
         sums |= {"context": self._context(batch)} | heads
         if self.phase != "prefill":
-            return sums | (constants(batch, pace=self.pace) if self.pace != 1 else {})
+            return sums | (constants(batch, efficiency=self.efficiency) if self.efficiency != 1 else {})
         sums["beyond"] = batch.prefill_pairs - sums["pairs"]
         reach = self.window.length if self.window else np.inf
         written = float(self.value_dim is None)
@@ -241,7 +241,7 @@ class SequenceAttention:
     dtype: str
     mask_bytes: float = 0.0
     """Of the numbers that are added to the scores."""
-    pace: float = 1.0
+    efficiency: float = 1.0
     """How fast its kernel is beside FlashAttention's."""
     count: int = 1
 
@@ -260,7 +260,12 @@ class SequenceAttention:
     def shape(self, batch: Batch) -> Shape:
         n = self.sequences
         sums = constants(
-            batch, sequences=n, tokens=n * self.queries, pairs=n * self.pairs, context=n * self.keys, pace=self.pace
+            batch,
+            sequences=n,
+            tokens=n * self.queries,
+            pairs=n * self.pairs,
+            context=n * self.keys,
+            efficiency=self.efficiency,
         )
         return sums | constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
 
@@ -331,7 +336,7 @@ class Elementwise:
     written_per_row: float
     dtype: str = "bf16"
     count: int = 1
-    pace: float = 1.0
+    efficiency: float = 1.0
     """How fast its kernel streams beside a plain one; strided and mixed-format ones are slower."""
     cached: bool = True
     """Whether it is quicker on what lies in a cache: a kernel held up by its own instructions is not."""
@@ -343,7 +348,7 @@ class Elementwise:
         rows = size_of(self.rows, batch)
         moved = {"bytes_read": rows * self.read_per_row, "bytes_written": rows * self.written_per_row}
         row_bytes = (self.read_per_row + self.written_per_row) * self.by_row
-        return moved | constants(batch, pace=self.pace, cached=self.cached, row_bytes=row_bytes)
+        return moved | constants(batch, efficiency=self.efficiency, cached=self.cached, row_bytes=row_bytes)
 
     def flops(self, batch: Batch) -> Floats:
         return np.zeros(batch.size)
@@ -384,5 +389,5 @@ class Collective:
 
 Op = Union[
     Gemm, Experts, Attention, SequenceAttention, MixerOp, Convolution, Elementwise, Collective,
-    "Algebra", "Look",
+    "Algebra", "SpanAttention",
 ]  # fmt: skip

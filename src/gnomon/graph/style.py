@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-QUICK = 0.8
+STREAMING_EFFICIENCY = 0.8
 """Kernels below this pace wait for their own instructions, not for memory, and gain nothing from a cache."""
 
 
@@ -22,16 +22,16 @@ class Stream:
     gradient_writes: float
     kernels: int = 1
     gradient_kernels: int = 1
-    pace: float = 1.0
-    gradient_pace: float = 1.0
+    efficiency: float = 1.0
+    gradient_efficiency: float = 1.0
 
     @classmethod
     def chain(cls, *kernels: tuple[float, float, float], small: int = 0) -> Stream:
         """Kernels one after the other, forward only, by values read, values written and pace: as many bytes in as many
         seconds. `small` more move next to nothing."""
         reads, writes = (sum(kernel[side] for kernel in kernels) for side in (0, 1))
-        seconds = sum((read + written) / pace for read, written, pace in kernels)
-        return cls(reads, writes, 0, 0, len(kernels) + small, pace=(reads + writes) / seconds)
+        seconds = sum((read + written) / efficiency for read, written, efficiency in kernels)
+        return cls(reads, writes, 0, 0, len(kernels) + small, efficiency=(reads + writes) / seconds)
 
 
 NOTHING, POINTWISE = Stream(0, 0, 0, 0), Stream(1, 1, 0, 0)

@@ -33,8 +33,8 @@ def unpriced(model: Model) -> str:
 
 def unpriced_step(model: Model) -> str:
     """The same for one step by itself, for which there are operators of towers, encoders and diffusion as well."""
-    looks = any(isinstance(block.mixer, CrossAttention) for block in model.blocks)
-    if looks or model.kind in ("encoder", "diffusion", "encoder-decoder"):
+    attends = any(isinstance(block.mixer, CrossAttention) for block in model.blocks)
+    if attends or model.kind in ("encoder", "diffusion", "encoder-decoder"):
         return check_plain(model.blocks)
     return unpriced(model.alone if model.towers else model)
 

@@ -71,11 +71,11 @@ class Tape:
     def stays(self, mode: str) -> frozenset[str]:
         return self.stored.get(mode, frozenset(name for node in self.nodes for name in node.keeps))
 
-    def kept_bytes(self, mode: str) -> float:
+    def saved_activation_bytes(self, mode: str) -> float:
         """Bytes a token between forward and backward."""
         return sum(self.sizes[name] for name in sorted(self.stays(mode)))
 
-    def rerun(self, mode: str) -> tuple[TapeNode, ...]:
+    def recomputed(self, mode: str) -> tuple[TapeNode, ...]:
         names = self.again.get(mode, frozenset())
         return tuple(node for node in self.nodes if node.name in names)
 
@@ -84,7 +84,7 @@ class Tape:
 
     def backward_ops(self, mode: str) -> tuple[Op, ...]:
         """All the backward pass runs: what is recomputed, then the gradients of inputs and of weights."""
-        again = _ops(node.forward for node in self.rerun(mode))
+        again = _ops(node.forward for node in self.recomputed(mode))
         return again + _ops(node.by_input + node.by_weight for node in reversed(self.nodes))
 
 

@@ -74,7 +74,7 @@ def _narrow(row: Compared, facts: Facts, chip: Chip) -> Predicted | None:
         by = f"vLLM's Marlin kernel on {chip.name}, not the Triton kernel of this row"
         return Predicted(gain=wide / fused, by=by, kind="other kernel")
     packed, whole = float(row.shape["technique_bytes"]), float(row.shape["plain_bytes"])
-    stream = {"bytes_read": np.array([packed]), "bytes_written": np.array([whole]), "pace": np.ones(1)}
+    stream = {"bytes_read": np.array([packed]), "bytes_written": np.array([whole]), "efficiency": np.ones(1)}
     unfolded = wide + float(machine.seconds("elementwise", "bf16", stream)[0])
     by = f"{chip.name}'s bf16 product and a stream that writes the weights out, as this row does"
     return Predicted(gain=wide / unfolded, by=by, kind="prediction")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gnomon.catalog.base import fold
 from gnomon.errors import unknown_name
 from gnomon.papers.base import FIGURE_KINDS, STATUSES, Paper
-from gnomon.papers.entries import known_to_hold, paper, papers, rederived, shelves, unchecked
+from gnomon.papers.entries import known_to_hold, paper, papers, reproduced, shelves, unchecked
 from gnomon.papers.ranking import ranked
 from gnomon.papers.results import PaperList, PaperShown, PapersRun, Rederived
 from gnomon.units import parse_whole
@@ -52,7 +52,7 @@ def show(slug: str) -> PaperShown:
     from gnomon.techniques import for_paper
 
     entry = paper(slug)
-    result = reproduce.run(entry.slug) if entry.slug in rederived() else None
+    result = reproduce.run(entry.slug) if entry.slug in reproduced() else None
     lab = outcome(entry.slug) if entry.status == "executed" else None
     counts = {"holds": result.holds, "headline": result.headline} if result else unchecked(len(entry.claims))
     known = for_paper(entry.slug)

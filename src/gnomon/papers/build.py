@@ -22,9 +22,9 @@ def built(counts: Mapping[str, Any]) -> str:
     """The text of the index, one paper a line, with these counts of what is re-derived."""
     rows = []
     for paper in source.read_all():
-        rederived = file_of(paper.slug, "figures.py").exists()
-        known = counts.get(paper.slug) if rederived else None
-        rows.append({"paper": asdict(paper), "rederived": rederived, "counts": known})
+        reproduced = file_of(paper.slug, "figures.py").exists()
+        known = counts.get(paper.slug) if reproduced else None
+        rows.append({"paper": asdict(paper), "rederived": reproduced, "counts": known})
     lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
@@ -32,7 +32,7 @@ def built(counts: Mapping[str, Any]) -> str:
 def build(counts: Mapping[str, Any]) -> None:
     """Write the index. Whoever has read the old one reads it again."""
     entries.INDEX.write_text(built(counts), encoding="utf-8")
-    for kept in (entries.rows, entries.papers, entries.rederived):
+    for kept in (entries.rows, entries.papers, entries.reproduced):
         kept.cache_clear()
 
 

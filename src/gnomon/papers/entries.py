@@ -31,7 +31,7 @@ def papers() -> tuple[Paper, ...]:
 
 
 @cache
-def rederived() -> tuple[str, ...]:
+def reproduced() -> tuple[str, ...]:
     """Papers that are computed again, by slug."""
     return tuple(sorted(slug for slug, row in rows().items() if row["rederived"]))
 

@@ -23,5 +23,5 @@ def host(
     """A host as a cluster's file has it. Copies of its chips do not disturb each other."""
     link = {"name": "host link", "gb_s": link_gb_s, "latency_us": 5.0}
     disks = {"nvme_tb": 3.2, "nvme_read_gb_s": nvme_gb_s, "nvme_write_gb_s": nvme_gb_s}
-    paces = {"memory_gb_s": memory_gb_s, "adam_gparam_s": adam_gparam_s}
-    return {"cores": cores, "memory_gib": memory_gib, **paces, **disks, "link": link, "link_sharing": 1}
+    efficiencies = {"memory_gb_s": memory_gb_s, "adam_gparam_s": adam_gparam_s}
+    return {"cores": cores, "memory_gib": memory_gib, **efficiencies, **disks, "link": link, "link_sharing": 1}

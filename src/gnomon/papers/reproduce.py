@@ -13,7 +13,7 @@ from typing import Any
 from gnomon.errors import GnomonError, InputError
 from gnomon.papers import index
 from gnomon.papers.base import Expected, Figure
-from gnomon.papers.entries import counted, paper, rederived
+from gnomon.papers.entries import counted, paper, reproduced
 from gnomon.papers.results import Rederived
 from gnomon.papers.source import reproduction
 from gnomon.runner import ordered
@@ -24,7 +24,7 @@ Progress = Callable[[int, int, str], None]
 def run(slug: str) -> Rederived:
     """One paper computed again."""
     entry = paper(slug)
-    if entry.slug not in rederived():
+    if entry.slug not in reproduced():
         why = entry.why or "It was run on a GPU, and nothing is computed for it."
         hint = f"`gnomon papers --status predicted` and `--status identity` list those that are. {why}"
         raise InputError(f"'{entry.slug}' is not re-derived", hint=hint)
@@ -47,7 +47,7 @@ def run(slug: str) -> Rederived:
 
 def run_all(progress: Progress | None = None, jobs: int = 1) -> tuple[Rederived, ...]:
     """All that are re-derived, by slug; `jobs` processes share the work."""
-    slugs = rederived()
+    slugs = reproduced()
     results, found = ordered(run, slugs, jobs=jobs), []
     for done, slug in enumerate(slugs):
         if progress is not None:

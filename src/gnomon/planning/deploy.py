@@ -41,8 +41,8 @@ class Binding:
         """One replica, with the engine's defaults filled in; nothing is checked against memory yet. What is not
         `priced` only has to have a memory: operators need not stand for all of it."""
         pool, engine = draft.pool, self.engine
-        ideas = served(draft.strategy.techniques)
-        draft = ideas.settled(draft)
+        applied = served(draft.strategy.techniques)
+        draft = applied.settled(draft)
         dtype = draft.dtype or dtype_of(draft.model, pool)
         if priced:
             check_priced(draft.model, dtype)
@@ -63,7 +63,7 @@ class Binding:
             settings=engine.settings(given, model, pool),
             profile=self.profile,
             overheads=self.overheads,
-            ideas=ideas or None,
+            applied=applied or None,
         )
         (engine.check if priced else engine.check_memory)(deployment)
         _check_count(strategy, pool)
@@ -232,5 +232,5 @@ def title_words(model: Model, dtype: str, pool: Pool, strategy: Strategy, runs_o
     if (strategy.pp, strategy.ep, strategy.dp) != (1, 1, 1):
         said = {degree: getattr(strategy, degree) for degree in ("tp", "pp", "dp", "ep")}
         chips += f" ({', '.join(f'{degree.upper()} {n}' for degree, n in said.items() if n > 1)})"
-    ideas = f" with {', '.join(strategy.techniques)}" if strategy.techniques else ""
-    return f"{name}, {dtype}, {chips}, {runs_on}{ideas}"
+    applied = f" with {', '.join(strategy.techniques)}" if strategy.techniques else ""
+    return f"{name}, {dtype}, {chips}, {runs_on}{applied}"

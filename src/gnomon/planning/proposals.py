@@ -22,15 +22,15 @@ NEAR, FAR = 8, 1024
 """Degrees on either side that are tried; and the most of those that divide the chips, or are powers of two."""
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
-Words = Mapping[str, Any]
-Works = Callable[[Words], bool]
+Options = Mapping[str, Any]
+Works = Callable[[Options], bool]
 """Whether a step is possible with some words in the place of those it was asked with."""
 
 
-def tried(check: Callable[[Words], object], chips: Callable[[int], Any]) -> Works:
+def tried(check: Callable[[Options], object], chips: Callable[[int], Any]) -> Works:
     """Whether `check` takes some words; so many `chips` are handed to it as `on`."""
 
-    def works(other: Words) -> bool:
+    def works(other: Options) -> bool:
         try:
             check({("on" if name == CHIPS else name): chips(n) if name == CHIPS else n for name, n in other.items()})
         except GnomonError:
@@ -40,7 +40,7 @@ def tried(check: Callable[[Words], object], chips: Callable[[int], Any]) -> Work
     return works
 
 
-def mend_degrees(error: GnomonError, pool: Pool, asked: Words, check: Callable[[Words], object]) -> None:
+def mend_degrees(error: GnomonError, pool: Pool, asked: Options, check: Callable[[Options], object]) -> None:
     """Leave an error of serving the degrees, or numbers of chips, that `check` does not refuse; it takes other chips
     under `on`."""
     if error.where not in (*DEGREES, "--on") or not error.hint.startswith(PROPOSES):
@@ -68,7 +68,7 @@ def _counts(hint: str, pool: Pool, works: Works) -> str:
     return _use(f"--on {on}" for count in counts if (on := named(pool, count)) and works({CHIPS: count}))
 
 
-def mend(error: GnomonError, pool: Pool, asked: Question, check: Callable[[Words], object]) -> None:
+def mend(error: GnomonError, pool: Pool, asked: Question, check: Callable[[Options], object]) -> None:
     """Leave an error of training those of its proposals that `check` does not refuse; one that proposes nothing stays
     as it is. `check` takes other chips under `on`."""
     works, where = tried(check, pool.resized), error.where
@@ -100,7 +100,7 @@ def _chips(hint: str, pool: Pool, works: Works, dp: int | None) -> str:
     return " ".join(filter(None, [more, less]))
 
 
-def _degrees(name: str, pool: Pool, asked: Words, works: Works) -> str:
+def _degrees(name: str, pool: Pool, asked: Options, works: Works) -> str:
     """The next lower and the next higher degree that is possible, on these chips or else on as many as it takes."""
     value = 1 if asked[name] is None else int(asked[name])
     near = _near(value, pool.count)

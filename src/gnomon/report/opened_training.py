@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gnomon.report.text import digits, gib, plural, scaled
-from gnomon.report.train import AFTER, fill_share, in_words, memory_range, run_figures, share
+from gnomon.report.train import AFTER, described, fill_share, memory_range, run_figures, share
 from gnomon.spec.answers import AnswerNode, TrainingPlanReport, TrainingReport
 from gnomon.techniques import canonical
 from gnomon.units import format_count, format_duration, format_money
@@ -96,7 +96,7 @@ def _pipeline(answer: TrainingReport, pipeline: float, step: float) -> AnswerNod
         )
         parts.append(AnswerNode(name="the bubble", shown=format_duration(idle), formula=formula))
     shown = f"{format_duration(pipeline)}, {share(pipeline, step)}"
-    return AnswerNode(name="pipeline", shown=shown, formula=in_words(inputs), parts=tuple(parts))
+    return AnswerNode(name="pipeline", shown=shown, formula=described(inputs), parts=tuple(parts))
 
 
 def _utilisation(answer: TrainingReport) -> AnswerNode:

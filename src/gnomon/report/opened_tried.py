@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.report.text import flag, gib, words
-from gnomon.report.train import in_words, simulated_again
+from gnomon.report.train import described, simulated_again
 from gnomon.report.tried import Side, plan_of, sides
 from gnomon.spec.answers import AnswerNode
 from gnomon.spec.tried import TechniqueComparison
@@ -28,7 +28,7 @@ def _side(name: str, figures: Side | None, inputs: Side, missing: str) -> Answer
     parts = _room(figures) if serving else _spent(figures)
     opened = AnswerNode(name="opened by", shown=_command(figures, inputs, serving), formula="and gnomon explain")
     time = figures["step_time_s"]
-    plan = ", ".join(figures["techniques"]) if serving else in_words(plan_of(figures, inputs))
+    plan = ", ".join(figures["techniques"]) if serving else described(plan_of(figures, inputs))
     return AnswerNode.metric(name, f"{format_duration(time.value)} per step", plan, time, (*parts, opened))
 
 

@@ -53,13 +53,13 @@ def _list(payload: Mapping[str, Any], style: Style) -> list[str]:
             lines += [style.strong(f"{shelf} ({len(there)})"), *_rows(there)]
     counts = Counter(paper["status"] for paper in papers)
     told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
-    rederived = [paper["slug"] for paper in papers if paper["status"] in REDERIVED][:1]
+    reproduced = [paper["slug"] for paper in papers if paper["status"] in REDERIVED][:1]
     best = papers[:1] if payload["query"] else []
-    shown = [paper["slug"] for paper in best] or rederived or [papers[0]["slug"]]
+    shown = [paper["slug"] for paper in best] or reproduced or [papers[0]["slug"]]
     steps = [words("gnomon", "papers", "show", slug) for slug in shown]
     if not payload["query"]:
         steps.append(words("gnomon", "papers", "search", "offload", "optimizer"))
-    steps += [words("gnomon", "papers", "run", slug) for slug in rederived]
+    steps += [words("gnomon", "papers", "run", slug) for slug in reproduced]
     summary = [f"{plural(len(papers), 'paper')}: {told}"]
     summary += ["n/m: n of m predicted figures within tolerance"] if any("/" in in_short(one) for one in papers) else []
     return [*lines, "", *(style.faint(f"{INDENT}{text}") for text in summary), "", *next_steps(*steps)]

@@ -55,19 +55,19 @@ def _how(inputs: Mapping[str, Any]) -> list[str]:
     """How a training step is carried out."""
     if "zero" not in inputs:
         return []
-    from gnomon.report.train import in_words
+    from gnomon.report.train import described
 
-    return [in_words(inputs)]
+    return [described(inputs)]
 
 
 def _verdict(answer: Prediction, style: Style) -> list[str]:
     """Said first where it does not fit, with the reason."""
     if answer.fits:
         return []
-    return [f"  {style.bad('does not fit')}: {why_not(answer)}", f"  {IF_IT_FITTED}", ""]
+    return [f"  {style.bad('does not fit')}: {shortage_line(answer)}", f"  {IF_IT_FITTED}", ""]
 
 
-def why_not(answer: Prediction) -> str:
+def shortage_line(answer: Prediction) -> str:
     """What is short of a step that does not fit."""
     cause = answer.cause
     if cause is None:  # an answer of an older version
@@ -120,9 +120,9 @@ def parallel_lines(answer: Prediction) -> list[str]:
     if "pipeline" in found:
         pipeline = found["pipeline"]
         layers = ", ".join(map(str, pipeline["layers"]))
-        pace = format_duration(pipeline["busiest_stage_s"])
+        efficiency = format_duration(pipeline["busiest_stage_s"])
         most = format_count(pipeline["most_tokens_per_s"])
-        lines.append(f"  one batch alone in a pipeline of {layers} layers; the busiest stage takes {pace}:")
+        lines.append(f"  one batch alone in a pipeline of {layers} layers; the busiest stage takes {efficiency}:")
         lines.append(f"  at most {most} tokens/s with {pipeline['batches']} such batches under way")
     if "experts" in found:
         ranks, over = found["experts"]["ranks"], float(found["experts"]["busiest_over_mean"])

@@ -22,13 +22,13 @@ AFTER = {
 
 
 def render(answer: TrainingReport, style: Style) -> str:
-    lines = [style.strong(answer.title), in_words(answer.inputs), "", *_answer(answer, style), ""]
+    lines = [style.strong(answer.title), described(answer.inputs), "", *_answer(answer, style), ""]
     lines += [*_times(answer, style), "", *_memory(answer)]
     lines += ["", *run_lines(answer)] if answer.run else []
     return "\n".join([*lines, "", *_next(answer)])
 
 
-def in_words(inputs: Mapping[str, Any]) -> str:
+def described(inputs: Mapping[str, Any]) -> str:
     """How the step is carried out, in a line."""
     from gnomon.planning.training.search import expert_words
 

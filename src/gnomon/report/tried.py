@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon.report.figures import Headline, interval
 from gnomon.report.text import Style, band, gib, headed, next_steps, plural, words
-from gnomon.report.train import in_words, planned_again
+from gnomon.report.train import described, planned_again
 from gnomon.spec.estimate import Estimate
 from gnomon.spec.tried import TechniqueComparison
 from gnomon.units import format_duration
@@ -87,7 +87,7 @@ def _edges(time: Estimate) -> str:
 def _row(name: str, side: Side, inputs: Side) -> Row:
     time = side["step_time_s"]
     memory = f"{gib(side['peak_memory_bytes'])} GiB"
-    return name, format_duration(time.value), _edges(time), memory, in_words(plan_of(side, inputs))
+    return name, format_duration(time.value), _edges(time), memory, described(plan_of(side, inputs))
 
 
 def plan_of(side: Side, inputs: Side) -> Side:

@@ -25,24 +25,24 @@ STARTED = "started"
 def in_processes(function: Callable[[T], Any], items: Iterable[T], jobs: int) -> Iterator[tuple[T, JobOutcome]]:
     """Items and their outcomes, in order; at most `jobs` processes, started as there is work for them."""
     feed: Feed[T] = Feed(items, jobs)
-    crew: list[_Worker[T]] = []
+    state: list[_Worker[T]] = []
     try:
         while True:
-            for worker in crew:
+            for worker in state:
                 if not worker.waiting:
                     worker.give(feed.take())
-            while len(crew) < jobs and (batch := feed.take()):
-                crew.append(_Worker(function, batch))
-            busy = {worker.pipe: worker for worker in crew if worker.waiting}
+            while len(state) < jobs and (batch := feed.take()):
+                state.append(_Worker(function, batch))
+            busy = {worker.pipe: worker for worker in state if worker.waiting}
             if not busy:
                 return
             for pipe in wait(list(busy)):
                 worker = busy[pipe]  # type: ignore[index]
                 if not worker.collect(feed):
-                    crew[crew.index(worker)] = worker.replaced(feed)
+                    state[state.index(worker)] = worker.replaced(feed)
             yield from feed.ready()
     finally:
-        for worker in crew:
+        for worker in state:
             worker.stop()
 
 

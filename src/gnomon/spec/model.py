@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from gnomon.spec.answers import NotModelled
 from gnomon.spec.ffn import DenseFfn, MoeFfn
 from gnomon.spec.formats import Format, Formats, plain
-from gnomon.spec.intake import Intake
 from gnomon.spec.mixers import AttentionMixer, CrossAttention, LatentAttention
 from gnomon.spec.parts import VECTOR, Part, Tensor, count, part_tensors, vector
+from gnomon.spec.preprocessor import VisionPreprocessor
 from gnomon.spec.recurrent import GatedDelta, LightningAttention, Mamba, Mamba2, ShortConvolution
 
 Mixer = (
@@ -24,7 +24,7 @@ Mixer = (
     | ShortConvolution
 )
 Ffn = DenseFfn | MoeFfn
-PLAIN_INTAKE = Intake()
+PLAIN_PREPROCESSOR = VisionPreprocessor()
 KINDS = ("dense", "moe", "hybrid", "state-space", "encoder", "encoder-decoder", "multimodal", "diffusion")
 
 
@@ -99,7 +99,7 @@ class Tower:
     norm_weight: bool = True
     norm_bias: bool = False
     final_norm: bool = True
-    intake: Intake = PLAIN_INTAKE
+    intake: VisionPreprocessor = PLAIN_PREPROCESSOR
 
     @property
     def layers(self) -> int:
@@ -216,13 +216,13 @@ class Model:
     def kind(self) -> str:
         """The word of `KINDS` that says most."""
         mixers = [block.mixer for block in self.blocks if block.mixer is not None]
-        looks = [isinstance(mixer, AttentionMixer | LatentAttention | CrossAttention) for mixer in mixers]
+        attends = [isinstance(mixer, AttentionMixer | LatentAttention | CrossAttention) for mixer in mixers]
         if not self.vocab:
             return "diffusion"
         if self.towers:
             return "multimodal" if self.towers[0].name == "vision" else "encoder-decoder"
-        if not all(looks):
-            return "hybrid" if any(looks) else "state-space"
+        if not all(attends):
+            return "hybrid" if any(attends) else "state-space"
         if any(isinstance(mixer, AttentionMixer) and not mixer.causal for mixer in mixers):
             return "encoder"
         return "moe" if self.is_moe else "dense"
@@ -248,8 +248,8 @@ class Model:
 
     def source_bytes_per_token(self, bytes_per_value: float, tp: int = 1) -> float:
         """Cache bytes on one rank of one token that a tower has made, where layers look at them."""
-        looks = [(b.count, half) for b in self.blocks for half in (b.mixer, b.cross)]
-        values = sum(n * half.source_values(tp) for n, half in looks if isinstance(half, CrossAttention))
+        attends = [(b.count, half) for b in self.blocks for half in (b.mixer, b.cross)]
+        values = sum(n * half.source_values(tp) for n, half in attends if isinstance(half, CrossAttention))
         return values * bytes_per_value
 
     def weight_bytes(self) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnomon.spec.intake import Taken
+from gnomon.spec.preprocessor import ImageTokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class NetworkStep:
     tokens: int
     """New ones of each sequence, those that pictures leave in its prompt included."""
     context: int = 0
-    taken: Taken | None = None
+    taken: ImageTokens | None = None
     pieces: int = 0
 
     @property

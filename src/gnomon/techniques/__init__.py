@@ -147,12 +147,12 @@ def variants(trial: Trial) -> list[str]:
 def beyond_words(written: Iterable[str]) -> tuple[str, ...]:
     """Those that the other words of a plan do not say."""
     known = techniques()
-    return tuple(text for text in written if canonical(text) not in known or not _in_words(text))
+    return tuple(text for text in written if canonical(text) not in known or not _expressed_by_config(text))
 
 
-def _in_words(text: str) -> bool:
+def _expressed_by_config(text: str) -> bool:
     one, values = _read(text)
-    return one.in_words(values)
+    return one.expressed_by_config(values)
 
 
 def applied(written: Iterable[str]) -> Applied:

@@ -15,7 +15,7 @@ from gnomon.techniques.base import TrainingCase, TrainingTechnique, Values
 from gnomon.techniques.hosts import ROOM
 
 if TYPE_CHECKING:  # serving imports nothing of training
-    from gnomon.engines.training import Figures, RankMemory
+    from gnomon.engines.training import RankMemory, StepTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ class Applied:
     def names(self) -> tuple[str, ...]:
         return tuple(one.name for one, _ in self.pairs)
 
-    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe) -> str:
+    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe) -> str:
         """Why the first of them that cannot be used here cannot."""
         for one, values in self.pairs:
-            reason = one.why_not(case, strategy, recipe, values)
+            reason = one.reject_reason(case, strategy, recipe, values)
             if reason:
                 return f"{one.name} does not apply: {reason}"
             strategy, recipe = one.settled(strategy, recipe, values)
         return ""
 
     def check(self, case: TrainingCase, strategy: Strategy, recipe: Recipe) -> None:
-        reason = self.why_not(case, strategy, recipe)
+        reason = self.reject_reason(case, strategy, recipe)
         if reason:
             raise InputError(reason, where="strategy.techniques", hint="Leave it out, or change what it names.")
 
@@ -61,32 +61,32 @@ class Applied:
             strategy, recipe = one.settled(strategy, recipe, values)
         return strategy, recipe
 
-    def figures(self, found: Figures, case: TrainingCase) -> Figures:
+    def figures(self, found: StepTable, case: TrainingCase) -> StepTable:
         for one, values in self.pairs:
             found = one.figures(found, case, values)
         return found
 
-    def memory(self, used: RankMemory, found: Figures, rank: Any, case: TrainingCase) -> RankMemory:
+    def memory(self, used: RankMemory, found: StepTable, rank: Any, case: TrainingCase) -> RankMemory:
         for one, values in self.pairs:
             used = one.memory(used, found, rank, case, values)
         return used
 
-    def host_bytes(self, found: Figures, case: TrainingCase) -> Floats:
+    def host_bytes(self, found: StepTable, case: TrainingCase) -> Floats:
         parts = [np.broadcast_to(one.host_bytes(found, case, values), found.grid.size) for one, values in self.pairs]
         return np.asarray(sum(parts, np.zeros(found.grid.size)))
 
-    def host_fits(self, found: Figures, case: TrainingCase) -> Any:
+    def host_fits(self, found: StepTable, case: TrainingCase) -> Any:
         """Whether the host of each row holds what is kept there."""
         host = case.pool.machine
         room = ROOM * host.memory_bytes if host else 0.0
         return self.host_bytes(found, case) <= room
 
-    def waits(self, found: Figures, step_s: Floats, case: TrainingCase) -> Floats:
+    def waits(self, found: StepTable, step_s: Floats, case: TrainingCase) -> Floats:
         """Seconds on top of a step, each technique seeing the step without the others' waits."""
         parts = [np.asarray(one.waits(found, step_s, case, values)) for one, values in self.pairs]
         return np.asarray(sum(parts, np.zeros(np.shape(step_s))))
 
-    def assumed(self, found: Figures, case: TrainingCase) -> tuple[str, ...]:
+    def assumed(self, found: StepTable, case: TrainingCase) -> tuple[str, ...]:
         """What they take a machine to have that nobody has told, each with its name."""
         told = ((one.name, one.assumed(found, case, values)) for one, values in self.pairs)
         return tuple(f"{name}: {text}" for name, text in told if text)

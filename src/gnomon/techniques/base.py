@@ -20,7 +20,7 @@ from gnomon.spec import Model, Pool, Recipe, Strategy, TrainingLoad
 from gnomon.spec.workload import Floats
 
 if TYPE_CHECKING:  # serving imports nothing of training
-    from gnomon.engines.training import Figures, Grid, RankMemory, Traits
+    from gnomon.engines.training import Grid, RankMemory, StepTable, Traits
 
 Values = Mapping[str, Any]
 Choice = NDArray[np.bool_]
@@ -133,7 +133,7 @@ class Technique:
     changes: ClassVar[frozenset[str]] = frozenset()
     """What it does not leave as it is: of `CONSERVED`, in serving of `SERVING_CONSERVED`."""
 
-    def in_words(self, values: Values) -> bool:
+    def expressed_by_config(self, values: Values) -> bool:
         """Whether the other words of a plan say all of it, so that whoever starts the plan need not know it."""
         return False
 
@@ -143,7 +143,7 @@ class TrainingTechnique(Technique):
 
     work = "training"
 
-    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         """Why it cannot be used here; empty where it can."""
         return ""
 
@@ -156,22 +156,22 @@ class TrainingTechnique(Technique):
         """The plan's degrees and recipe with it."""
         return strategy, recipe
 
-    def figures(self, found: Figures, case: TrainingCase, values: Values) -> Figures:
+    def figures(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
         """Seconds of the pieces of a step, for every row of a grid of plans."""
         return found
 
-    def memory(self, used: RankMemory, found: Figures, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
+    def memory(self, used: RankMemory, found: StepTable, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
         """Bytes of one pipeline rank of every row."""
         return used
 
-    def host_bytes(self, found: Figures, case: TrainingCase, values: Values) -> Floats | float:
+    def host_bytes(self, found: StepTable, case: TrainingCase, values: Values) -> Floats | float:
         """Bytes that every row keeps in the memory of one host."""
         return 0.0
 
-    def waits(self, found: Figures, step_s: Floats, case: TrainingCase, values: Values) -> Floats | float:
+    def waits(self, found: StepTable, step_s: Floats, case: TrainingCase, values: Values) -> Floats | float:
         """Seconds that a step takes longer for what goes on beside it."""
         return 0.0
 
-    def assumed(self, found: Figures, case: TrainingCase, values: Values) -> str:
+    def assumed(self, found: StepTable, case: TrainingCase, values: Values) -> str:
         """What it takes a machine to have that nobody has told; empty where there is nothing."""
         return ""

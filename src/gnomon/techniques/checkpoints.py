@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnomon.engines.training import Figures
+from gnomon.engines.training import StepTable
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values
@@ -87,16 +87,16 @@ class Checkpoints(TrainingTechnique):
         ),
     )
 
-    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         if values["storage"] == "local" and values["shared_gb_s"]:
             return "shared_gb_s is of shared storage, and storage is local"
         return no_host(case.pool)
 
-    def host_bytes(self, found: Figures, case: TrainingCase, values: Values) -> Floats | float:
+    def host_bytes(self, found: StepTable, case: TrainingCase, values: Values) -> Floats | float:
         """A checkpoint lies in the host's memory until it is written."""
         return 0.0 if values["mode"] == "synchronous" else rank_bytes(found, case) * neighbours(found, case)
 
-    def waits(self, found: Figures, step_s: Floats, case: TrainingCase, values: Values) -> Floats:
+    def waits(self, found: StepTable, step_s: Floats, case: TrainingCase, values: Values) -> Floats:
         """A mean step's wait. A copy finds the one before it gone from the host's memory, or waits for it too."""
         every, mode = float(values["every"]), str(values["mode"])
         copy, write = self.seconds(found, case, values)
@@ -104,7 +104,7 @@ class Checkpoints(TrainingTechnique):
         behind = 0.0 if mode == "synchronous" else np.maximum(write - (every * step_s + waited), 0.0)
         return np.asarray((waited + behind) / every)
 
-    def seconds(self, found: Figures, case: TrainingCase, values: Values) -> tuple[Floats, Floats]:
+    def seconds(self, found: StepTable, case: TrainingCase, values: Values) -> tuple[Floats, Floats]:
         """Of the copy to the host and of the write, by the rank with most and its neighbours. States that an update
         changes on the host are copied within its memory, beside what comes from the chip."""
         size, there = rank_bytes(found, case), found.away_parameters * AWAY_BYTES
@@ -112,7 +112,7 @@ class Checkpoints(TrainingTechnique):
         copy = np.maximum((size - there) / link, 2 * there / memory_bytes_s(found, case))
         return np.asarray(copy), np.asarray(size * neighbours(found, case) / self.storage_bytes_s(found, case, values))
 
-    def storage_bytes_s(self, found: Figures, case: TrainingCase, values: Values) -> Floats:
+    def storage_bytes_s(self, found: StepTable, case: TrainingCase, values: Values) -> Floats:
         """What one host writes while all others do; known only so well where nobody has told."""
         alone, together = float(values["storage_gb_s"]) * 1e9, float(values["shared_gb_s"]) * 1e9
         hosts = np.ceil(found.grid.ranks / case.pool.machine_chips)
@@ -121,16 +121,16 @@ class Checkpoints(TrainingTechnique):
         usual = SHARED_GB_S * 1e9 if values["storage"] == "shared" else host_of(case).nvme_write_bytes_s
         return np.asarray(usual * case.drawn("storage", STORAGE_SPREAD) * np.ones(hosts.shape))
 
-    def assumed(self, found: Figures, case: TrainingCase, values: Values) -> str:
+    def assumed(self, found: StepTable, case: TrainingCase, values: Values) -> str:
         """Where a checkpoint goes, how fast and how often."""
         size = float((rank_bytes(found, case) * neighbours(found, case))[0])
-        pace = float(self.storage_bytes_s(found, case, values)[0])
+        efficiency = float(self.storage_bytes_s(found, case, values)[0])
         each = "step" if values["every"] == 1 else f"{values['every']:,.0f} steps"
         place = "shared storage" if values["storage"] == "shared" else "its own disks"
         told = values["storage_gb_s"] or values["shared_gb_s"]
         own = "" if told else ", as nobody has told: set storage_gb_s or shared_gb_s"
-        write = f"each host writes {format_bytes(size)} to {place} at {pace / 1e9:.3g} GB/s, in"
-        return f"every {each} {write} {format_duration(size / pace)}{own}"
+        write = f"each host writes {format_bytes(size)} to {place} at {efficiency / 1e9:.3g} GB/s, in"
+        return f"every {each} {write} {format_duration(size / efficiency)}{own}"
 
 
 def waited_s(mode: str, copy: Floats | float, write: Floats | float, passes: Floats | float) -> Floats:
@@ -141,7 +141,7 @@ def waited_s(mode: str, copy: Floats | float, write: Floats | float, passes: Flo
     return np.asarray(copy if mode == "asynchronous" else np.maximum(np.subtract(copy, passes), 0.0))
 
 
-def rank_bytes(found: Figures, case: TrainingCase) -> Floats:
+def rank_bytes(found: StepTable, case: TrainingCase) -> Floats:
     """What the fullest rank writes: its states, and its part of the weights. Of what copies hold alike each writes a
     part."""
     alike = np.where(found.grid.zero >= 1, 1, found.grid.copies)

@@ -11,7 +11,7 @@ from gnomon.spec.workload import Floats
 from gnomon.techniques.base import TrainingCase
 
 if TYPE_CHECKING:  # serving imports nothing of training
-    from gnomon.engines.training import Figures
+    from gnomon.engines.training import StepTable
 
 ROOM = 0.9
 """Of a host's memory, what a job can use."""
@@ -33,17 +33,17 @@ def no_host(pool: Pool) -> str:
     return f"nothing is known of the host of {pool.chip.name}" if pool.host is None else ""
 
 
-def neighbours(found: Figures, case: TrainingCase) -> Floats:
+def neighbours(found: StepTable, case: TrainingCase) -> Floats:
     """Ranks that share one host."""
     return np.minimum(found.grid.ranks, case.pool.machine_chips).astype(float)
 
 
-def link_bytes_s(found: Figures, case: TrainingCase) -> Floats:
+def link_bytes_s(found: StepTable, case: TrainingCase) -> Floats:
     """Of one rank's copies while all its neighbours copy too, one way."""
     host = host_of(case)
     return np.asarray(host.link.bandwidth_bytes_s / np.minimum(neighbours(found, case), host.link_sharing))
 
 
-def memory_bytes_s(found: Figures, case: TrainingCase) -> Floats:
+def memory_bytes_s(found: StepTable, case: TrainingCase) -> Floats:
     """One rank's part of what the host's memory moves."""
     return np.asarray(SUSTAINED * host_of(case).memory_bandwidth_bytes_s / neighbours(found, case))

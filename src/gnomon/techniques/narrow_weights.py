@@ -32,7 +32,7 @@ class _NarrowWeights(ServingTechnique):
     def format(self, values: Values) -> Format:
         raise NotImplementedError
 
-    def why_not(self, draft: DeploymentDraft, values: Values) -> str:
+    def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
         name = self.format(values).name
         return f"weights are asked for in {draft.dtype}, not {name}" if draft.dtype not in (None, name) else ""
 
@@ -67,14 +67,14 @@ class Int4Weights(_NarrowWeights):
         bits, group = int(values["bits"]), int(values["group"])
         return Format(name=f"int{bits}", bits=bits, block=(1, group), scale_bits=SCALE_BITS)
 
-    def why_not(self, draft: DeploymentDraft, values: Values) -> str:
+    def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
         if 0 < values["group"] < LEAST_GROUP:
             return f"scales of {values['group']:g} weights are not priced: products read as many as of {GROUP:g}"
         if draft.model.is_moe and self.own_products(values):
             return "experts in three bits are not priced"
-        return super().why_not(draft, values)
+        return super().reject_reason(draft, values)
 
-    def in_words(self, values: Values) -> bool:
+    def expressed_by_config(self, values: Values) -> bool:
         return bool(values["bits"] == "4" and values["group"] == GROUP)
 
     def own_products(self, values: Values) -> bool:
@@ -104,10 +104,10 @@ class UnpackedWeights(_NarrowWeights):
     def format(self, values: Values) -> Format:
         return Format(name=f"int{values['bits']}", bits=int(values["bits"]), block=(1, 0), scale_bits=SCALE_BITS)
 
-    def why_not(self, draft: DeploymentDraft, values: Values) -> str:
+    def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
         if draft.model.is_moe:
             return "experts that are written out first are not priced"
-        return super().why_not(draft, values)
+        return super().reject_reason(draft, values)
 
     def own_products(self, values: Values) -> bool:
         return True
@@ -116,7 +116,7 @@ class UnpackedWeights(_NarrowWeights):
         half = deployment.pool.chip.half
         return graph.rewrite(lambda op: _unpacked(op, half))
 
-    def beside_bytes(self, deployment: Deployment, values: Values) -> float:
+    def extra_bytes(self, deployment: Deployment, values: Values) -> float:
         """The largest matrix, wide: one at a time is written out."""
         return WIDE_BYTES * _largest(deployment.model) / deployment.strategy.tp
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.engines.training import Figures, RankMemory
+from gnomon.engines.training import RankMemory, StepTable
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values
@@ -28,7 +28,7 @@ STAGED = 3
 HOST_SPREAD = 0.25
 """Of the pace of an update on the processors: 46% of a host's bandwidth is one machine's figure, and others' by their
 memory; published logs of an H100's host are 30% slower than that, those of an A100's 5%."""
-CROWDING = 4.0
+BANDWIDTH_CONTENTION = 4.0
 """How sharply processors and copies that share the host's memory go over into waiting for it. Fitted to the updates of
 1.2 thousand million parameters on an H200's host (lab, 2026-11-15, strides 2 to 4 and none)."""
 UPDATE_BYTES = 30.0
@@ -73,7 +73,7 @@ class OffloadOptimizer(TrainingTechnique):
         ),
     )
 
-    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         if lacking := no_host(case.pool):
             return lacking
         if strategy.pp > 1:
@@ -82,7 +82,7 @@ class OffloadOptimizer(TrainingTechnique):
             return f"the host's pace is known of {KNOWN} with its fp32 states, not of {recipe.optimizer}"
         return "a stride of 1 leaves nothing to the host" if values["stride"] == 1 else ""
 
-    def figures(self, found: Figures, case: TrainingCase, values: Values) -> Figures:
+    def figures(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
         beside, flush = _leave_at_once(found), self.flush_s(found, case, values)
         chunks = found.chunks.longer("backward_s", np.where(beside, flush, 0.0))
         return replace(
@@ -93,25 +93,25 @@ class OffloadOptimizer(TrainingTechnique):
             away_parameters=float(values["share"]) * found.own_parameters,
         )
 
-    def update_s(self, found: Figures, case: TrainingCase, values: Values) -> Floats:
+    def update_s(self, found: StepTable, case: TrainingCase, values: Values) -> Floats:
         away = float(values["share"]) * found.own_parameters
         turns = _turns(values, away)
         here = 1 - float(values["share"]) * (1 - turns)
-        host, link = self._paces(found, case)
+        host, link = self._efficiencies(found, case)
         return update_s(away, turns, host, memory_bytes_s(found, case), link, found.optimizer_s * here)
 
-    def flush_s(self, found: Figures, case: TrainingCase, values: Values) -> Floats:
+    def flush_s(self, found: StepTable, case: TrainingCase, values: Values) -> Floats:
         """Gradients to the host: of a micro-batch, what its backward pass does not hide; of the whole step, where
         they are whole until its end, all of it."""
-        _, link = self._paces(found, case)
-        pace = float(values["flush_gb_s"]) * 1e9 or link
+        _, link = self._efficiencies(found, case)
+        efficiency = float(values["flush_gb_s"]) * 1e9 or link
         each = float(values["share"]) * found.own_parameters * GRADIENT_BYTES
         if values["flush"] == "waits":
-            return np.asarray(each / pace)
+            return np.asarray(each / efficiency)
         backward = found.backward_s + found.first_backward_s + found.last_backward_s
         return np.asarray(np.maximum(each / link - np.where(_leave_at_once(found), backward, 0.0), 0.0))
 
-    def memory(self, used: RankMemory, found: Figures, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
+    def memory(self, used: RankMemory, found: StepTable, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
         share = float(values["share"])
         layer = np.max([kind.held.total for kind in found.chunks.kinds], axis=0)
         staged = STAGED * SUBGROUP * STATE_BYTES if values["stride"] else SUBGROUP * WEIGHT_BYTES
@@ -124,20 +124,20 @@ class OffloadOptimizer(TrainingTechnique):
             buffers=used.buffers + np.minimum(staged, share * used.optimizer),
         )
 
-    def host_bytes(self, found: Figures, case: TrainingCase, values: Values) -> Floats:
+    def host_bytes(self, found: StepTable, case: TrainingCase, values: Values) -> Floats:
         each = STATE_BYTES + case.traits.optimizers[case.optimizer].gradient_bytes
         return np.asarray(float(values["share"]) * found.own_parameters * each * neighbours(found, case))
 
-    def _paces(self, found: Figures, case: TrainingCase) -> tuple[Floats, Floats]:
+    def _efficiencies(self, found: StepTable, case: TrainingCase) -> tuple[Floats, Floats]:
         """Parameters a second that the host updates for one rank, and bytes a second that a rank copies, one way."""
-        pace = host_of(case).adam_parameters_s / neighbours(found, case)
+        efficiency = host_of(case).adam_parameters_s / neighbours(found, case)
         return (
-            np.asarray(pace * case.drawn("host update", HOST_SPREAD)),
+            np.asarray(efficiency * case.drawn("host update", HOST_SPREAD)),
             np.asarray(link_bytes_s(found, case) * case.drawn("host link", LINK_SPREAD)),
         )
 
 
-def _leave_at_once(found: Figures) -> NDArray[np.bool_]:
+def _leave_at_once(found: StepTable) -> NDArray[np.bool_]:
     """Whether a micro-batch's gradients can leave: where ranks share them out as they come, or nobody has others."""
     return np.asarray((found.grid.zero >= 2) | (found.grid.copies == 1))
 
@@ -152,7 +152,7 @@ def update_s(
     shared = away * ((1 - turns) * (UPDATE_BYTES + WEIGHT_BYTES) + turns * 2 * STATE_BYTES) / memory
     longest = np.maximum.reduce(
         np.broadcast_arrays(
-            (processors**CROWDING + shared**CROWDING) ** (1 / CROWDING),
+            (processors**BANDWIDTH_CONTENTION + shared**BANDWIDTH_CONTENTION) ** (1 / BANDWIDTH_CONTENTION),
             away * ((1 - turns) * WEIGHT_BYTES + turns * STATE_BYTES) / link,
             away * turns * STATE_BYTES / link,
             chip_s,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.engines.training import Figures, Grid, RankMemory
+from gnomon.engines.training import Grid, RankMemory, StepTable
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
 from gnomon.techniques.base import Choice, Parameter, TrainingCase, TrainingTechnique, Trial, Values, not_shared_out
@@ -34,7 +34,7 @@ class GPipeSchedule(TrainingTechnique):
     excludes = ("interleaved",)
     changes = frozenset({"flops"})
 
-    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         stages = int(values["stages"])
         if strategy.pp not in (1, stages):
             return f"the plan has {strategy.pp} stages, and {stages} are asked for"
@@ -50,7 +50,7 @@ class GPipeSchedule(TrainingTechnique):
         moved = _staged(strategy, int(values["stages"]))
         return replace(moved, vp=1), replace(recipe, schedule="gpipe", recompute="full")
 
-    def in_words(self, values: Values) -> bool:
+    def expressed_by_config(self, values: Values) -> bool:
         return True
 
     def ways(self, grid: Grid) -> Mapping[str, Choice]:
@@ -58,7 +58,7 @@ class GPipeSchedule(TrainingTechnique):
         lengths = (int(pp) for pp in np.unique(grid.pp) if pp > 1)
         return {f"gpipe:stages={pp}": own & (grid.pp == pp) for pp in lengths}
 
-    def memory(self, used: RankMemory, found: Figures, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
+    def memory(self, used: RankMemory, found: StepTable, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
         """What enters the stage, of all micro-batches, and everything of the one that is run again."""
         grid = found.grid
         tokens = grid.micro_batch * (case.load.seq // grid.cp)
@@ -83,7 +83,7 @@ class InterleavedSchedule(TrainingTechnique):
     )
     excludes = ("gpipe", "vocabulary-parallel")
 
-    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         if strategy.pp == 1:
             return "there is no pipeline whose stages could hold several parts"
         if strategy.vp not in (1, int(values["parts"])):
@@ -97,7 +97,7 @@ class InterleavedSchedule(TrainingTechnique):
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         return replace(strategy, vp=int(values["parts"])), replace(recipe, schedule="interleaved")
 
-    def in_words(self, values: Values) -> bool:
+    def expressed_by_config(self, values: Values) -> bool:
         return True
 
     def ways(self, grid: Grid) -> Mapping[str, Choice]:

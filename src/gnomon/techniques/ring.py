@@ -33,7 +33,7 @@ class Ring(TrainingTechnique):
         ),
     )
 
-    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         ranks, taken = int(values["ranks"]), strategy.cp * strategy.dp
         if strategy.cp not in (1, ranks):
             return f"the plan cuts sequences over {strategy.cp} ranks, and {ranks} are asked for"
@@ -48,7 +48,7 @@ class Ring(TrainingTechnique):
     def settled(self, strategy: Strategy, recipe: Recipe, values: Values) -> tuple[Strategy, Recipe]:
         return _ring(strategy, int(values["ranks"])), replace(recipe, cp_comm="p2p")
 
-    def in_words(self, values: Values) -> bool:
+    def expressed_by_config(self, values: Values) -> bool:
         return True
 
     def ways(self, grid: Grid) -> Mapping[str, Choice]:

@@ -44,7 +44,7 @@ class ServingTechnique(Technique):
     simulated: ClassVar[bool] = True
     """Whether a load can be simulated with it: what it does to one step does not depend on the requests."""
 
-    def why_not(self, draft: DeploymentDraft, values: Values) -> str:
+    def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
         """Why it cannot be used here; empty where it can."""
         return ""
 
@@ -60,7 +60,7 @@ class ServingTechnique(Technique):
         """The operators of a step on one rank."""
         return graph
 
-    def beside_bytes(self, deployment: Deployment, values: Values) -> float:
+    def extra_bytes(self, deployment: Deployment, values: Values) -> float:
         """Bytes on every rank beside weights, cache and what the engine works in."""
         return 0.0
 
@@ -89,7 +89,7 @@ class Served:
     def settled(self, draft: DeploymentDraft) -> DeploymentDraft:
         """The draft with all of them. Raises InputError where one does not apply."""
         for one, values in self.pairs:
-            reason = one.why_not(draft, values)
+            reason = one.reject_reason(draft, values)
             if reason:
                 hint = "Leave it out, or change what it names."
                 raise NotApplicableError(one.name, reason, where="strategy.techniques", hint=hint)
@@ -105,8 +105,8 @@ class Served:
             graph = one.graph(graph, deployment, values)
         return graph
 
-    def beside_bytes(self, deployment: Deployment) -> float:
-        return sum(one.beside_bytes(deployment, values) for one, values in self.pairs)
+    def extra_bytes(self, deployment: Deployment) -> float:
+        return sum(one.extra_bytes(deployment, values) for one, values in self.pairs)
 
     def waits(self, deployment: Deployment, steps: Batch, cached_bytes: float) -> list[Wait]:
         found = (one.wait(deployment, steps, cached_bytes, values) for one, values in self.pairs)

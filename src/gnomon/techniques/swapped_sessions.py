@@ -33,7 +33,7 @@ class SwappedSessions(ServingTechnique):
     )  # fmt: skip
     simulated = False
 
-    def why_not(self, draft: DeploymentDraft, values: Values) -> str:
+    def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
         return no_host(draft.pool)
 
     def wait(self, deployment: Deployment, steps: Batch, cached_bytes: float, values: Values) -> Wait | None:
@@ -62,8 +62,8 @@ def switch_s(deployment: Deployment, cached_bytes: float, values: Values) -> flo
     """So many bytes of every rank copied to the host, then as many copied back."""
     host = deployment.pool.machine
     assert host is not None  # `why_not` has seen to it
-    pace = float(values["link_gb_s"]) * 1e9 or host.copy_bytes_s(_neighbours(deployment))
-    return 2 * cached_bytes / pace
+    efficiency = float(values["link_gb_s"]) * 1e9 or host.copy_bytes_s(_neighbours(deployment))
+    return 2 * cached_bytes / efficiency
 
 
 def _neighbours(deployment: Deployment) -> int:

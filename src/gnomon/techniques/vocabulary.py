@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.cost.collective import crowding
-from gnomon.engines.training import Figures, RankMemory
+from gnomon.cost.collective import sm_contention
+from gnomon.engines.training import RankMemory, StepTable
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values
@@ -38,12 +38,12 @@ class VocabularyParallel(TrainingTechnique):
     )
     excludes = ("interleaved", "gpipe")
 
-    def why_not(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
+    def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         if strategy.pp == 1:
             return "there is no pipeline whose last stage would carry the vocabulary"
         return "" if recipe.schedule == "1f1b" else f"it is built for the schedule 1f1b, not {recipe.schedule}"
 
-    def figures(self, found: Figures, case: TrainingCase, values: Values) -> Figures:
+    def figures(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
         """Parts of the ends on every stage, as long as they were together, and what their collectives add."""
         ends, grid = found.chunks.ends, found.grid
         none = {end: {name: np.zeros_like(column) for name, column in part.items()} for end, part in ends.items()}
@@ -68,21 +68,21 @@ class VocabularyParallel(TrainingTechnique):
             own_parameters=found.own_parameters * after / before,
             optimizer_s=found.optimizer_s * after / before,
             gather_s=found.gather_s * after / before,
-            head_kept_bytes=found.head_kept_bytes / grid.pp,
+            head_saved_activation_bytes=found.head_saved_activation_bytes / grid.pp,
             head_peak_bytes=found.head_peak_bytes / grid.pp,
         )
 
-    def waits(self, found: Figures, step_s: Floats, case: TrainingCase, values: Values) -> Floats:
+    def waits(self, found: StepTable, step_s: Floats, case: TrainingCase, values: Values) -> Floats:
         """At each barrier a micro-batch stays for one more turn of a stage, the last one too."""
         return np.asarray(float(values["barriers"]) * (found.forward_s + found.backward_s))
 
-    def memory(self, used: RankMemory, found: Figures, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
+    def memory(self, used: RankMemory, found: StepTable, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
         """One more micro-batch at every barrier, and a part of the head on every stage."""
-        more = float(values["barriers"]) * found.layers * found.grid.vp * found.kept_bytes
-        head = found.head_kept_bytes + found.head_peak_bytes
+        more = float(values["barriers"]) * found.layers * found.grid.vp * found.saved_activation_bytes
+        head = found.head_saved_activation_bytes + found.head_peak_bytes
         return replace(used, activations=used.activations + more, working=np.maximum(used.working, head))
 
-    def _met(self, found: Figures, case: TrainingCase, pass_s: Floats) -> Floats:
+    def _met(self, found: StepTable, case: TrainingCase, pass_s: Floats) -> Floats:
         """What a pass waits for the stages' collectives, which run beside it: forward, the sum of what the embedding's
         parts found, and the last layer's output to all; backward, the same two gradients."""
         grid, network = found.grid, np.zeros(found.grid.size)
@@ -92,10 +92,10 @@ class VocabularyParallel(TrainingTechnique):
             stride = np.full(rows.size, tp * cp * dp)
             shape = {"bytes": payload[rows], "ranks": grid.pp[rows], "stride": stride}
             network[rows] = case.machine.seconds("all_reduce", "bf16", shape)
-        crowded = crowding(case.machine.chip.sm_count) * np.minimum(pass_s, network)
-        return np.asarray(np.maximum(network - pass_s, 0.0) + crowded)
+        contended = sm_contention(case.machine.chip.sm_count) * np.minimum(pass_s, network)
+        return np.asarray(np.maximum(network - pass_s, 0.0) + contended)
 
-    def _slower(self, found: Figures, case: TrainingCase) -> Floats:
+    def _slower(self, found: StepTable, case: TrainingCase) -> Floats:
         """What a product with a part of the vocabulary takes beyond its part of the time."""
         grid, model = found.grid, case.model
         whole = np.ceil(model.vocab / grid.tp)

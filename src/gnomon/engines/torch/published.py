@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from gnomon.engines.torch.eager.forms import find_pace
 from gnomon.engines.torch.eager.streams import STRIDED
-from gnomon.engines.torch.paces import paces
+from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.engines.torch.style import style
 from gnomon.graph.lowering.plain import Kernels
 from gnomon.graph.style import NOTHING, KernelStyle, Stream
@@ -22,36 +22,39 @@ def published(model: Model, part: Model | Tower) -> Kernels:
     own = half_style(replace(model, norm_bias=centred))
     if not centred:
         own = replace(own, norm=_root_mean_square())
-    broadcast, heads, copy = _pace("broadcast"), _pace("copy.heads"), _pace("copy")
+    broadcast, heads, copy = _efficiency("broadcast"), _efficiency("copy.heads"), _efficiency("copy")
     # Keys and values of a source are each put beside what is kept, of which there is nothing yet.
     beside, kept = NOTHING, Stream.chain(*2 * [(0.5, 0.5, heads)])
     if model.family == "t5":
         # Its GELU is a formula of eight steps where it gates, and a ReLU where it does not.
-        plain, gated = Stream(1, 1, 0, 0, pace=_pace("add")), Stream(10, 8, 0, 0, 8, pace=_pace("add"))
+        plain, gated = (
+            Stream(1, 1, 0, 0, efficiency=_efficiency("add")),
+            Stream(10, 8, 0, 0, 8, efficiency=_efficiency("add")),
+        )
         own = replace(own, plain=plain, gated=gated)
     if model.family == "modernbert":
         # Products are joined, and the halves of one that is gated lie beside each other.
-        product = replace(own.product, pace=broadcast)
+        product = replace(own.product, efficiency=broadcast)
         own = replace(own, joined=True, rope=_turned_in_fp32(), product=product)
     if model.family == "whisper":
         # Queries are scaled, and heads put in order for each of queries, keys and values and back.
-        beside = Stream.chain((1, 1, _pace("add")), *4 * [(1, 1, heads)])
+        beside = Stream.chain((1, 1, _efficiency("add")), *4 * [(1, 1, heads)])
         kept = Stream.chain(*2 * [(0.5, 0.5, heads), (0.5, 0.5, copy)])
         if tower:
             # Its convolutions leave channels first, and every residual after them is added across.
-            own = replace(own, residual=replace(own.residual, pace=_pace("pointwise.strided", STRIDED)))
+            own = replace(own, residual=replace(own.residual, efficiency=_efficiency("pointwise.strided", STRIDED)))
     return Kernels(
         style=own,
         beside=beside,
         kept=kept,
-        scaled=Stream(1, 1, 0, 0, pace=broadcast),
+        scaled=Stream(1, 1, 0, 0, efficiency=broadcast),
         # Llama's tower masks the tiles that a picture does not fill.
         masked=model.family == "mllama" and tower,
-        pace=_pace("attention"),
-        masked_pace=_pace("attention.efficient"),
+        efficiency=_efficiency("attention"),
+        masked_efficiency=_efficiency("attention.efficient"),
         skips=False,
         # What is hidden is spread over sequences, and numbers are made of it: cleared, then filled.
-        window_mask=Stream.chain((0.1, 0.5, broadcast), (0, 1, _pace("zero")), (1.5, 1, _pace("add"))),
+        window_mask=Stream.chain((0.1, 0.5, broadcast), (0, 1, _efficiency("zero")), (1.5, 1, _efficiency("add"))),
     )
 
 
@@ -60,11 +63,11 @@ def half_style(model: Model) -> KernelStyle:
     own = style(model)
     return replace(
         own,
-        norm=replace(own.norm, pace=_pace("layer_norm" if model.norm_bias else "rms_norm")),
-        residual=replace(own.residual, pace=_pace("add")),
-        gated=replace(own.gated, pace=_pace("silu")),
-        plain=replace(own.plain, pace=_pace("gelu")),
-        product=replace(own.product, pace=_pace("mul")),
+        norm=replace(own.norm, efficiency=_efficiency("layer_norm" if model.norm_bias else "rms_norm")),
+        residual=replace(own.residual, efficiency=_efficiency("add")),
+        gated=replace(own.gated, efficiency=_efficiency("silu")),
+        plain=replace(own.plain, efficiency=_efficiency("gelu")),
+        product=replace(own.product, efficiency=_efficiency("mul")),
     )
 
 
@@ -72,31 +75,31 @@ def _root_mean_square() -> Stream:
     """Such a norm is written out: widened, squared, averaged, scaled, narrowed and weighed, with two kernels over one
     number a token between them."""
     return Stream.chain(
-        (1, 2, _pace("widen")),
-        (2, 2, _pace("mul", wide=True)),
-        (2, 0, _pace("reduce.rows", wide=True)),
-        (1, 2, _pace("broadcast", wide=True)),
-        (2, 1, _pace("narrow")),
-        (1, 1, _pace("broadcast")),
+        (1, 2, _efficiency("widen")),
+        (2, 2, _efficiency("mul", wide=True)),
+        (2, 0, _efficiency("reduce.rows", wide=True)),
+        (1, 2, _efficiency("broadcast", wide=True)),
+        (2, 1, _efficiency("narrow")),
+        (1, 1, _efficiency("broadcast")),
         small=2,
     )
 
 
 def _turned_in_fp32() -> Stream:
     """Queries and keys are each widened twice, weighed by two tables and one of them turned about, added, narrowed."""
-    across = _pace("broadcast", wide=True)
+    across = _efficiency("broadcast", wide=True)
     each = (
-        (0.5, 1, _pace("widen")),
-        (0.5, 1, _pace("widen")),
+        (0.5, 1, _efficiency("widen")),
+        (0.5, 1, _efficiency("widen")),
         (0.5, 0.5, across),
-        (1, 1, _pace("copy", wide=True)),
+        (1, 1, _efficiency("copy", wide=True)),
         (1, 1, across),
         (1, 1, across),
-        (2, 1, _pace("pointwise.strided", STRIDED, wide=True)),
-        (1, 0.5, _pace("narrow")),
+        (2, 1, _efficiency("pointwise.strided", STRIDED, wide=True)),
+        (1, 0.5, _efficiency("narrow")),
     )
     return Stream.chain(*each, *each)
 
 
-def _pace(*names: str, wide: bool = False) -> float:
-    return find_pace(paces(), wide, *names)
+def _efficiency(*names: str, wide: bool = False) -> float:
+    return find_pace(efficiencies(), wide, *names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gnomon.engines.torch.paces import paces
+from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.engines.training.traits import Optimizer, Update
 from gnomon.graph.style import KernelStyle, Stream
 from gnomon.spec import Model
@@ -12,13 +12,13 @@ from gnomon.spec import Model
 
 def style(model: Model) -> KernelStyle:
     """The kernels of `gnomon.engines.torch.model`: nothing is fused, so that each can be listed."""
-    pace = paces()
+    efficiency = efficiencies()
 
     def stream(
         name: str, reads: float, writes: float, back_reads: float, back_writes: float, kernels: tuple[int, int] = (1, 1)
     ) -> Stream:
-        paces = pace[name], pace.get(f"{name}.backward", pace[name])
-        return Stream(reads, writes, back_reads, back_writes, *kernels, *paces)
+        efficiencies = efficiency[name], efficiency.get(f"{name}.backward", efficiency[name])
+        return Stream(reads, writes, back_reads, back_writes, *kernels, *efficiencies)
 
     return KernelStyle(
         norm=stream("layer_norm" if model.norm_bias else "rms_norm", 1, 1, 4, 1, kernels=(1, 2)),
@@ -29,8 +29,8 @@ def style(model: Model) -> KernelStyle:
         product=stream("mul", 2, 1, 4, 2, kernels=(1, 2)),
         total=stream("add", 2, 1, 0, 0),
         loss=stream("loss", 2, 2, 4, 4, kernels=(2, 3)),
-        widen=Stream(1, 2, 2, 1, 1, 1, pace["widen"], pace["narrow"]),
-        embedding=Stream(1, 1, 1, 1, 1, 1, 1.0, pace["embedding.backward"]),
+        widen=Stream(1, 2, 2, 1, 1, 1, efficiency["widen"], efficiency["narrow"]),
+        embedding=Stream(1, 1, 1, 1, 1, 1, 1.0, efficiency["embedding.backward"]),
         joined=False,
         fused_activation=False,
         stop_early=True,
@@ -41,10 +41,10 @@ def style(model: Model) -> KernelStyle:
 
 def optimizers() -> Mapping[str, Optimizer]:
     """AdamW with fp32 weights and moments beside bf16 weights, and AdamW with all of them in bf16."""
-    pace = paces()
+    efficiency = efficiencies()
 
     def update(name: str, reads: float, writes: float, kernel: str = "") -> Update:
-        return Update(f"optimizer.{name}", reads, writes, pace[kernel or name])
+        return Update(f"optimizer.{name}", reads, writes, efficiency[kernel or name])
 
     return {
         "adamw": Optimizer(

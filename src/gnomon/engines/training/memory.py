@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnomon.engines.training.figures import NARROW_BYTES, Sizes
+from gnomon.engines.training.comm import ParamCount
 from gnomon.engines.training.grid import Ints
+from gnomon.engines.training.step_table import NARROW_BYTES, Sizes
 from gnomon.engines.training.traits import Traits
-from gnomon.engines.training.wire import Held
 from gnomon.spec.training import SCHEDULES
 from gnomon.spec.workload import Floats
 
@@ -35,10 +35,10 @@ class RankMemory:
         return states + self.activations + self.buffers + self.working
 
 
-def rank_held(found: Sizes, rank: Ints | int) -> Held:
+def rank_held(found: Sizes, rank: Ints | int) -> ParamCount:
     """Parameters of a rank, its part of the ends included."""
     body = found.chunks.body(rank)
-    return Held(body.dense + _ends(found, rank), body.experts)
+    return ParamCount(body.dense + _ends(found, rank), body.experts)
 
 
 def rank_parameters(found: Sizes, rank: Ints | int) -> Floats:
@@ -77,7 +77,7 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
         weights=weights + NARROW_BYTES * found.chunks.narrow,
         gradients=gradients + np.where(shared, one, 0.0),
         optimizer=states.state_bytes * np.where(grid.zero >= 1, shared_out, parameters),
-        activations=stays + last * (heads - 1) * found.head_kept_bytes,
+        activations=stays + last * (heads - 1) * found.head_saved_activation_bytes,
         buffers=neighbours * found.buffer_bytes,
-        working=np.maximum(layer, last * (found.head_kept_bytes + found.head_peak_bytes)),
+        working=np.maximum(layer, last * (found.head_saved_activation_bytes + found.head_peak_bytes)),
     )

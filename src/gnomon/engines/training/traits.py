@@ -18,7 +18,7 @@ class Update:
     name: str
     reads: float
     writes: float
-    pace: float = 1.0
+    efficiency: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

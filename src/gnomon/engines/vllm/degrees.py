@@ -67,8 +67,8 @@ def shared_cache(deployment: Deployment) -> int:
 def check_simulated(deployment: Deployment) -> None:
     """Raise InputError where one step does not follow another: a simulated replica has one scheduler and one batch."""
     strategy = deployment.strategy
-    if deployment.ideas is not None:
-        deployment.ideas.check_simulated()
+    if deployment.applied is not None:
+        deployment.applied.check_simulated()
     if strategy.pp > 1:
         raise InputError(
             f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
@@ -105,7 +105,7 @@ def _check_experts(model: Model, strategy: Strategy) -> None:
             where="ep",
             hint=f"Lower --tp or --dp until they are {fewest} or fewer.",
         )
-    if parts_tokens(model, strategy) and pp > 1:
+    if sequence_parallel_moe(model, strategy) and pp > 1:
         raise InputError(
             f"experts over tensor, pipeline and data parallelism at once (tp {tp}, pp {pp}, dp {dp}) are not priced",
             where="pp",
@@ -138,7 +138,7 @@ def _check_context(model: Model, tp: int, ranks: int) -> None:
         )
 
 
-def parts_tokens(model: Model, strategy: Strategy) -> bool:
+def sequence_parallel_moe(model: Model, strategy: Strategy) -> bool:
     """Whether tensor-parallel ranks part their tokens before the experts, as vLLM does only where all of it is on."""
     return strategy.ep > 1 and strategy.tp > 1 and strategy.dp > 1 and model.family in PARTS_TOKENS
 
@@ -165,12 +165,12 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
             deployment.dtype,
             deployment.kv_dtype,
             state_dtype(deployment.model),
-            parts_tokens=parts_tokens(deployment.model, strategy),
+            sequence_parallel_moe=sequence_parallel_moe(deployment.model, strategy),
             fill=deployment.dp_load_ratio,
             ends=stage.ends,
         )
         graph = decode_context(graph, shared_cache(deployment))
-        graph = graph if deployment.ideas is None else deployment.ideas.graph(graph, deployment)
+        graph = graph if deployment.applied is None else deployment.applied.graph(graph, deployment)
         joined = () if stage.first else tuple(received(deployment.model, strategy, crosses, pool.per_node))
         found.append(StageWork(layers=stage.layers, graph=Graph((*joined, *graph.ops))))
     return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from gnomon.graph.looks import SourceAttention
+from gnomon.graph.attention_span import SourceAttention
 from gnomon.graph.lowering.linear import linear
 from gnomon.graph.lowering.site import Site, all_reduce
 from gnomon.graph.lowering.streams import streamed
@@ -26,7 +26,7 @@ def cross(
     source: int,
     phase: Literal["prefill", "forward"],
     *,
-    pace: float = 1.0,
+    efficiency: float = 1.0,
     kept: Stream = NOTHING,
 ) -> Iterator[Op]:
     """One half of a layer. Prompts make keys and values of `source` tokens a sequence; decodes find them there.
@@ -52,7 +52,7 @@ def cross(
             kv_heads=kv_heads,
             head_dim=shape.head_dim,
             keys=source,
-            pace=pace if way == phase else 1.0,
+            efficiency=efficiency if way == phase else 1.0,
             count=site.count,
         )
     yield from linear("cross.out", "cross_out", site.hidden, q, site)

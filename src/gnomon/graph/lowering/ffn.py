@@ -44,7 +44,7 @@ def mixture(ffn: MoeFfn, site: Site) -> Iterator[Op]:
     Tensor-parallel ranks hold the same tokens. Where they part them first (`site.parts_tokens`), each routes its own
     and runs the shared experts on them with whole weights; else all do the same, and add up what their experts say.
     """
-    own = Rows("tokens", 1 / site.tp) if site.parts_tokens else TOKENS
+    own = Rows("tokens", 1 / site.tp) if site.sequence_parallel_moe else TOKENS
     yield Gemm(name="ffn.router", m=own, n=ffn.experts, k=site.hidden, dtype=STATE, count=site.count)
     yield stream("ffn.choose", ffn.experts, 1, 2 * ffn.topk / ffn.experts, site.count, own)
     yield from _exchange("ffn.dispatch", "all_gather", _dispatched_bytes(ffn, site), site)
@@ -52,8 +52,8 @@ def mixture(ffn: MoeFfn, site: Site) -> Iterator[Op]:
     yield from _exchange("ffn.combine", "reduce_scatter", site.hidden * width(STATE), site)
     if ffn.shared_inner:
         shared = DenseFfn(inner=ffn.shared_inner)
-        yield from dense(shared, site, 1 if site.parts_tokens else site.tp, own, "ffn.shared_")
-    if not site.parts_tokens:
+        yield from dense(shared, site, 1 if site.sequence_parallel_moe else site.tp, own, "ffn.shared_")
+    if not site.sequence_parallel_moe:
         yield from all_reduce("ffn.all_reduce", site)
     else:
         size = site.hidden * width(STATE)
@@ -95,8 +95,8 @@ def _exchange(name: str, op: Exchange, bytes_per_token: float, site: Site) -> It
         op=op,
         rows=Rows("tokens", site.gathered),
         bytes_per_row=bytes_per_token,
-        ranks=tp * dp if site.parts_tokens else dp,
-        stride=1 if site.parts_tokens else tp * pp,
+        ranks=tp * dp if site.sequence_parallel_moe else dp,
+        stride=1 if site.sequence_parallel_moe else tp * pp,
         count=site.count,
     )
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import gcd, isqrt
 from typing import Literal
 
+from gnomon.graph.attention_span import WholeAttention
 from gnomon.graph.dtypes import width
-from gnomon.graph.looks import WholeAttention
 from gnomon.graph.lowering.cross import cross, heads_of
 from gnomon.graph.lowering.linear import linear
 from gnomon.graph.lowering.site import STATE, Site, all_reduce, distinct
@@ -40,8 +40,8 @@ class Kernels:
     """A shift, a scale or a gate, one for all tokens of a sample."""
     masked: bool = False
     """Scores get a mask added, which takes a kernel that reads it."""
-    pace: float = 1.0
-    masked_pace: float = 1.0
+    efficiency: float = 1.0
+    masked_efficiency: float = 1.0
     """How fast attention is beside the profile's, without and with a mask."""
     skips: bool = True
     """Kernels skip what a sliding window hides; else it is a mask."""
@@ -73,8 +73,8 @@ class LayerRun:
     def style(self) -> KernelStyle:
         return self.kernels.style
 
-    def pace(self, masked: bool) -> float:
-        return self.kernels.masked_pace if masked else self.kernels.pace
+    def efficiency(self, masked: bool) -> float:
+        return self.kernels.masked_efficiency if masked else self.kernels.efficiency
 
 
 def distances(blocks: tuple[Block, ...]) -> bool:
@@ -106,7 +106,9 @@ def layer(site: Site, how: LayerRun) -> Iterator[Op]:
 
 
 def _crossed(site: Site, shape: CrossAttention, how: LayerRun) -> Iterator[Op]:
-    return cross(site, shape, how.style, how.source, "forward", pace=how.pace(how.masked), kept=how.kernels.kept)
+    return cross(
+        site, shape, how.style, how.source, "forward", efficiency=how.efficiency(how.masked), kept=how.kernels.kept
+    )
 
 
 def _attention(site: Site, how: LayerRun) -> Iterator[Op]:
@@ -134,7 +136,7 @@ def _looks(site: Site, how: LayerRun, heads: int, kv_heads: int) -> Iterator[Op]
     if shape.causal:
         yield from _looks_back(site, how, heads, kv_heads)
     if how.masked or not shape.causal:
-        keys, pieces = sight(shape, how)
+        keys, pieces = attention_span(shape, how)
         windowed = shape.window is not None and not shape.chunked and not how.kernels.skips
         masked = how.masked or windowed
         if windowed:
@@ -147,7 +149,7 @@ def _looks(site: Site, how: LayerRun, heads: int, kv_heads: int) -> Iterator[Op]
             keys=keys,
             pieces=pieces,
             masked=masked,
-            pace=how.pace(masked),
+            efficiency=how.efficiency(masked),
             count=count,
         )
 
@@ -168,12 +170,12 @@ def _looks_back(site: Site, how: LayerRun, heads: int, kv_heads: int) -> Iterato
             kv_heads=kv_heads,
             head_dim=head_dim,
             kv_dtype=STATE,
-            pace=how.kernels.pace if phase == "forward" else 1.0,
+            efficiency=how.kernels.efficiency if phase == "forward" else 1.0,
             count=site.count,
         )
 
 
-def sight(shape: Softmax, how: LayerRun) -> tuple[float | None, int]:
+def attention_span(shape: Softmax, how: LayerRun) -> tuple[float | None, int]:
     """Tokens that a token sees on average, and parts of a sequence that are alone."""
     if shape.window is None or (not shape.chunked and (not how.kernels.skips or how.masked)):
         return None, 1

@@ -30,7 +30,7 @@ class Site:
     """Halves that stand side by side are added before the ranks sum them, not after."""
     gathered: float = 1.0
     """Tokens of all data-parallel ranks over those of this one."""
-    parts_tokens: bool = False
+    sequence_parallel_moe: bool = False
     """Tensor-parallel ranks part their tokens before experts that several data-parallel ranks share."""
 
     @property

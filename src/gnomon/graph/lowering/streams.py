@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gnomon.graph.dtypes import width
 from gnomon.graph.lowering.site import STATE
 from gnomon.graph.ops import TOKENS, Elementwise, Op, Rows
-from gnomon.graph.style import QUICK, Stream
+from gnomon.graph.style import STREAMING_EFFICIENCY, Stream
 
 
 def streamed(name: str, how: Stream, values: float, count: int, rows: Rows = TOKENS) -> Iterator[Op]:
@@ -21,6 +21,6 @@ def streamed(name: str, how: Stream, values: float, count: int, rows: Rows = TOK
         read_per_row=how.reads * size,
         written_per_row=how.writes * size,
         count=count * how.kernels,
-        pace=how.pace,
-        cached=how.pace >= QUICK,
+        efficiency=how.efficiency,
+        cached=how.efficiency >= STREAMING_EFFICIENCY,
     )

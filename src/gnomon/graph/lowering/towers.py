@@ -18,16 +18,16 @@ from gnomon.spec import (
     ConvolutionLayer,
     DenseFfn,
     Embedding,
+    ImageTokens,
     Linear,
     Norm,
     Part,
     Strategy,
-    Taken,
     Tower,
 )
 
 
-def tower_graph(tower: Tower, taken: Taken, kernels: Kernels, strategy: Strategy, dtype: str) -> Graph:
+def tower_graph(tower: Tower, taken: ImageTokens, kernels: Kernels, strategy: Strategy, dtype: str) -> Graph:
     """Over a batch whose sequences are those of `taken`."""
     check_tower(tower, strategy.tp)
     style = kernels.style

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from gnomon.load.families.base import decoder, layer_count, refuse, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, CrossAttention, DenseFfn, Embedding, Intake, Model, Norm, Part, Tower
+from gnomon.spec import (
+    AttentionMixer,
+    CrossAttention,
+    DenseFfn,
+    Embedding,
+    Model,
+    Norm,
+    Part,
+    Tower,
+    VisionPreprocessor,
+)
 
 UNUSED = 2
 """Positions are counted from the one after padding, so that the tables have rows no token uses."""
@@ -50,7 +60,7 @@ def _encoder(config: Fields, hidden: int, positions: int) -> Tower:
         stem=(Embedding(name="positions", rows=positions + UNUSED, width=hidden), *_norm(hidden)),
         norm_bias=True,
         final_norm=False,
-        intake=Intake(positions=positions),
+        intake=VisionPreprocessor(positions=positions),
     )
 
 

@@ -26,11 +26,11 @@ def read(config: Fields, family: str) -> Model:
 
 def _layers(config: Fields) -> Iterator[Block]:
     bias, turned = config.flag("attention_bias", False), config.text("position_embedding_type", "nope") == "rope"
-    looks = attention(config, qkv_bias=bias, out_bias=bias, rotary_dim=None if turned else 0)
+    softmax = attention(config, qkv_bias=bias, out_bias=bias, rotary_dim=None if turned else 0)
     kinds, ffn = _kinds(config), _ffn(config)
     space = None if all(kinds) else _space(config)
     for full in kinds:
-        yield Block(mixer=looks if full else space, ffn=ffn, count=1)
+        yield Block(mixer=softmax if full else space, ffn=ffn, count=1)
 
 
 def _ffn(config: Fields) -> DenseFfn | MoeFfn:

@@ -16,7 +16,7 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _layers(config: Fields) -> Iterator[Block]:
-    looks = attention(config, rotary_dim=0)
+    softmax = attention(config, rotary_dim=0)
     space = Mamba(
         inner=config.whole("mamba_expand", 2) * config.whole("hidden_size"),
         state=config.whole("mamba_d_state"),
@@ -30,7 +30,7 @@ def _layers(config: Fields) -> Iterator[Block]:
     mixture = experts(config, "num_experts", "intermediate_size") if config.whole("num_experts") > 1 else plain
     attended, sparse = _places(config, "attn_layer"), _places(config, "expert_layer")
     for layer in range(layer_count(config)):
-        mixer = looks if layer % attended[0] == attended[1] else space
+        mixer = softmax if layer % attended[0] == attended[1] else space
         yield Block(mixer=mixer, ffn=mixture if layer % sparse[0] == sparse[1] else plain, count=1)
 
 

@@ -19,7 +19,7 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _layers(config: Fields, family: str) -> Iterator[Block]:
-    looks = attention(config, qk_norm=True)
+    softmax = attention(config, qk_norm=True)
     short = ShortConvolution(
         width=config.whole("hidden_size"),
         conv=config.whole("conv_L_cache", 3),
@@ -31,7 +31,7 @@ def _layers(config: Fields, family: str) -> Iterator[Block]:
     first = config.whole("num_dense_layers", 0, least=0) if moe else 0
     for layer, full in enumerate(_full(config, layer_count(config))):
         ffn = mixture if layer >= first else plain
-        yield Block(mixer=looks if full else short, ffn=ffn, count=1)
+        yield Block(mixer=softmax if full else short, ffn=ffn, count=1)
 
 
 def _full(config: Fields, count: int) -> list[bool]:

@@ -19,7 +19,7 @@ from gnomon.load.families.base import (
     uniform,
 )
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, Block, DenseFfn, Embedding, Intake, Linear, Model, Norm, Tower
+from gnomon.spec import AttentionMixer, Block, DenseFfn, Embedding, Linear, Model, Norm, Tower, VisionPreprocessor
 
 DEFAULT_CHUNK = 8192
 """The default of the published config class, which files leave out."""
@@ -101,7 +101,7 @@ def _vision(vision: Fields, text: Fields) -> Tower:
             Linear(name="to_text", inputs=vision.whole("vision_output_dim"), outputs=text.whole("hidden_size")),
         ),
         norm_bias=True,
-        intake=Intake(side=image, patch=patch, merge=_merge(vision), tiles=MOST_TILES, beside=1),
+        intake=VisionPreprocessor(side=image, patch=patch, merge=_merge(vision), tiles=MOST_TILES, beside=1),
     )
 
 

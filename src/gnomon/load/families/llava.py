@@ -7,7 +7,17 @@ from dataclasses import replace
 from gnomon.load.families import llama
 from gnomon.load.families.base import dtype, layer_count, only, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Embedding, Intake, Linear, Model, Norm, Tower
+from gnomon.spec import (
+    AttentionMixer,
+    ConvolutionLayer,
+    DenseFfn,
+    Embedding,
+    Linear,
+    Model,
+    Norm,
+    Tower,
+    VisionPreprocessor,
+)
 
 LLAMA = {
     "vocab_size": 32_000,
@@ -61,5 +71,5 @@ def _vision(config: Fields, vision: Fields, text_hidden: int) -> Tower:
             Linear(name="to_text", inputs=text_hidden, outputs=text_hidden, bias=bias),
         ),
         norm_bias=True,
-        intake=Intake(side=side, patch=patch, beside=1),
+        intake=VisionPreprocessor(side=side, patch=patch, beside=1),
     )

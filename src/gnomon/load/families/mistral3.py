@@ -7,7 +7,7 @@ from dataclasses import replace
 from gnomon.load.families import llama
 from gnomon.load.families.base import MOST_MERGED, dtype, layer_count, only, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Intake, Linear, Model, Norm, Tower
+from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Linear, Model, Norm, Tower, VisionPreprocessor
 
 
 def read(config: Fields, family: str) -> Model:
@@ -41,7 +41,7 @@ def _vision(config: Fields, vision: Fields, text_hidden: int) -> Tower:
             Linear(name="text", inputs=text_hidden, outputs=text_hidden, bias=bias),
         ),
         final_norm=False,
-        intake=Intake(
+        intake=VisionPreprocessor(
             side=vision.whole("image_size", 0, least=0), patch=patch, merge=merge, any_size=True, row_ends=True
         ),
     )

@@ -23,11 +23,11 @@ from gnomon.spec import (
     CrossAttention,
     DenseFfn,
     Embedding,
-    Intake,
     Linear,
     Model,
     Norm,
     Tower,
+    VisionPreprocessor,
 )
 
 CROSS_LAYERS = [3, 8, 13, 18, 23, 28, 33, 38]
@@ -54,15 +54,15 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _layers(text: Fields, hidden: int) -> Iterator[Block]:
-    looks, ffn = attention(text), dense(text)
+    softmax, ffn = attention(text), dense(text)
     cross = CrossAttention(
-        heads=looks.heads, kv_heads=looks.kv_heads, head_dim=head_dim_of(text), source_width=hidden, qk_norm=True
+        heads=softmax.heads, kv_heads=softmax.kv_heads, head_dim=head_dim_of(text), source_width=hidden, qk_norm=True
     )
     chosen = frozenset(numbers(text, "cross_attention_layers") or CROSS_LAYERS)
     gates = (Embedding(name="attention_gate", width=1), Embedding(name="ffn_gate", width=1))
     for layer in range(layer_count(text)):
         there = layer in chosen
-        yield Block(mixer=cross if there else looks, ffn=ffn, count=1, extras=gates if there else ())
+        yield Block(mixer=cross if there else softmax, ffn=ffn, count=1, extras=gates if there else ())
 
 
 def _vision(vision: Fields, text_hidden: int) -> Tower:
@@ -95,7 +95,7 @@ def _vision(vision: Fields, text_hidden: int) -> Tower:
         ),
         tail=(Linear(name="to_text", inputs=vision.whole("vision_output_dim"), outputs=text_hidden, bias=True),),
         norm_bias=True,
-        intake=Intake(
+        intake=VisionPreprocessor(
             side=vision.whole("image_size"),
             patch=patch,
             tiles=tiles,

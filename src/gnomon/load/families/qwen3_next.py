@@ -28,7 +28,7 @@ def read(config: Fields, family: str) -> Model:
 
 def layers(config: Fields, *, sparse: bool = True) -> Iterator[Block]:
     count, bias, head_dim = layer_count(config), config.flag("attention_bias", False), head_dim_of(config)
-    looks = attention(
+    softmax = attention(
         config,
         head_dim=head_dim,
         qkv_bias=bias,
@@ -53,7 +53,7 @@ def layers(config: Fields, *, sparse: bool = True) -> Iterator[Block]:
     mixture = _mixture(config) if any(where) else None
     plain = None if all(where) else dense(config)
     for layer, kind in enumerate(kinds):
-        yield Block(mixer=looks if kind == FULL else delta, ffn=mixture if where[layer] else plain, count=1)
+        yield Block(mixer=softmax if kind == FULL else delta, ffn=mixture if where[layer] else plain, count=1)
 
 
 def _mixture(config: Fields) -> MoeFfn:

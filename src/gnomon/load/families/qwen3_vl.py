@@ -11,12 +11,12 @@ from gnomon.spec import (
     ConvolutionLayer,
     DenseFfn,
     Embedding,
-    Intake,
     Linear,
     Model,
     Norm,
     Part,
     Tower,
+    VisionPreprocessor,
 )
 
 
@@ -67,7 +67,7 @@ def _vision(vision: Fields) -> Tower:
         tail=tails,
         norm_bias=True,
         final_norm=False,
-        intake=Intake(patch=patch, merge=merge, any_size=True),
+        intake=VisionPreprocessor(patch=patch, merge=merge, any_size=True),
     )
 
 

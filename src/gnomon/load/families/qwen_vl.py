@@ -5,7 +5,17 @@ from __future__ import annotations
 from gnomon.load.families import qwen
 from gnomon.load.families.base import MOST_MERGED, decoder, dtype, gather, layer_count, numbers, split
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, Block, ConvolutionLayer, DenseFfn, Intake, Linear, Model, Norm, Tower
+from gnomon.spec import (
+    AttentionMixer,
+    Block,
+    ConvolutionLayer,
+    DenseFfn,
+    Linear,
+    Model,
+    Norm,
+    Tower,
+    VisionPreprocessor,
+)
 
 SECOND = {
     "depth": 32,
@@ -88,5 +98,5 @@ def _tower(vision: Fields, hidden: int, blocks: tuple[Block, ...], out: int, nor
         ),
         norm_bias=norm_bias,
         final_norm=False,
-        intake=Intake(patch=patch, merge=merge, any_size=True),
+        intake=VisionPreprocessor(patch=patch, merge=merge, any_size=True),
     )

@@ -6,7 +6,7 @@ from math import isqrt
 
 from gnomon.load.families.base import layer_count, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Embedding, Intake, Linear, Norm, Tower
+from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Embedding, Linear, Norm, Tower, VisionPreprocessor
 
 
 def vision(config: Fields, text_hidden: int, tokens: int) -> Tower:
@@ -37,5 +37,5 @@ def vision(config: Fields, text_hidden: int, tokens: int) -> Tower:
         ),
         tail=(Norm(name="norm", width=hidden), Linear(name="to_text", inputs=hidden, outputs=text_hidden)),
         norm_bias=True,
-        intake=Intake(side=side, patch=patch, merge=max(1, isqrt(places // tokens))),
+        intake=VisionPreprocessor(side=side, patch=patch, merge=max(1, isqrt(places // tokens))),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gnomon.errors import InputError
 from gnomon.load.families.base import decoder, gather, layer_count
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, Block, CrossAttention, DenseFfn, Intake, Model, Tower
+from gnomon.spec import AttentionMixer, Block, CrossAttention, DenseFfn, Model, Tower, VisionPreprocessor
 
 TRAINED_LENGTH = 512
 """Tokens of the sequences it was trained with, where the file does not say."""
@@ -28,7 +28,7 @@ def read(config: Fields, family: str) -> Model:
         name="encoder",
         hidden=hidden,
         blocks=gather(_layers(config, count, causal=False)),
-        intake=Intake(positions=longest),
+        intake=VisionPreprocessor(positions=longest),
     )
     return decoder(
         config,

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from gnomon.load.families.base import decoder, layer_count, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, ConvolutionLayer, CrossAttention, DenseFfn, Embedding, Intake, Model, Tower
+from gnomon.spec import (
+    AttentionMixer,
+    ConvolutionLayer,
+    CrossAttention,
+    DenseFfn,
+    Embedding,
+    Model,
+    Tower,
+    VisionPreprocessor,
+)
 
 
 def read(config: Fields, family: str) -> Model:
@@ -46,7 +55,7 @@ def _encoder(config: Fields, hidden: int) -> Tower:
             Embedding(name="positions", rows=positions, width=hidden),
         ),
         norm_bias=True,
-        intake=Intake(positions=positions),
+        intake=VisionPreprocessor(positions=positions),
     )
 
 

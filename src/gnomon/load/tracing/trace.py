@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_flatten
 
 from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.load.tracing import casts, fakes
+from gnomon.load.tracing.dispatch_overrides import dispatch_overrides, whole_sequences
 from gnomon.load.tracing.recorder import DTYPES, OpRecorder
-from gnomon.load.tracing.stand_ins import stand_ins, whole_sequences
-from gnomon.load.tracing.trouble import blamed_on_module, quietly
+from gnomon.load.tracing.trace_errors import blamed_on_module, quietly
 from gnomon.spec.traced import Traced
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
@@ -171,7 +171,7 @@ def _update(optimizer: str | Callable[[Any], Any]) -> Callable[[Any], Any] | Non
 def _recording(recorder: OpRecorder) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(quietly())
-        stack.enter_context(stand_ins())
+        stack.enter_context(dispatch_overrides())
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(fakes.OneDevice())
         stack.enter_context(recorder.watching())

@@ -96,7 +96,9 @@ def _why_not(plain: Search, within: Sequence[Search]) -> str:
     search = within[0]
     if search.applied and not search.allowed.any():
         row = 0
-        return search.applied.why_not(search.case, search.grid.strategy(row), search.grid.recipe(row, search.optimizer))
+        return search.applied.reject_reason(
+            search.case, search.grid.strategy(row), search.grid.recipe(row, search.optimizer)
+        )
     return "no plan with it fits in memory"
 
 

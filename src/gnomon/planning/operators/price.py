@@ -196,12 +196,12 @@ class Pricer:
         with np.errstate(over="ignore", invalid="ignore"):
             shape = shape_of(group.kind, self._on_nodes(group.kind, columns, places))
             seconds = machine.seconds(group.kind, dtype, shape)
-            stretch = machine.stretch(group.kind, dtype, shape, seconds) if group.sustained else 1.0
+            clock_slowdown = machine.clock_slowdown(group.kind, dtype, shape, seconds) if group.sustained else 1.0
         bad = np.flatnonzero(~np.isfinite(seconds))
         if bad.size:
             raise InputError("is too large to price", where=places[int(bad[0])])
         spread = 1.645 * (math.hypot(family.spread, clock.SPREAD) if group.sustained else family.spread)
-        micros = seconds * stretch * 1e6
+        micros = seconds * clock_slowdown * 1e6
         times = zip(ADDED, (1.0, math.exp(-spread), math.exp(spread)), strict=False)
         added: dict[str, Any] = {name: np.round(micros * factor, DECIMALS) for name, factor in times}
         floor = machine.floor(group.kind, dtype, shape, seconds) * 1e6

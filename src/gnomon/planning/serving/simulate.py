@@ -132,5 +132,5 @@ def _stream(requests: Requests, asked: float | None) -> str:
     if len(requests) == 1:
         return "1 request"
     rate = requests.rate_per_s if asked is None else asked
-    pace = "all at once" if rate == float("inf") else f"at {rate:.3g} a second"
-    return f"{len(requests):,} requests {pace}"
+    efficiency = "all at once" if rate == float("inf") else f"at {rate:.3g} a second"
+    return f"{len(requests):,} requests {efficiency}"

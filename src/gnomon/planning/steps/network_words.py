@@ -9,7 +9,7 @@ from math import isqrt
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.planning.deploy import refuse_techniques
-from gnomon.spec import ConvolutionLayer, CrossAttention, Intake, Model, NetworkStep, Taken
+from gnomon.spec import ConvolutionLayer, CrossAttention, ImageTokens, Model, NetworkStep, VisionPreprocessor
 from gnomon.spec.questions.base import whole
 from gnomon.spec.questions.step import PredictQuestion
 from gnomon.units import format_count
@@ -89,7 +89,7 @@ def network_work(model: Model, question: PredictQuestion) -> NetworkWork:
     return readers[model.kind](model, question, phase)
 
 
-def intake_of(model: Model) -> Intake:
+def intake_of(model: Model) -> VisionPreprocessor:
     """How the one tower of a model cuts what it takes, once it says all that is needed."""
     tower, *others = model.towers
     if others:
@@ -203,8 +203,8 @@ def _translated(model: Model, question: PredictQuestion, phase: str) -> NetworkW
 
 
 def _pictured(model: Model, question: PredictQuestion, phase: str) -> NetworkWork:
-    intake, looks = intake_of(model), _crosses(model)
-    if phase == "decode" and not looks:
+    intake, attends = intake_of(model), _crosses(model)
+    if phase == "decode" and not attends:
         _only(model, question)
         return _decoded(model, question, phase, None, 0, "", {})
     _only(model, question, "--images", "--image")
@@ -213,7 +213,7 @@ def _pictured(model: Model, question: PredictQuestion, phase: str) -> NetworkWor
     taken = _taken(intake, *size)
     over = _pictures(intake, taken, count, size)
     filled: dict[str, int | str | None] = {"images": count, "image": f"{size[1]}x{size[0]}"}
-    return _decoded(model, question, phase, taken, count, over, filled, 0 if looks else count * taken.prompt)
+    return _decoded(model, question, phase, taken, count, over, filled, 0 if attends else count * taken.prompt)
 
 
 def _crosses(model: Model) -> bool:
@@ -221,7 +221,7 @@ def _crosses(model: Model) -> bool:
     return any(isinstance(block.mixer, CrossAttention) for block in model.blocks)
 
 
-def _taken(intake: Intake, height: int, width: int) -> Taken:
+def _taken(intake: VisionPreprocessor, height: int, width: int) -> ImageTokens:
     longest = max(height, width)
     if intake.any_size and intake.side and longest > intake.side:
         hint = "Give the size it is scaled down to."
@@ -235,7 +235,7 @@ def _taken(intake: Intake, height: int, width: int) -> Taken:
     return intake.picture(height, width)
 
 
-def _pictures(intake: Intake, taken: Taken, count: int, size: tuple[int, int]) -> str:
+def _pictures(intake: VisionPreprocessor, taken: ImageTokens, count: int, size: tuple[int, int]) -> str:
     if not count:
         return "no picture"
     kept = intake.any_size or intake.tiles > 1
@@ -249,7 +249,7 @@ def _decoded(
     model: Model,
     question: PredictQuestion,
     phase: str,
-    taken: Taken | None,
+    taken: ImageTokens | None,
     pieces: int,
     over: str,
     filled: dict[str, int | str | None],

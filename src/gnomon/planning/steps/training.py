@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from gnomon.cost import tapes
-from gnomon.cost.collective import crowding
+from gnomon.cost.collective import sm_contention
 from gnomon.cost.lines import operator_line
 from gnomon.cost.machine import COLLECTIVES
+from gnomon.engines.training.layer_cost import ENDS, tapes_of, units
 from gnomon.engines.training.stages import kind_names
-from gnomon.engines.training.units import ENDS, tapes_of, units
 from gnomon.errors import InputError, placed
 from gnomon.graph.ops import Attention, Gemm, Op
 from gnomon.graph.tape import Tape
@@ -166,10 +166,10 @@ def _operators(
     times = tapes.price([op for part in parts.values() for op in _all(part)], machine, batch)
     weights = step.figures.chunks.stages.weights
     made = units(parts, step.job.recipe.recompute, times, machine, batch, step.traits, weights)
-    stretch = float(made["layer"].stretch[0])
+    clock_slowdown = float(made["layer"].clock_slowdown[0])
     passes = (
-        (tape.forward_ops(), tapes.forward(tape, times, batch, crowding(machine.chip.sm_count))),
-        (tape.backward_ops(mode), tapes.backward(tape, mode, times, batch, crowding(machine.chip.sm_count))),
+        (tape.forward_ops(), tapes.forward(tape, times, batch, sm_contention(machine.chip.sm_count))),
+        (tape.backward_ops(mode), tapes.backward(tape, mode, times, batch, sm_contention(machine.chip.sm_count))),
     )
     spent: dict[Op, tuple[float, int]] = {}
     for ops, found in passes if runs else ():
@@ -177,16 +177,16 @@ def _operators(
         shown = float(found.exposed_s[0]) / networked if networked else 1.0
         for op in ops:
             seconds, count = spent.get(op, (0.0, 0))
-            spent[op] = seconds + float(times[op][0]) * _share_of(op, stretch, shown), count + 1
+            spent[op] = seconds + float(times[op][0]) * _share_of(op, clock_slowdown, shown), count + 1
     for op, (seconds, count) in spent.items():
         if seconds > 0:
             yield operator_line(machine, op, batch, seconds * runs, runs=count * runs)
 
 
-def _share_of(op: Op, stretch: float, shown: float) -> float:
+def _share_of(op: Op, clock_slowdown: float, shown: float) -> float:
     if op.kind in COLLECTIVES:
         return shown
-    return stretch if isinstance(op, (Gemm, Attention)) else 1.0
+    return clock_slowdown if isinstance(op, (Gemm, Attention)) else 1.0
 
 
 def _all(tape: Tape) -> list[Op]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.checks import check_chips
-from gnomon.planning.training.infeasible import nowhere
+from gnomon.planning.training.infeasible import infeasible
 from gnomon.planning.training.report import report_step
 from gnomon.planning.training.search import Search, joins, label, search_of
 from gnomon.planning.training.step import TrainingStep, usable_bytes
@@ -31,7 +31,7 @@ def plan_asked(
     searches = [replace(plain, techniques=words) for words in _sets(asked(question.techniques))]
     fitting = [search for search in searches if search.fits.any()]
     if not fitting:
-        raise nowhere(searches[0].lean)
+        raise infeasible(searches[0].lean)
     search, found = best_of(fitting, progress)
     return _report(search, found)
 

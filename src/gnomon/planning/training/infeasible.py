@@ -19,7 +19,7 @@ LARGER = (2, 4, 8, 16, 32, 64, 128, 256)
 """A model that does not fit is tried on so many times the nodes, to say how many it needs."""
 
 
-def nowhere(search: Search) -> GnomonError:
+def infeasible(search: Search) -> GnomonError:
     """Why no plan is left: techniques that apply to none, hosts that hold none, or the plan that lacks least on a chip
     and the chips with which one would fit."""
     usable = usable_bytes(search.pool, search.traits)
@@ -63,7 +63,7 @@ def _unsuited(search: Search) -> InputError:
     pairs = [pair for pair in pairs if search.applied.settled(*pair) == pair]
     message = f"no plan that is searched has the degrees and the recipe that {names} asks for"
     if pairs:
-        message = f"no plan is left: {search.applied.why_not(search.case, *pairs[0])}"
+        message = f"no plan is left: {search.applied.reject_reason(search.case, *pairs[0])}"
     return InputError(message, where="strategy.techniques", hint="Leave it out, or simulate the plan that you mean.")
 
 

@@ -9,8 +9,8 @@ from itertools import accumulate, islice
 from typing import NamedTuple
 
 from gnomon.cost.tapes import Times, price
+from gnomon.engines.training.layer_cost import ENDS, ops_of, tapes_of
 from gnomon.engines.training.stages import kind_names
-from gnomon.engines.training.units import ENDS, ops_of, tapes_of
 from gnomon.graph import liveness
 from gnomon.graph.ops import Op
 from gnomon.graph.tape import Tape
@@ -130,11 +130,11 @@ class RankWalk:
 
     def beside(self) -> Iterator[float]:
         """Bytes that other passes hold while each task runs."""
-        flying = [0] * self.vp
+        in_flight_chunks = [0] * self.vp
         for task in self.tasks:
-            flying[task.chunk] -= task.kind == "B"
-            yield sum(count * kept for count, kept in zip(flying, self.kept, strict=True))
-            flying[task.chunk] += task.kind == "F"
+            in_flight_chunks[task.chunk] -= task.kind == "B"
+            yield sum(count * kept for count, kept in zip(in_flight_chunks, self.kept, strict=True))
+            in_flight_chunks[task.chunk] += task.kind == "F"
 
     def moments(self, most: int) -> Iterator[Moment]:
         if not self.step.applied:
@@ -231,9 +231,9 @@ def _passes(step: TrainingStep) -> dict[str, tuple[MemoryPass, MemoryPass]]:
 
 def _both(tape: Tape, mode: str, times: Times, tokens: float) -> tuple[MemoryPass, MemoryPass]:
     there = [node.forward for node in tape.nodes]
-    back = [node.forward for node in tape.rerun(mode)]
+    back = [node.forward for node in tape.recomputed(mode)]
     back += [node.by_input + node.by_weight for node in reversed(tape.nodes)]
-    kept = tape.kept_bytes(mode) * tokens
+    kept = tape.saved_activation_bytes(mode) * tokens
     return (
         _pass(liveness.forward(tape, mode), there, times, tokens, kept),
         _pass(liveness.backward(tape, mode), back, times, tokens, kept),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gnomon.cost.machine import Machine
 from gnomon.engines import TrainingEngine
-from gnomon.engines.training import Figures, Grid, Traits, figures, sizes
+from gnomon.engines.training import Grid, StepTable, Traits, figures, sizes
 from gnomon.engines.training.grid import Ints
 from gnomon.engines.training.job import check_positions
 from gnomon.errors import InputError
@@ -45,7 +45,7 @@ class Search:
     dtype: str
     grid: Grid
     techniques: tuple[str, ...] = ()
-    shared: dict[tuple[int, int], tuple[Pool, Grid, Figures]] = field(default_factory=dict, repr=False, compare=False)
+    shared: dict[tuple[int, int], tuple[Pool, Grid, StepTable]] = field(default_factory=dict, repr=False, compare=False)
     """Figures without techniques, which are the same whichever of them a copy of this search has."""
 
     @property
@@ -80,7 +80,7 @@ class Search:
         )
 
     @cached_property
-    def figures(self) -> Figures:
+    def figures(self) -> StepTable:
         """Of all plans. Without techniques only those that fit are priced: see `priced`."""
         key, machine = (id(self.pool), id(self.grid)), self.case.machine
         if key not in self.shared:
@@ -117,7 +117,7 @@ class Search:
         for _, rows in self.grid.groups(DECIDING):
             strategy, recipe = self.grid.strategy(rows[0]), self.grid.recipe(rows[0], self.optimizer)
             same = self.applied.settled(strategy, recipe) == (strategy, recipe)
-            found[rows] = same and not self.applied.why_not(self.case, strategy, recipe)
+            found[rows] = same and not self.applied.reject_reason(self.case, strategy, recipe)
         return found
 
     @cached_property
@@ -130,7 +130,7 @@ class Search:
         return np.where(self.fits, everywhere, np.inf)
 
     @cached_property
-    def priced(self) -> tuple[Ints, Figures]:
+    def priced(self) -> tuple[Ints, StepTable]:
         """Plans whose seconds are asked for, and their figures: those that fit, which without techniques is known
         before anything is priced."""
         if self.applied:

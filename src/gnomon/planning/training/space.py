@@ -30,7 +30,7 @@ LEAST_TOKENS = 4096
 """Of a sequence on one rank: context parallelism is for sequences longer than this, in powers of two."""
 MOST_PLANS = 4_000_000
 """More take half a minute and gigabytes."""
-WORTH = 0.98
+MIN_GAIN = 0.98
 """A way to recompute that keeps more than this of what another keeps is not worth its time."""
 GPIPE, ONE, INTERLEAVED = (SCHEDULES.index(name) for name in ("gpipe", "1f1b", "interleaved"))
 
@@ -133,8 +133,11 @@ def _modes(model: Model, load: TrainingLoad, traits: Traits) -> tuple[int, ...]:
     """Ways to recompute, each of which saves memory over the one before: beside fused attention, selective may not."""
     stages, cut = Stages(model), Cut(seq=load.seq)
     tapes = [layer(model, kind, cut, traits.style) for kind in stages.kinds]
-    kept = [sum(n * tape.kept_bytes(mode) for n, tape in zip(stages.weights, tapes, strict=True)) for mode in RECOMPUTE]
-    return tuple(place for place, size in enumerate(kept) if all(size < WORTH * before for before in kept[:place]))
+    kept = [
+        sum(n * tape.saved_activation_bytes(mode) for n, tape in zip(stages.weights, tapes, strict=True))
+        for mode in RECOMPUTE
+    ]
+    return tuple(place for place, size in enumerate(kept) if all(size < MIN_GAIN * before for before in kept[:place]))
 
 
 def _runs(

@@ -14,8 +14,8 @@ from gnomon.cost.draws import normals
 from gnomon.cost.machine import Machine, priced_dtype
 from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine
-from gnomon.engines.training import Figures, Grid, RankMemory, Sizes, Traits, figures, rank_memory
-from gnomon.engines.training.units import cut_of
+from gnomon.engines.training import Grid, RankMemory, Sizes, StepTable, Traits, figures, rank_memory
+from gnomon.engines.training.layer_cost import cut_of
 from gnomon.graph.layers import Cut
 from gnomon.graph.ops import Op
 from gnomon.sim.training import schedule
@@ -30,11 +30,11 @@ from gnomon.spec.workload import Floats
 from gnomon.techniques import Applied, TrainingCase
 
 
-def step_times(found: Figures, row: int, traits: Traits, *, quiet: bool = False) -> StepTimes:
+def step_times(found: StepTable, row: int, traits: Traits, *, compute_only: bool = False) -> StepTimes:
     """Seconds of every chunk of one plan; `quiet` were all communication free."""
 
     def chunks(name: str) -> Floats:
-        return found.chunks.of_row(f"quiet_{name}" if quiet and name != "reduce_s" else name, row)
+        return found.chunks.of_row(f"compute_only_{name}" if compute_only and name != "reduce_s" else name, row)
 
     pp, vp = int(found.grid.pp[row]), int(found.grid.vp[row])
     layers = found.chunks.stages.counts(pp, vp).sum(axis=2)
@@ -50,16 +50,16 @@ def step_times(found: Figures, row: int, traits: Traits, *, quiet: bool = False)
         optimizer_s=float(found.optimizer_s[row]),
         gather_s=float(found.gather_s[row]),
     )
-    return without_communication(times) if quiet else times
+    return without_communication(times) if compute_only else times
 
 
-def step_timeline(found: Figures, row: int, traits: Traits, *, quiet: bool = False) -> Timeline:
+def step_timeline(found: StepTable, row: int, traits: Traits, *, compute_only: bool = False) -> Timeline:
     name = SCHEDULES[int(found.grid.schedule[row])]
     pp, vp, micros = int(found.grid.pp[row]), int(found.grid.vp[row]), int(found.micros[row])
-    return timeline(schedule(name).tasks(pp, vp, micros), step_times(found, row, traits, quiet=quiet))
+    return timeline(schedule(name).tasks(pp, vp, micros), step_times(found, row, traits, compute_only=compute_only))
 
 
-def step_bound_s(found: Figures, traits: Traits) -> Floats:
+def step_bound_s(found: StepTable, traits: Traits) -> Floats:
     """No step of a row is quicker. What follows the pipeline follows its first rank, which ends last."""
     grid = found.grid
     pipelines = Pipelines(
@@ -87,7 +87,7 @@ def step_bound_s(found: Figures, traits: Traits) -> Floats:
     return np.asarray(least + after + found.optimizer_s + found.gather_s)
 
 
-def busiest_s(found: Figures) -> Floats:
+def busiest_s(found: StepTable) -> Floats:
     """No pipeline is quicker than the way down to a rank, all its tasks, and the way back up."""
     longest = np.zeros(found.grid.size)
     for (pp, vp), rows in found.chunks.groups:
@@ -104,12 +104,12 @@ def held_bytes(found: Sizes, rank: Any) -> Floats:
     """What the passes through a rank's layers leave at its fullest moment, of every row."""
     grid, chunks = found.grid, found.chunks
     if not chunks.uneven:
-        return np.asarray(in_flight(grid, found.micros, rank) * found.layers * found.kept_bytes)
+        return np.asarray(in_flight(grid, found.micros, rank) * found.layers * found.saved_activation_bytes)
     total, where = np.zeros(grid.size), np.broadcast_to(rank, grid.tp.shape)
     for (pp, vp), rows in chunks.groups:
         for place in np.unique(where[rows]).tolist():
             mine = rows[where[rows] == place]
-            alike, kept = chunks.kept_bytes(pp, vp, mine, place)
+            alike, kept = chunks.saved_activation_bytes(pp, vp, mine, place)
             total[mine] = _held(grid.pick(mine), found.micros[mine], place, alike, kept)
     return total
 
@@ -123,13 +123,13 @@ def _held(grid: Grid, micros: Any, rank: int, alike: tuple[int, ...], kept: Floa
     for one in np.unique(key).tolist():
         same = np.flatnonzero(key == one)
         row = same[0]
-        moments = flying(SCHEDULES[grid.schedule[row]], int(grid.pp[row]), int(micros[row]), rank, alike)
+        moments = in_flight_over_time(SCHEDULES[grid.schedule[row]], int(grid.pp[row]), int(micros[row]), rank, alike)
         total[same] = (kept[same] @ moments.T).max(axis=1)
     return total
 
 
 @lru_cache(maxsize=4096)
-def flying(name: str, pp: int, micros: int, rank: int, alike: tuple[int, ...]) -> Floats:
+def in_flight_over_time(name: str, pp: int, micros: int, rank: int, alike: tuple[int, ...]) -> Floats:
     """Passes in flight of each kind of chunk of a rank at every moment, each mixture once. After a few rounds a
     schedule repeats itself."""
     tasks = schedule(name).tasks(pp, len(alike), min(micros, 4 * pp))[rank]
@@ -139,7 +139,7 @@ def flying(name: str, pp: int, micros: int, rank: int, alike: tuple[int, ...]) -
     return np.unique(np.cumsum(signs, axis=0), axis=0)
 
 
-def memory_of(found: Figures, case: TrainingCase, rank: Any, applied: Applied) -> RankMemory:
+def memory_of(found: StepTable, case: TrainingCase, rank: Any, applied: Applied) -> RankMemory:
     """One pipeline rank of every row, with a plan's techniques."""
     return applied.memory(plain_memory(found, case, rank), found, rank, case)
 
@@ -149,7 +149,7 @@ def plain_memory(found: Sizes, case: TrainingCase, rank: Any) -> RankMemory:
     return rank_memory(found, case.traits, case.optimizer, rank, held_bytes(found, rank))
 
 
-def rank_peaks(found: Figures, case: TrainingCase, applied: Applied) -> Floats:
+def rank_peaks(found: StepTable, case: TrainingCase, applied: Applied) -> Floats:
     """Bytes of the fullest of all ranks of a pipeline, of every row."""
     peaks = np.zeros(found.grid.size)
     for (pp, _), rows in found.chunks.groups:
@@ -205,7 +205,7 @@ class TrainingStep:
         return Machine(self.pool, self.profile, self.traits.framework)
 
     @cached_property
-    def figures(self) -> Figures:
+    def figures(self) -> StepTable:
         job, machine = self.job, self.machine
         one = Grid.of(job.strategy, job.recipe)
         grid = one.pick(np.zeros(DRAWS + 1, np.int64))
@@ -260,8 +260,8 @@ class TrainingStep:
         return step_timeline(self.figures, 0, self.traits)
 
     @cached_property
-    def quiet_s(self) -> float:
-        return step_timeline(self.figures, 0, self.traits, quiet=True).step_s
+    def compute_only_s(self) -> float:
+        return step_timeline(self.figures, 0, self.traits, compute_only=True).step_s
 
     @cached_property
     def step_s(self) -> Estimate:
@@ -312,4 +312,4 @@ class TrainingStep:
 
     @property
     def flops(self) -> Mapping[str, float]:
-        return {"model": float(self.figures.model_flops[0]), "again": float(self.figures.again_flops[0])}
+        return {"model": float(self.figures.model_flops[0]), "recomputed": float(self.figures.recomputed_flops[0])}

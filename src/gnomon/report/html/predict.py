@@ -15,18 +15,18 @@ from gnomon.report.predict import (
     figures,
     largest_first,
     parallel_lines,
-    why_not,
+    shortage_line,
 )
 from gnomon.report.shortage import IF_IT_FITTED
 from gnomon.report.text import band, gib, scaled
-from gnomon.report.train import in_words
+from gnomon.report.train import described
 from gnomon.spec.answers import OperatorTime, Prediction
 from gnomon.units import format_count, format_duration
 
 
 def page(answer: Prediction) -> Page:
     fits = answer.fits
-    verdict = bound_words(answer) if fits else f"does not fit: {why_not(answer)}; {IF_IT_FITTED}"
+    verdict = bound_words(answer) if fits else f"does not fit: {shortage_line(answer)}; {IF_IT_FITTED}"
     blocks: list[PageBlock] = []
     for title, operators in breakdowns(answer):
         blocks += [*time_plot(operators, title), *_operators(operators, answer.time_s.value, title)]
@@ -36,7 +36,7 @@ def page(answer: Prediction) -> Page:
     blocks += notes("Several ranks", [*([] if fits else [bound_words(answer)]), *parallel_lines(answer)])
     return Page(
         title=answer.title,
-        subtitle=in_words(answer.inputs) if "zero" in answer.inputs else "",
+        subtitle=described(answer.inputs) if "zero" in answer.inputs else "",
         verdict=verdict,
         good=None if fits else False,
         figures=[*figures(answer), _memory(answer)],

@@ -7,7 +7,7 @@ from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, no
 from gnomon.report.html.svg import Bar, stacked
 from gnomon.report.shortage import IF_IT_FITTED
 from gnomon.report.text import gib
-from gnomon.report.train import exposed_words, figures, fit_words, in_words, run_lines, share, spent_s
+from gnomon.report.train import described, exposed_words, figures, fit_words, run_lines, share, spent_s
 from gnomon.spec.answers import TrainingReport
 from gnomon.units import format_duration, format_money
 
@@ -20,7 +20,7 @@ def page(answer: TrainingReport) -> Page:
     verdict = f"fits: {fit_words(answer)}" if fits else f"does not fit: {fit_words(answer)}; {IF_IT_FITTED}"
     return Page(
         title=answer.title,
-        subtitle=in_words(answer.inputs),
+        subtitle=described(answer.inputs),
         verdict=verdict,
         good=fits,
         figures=step_figures(answer),

@@ -46,7 +46,7 @@ class _Work:
     flops: float
     passed: float = 0.0
     columns: float = 0.0
-    pace: float = 1.0
+    efficiency: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +64,15 @@ class _Sizes:
 
 
 def _lu(s: _Sizes) -> _Work:
-    return _Work(flops=s.reduced, columns=s.n, pace=LU)
+    return _Work(flops=s.reduced, columns=s.n, efficiency=LU)
 
 
 def _inverse(s: _Sizes) -> _Work:
-    return _Work(flops=2 * s.n**3, columns=2 * s.n, pace=LU)
+    return _Work(flops=2 * s.n**3, columns=2 * s.n, efficiency=LU)
 
 
 def _solve(s: _Sizes) -> _Work:
-    return _Work(flops=s.reduced + 2 * s.n**2 * s.right, columns=2 * s.n, pace=LU)
+    return _Work(flops=s.reduced + 2 * s.n**2 * s.right, columns=2 * s.n, efficiency=LU)
 
 
 def _solve_factored(s: _Sizes) -> _Work:
@@ -92,34 +92,34 @@ def _cholesky_inverse(s: _Sizes) -> _Work:
 
 
 def _householder(s: _Sizes) -> _Work:
-    return _Work(flops=2 * s.reduced, columns=s.n, pace=QR)
+    return _Work(flops=2 * s.reduced, columns=s.n, efficiency=QR)
 
 
 def _apply(s: _Sizes) -> _Work:
-    return _Work(flops=2 * s.right * s.n * (2 * s.m - s.n), columns=s.n, pace=QR)
+    return _Work(flops=2 * s.right * s.n * (2 * s.m - s.n), columns=s.n, efficiency=QR)
 
 
 def _qr(s: _Sizes) -> _Work:
     """Q is formed with n columns, with m, or not at all."""
     formed = 0.0 if not s.right else 2 * s.reduced if s.right <= s.n else 4 * (s.m * s.n * (s.m - s.n) + s.n**3 / 3)
-    return _Work(flops=2 * s.reduced + formed, columns=s.n * (2 if s.right else 1), pace=QR)
+    return _Work(flops=2 * s.reduced + formed, columns=s.n * (2 if s.right else 1), efficiency=QR)
 
 
 def _eigh(s: _Sizes) -> _Work:
     """To three diagonals first, where half the work is products of a matrix and a vector."""
     flops = 9 * s.n**3 if s.right else 4 * s.n**3 / 3
-    return _Work(flops=flops, passed=s.n**3 / 6, columns=s.n, pace=EIGH)
+    return _Work(flops=flops, passed=s.n**3 / 6, columns=s.n, efficiency=EIGH)
 
 
 def _svd(s: _Sizes) -> _Work:
     """To two diagonals first, which reads what is left of the matrix twice a column."""
     flops = 4 * s.m**2 * s.n + 8 * s.m * s.n**2 + 9 * s.n**3 if s.right else 4 * s.reduced
-    return _Work(flops=flops, passed=s.reduced, columns=s.n, pace=SVD)
+    return _Work(flops=flops, passed=s.reduced, columns=s.n, efficiency=SVD)
 
 
 def _pinv(s: _Sizes) -> _Work:
     whole = _svd(s)
-    return _Work(flops=whole.flops + 2 * s.m * s.n**2, passed=whole.passed, columns=s.n, pace=SVD)
+    return _Work(flops=whole.flops + 2 * s.m * s.n**2, passed=whole.passed, columns=s.n, efficiency=SVD)
 
 
 MATRICES: Mapping[str, tuple[Callable[[_Sizes], _Work], str, str | int | None]] = {
@@ -169,13 +169,13 @@ def _right(call: Call, right: str | int | None, dimensions: int) -> int:
 
 def _op(name: str, call: Call, spec: TensorSpec, work: _Work, matrices: int) -> Algebra:
     """A complex value's product takes four of real ones, with their sums."""
-    at_once = work.columns <= WHOLE_BATCH.get(work.pace, work.columns)
+    at_once = work.columns <= WHOLE_BATCH.get(work.efficiency, work.columns)
     moved = sum(one.stored_bytes for one in call.inputs) + sum(one.bytes for one in call.results)
     return Algebra(
         name=name.strip("_").removesuffix("_ex"),
         work=work.flops * matrices * (4 if spec.dtype.startswith("complex") else 1),
         moved=moved + work.passed * matrices * spec.item_bytes,
-        steps=(work.columns * work.pace + START) * (1 if at_once else matrices),
+        steps=(work.columns * work.efficiency + START) * (1 if at_once else matrices),
         dtype=format_of(spec, "fp32"),
     )
 

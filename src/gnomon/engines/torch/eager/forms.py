@@ -14,13 +14,13 @@ NARROW, SHORT = 1024, 512
 ROW = "gather.row_bytes"
 
 
-def find_pace(paces: Mapping[str, float], wide: bool, *names: str) -> float:
+def find_pace(efficiencies: Mapping[str, float], wide: bool, *names: str) -> float:
     """The first of the names that was measured in this format, or in any."""
     format = "float32" if wide else "bfloat16"
     for name in names:
         for key in (f"{name}.{format}", name):
-            if key in paces:
-                return paces[key]
+            if key in efficiencies:
+                return efficiencies[key]
     return 1.0
 
 
@@ -86,9 +86,9 @@ def _overlaps(call: Call) -> bool:
     return bool(kernel[0] > stride[0])
 
 
-def gather_pace(paces: Mapping[str, float], made: TensorSpec, moved: float) -> float | None:
+def gather_pace(efficiencies: Mapping[str, float], made: TensorSpec, moved: float) -> float | None:
     """Rows of whole vectors are looked up by a kernel that takes its time for each, however short it is."""
     row = made.shape[-1] * made.item_bytes if len(made.shape) == 2 else prod(made.shape[1:]) * made.item_bytes
-    if ROW not in paces or not made.shape or row % ROW_BYTES:
+    if ROW not in efficiencies or not made.shape or row % ROW_BYTES:
         return None
-    return min(1.0, moved / (made.shape[0] * paces[ROW]))
+    return min(1.0, moved / (made.shape[0] * efficiencies[ROW]))

@@ -12,8 +12,8 @@ from gnomon.engines.torch.eager.algebra import ALGEBRA, refuse_uncounted
 from gnomon.engines.torch.eager.lowering import Lowering, Precision
 from gnomon.engines.torch.eager.products import PRODUCTS
 from gnomon.engines.torch.eager.streams import base_name, stream
+from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.engines.torch.engine import LAUNCH_S
-from gnomon.engines.torch.paces import paces
 from gnomon.errors import unknown_name
 from gnomon.graph.ops import Op
 from gnomon.spec.traced import Call, Phase, Traced
@@ -100,7 +100,7 @@ class Lowered:
 
 def lower(traced: Traced, precision: Precision | None = None, host: EagerHost | None = None) -> Lowered:
     """Every call that launches something, as operators of the graph."""
-    how = Lowering(precision=precision or Precision(), paces=paces())
+    how = Lowering(precision=precision or Precision(), efficiencies=efficiencies())
     unknown: Counter[str] = Counter()
     launched = tuple(
         LaunchedKernel(module=call.module, phase=call.phase, ops=ops)
@@ -117,7 +117,7 @@ def _kernels(call: Call, how: Lowering, unknown: Counter[str]) -> Iterator[Op]:
         yield from rule(call, how)
         return
     refuse_uncounted(call, name)
-    kernel, known = stream(call, how.paces)
+    kernel, known = stream(call, how.efficiencies)
     if kernel is not None:
         unknown.update(() if known else (call.op,))
         yield kernel

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gnomon.engines.torch.eager.forms import find_pace
 from gnomon.errors import InputError
 from gnomon.graph.ops import Elementwise
-from gnomon.graph.style import QUICK
+from gnomon.graph.style import STREAMING_EFFICIENCY
 from gnomon.spec.traced import TensorSpec
 
 
@@ -23,21 +23,21 @@ class Precision:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowering:
     precision: Precision
-    paces: Mapping[str, float]
+    efficiencies: Mapping[str, float]
 
     def product_dtype(self, spec: TensorSpec) -> str:
         return format_of(spec, self.precision.products)
 
     def stream(self, name: str, read: float, written: float, like: str, *, wide: bool, count: int = 1) -> Elementwise:
-        pace = find_pace(self.paces, wide, name, like)
+        efficiency = find_pace(self.efficiencies, wide, name, like)
         return Elementwise(
             name=name,
             rows=1,
             read_per_row=read,
             written_per_row=written,
             count=count,
-            pace=pace,
-            cached=pace >= QUICK,
+            efficiency=efficiency,
+            cached=efficiency >= STREAMING_EFFICIENCY,
         )
 
 

@@ -177,7 +177,7 @@ def _attention(call: Call, how: Lowering) -> Iterator[Op]:
         causal=bool(call.options.get("is_causal")),
         dtype=format_of(query, "fp32"),
         mask_bytes=sum(spec.stored_bytes for spec in bias),
-        pace=how.paces.get(name, ATTENTION.get(name, 1.0)),
+        efficiency=how.efficiencies.get(name, ATTENTION.get(name, 1.0)),
     )
 
 

@@ -1,7 +1,7 @@
 """PyTorch's kernels that only stream memory: which bytes each moves, in how many launches, at which pace.
 
 Bytes follow from shapes, layouts and formats. A kernel without a measured pace of its own takes that of the measured
-one it is most `like`, until `gnomon.engines.torch.paces` has it.
+one it is most `like`, until `gnomon.engines.torch.efficiencies` has it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from gnomon.catalog.base import packaged
 from gnomon.engines.torch.eager.forms import find_pace, form_of, gather_pace
 from gnomon.graph.ops import Elementwise
-from gnomon.graph.style import QUICK
+from gnomon.graph.style import STREAMING_EFFICIENCY
 from gnomon.spec.traced import Call
 
 FILE = Path(__file__).with_name("streams.yaml")
@@ -81,7 +81,7 @@ def rule_for(call: Call) -> tuple[Rule, bool]:
     return Rule(kernel=name), False
 
 
-def stream(call: Call, paces: Mapping[str, float]) -> tuple[Elementwise | None, bool]:
+def stream(call: Call, efficiencies: Mapping[str, float]) -> tuple[Elementwise | None, bool]:
     """The kernel of a call, or None where it launches none; and whether its rule is known."""
     if base_name(call) in rules().nothing or call.is_view:
         return None, True
@@ -89,7 +89,7 @@ def stream(call: Call, paces: Mapping[str, float]) -> tuple[Elementwise | None, 
     read, written = _traffic(call, rule)
     if not read and not written:
         return None, True
-    name, pace = _pace(call, rule, paces, read + written)
+    name, efficiency = _efficiency(call, rule, efficiencies, read + written)
     launches = rule.launches
     return (
         Elementwise(
@@ -99,8 +99,8 @@ def stream(call: Call, paces: Mapping[str, float]) -> tuple[Elementwise | None, 
             written_per_row=written / launches,
             dtype="bf16",
             count=launches,
-            pace=pace,
-            cached=pace >= QUICK,
+            efficiency=efficiency,
+            cached=efficiency >= STREAMING_EFFICIENCY,
         ),
         known,
     )
@@ -122,13 +122,13 @@ def _traffic(call: Call, rule: Rule) -> tuple[float, float]:
     return read * rule.reads + placed, written * rule.writes + placed + again
 
 
-def _pace(call: Call, rule: Rule, paces: Mapping[str, float], moved: float) -> tuple[str, float]:
+def _efficiency(call: Call, rule: Rule, efficiencies: Mapping[str, float], moved: float) -> tuple[str, float]:
     """The kernel's name and pace: that of its form where it was measured, else its own, else that of its like."""
     made = call.results[0] if call.results else (call.inputs[0] if call.inputs else None)
     if made is None:
-        return rule.kernel, find_pace(paces, False, rule.kernel, rule.like)
+        return rule.kernel, find_pace(efficiencies, False, rule.kernel, rule.like)
     name = form_of(call, rule.kernel, made)
     wide = any(spec.item_bytes == 4 for spec in (made, *call.inputs) if spec.values)
     like = STRIDED if name.endswith(".strided") else rule.like
-    pace = gather_pace(paces, made, moved) if rule.kernel == "gather" else None
-    return name, pace or find_pace(paces, wide, name, rule.kernel, like)
+    efficiency = gather_pace(efficiencies, made, moved) if rule.kernel == "gather" else None
+    return name, efficiency or find_pace(efficiencies, wide, name, rule.kernel, like)

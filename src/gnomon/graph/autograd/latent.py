@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
-from gnomon.graph.learnt.attention import Heads, core
-from gnomon.graph.learnt.writer import Writer
+from gnomon.graph.autograd.attention import Heads, core
+from gnomon.graph.autograd.writer import Writer
 from gnomon.graph.tape import TapeNode
 from gnomon.spec import LatentAttention
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from gnomon.cost import tapes
 from gnomon.cost.machine import Machine
-from gnomon.engines.training.chunks import Chunks, LayerCosts
+from gnomon.engines.training.comm import CommModel, Factor, ParamCount, sent_bytes
 from gnomon.engines.training.grid import Grid, Ints
+from gnomon.engines.training.layer_cost import WORKING, LayerCost, cut_of, ops_of, tapes_of, units
+from gnomon.engines.training.layer_cost import sizes as unit_sizes
+from gnomon.engines.training.stage_costs import LayerCosts, StageCosts
 from gnomon.engines.training.stages import Stages, kind_names
 from gnomon.engines.training.traits import Traits, Update
-from gnomon.engines.training.units import WORKING, Unit, cut_of, ops_of, tapes_of, units
-from gnomon.engines.training.units import sizes as unit_sizes
-from gnomon.engines.training.wire import Factor, Held, Wire, sent_bytes
 from gnomon.graph.layers import Cut
 from gnomon.spec import Batch, Model, TrainingLoad
 from gnomon.spec.training import CP_COMMS, RECOMPUTE
@@ -32,7 +32,7 @@ class Sizes:
     """What the memory of ranks follows from, one row a plan."""
 
     grid: Grid
-    chunks: Chunks
+    chunks: StageCosts
     """Every chunk of every plan, and what a layer of each kind is."""
     micros: Ints
     layers: Ints
@@ -42,7 +42,7 @@ class Sizes:
     last_parameters: Floats
     each_parameters: Floats
     """Of both, where every rank has a part of them."""
-    head_kept_bytes: Floats
+    head_saved_activation_bytes: Floats
     """Of one micro-batch, and so are the next ones."""
     head_peak_bytes: Floats
     buffer_bytes: Floats
@@ -54,8 +54,8 @@ class Sizes:
         return self.chunks.kinds[0].held.total
 
     @property
-    def kept_bytes(self) -> Floats:
-        return self.chunks.kinds[0].kept_bytes
+    def saved_activation_bytes(self) -> Floats:
+        return self.chunks.kinds[0].saved_activation_bytes
 
     def pick(self, rows: Ints) -> Self:
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -65,7 +65,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Figures(Sizes):
+class StepTable(Sizes):
     """Seconds too. A chunk is one rank's part of the network; the first also has the embedding, the last the head.
 
     `first_*` and `last_*` are what those two add. Sends, gradients and weights are of one chunk or one rank. Where
@@ -95,7 +95,7 @@ class Figures(Sizes):
     """Of those, the ones whose states lie on the host."""
     model_flops: Floats
     """Of the whole step on all ranks, without what is recomputed."""
-    again_flops: Floats
+    recomputed_flops: Floats
     energy_j: Floats
     """Of the whole step on all ranks, without the boards' constant part."""
 
@@ -110,9 +110,9 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
     kinds = [
         LayerCosts(
             **unpriced,
-            held=Held(unit["parameters"] - unit["experts"], unit["experts"]),
+            held=ParamCount(unit["parameters"] - unit["experts"], unit["experts"]),
             narrow=unit["narrow_parameters"],
-            kept_bytes=unit["kept_bytes"],
+            saved_activation_bytes=unit["saved_activation_bytes"],
             peak_bytes=np.maximum(unit["forward_peak_bytes"], unit["backward_peak_bytes"]),
         )
         for unit in (found[name] for name in kind_names(len(stages.kinds)))
@@ -121,13 +121,13 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
     sent = sent_bytes(load.seq, model.hidden, WORKING.get(dtype, dtype), grid)
     return Sizes(
         grid=grid,
-        chunks=Chunks(stages=stages, grid=grid, kinds=tuple(kinds), ends={}),
+        chunks=StageCosts(stages=stages, grid=grid, kinds=tuple(kinds), ends={}),
         micros=micros,
         layers=model.layers // (grid.pp * grid.vp),
         first_parameters=first["parameters"],
         last_parameters=last["parameters"] + _copied(model, grid),
         each_parameters=nothing,
-        head_kept_bytes=last["kept_bytes"],
+        head_saved_activation_bytes=last["saved_activation_bytes"],
         head_peak_bytes=np.maximum(last["forward_peak_bytes"], last["backward_peak_bytes"]),
         buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * sent,
     )
@@ -156,30 +156,32 @@ def figures(
     optimizer: str,
     dtype: str,
     factor: Factor | None = None,
-) -> Figures:
+) -> StepTable:
     """All rows of a grid. `factor` gives each row its own draw of an operator's error."""
     grid, stages = _as_sharded(grid, traits), Stages(model)
     priced = _priced(model, load, grid, machine, traits, dtype, factor, stages)
-    wire = Wire(model, load, grid, machine, traits, traits.optimizers[optimizer], WORKING.get(dtype, dtype), factor)
+    wire = CommModel(
+        model, load, grid, machine, traits, traits.optimizers[optimizer], WORKING.get(dtype, dtype), factor
+    )
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     first, last = priced["embedding"], priced["head"]
     last = replace(last, parameters=last.parameters + _copied(model, grid))
     ends = {name: _end(wire, unit) for name, unit in (("first", first), ("last", last))}
     kinds = [_layer(wire, priced[name], stages, grid) for name in kind_names(len(stages.kinds))]
-    chunks = Chunks(stages=stages, grid=grid, kinds=tuple(kinds), ends=ends)
+    chunks = StageCosts(stages=stages, grid=grid, kinds=tuple(kinds), ends=ends)
     own = _fullest(chunks, first, last)
     narrow = (Update("optimizer.narrow", 2.0, NARROW_BYTES),)
     cast = wire.updates(narrow, chunks.narrow) if np.any(chunks.narrow) else 0.0
     whole = micros * grid.dp * grid.cp * grid.tp
-    total = {name: whole * _total(priced, stages, name) for name in ("flops", "again_flops", "energy_j")}
-    return Figures(
+    total = {name: whole * _total(priced, stages, name) for name in ("flops", "recomputed_flops", "energy_j")}
+    return StepTable(
         grid=grid,
         chunks=chunks,
         micros=micros,
         layers=model.layers // (grid.pp * grid.vp),
         **chunks.columns(),
         send_s=wire.send(),
-        optimizer_s=wire.update(own) + cast + wire.crowded(own) + _newton(wire, stages),
+        optimizer_s=wire.update(own) + cast + wire.contended(own) + _newton(wire, stages),
         gather_s=wire.gather(own),
         rank_parameters=own.total,
         own_parameters=np.where(grid.zero >= 1, own.shared(grid), own.total),
@@ -187,16 +189,16 @@ def figures(
         first_parameters=first.parameters,
         last_parameters=last.parameters,
         each_parameters=np.zeros(grid.size),
-        head_kept_bytes=last.kept_bytes,
+        head_saved_activation_bytes=last.saved_activation_bytes,
         head_peak_bytes=np.maximum(last.forward_peak_bytes, last.backward_peak_bytes),
         buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * wire.sent_bytes(),
-        model_flops=total["flops"] - total["again_flops"],
-        again_flops=total["again_flops"],
+        model_flops=total["flops"] - total["recomputed_flops"],
+        recomputed_flops=total["recomputed_flops"],
         energy_j=total["energy_j"],
     )
 
 
-def _newton(wire: Wire, stages: Stages) -> Floats:
+def _newton(wire: CommModel, stages: Stages) -> Floats:
     """Of the rank with most layers, each as the slowest kind."""
     if not wire.states.newton_steps:
         return np.zeros(1)
@@ -204,11 +206,11 @@ def _newton(wire: Wire, stages: Stages) -> Floats:
     return np.asarray(slowest * np.ceil(stages.model.layers / wire.grid.pp))
 
 
-def _held(unit: Unit) -> Held:
-    return Held(unit.parameters - unit.experts, unit.experts)
+def _held(unit: LayerCost) -> ParamCount:
+    return ParamCount(unit.parameters - unit.experts, unit.experts)
 
 
-def _total(priced: Mapping[str, Unit], stages: Stages, name: str) -> Floats:
+def _total(priced: Mapping[str, LayerCost], stages: Stages, name: str) -> Floats:
     """Of the whole network on one rank of each part."""
     counts = np.bincount(stages.order, minlength=len(stages.kinds)).tolist()
     names = kind_names(len(counts))
@@ -216,7 +218,7 @@ def _total(priced: Mapping[str, Unit], stages: Stages, name: str) -> Floats:
     return np.asarray(body + getattr(priced["embedding"], name) + getattr(priced["head"], name))
 
 
-def _end(wire: Wire, unit: Unit) -> dict[str, Floats]:
+def _end(wire: CommModel, unit: LayerCost) -> dict[str, Floats]:
     """What an embedding or a head adds to its chunk."""
     held = _held(unit)
     return {
@@ -226,7 +228,7 @@ def _end(wire: Wire, unit: Unit) -> dict[str, Floats]:
     }
 
 
-def _layer(wire: Wire, unit: Unit, stages: Stages, grid: Grid) -> LayerCosts:
+def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> LayerCosts:
     """A layer of one kind. Gradients of a chunk are reduced together: of its mean number of layers."""
     held = _held(unit)
     summed = wire.accumulate(held)
@@ -237,28 +239,28 @@ def _layer(wire: Wire, unit: Unit, stages: Stages, grid: Grid) -> LayerCosts:
         backward_s=backward,
         lead_forward_s=lead_forward,
         lead_backward_s=lead_backward,
-        quiet_forward_s=unit.forward_s - unit.forward_exposed_s,
-        quiet_backward_s=unit.backward_s - unit.backward_exposed_s + summed,
+        compute_only_forward_s=unit.forward_s - unit.forward_exposed_s,
+        compute_only_backward_s=unit.backward_s - unit.backward_exposed_s + summed,
         reduce_s=wire.reduce(held.times(mean)) / mean,
         held=held,
         narrow=unit.narrow_parameters,
-        kept_bytes=unit.kept_bytes,
+        saved_activation_bytes=unit.saved_activation_bytes,
         peak_bytes=np.maximum(unit.forward_peak_bytes, unit.backward_peak_bytes),
     )
 
 
-def _fullest(chunks: Chunks, first: Unit, last: Unit) -> Held:
+def _fullest(chunks: StageCosts, first: LayerCost, last: LayerCost) -> ParamCount:
     """Parameters of the rank that has most."""
     grid = chunks.grid
     ends = np.where(grid.pp == 1, first.parameters + last.parameters, np.maximum(first.parameters, last.parameters))
     body = chunks.fullest
-    return Held(body.dense + ends, body.experts)
+    return ParamCount(body.dense + ends, body.experts)
 
 
 def _priced(
     model: Model, load: TrainingLoad, grid: Grid, machine: Machine, traits: Traits, dtype: str,
     factor: Factor | None, stages: Stages,
-) -> dict[str, Unit]:  # fmt: skip
+) -> dict[str, LayerCost]:  # fmt: skip
     """The pieces of every row. Each way to cut a layer is priced once, for all micro-batches it comes with."""
     rows = _Rows(grid) if factor is None else _Rows(grid, grid.micro_batch, np.arange(grid.size))
     for cp, ways in rows.by_context():
@@ -267,8 +269,10 @@ def _priced(
         times = tapes.price(ops_of(cuts.values()), machine, batch, factor)
         for key, mode in ways:
             made = units(cuts[key], RECOMPUTE[mode], times, machine, batch, traits, stages.weights)
-            rows.add({part: {one.name: getattr(unit, one.name) for one in fields(Unit)} for part, unit in made.items()})
-    return {part: Unit(**columns) for part, columns in rows.columns().items()}
+            rows.add(
+                {part: {one.name: getattr(unit, one.name) for one in fields(LayerCost)} for part, unit in made.items()}
+            )
+    return {part: LayerCost(**columns) for part, columns in rows.columns().items()}
 
 
 def _sized(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
-from gnomon.graph.learnt.writer import Writer
+from gnomon.graph.autograd.writer import Writer
 from gnomon.graph.ops import Collective, Elementwise, Gemm, Op, Rows
 from gnomon.graph.tape import TapeNode
 from gnomon.spec import DenseFfn, MoeFfn

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnomon.cost.collective import crowding
+from gnomon.cost.collective import sm_contention
 from gnomon.cost.machine import Machine
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.traits import Optimizer, Traits, Update
@@ -20,17 +20,17 @@ from gnomon.spec.workload import Floats
 Factor = Callable[[Op], Floats | float]
 
 
-class Held(NamedTuple):
+class ParamCount(NamedTuple):
     """Parameters of a rank: those that all its copies hold, and those of experts, which fewer do."""
 
     dense: Floats
     experts: Floats
 
-    def times(self, count: Ints | int | Floats) -> Held:
-        return Held(self.dense * count, self.experts * count)
+    def times(self, count: Ints | int | Floats) -> ParamCount:
+        return ParamCount(self.dense * count, self.experts * count)
 
-    def plus(self, other: Held) -> Held:
-        return Held(self.dense + other.dense, self.experts + other.experts)
+    def plus(self, other: ParamCount) -> ParamCount:
+        return ParamCount(self.dense + other.dense, self.experts + other.experts)
 
     @property
     def total(self) -> Floats:
@@ -47,7 +47,7 @@ def sent_bytes(seq: int, hidden: int, dtype: str, grid: Grid) -> Floats:
     return np.asarray(width(dtype) * grid.micro_batch * seq * hidden / held)
 
 
-class Wire:
+class CommModel:
     """Seconds of reductions, gathers, sends and updates."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Wire:
     def expert_copies(self) -> _Group:
         return _Group(self.grid, ("dp", "cp", "tp", "ep", "expert_tp"))
 
-    def passes(self, forward_s: Floats, backward_s: Floats, held: Held) -> tuple[Floats, Floats, Floats, Floats]:
+    def passes(self, forward_s: Floats, backward_s: Floats, held: ParamCount) -> tuple[Floats, Floats, Floats, Floats]:
         """Seconds of a layer both ways, and what the first of a chunk adds both ways. With ZeRO 3 a layer's weights
         are gathered while the one before it runs, and its gradients scattered while the one after it does."""
         zero = self.grid.zero
@@ -82,28 +82,28 @@ class Wire:
 
     def _beside(self, compute: Floats, network: Floats) -> Floats:
         """Both at once: the longer of them, and what the collective takes from the computation."""
-        crowded = crowding(self.machine.chip.sm_count) * np.minimum(compute, network)
-        return np.maximum(compute + crowded, network)
+        contended = sm_contention(self.machine.chip.sm_count) * np.minimum(compute, network)
+        return np.maximum(compute + contended, network)
 
-    def crowded(self, held: Held) -> Floats:
+    def contended(self, held: ParamCount) -> Floats:
         """What gradients reduced beside the last backward passes add to them."""
         hidden = self.traits.overlaps(self.grid.pp) * self.reduce(held)
-        return np.asarray(crowding(self.machine.chip.sm_count) * hidden)
+        return np.asarray(sm_contention(self.machine.chip.sm_count) * hidden)
 
-    def gathered(self, held: Held) -> Floats:
+    def gathered(self, held: ParamCount) -> Floats:
         """Weights that a forward pass has to gather first."""
         wanted = (self.grid.zero == 3) | ((self.grid.zero == 2) & self.traits.gathers_forward)
         return np.where(wanted, self._gather(held), 0.0)
 
-    def scattered(self, held: Held) -> Floats:
+    def scattered(self, held: ParamCount) -> Floats:
         """Gradients that a backward pass scatters."""
         return self._collective("reduce_scatter", held, self._wire_bytes) * self.each
 
-    def accumulate(self, held: Held) -> Floats:
+    def accumulate(self, held: ParamCount) -> Floats:
         """Sharded gradients are summed where they are scattered."""
         return self.updates((self.states.accumulate,), np.where(self.each, held.shared(self.grid), held.total))
 
-    def update(self, held: Held) -> Floats:
+    def update(self, held: ParamCount) -> Floats:
         """The optimizer's kernels, over the parameters whose states a rank holds."""
         own = np.where(self.grid.zero >= 1, held.shared(self.grid), held.total)
         return self.updates(self.states.updates, own) + self.updates((self.states.clear,), held.total)
@@ -128,12 +128,17 @@ class Wire:
         total: Floats = np.zeros(self.grid.size)
         for one in kernels:
             op = Elementwise(
-                name=one.name, rows=1, read_per_row=one.reads, written_per_row=one.writes, dtype="bf16", pace=one.pace
+                name=one.name,
+                rows=1,
+                read_per_row=one.reads,
+                written_per_row=one.writes,
+                dtype="bf16",
+                efficiency=one.efficiency,
             )
             shape = {
                 "bytes_read": parameters * one.reads,
                 "bytes_written": parameters * one.writes,
-                "pace": np.full(parameters.shape, one.pace),
+                "efficiency": np.full(parameters.shape, one.efficiency),
             }
             total = total + self.machine.seconds("elementwise", "bf16", shape) * (self.factor(op) if self.factor else 1)
         return total
@@ -143,7 +148,7 @@ class Wire:
         """Bytes of a gradient on its way."""
         return self.traits.wire_bytes or self.states.gradient_bytes
 
-    def reduce(self, held: Held) -> Floats:
+    def reduce(self, held: ParamCount) -> Floats:
         """Gradients of a rank over its copies; sharded ones have been summed during the passes."""
         summed = self._collective("all_reduce", held, self._wire_bytes)
         scattered = self._collective("reduce_scatter", held, self._wire_bytes)
@@ -151,15 +156,15 @@ class Wire:
         found: Floats = np.select([self.grid.zero == 0, after], [summed, scattered], 0.0)
         return found
 
-    def gather(self, held: Held) -> Floats:
+    def gather(self, held: ParamCount) -> Floats:
         """New weights, where each rank has updated a part of them."""
         kept = (self.grid.zero == 1) | ((self.grid.zero == 2) & (not self.traits.gathers_forward))
         return np.where(kept, self._gather(held), 0.0)
 
-    def _gather(self, held: Held) -> Floats:
+    def _gather(self, held: ParamCount) -> Floats:
         return self._collective("all_gather", held, self.states.weight_bytes)
 
-    def _collective(self, op: str, held: Held, each: float) -> Floats:
+    def _collective(self, op: str, held: ParamCount, each: float) -> Floats:
         """Over the copies of what a rank holds: first of what all hold, then of experts, where there are any."""
         found = self.copies.priced(self, op, each * held.dense)
         if np.any(held.experts):
@@ -208,7 +213,7 @@ class _Group:
             ep, expert_tp = experts or (1, tp)
             self.groups.append((dp * cp * tp // (expert_tp * ep), expert_tp * ep, rows))
 
-    def priced(self, wire: Wire, op: str, payload: Floats) -> Floats:
+    def priced(self, wire: CommModel, op: str, payload: Floats) -> Floats:
         found: Floats = np.zeros(wire.grid.size)
         for ranks, stride, rows in self.groups:
             found[rows] = wire.priced(op, np.broadcast_to(payload, found.shape)[rows], ranks, stride)

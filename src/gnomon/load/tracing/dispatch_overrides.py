@@ -28,7 +28,7 @@ _ATEN = torch.ops.aten
 
 
 @contextmanager
-def stand_ins() -> Iterator[None]:
+def dispatch_overrides() -> Iterator[None]:
     """Within, PyTorch's compound operators are carried out as on a GPU. For one thread at a time."""
     _recurrent()
     with _scoped_library("aten", "IMPL") as library, warnings.catch_warnings():

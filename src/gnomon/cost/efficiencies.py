@@ -59,7 +59,7 @@ _GROUPED = f"{TABLES}, vLLM's block-scaled experts: off by 9% on an H100; 0.24's
 _OPEN = f"{TABLES}, vLLM's mxfp4 experts: off by 14% on an H100; 0.24's by 14% on a B200 and on a GB200"
 _FOUR_EXPERTS = f"{TABLES}, vLLM 0.24's nvfp4 experts: off by 13% on a B200, by 12% on a GB200"
 
-PACES: dict[tuple[str, str], dict[str, Pace]] = {
+EFFICIENCIES: dict[tuple[str, str], dict[str, Pace]] = {
     **{("gemm", f"{name}-weights"): _PRODUCTS for name in ("int4", "int8", "fp8", "mxfp4", "nvfp4")},
     **{("moe", f"{name}-weights"): _EXPERTS for name in ("int4", "int8", "fp8", "nvfp4")},
     ("gemm", "int3-weights"): {ANY: _of("int4-weights", 1.0, 1.0, 0.0, 0.3, _THREE)},
@@ -84,7 +84,7 @@ PACES: dict[tuple[str, str], dict[str, Pace]] = {
 }
 
 
-def pace(kind: str, dtype: str, architecture: str) -> Pace | None:
+def efficiency(kind: str, dtype: str, architecture: str) -> Pace | None:
     """The pace of a kind of operator in a format; None where profiles have it, or nobody does."""
-    found = PACES.get((kind, dtype))
+    found = EFFICIENCIES.get((kind, dtype))
     return found.get(architecture.partition(" ")[0], found[ANY]) if found else None

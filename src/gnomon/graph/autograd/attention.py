@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gnomon.graph.autograd.writer import Writer
 from gnomon.graph.core import CoreAttention
-from gnomon.graph.learnt.writer import Writer
 from gnomon.graph.ops import PROMPT, Gemm, Op, Rows, Size
 from gnomon.graph.style import Stream
 from gnomon.graph.tape import TapeNode

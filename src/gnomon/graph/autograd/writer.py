@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 
+from gnomon.graph.autograd.cut import Cut
 from gnomon.graph.dtypes import width
-from gnomon.graph.learnt.cut import Cut
 from gnomon.graph.ops import TOKENS, Collective, Elementwise, Gemm, Op, Rows, Size
 from gnomon.graph.style import KernelStyle, Stream
 from gnomon.graph.tape import RESULT, SOURCE, TapeNode
@@ -138,7 +138,9 @@ class Writer:
     def total(self, name: str, values: float, rows: Size = TOKENS) -> tuple[Op, ...]:
         """The second gradient of a tensor is added to the first."""
         total = self.style.total
-        return (self._stream(f"{name}.total", values, total.reads, total.writes, rows, total.kernels, total.pace),)
+        return (
+            self._stream(f"{name}.total", values, total.reads, total.writes, rows, total.kernels, total.efficiency),
+        )
 
     def gate(
         self, part: str, inner: float, read: tuple[str, str], written: str, rows: Rows = TOKENS
@@ -162,8 +164,14 @@ class Writer:
         keeps: bool, rows: Size = TOKENS,
     ) -> TapeNode:  # fmt: skip
         self.sizes |= {written: size * self.value for written, size in writes.items()}
-        there = (stream.reads, stream.writes, rows, stream.kernels, stream.pace)
-        back = (stream.gradient_reads, stream.gradient_writes, rows, stream.gradient_kernels, stream.gradient_pace)
+        there = (stream.reads, stream.writes, rows, stream.kernels, stream.efficiency)
+        back = (
+            stream.gradient_reads,
+            stream.gradient_writes,
+            rows,
+            stream.gradient_kernels,
+            stream.gradient_efficiency,
+        )
         return TapeNode(
             name=name,
             forward=(self._stream(name, values, *there),),
@@ -175,11 +183,16 @@ class Writer:
         )
 
     def _stream(
-        self, name: str, values: float, reads: float, writes: float, rows: Size, kernels: int, pace: float
+        self, name: str, values: float, reads: float, writes: float, rows: Size, kernels: int, efficiency: float
     ) -> Elementwise:
         size = values * self.value / kernels
         return Elementwise(
-            name=name, rows=rows, read_per_row=reads * size, written_per_row=writes * size, count=kernels, pace=pace
+            name=name,
+            rows=rows,
+            read_per_row=reads * size,
+            written_per_row=writes * size,
+            count=kernels,
+            efficiency=efficiency,
         )
 
     def exchange(self, name: str, op: str, bytes_per_row: float, ranks: int = 0, stride: int = 1) -> Collective:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gnomon.graph.learnt.writer import Writer
+from gnomon.graph.autograd.writer import Writer
 from gnomon.graph.ops import Elementwise
 from gnomon.graph.tape import RESULT, SOURCE, TapeNode
 from gnomon.spec.parts import count, part_tensors
@@ -24,7 +24,7 @@ def embedding(writer: Writer) -> Iterator[TapeNode]:
     size = model.hidden * writer.value
     table = Elementwise(
         name="embedding.by_weight", rows=vocab, read_per_row=0.0, written_per_row=size,
-        pace=style.embedding.gradient_pace,
+        efficiency=style.embedding.gradient_efficiency,
     )  # fmt: skip
     yield replace(look_up, by_weight=(table,), parameters=vocab * model.hidden + learned)
     if cut.tp > 1:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.engines.training.comm import ParamCount
 from gnomon.engines.training.grid import Grid, Ints
 from gnomon.engines.training.stages import Stages
-from gnomon.engines.training.wire import Held
 from gnomon.spec.workload import Floats
 
 SECONDS = ("forward_s", "backward_s", "reduce_s")
@@ -26,24 +26,24 @@ class LayerCosts:
     lead_forward_s: Floats
     """What the first layer of a chunk adds to that."""
     lead_backward_s: Floats
-    quiet_forward_s: Floats
+    compute_only_forward_s: Floats
     """Were all collectives in it free."""
-    quiet_backward_s: Floats
+    compute_only_backward_s: Floats
     reduce_s: Floats
-    held: Held
+    held: ParamCount
     narrow: Floats
     """Parameters with copies in a narrower format."""
-    kept_bytes: Floats
+    saved_activation_bytes: Floats
     peak_bytes: Floats
 
     def pick(self, rows: Ints) -> LayerCosts:
         columns = {one.name: getattr(self, one.name) for one in fields(self)}
-        held = Held(self.held.dense[rows], self.held.experts[rows])
+        held = ParamCount(self.held.dense[rows], self.held.experts[rows])
         return LayerCosts(**{name: column[rows] for name, column in columns.items() if name != "held"}, held=held)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chunks:
+class StageCosts:
     """`kinds` are layers of each kind, `ends` what the embedding adds to the first chunk and the head to the last."""
 
     stages: Stages
@@ -53,12 +53,12 @@ class Chunks:
     each: Mapping[str, Floats] = field(default_factory=dict)
     """What every chunk has beside its layers: of the ends, where they are cut over all, or of a technique's work."""
 
-    def pick(self, rows: Ints) -> Chunks:
+    def pick(self, rows: Ints) -> StageCosts:
         """Some of the plans."""
         ends = {end: {name: column[rows] for name, column in columns.items()} for end, columns in self.ends.items()}
         kinds = tuple(kind.pick(rows) for kind in self.kinds)
         each = {name: column[rows] for name, column in self.each.items()}
-        return Chunks(stages=self.stages, grid=self.grid.pick(rows), kinds=kinds, ends=ends, each=each)
+        return StageCosts(stages=self.stages, grid=self.grid.pick(rows), kinds=kinds, ends=ends, each=each)
 
     @cached_property
     def uneven(self) -> bool:
@@ -73,7 +73,7 @@ class Chunks:
         """Seconds of every chunk of one plan, ends included: [pp, vp]. Quiet ones have their ends as they are."""
         pp, vp = int(self.grid.pp[row]), int(self.grid.vp[row])
         found: Floats = self.bodies(name, pp, vp, np.array([row]))[0]
-        plain = name.removeprefix("quiet_")
+        plain = name.removeprefix("compute_only_")
         found[0, 0] += self.ends["first"][plain][row]
         found[-1, -1] += self.ends["last"][plain][row]
         return found
@@ -86,9 +86,9 @@ class Chunks:
             found += counts[None, :, :, place] * getattr(kind, name)[rows, None, None]
             if hasattr(kind, f"lead_{name}"):
                 found += (leads == place)[None] * getattr(kind, f"lead_{name}")[rows, None, None]
-        return found + self._each(name.removeprefix("quiet_"))[rows, None, None]
+        return found + self._each(name.removeprefix("compute_only_"))[rows, None, None]
 
-    def longer(self, name: str, seconds: Floats) -> Chunks:
+    def longer(self, name: str, seconds: Floats) -> StageCosts:
         """Every chunk takes so many seconds more."""
         return replace(self, each={**self.each, name: self._each(name) + seconds})
 
@@ -136,30 +136,30 @@ class Chunks:
             found[:, rows] = self.stages.counts(pp, vp).sum(axis=1)[where[rows]].T
         return list(found)
 
-    def body(self, rank: Ints | int) -> Held:
+    def body(self, rank: Ints | int) -> ParamCount:
         """Parameters of a rank's layers."""
-        found = Held(np.zeros(self.grid.size), np.zeros(self.grid.size))
+        found = ParamCount(np.zeros(self.grid.size), np.zeros(self.grid.size))
         for count, kind in zip(self.on_rank(rank), self.kinds, strict=True):
             found = found.plus(kind.held.times(count))
         return found
 
     @cached_property
-    def fullest(self) -> Held:
+    def fullest(self) -> ParamCount:
         """Parameters of the layers of the rank that has most of them."""
         if not self.uneven:
             return self.body(0)
         dense, experts = np.zeros(self.grid.size), np.zeros(self.grid.size)
         for (pp, vp), rows in self.groups:
-            most = Held(np.zeros(rows.size), np.zeros(rows.size))
+            most = ParamCount(np.zeros(rows.size), np.zeros(rows.size))
             # Ranks with the same layers hold the same.
             for counts in dict.fromkeys(map(tuple, self.stages.counts(pp, vp).sum(axis=1).tolist())):
-                held = Held(np.zeros(rows.size), np.zeros(rows.size))
+                held = ParamCount(np.zeros(rows.size), np.zeros(rows.size))
                 for count, kind in zip(counts, self.kinds, strict=True):
-                    held = held.plus(Held(kind.held.dense[rows] * count, kind.held.experts[rows] * count))
+                    held = held.plus(ParamCount(kind.held.dense[rows] * count, kind.held.experts[rows] * count))
                 more = held.total > most.total
-                most = Held(np.where(more, held.dense, most.dense), np.where(more, held.experts, most.experts))
+                most = ParamCount(np.where(more, held.dense, most.dense), np.where(more, held.experts, most.experts))
             dense[rows], experts[rows] = most
-        return Held(dense, experts)
+        return ParamCount(dense, experts)
 
     @cached_property
     def narrow(self) -> Floats:
@@ -173,8 +173,8 @@ class Chunks:
         most: Floats = np.max([kind.peak_bytes * (n > 0) for n, kind in zip(counts, self.kinds, strict=True)], axis=0)
         return most
 
-    def kept_bytes(self, pp: int, vp: int, rows: Ints, rank: int) -> tuple[tuple[int, ...], Floats]:
+    def saved_activation_bytes(self, pp: int, vp: int, rows: Ints, rank: int) -> tuple[tuple[int, ...], Floats]:
         """The kind of each chunk of a rank by the layers it holds, and what one pass leaves of each: [rows, kinds]."""
         counts, alike = np.unique(self.stages.counts(pp, vp)[rank], axis=0, return_inverse=True)
-        kept = np.stack([kind.kept_bytes[rows] for kind in self.kinds], axis=1)
+        kept = np.stack([kind.saved_activation_bytes[rows] for kind in self.kinds], axis=1)
         return tuple(alike.ravel().tolist()), np.asarray(kept @ counts.T)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from gnomon.catalog.base import packaged
 
-FILE = Path(__file__).with_name("paces.yaml")
+FILE = Path(__file__).with_name("efficiencies.yaml")
 
 
 @cache
-def paces() -> Mapping[str, float]:
+def efficiencies() -> Mapping[str, float]:
     """By kernel; backward ones end in `.backward`."""
-    found: dict[str, float] = packaged(FILE)["paces"]
+    found: dict[str, float] = packaged(FILE)["efficiencies"]
     return found

@@ -61,8 +61,8 @@ def test_mixture_by_hand() -> None:
     # shares and map, the rows sent to experts, gate, up and their product of two experts.
     attended = 2 * (2 * hidden + 2 * 4096 + 2 * 1024) + 32 * 4
     experts = 2 * (2 * hidden) + 8 * 5 + 2 * 2 * (hidden + 3 * inner)
-    assert tape.kept_bytes("none") == attended + experts
-    assert tape.kept_bytes("full") == 2 * hidden
+    assert tape.saved_activation_bytes("none") == attended + experts
+    assert tape.saved_activation_bytes("full") == 2 * hidden
 
 
 @pytest.mark.parametrize("model", [MIXTRAL, QWEN, DEEPSEEK], ids=lambda model: model.name)
@@ -112,7 +112,7 @@ def test_context_parallel_ranks_share_the_work_out(cp: int, comm: str) -> None:
     piece = Batch.prefill([2], SEQ // cp)
     for mode in ("none", "full"):
         assert cp * flops(part.backward_ops(mode), piece) == pytest.approx(flops(alone.backward_ops(mode)), rel=1e-12)
-    assert part.kept_bytes("none") == alone.kept_bytes("none")
+    assert part.saved_activation_bytes("none") == alone.saved_activation_bytes("none")
 
 
 @pytest.mark.parametrize("seq", [1, 2, 7, 64])
@@ -131,7 +131,9 @@ def test_narrow_products_keep_half() -> None:
     wide, narrow = last_layer(model), last_layer(model, matrix="fp8")
     inputs = 2 * (4096 + 4096 + 4096 + 14336)  # of the four products, in bf16
     also_for_attention = 2 * 4096  # what attention gave stays for its own gradient as well
-    assert wide.kept_bytes("none") - narrow.kept_bytes("none") == inputs / 2 - also_for_attention
+    assert (
+        wide.saved_activation_bytes("none") - narrow.saved_activation_bytes("none") == inputs / 2 - also_for_attention
+    )
     assert {op.dtype for op in narrow.forward_ops() if isinstance(op, Gemm)} == {"fp8"}
     assert flops(narrow.forward_ops()) == flops(wide.forward_ops())
     assert narrow.narrow_parameters == sum(t.rows * t.columns for t in model.blocks[0].tensors(4096) if t.columns > 1)

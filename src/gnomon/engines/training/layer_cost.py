@@ -14,7 +14,7 @@ import numpy as np
 
 from gnomon.cost import tapes
 from gnomon.cost.clock import ATTENTION, BURST, slowdown
-from gnomon.cost.collective import crowding
+from gnomon.cost.collective import sm_contention
 from gnomon.cost.machine import Machine
 from gnomon.cost.tapes import TapeCost
 from gnomon.engines.training.stages import Stages, kind_names
@@ -35,18 +35,18 @@ twice the rate. An estimate; no narrow product is measured for long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class LayerCost:
     """One piece under one way to recompute. Seconds of a micro-batch; bytes kept and needed at most by one."""
 
     forward_s: Floats
     backward_s: Floats
-    stretch: Floats
+    clock_slowdown: Floats
     """What the clock under the power limit makes of arithmetic."""
     forward_exposed_s: Floats
     """Of that, collectives that nothing hides."""
     backward_exposed_s: Floats
     flops: Floats
-    again_flops: Floats
+    recomputed_flops: Floats
     """Of the FLOPs, those that are recomputed."""
     energy_j: Floats
     """Without the board's constant part."""
@@ -55,7 +55,7 @@ class Unit:
     """Of the parameters, those of experts."""
     narrow_parameters: Floats
     """Those with copies in a narrower format."""
-    kept_bytes: Floats
+    saved_activation_bytes: Floats
     forward_peak_bytes: Floats
     backward_peak_bytes: Floats
     """Beyond what stays of the piece: operands, gradients and what is recomputed, while it runs backward."""
@@ -91,21 +91,21 @@ def ops_of(found: Iterable[Mapping[str, Tape]]) -> list[Op]:
 def units(
     parts: Mapping[str, Tape], recompute: str, times: tapes.Times, machine: Machine, batch: Batch, traits: Traits,
     weights: Sequence[int] = (1,),
-) -> dict[str, Unit]:  # fmt: skip
+) -> dict[str, LayerCost]:  # fmt: skip
     """Every piece, its arithmetic stretched by the clock that the layers' mixture of work allows; `weights` say how
     often each kind of layer comes."""
-    crowded = crowding(machine.chip.sm_count)
+    contended = sm_contention(machine.chip.sm_count)
     passes = {
         name: (
-            tapes.forward(tape, times, batch, crowded),
-            tapes.backward(tape, _mode(name, recompute), times, batch, crowded),
+            tapes.forward(tape, times, batch, contended),
+            tapes.backward(tape, _mode(name, recompute), times, batch, contended),
         )
         for name, tape in parts.items()
     }
     kinds = [name for name in parts if name not in ENDS]
-    stretch = _stretch(machine, [(n, *passes[name]) for n, name in zip(weights, kinds, strict=True)])
+    clock_slowdown = _clock_slowdown(machine, [(n, *passes[name]) for n, name in zip(weights, kinds, strict=True)])
     return {
-        name: _unit(parts[name], _mode(name, recompute), passes[name], stretch, machine, batch, traits)
+        name: _unit(parts[name], _mode(name, recompute), passes[name], clock_slowdown, machine, batch, traits)
         for name in parts
     }
 
@@ -114,7 +114,7 @@ def _mode(part: str, recompute: str) -> str:
     return "none" if part in ENDS else recompute
 
 
-def _stretch(machine: Machine, kinds: Sequence[tuple[int, TapeCost, TapeCost]]) -> Floats:
+def _clock_slowdown(machine: Machine, kinds: Sequence[tuple[int, TapeCost, TapeCost]]) -> Floats:
     power = machine.profile.power
 
     def total(figure: Callable[[TapeCost], Floats]) -> Floats:
@@ -142,30 +142,31 @@ def _unit(
     tape: Tape,
     mode: str,
     passes: tuple[TapeCost, TapeCost],
-    stretch: Floats,
+    clock_slowdown: Floats,
     machine: Machine,
     batch: Batch,
     traits: Traits,
-) -> Unit:
+) -> LayerCost:
     forward, backward = passes
     power, launch_s = machine.profile.power, traits.launch_s.get(mode, 0.0)
-    again = sum((op.count * op.flops(batch) for node in tape.rerun(mode) for op in node.forward), np.zeros(1))
+    again = sum((op.count * op.flops(batch) for node in tape.recomputed(mode) for op in node.forward), np.zeros(1))
     # Of the five products of a fused attention's backward, one makes the scores again.
     back = (op for node in tape.nodes for op in node.by_input if isinstance(op, CoreAttention))
     again = again + sum((op.count * op.flops(batch) * op.scores_share for op in back), np.zeros(1))
     # As in the law of the clock, a slower one saves of the constant part as well while arithmetic runs.
-    saved = power["active_w"] * (1 / stretch - stretch)
+    saved = power["active_w"] * (1 / clock_slowdown - clock_slowdown)
     cooled = [
-        _compute_j(machine, p) / stretch + saved * p.compute_s + power["j_per_byte"] * p.stream_bytes for p in passes
+        _compute_j(machine, p) / clock_slowdown + saved * p.compute_s + power["j_per_byte"] * p.stream_bytes
+        for p in passes
     ]
-    return Unit(
-        forward_s=np.maximum(forward.seconds(stretch), forward.kernels * launch_s),
-        backward_s=np.maximum(backward.seconds(stretch), backward.kernels * launch_s),
-        stretch=stretch,
+    return LayerCost(
+        forward_s=np.maximum(forward.seconds(clock_slowdown), forward.kernels * launch_s),
+        backward_s=np.maximum(backward.seconds(clock_slowdown), backward.kernels * launch_s),
+        clock_slowdown=clock_slowdown,
         forward_exposed_s=forward.exposed_s,
         backward_exposed_s=backward.exposed_s,
         flops=forward.flops + backward.flops,
-        again_flops=np.asarray(again),
+        recomputed_flops=np.asarray(again),
         energy_j=cooled[0] + cooled[1],
         **_sizes(tape, mode, batch),
     )
@@ -177,12 +178,12 @@ def sizes(parts: Mapping[str, Tape], recompute: str, batch: Batch) -> dict[str, 
 
 
 def _sizes(tape: Tape, mode: str, batch: Batch) -> dict[str, Floats]:
-    kept, tokens = tape.kept_bytes(mode), batch.tokens
+    kept, tokens = tape.saved_activation_bytes(mode), batch.tokens
     return {
         "parameters": np.array([tape.parameters]),
         "experts": np.array([tape.experts]),
         "narrow_parameters": np.array([tape.narrow_parameters]),
-        "kept_bytes": kept * tokens,
+        "saved_activation_bytes": kept * tokens,
         "forward_peak_bytes": (_most(liveness.forward(tape, mode)) - kept) * tokens,
         "backward_peak_bytes": (_most(liveness.backward(tape, mode)) - kept) * tokens,
     }

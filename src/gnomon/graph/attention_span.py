@@ -29,7 +29,7 @@ class WholeAttention:
     """Parts of a sequence that look at themselves alone."""
     masked: bool = False
     """A number for each pair and head is read and added to its score."""
-    pace: float = 1.0
+    efficiency: float = 1.0
     """How fast its kernel is beside FlashAttention's."""
     dtype: str = "bf16"
     count: int = 1
@@ -63,7 +63,7 @@ class SourceAttention:
     kv_heads: int
     head_dim: int
     keys: int
-    pace: float = 1.0
+    efficiency: float = 1.0
     dtype: str = "bf16"
     count: int = 1
 
@@ -71,31 +71,31 @@ class SourceAttention:
     def kind(self) -> str:
         return f"attention_{self.phase}"
 
-    def _looking(self, batch: Batch) -> tuple[Floats, Floats]:
+    def _attended(self, batch: Batch) -> tuple[Floats, Floats]:
         """Sequences, and their tokens."""
         if self.phase == "decode":
             return batch.decodes, batch.decodes
         return batch.prefills, batch.prefill_tokens
 
     def shape(self, batch: Batch) -> Shape:
-        sequences, tokens = self._looking(batch)
+        sequences, tokens = self._attended(batch)
         sums = {"sequences": sequences, "context": sequences * self.keys}
         if self.phase != "decode":
             sums |= {"tokens": tokens, "pairs": tokens * self.keys}
         return sums | _heads(self, batch)
 
     def flops(self, batch: Batch) -> Floats:
-        return 4.0 * self._looking(batch)[1] * self.keys * self.heads * self.head_dim
+        return 4.0 * self._attended(batch)[1] * self.keys * self.heads * self.head_dim
 
     def bytes(self, batch: Batch) -> Floats:
-        sequences, tokens = self._looking(batch)
+        sequences, tokens = self._attended(batch)
         values = sequences * self.keys * self.kv_heads + tokens * self.heads
         return 2.0 * values * self.head_dim * width(self.dtype)
 
 
-Look = WholeAttention | SourceAttention
+SpanAttention = WholeAttention | SourceAttention
 
 
-def _heads(op: Look, batch: Batch) -> Shape:
-    sizes = {"heads": op.heads, "kv_heads": op.kv_heads, "head_dim": op.head_dim, "pace": op.pace}
+def _heads(op: SpanAttention, batch: Batch) -> Shape:
+    sizes = {"heads": op.heads, "kv_heads": op.kv_heads, "head_dim": op.head_dim, "efficiency": op.efficiency}
     return {name: np.full(batch.size, float(size)) for name, size in sizes.items()}

@@ -10,7 +10,7 @@ PICTURE_SIDE = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class ImageTokens:
     """One picture, or one stretch of sound or text, inside a tower."""
 
     sequences: int
@@ -33,7 +33,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Intake:
+class VisionPreprocessor:
     """How a tower cuts what it takes. Pictures have a patch; sound and text have positions alone."""
 
     positions: int = 0
@@ -66,11 +66,11 @@ class Intake:
         side = PICTURE_SIDE if self.any_size else self.side
         return (side, side)
 
-    def length(self, positions: int) -> Taken:
+    def length(self, positions: int) -> ImageTokens:
         """So much of sound or text."""
-        return Taken(sequences=1, positions=positions, patches=positions, merged=positions)
+        return ImageTokens(sequences=1, positions=positions, patches=positions, merged=positions)
 
-    def picture(self, height: int, width: int) -> Taken:
+    def picture(self, height: int, width: int) -> ImageTokens:
         """A picture of so many pixels."""
         return self._whole(height, width) if self.any_size else self._tiled(height, width)
 
@@ -78,12 +78,12 @@ class Intake:
         """Tiles that a picture takes before the one of the whole."""
         return ceil(height / self.side) * ceil(width / self.side)
 
-    def _whole(self, height: int, width: int) -> Taken:
+    def _whole(self, height: int, width: int) -> ImageTokens:
         """Sides are rounded to whole tokens, as Qwen's and Mistral's preprocessors do."""
         unit = self.patch * self.merge
         down, across = (max(1, self._rounded(side, unit)) for side in (height, width))
         grid = (down * self.merge, across * self.merge)
-        return Taken(
+        return ImageTokens(
             sequences=1,
             positions=grid[0] * grid[1],
             patches=grid[0] * grid[1],
@@ -95,13 +95,13 @@ class Intake:
     def _rounded(self, side: int, unit: int) -> int:
         return ceil(side / unit) if self.row_ends else round(side / unit)
 
-    def _tiled(self, height: int, width: int) -> Taken:
+    def _tiled(self, height: int, width: int) -> ImageTokens:
         patches = (self.side // self.patch) ** 2
         kept = patches // self.merge**2 + (self.beside if self.keeps_beside else 0)
         filled = ceil((patches + self.beside) / self.align) * self.align
         if self.always_tiles:
             filled, patches, kept = (self.tiles * size for size in (filled, patches, kept))
-            return Taken(sequences=1, positions=filled, patches=patches, merged=kept)
+            return ImageTokens(sequences=1, positions=filled, patches=patches, merged=kept)
         covered = min(self.covers(height, width), self.tiles) if self.tiles > 1 else 1
         tiles = covered + (1 if covered > 1 else 0)
-        return Taken(sequences=tiles, positions=filled, patches=patches, merged=tiles * kept)
+        return ImageTokens(sequences=tiles, positions=filled, patches=patches, merged=tiles * kept)
