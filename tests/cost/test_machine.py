@@ -316,3 +316,12 @@ def test_no_draw_is_quicker_than_the_chip(name: str) -> None:
     draws = on.op_draws(op, batch, seconds)
     assert draws.min() >= moved / on.chip.memory_bandwidth_bytes_s * (1 - 1e-9)
     assert draws.max() == (float(seconds.sum()) * on.factors(op.name, "gemm", op.dtype)).max()
+
+
+@pytest.mark.parametrize("name", ["host", "H200-SXM-141GB/gemm/bf16", "networks"])
+def test_draws_are_even_all_together_and_in_their_first_half(name: str) -> None:
+    """Bands of loads push the first half through the simulator: it has the spread of all of them."""
+    found = normals(name)
+    for part in (found, found[: DRAWS // 2]):
+        assert np.mean(part) == pytest.approx(0.0, abs=1e-12)
+        assert np.quantile(part, [0.05, 0.95]) == pytest.approx([-1.645, 1.645], abs=0.02)

@@ -14,12 +14,12 @@ from gnomon.accuracy import truth
 from gnomon.accuracy.deployment_rows import ASSUMED, NEEDED, OLD, RECENT, STATIC, STEADY, DeploymentCase, Unfit, case_of
 from gnomon.accuracy.loads import DRAWN_ROUNDS, ROUNDS, ClosedLoad, batch, serve
 from gnomon.accuracy.scores import LeftOut, Row, compared, in_order, reason, summaries
-from gnomon.calibrate.fit import NINETY
 from gnomon.catalog import model_title
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
 from gnomon.load.deployments import replica_of
+from gnomon.planning.serving.bands import DRAWN, band_of
 from gnomon.spec.questions.parts import ServedQuestion
 from gnomon.spec.serving import ServingLimits
 
@@ -27,8 +27,6 @@ EACH = {RECENT: 4, ASSUMED: 2, OLD: 1}
 """Rows of each deployment (source, model, chips, degrees, format) that are compared, chosen by their names."""
 FULL = 0.99
 """With so much of the cache in use requests wait for it, and first tokens with them."""
-DRAWN = 12
-"""Draws of the step cost that make a band."""
 BY = ("group", "source", "chip", "what")
 
 StepTable = dict[str, float]
@@ -111,14 +109,9 @@ def figures(case: DeploymentCase, cost: StepCost, limits: ServingLimits, rounds:
 
 
 def _bands(case: DeploymentCase, engine: Engine, deployment: Deployment) -> dict[str, tuple[float, float]]:
-    """The 90% band as factors of the center: so few draws say how wide it is better than where its ends are."""
+    """The 90% band as factors of the center, made as answers make it."""
     center, *draws = (figures(case, *drawn, DRAWN_ROUNDS) for drawn in engine.drawn(deployment, DRAWN))
-    edges = {}
-    for what in case.measured:
-        apart = np.log([draw[what] / center[what] for draw in draws])
-        wide = NINETY * float(np.sqrt(np.mean(apart**2)))
-        edges[what] = float(np.exp(-wide)), float(np.exp(wide))
-    return edges
+    return {what: band_of(1.0, center[what], [draw[what] for draw in draws]) for what in case.measured}
 
 
 def _about(case: DeploymentCase, predicted_as: str) -> Row:

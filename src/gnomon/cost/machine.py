@@ -133,10 +133,12 @@ class Machine:
 
     def op_draws(self, op: Op, batch: Batch, seconds: Floats) -> NDArray[np.float64]:
         """Draws of an operator's `op_seconds` in all, none quicker than the chip can be."""
-        dtype = priced_dtype(op)
-        draws = float(seconds.sum()) * self.factors(op.name, op.kind, dtype)
-        least = op.count * self.floor(op.kind, dtype, op.shape(batch), seconds / max(op.count, 1))
-        return np.asarray(np.maximum(draws, float(np.sum(least))))
+        draws = float(seconds.sum()) * self.factors(op.name, op.kind, priced_dtype(op))
+        return np.asarray(np.maximum(draws, float(np.sum(self.op_floor(op, batch, seconds)))))
+
+    def op_floor(self, op: Op, batch: Batch, seconds: Floats) -> Floats:
+        """What no draw of an operator's `op_seconds` goes below."""
+        return op.count * self.floor(op.kind, priced_dtype(op), op.shape(batch), seconds / max(op.count, 1))
 
     def _exchanged(self, kind: str, shape: Shape) -> Floats:
         """Collectives of one group after another; all ranks of a call stand equally far apart."""

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from gnomon.cost.flash import key_tile
 from gnomon.cost.latent import KEY_TILE
 from gnomon.cost.machine import Machine
-from gnomon.cost.prompts import PromptTimes
+from gnomon.cost.prompts import OpTime, PromptTimes, Times
 from gnomon.graph import Attention, Graph
 from gnomon.graph.dtypes import width
 from gnomon.graph.mixer_ops import IndexScores, LatentDecode
-from gnomon.graph.ops import TOKENS
+from gnomon.graph.ops import TOKENS, Op
 from gnomon.graph.phases import part_of, rows_of
 from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
@@ -33,8 +33,6 @@ INSIDE, TILES = 16, 8192
 knots at their ends."""
 
 Decoding = Attention | LatentDecode | IndexScores
-Times = list[tuple[str, Floats]]
-"""By operator; nobody's first, of no time, so that a sum has the right size."""
 
 
 class OpTimes:
@@ -77,19 +75,19 @@ class OpTimes:
 
     def by_rows(self, of: str, rows: Floats) -> Times:
         """Operators that follow a step's `tokens` or its `logit_rows`, at so many."""
-        found = [("", np.zeros_like(rows))]
+        found = [_none(rows.shape)]
         for op in self._graph.ops:
             size = rows_of(op)
             if size is None and of == "tokens" and part_of(op) is None:  # runs in every step, whatever its size
                 size = TOKENS
             if size is not None and size.of == of:
-                found.append((op.name, self._machine.op_seconds(op, _with_rows(rows, of))))
+                found.append(self._timed(op, _with_rows(rows, of)))
         return found
 
     def by_decodes(self, most: int) -> Times:
         """Operators that follow the number of decodes alone, of 1 to so many of them."""
         batch = Batch.decode(np.arange(1.0, most + 1), 0)
-        return [("", np.zeros(most)), *((op.name, self._machine.op_seconds(op, batch)) for op in self._by_decodes)]
+        return [_none((most,)), *(self._timed(op, batch) for op in self._by_decodes)]
 
     def attention(self, first: int) -> Times:
         """Operators that follow the cached tokens of decodes, of `at_once` numbers of them from `first` on (a row
@@ -98,9 +96,21 @@ class OpTimes:
             shape = (self.at_once, self.knots.size)
             sequences = np.repeat(np.arange(first, first + self.at_once, dtype=float), self.knots.size)
             batch = Batch.decode(sequences, np.tile(self.knots, self.at_once))
-            priced = [(op.name, self._machine.op_seconds(op, batch).reshape(shape)) for op in self._attention]
-            self._at_knots[first] = [("", np.zeros(shape)), *priced]
+            priced = (self._timed(op, batch) for op in self._attention)
+            self._at_knots[first] = [
+                _none(shape),
+                *(OpTime(one.name, one.seconds.reshape(shape), one.floor.reshape(shape)) for one in priced),
+            ]
         return self._at_knots[first]
+
+    def _timed(self, op: Op, batch: Batch) -> OpTime:
+        seconds = self._machine.op_seconds(op, batch)
+        return OpTime(op.name, seconds, self._machine.op_floor(op, batch, seconds))
+
+
+def _none(shape: tuple[int, ...]) -> OpTime:
+    """No operator's, so that a sum has the right size where there is none."""
+    return OpTime("", np.zeros(shape), np.zeros(shape))
 
 
 def _ends(ends: Floats, tile: float) -> Iterator[Floats]:

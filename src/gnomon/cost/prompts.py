@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,9 +30,28 @@ REACH = 64
 MOST_KNOWN = 100_000
 """Sums of prompts whose seconds are remembered: prompts of one length come again and again."""
 
+
+class OpTime(NamedTuple):
+    """Seconds of one operator at several sizes, and what no draw of them goes below."""
+
+    name: str
+    seconds: Floats
+    floor: Floats
+
+
+Times = list[OpTime]
+
+
+def summed(times: Times, factors: Mapping[str, float]) -> Floats:
+    """Seconds of all operators together, under the factors of one draw."""
+    if not factors:
+        return np.asarray(sum(one.seconds for one in times))
+    return np.asarray(sum(np.maximum(one.seconds * factors.get(one.name, 1.0), one.floor) for one in times))
+
+
 Sums = tuple[int, int, int, int]
 """Of a step's prompts: how many, their new tokens, pairs, and tokens looked at."""
-Table = tuple[list[float], list[tuple[str, Floats]]]
+Table = tuple[list[float], Times]
 """Rows, and the seconds of each operator there."""
 
 
@@ -50,16 +70,22 @@ class PromptTimes:
         by_rows = [op for op in ops if rows_of(op) is not None]
         self.tables = {of: self._table(of, by_rows, max_tokens) for of in {_figure(op) for op in by_rows}}
         self.others = [op for op in ops if not isinstance(op, Attention) and op not in by_rows]
+        self._plain = plain
         self._known: dict[Sums, list[float]] = {}
+        self._floors: dict[Sums, list[float]] = {}
 
     def plain_s(self, sums: Sums) -> list[float]:
         """Seconds of one run of each plain attention, remembered for all draws."""
-        found = self._known.get(sums)
-        if found is None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            found = self._known[sums] = [one(*sums) for _, _, one in self.plain]
-        return found
+        return _remembered(self._known, sums, lambda: [one(*sums) for _, _, one in self.plain])
+
+    def plain_floor_s(self, sums: Sums) -> list[float]:
+        """What no draw of all runs of each plain attention goes below, remembered for all draws."""
+
+        def floors() -> list[float]:
+            batch, known = _batch(*sums), zip(self._plain, self.plain_s(sums), strict=True)
+            return [float(self.machine.op_floor(op, batch, op.count * np.array([s]))[0]) for op, s in known]
+
+        return _remembered(self._floors, sums, floors)
 
     def _table(self, of: str, ops: Sequence[Op], max_tokens: int) -> Table:
         ends = np.arange(TILE, max_tokens + TILE, TILE)
@@ -68,7 +94,8 @@ class PromptTimes:
         zero = np.zeros_like(rows)
         tokens, context = (zero, rows) if of == "cached" else (rows, rows)
         batch = Batch(zero, zero, zero, tokens, zero, context, zero)
-        return rows.tolist(), [(op.name, self.machine.op_seconds(op, batch)) for op in ops if _figure(op) == of]
+        priced = ((op, self.machine.op_seconds(op, batch)) for op in ops if _figure(op) == of)
+        return rows.tolist(), [OpTime(op.name, s, self.machine.op_floor(op, batch, s)) for op, s in priced]
 
 
 class PromptCost:
@@ -76,7 +103,7 @@ class PromptCost:
 
     def __init__(self, times: PromptTimes, factors: Mapping[str, float]) -> None:
         self._machine, self._factors, self._others = times.machine, factors, times.others
-        self._plain_s = times.plain_s
+        self._plain_s, self._plain_floor_s = times.plain_s, times.plain_floor_s
         self._plain = [count * factors.get(name, 1.0) for name, count, _ in times.plain]
         self._windowed = {
             window: [(count * factors.get(name, 1.0), one) for name, count, one in priced]
@@ -99,8 +126,8 @@ class PromptCost:
 
     def _by_sums(self, sums: Sums) -> float:
         total, (_, new, _, read) = 0.0, sums
-        for weight, seconds in zip(self._plain, self._plain_s(sums), strict=True):
-            total += weight * seconds
+        drawn = [weight * seconds for weight, seconds in zip(self._plain, self._plain_s(sums), strict=True)]
+        total += sum(map(max, drawn, self._plain_floor_s(sums)) if self._factors else drawn)
         figures = {"prefill_tokens": new, "prefill_context": read, "cached": read - new}
         for of, table in self._tables.items():
             total += table(figures[of])
@@ -117,14 +144,25 @@ class PromptCost:
         return total
 
     def _seconds(self, op: Op, batch: Batch) -> Floats:
-        return self._machine.op_seconds(op, batch) * self._factors.get(op.name, 1.0)
+        seconds = self._machine.op_seconds(op, batch)
+        if not self._factors:
+            return seconds
+        floor = self._machine.op_floor(op, batch, seconds)
+        return np.maximum(seconds * self._factors.get(op.name, 1.0), floor)
 
 
-def _between(
-    x: list[float], times: Sequence[tuple[str, Floats]], factors: Mapping[str, float]
-) -> Callable[[float], float]:
+def _remembered(known: dict[Sums, list[float]], sums: Sums, made: Callable[[], list[float]]) -> list[float]:
+    found = known.get(sums)
+    if found is None:
+        if len(known) >= MOST_KNOWN:
+            known.clear()
+        found = known[sums] = made()
+    return found
+
+
+def _between(x: list[float], times: Times, factors: Mapping[str, float]) -> Callable[[float], float]:
     """Straight between the rows of a table; beyond them its last slope goes on."""
-    y = np.asarray(sum(seconds * factors.get(name, 1.0) for name, seconds in times)).tolist()
+    y = summed(times, factors).tolist()
 
     def seconds(size: float) -> float:
         if size <= 0:

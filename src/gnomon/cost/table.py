@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from gnomon.cost.host import HostModel
 from gnomon.cost.machine import priced_dtype
-from gnomon.cost.op_times import OpTimes, Times
-from gnomon.cost.prompts import PromptCost
+from gnomon.cost.op_times import OpTimes
+from gnomon.cost.prompts import PromptCost, Times, summed
 from gnomon.cost.step import Curve, StepModel
 from gnomon.spec.workload import Floats
 
@@ -81,14 +81,15 @@ class TableStepCost:
     def _draw(self, host: HostModel, factors: Mapping[str, float]) -> None:
         self._launch_by(host)
         self.factors = factors
-        dense, logits, decodes = (self._sum(part) for part in self._parts)
+        dense, logits, decodes = (summed(part, factors) for part in self._parts)
         self._dense = np.interp(self._padded, self._sizes, dense).tolist()
         self._logits, self._decodes = ([0.0, *part.tolist()] for part in (logits, decodes))
         self._prompts = PromptCost(self._times.prompts, factors)
         self._attention, self._lists = {}, {}
 
     def under(self, host: HostModel) -> TableStepCost:
-        """The same operators with another host; they are not priced again."""
+        """The same operators with another host of the same captured sizes; they are not priced again."""
+        assert host.captured == self.host.captured
         other = copy(self)
         other._launch_by(host)
         return other
@@ -98,11 +99,8 @@ class TableStepCost:
         other, machine = copy(self), self.model.machine
         ops = {op.name: (op.kind, priced_dtype(op)) for op in self.model.graph.ops}
         factors = {name: float(machine.factors(name, *of)[draw]) for name, of in ops.items()}
-        other._draw(self.model.host.drawn(draw), factors)
+        other._draw(self.host.drawn(draw), factors)
         return other
-
-    def _sum(self, times: Times) -> Floats:
-        return np.asarray(sum(seconds * self.factors.get(name, 1.0) for name, seconds in times))
 
     def dense_s(self, tokens: int) -> float:
         """Device seconds of everything that depends on the step's tokens alone, padding included."""
@@ -123,7 +121,7 @@ class TableStepCost:
         """At the knots; worked out for some numbers of decodes at once."""
         if sequences not in self._attention:
             first = (sequences - 1) // self._times.at_once * self._times.at_once + 1
-            self._attention |= enumerate(self._sum(self._times.attention(first)), first)
+            self._attention |= enumerate(summed(self._times.attention(first), self.factors), first)
         return self._attention[sequences]
 
     def _pieces(self, sequences: int) -> Pieces:

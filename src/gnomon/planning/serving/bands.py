@@ -25,7 +25,7 @@ def bands(engine: Engine, deployment: Deployment, run: ServingRun) -> dict[str, 
     whole = _figures(run)
     return {
         metric: {
-            name: _band(value, center[metric][name], [d[metric][name] for d in draws]) for name, value in by.items()
+            name: band_of(value, center[metric][name], [d[metric][name] for d in draws]) for name, value in by.items()
         }
         for metric, by in whole.items()
     }
@@ -36,6 +36,7 @@ def _figures(run: ServingRun) -> Mapping[str, Mapping[str, float]]:
     return times | {"output_tokens_per_s": {"mean": run.output_tokens_per_s}}
 
 
-def _band(value: float, center: float, draws: list[float]) -> Band:
+def band_of(value: float, center: float, draws: list[float]) -> Band:
+    """The 90% band of a value whose run and its draws gave these figures."""
     low, high = np.quantile(np.array(draws) / center, [0.05, 0.95])
     return min(value, value * float(low)), max(value, value * float(high))
