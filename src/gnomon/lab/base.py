@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any
 
 from gnomon.errors import InputError, unknown_name
@@ -19,12 +19,13 @@ Tell = Callable[[str], None]
 """A progress callback."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Size:
     """An integer parameter of an experiment; `on_cpu` is small enough for a test."""
 
     name: str
     what: str
+    _: KW_ONLY
     default: int
     on_cpu: int
     least: int = 1

@@ -210,18 +210,11 @@ EXPERIMENT = Experiment(
         "its host",
     ),
     sizes=(
-        Size(name="parameters", what="parameters of the model", default=1_200_000_000, on_cpu=10_007, most=10**11),
-        Size(name="subgroup", what="parameters of a subgroup", default=100_000_000, on_cpu=1_000, most=10**10),
-        Size(
-            name="stride",
-            what="every so many subgroups one on the GPU; 0 by rule",
-            default=0,
-            on_cpu=0,
-            least=0,
-            most=1000,
-        ),
-        Size(name="steps", what="steps before the comparison", default=3, on_cpu=5, most=1000),
-        Size(name="repeats", what="timed updates", default=3, on_cpu=1, most=1000),
+        Size("parameters", "parameters of the model", default=1_200_000_000, on_cpu=10_007, most=10**11),
+        Size("subgroup", "parameters of a subgroup", default=100_000_000, on_cpu=1_000, most=10**10),
+        Size("stride", "every so many subgroups one on the GPU; 0 by rule", default=0, on_cpu=0, least=0, most=1000),
+        Size("steps", "steps before the comparison", default=3, on_cpu=5, most=1000),
+        Size("repeats", "timed updates", default=3, on_cpu=1, most=1000),
     ),
     work=work,
 )

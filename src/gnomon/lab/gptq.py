@@ -235,18 +235,11 @@ EXPERIMENT = Experiment(
         "single four-bit GEMMs by our Triton kernels, against torch.matmul on the same GPU",
     ),
     sizes=(
-        Size(name="layer", what="rows and columns of the layer that is rounded", default=4096, on_cpu=256, most=32768),
-        Size(
-            name="tokens",
-            what="activations that the Hessian is taken over",
-            default=16384,
-            on_cpu=1024,
-            least=64,
-            most=2**20,
-        ),
-        Size(name="n", what="columns of a GEMM (n); 0: three common shapes", default=0, on_cpu=96, least=0, most=2**17),
-        Size(name="k", what="inner dimension of a GEMM; 0 with n", default=0, on_cpu=256, least=0, most=2**16),
-        Size(name="m", what="rows of a GEMM; 0: from 1 to 2,048", default=0, on_cpu=5, least=0, most=2**16),
+        Size("layer", "rows and columns of the layer that is rounded", default=4096, on_cpu=256, most=32768),
+        Size("tokens", "activations that the Hessian is taken over", default=16384, on_cpu=1024, least=64, most=2**20),
+        Size("n", "columns of a GEMM (n); 0: three common shapes", default=0, on_cpu=96, least=0, most=2**17),
+        Size("k", "inner dimension of a GEMM; 0 with n", default=0, on_cpu=256, least=0, most=2**16),
+        Size("m", "rows of a GEMM; 0: from 1 to 2,048", default=0, on_cpu=5, least=0, most=2**16),
     ),
     work=work,
 )

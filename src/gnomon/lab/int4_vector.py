@@ -27,18 +27,7 @@ def _half(pair, upper: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit(do_not_specialize=["m", "groups_each", "far_mask"])
 def vector(
-    x,
-    packed,
-    scales,
-    zeros,
-    out,
-    m,
-    n,
-    groups,
-    groups_each,
-    far_mask,
-    BLOCK_W: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    x, packed, scales, zeros, out, m, n, groups, groups_each, far_mask, BLOCK_W: tl.constexpr, BLOCK_N: tl.constexpr
 ):
     """As `gemm`, one row a program, neighbours in the grid taking the same weights.
 

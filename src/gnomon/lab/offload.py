@@ -23,22 +23,9 @@ def adamw(bench: Bench, states: list[Any], gradient: Any, step: int, *, fused: b
     weights, momentum, variance = states
     before = bench.torch.full((), float(step), dtype=bench.torch.float32, device=weights.device)
     update(
-        [weights],
-        [gradient],
-        [momentum],
-        [variance],
-        [],
-        [before],
-        fused=fused,
-        foreach=not fused,
-        amsgrad=False,
-        beta1=BETA1,
-        beta2=BETA2,
-        lr=LR,
-        weight_decay=DECAY,
-        eps=EPS,
-        maximize=False,
-    )
+        [weights], [gradient], [momentum], [variance], [], [before], fused=fused, foreach=not fused, amsgrad=False,
+        beta1=BETA1, beta2=BETA2, lr=LR, weight_decay=DECAY, eps=EPS, maximize=False,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

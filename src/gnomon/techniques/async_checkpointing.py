@@ -7,7 +7,7 @@ import numpy as np
 from gnomon.engines.training import StepTable
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values
+from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values, bandwidth
 from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
 from gnomon.units import format_bytes, format_duration
 
@@ -44,46 +44,24 @@ class AsyncCheckpointing(TrainingTechnique):
         ),
     )
     parameters = (
+        Parameter("every", "steps from one checkpoint to the next", default=EVERY, low=1.0, high=1e6, whole=True),
         Parameter(
-            name="every", whole=True, what="steps from one checkpoint to the next", default=EVERY, low=1.0, high=1e6
-        ),
-        Parameter(
-            name="mode",
-            what="what training waits for: copy and write, the copy alone, or the exposed part of the copy",
+            "mode",
+            "training waits for copy and write, the copy, or its exposed part",
             default="lazy",
             choices=("synchronous", "asynchronous", "lazy"),
             tried=("synchronous", "asynchronous", "lazy"),
         ),
-        Parameter(
-            name="copy_gb_s",
-            floor=0.001,
-            what="bandwidth of one chip's copy to the host; 0 for the link's bandwidth",
-            default=0.0,
-            low=0.0,
-            high=1000.0,
-        ),
-        Parameter(
-            name="storage",
-            what="where it is written: storage that all hosts share, or each host's own disks",
-            default="shared",
-            choices=("shared", "local"),
-        ),
-        Parameter(
-            name="storage_gb_s",
-            aliases=("write_gb_s",),
-            floor=0.001,
-            what=f"what one host writes there; 0 for {SHARED_GB_S:g} GB/s of shared storage, or what its own disks do",
-            default=0.0,
-            low=0.0,
+        bandwidth("copy_gb_s", "bandwidth of one chip's copy to the host; 0 for the link's bandwidth"),
+        Parameter("storage", "shared storage, or each host's own disks", default="shared", choices=("shared", "local")),
+        bandwidth(
+            "storage_gb_s",
+            f"what one host writes there; 0 for {SHARED_GB_S:g} GB/s of shared storage, or what its own disks do",
             high=10000.0,
+            aliases=("write_gb_s",),
         ),
-        Parameter(
-            name="shared_gb_s",
-            floor=0.001,
-            what="what all hosts together write to shared storage; 0 for as much as each alone",
-            default=0.0,
-            low=0.0,
-            high=1e6,
+        bandwidth(
+            "shared_gb_s", "what all hosts together write to shared storage; 0 for as much as each alone", high=1e6
         ),
     )
 

@@ -8,7 +8,7 @@ passes on, so techniques that do not exclude each other can be combined.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -28,12 +28,13 @@ CONSERVED = ("flops", "tokens", "parameters", "state bytes")
 """What a technique leaves as it is, unless it declares that it does not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """A number with its range, or one of several choices. `tried` are the values that a search tries."""
 
     name: str
     what: str
+    _: KW_ONLY
     default: float | str
     aliases: tuple[str, ...] = ()
     """Earlier names, which plans may still use."""
@@ -68,6 +69,11 @@ class Parameter:
         if self.whole and value % 1:
             raise InputError(f"{self.name} = {value:g} is not an integer", where=where, hint=f"Allowed: {self.range}.")
         return value
+
+
+def bandwidth(name: str, what: str, high: float = 1000.0, aliases: tuple[str, ...] = ()) -> Parameter:
+    """A parameter in GB/s, 0 where the machine determines it."""
+    return Parameter(name, what, default=0.0, high=high, floor=0.001, aliases=aliases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gnomon.cost.lines import Wait
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.spec import Batch
-from gnomon.techniques.base import Parameter, Trial, Values
+from gnomon.techniques.base import Parameter, Trial, Values, bandwidth
 from gnomon.techniques.hosts import LINK_SPREAD, ROOM, no_host
 from gnomon.techniques.serving import DeploymentDraft, ServingTechnique
 
@@ -23,14 +23,10 @@ class KvSwap(ServingTechnique):
     trials = (Trial(paper="long-context-peak", words="kv-swap"),)
     parameters = (
         Parameter(
-            name="turn", what="tokens that a session generates before it is swapped out", default=250.0, low=1.0,
-            high=1e6, whole=True,
+            "turn", "tokens generated before a session is swapped out", default=250.0, low=1.0, high=1e6, whole=True
         ),
-        Parameter(
-            name="link_gb_s", what="bandwidth of one chip's copies; 0 for the link's bandwidth", default=0.0, low=0.0,
-            high=1000.0, floor=0.001,
-        ),
-    )  # fmt: skip
+        bandwidth("link_gb_s", "bandwidth of one chip's copies; 0 for the link's bandwidth"),
+    )
     simulated = False
 
     def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gnomon.engines.training import RankMemory, StepTable
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values
+from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values, bandwidth
 from gnomon.techniques.hosts import LINK_SPREAD, host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
 
 STATE_BYTES = 12.0
@@ -47,30 +47,22 @@ class OffloadOptimizer(TrainingTechnique):
         Trial(paper="deep-optimizer-states", words="offload-optimizer:stride=2", against="offload-optimizer"),
     )
     parameters = (
-        Parameter(name="share", what="share of the states that is offloaded", default=1.0, low=0.01, high=1.0),
+        Parameter("share", "share of the states that is offloaded", default=1.0, low=0.01, high=1.0),
         Parameter(
-            name="stride",
-            whole=True,
-            what="every so many subgroups one is updated on the chip; 0 for none",
+            "stride",
+            "one in so many subgroups is updated on the chip; 0: none",
             default=0.0,
-            low=0.0,
             high=64.0,
+            whole=True,
             tried=(0.0, 2.0, 3.0, 4.0),
         ),
         Parameter(
-            name="flush",
-            what="whether gradients are flushed during the backward pass, or it waits for them",
+            "flush",
+            "flush gradients during the backward pass, or block it",
             default="beside",
             choices=("beside", "waits"),
         ),
-        Parameter(
-            name="flush_gb_s",
-            floor=0.001,
-            what="bandwidth of a rank's blocking flush; 0 for the link's bandwidth",
-            default=0.0,
-            low=0.0,
-            high=1000.0,
-        ),
+        bandwidth("flush_gb_s", "bandwidth of a rank's blocking flush; 0 for the link's bandwidth"),
     )
 
     def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:

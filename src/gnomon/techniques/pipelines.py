@@ -27,9 +27,7 @@ class GPipeSchedule(TrainingTechnique):
     )
     trials = (Trial(paper="gpipe", words="gpipe"),)
     parameters = (
-        Parameter(
-            name="stages", whole=True, what="pipeline stages", default=2.0, low=2.0, high=1024.0, tried=(2.0, 4.0, 8.0)
-        ),
+        Parameter("stages", "pipeline stages", default=2.0, low=2.0, high=1024.0, whole=True, tried=(2.0, 4.0, 8.0)),
     )
     excludes = ("interleaved",)
     changes = frozenset({"flops"})
@@ -77,15 +75,7 @@ class InterleavedSchedule(TrainingTechnique):
     )
     trials = (Trial(paper="megatron-lm", words="interleaved"),)
     parameters = (
-        Parameter(
-            name="parts",
-            whole=True,
-            what="model chunks per chip",
-            default=2.0,
-            low=2.0,
-            high=64.0,
-            tried=(2.0, 3.0, 4.0),
-        ),
+        Parameter("parts", "model chunks per chip", default=2.0, low=2.0, high=64.0, whole=True, tried=(2.0, 3.0, 4.0)),
     )
     excludes = ("gpipe", "vocabulary-parallel")
 

@@ -22,15 +22,7 @@ class Ring(TrainingTechnique):
     )
     trials = (Trial(paper="sequence-parallelism", words="ring-attention"),)
     parameters = (
-        Parameter(
-            name="ranks",
-            whole=True,
-            what="ranks per sequence",
-            default=2.0,
-            low=2.0,
-            high=1024.0,
-            tried=(2.0, 4.0, 8.0),
-        ),
+        Parameter("ranks", "ranks per sequence", default=2.0, low=2.0, high=1024.0, whole=True, tried=(2.0, 4.0, 8.0)),
     )
 
     def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:

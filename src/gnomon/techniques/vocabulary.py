@@ -27,12 +27,12 @@ class VocabularyParallel(TrainingTechnique):
     trials = (Trial(paper="vocabulary-parallelism", words="vocabulary-parallel"),)
     parameters = (
         Parameter(
-            name="barriers",
-            whole=True,
-            what="synchronization points of all stages per micro-batch, each with one more in flight",
+            "barriers",
+            "barriers per micro-batch, each with one more in flight",
             default=1.0,
             low=1.0,
             high=2.0,
+            whole=True,
             tried=(1.0, 2.0),
         ),
     )

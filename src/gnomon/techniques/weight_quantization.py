@@ -51,15 +51,8 @@ class Int4Weights(_NarrowWeights):
     )
     trials = (Trial(paper="gptq", words="int4-weights"),)
     parameters = (
-        Parameter(name="bits", what="of a weight", default="4", choices=("4", "3"), tried=("4", "3")),
-        Parameter(
-            name="group",
-            whole=True,
-            what="weights of a row per scale; 0 for the whole row",
-            default=GROUP,
-            low=0.0,
-            high=65536.0,
-        ),
+        Parameter("bits", "of a weight", default="4", choices=("4", "3"), tried=("4", "3")),
+        Parameter("group", "weights of a row per scale; 0 for the whole row", default=GROUP, high=65536.0, whole=True),
     )
     excludes = ("dequantize-on-the-fly",)
 
@@ -98,7 +91,7 @@ class DequantizeOnTheFly(_NarrowWeights):
             "and are up to three times faster there: gnomon papers show glm-130b.",
         ),
     )
-    parameters = (Parameter(name="bits", what="of a weight", default="4", choices=("4", "8"), tried=("4", "8")),)
+    parameters = (Parameter("bits", "of a weight", default="4", choices=("4", "8"), tried=("4", "8")),)
     excludes = ("int4-weights",)
 
     def format(self, values: Values) -> Format:
