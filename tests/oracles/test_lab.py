@@ -298,7 +298,7 @@ def test_a_checkpoint_is_of_the_state_when_it_was_asked_for(bench: Bench, tmp_pa
     ("slug", "given", "words"),
     [
         ("gptq", {"k": "100"}, "multiple of 128"),
-        ("gptq", {"n": "0"}, "belong together"),
+        ("gptq", {"n": "0"}, "must be given together"),
         ("datastates-llm", {"heads": "3"}, "multiple of 3 heads"),
     ],
 )

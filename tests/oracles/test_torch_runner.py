@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "batch": ({"strategy": Strategy(dp=3)}, r"load.global_batch: 16 .* Use 15 or 18"),
     "experts": ({"model": MOE}, r"mixtures of experts.*dense"),
     "tied pipeline": ({"model": MODELS["tied"], "strategy": Strategy(pp=2)}, r"strategy.pp: .* Use 1"),
-    "positions": ({"model": GPT, "load": TrainingLoad(seq=128, global_batch=16)}, r"64 positions.* at most 64"),
+    "positions": ({"model": GPT, "load": TrainingLoad(seq=128, global_batch=16)}, r"64 learned positions.* at most 64"),
     "window": ({"model": WINDOWED}, r"has one of 16 tokens.* at most 16"),
     "context parallel": ({"strategy": Strategy(cp=2)}, r"strategy.cp: .*no context parallelism.* Use 1"),
     "half-filled 1f1b": ({"strategy": Strategy(pp=4), "recipe": Recipe(micro_batch=8)}, r"global batch of 32 or more"),

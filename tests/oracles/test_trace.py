@@ -343,7 +343,7 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "narrow": (nn.ReLU(), torch.randn(3), {"dtype": "fp8"}, r"--dtype: unknown number format 'fp8'"),
     "wide": (nn.Linear(3, 3).double(), torch.randn(3).double(), {}, r"--dtype: arithmetic in fp64 cannot be .*fp32"),
     "wide solve": (Calls(torch.linalg.inv), torch.eye(3).double(), {}, r"--dtype: arithmetic in fp64 cannot be priced"),
-    "uncounted": (Calls(torch.linalg.matrix_exp), torch.eye(3), {}, r"aten.linalg_matrix_exp has no count"),
+    "uncounted": (Calls(torch.linalg.matrix_exp), torch.eye(3), {}, r"aten.linalg_matrix_exp cannot be priced"),
     "an exit": (Calls(sys.exit), torch.randn(3), {}, r"the module fails on these inputs: SystemExit"),
     "an end": (Calls(_ends), torch.randn(3), {}, r"test_trace.py line \d+: .* fails on these inputs: GeneratorExit"),
     "loss": (nn.Linear(3, 3), torch.randn(3), {"phase": "train", "loss": 5}, r"loss: 5 is no function"),
