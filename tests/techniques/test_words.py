@@ -79,4 +79,4 @@ def test_a_chip_that_no_plan_is_made_for_is_named() -> None:
 
 
 def test_names_are_read_in_any_iterable() -> None:
-    assert served(iter(["int4-weights"])).names == ("int4-weights",)
+    assert [one.name for one, _ in served(iter(["int4-weights"])).pairs] == ["int4-weights"]

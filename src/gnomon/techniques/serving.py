@@ -81,10 +81,6 @@ class Served:
     def __bool__(self) -> bool:
         return bool(self.pairs)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(one.name for one, _ in self.pairs)
-
     def rewrite(self, draft: DeploymentDraft) -> DeploymentDraft:
         """The draft with all techniques applied. Raises InputError where one does not apply."""
         for one, values in self.pairs:
