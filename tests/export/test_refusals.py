@@ -191,7 +191,7 @@ NOT_TRAINED: dict[str, tuple[Plan, type[GnomonError], str]] = {
     ),
     "tpu": (a_training_plan(chip="TPU-v5p", strategy=Strategy(tp=8, dp=4)), InputError, "needs CUDA or ROCm"),
     "fp8-on-ampere": (a_training_plan(chip="A100-SXM-80GB", dtype="fp8"), InputError, "has no fp8"),
-    "technique": (a_training_plan(strategy=Strategy(techniques=("int4-weights",))), InputError, "is a serving technique"),
+    "technique": (a_training_plan(strategy=Strategy(techniques=("int4-weights",))), InputError, "a serving technique"),
 }  # fmt: skip
 
 
