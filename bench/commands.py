@@ -1,5 +1,5 @@
 """CPU time of whole commands: user and system time of a fresh process, with a warm file cache and .pyc files, against
-its target. Quick commands run ten times, plans twice; the least counts, as the others waited for somebody else's work.
+its target. Short commands run ten times, plans twice; the minimum counts, as it is least disturbed by other processes.
 
 python bench/commands.py [--json]
 """
@@ -14,11 +14,11 @@ import sys
 import tempfile
 
 CLI = f"{shlex.quote(sys.executable)} -m gnomon"
-QUICK, LONG = 10, 2
+SHORT, LONG = 10, 2
 CASES = (
-    ("import gnomon", f"{shlex.quote(sys.executable)} -c 'import gnomon'", 0.05, QUICK),
-    ("help", f"{CLI} --help", 0.25, QUICK),
-    ("predict", f"{CLI} predict llama-3.1-8b --on H100 --phase decode --batch 32 --context 1024", 0.45, QUICK),
+    ("import gnomon", f"{shlex.quote(sys.executable)} -c 'import gnomon'", 0.05, SHORT),
+    ("help", f"{CLI} --help", 0.25, SHORT),
+    ("predict", f"{CLI} predict llama-3.1-8b --on H100 --phase decode --batch 32 --context 1024", 0.45, SHORT),
     (
         "plan serve, cheapest",
         f"{CLI} plan serve llama-3.1-70b --fleet H100:16 --rate 8 --input 1024 --output 256"
@@ -67,7 +67,7 @@ def cpu_s(command: str, compiled: str) -> float:
 
 
 def measure() -> list[dict[str, object]]:
-    """The cases with their least time and target; one unmeasured run each fills the disk cache and the .pyc files."""
+    """The cases with their minimum time and target; one warm-up run each fills the disk cache and the .pyc files."""
     found: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as compiled:
         for name, command, target, runs in CASES:

@@ -1,4 +1,4 @@
-"""Operators priced a second, on tables of columns and of rows. Every run has shapes that no run before it had.
+"""Operators priced per second, on tables of columns and of rows. Every run has new shapes.
 
 python bench/ops_speed.py [--json]
 """
@@ -21,7 +21,7 @@ SLOW_ROWS = 20_000
 CHIP = "H200"
 RUNS = 3
 TARGET = 1e6
-"""Operators a second that a mixed table must reach."""
+"""Operators per second that a mixed table must reach."""
 
 Table = dict[str, Any]
 KINDS = ("gemm", "moe", "attention_decode", "attention_prefill", "elementwise", "all_reduce", "all_gather")
@@ -92,8 +92,8 @@ CASES: dict[str, tuple[int, Callable[[int, int], Any]]] = {
 }
 
 
-def a_second(make: Callable[[int, int], Any], count: int) -> float:
-    """Operators a CPU second, the best of a few runs: the others waited for somebody else's work."""
+def per_second(make: Callable[[int, int], Any], count: int) -> float:
+    """Operators per CPU second, the best of a few runs."""
     best = np.inf
     for seed in range(RUNS):
         table = make(count, seed)
@@ -108,12 +108,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     gnomon.ops({"op": "gemm", "dtype": "bf16", "m": 1, "n": 1, "k": 1}, on=CHIP)
-    found = {name: a_second(make, count) for name, (count, make) in CASES.items()}
+    found = {name: per_second(make, count) for name, (count, make) in CASES.items()}
     if options.json:
         json.dump({"schema": "gnomon.bench.ops/1", "per_cpu_s": found}, sys.stdout, indent=2)
     else:
         for name, rate in found.items():
-            print(f"{name:20} {rate / 1e6:8.2f} million operators a CPU second")
+            print(f"{name:20} {rate / 1e6:8.2f} million operators per CPU second")
     return 0 if found["mixed"] >= TARGET else 1
 
 

@@ -1,4 +1,4 @@
-"""Seconds a plan takes, on some questions.
+"""CPU seconds of plan searches.
 
 python bench/plan_speed.py [--json]
 """
@@ -13,23 +13,12 @@ from typing import Any
 
 GOALS = "ttft_p90=1s,tpot_p90=50ms"
 LENGTHS = {"input": 1024, "output": 256}
+LARGE = {"model": "llama-3.1-70b", "fleet": "H100:16", "rate": 8, **LENGTHS}
 QUESTIONS: dict[str, dict[str, Any]] = {
-    "70B, 16 chips, by cost": {"model": "llama-3.1-70b", "fleet": "H100:16", "rate": 8, **LENGTHS},
+    "70B, 16 chips, by cost": LARGE,
     "70B, 16 chips, no rate": {"model": "llama-3.1-70b", "fleet": "H100:16", **LENGTHS},
-    "70B, 16 chips, latency": {
-        "model": "llama-3.1-70b",
-        "fleet": "H100:16",
-        "rate": 8,
-        "objective": "latency",
-        **LENGTHS,
-    },
-    "70B, 16 chips, energy": {
-        "model": "llama-3.1-70b",
-        "fleet": "H100:16",
-        "rate": 8,
-        "objective": "energy",
-        **LENGTHS,
-    },
+    "70B, 16 chips, latency": LARGE | {"objective": "latency"},
+    "70B, 16 chips, energy": LARGE | {"objective": "energy"},
     "8B, two pools, by cost": {"model": "llama-3.1-8b", "fleet": "H100:8,H200:8", "rate": 20, **LENGTHS},
     "8B, 1024 chips, by cost": {"model": "llama-3.1-8b", "fleet": "H100:1024", "rate": 800, **LENGTHS},
 }

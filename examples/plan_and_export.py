@@ -6,13 +6,7 @@ from pathlib import Path
 import gnomon
 
 answer = gnomon.plan_serving(
-    "llama-3.1-8b",
-    fleet="H100:8",
-    rate=8,
-    input=1024,
-    output=256,
-    requests=2000,
-    slo="ttft_p90=1s,tpot_p90=40ms",
+    "llama-3.1-8b", fleet="H100:8", rate=8, input=1024, output=256, requests=2000, slo="ttft_p90=1s,tpot_p90=40ms"
 )
 print(f"{answer.best.label}: ${answer.best.usd_h:.2f}/h, bound by {answer.binding}")
 print(f"runner-up: {answer.runner_up['why']}")

@@ -59,7 +59,7 @@ ATTENTION = (
     (4, 8, 2304, 2304, 48), (4, 10, 576, 576, 96), (4, 8, 2304, 64, 48), (8, 12, 1024, 1024, 96),
 )  # fmt: skip
 KINDS = (("attention", "bf16", False), ("attention.efficient", "bf16", True), ("attention.wide", "fp32", False))
-"""By the names of `engines/torch/eager/products.py`: number format, and whether under a mask."""
+"""By the names of `engines/torch/eager/gemms.py`: number format, and whether under a mask."""
 RECURRENT = ((64, 1300), (64, 1304), (64, 1024), (16, 640), (128, 768), (32, 500))
 """Sequences and width of one LSTM layer."""
 STEPS, INPUT = 16, 64

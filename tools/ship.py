@@ -66,7 +66,7 @@ def torch_kernels(folder: Path, profile: Mapping[str, Any]) -> dict[str, Any]:
     if (folder / MODULES).exists():
         efficiencies |= module_fit.efficiencies(folder / MODULES, chip, profile["families"])
     return {
-        "schema": "gnomon.paces/1",
+        "schema": "gnomon.efficiencies/1",
         "framework": "torch",
         "version": info["versions"]["torch"],
         "date": info["date"],

@@ -130,7 +130,7 @@ def test_checkpoints_are_compared_with_waiting_for_as_many(name: str, values: st
 
 
 def test_what_would_be_compared_with_itself_is_refused() -> None:
-    with pytest.raises(gnomon.GnomonError, match=r"SLUG: .*what it would be compared with"):
+    with pytest.raises(gnomon.GnomonError, match=r"SLUG: .*is already the baseline of the comparison"):
         gnomon.try_idea("checkpoints:mode=synchronous", model="qwen3-0.6b", on="H200:2")
 
 

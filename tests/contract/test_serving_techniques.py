@@ -171,7 +171,7 @@ def test_a_load_sees_the_step_that_is_predicted(text: str) -> None:
     model, on = next((model, on) for model, on in CASES if usable(model, on, text))
     load = {"on": on, "rate": 1e-3, "input": 64, "output": 64, "requests": 5, "techniques": [text]}
     if not SERVING[name_of(text)].simulated:
-        with pytest.raises(InputError, match=f"{name_of(text)} is not simulated"):
+        with pytest.raises(InputError, match=f"{name_of(text)} cannot be simulated under load"):
             gnomon.simulate_serving(model, **load)
         return
     step = gnomon.predict(model, on=on, phase="decode", batch=1, context=96, techniques=[text]).time_s.value
@@ -183,7 +183,7 @@ def test_two_follow_one_another_in_either_order_or_exclude_each_other(pair: tupl
     excluded = any(other in SERVING[name].excludes for name, other in permutations(pair))
     if excluded:
         for order in permutations(pair):
-            with pytest.raises(InputError, match="cannot be joined"):
+            with pytest.raises(InputError, match="cannot be combined"):
                 served(order)
         return
     joined = [(model, on) for model, on in CASES if all(usable(model, on, name) for name in pair)]
@@ -230,11 +230,11 @@ def test_a_plan_keeps_it_and_says_what_it_leaves_to_others(text: str) -> None:
 def test_slips_are_answered(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnknownNameError, match=name):
         served([name[:-1] + "x"])
-    with pytest.raises(InputError, match="is no parameter of"):
+    with pytest.raises(InputError, match="is not a parameter of"):
         served([f"{name}:nonsense=1"])
-    with pytest.raises(InputError, match="asked for twice"):
+    with pytest.raises(InputError, match="is given twice"):
         served([name, name])
-    with pytest.raises(InputError, match=f"{name} is a technique of serving, not of training"):
+    with pytest.raises(InputError, match=f"{name} is a serving technique, not a training technique"):
         applied([name])
     for parameter in SERVING[name].parameters:
         with pytest.raises(InputError, match=parameter.choices[0] if parameter.choices else "is not a number"):
@@ -249,5 +249,5 @@ def test_slips_are_answered(name: str, capsys: pytest.CaptureFixture[str]) -> No
 def test_techniques_of_training_are_refused() -> None:
     for name, one in techniques().items():
         if one.work == "training":
-            with pytest.raises(InputError, match=f"{name} is a technique of training, not of serving"):
+            with pytest.raises(InputError, match=f"{name} is a training technique, not a serving technique"):
                 deployed("llama-3.2-1b", "H100", name)

@@ -128,7 +128,7 @@ def test_values_out_of_range_are_refused_by_name(one: Technique) -> None:
 
 @pytest.mark.parametrize("one", ALL, ids=NAMES)
 def test_unknown_parameters_are_answered_with_the_known_ones(one: Technique) -> None:
-    with pytest.raises(InputError, match="'no_such=1' is no parameter") as caught:
+    with pytest.raises(InputError, match="'no_such=1' is not a parameter") as caught:
         applied([f"{one.name}:no_such=1"])
     assert all(parameter.name in caught.value.hint for parameter in one.parameters)
 
@@ -191,7 +191,7 @@ def test_pairs_are_refused_or_come_to_the_same_in_any_order(one: str, other: str
     known = techniques()
     if other in known[one].excludes or one in known[other].excludes:
         for pair in ((one, other), (other, one)):
-            with pytest.raises(InputError, match="cannot be joined"):
+            with pytest.raises(InputError, match="cannot be combined"):
                 applied(pair)
         return
     for plan in PLANS:

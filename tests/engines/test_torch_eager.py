@@ -11,9 +11,9 @@ from gnomon import catalog
 from gnomon.cost.machine import Machine
 from gnomon.engines.torch.eager import Precision, lower, peak
 from gnomon.engines.torch.eager.algebra import ALGEBRA
+from gnomon.engines.torch.eager.gemms import ATTENTION, GEMMS
 from gnomon.engines.torch.eager.lower import FORWARD_S, GRAPH_S, INNER_S
 from gnomon.engines.torch.eager.price import ONE
-from gnomon.engines.torch.eager.products import ATTENTION, PRODUCTS
 from gnomon.engines.torch.eager.streams import rules
 from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.errors import InputError
@@ -49,7 +49,7 @@ def test_products() -> None:
 
 
 @pytest.mark.parametrize(("given", "setting", "found"), [("bf16", {}, "bf16"), ("fp32", {}, "fp32"),
-                                                         ("fp32", {"products": "tf32"}, "tf32")])  # fmt: skip
+                                                         ("fp32", {"gemms": "tf32"}, "tf32")])  # fmt: skip
 def test_number_formats_of_products(given: str, setting: dict[str, str], found: str) -> None:
     a, b = tensor(64, 32, dtype=given), tensor(32, 16, dtype=given)
     (op,) = kernels(call("mm", (tensor(64, 16, dtype=given),), self=a, mat2=b), **setting)
@@ -223,7 +223,7 @@ def test_an_operator_nobody_described_is_named() -> None:
 @pytest.mark.parametrize("name", ["linalg_matrix_exp", "linalg_eig", "linalg_new", "_grouped_mm"])
 def test_arithmetic_that_nobody_counted_is_refused_by_name(name: str) -> None:
     a = tensor(64, 64, dtype="fp32")
-    with pytest.raises(InputError, match=rf"layer: aten\.{name} has no count of its arithmetic"):
+    with pytest.raises(InputError, match=rf"layer: aten\.{name} cannot be priced"):
         kernels(call(name, (a,), self=a, module="layer"))
 
 
@@ -259,7 +259,7 @@ def test_matrices_one_after_the_other_wait_for_each_other() -> None:
 
 def test_products_in_fp64_are_refused() -> None:
     a = TensorSpec(shape=(8, 8), stride=(8, 1), dtype="fp64", item_bytes=8.0, storage=10**9)
-    with pytest.raises(InputError, match="--dtype: arithmetic in fp64 has no price"):
+    with pytest.raises(InputError, match="--dtype: arithmetic in fp64 cannot be priced"):
         kernels(call("mm", (a,), self=a, mat2=a))
 
 
@@ -268,7 +268,7 @@ def test_every_rule_leans_on_a_kernel_that_was_measured() -> None:
     for operator, rule in rules().by_operator.items():
         assert rule.like in known, operator
         assert rule.launches >= 1 and rule.reads > 0 and rule.writes > 0
-    assert not set(rules().by_operator) & (set(PRODUCTS) | set(ALGEBRA) | rules().nothing)
+    assert not set(rules().by_operator) & (set(GEMMS) | set(ALGEBRA) | rules().nothing)
 
 
 def test_the_host_needs_its_time_for_every_call() -> None:

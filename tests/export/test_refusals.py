@@ -71,7 +71,7 @@ NOT_RUN: dict[str, tuple[Plan, type[GnomonError], str]] = {
     "version": (serving(engine=EngineChoice(version="0.32")), InputError, "0.32"),
     "model": (serving(model="llama-9"), InputError, "model: unknown model 'llama-9'"),
     "chip": (serving(chip="H1000"), InputError, "chip: unknown chip 'H1000'"),
-    "technique": (serving(strategy=Strategy(techniques=("gpipe",))), InputError, "a technique of training"),
+    "technique": (serving(strategy=Strategy(techniques=("gpipe",))), InputError, "a training technique"),
 }
 NOT_WRITTEN = {
     "cache-format", "cache-nonsense", "weights-nonsense", "heads", "setting", "setting-range", "too-long", "version",
@@ -191,7 +191,7 @@ NOT_TRAINED: dict[str, tuple[Plan, type[GnomonError], str]] = {
     ),
     "tpu": (a_training_plan(chip="TPU-v5p", strategy=Strategy(tp=8, dp=4)), InputError, "needs CUDA or ROCm"),
     "fp8-on-ampere": (a_training_plan(chip="A100-SXM-80GB", dtype="fp8"), InputError, "has no fp8"),
-    "technique": (a_training_plan(strategy=Strategy(techniques=("int4-weights",))), InputError, "of serving"),
+    "technique": (a_training_plan(strategy=Strategy(techniques=("int4-weights",))), InputError, "a serving technique"),
 }  # fmt: skip
 
 

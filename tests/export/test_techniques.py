@@ -34,10 +34,10 @@ def training(*names: str, recipe: Recipe | None = None, **degrees: int) -> Plan:
 
 REFUSED = [
     (("no-such-idea",), "unknown technique 'no-such-idea'"),
-    (("int4-weights", "int4-weights"), "int4-weights is asked for twice"),
-    (("int4-weights", "unpacked-weights"), "cannot be joined"),
+    (("int4-weights", "int4-weights"), "int4-weights is given twice"),
+    (("int4-weights", "unpacked-weights"), "cannot be combined"),
     (("int4-weights:group=-1",), "0 to 65536"),
-    (("gpipe",), "gpipe is a technique of training, not of serving"),
+    (("gpipe",), "gpipe is a training technique, not a serving technique"),
 ]
 
 
@@ -53,7 +53,7 @@ def test_serving_refuses(names: tuple[str, ...], message: str) -> None:
 @pytest.mark.parametrize("dtype", ["bf16", "int8", "fp8"])
 def test_a_format_that_a_technique_does_not_mean_is_refused(dtype: str) -> None:
     for act in (gnomon.export, lambda plan: launch(plan, dry_run=True), measure):
-        with pytest.raises(InputError, match=f"int4-weights does not apply: weights are asked for in {dtype}"):
+        with pytest.raises(InputError, match=f"int4-weights does not apply: the weights' dtype is set to {dtype}"):
             act(serving("int4-weights", dtype=dtype))
 
 
@@ -74,10 +74,10 @@ def test_a_host_is_known_where_a_technique_asks_for_one() -> None:
     ("names", "message"),
     [
         (("no-such-idea",), "unknown technique"),
-        (("gpipe", "gpipe"), "gpipe is asked for twice"),
-        (("gpipe", "interleaved"), "cannot be joined"),
+        (("gpipe", "gpipe"), "gpipe is given twice"),
+        (("gpipe", "interleaved"), "cannot be combined"),
         (("gpipe:stages=1",), "2 to 1024"),
-        (("int4-weights",), "int4-weights is a technique of serving, not of training"),
+        (("int4-weights",), "int4-weights is a serving technique, not a training technique"),
     ],
 )
 def test_training_refuses(names: tuple[str, ...], message: str) -> None:

@@ -95,7 +95,7 @@ def test_odd_names_run_nothing(name: str, odd: str, tmp_path: Path) -> None:
 def test_another_engines_figures_are_not_this_ones() -> None:
     plan = a_training_plan(predicted={"step_s": 1.0}, goals=(Goal("ttft", "p90", 1.0),))
     said = "\n".join(export(plan, to="torchrun").not_expressed)
-    assert "the predicted figures: they are those of megatron" in said
+    assert "the predicted figures, which are those of megatron" in said
     assert "goals" in said
     assert "predicted" not in "\n".join(export(plan, to="megatron").not_expressed)
 

@@ -196,7 +196,7 @@ GIVEN = {
 @pytest.mark.parametrize("case", GIVEN)
 def test_techniques_set_nothing_that_a_file_gives(tmp_path: Path, case: str) -> None:
     strategy, setting, field = GIVEN[case]
-    with pytest.raises(InputError, match=r"is given, and the technique .* sets .*\. Leave one of them out") as caught:
+    with pytest.raises(InputError, match=r"is given, but the technique .* sets .*\. Leave one of them out") as caught:
         gnomon.export(written(tmp_path, ("{pp: 4, dp: 2}", strategy), ("recompute: none", setting)), "torchrun")
     assert field in caught.value.where
 

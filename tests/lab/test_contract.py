@@ -23,9 +23,9 @@ from gnomon.lab.base import (
     Predicted,
     Sustained,
     beaten,
+    parse_sizes,
     row_from_dict,
     row_to_dict,
-    words_of_sizes,
 )
 from gnomon.lab.deep_optimizer_states import Rates, best_stride, seconds_per_parameter
 from gnomon.lab.int4 import rows_of, tiles
@@ -55,10 +55,10 @@ def test_sizes_are_read_and_refused() -> None:
     for text in ("-1", "0", "1.5", "much", "1e12", "nan"):
         with pytest.raises(InputError, match="--size parameters"):
             found.read_sizes({"parameters": text}, "cpu")
-    assert words_of_sizes(["a=1", "b=2=3"]) == {"a": "1", "b": "2=3"}
+    assert parse_sizes(["a=1", "b=2=3"]) == {"a": "1", "b": "2=3"}
     for words in (["a"], ["=1"], ["a="], ["a=1", "a=2"]):
         with pytest.raises(InputError, match="--size"):
-            words_of_sizes(words)
+            parse_sizes(words)
 
 
 def test_a_layer_is_not_rounded_by_too_few_tokens() -> None:
@@ -66,7 +66,7 @@ def test_a_layer_is_not_rounded_by_too_few_tokens() -> None:
     with pytest.raises(InputError, match="--size tokens"):
         found.read_sizes({"tokens": "1"}, "cpu")
     sizes = found.read_sizes({"tokens": "64", "layer": "4096"}, "cpu")
-    with pytest.raises(InputError, match=r"--size tokens: 64 are too few for this layer\. Give at least 256"):
+    with pytest.raises(InputError, match=r"--size tokens: 64 tokens are too few for this layer\. Give at least 256"):
         found.work(None, sizes)
 
 
@@ -165,7 +165,7 @@ def test_tiles_cover_every_row_and_split_no_further_than_groups() -> None:
         (["run", "gptqq"], "unknown experiment 'gptqq'. Near: gptq"),
         (["run", "gptq", "--size", "layer"], "--size: 'layer' is not name=value"),
         (["run", "gptq", "--size", "layer=x"], "--size layer: 'x'"),
-        (["run", "gptq", "--device", "tpu"], "--device: 'tpu' is no device"),
+        (["run", "gptq", "--device", "tpu"], "--device: 'tpu' is not a device"),
         (["run", "gptq", "--out", "no/such/folder/x.json"], "--out"),
     ],
 )
@@ -184,7 +184,7 @@ def test_only_another_outcome_is_written_over(tmp_path: Path, capsys: pytest.Cap
     for text in ("", '{"schema": "gnomon.lab/1"}'):
         mine.write_text(text)
         assert run(["lab", "run", "gptq", "--device", "tpu", "--out", str(mine)]) == 2
-        assert "no device" in capsys.readouterr().err
+        assert "not a device" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="PyTorch is installed")

@@ -10,7 +10,7 @@ import pytest
 
 from gnomon.lab import experiment
 from gnomon.lab.datastates_llm import sustained
-from gnomon.lab.predicted import told_again
+from gnomon.lab.predicted import updated_outcome
 from gnomon.papers.executed import FILE, executed
 from gnomon.papers.index import file_of
 
@@ -30,7 +30,7 @@ SLUGS = sorted(executed())
 def test_measured_gains_are_near_those_predicted(slug: str) -> None:
     outcome = stored(slug)
     assert outcome["ok"] and outcome["device"] == "NVIDIA H200"
-    for row in told_again(outcome)["compared"]:
+    for row in updated_outcome(outcome)["compared"]:
         told = row["prediction"]
         if told and told["kind"] != "other kernel":
             assert abs(row["gain"] / told["gain"] - 1) <= CLOSE
@@ -40,7 +40,7 @@ def test_measured_gains_are_near_those_predicted(slug: str) -> None:
 def test_stored_predictions_are_todays(slug: str) -> None:
     """`make lab-results` writes them again."""
     outcome = stored(slug)
-    today = told_again(outcome)
+    today = updated_outcome(outcome)
     assert outcome["comparable"] == today["comparable"] and outcome["notes"] == today["notes"]
     for before, row in zip(outcome["compared"], today["compared"], strict=True):
         assert {name: value for name, value in before.items() if name not in ("prediction", "predicted_gain")} == {
@@ -57,7 +57,7 @@ def test_a_fit_to_a_run_is_no_prediction_of_it() -> None:
     outcome = stored("deep-optimizer-states")
     kinds = {row["prediction"]["kind"] for row in outcome["compared"] if row["prediction"]}
     assert kinds == {"fit"} and all(row["predicted_gain"] is None for row in outcome["compared"])
-    later = told_again(outcome | {"date": "2027-01-01"})["compared"]
+    later = updated_outcome(outcome | {"date": "2027-01-01"})["compared"]
     assert {row["prediction"]["kind"] for row in later if row["prediction"]} == {"prediction"}
 
 
@@ -69,7 +69,7 @@ def test_only_the_kernel_that_ran_is_predicted() -> None:
 
 
 def test_what_follows_from_a_runs_own_times_is_not_predicted() -> None:
-    assert not any(row["prediction"] for row in told_again(stored("datastates-llm"))["compared"])
+    assert not any(row["prediction"] for row in updated_outcome(stored("datastates-llm"))["compared"])
 
 
 def test_sustained_checkpoints_follow_from_the_stored_writes() -> None:
@@ -102,4 +102,4 @@ def test_a_run_with_more_checkpoints_than_buffers_measures_what_it_sustains() ->
 
 def test_chips_nobody_knows_are_not_predicted() -> None:
     outcome = stored("gptq") | {"device": "Some Card"}
-    assert {row["prediction"] for row in told_again(outcome)["compared"]} == {None}
+    assert {row["prediction"] for row in updated_outcome(outcome)["compared"]} == {None}

@@ -117,7 +117,7 @@ def test_a_kernel_that_cannot_be_built_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_a_kernel_that_is_wrong_fails_a_check_and_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     def sometimes(torch: Any, tile: int4.Tile, x: Any, packed: int4.Packed) -> Any:
         found = int4.plainly(torch, x, packed)
-        return found if tile.kernel == "products" else 1.1 * found
+        return found if tile.kernel == "gemm" else 1.1 * found
 
     monkeypatch.setattr("gnomon.lab.gptq.copies_for", lambda _: 1)
     monkeypatch.setattr("gnomon.lab.gptq.EXACT", 2.0**-5)
@@ -126,7 +126,7 @@ def test_a_kernel_that_is_wrong_fails_a_check_and_is_not_timed(monkeypatch: pyte
     bad = [check.what for check in found.checks if not check.ok]
     assert bad and all("turned" in what for what in bad)
     assert any("turned" in note and "is wrong" in note for note in found.notes)
-    assert all(way.startswith("products") for way in found.compared[0].shape["ways_s"])
+    assert all(way.startswith("gemm") for way in found.compared[0].shape["ways_s"])
 
 
 def test_a_skipped_subgroup_is_seen_and_what_was_found_is_kept(
@@ -280,7 +280,7 @@ def test_a_checkpoint_is_of_the_state_when_it_was_asked_for(bench: Bench, tmp_pa
     state = [torch.arange(500.0)]
     snapshots = Snapshots(bench, 2000, 1, tmp_path, 300)
     for mode in ("synchronous", "asynchronous", "lazy"):
-        snapshots.forget()
+        snapshots.reset()
         kept = Checkpointed(bench=bench, mode=mode, snapshots=snapshots, stream=None)
         before = [tensor.clone() for tensor in state]
         snapshot = kept.request(state)
@@ -298,7 +298,7 @@ def test_a_checkpoint_is_of_the_state_when_it_was_asked_for(bench: Bench, tmp_pa
     ("slug", "given", "words"),
     [
         ("gptq", {"k": "100"}, "multiple of 128"),
-        ("gptq", {"n": "0"}, "belong together"),
+        ("gptq", {"n": "0"}, "must be given together"),
         ("datastates-llm", {"heads": "3"}, "multiple of 3 heads"),
     ],
 )

@@ -28,7 +28,7 @@ for m in (1, 3, 17, 70):
     x = torch.randn(m, k, generator=generator).to(torch.float16)
     truth = x.float() @ exact
     tried = [int4.Tile(kernel=kernel, columns=columns, splits=splits, warps=4, stages=3)
-             for kernel in ("products", "turned") for columns in (64, 128) for splits in (1, 2, 3)]
+             for kernel in ("gemm", "turned") for columns in (64, 128) for splits in (1, 2, 3)]
     tried += [int4.Tile(kernel="vector", columns=128, splits=splits, warps=1, words=words)
               for words in (4, 8, 16) for splits in (1, 2, 3) if m == 1 or words == 8]
     for tile in tried:
@@ -63,7 +63,7 @@ def build(kernel, types, warps=4, stages=1, **constants):
 
 given = ["*bf16", "*i32", "*bf16", "*u8"]
 ints = ["i32"] * 4
-for name, tried in (("products", int4.PRODUCTS), ("turned", int4.TURNED)):
+for name, tried in (("gemm", int4.GEMM), ("turned", int4.TURNED)):
     for columns, warps, stages in tried:
         for rows in (16, 64):
             made = build(getattr(kernels, name), [*given, "*fp32", *ints], warps, stages,

@@ -143,7 +143,7 @@ def saved(mode: str, folder: Path, *, waits: bool = True) -> int:
     """Bytes of three checkpoints, one an update, that are not those of the state when they were asked for."""
     bench, state, wrong = Late(), [torch.arange(500.0), torch.zeros(3)], 0
     snapshots = Snapshots(bench, 2012, 2, folder, 300)
-    snapshots.forget()
+    snapshots.reset()
     kept = Checkpointed(bench=bench, mode=mode, snapshots=snapshots, stream=bench.stream())
     for _ in range(3):
         before = [tensor.clone() for tensor in state]

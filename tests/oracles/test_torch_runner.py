@@ -112,8 +112,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "batch": ({"strategy": Strategy(dp=3)}, r"load.global_batch: 16 .* Use 15 or 18"),
     "experts": ({"model": MOE}, r"mixtures of experts.*dense"),
     "tied pipeline": ({"model": MODELS["tied"], "strategy": Strategy(pp=2)}, r"strategy.pp: .* Use 1"),
-    "positions": ({"model": GPT, "load": TrainingLoad(seq=128, global_batch=16)}, r"64 positions.* at most 64"),
-    "window": ({"model": WINDOWED}, r"looks back 16 tokens.* at most 16"),
+    "positions": ({"model": GPT, "load": TrainingLoad(seq=128, global_batch=16)}, r"64 learned positions.* at most 64"),
+    "window": ({"model": WINDOWED}, r"has one of 16 tokens.* at most 16"),
     "context parallel": ({"strategy": Strategy(cp=2)}, r"strategy.cp: .*no context parallelism.* Use 1"),
     "half-filled 1f1b": ({"strategy": Strategy(pp=4), "recipe": Recipe(micro_batch=8)}, r"global batch of 32 or more"),
     "vp without interleaving": ({"strategy": Strategy(pp=2, vp=2)}, r"strategy.vp: .*schedule to interleaved"),
@@ -126,8 +126,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"multiple of 32",
     ),
     "fp16": ({"dtype": "fp16"}, r"does not train in fp16.*bf16"),
-    "optimizer": ({"recipe": Recipe(optimizer="adamw-bf16")}, r"adamw-bf16 does not go with fp32"),
-    "nobody else": ({"strategy": Strategy(dp=2)}, r"takes 2 processes, not 1.*torchrun --nproc-per-node 2"),
+    "optimizer": ({"recipe": Recipe(optimizer="adamw-bf16")}, r"adamw-bf16 does not support fp32"),
+    "nobody else": ({"strategy": Strategy(dp=2)}, r"needs 2 processes, not 1.*torchrun --nproc-per-node 2"),
 }
 
 
@@ -183,12 +183,12 @@ def test_a_plan_is_run_by_processes_of_its_own(plan: Plan) -> None:
 
 def test_the_runner_says_what_is_missing(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(InputError, match=r"takes 2 GPUs and this machine has 1\. .*cpu"):
+    with pytest.raises(InputError, match=r"needs 2 GPUs and this machine has 1\. .*cpu"):
         started(plan, Measuring())
     with pytest.raises(InputError, match=r"steps: 0 is less than 1"):
         started(plan, Measuring(steps=0, device="cpu"))
     monkeypatch.setattr("gnomon.engines.torch.runner.WORKER", "gnomon.engines.torch.nobody")
-    with pytest.raises(GnomonError, match=r"ended with code 1: .*No module named gnomon.engines.torch.nobody"):
+    with pytest.raises(GnomonError, match=r"exited with code 1: .*No module named gnomon.engines.torch.nobody"):
         started(replace(plan, strategy=Strategy()), Measuring(device="cpu"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(GnomonError, match=r"pip install 'gnomon\[torch\]'"):

@@ -37,7 +37,7 @@ def _memory(share: float, more: float) -> None:
     from gnomon.engines.vllm import memory, reserve
     from gnomon.planning.training import search as train_search
     from gnomon.planning.training import step as training
-    from gnomon.techniques import swapped_sessions
+    from gnomon.techniques import kv_swap
 
     held, kept = training.memory_of, reserve.activation_bytes
     usable, visible = training.usable_bytes, reserve.visible_bytes
@@ -54,7 +54,7 @@ def _memory(share: float, more: float) -> None:
     reserve.activation_bytes = lambda *words: share * kept(*words)
     reserve.visible_bytes = lambda chip: visible(chip) - more * chip.memory_bytes
     assert memory.reserve is reserve
-    for module in (sys.modules["gnomon.techniques.applied"], swapped_sessions):
+    for module in (sys.modules["gnomon.techniques.applied"], kv_swap):
         module.ROOM = 0.9 - more  # type: ignore[attr-defined]
 
 

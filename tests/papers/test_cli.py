@@ -67,7 +67,7 @@ def test_narrowed(capsys: Out) -> None:
         (["--topic", " "], "--topic: is empty"),
         (["show", "splitwize"], "unknown paper 'splitwize'. Near: splitwise"),
         (["run", "splitwize"], "unknown paper 'splitwize'. Near: splitwise"),
-        (["run", "cuda"], "'cuda' is not re-derived"),
+        (["run", "cuda"], "'cuda' is not reproduced"),
     ],
 )
 def test_what_is_wrong(words: list[str], message: str, capsys: Out) -> None:

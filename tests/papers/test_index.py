@@ -103,7 +103,7 @@ BROKEN = [
     ("[training, offload]", "training", ", field topics: 'training' is not a list"),
     ("[H100]", "[100]", ", field hardware[0]: 100 is not a text"),
     ("status: listed", "status: done", ", field status: unknown status 'done'"),
-    ("status: listed", "status: predicted", ", field status: 'predicted' is not for an entry to say"),
+    ("status: listed", "status: predicted", ", field status: 'predicted' cannot be set in an entry"),
     ("feasibility: A", "feasibility: E", ", field feasibility: unknown feasibility 'E'"),
     ("feasibility: A", "feasibility: A\nslug: a", ", field slug: unknown field"),
     ("2024-10-25", "last year", ", field date: 'last year' is not a year"),
@@ -142,7 +142,7 @@ BROKEN_REPRODUCTION = [
     ('value: "32", source: section 2', 'value: "32"', ".inputs[0].source: is missing"),
     ("tolerance: 0.01", "tolerance: -0.1", ".expected[0].tolerance: -0.1 is below zero"),
     ("tolerance: 0.01", "tolerance: .nan", ".expected[0].tolerance: nan is not a number"),
-    ("tolerance: 0.01", "tolerance: 0.25", ".expected[0].tolerance: an identity with 25%"),
+    ("tolerance: 0.01", "tolerance: 0.25", ".expected[0].tolerance: an identity with tolerance 25%"),
     ("0.01, kind: identity", "0.01, kind: guess", ".expected[0].kind: unknown kind 'guess'"),
     (EXPECTED, "what: speed, claimed: .inf", ".expected[1].claimed: inf is not a number"),
     (EXPECTED, "what: speed, claimed: null", ".expected[1].claimed: is missing"),
@@ -186,12 +186,12 @@ def test_files_give_the_status(own: OwnIndex) -> None:
 
 def test_files_without_what_they_need(own: OwnIndex) -> None:
     own.write("cuda", "figures.py", "")
-    with pytest.raises(InputError, match=r"index/cuda/paper\.yaml: 'reproduction' and a figures\.py beside it need"):
+    with pytest.raises(InputError, match=r"index/cuda/paper\.yaml: 'reproduction' and figures\.py need each other"):
         own.build()
     (own.folder / "cuda" / "figures.py").unlink()
     own.gpipe()
     (own.folder / "gpipe" / "figures.py").unlink()
-    with pytest.raises(InputError, match=r"index/gpipe/paper\.yaml: 'reproduction' and a figures\.py beside it need"):
+    with pytest.raises(InputError, match=r"index/gpipe/paper\.yaml: 'reproduction' and figures\.py need each other"):
         own.build()
     own.gpipe()
     own.write("no-such-paper", "lab.json", "{}")
@@ -208,13 +208,13 @@ def test_files_without_what_they_need(own: OwnIndex) -> None:
         ({"device": "CPU"}, "was run on a CPU"),
         ({"device": None}, "'device' is None, not a text"),
         ({"date": 5}, "'date' is 5, not a text"),
-        ({"compared": 5}, "'compared' is no list of what was compared"),
-        ({"compared": []}, "'compared' is no list of what was compared"),
+        ({"compared": 5}, "'compared' is not a non-empty list"),
+        ({"compared": []}, "'compared' is not a non-empty list"),
         ({"slug": "gptq"}, "slug 'gptq' is not that of its folder, 'cuda'"),
         ({"schema": "gnomon.lab/2"}, "schema 'gnomon.lab/2' is not gnomon.lab/1"),
-        ({"comparable": None}, "'comparable' does not say which claim, whether and why"),
-        ({"comparable": {"claim": "3x", "comparable": False, "why": " "}}, "'comparable' does not say"),
-        ({"comparable": {"claim": "3x", "comparable": "no", "why": "another"}}, "'comparable' does not say"),
+        ({"comparable": None}, "'comparable' lacks 'claim', 'comparable' or 'why'"),
+        ({"comparable": {"claim": "3x", "comparable": False, "why": " "}}, "'comparable' lacks"),
+        ({"comparable": {"claim": "3x", "comparable": "no", "why": "another"}}, "'comparable' lacks"),
     ],
 )
 def test_a_run_that_proves_nothing(changed: dict[str, Any], message: str, own: OwnIndex) -> None:
@@ -229,28 +229,28 @@ ROW = {"what": "a step", "gain": 2.0, "deferred_s": 0.0, "plain": {"seconds": 4.
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (5, "does not say 'what' was compared and its 'gain'"),
-        ({"a": 1}, "does not say 'what' was compared and its 'gain'"),
-        ({"what": 1, "gain": 2.0}, "does not say 'what'"),
+        (5, "lacks 'what' (text) or 'gain'"),
+        ({"a": 1}, "lacks 'what' (text) or 'gain'"),
+        ({"what": 1, "gain": 2.0}, "lacks 'what'"),
         ({"what": "a step", "gain": "2x"}, "'gain' is '2x', not a number above zero"),
         ({"what": "a step", "gain": -2}, "'gain' is -2, not a number above zero"),
-        ({"what": "a step", "gain": 2.0}, "does not say how many seconds of work were left"),
-        (ROW | {"deferred_s": -1.0}, "does not say how many seconds of work were left"),
+        ({"what": "a step", "gain": 2.0}, "'deferred_s', the seconds of work left, is not a number of 0 or more"),
+        (ROW | {"deferred_s": -1.0}, "'deferred_s', the seconds of work left, is not a number of 0 or more"),
         (ROW | {"deferred_s": 0.5}, "'gain' is that of a burst"),
         (
             ROW | {"deferred_s": 0.5, "sustained": {"seconds": 4.0, "how": "measured"}},
-            "'gain' is 2, and 1 by its seconds",
+            "'gain' is 2, but its seconds give 1",
         ),
-        (ROW | {"gain": 3.0}, "'gain' is 3, and 2 by its seconds"),
-        (ROW | {"predicted_gain": 2.0}, "'predicted_gain' does not say by whom"),
-        (ROW | {"prediction": {"gain": 2.0, "kind": "prediction"}}, "'prediction' does not say 'by' whom"),
+        (ROW | {"gain": 3.0}, "'gain' is 3, but its seconds give 2"),
+        (ROW | {"predicted_gain": 2.0}, "'predicted_gain' needs a 'prediction'"),
+        (ROW | {"prediction": {"gain": 2.0, "kind": "prediction"}}, "'prediction' lacks 'by' or a 'kind'"),
         (
             ROW | {"prediction": {"gain": 2.0, "by": "its times", "kind": "identity"}},
-            "'prediction' does not say 'by' whom",
+            "'prediction' lacks 'by' or a 'kind'",
         ),
         (
             ROW | {"predicted_gain": 2.0, "prediction": {"gain": 2.0, "by": "Marlin", "kind": "other kernel"}},
-            "'predicted_gain' is for a prediction of what ran alone",
+            "'predicted_gain' is only for the kind 'prediction'",
         ),
     ],
 )

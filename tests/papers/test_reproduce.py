@@ -69,7 +69,7 @@ def test_progress_is_told(own: OwnIndex) -> None:
 
 
 def test_a_paper_without_one(own: OwnIndex) -> None:
-    with pytest.raises(InputError, match="'zero-offload' is not re-derived"):
+    with pytest.raises(InputError, match="'zero-offload' is not reproduced"):
         run("zero-offload")
     assert show("zero-offload").result is None
 
@@ -116,5 +116,5 @@ def test_a_damaged_one_is_named_by_the_program(own: OwnIndex, capsys: pytest.Cap
 def test_a_paper_that_was_run_and_is_not_computed(own: OwnIndex) -> None:
     own.execute("cuda")
     assert show("cuda").to_dict()["lab"]["device"] == "NVIDIA H200"
-    with pytest.raises(InputError, match="'cuda' is not re-derived"):
+    with pytest.raises(InputError, match="'cuda' is not reproduced"):
         run("cuda")

@@ -59,7 +59,7 @@ def test_order_and_limit() -> None:
     assert len(scores) == 3 and scores == sorted(scores, reverse=True)
     assert search("xqzvw").papers == ()
     for nothing in ("", "???", "of the"):
-        with pytest.raises(InputError, match="has no word to look for"):
+        with pytest.raises(InputError, match="has no searchable word"):
             search(nothing)
     with pytest.raises(InputError, match="--limit: '0'"):
         search("offload", limit=0)
@@ -75,7 +75,7 @@ def test_the_index_is_made_once() -> None:
 def test_too_many_words_are_refused() -> None:
     words = [f"word{i}" for i in range(65)]
     assert search(" ".join(words[:64])).query
-    with pytest.raises(InputError, match=r"WORDS: 65 words are too many to look for\. Use at most 64"):
+    with pytest.raises(InputError, match=r"WORDS: 65 words are too many for a search\. Use at most 64"):
         search(" ".join(words))
 
 

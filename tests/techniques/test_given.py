@@ -37,16 +37,16 @@ def test_what_differs_is_refused(words: str, capsys: pytest.CaptureFixture[str])
     assert run(shlex.split(f"{STEP} {words}")) == 2
     said = capsys.readouterr().err
     technique = words.rpartition("--with ")[2].partition(":")[0]
-    assert f"{REFUSED[words]} is given, and the technique {technique} sets" in said
+    assert f"{REFUSED[words]} is given, but the technique {technique} sets" in said
 
 
-PARTS = "the plan has 2 parts a chip, and its stages hold one"
+PARTS = "the plan has 2 model chunks per chip, and a GPipe stage has one"
 APART = {
     "--on H100:16 --tp 2 --pp 4 --vp 2 --schedule interleaved --recompute none --with gpipe:stages=4": PARTS,
     "--on H100:8 --vp 2 --pp 4 --with gpipe:stages=4": PARTS,
-    "--on H100:8 --pp 4 --vp 2 --with interleaved:parts=4": "the plan has 2 parts a chip, and 4 are asked for",
-    "--on H100:8 --pp 2 --with gpipe:stages=4": "the plan has 2 stages, and 4 are asked for",
-    "--on H100:8 --cp 4 --with ring-attention:ranks=2": "the plan cuts sequences over 4 ranks, and 2 are asked for",
+    "--on H100:8 --pp 4 --vp 2 --with interleaved:parts=4": "the plan has 2 model chunks per chip, not 4",
+    "--on H100:8 --pp 2 --with gpipe:stages=4": "the plan has 2 stages, not 4",
+    "--on H100:8 --cp 4 --with ring-attention:ranks=2": "the plan shards sequences over 4 ranks, not 2",
 }
 
 
@@ -64,7 +64,7 @@ def test_what_agrees_is_taken(words: str, capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_same_in_python() -> None:
     words = {"on": "H100:8", "seq": 4096, "global_batch": 64, "techniques": ["gpipe:stages=4"]}
-    with pytest.raises(InputError, match="none is given, and the technique gpipe sets full"):
+    with pytest.raises(InputError, match="none is given, but the technique gpipe sets full"):
         gnomon.simulate_training("llama-3.2-1b", recompute="none", **words)  # type: ignore[arg-type]
     found = gnomon.simulate_training("llama-3.2-1b", **words)  # type: ignore[arg-type]
     assert (found.plan.strategy.pp, found.plan.engine.settings["recompute"]) == (4, "full")

@@ -27,13 +27,13 @@ ASKED: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("given", [5, None, [5], [None], [b"gpipe"], "int4-weights", b"gpipe", {"gpipe": 1}], ids=repr)
 @pytest.mark.parametrize("function", ASKED)
 def test_what_is_no_list_of_texts(function: str, given: Any) -> None:
-    with pytest.raises(InputError, match=r"techniques: .* is no list of techniques"):
+    with pytest.raises(InputError, match=r"techniques: .* is not a list of techniques"):
         ASKED[function](given)
 
 
 @pytest.mark.parametrize("given", [[5], [None], [b"gpipe"]], ids=repr)
 def test_a_search_for_training_refuses_them_too(given: Any) -> None:
-    with pytest.raises(InputError, match="is no list of techniques"):
+    with pytest.raises(InputError, match="is not a list of techniques"):
         gnomon.plan_training("llama-3.2-1b", cluster="H100:8", seq=2048, global_batch=16, techniques=given)
 
 
@@ -46,9 +46,9 @@ def test_a_search_for_training_refuses_them_too(given: Any) -> None:
         ("gpipe:stages=４", "'４' is not a number"),
         ("gpipe:stages=0_4", "'0_4' is not a number"),
         ("gpipe:stages=", "'' is not a number"),
-        ("gpipe:", "'' is no parameter of gpipe"),
-        ("gpipe:stages=4,", "'' is no parameter of gpipe"),
-        ("gpipe:,stages=4", "'' is no parameter of gpipe"),
+        ("gpipe:", "'' is not a parameter of gpipe"),
+        ("gpipe:stages=4,", "'' is not a parameter of gpipe"),
+        ("gpipe:,stages=4", "'' is not a parameter of gpipe"),
     ],
 )
 def test_slips_of_a_value(text: str, message: str) -> None:
@@ -79,4 +79,4 @@ def test_a_chip_that_no_plan_is_made_for_is_named() -> None:
 
 
 def test_names_are_read_in_any_iterable() -> None:
-    assert served(iter(["int4-weights"])).names == ("int4-weights",)
+    assert [one.name for one, _ in served(iter(["int4-weights"])).pairs] == ["int4-weights"]

@@ -95,14 +95,14 @@ def run(
     from gnomon.cli.files import output_file
     from gnomon.cli.output import emit, fail
     from gnomon.cli.progress import Progress
-    from gnomon.lab.base import words_of_sizes
+    from gnomon.lab.base import parse_sizes
     from gnomon.paths import write_text
     from gnomon.spec.answers import JsonAnswer
 
     path = output_file(out, "--out") if out is not None else None
     if path is not None:
         _check_replaced(path)
-    given = words_of_sizes(size or [])
+    given = parse_sizes(size or [])
     from gnomon.lab.run import run as answer
 
     with redirect_stdout(sys.stderr), Progress(slug) as tick:

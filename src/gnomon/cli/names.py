@@ -64,7 +64,7 @@ optimizers = _listed("spec.training", "OPTIMIZERS")
 
 
 def shelves() -> Iterable[str]:
-    from gnomon.papers.entries import shelves as known
+    from gnomon.papers.entries import categories as known
 
     return known()
 

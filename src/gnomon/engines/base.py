@@ -22,7 +22,7 @@ class AppliedTechniques(Protocol):
     """What techniques make of a deployment, behind whatever engine runs it."""
 
     @property
-    def own_products(self) -> bool:
+    def brings_gemm_kernels(self) -> bool:
         """Whether they bring the kernels that read narrow weights, so that the engine's own need not know them."""
 
     def graph(self, graph: Graph, deployment: Deployment) -> Graph:
@@ -34,7 +34,7 @@ class AppliedTechniques(Protocol):
     def waits(self, deployment: Deployment, steps: Batch, cached_bytes: float) -> Sequence[Wait]:
         """What steps wait for beside their operators, with so many bytes of cache on a rank."""
 
-    def facts(self, used: MemoryUse, deployment: Deployment) -> Mapping[str, Mapping[str, float]]:
+    def metrics(self, used: MemoryUse, deployment: Deployment) -> Mapping[str, Mapping[str, float]]:
         """Figures beside whether it fits, by technique."""
 
     def check_simulated(self) -> None:

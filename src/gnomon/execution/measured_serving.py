@@ -25,7 +25,7 @@ from gnomon.planning.serving.bands import bands
 from gnomon.sim.serving import simulate
 from gnomon.spec import Batch, Plan, Requests, ServingLoad
 from gnomon.spec.answers import Verified
-from gnomon.techniques import beyond_words
+from gnomon.techniques import beyond_config
 
 LEAST_REQUESTS = 500
 """Fewer requests leave too few for a median that repeats."""
@@ -82,7 +82,7 @@ def measure(
 def _check_runnable(plan: Plan) -> None:
     """Raise for what the engine would run otherwise than the plan says: the measurement would be of something else."""
     require_vllm(plan)
-    beyond = beyond_words(plan.strategy.techniques)
+    beyond = beyond_config(plan.strategy.techniques)
     if beyond:
         message = f"vLLM does not know the technique {beyond[0]}"
         raise InputError(

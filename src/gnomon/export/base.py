@@ -14,7 +14,7 @@ from gnomon.load.plan import plan_pool, refuse_serving_fields
 from gnomon.load.training import job_of
 from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
-from gnomon.techniques import DeploymentDraft, applied, beyond_words, served
+from gnomon.techniques import DeploymentDraft, applied, beyond_config, served
 
 SERVING = ("vllm", "kubernetes")
 TRAINING = ("megatron", "torchrun")
@@ -76,7 +76,7 @@ def check_trained_on(job: TrainingJob, engine: str) -> None:
 def in_other_words(plan: Plan, job: TrainingJob | None = None) -> Plan:
     """The plan without the techniques that its format, degrees and settings say already; `job` is that of training."""
     names = plan.strategy.techniques
-    beyond = beyond_words(names)
+    beyond = beyond_config(names)
     if job is not None:
         beyond = tuple(text for text in names if text in beyond or not _settled(job, text))
     return replace(plan, strategy=replace(plan.strategy, techniques=beyond))
@@ -85,7 +85,7 @@ def in_other_words(plan: Plan, job: TrainingJob | None = None) -> Plan:
 def _settled(job: TrainingJob, text: str) -> bool:
     """Whether the job has the degrees and the recipe already that a technique asks for."""
     own = job.strategy, job.recipe
-    return applied([text]).settled(*own) == own
+    return applied([text]).rewrite(*own) == own
 
 
 def training_job(plan: Plan, target: str, job: TrainingJob | None) -> TrainingJob:
@@ -112,7 +112,7 @@ def require_techniques(plan: Plan) -> None:
         kv_dtype=plan.kv_dtype or None,
         settings=plan.engine.settings,
     )
-    served(names).settled(draft)
+    served(names).rewrite(draft)
 
 
 def require_load(plan: Plan, target: str) -> None:

@@ -1,4 +1,4 @@
-"""Techniques of papers that run on the user's own GPU beside the plain version: checked first, then timed."""
+"""Techniques of papers run on the user's GPU against a baseline: checked first, then timed."""
 
 from __future__ import annotations
 

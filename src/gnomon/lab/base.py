@@ -1,9 +1,9 @@
-"""What an experiment is, and what one run of it gives: checks first, then the plain version beside the technique."""
+"""Experiments and their outcomes: checks first, then the baseline against the technique."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any
 
 from gnomon.errors import InputError, unknown_name
@@ -11,20 +11,21 @@ from gnomon.units import parse_whole
 
 SCHEMA = "gnomon.lab/1"
 DEFERRED = 0.01
-"""Of a repeat's seconds: what may be left to do when it ends."""
+"""Share of a repeat's seconds that may be left to do when it ends."""
 PREDICTIONS = ("prediction", "fit", "other kernel")
-"""Made before the row was measured; by a formula with a constant fitted to this very run; of another kernel than the
-one that ran. What follows from the row's own times is an identity and none of these."""
+"""Kinds of predictions: independent of the run; by a formula with a constant fitted to this run; of another kernel than
+the one that ran. What follows from the row's own times is an identity and none of these."""
 Tell = Callable[[str], None]
-"""Told what is being done, in a few words."""
+"""A progress callback."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Size:
-    """A whole number that an experiment can be run with; `on_cpu` is small enough for a test."""
+    """An integer parameter of an experiment; `on_cpu` is small enough for a test."""
 
     name: str
     what: str
+    _: KW_ONLY
     default: int
     on_cpu: int
     least: int = 1
@@ -41,28 +42,28 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Not so where the difference is not a number."""
+        """Whether the difference is within the bound; false for NaN."""
         return self.difference <= self.bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabRun:
-    """Seconds of one version, the middle of its repeats; none on a CPU, where times would claim nothing."""
+    """Timing of one version: the median of its repeats; None on a CPU, where nothing is timed."""
 
     seconds: float | None
     spread: float | None
-    """The middle half of the repeats over their median."""
+    """Interquartile range of the repeats over their median."""
     repeats: int
     gpu_bytes: int
-    """The most that PyTorch held on the GPU meanwhile."""
+    """Peak bytes that PyTorch allocated on the GPU."""
     host_bytes: int = 0
-    """Host memory that it keeps for itself."""
+    """Bytes of host memory it holds."""
     samples_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sustained:
-    """What a technique takes when it is done again and again, and all it puts off is done too."""
+    """Steady-state seconds of a technique, deferred work included."""
 
     seconds: float
     how: str
@@ -71,19 +72,19 @@ class Sustained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The plain version and the technique on the same work. Whoever writes one says what the technique still had to do
-    when its clock stopped: a gain that leaves it out is that of a burst."""
+    """The baseline and the technique on the same work. `deferred_s` is work that the technique had left when its clock
+    stopped: a gain that excludes it is that of a burst."""
 
     what: str
     shape: Mapping[str, Any] = field(default_factory=dict)
     plain: LabRun
     technique: LabRun
     deferred_s: float
-    """Seconds of work that were left when the last repeat was timed; zero where every repeat ends idle."""
+    """Seconds of work left when the last repeat was timed; zero where every repeat ends idle."""
     sustained: Sustained | None = None
-    """The technique with that work done; none where nothing is left, or where it cannot be derived."""
+    """The technique with that work included; None where nothing is left, or where it is not known."""
     of_paper: bool = True
-    """Whether this is what the paper proposes, or a way that is timed beside it."""
+    """Whether this is what the paper proposes, or an alternative."""
 
     @property
     def burst(self) -> bool:
@@ -92,12 +93,12 @@ class Compared:
 
     @property
     def burst_gain(self) -> float | None:
-        """How many times faster a burst is, where it is one."""
+        """Speedup of a burst, where it is one."""
         return self._over(self.technique.seconds) if self.burst else None
 
     @property
     def gain(self) -> float | None:
-        """How many times faster the technique is, sustained; none where that is not known."""
+        """Sustained speedup of the technique; None where it is not known."""
         if self.sustained is not None:
             return self._over(self.sustained.seconds)
         return None if self.burst else self._over(self.technique.seconds)
@@ -108,18 +109,18 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """What Gnomon's own models say of a row's gain, and what that is worth."""
+    """The gain of a row that Gnomon's models predict, and what kind of prediction it is."""
 
     gain: float
     by: str
-    """Whose kernel or formula, and what it was given."""
+    """The kernel or formula, and its inputs."""
     kind: str
     """One of `PREDICTIONS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabClaim:
-    """The paper's own claim, and whether a run of the experiment could be set beside it."""
+    """The paper's claim, and whether a run of the experiment can be compared with it."""
 
     what: str
     comparable: bool
@@ -129,12 +130,12 @@ class LabClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What an experiment itself can say; `Outcome` adds where and when."""
+    """Results of an experiment; `Outcome` adds where and when it ran."""
 
     checks: tuple[Check, ...]
     compared: tuple[Compared, ...]
     references: Mapping[str, LabRun] = field(default_factory=dict)
-    """Other versions timed on the way."""
+    """Other versions that were timed."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Rates of the machine and sizes in bytes and parameters, units in their names. Rates only where there is a GPU."""
     notes: tuple[str, ...] = ()
@@ -142,7 +143,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One run."""
+    """One run of an experiment."""
 
     slug: str
     title: str
@@ -156,7 +157,7 @@ class Outcome:
     wall_s: float
     claim: LabClaim
     predicted: Mapping[str, Predicted] = field(default_factory=dict)
-    """What Gnomon's own models say of this machine, by row."""
+    """Predictions of Gnomon's models for this machine, by row."""
 
     @property
     def ok(self) -> bool:
@@ -185,15 +186,15 @@ class Outcome:
 
 
 def row_to_dict(row: Compared, predicted: Predicted | None) -> dict[str, Any]:
-    """A row as its file has it. `predicted_gain` is that of a prediction of what ran; anything else stands in
-    `prediction` alone, which says what it is."""
-    told = predicted.gain if predicted and predicted.kind == "prediction" else None
-    gains = {"gain": row.gain, "burst": row.burst, "burst_gain": row.burst_gain, "predicted_gain": told}
+    """A row as JSON has it. `predicted_gain` is set only for a prediction of the kernel that ran; `prediction` has any
+    prediction and its kind."""
+    gain = predicted.gain if predicted and predicted.kind == "prediction" else None
+    gains = {"gain": row.gain, "burst": row.burst, "burst_gain": row.burst_gain, "predicted_gain": gain}
     return asdict(row) | gains | {"prediction": asdict(predicted) if predicted else None}
 
 
 def row_from_dict(row: Mapping[str, Any]) -> Compared:
-    """The same read back."""
+    """A row from its JSON."""
     return Compared(
         what=row["what"],
         shape=row["shape"],
@@ -206,7 +207,7 @@ def row_from_dict(row: Mapping[str, Any]) -> Compared:
 
 
 def beaten(rows: Sequence[Compared]) -> tuple[str, ...]:
-    """Ways that are not the paper's and are faster than its headline, the first row that is."""
+    """Notes on alternatives that are faster than the paper's headline, its first row with a gain."""
     best = next((row for row in rows if row.of_paper and row.gain), None)
     if best is None or best.gain is None:
         return ()
@@ -220,7 +221,7 @@ def beaten(rows: Sequence[Compared]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A technique and its plain version. `work(bench, sizes)` runs both on a `Bench`."""
+    """A technique and its baseline. `work(bench, sizes)` runs both on a `Bench`."""
 
     slug: str
     title: str
@@ -231,7 +232,7 @@ class Experiment:
     work: Callable[[Any, Mapping[str, int]], Findings]
 
     def read_sizes(self, given: Mapping[str, str], device: str) -> dict[str, int]:
-        """All sizes: those given as text, checked, and the device's defaults for the others."""
+        """All sizes: those given as strings, checked, and the device's defaults for the others."""
         known = {size.name: size for size in self.sizes}
         for name in given:
             if name not in known:
@@ -244,13 +245,13 @@ class Experiment:
         return found
 
 
-def words_of_sizes(given: list[str]) -> dict[str, str]:
-    """`name=value` words by name."""
+def parse_sizes(given: list[str]) -> dict[str, str]:
+    """Values of `name=value` options by name."""
     found: dict[str, str] = {}
-    for word in given:
-        name, equals, value = word.partition("=")
+    for option in given:
+        name, equals, value = option.partition("=")
         if not equals or not name or not value:
-            raise InputError(f"'{word}' is not name=value", where="--size", hint="As in: --size parameters=1e9")
+            raise InputError(f"'{option}' is not name=value", where="--size", hint="As in: --size parameters=1e9")
         if name in found:
             raise InputError(f"'{name}' is given twice", where="--size")
         found[name] = value

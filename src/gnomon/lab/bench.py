@@ -1,6 +1,6 @@
-"""Where an experiment runs: a GPU with its streams, pinned memory and clock, or a CPU that stands in for tests.
+"""The device of an experiment: a GPU with streams, pinned memory and clock, or a CPU for tests.
 
-On the CPU everything happens in order and nothing is timed, so the same code can be checked without a GPU.
+On the CPU everything runs in order and nothing is timed, so the same code can be checked without a GPU.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SEED = 20261115
 
 
 class _Done:
-    """An event of a device that finishes everything before it goes on."""
+    """An event of a synchronous device."""
 
     def record(self) -> None: ...
     def synchronize(self) -> None: ...
 
 
 class Bench:
-    """One device. `timed` says whether its times mean anything."""
+    """One device. `timed` is false on a CPU, whose times are not reported."""
 
     def __init__(self, torch: Any, device: str, tell: Tell, card: Card | None = None) -> None:
         self.torch, self.device, self.tell, self.card = torch, device, tell, card
@@ -48,7 +48,7 @@ class Bench:
         return event
 
     def wait(self, event: Any) -> None:
-        """Let the current stream, not the host, wait for an event; for none, go on."""
+        """Make the current stream, not the host, wait for an event, if there is one."""
         if self.timed and event is not None:
             self.torch.cuda.current_stream().wait_event(event)
 
@@ -57,7 +57,7 @@ class Bench:
             self.torch.cuda.synchronize()
 
     def idle(self) -> None:
-        """Wait for the current stream alone, not for what runs beside it."""
+        """Wait for the current stream only."""
         if self.timed:
             self.torch.cuda.current_stream().synchronize()
 
@@ -70,13 +70,15 @@ class Bench:
         return int(self.torch.cuda.memory_allocated())
 
     def pinned(self, count: int, dtype: Any) -> Any:
-        """Host memory that the GPU copies from and to by itself."""
+        """Pinned host memory."""
         try:
             return self.torch.empty(count, dtype=dtype, pin_memory=self.timed)
         except RuntimeError as failure:
             reason = str(failure).splitlines()[0]
             hint = "Give smaller sizes, or allow more locked memory (ulimit -l)."
-            raise CalibrationError(f"{count:,} values of host memory cannot be had: {reason}", hint=hint) from None
+            raise CalibrationError(
+                f"cannot allocate {count:,} values of pinned host memory: {reason}", hint=hint
+            ) from None
 
     def empty(self, *shape: int, dtype: Any) -> Any:
         return self.torch.empty(*shape, dtype=dtype, device=self.device)
@@ -89,13 +91,13 @@ class Bench:
         return found.normal_(0.0, scale, generator=generator)
 
     def release(self) -> None:
-        """Give memory that nobody holds back to the driver."""
+        """Return cached memory to the driver."""
         if self.timed:
             self.torch.cuda.empty_cache()
 
     @contextmanager
     def peak(self) -> Iterator[Callable[[], int]]:
-        """What is yielded gives the most bytes held on the GPU since."""
+        """Yields a function that returns the peak bytes on the GPU since."""
         if self.timed:
             self.torch.cuda.synchronize()
             self.torch.cuda.reset_peak_memory_stats()
@@ -115,17 +117,17 @@ class Bench:
         call()
         self.synchronize()
         took = time.perf_counter() - start
-        self.look()
+        self.sample_clock()
         return took
 
-    def look(self) -> None:
-        """Note the clock; to be called while the GPU works, or has just worked."""
+    def sample_clock(self) -> None:
+        """Sample the clock; to be called while the GPU is busy, or has just been."""
         if self.card is not None:
             self._clocks.append(self.card.sm_hz)
 
     @property
     def sm_hz(self) -> float | None:
-        """The middle of the clocks seen."""
+        """The median of the sampled clocks."""
         return float(np.median(self._clocks)) if self._clocks else None
 
     def measured(self, samples: list[float], gpu_bytes: int, host_bytes: int = 0) -> LabRun:

@@ -1,7 +1,7 @@
-"""A training loop whose state is checkpointed: waiting for all of it, for the copy alone, or for neither.
+"""Checkpoints of a training loop: synchronous, asynchronous (training waits for the copy), or lazy.
 
 The state is copied into pinned host memory and written from there by threads. `Snapshots` owns that memory; a
-buffer is used again only when its file is written. What the training waits for is measured, by cause.
+buffer is reused only when its file is written. What training waits for is measured, by cause.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Blocked:
     queue_s: float = 0.0
     """While the host queued the copies."""
     buffer_s: float = 0.0
-    """For a free host buffer: the file before is not written yet."""
+    """For a free host buffer, whose previous file is not written yet."""
     copy_s: float = 0.0
     write_s: float = 0.0
 
@@ -48,13 +48,13 @@ def flat_bytes(torch: Any, tensor: Any) -> Any:
 
 
 def laid_out(tensors: list[Any]) -> list[Any]:
-    """As they stand in a file: large ones first, each group in its order."""
+    """Tensors in file order: large ones first."""
     return sorted(tensors, key=lambda tensor: tensor.numel() * tensor.element_size() < SMALL_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRun:
-    """Copies that are the same each time, while the tensors stay where they are."""
+    """The copies of a checkpoint, reused while the tensors' addresses are unchanged."""
 
     places: list[int]
     """Addresses of the tensors."""
@@ -76,7 +76,7 @@ class Snapshot:
         self.plan: CheckpointRun | None = None
 
     def prepare(self, torch: Any, tensors: list[Any]) -> CheckpointRun:
-        """The copies of these tensors, made anew only when they have moved."""
+        """The copies of these tensors, rebuilt only when their addresses change."""
         places = [tensor.data_ptr() for tensor in tensors]
         if self.plan is None or self.plan.places != places:
             self.plan = self._planned(torch, tensors, places)
@@ -106,7 +106,7 @@ class Snapshot:
         torch._foreach_copy_(plan.targets, plan.sources, non_blocking=True)
 
     def write(self, pool: ThreadPoolExecutor) -> None:
-        """To the file, by several threads, until the disk has it."""
+        """Write the file by several threads, and fsync it."""
         file = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             parts = enumerate(self.chunks)
@@ -116,7 +116,7 @@ class Snapshot:
             os.close(file)
 
     def wait(self) -> None:
-        """Until the file is written, if one is being written."""
+        """Wait until the file is written, if one is being written."""
         try:
             if self.written is not None:
                 self.written.result()
@@ -125,15 +125,15 @@ class Snapshot:
             raise CalibrationError(f"the checkpoint cannot be written: {reason}", where=str(self.path)) from None
 
     def differing(self, torch: Any, tensors: list[Any]) -> int:
-        """Bytes of the file that are not those of the tensors. What the buffer held is lost."""
-        count, landing = 0, self.chunks[0]
+        """Bytes of the file that differ from the tensors. Overwrites the buffer."""
+        count, buffer = 0, self.chunks[0]
         with self.path.open("rb", buffering=0) as file:
             for tensor in laid_out(tensors):
                 source = flat_bytes(torch, tensor)
-                for done in range(0, source.numel(), landing.numel()):
-                    part = source[done : done + landing.numel()]
-                    read = _read(file, landing[: part.numel()].numpy())
-                    same = landing[:read].to(part.device) == part[:read]
+                for done in range(0, source.numel(), buffer.numel()):
+                    part = source[done : done + buffer.numel()]
+                    read = _read(file, buffer[: part.numel()].numpy())
+                    same = buffer[:read].to(part.device) == part[:read]
                     count += part.numel() - int(same.sum())
             return count + len(file.read(1))
 
@@ -146,7 +146,7 @@ def _write(file: int, data: Any, at: int) -> None:
 
 
 def _read(file: Any, into: Any) -> int:
-    """Bytes read, all that are left or as many as there is room for."""
+    """Bytes read into a buffer, until it is full or the file ends."""
     view, done = memoryview(into), 0
     while count := file.readinto(view[done:]):
         done += count
@@ -154,7 +154,7 @@ def _read(file: Any, into: Any) -> int:
 
 
 class Snapshots:
-    """Checkpoints in turn over a few buffers, written in the background."""
+    """Checkpoints round-robin over a few buffers, written in the background."""
 
     def __init__(self, bench: Bench, nbytes: int, buffers: int, folder: Path, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.bench = bench
@@ -164,19 +164,19 @@ class Snapshots:
         self.write_s: list[float] = []
 
     def prepare(self, tensors: list[Any]) -> None:
-        """Plan the copies of these before the first is asked for."""
+        """Plan the copies of these tensors before the first checkpoint."""
         for snapshot in self.all:
             snapshot.prepare(self.bench.torch, tensors)
 
     def next(self) -> Snapshot:
-        """The buffer whose turn it is, free: waits until its file is written."""
+        """The next buffer; waits until its file is written."""
         found = self.all[self._turn % len(self.all)]
         self._turn += 1
         found.wait()
         return found
 
     def start_writing(self, snapshot: Snapshot, copied: Any) -> None:
-        """In the background, once the copy is done; one file after another."""
+        """Write in the background, once the copy is done; one file after another."""
         snapshot.written = self._queue.submit(self._write, snapshot, copied)
 
     def _write(self, snapshot: Snapshot, copied: Any) -> None:
@@ -185,8 +185,8 @@ class Snapshots:
         snapshot.write(self._pool)
         self.write_s.append(time.perf_counter() - start)
 
-    def forget(self) -> None:
-        """No file and no byte of an earlier run may be taken for one of the next."""
+    def reset(self) -> None:
+        """Delete files and overwrite buffers of an earlier run, so that a check cannot pass by them."""
         self.drain()
         self.write_s.clear()
         for snapshot in self.all:
@@ -218,7 +218,7 @@ class Checkpointed:
     blocked: Blocked = field(default_factory=Blocked)
 
     def request(self, tensors: list[Any]) -> Snapshot:
-        """Checkpoint these as they are now. Until `before_update` they must not change."""
+        """Checkpoint these tensors, which must not change until `before_update`."""
         bench, self.blocked = self.bench, Blocked()
         start = time.perf_counter()
         snapshot = self.snapshots.next()
@@ -240,7 +240,7 @@ class Checkpointed:
         return snapshot
 
     def before_update(self) -> None:
-        """The backward pass is done: what is still being copied must be waited for."""
+        """Wait for a copy that is still in flight after the backward pass."""
         if self._copied is not None:
             self._wait_for_copy()
             self._copied = None
@@ -252,12 +252,11 @@ class Checkpointed:
 
 
 def check_disk(folder: Path, needed: int) -> None:
-    """Refuse before the work what the disk cannot take; one that does not tell its size is believed."""
-    disk = shutil.disk_usage(folder)
-    free = disk.free
-    if disk.total and free < needed:
+    """Raise InputError where the disk lacks space; a disk that reports no size is not checked."""
+    total, _, free = shutil.disk_usage(folder)
+    if total and free < needed:
         hint = "Give fewer parameters or buffers, or set TMPDIR to a larger disk."
-        raise InputError(f"{needed:,} bytes of checkpoints, {free:,} free", where=str(folder), hint=hint)
+        raise InputError(f"checkpoints need {needed:,} bytes, and {free:,} are free", where=str(folder), hint=hint)
 
 
 def state_of(model: Any, optimizer: Any) -> Iterator[Any]:

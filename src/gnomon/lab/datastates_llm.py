@@ -1,4 +1,4 @@
-"""DataStates-LLM: checkpoints copied to the host during the next forward and backward, and written behind."""
+"""DataStates-LLM: checkpoints copied to the host during the next forward and backward, written in the background."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from gnomon.lab.decoder import DecodeLoop
 WARM = 2
 """Iterations before the first checkpoint: the optimizer's states begin with the first."""
 CPU_CHUNK_BYTES = 1000
-"""Cuts tensors anywhere, so that tests see it."""
+"""Splits tensors across chunks, so that tests cover it."""
 LOSSES_BOUND = 1e-3
-"""Relative. Some of the GPU's sums have no fixed order, so that even plain runs part after the first update."""
+"""Relative. Some GPU reductions are not deterministic, so that even baseline runs differ after the first update."""
 WAITED_S = 1e-3
-"""A buffer that took longer to be free was not."""
+"""Seconds from which a buffer counts as not free."""
 AGAIN = "none, again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What one mode of the loop left behind."""
+    """Results of one mode of the loop."""
 
     losses: list[float]
     iteration_s: list[float]
-    """With a checkpoint each; what the last ones left to write is not in it."""
+    """Seconds of each iteration with its checkpoint, without writes that follow the last one."""
     update_s: list[float]
-    """Of each, the optimizer's update."""
+    """Seconds of the optimizer's update in each iteration."""
     blocked: list[Blocked]
     drain_s: float
     write_s: list[float]
@@ -46,8 +46,8 @@ class Trained:
 
 
 def train(bench: Bench, mode: str, sizes: Mapping[str, int], snapshots: Snapshots) -> Trained:
-    """The loop from its beginning, with a checkpoint at the beginning of each iteration but the first two."""
-    snapshots.forget()
+    """Run the loop, with a checkpoint at the start of each iteration after the warm-up."""
+    snapshots.reset()
     loop = DecodeLoop(bench, sizes)
     kept = Checkpointed(bench=bench, mode=mode, snapshots=snapshots, stream=bench.stream())
     losses, times, updates, blocked, witness, last = [], [], [], [], None, None
@@ -73,7 +73,7 @@ def train(bench: Bench, mode: str, sizes: Mapping[str, int], snapshots: Snapshot
                 times.append(time.perf_counter() - start)
                 blocked.append(kept.blocked if saving else Blocked())
             losses.append(float(loss))
-            bench.look()
+            bench.sample_clock()
         bytes_held = most() - (sum(t.numel() * t.element_size() for t in witness) if witness else 0)
     start = time.perf_counter()
     snapshots.drain()
@@ -93,11 +93,11 @@ def train(bench: Bench, mode: str, sizes: Mapping[str, int], snapshots: Snapshot
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
     if sizes["width"] % sizes["heads"]:
-        raise InputError(f"{sizes['width']} is no multiple of {sizes['heads']} heads", where="--size heads")
+        raise InputError(f"{sizes['width']} is not a multiple of {sizes['heads']} heads", where="--size heads")
     with tempfile.TemporaryDirectory(prefix="gnomon-lab-") as folder, _repeatable(bench):
         nbytes, parameters = _bytes(bench, sizes)
         check_disk(Path(folder), nbytes * sizes["buffers"])
-        bench.tell("taking host memory")
+        bench.tell("allocating host memory")
         chunk = CHUNK_BYTES if bench.timed else CPU_CHUNK_BYTES
         snapshots = Snapshots(bench, nbytes, sizes["buffers"], Path(folder), chunk)
         try:
@@ -115,7 +115,7 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
         compared=tuple(_compared(bench, runs, nbytes, sizes["buffers"])),
         references={"iteration without checkpoints": _iteration(bench, runs["none"])},
         facts=_facts(bench, runs, nbytes) | link | {"parameters": parameters, "checkpoint_bytes": nbytes},
-        notes=(*NOTES, *_said(bench, runs)),
+        notes=(*NOTES, *_run_notes(bench, runs)),
     )
 
 
@@ -128,7 +128,7 @@ NOTES = (
 
 @contextmanager
 def _repeatable(bench: Bench) -> Iterator[None]:
-    """Kernels that give the same bits each time, where PyTorch has them."""
+    """Deterministic kernels, where PyTorch has them."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     torch = bench.torch
@@ -144,7 +144,7 @@ def _repeatable(bench: Bench) -> Iterator[None]:
 
 
 def _bytes(bench: Bench, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """Of a checkpoint, and parameters; by one iteration, which also builds what is built once."""
+    """Bytes of a checkpoint, and parameters, from one iteration, which also warms up."""
     loop = DecodeLoop(bench, sizes)
     loop.forward_backward()
     loop.update()
@@ -155,20 +155,20 @@ def _checks(runs: Mapping[str, Trained]) -> Iterator[Check]:
     plain = runs["none"].losses
     for mode in MODES[1:]:
         run = runs[mode]
-        what = f"{mode}: bytes of the last checkpoint unlike the state when it was asked for"
+        what = f"{mode}: bytes of the last checkpoint that differ from the state when it was requested"
         yield Check(what=what, difference=float(run.differing), bound=0.0)
-        what = f"{mode}: losses beside those without checkpoints, relative"
+        what = f"{mode}: losses against those without checkpoints, relative"
         yield Check(what=what, difference=losses_apart(run.losses, plain), bound=LOSSES_BOUND)
 
 
 def losses_apart(mine: list[float], theirs: list[float]) -> float:
-    """The largest relative difference; infinite where one is not a number."""
+    """The largest relative difference; infinite for NaN."""
     worst = [abs(a - b) / abs(b) if b else math.inf for a, b in zip(mine, theirs, strict=True)]
     return max(math.inf if math.isnan(each) else each for each in worst)
 
 
 def _link(bench: Bench, snapshots: Snapshots) -> dict[str, float]:
-    """The rate of one large copy into pinned memory, with nothing beside it."""
+    """The bandwidth of one large copy into pinned memory, with nothing else running."""
     snapshots.drain()
     target = snapshots.all[0].chunks[0]
     source = bench.empty(target.numel(), dtype=target.dtype)
@@ -181,7 +181,7 @@ def _waited(run: Trained) -> list[float]:
     return [each.buffer_s for each in run.blocked if each.buffer_s > WAITED_S]
 
 
-def _said(bench: Bench, runs: Mapping[str, Trained]) -> Iterator[str]:
+def _run_notes(bench: Bench, runs: Mapping[str, Trained]) -> Iterator[str]:
     for mode in MODES[1:] if bench.timed else ():
         if waited := _waited(runs[mode]):
             count = f"{len(waited)} of {len(runs[mode].blocked)} checkpoints"
@@ -193,19 +193,19 @@ def _said(bench: Bench, runs: Mapping[str, Trained]) -> Iterator[str]:
 
 
 def equal_writes(mode: str, modes: Mapping[str, Any]) -> str:
-    """What of a sustained gain is hidden work, and not a disk that was faster when the technique ran."""
+    """The sustained gain if writes took equally long in both versions: what is due to overlap, not to the disk."""
     own, plain = median(modes[mode]["write_s"]), median(modes["synchronous"]["write_s"])
     without, burst = median(modes[MODES[0]]["iteration_s"]), median(modes[mode]["iteration_s"])
     copy = median(each["queue_s"] + each["copy_s"] for each in modes["synchronous"]["blocked"])
     gain = (without + copy + own) / max(burst, own)
     return (
-        f"{mode}: a write took {own:.3g} s here and {plain:.3g} s in the plain version; were they equal, the sustained "
+        f"{mode}: a write took {own:.3g} s here and {plain:.3g} s in the plain version; if equal, the sustained "
         f"gain would be {gain:.3g}x"
     )
 
 
 def _free(run: Trained, samples: list[float]) -> list[float]:
-    """Those of the checkpoints that found a free buffer, or all where none did."""
+    """Samples of checkpoints that found a free buffer, or all where none did."""
     pairs = zip(samples, run.blocked, strict=True)
     return [sample for sample, each in pairs if each.buffer_s <= WAITED_S] or samples
 
@@ -219,7 +219,7 @@ def _blocked(bench: Bench, run: Trained) -> LabRun:
 
 
 def sustained(iteration_s: Sequence[float], write_s: Sequence[float], buffers: int) -> Sustained:
-    """An iteration with a checkpoint when there have been more of them than host memory holds."""
+    """Seconds of an iteration with a checkpoint once all host buffers are in use."""
     steady = iteration_s[buffers:]
     if steady:
         return Sustained(seconds=median(steady), how=f"measured: iterations after the first {buffers}, buffers in use")
@@ -229,7 +229,7 @@ def sustained(iteration_s: Sequence[float], write_s: Sequence[float], buffers: i
 
 
 def _compared(bench: Bench, runs: Mapping[str, Trained], nbytes: int, buffers: int) -> Iterator[Compared]:
-    """The iteration first, which is what a user waits for."""
+    """Rows of iterations, then of the time blocked by a checkpoint, for each mode."""
     plain, without = runs["synchronous"], median(runs[MODES[0]].iteration_s)
     for mode in ("lazy", "asynchronous"):
         run = runs[mode]
@@ -277,7 +277,7 @@ def _facts(bench: Bench, runs: Mapping[str, Trained], nbytes: int) -> dict[str, 
 
 
 def _modes(runs: Mapping[str, Trained]) -> dict[str, dict[str, Any]]:
-    """Seconds of every run, iteration by iteration."""
+    """Seconds of every run, per iteration."""
     return {
         name: {
             "iteration_s": run.iteration_s,
@@ -292,22 +292,22 @@ def _modes(runs: Mapping[str, Trained]) -> dict[str, dict[str, Any]]:
 
 EXPERIMENT = Experiment(
     slug="datastates-llm",
-    title="DataStates-LLM: checkpoints copied beside forward and backward, written behind",
-    checks="restored checkpoints equal the state when they were asked for, bit by bit; losses are near those without",
+    title="DataStates-LLM: checkpoint copies overlapped with forward and backward, written in the background",
+    checks="restored checkpoints equal the state when they were requested, bit by bit; losses are near those without",
     claim=LabClaim(
-        what="checkpoints up to 48 times faster and runs 2.2 times faster than by earlier ways, on up to 180 GPUs",
+        what="checkpoints up to 48 times faster and runs 2.2 times faster than earlier methods, on up to 180 GPUs",
         comparable=False,
         why="the paper's gains are of many nodes that write to a parallel file system of 650 GB/s; this is of one GPU "
-        "and one disk, which bounds a sustained run whatever is hidden",
+        "and one disk, which bounds a sustained run whatever is overlapped",
     ),
     sizes=(
-        Size(name="layers", what="layers of the decoder", default=24, on_cpu=2, most=200),
-        Size(name="width", what="its hidden width", default=1536, on_cpu=32, most=16384),
-        Size(name="heads", what="its attention heads", default=12, on_cpu=2, most=128),
-        Size(name="batch", what="sequences of an iteration", default=8, on_cpu=2, most=1024),
-        Size(name="sequence", what="tokens of a sequence", default=2048, on_cpu=8, most=2**17),
-        Size(name="checkpoints", what="iterations with a checkpoint", default=6, on_cpu=3, most=100),
-        Size(name="buffers", what="checkpoints that host memory holds", default=2, on_cpu=2, most=16),
+        Size("layers", "layers of the decoder", default=24, on_cpu=2, most=200),
+        Size("width", "its hidden width", default=1536, on_cpu=32, most=16384),
+        Size("heads", "its attention heads", default=12, on_cpu=2, most=128),
+        Size("batch", "sequences of an iteration", default=8, on_cpu=2, most=1024),
+        Size("sequence", "tokens of a sequence", default=2048, on_cpu=8, most=2**17),
+        Size("checkpoints", "iterations with a checkpoint", default=6, on_cpu=3, most=100),
+        Size("buffers", "checkpoints that host memory holds", default=2, on_cpu=2, most=16),
     ),
     work=work,
 )

@@ -1,4 +1,4 @@
-"""A decoder that is trained on random tokens: work and states for experiments around training."""
+"""A decoder trained on random tokens, for experiments around training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VOCABULARY = 16384
 
 
 class DecodeLoop:
-    """A decoder of plain PyTorch layers, weights and states in fp32, products in bf16."""
+    """A decoder of plain PyTorch layers, weights and states in fp32, GEMMs in bf16."""
 
     def __init__(self, bench: Bench, sizes: Mapping[str, int]) -> None:
         torch, width = bench.torch, sizes["width"]

@@ -17,15 +17,15 @@ NARROW_BYTES = 2
 STATE_BOUND = 1e-5
 """Of the value plus the root mean square of all; fp32 sums in another order differ by some 1e-7."""
 NARROW_STEPS = 2.0**-7
-"""A step of bf16, of the power of two below a value."""
+"""Spacing of bf16 values, relative to the power of two below."""
 NAMES = ("fp32 weights", "momentum", "variance")
 WIDEST = 8
-"""Strides tried by the rule."""
+"""Largest stride that the rule considers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What the machine does alone: bytes a second over the link, parameters a second updated."""
+    """Rates of the machine, each measured alone: bytes per second of the link, parameters per second of updates."""
 
     up_bytes_s: float
     down_bytes_s: float
@@ -34,7 +34,7 @@ class Rates:
 
 
 def seconds_per_parameter(rates: Rates, stride: int) -> float:
-    """Of an update that fetches every `stride`-th subgroup, its queues side by side, each bound by its own rate."""
+    """Seconds per parameter of an update that fetches every `stride`-th subgroup, with overlapping queues."""
     on_cpu = stride - 1
     moved = STATE_BYTES + NARROW_BYTES * on_cpu
     longest = max(
@@ -47,12 +47,12 @@ def seconds_per_parameter(rates: Rates, stride: int) -> float:
 
 
 def best_stride(rates: Rates, subgroups: int) -> int:
-    """The stride whose slowest queue is done first. The CPU always has its part, as in the paper."""
+    """The stride with the shortest slowest queue. The CPU always updates a part, as in the paper."""
     return min(range(2, max(2, min(WIDEST, subgroups)) + 1), key=lambda stride: seconds_per_parameter(rates, stride))
 
 
 def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
-    bench.tell("taking host memory")
+    bench.tell("allocating host memory")
     data = Offloaded(bench, sizes["parameters"], sizes["subgroup"])
     bench.tell("measuring the link and the CPU")
     fused, facts, rates = _rates(bench, data)
@@ -88,19 +88,19 @@ def work(bench: Bench, sizes: Mapping[str, int]) -> Findings:
 
 
 NOTES = (
-    "plain: gradients copied down in bf16, AdamW on the CPU, weights copied up in bf16, copies beside the CPU's work",
-    "times are of the update phase alone, from idle to idle; a training step could hide part of the copies",
+    "plain: gradients copied down in bf16, AdamW on the CPU, weights copied up in bf16, copies overlapped",
+    "times are of the update phase alone, from idle to idle; a training step could overlap part of the copies",
 )
 
 
 def _counted(step: Callable[[int], None]) -> Callable[[], None]:
-    """The step with a count of its own: time does not depend on it."""
+    """The step with its own counter."""
     count = iter(range(1000, 1_000_000))
     return lambda: step(next(count))
 
 
 class _Reference:
-    """All on the device, in fp32."""
+    """The update on the device alone, in fp32."""
 
     def __init__(self, data: Offloaded) -> None:
         torch = data.bench.torch
@@ -117,7 +117,7 @@ class _Reference:
             self.weights16[piece.start : piece.end].copy_(states[0])
 
     def drop(self) -> None:
-        """Its memory is not the others'."""
+        """Free its memory before the others are timed."""
         self.states, self.weights16, self._gradient32 = [], None, None
         self.data.bench.release()
 
@@ -139,11 +139,11 @@ def _checks(
         narrow_apart(data.weights16[p.start : p.end], reference.weights16[p.start : p.end], states[0])
         for p, states in zip(data.pieces, reference.states, strict=True)
     )
-    yield Check(what=f"{what}: bf16 weights, of what rounding may do", difference=worst16, bound=1.0)
+    yield Check(what=f"{what}: bf16 weights, relative to the rounding allowed", difference=worst16, bound=1.0)
 
 
 def apart(mine: Any, theirs: Any) -> float:
-    """The largest difference, relative to the value and the root mean square; infinite where one is not a number."""
+    """The largest difference, relative to the value and the root mean square; infinite for NaN."""
     there = mine.to(theirs.device)
     scale = theirs.abs() + theirs.square().mean().sqrt() + 1e-30
     worst = float(((there - theirs).abs() / scale).max())
@@ -151,8 +151,8 @@ def apart(mine: Any, theirs: Any) -> float:
 
 
 def narrow_apart(mine: Any, theirs: Any, wide: Any) -> float:
-    """The largest difference of bf16 weights, in multiples of one step of the format at the larger of both plus what
-    the fp32 weights they come from may differ by; infinite where one is not a number."""
+    """The largest difference of bf16 weights, in multiples of the format's spacing plus the tolerance of the fp32
+    weights they come from; infinite for NaN."""
     larger = mine.float().abs().maximum(theirs.float().abs())
     mantissa, _ = larger.frexp()
     power = larger / (2 * mantissa).clamp(min=1.0)
@@ -162,7 +162,7 @@ def narrow_apart(mine: Any, theirs: Any, wide: Any) -> float:
 
 
 def _rates(bench: Bench, data: Offloaded) -> tuple[bool, dict[str, Any], Rates | None]:
-    """Which of PyTorch's CPU updates is quicker, and the rates on the way; the states are overwritten."""
+    """Whether PyTorch's fused CPU update is the faster one, and measured rates; overwrites the states."""
     torch, size = bench.torch, data.pieces[0].size
     states, near = data.states[0], bench.empty(size, dtype=torch.float32)
     data.reset()
@@ -201,7 +201,7 @@ def _rates(bench: Bench, data: Offloaded) -> tuple[bool, dict[str, Any], Rates |
 
 EXPERIMENT = Experiment(
     slug="deep-optimizer-states",
-    title="Deep Optimizer States: offloaded Adam states updated on CPU and GPU side by side",
+    title="Deep Optimizer States: offloaded Adam states updated on CPU and GPU concurrently",
     checks="weights and states after several steps equal those of AdamW on the GPU alone",
     claim=LabClaim(
         what="iterations 2.5 times faster than DeepSpeed's ZeRO-3 offload with TwinFlow, 7B to 20B parameters",
@@ -210,18 +210,11 @@ EXPERIMENT = Experiment(
         "its host",
     ),
     sizes=(
-        Size(name="parameters", what="parameters of the model", default=1_200_000_000, on_cpu=10_007, most=10**11),
-        Size(name="subgroup", what="parameters of a subgroup", default=100_000_000, on_cpu=1_000, most=10**10),
-        Size(
-            name="stride",
-            what="one subgroup in so many on the GPU; 0 by rule",
-            default=0,
-            on_cpu=0,
-            least=0,
-            most=1000,
-        ),
-        Size(name="steps", what="steps before the comparison", default=3, on_cpu=5, most=1000),
-        Size(name="repeats", what="timed updates", default=3, on_cpu=1, most=1000),
+        Size("parameters", "parameters of the model", default=1_200_000_000, on_cpu=10_007, most=10**11),
+        Size("subgroup", "parameters of a subgroup", default=100_000_000, on_cpu=1_000, most=10**10),
+        Size("stride", "every so many subgroups one on the GPU; 0 by rule", default=0, on_cpu=0, least=0, most=1000),
+        Size("steps", "steps before the comparison", default=3, on_cpu=5, most=1000),
+        Size("repeats", "timed updates", default=3, on_cpu=1, most=1000),
     ),
     work=work,
 )

@@ -1,4 +1,4 @@
-"""Weights of four bits, packed, and products with them: one fused kernel, or unfolded to 16 bits and multiplied."""
+"""Packed four-bit weights and GEMMs with them: one fused kernel, or dequantized to 16 bits and multiplied."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TALLEST, FEWEST = 64, 4
 """Rows that a program of the tensor cores takes at most; rows up to which `vector` is tried."""
 MOST_SPLITS = 128
 LANE_COLUMNS = 128
-"""Columns that a warp of `vector` loads at once, 16 bytes a thread."""
-PRODUCTS = ((32, 2, 5), (64, 2, 4), (128, 4, 3), (128, 4, 5), (256, 8, 2))
+"""Columns that a warp of `vector` loads at once, 16 bytes per thread."""
+GEMM = ((32, 2, 5), (64, 2, 4), (128, 4, 3), (128, 4, 5), (256, 8, 2))
 TURNED = ((64, 4, 4), (128, 4, 3), (128, 4, 5))
 """Columns, warps and stages worth trying."""
 VECTOR = ((4, 1), (8, 1), (16, 1), (8, 4))
-"""Words at a time and warps."""
+"""Words per iteration and warps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Packed:
     zeros: Any
     """[groups, n] uint8."""
     order: Any = None
-    """Which column of the input stands at each place of k."""
+    """The input column at each position of k; None where they are in order."""
 
     @property
     def n(self) -> int:
@@ -51,7 +51,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """A kernel and how it cuts its work: columns a program, and how often k is split."""
+    """A kernel and its tiling: columns per program, and splits of k."""
 
     kernel: str
     columns: int
@@ -59,7 +59,7 @@ class Tile:
     warps: int
     stages: int = 1
     words: int = WORDS
-    """Of a group, that `vector` takes at a time."""
+    """Words of a group that `vector` reads per iteration."""
 
     @property
     def name(self) -> str:
@@ -79,7 +79,7 @@ def pack(torch: Any, quantised: Quantised) -> Packed:
 
 
 def unpack(torch: Any, packed: Packed) -> Any:
-    """The codes [n, k] again."""
+    """The codes [n, k] of packed weights."""
     words = packed.words.reshape(-1, 1, WORDS, 1, packed.n)
     codes = (words >> _shifts(torch, words)) & 0xF
     return codes.reshape(-1, packed.n).T.to(torch.uint8)
@@ -100,7 +100,7 @@ def weights(torch: Any, packed: Packed) -> Any:
 
 
 def tiles(m: int, n: int, groups: int, processors: int) -> list[Tile]:
-    """Kernels and cuts worth trying: few rows need k split so that every processor streams weights."""
+    """Kernels and tiles worth trying: few rows need split-k so that every SM streams weights."""
     found: dict[Tile, None] = {}
 
     def add(kernel: str, columns: int, warps: int, share: int, rows: int, **other: int) -> None:
@@ -113,7 +113,7 @@ def tiles(m: int, n: int, groups: int, processors: int) -> list[Tile]:
         for words, warps in VECTOR:
             add("vector", LANE_COLUMNS * warps, warps, max(1, share // warps), m, words=words)
     for share in (4,) if many else (4, 8):
-        for kernel, tried in (("products", PRODUCTS), ("turned", TURNED)):
+        for kernel, tried in (("gemm", GEMM), ("turned", TURNED)):
             for columns, warps, stages in tried[2:3] if many else tried[::2] if m <= FEWEST else tried:
                 add(kernel, columns, warps, share, rows, stages=stages)
     return list(found)
@@ -125,7 +125,7 @@ def rows_of(m: int) -> int:
 
 
 def arranged(x: Any, packed: Packed) -> Any:
-    """Inputs in the packed order of k, as the products take them."""
+    """Inputs in the packed order of k, as the kernels read them."""
     return x if packed.order is None else x[:, packed.order].contiguous()
 
 
@@ -149,7 +149,7 @@ def fused(torch: Any, tile: Tile, x: Any, packed: Packed) -> Any:
     else:
         magic, offset = MAGIC[str(x.dtype)]
         tall = rows_of(m)
-        kernel = kernels.turned if tile.kernel == "turned" else kernels.products
+        kernel = kernels.turned if tile.kernel == "turned" else kernels.gemm
         kernel[(-(-n // tile.columns), -(-m // tall), splits)](
             *given,
             MAGIC=magic,
@@ -184,5 +184,5 @@ def unfolded(torch: Any, x: Any, packed: Packed) -> Any:
 
 
 def plainly(torch: Any, x: Any, packed: Packed) -> Any:
-    """The same by PyTorch alone, where there is no Triton."""
+    """x times the weights by PyTorch alone, where there is no Triton."""
     return torch.matmul(x, weights(torch, packed).to(x.dtype))

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def,misc,no-untyped-call,untyped-decorator"
-"""Triton kernels of products with four-bit weights. Imported only where Triton is.
+"""Triton GEMM kernels with four-bit weights. Imported only where Triton is.
 
 A group of 128 rows of the weights, for one column, is 16 words of 32 bits. The lower half of word `j` holds, four
 bits each, the codes of rows `2j`, `2j + 32`, `2j + 64` and `2j + 96`, the upper half those of the rows after them. So
@@ -30,7 +30,7 @@ def _pairs(codes, part, MAGIC: tl.constexpr, dtype: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["m", "groups_each"])
-def products(
+def gemm(
     x,
     packed,
     scales,
@@ -94,7 +94,7 @@ def turned(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """As `products`, with the weights as the first operand, which Hopper's tensor cores read from registers."""
+    """As `gemm`, with the weights as the first operand, which Hopper's tensor cores read from registers."""
     rows = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     split = tl.program_id(2)

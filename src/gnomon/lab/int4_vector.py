@@ -27,20 +27,9 @@ def _half(pair, upper: tl.constexpr, dtype: tl.constexpr):
 
 @triton.jit(do_not_specialize=["m", "groups_each", "far_mask"])
 def vector(
-    x,
-    packed,
-    scales,
-    zeros,
-    out,
-    m,
-    n,
-    groups,
-    groups_each,
-    far_mask,
-    BLOCK_W: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    x, packed, scales, zeros, out, m, n, groups, groups_each, far_mask, BLOCK_W: tl.constexpr, BLOCK_N: tl.constexpr
 ):
-    """As `products`, one row a program, neighbours in the grid taking the same weights.
+    """As `gemm`, one row a program, neighbours in the grid taking the same weights.
 
     BLOCK_W of a group's words are taken at a time. With 128 columns a warp a thread holds all of these for its four
     columns, and sums over them by itself. `far_mask` is FAR_MASK, given as a number that the compiler does not know:

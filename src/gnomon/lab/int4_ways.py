@@ -1,4 +1,4 @@
-"""Ways to multiply by four-bit weights on this machine: those that run and are right, and the quickest of them."""
+"""Kernels for four-bit GEMMs on this machine: those that run and are correct, and the fastest of them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from gnomon.lab.base import Check
 from gnomon.lab.bench import Bench
 
 UNFOLDED_FROM = 64
-"""Rows from which writing the weights out first is tried too."""
-FUSED = ("vector", "products", "turned")
-"""How ways that unpack inside one kernel begin their names."""
+"""Rows from which dequantizing the weights first is tried too."""
+FUSED = ("vector", "gemm", "turned")
+"""Prefixes of kernels that dequantize inside the GEMM."""
 Call = Callable[[Any, int4.Packed], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The way that is quickest at some sizes, and the times of all."""
+    """The fastest kernel at some sizes, and the times of all."""
 
     way: str
     call: Call
     timing: Timing | None = None
     ways_s: Mapping[str, float] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
-    """Ways that the machine's Triton cannot build, and why, and those that are wrong."""
+    """Kernels that do not build on this machine, and why, and those with wrong results."""
     wrong: tuple[Check, ...] = ()
 
 
@@ -44,8 +44,8 @@ def ways_of(bench: Bench, x: Any, packed: int4.Packed) -> dict[str, Call]:
     return ways
 
 
-def quickest(bench: Bench, x: Any, narrow: list[int4.Packed], beside: Callable[[str, Any], Check]) -> Chosen:
-    """Of the ways that run here and are right; `beside` compares one's result."""
+def fastest(bench: Bench, x: Any, narrow: list[int4.Packed], compare: Callable[[str, Any], Check]) -> Chosen:
+    """The fastest kernel that runs here and is correct; `compare` checks a result."""
     ways = ways_of(bench, x, narrow[0])
     times: dict[str, Timing | None] = {}
     failed: list[str] = []
@@ -55,14 +55,14 @@ def quickest(bench: Bench, x: Any, narrow: list[int4.Packed], beside: Callable[[
         if reason:
             failed.append(reason)
             continue
-        check = beside(name, found)
+        check = compare(name, found)
         if check.ok:
             times[name] = bench.kernel(lambda i, call=call: call(x, narrow[i]), len(narrow))  # type: ignore[misc]
         else:
             wrong.append(check)
             failed.append(f"{name}, of {x.shape[0]} rows, is wrong")
     if not times:
-        raise nothing(failed)
+        raise nothing_runs(failed)
     seconds = {name: timing.seconds for name, timing in times.items() if timing}
     best = min(seconds, key=seconds.__getitem__) if seconds else next(iter(times))
     return Chosen(
@@ -71,7 +71,7 @@ def quickest(bench: Bench, x: Any, narrow: list[int4.Packed], beside: Callable[[
 
 
 def tried(bench: Bench, name: str, call: Call, x: Any, packed: int4.Packed) -> tuple[Any, str]:
-    """A way's result, or why it cannot be run."""
+    """A kernel's result, or why it cannot be run."""
     try:
         found = call(x, packed)
         bench.synchronize()
@@ -81,8 +81,8 @@ def tried(bench: Bench, name: str, call: Call, x: Any, packed: int4.Packed) -> t
         return None, f"{name}, of {x.shape[0]} rows, cannot be run: {reason[:120]}"
 
 
-def nothing(failed: list[str]) -> CalibrationError:
-    return CalibrationError(f"no product of four-bit weights runs here: {failed[0]}")
+def nothing_runs(failed: list[str]) -> CalibrationError:
+    return CalibrationError(f"no four-bit GEMM kernel runs here: {failed[0]}")
 
 
 def _errors() -> tuple[type[Exception], ...]:

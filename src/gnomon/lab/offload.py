@@ -17,28 +17,15 @@ STATES = 3
 
 
 def adamw(bench: Bench, states: list[Any], gradient: Any, step: int, *, fused: bool = True) -> None:
-    """PyTorch's own AdamW on fp32 tensors, in place, where they lie."""
+    """PyTorch's AdamW on fp32 tensors, in place."""
     from torch.optim.adamw import adamw as update
 
     weights, momentum, variance = states
     before = bench.torch.full((), float(step), dtype=bench.torch.float32, device=weights.device)
     update(
-        [weights],
-        [gradient],
-        [momentum],
-        [variance],
-        [],
-        [before],
-        fused=fused,
-        foreach=not fused,
-        amsgrad=False,
-        beta1=BETA1,
-        beta2=BETA2,
-        lr=LR,
-        weight_decay=DECAY,
-        eps=EPS,
-        maximize=False,
-    )
+        [weights], [gradient], [momentum], [variance], [], [before], fused=fused, foreach=not fused, amsgrad=False,
+        beta1=BETA1, beta2=BETA2, lr=LR, weight_decay=DECAY, eps=EPS, maximize=False,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +41,7 @@ class Subgroup:
 
 
 class Offloaded:
-    """What both ways work on. Host memory is taken once and used again."""
+    """The state of both updates. Host memory is allocated once and reused."""
 
     def __init__(self, bench: Bench, parameters: int, subgroup: int) -> None:
         torch = bench.torch
@@ -69,7 +56,7 @@ class Offloaded:
         ]
 
     def gradient(self, piece: Subgroup, step: int) -> Any:
-        """Steps take turns with two sets of gradients."""
+        """The gradient of a subgroup; steps alternate between two sets."""
         return self.gradients16[step % 2][piece.start : piece.end]
 
     def initial(self) -> Any:
@@ -92,7 +79,7 @@ class Offloaded:
 
 
 class HostUpdate:
-    """Gradients go down in 16 bits, the CPU updates, 16-bit weights go up; copies beside the CPU's work."""
+    """Gradients go down in 16 bits, the CPU updates, 16-bit weights go up; copies overlapped with the CPU's work."""
 
     def __init__(self, data: Offloaded, *, fused: bool = True) -> None:
         bench, torch = data.bench, data.bench.torch
@@ -108,7 +95,7 @@ class HostUpdate:
         self.pieces(list(range(len(self.data.pieces))), step)
 
     def pieces(self, chosen: list[int], step: int) -> None:
-        """These subgroups in turn, the next one's gradients on their way meanwhile."""
+        """Update these subgroups one by one, while the next one's gradients are copied."""
         arrived: Any = self._fetch(chosen[0], 0, step) if chosen else None
         for turn, index in enumerate(chosen):
             slot, here = turn % 2, arrived
@@ -155,7 +142,7 @@ class InterleavedUpdates:
 
     @property
     def chosen(self) -> list[int]:
-        """Subgroups of the GPU."""
+        """Subgroups that the GPU updates."""
         return list(range(self.stride - 1, len(self.data.pieces), self.stride))
 
     def step(self, step: int) -> None:

@@ -1,8 +1,8 @@
-"""What Gnomon says of an experiment before it is looked at: the gain of each row, from the models that plans use.
+"""Predicted gains of an experiment's rows, from the models that plans use.
 
-The rates of the host (copies, updates) are those that the run measured by themselves on the way: nothing else is known
-of whose host it is. What the chip does is predicted from its profile. What would follow from a row's own times is an
-identity and left out: sustained checkpoints are that, as long as the disk bounds them.
+The rates of the host (copies, updates) are those that the run measured separately: the host is otherwise unknown. The
+chip is predicted from its profile. What would follow from a row's own times is an identity and left out: sustained
+checkpoints are that, as long as the disk bounds them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from gnomon.techniques.hosts import SUSTAINED
 from gnomon.techniques.offload_optimizer import UPDATE_BYTES, update_s
 
 UPDATES_SHARE = 0.46
-"""Of its memory's bandwidth, what a host's updates move: as for the hosts of the catalog, whose memory is known."""
+"""Share of memory bandwidth that a host's updates reach, as for the hosts of the catalog."""
 UNFOLDED = "unfolded"
-"""The way of a product that writes its weights out first."""
+"""Prefix of the kernel that dequantizes its weights first."""
 FITTED_TO = {"deep-optimizer-states": ("NVIDIA H200", "2026-11-15")}
-"""The run that a constant of its formula is fitted to (`offload_optimizer.CROWDING`): device and date."""
+"""The run that a constant of its formula is fitted to (`offload_optimizer.BANDWIDTH_CONTENTION`): device and date."""
 
 Facts = Mapping[str, Any]
 
 
 def predictions(slug: str, findings: Findings, device: str, date: str = "") -> dict[str, Predicted]:
-    """What is predicted of a run's rows; nothing where nothing was timed or the chip is not known."""
+    """Predictions by row of a run; none where nothing was timed or the chip is not known."""
     if slug not in _OF or not any(row.gain for row in findings.compared):
         return {}
     try:
@@ -61,12 +61,12 @@ def _offloaded(row: Compared, facts: Facts, chip: Chip) -> Predicted | None:
         float(update_s(np.array(float(facts["parameters"])), turns, host, memory, link, here * turns))
         for turns in (0.0, 1 / stride)
     )
-    by = "the formula of offload-optimizer, with the rates of copies and updates that the run measured by themselves"
+    by = "the formula of offload-optimizer, with the rates of copies and updates that the run measured separately"
     return Predicted(gain=plain / strided, by=by, kind="prediction")
 
 
 def _narrow(row: Compared, facts: Facts, chip: Chip) -> Predicted | None:
-    """Weights written out wide before the product, where that is what ran; else a serving engine's own kernel."""
+    """Weights dequantized before the GEMM, where that is what ran; else a serving engine's kernel."""
     machine = Machine(Pool.of(chip, 1), profile_for(chip))
     shape = {name: np.array([float(row.shape[name])]) for name in ("m", "n", "k")} | {"batch": np.ones(1)}
     wide, fused = (float(machine.seconds("gemm", dtype, shape)[0]) for dtype in ("bf16", "int4-weights"))
@@ -76,12 +76,12 @@ def _narrow(row: Compared, facts: Facts, chip: Chip) -> Predicted | None:
     packed, whole = float(row.shape["technique_bytes"]), float(row.shape["plain_bytes"])
     stream = {"bytes_read": np.array([packed]), "bytes_written": np.array([whole]), "efficiency": np.ones(1)}
     unfolded = wide + float(machine.seconds("elementwise", "bf16", stream)[0])
-    by = f"{chip.name}'s bf16 product and a stream that writes the weights out, as this row does"
+    by = f"{chip.name}'s bf16 GEMM and a kernel that dequantizes the weights, as this row does"
     return Predicted(gain=wide / unfolded, by=by, kind="prediction")
 
 
-def told_again(outcome: dict[str, Any]) -> dict[str, Any]:
-    """A stored outcome with what is predicted today, and with what its experiment says of the paper's claim."""
+def updated_outcome(outcome: dict[str, Any]) -> dict[str, Any]:
+    """A stored outcome with current predictions, and with its experiment's current view of the paper's claim."""
     rows = tuple(map(row_from_dict, outcome["compared"]))
     findings = Findings(checks=(), compared=rows, facts=outcome["facts"])
     found = predictions(outcome["slug"], findings, outcome["device"], outcome["date"])
@@ -103,4 +103,4 @@ _OF: dict[str, Callable[[Compared, Facts, Chip], Predicted | None]] = {
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         path = Path(name)
-        path.write_text(json.dumps(told_again(json.loads(path.read_text())), indent=1) + "\n")
+        path.write_text(json.dumps(updated_outcome(json.loads(path.read_text())), indent=1) + "\n")

@@ -13,7 +13,7 @@ LEVELS = 15
 """The largest code of four bits."""
 MIDDLE = 8
 DAMPING = 0.01
-"""Added to the Hessian's diagonal, as a share of its mean."""
+"""Added to the Hessian's diagonal, relative to its mean."""
 BLOCK = 128
 """Columns whose errors are spread over the rest at once; a multiple of a group."""
 
@@ -28,16 +28,16 @@ class Quantised:
     zeros: Any
     """[rows, groups], whole numbers."""
     order: Any
-    """The column of the matrix that stands at each place; none where they kept theirs."""
+    """The matrix column at each position; None where they are in order."""
 
     def rounded(self) -> Any:
-        """The weights it stands for, in the order they were rounded."""
+        """Dequantized weights, in the order they were rounded."""
         group = self.codes.shape[1] // self.scales.shape[1]
         zeros, scales = (each.repeat_interleave(group, 1) for each in (self.zeros, self.scales))
         return (self.codes.to(scales.dtype) - zeros) * scales
 
     def weights(self) -> Any:
-        """The weights it stands for, in the matrix's own order."""
+        """Dequantized weights, in the matrix's order."""
         found = self.rounded()
         if self.order is None:
             return found
@@ -47,7 +47,7 @@ class Quantised:
 
 
 def hessian(torch: Any, activations: Any) -> Any:
-    """Of the squared error of a layer's output, damped; `activations` are [tokens, columns]."""
+    """The damped Hessian of the squared error of a layer's output; `activations` are [tokens, columns]."""
     found = activations.T @ activations * (2 / activations.shape[0])
     diagonal = found.diagonal()
     diagonal += DAMPING * diagonal.mean()
@@ -55,7 +55,7 @@ def hessian(torch: Any, activations: Any) -> Any:
 
 
 def grid(torch: Any, weights: Any, *, symmetric: bool) -> tuple[Any, Any]:
-    """Scale and zero of each row of a group, the scale rounded to bf16, as it is kept."""
+    """Scale and zero of each row of a group, the scale rounded to bf16, as it is stored."""
     if symmetric:
         scale = 2 * weights.abs().amax(1) / LEVELS
     else:
@@ -72,7 +72,7 @@ def code(torch: Any, column: Any, scale: Any, zero: Any) -> Any:
 
 
 def nearest(torch: Any, weights: Any, group: int, *, symmetric: bool) -> Quantised:
-    """Every weight to its nearest code, by itself."""
+    """Round-to-nearest of every weight."""
     codes, scales, zeros = torch.empty_like(weights), [], []
     for start in range(0, weights.shape[1], group):
         part = weights[:, start : start + group]
@@ -112,7 +112,7 @@ def gptq(torch: Any, weights: Any, hessian: Any, group: int, *, symmetric: bool,
 
 
 def by_definition(torch: Any, weights: Any, hessian: Any, group: int, *, symmetric: bool) -> Quantised:
-    """The same without blocks or factors; for small matrices."""
+    """GPTQ without blocks or factors; for small matrices."""
     left, codes, scales, zeros = weights.clone(), torch.empty_like(weights), [], []
     for at in range(left.shape[1]):
         if at % group == 0:

@@ -18,29 +18,29 @@ from gnomon.lab.bench import SEED, Bench
 from gnomon.lab.predicted import predictions
 
 DEVICES = ("cuda", "cpu")
-CPU_NOTE = "run on a CPU: the logic is checked, nothing is timed"
+CPU_NOTE = "run on a CPU: results are checked, nothing is timed"
 
 
 def run(slug: str, given: Mapping[str, str], device: str, tell: Tell) -> Outcome:
-    """Sizes as text; raises before any work where a name, a size, a package or the GPU is missing."""
-    asked = experiment(slug)
+    """Run an experiment. Raises before any work where a name, size, package or GPU is missing."""
+    chosen = experiment(slug)
     if device not in DEVICES:
-        raise InputError(f"'{device}' is no device", where="--device", hint=f"Use {' or '.join(DEVICES)}.")
-    sizes = asked.read_sizes(given, device)
+        raise InputError(f"'{device}' is not a device", where="--device", hint=f"Use {' or '.join(DEVICES)}.")
+    sizes = chosen.read_sizes(given, device)
     torch = _torch(device)
-    card, notes = _looked_at() if device == "cuda" else (None, (CPU_NOTE,))
+    card, notes = _checked_card() if device == "cuda" else (None, (CPU_NOTE,))
     torch.manual_seed(SEED)
     bench = Bench(torch, device, tell, card)
     start = time.monotonic()
     try:
-        findings = asked.work(bench, sizes)
+        findings = chosen.work(bench, sizes)
     except torch.OutOfMemoryError as failure:
         hint = f"Give smaller sizes; `gnomon lab` lists those of {slug}."
-        raise CalibrationError(f"the GPU's memory is not enough: {str(failure).splitlines()[0]}", hint=hint) from None
+        raise CalibrationError(f"out of GPU memory: {str(failure).splitlines()[0]}", hint=hint) from None
     name = str(torch.cuda.get_device_name(0)) if device == "cuda" else "cpu"
     return Outcome(
         slug=slug,
-        title=asked.title,
+        title=chosen.title,
         sizes=sizes,
         findings=findings,
         device=name,
@@ -49,13 +49,13 @@ def run(slug: str, given: Mapping[str, str], device: str, tell: Tell) -> Outcome
         versions=_versions(torch),
         notes=notes,
         wall_s=time.monotonic() - start,
-        claim=asked.claim,
+        claim=chosen.claim,
         predicted=predictions(slug, findings, name),
     )
 
 
 def _torch(device: str) -> Any:
-    # cuBLAS reads this once, when it starts: without it equal products may differ in their last bits.
+    # cuBLAS reads this once, when it starts: without it equal GEMMs may differ in their last bits.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         import torch
@@ -67,9 +67,9 @@ def _torch(device: str) -> Any:
     return torch
 
 
-def _looked_at() -> tuple[Card, tuple[str, ...]]:
+def _checked_card() -> tuple[Card, tuple[str, ...]]:
     card = first_card()
-    return card, tuple(f"the card was not at rest: {problem}" for problem in before(card))
+    return card, tuple(f"the GPU was not idle: {problem}" for problem in before(card))
 
 
 def _versions(torch: Any) -> dict[str, str]:

@@ -1,9 +1,9 @@
-"""The literature in executable form: an index of papers, one folder each in `index/`, some of them re-derived.
+"""The literature in executable form: an index of papers, one folder each in `index/`, some of them reproduced.
 
     gnomon.papers()                             all of them; narrowed by topic=, status=, shelf=, hardware=, since=
-    gnomon.papers.search("offload optimizer")   by what they say
-    gnomon.papers.show("zero-offload")          one, with its figures beside ours where it is re-derived
-    gnomon.papers.run("zero-offload")           the figures alone; without a name, of all that are re-derived
+    gnomon.papers.search("offload optimizer")   full-text search
+    gnomon.papers.show("zero-offload")          one, with its figures against ours where it is reproduced
+    gnomon.papers.run("zero-offload")           the figures alone; without a name, of all that are reproduced
 
 Everything is imported when it is first used.
 """

@@ -1,4 +1,4 @@
-"""Answers about papers: lists, one opened up, and figures computed again."""
+"""Answers about papers: lists, one in full, and reproduced figures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from gnomon.catalog.base import fold
 from gnomon.errors import unknown_name
 from gnomon.papers.base import FIGURE_KINDS, STATUSES, Paper
-from gnomon.papers.entries import known_to_hold, paper, papers, reproduced, shelves, unchecked
+from gnomon.papers.entries import categories, known_to_hold, paper, papers, reproduced, unchecked
 from gnomon.papers.ranking import ranked
-from gnomon.papers.results import PaperList, PaperShown, PapersRun, Rederived
+from gnomon.papers.results import PaperList, PaperShown, PapersRun, ReproducedPaper
 from gnomon.units import parse_whole
 
 if TYPE_CHECKING:  # lists and searches need no engine, technique or experiment
@@ -29,9 +29,9 @@ def listed(
     hardware: str | None = None,
     since: int | None = None,
 ) -> PaperList:
-    """All papers, or those with a topic, a status, a shelf, hardware they used, or of a year and later."""
-    asked = {"topic": topic, "status": status, "shelf": shelf, "hardware": hardware, "since": since}
-    filters = {name: value for name, value in asked.items() if value is not None}
+    """All papers, or those of a topic, a status, a category (`shelf`), hardware they used, or a year and later."""
+    given = {"topic": topic, "status": status, "shelf": shelf, "hardware": hardware, "since": since}
+    filters = {name: value for name, value in given.items() if value is not None}
     found = papers()
     for name, value in filters.items():
         found = _NARROW[name](found, value)
@@ -39,13 +39,13 @@ def listed(
 
 
 def search(words: str, *, limit: int = USUAL_LIMIT) -> PaperList:
-    """Papers by what they say, the best match first."""
+    """Papers that match a full-text query, the best match first."""
     found = ranked(words)[: parse_whole(limit, "--limit")]
     return PaperList(papers=tuple(_entry(match) | {"score": round(score, 3)} for match, score in found), query=words)
 
 
 def show(slug: str) -> PaperShown:
-    """One paper; its figures beside ours where it is re-derived."""
+    """One paper, with its figures against ours where it is reproduced."""
     from gnomon.lab import EXPERIMENTS
     from gnomon.papers import reproduce
     from gnomon.papers.executed import outcome
@@ -70,23 +70,20 @@ def show(slug: str) -> PaperShown:
 
 
 def run(slug: str | None = None, *, progress: Progress | None = None, jobs: int = 1) -> PapersRun:
-    """A paper's figures computed again; without a name, those of every paper that is re-derived.
-
-    `jobs` processes share all of them.
-    """
+    """The reproduced figures of a paper; without a name, of every reproduced paper, in `jobs` processes."""
     from gnomon.papers import reproduce
 
     results = reproduce.run_all(progress, jobs) if slug is None else (reproduce.run(slug),)
     return PapersRun(results=results, by_kind={kind: _counts(results, kind) for kind in FIGURE_KINDS})
 
 
-def _counts(results: Iterable[Rederived], kind: str) -> dict[str, int]:
+def _counts(results: Iterable[ReproducedPaper], kind: str) -> dict[str, int]:
     within = [bool(claim["within"]) for result in results for claim in result.claims if claim["kind"] == kind]
     return {"figures": len(within), "within": sum(within)}
 
 
 def _entry(entry: Paper) -> dict[str, Any]:
-    """An entry, with what is known to hold of it."""
+    """An entry, with its stored counts."""
     return asdict(entry) | known_to_hold(entry)
 
 
@@ -101,13 +98,13 @@ def _by_status(entries: Iterable[Paper], status: str) -> tuple[Paper, ...]:
     return tuple(entry for entry in entries if entry.status == wanted)
 
 
-def _by_shelf(entries: Iterable[Paper], name: str) -> tuple[Paper, ...]:
-    wanted = _known("shelf", name, shelves())
+def _by_category(entries: Iterable[Paper], name: str) -> tuple[Paper, ...]:
+    wanted = _known("shelf", name, categories())
     return tuple(entry for entry in entries if entry.shelf == wanted)
 
 
 def _by_hardware(entries: Iterable[Paper], name: str) -> tuple[Paper, ...]:
-    """Papers that used it, as exactly as they say: H100-SXM-80GB finds those that say H100, and the reverse."""
+    """Papers that used it, by name or part of it: H100-SXM-80GB finds those that name H100, and the reverse."""
     wanted = _parts(name)
     known = sorted({used for entry in papers() for used in entry.hardware})
     same = {used for used in known if wanted and (wanted <= _parts(used) or _parts(used) <= wanted)}
@@ -135,7 +132,7 @@ def _parts(name: str) -> set[str]:
 _NARROW: dict[str, Callable[[tuple[Paper, ...], Any], tuple[Paper, ...]]] = {
     "topic": _by_topic,
     "status": _by_status,
-    "shelf": _by_shelf,
+    "shelf": _by_category,
     "hardware": _by_hardware,
     "since": _since,
 }

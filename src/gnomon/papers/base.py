@@ -1,4 +1,4 @@
-"""What a paper is to Gnomon: an entry of the index and, where it is re-derived, its figures beside ours."""
+"""A paper: its entry in the index and, where it is reproduced, its figures against ours."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 STATUSES = ("executed", "predicted", "identity", "modelled", "listed")
-"""Run on a GPU; given by our own model; arithmetic on the paper's own numbers; mechanism there, figures not
-re-derived; known."""
+"""Run on a GPU; predicted by Gnomon's models; arithmetic on the paper's own numbers; mechanism modelled, figures not
+reproduced; listed only."""
 KINDS = ("predicted", "identity")
 FIGURE_KINDS = (*KINDS, "contradiction")
-"""Of one figure. It is predicted where it depends on what Gnomon models: times, memory in use, schedules, hosts. It is
-an identity where it follows by arithmetic from numbers of the paper, and is reproduced; where it follows and is not,
-the paper contradicts itself or its conventions are not ours."""
+"""Kinds of a figure. Predicted: it depends on what Gnomon models (times, memory, schedules). Identity: it follows
+by arithmetic from the paper's numbers, and is reproduced. Contradiction: it should follow and is not reproduced: the
+paper contradicts itself or uses other conventions."""
 USUAL_TOLERANCE = 0.10
 ROUNDING = 0.05
-"""What an identity may be off by: printed figures are rounded, and so is what they are computed from."""
+"""Largest error of an identity: printed figures and their inputs are rounded."""
 _TOPICS = """
     attention batching carbon checkpoint cloud cluster code-generation communication compiler cost cpu diffusion edge
     energy fault-tolerance gemm graph heterogeneous image inference kernel kv-cache long-context lora measurement
@@ -25,12 +25,12 @@ _TOPICS = """
 """
 TOPICS = frozenset(_TOPICS.split())
 Ours = tuple[str, float]
-"""What `figures()` of a paper's figures.py gives, one after the other: the name of a figure, and ours."""
+"""What `figures()` of a paper's figures.py yields: the name of a figure, and our value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A figure that a paper claims, in its own words."""
+    """A figure that a paper claims, as it states it."""
 
     what: str
     value: str
@@ -46,22 +46,22 @@ class Paper:
     title: str
     shelf: str
     date: str
-    """ISO, as exact as it is known; empty where it is not."""
+    """ISO, as precise as it is known; may be empty."""
     topics: tuple[str, ...]
     hardware: tuple[str, ...]
     idea: str
     technique: str
-    """What the idea changes in a plan, in words."""
+    """What the idea changes in a plan."""
     claims: tuple[Claim, ...]
     status: str
     why: str
-    """Why it is not re-derived; where it is, which of its claims are not, if any, and why."""
+    """Why it is not reproduced; where it is, which of its claims are not, and why."""
     feasibility: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A number of the paper that its reproduction takes as it is: a measured rate, a setting, a size."""
+    """A number of the paper that its reproduction takes as given: a measured rate, a setting, a size."""
 
     name: str
     value: str
@@ -70,7 +70,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """One figure of a paper, and how far ours may be from it: written down before ours is computed."""
+    """One figure of a paper, and its tolerance, set before ours is computed."""
 
     what: str
     claimed: float
@@ -78,20 +78,20 @@ class Expected:
     tolerance: float = USUAL_TOLERANCE
     kind: str = "predicted"
     note: str = ""
-    """Why it misses, where it does."""
+    """Why ours is out of tolerance, where it is."""
     claim: int = 0
-    """Which of the claims in the paper's entry it stands for, counted from 1; 0 for none."""
+    """The claim of the paper's entry that it checks, counted from 1; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure(Expected):
-    """One figure of a paper beside ours."""
+    """One figure of a paper and ours."""
 
     ours: float
 
     @property
     def error(self) -> float:
-        """Ours against the claimed one, as a share of it; infinite where none is claimed (JSON has null then)."""
+        """Relative error of ours; infinite where zero is claimed and ours is not zero (null in JSON)."""
         if not self.claimed:
             return 0.0 if not self.ours else math.inf
         return self.ours / self.claimed - 1
@@ -102,25 +102,25 @@ class Figure(Expected):
 
     @property
     def row(self) -> dict[str, Any]:
-        """The figure as answers have it."""
+        """The figure as a row of an answer."""
         first = {"what": self.what, "claimed": self.claimed, "ours": self.ours}
         return first | asdict(self) | {"error": self.error, "within": self.within}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """What a paper is computed again from and compared with. No cost constant of Gnomon is set for a paper."""
+    """Inputs and expected figures of a reproduced paper. No cost constant of Gnomon is set for a paper."""
 
     kind: str
-    """One of `KINDS`: how its headline figures come about. A single figure may differ and says so."""
+    """One of `KINDS`: that of its headline figures. A single figure may state another kind."""
     setting: str
     source: str
-    """Where the paper's figures were read."""
+    """Where the paper's figures come from."""
     assumptions: tuple[str, ...]
     inputs: tuple[Input, ...]
     expected: tuple[Expected, ...]
     """All figures, the headline first."""
     techniques: tuple[str, ...] = ()
-    """Names in `gnomon.techniques` that make the idea part of a plan."""
+    """Techniques (`gnomon.techniques`) that implement the idea."""
     missing: str = ""
-    """Which of the claims in the paper's entry no figure stands for, and why."""
+    """Which claims of the paper's entry no figure checks, and why."""

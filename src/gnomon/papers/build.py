@@ -1,4 +1,4 @@
-"""Makes the index of all folders: `python -m gnomon.papers.build`."""
+"""Builds the index of all paper folders: `python -m gnomon.papers.build`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from gnomon.papers.index import file_of
 
 
 def stored_counts() -> dict[str, Any]:
-    """How many figures hold, by the index that is there; none without one."""
+    """Counts of figures within tolerance, from the existing index; empty without one."""
     return {slug: row["counts"] for slug, row in entries.rows().items()} if entries.INDEX.exists() else {}
 
 
 def built(counts: Mapping[str, Any]) -> str:
-    """The text of the index, one paper a line, with these counts of what is re-derived."""
+    """The text of the index, one paper per line, with these counts of reproduced figures."""
     rows = []
     for paper in source.read_all():
         reproduced = file_of(paper.slug, "figures.py").exists()
         known = counts.get(paper.slug) if reproduced else None
-        rows.append({"paper": asdict(paper), "rederived": reproduced, "counts": known})
+        rows.append({"paper": asdict(paper), "reproduced": reproduced, "counts": known})
     lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def build(counts: Mapping[str, Any]) -> None:
-    """Write the index. Whoever has read the old one reads it again."""
+    """Write the index and clear cached reads of the old one."""
     entries.INDEX.write_text(built(counts), encoding="utf-8")
     for kept in (entries.rows, entries.papers, entries.reproduced):
         kept.cache_clear()

@@ -1,7 +1,6 @@
-"""The papers by their index: one file that `python -m gnomon.papers.build` makes of all folders.
+"""Papers from the index, one file that `python -m gnomon.papers.build` makes of all folders.
 
-Lists compute nothing, so the index has how many figures hold as well, which `make papers` counts; a paper opened by
-itself is counted as it is computed.
+Lists compute nothing: the index also has the counts of figures within tolerance, which `make papers` updates.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ INDEX = Path(__file__).with_name("index.json")
 
 @cache
 def rows() -> Mapping[str, Mapping[str, Any]]:
-    """The index as it is stored, by slug: a paper, whether it is re-derived, and what is known to hold."""
+    """Rows of the index by slug: a paper, whether it is reproduced, and its counts."""
     return {row["paper"]["slug"]: row for row in json.loads(INDEX.read_text(encoding="utf-8"))}
 
 
 @cache
 def papers() -> tuple[Paper, ...]:
-    """All papers, shelf by shelf, by slug."""
+    """All papers, by category and slug."""
     return tuple(_paper(row["paper"]) for row in rows().values())
 
 
 @cache
 def reproduced() -> tuple[str, ...]:
-    """Papers that are computed again, by slug."""
-    return tuple(sorted(slug for slug, row in rows().items() if row["rederived"]))
+    """Slugs of reproduced papers."""
+    return tuple(sorted(slug for slug, row in rows().items() if row["reproduced"]))
 
 
 def paper(slug: str) -> Paper:
@@ -41,17 +40,17 @@ def paper(slug: str) -> Paper:
     by_slug = {entry.slug: entry for entry in papers()}
     folded = slug.strip().casefold().replace("_", "-").replace(" ", "-")
     if folded not in by_slug:
-        hint = "`gnomon papers search WORDS` looks for it by what it says."
+        hint = "`gnomon papers search WORDS` searches titles and contents."
         raise unknown_name("paper", slug, by_slug, hint=hint)
     return by_slug[folded]
 
 
-def shelves() -> tuple[str, ...]:
+def categories() -> tuple[str, ...]:
     return tuple(sorted({entry.shelf for entry in papers()}))
 
 
 def known_to_hold(entry: Paper) -> dict[str, Any]:
-    """Of a paper, the stored counts of figures and claims that hold."""
+    """The stored counts of a paper's figures and claims within tolerance."""
     counts: dict[str, Any] | None = rows()[entry.slug]["counts"]
     return counts or unchecked(len(entry.claims))
 
@@ -80,7 +79,7 @@ def counted(figures: Iterable[Figure], entry_claims: int) -> dict[str, Any]:
 
 
 def unchecked(entry_claims: int) -> dict[str, Any]:
-    """Of a paper that is not re-derived, or whose counts nobody has stored."""
+    """Counts of a paper that is not reproduced, or whose counts are not stored."""
     return {"holds": None, "headline": {"checked": 0, "within": 0, "left_out": entry_claims}}
 
 

@@ -1,5 +1,4 @@
-"""Results of `gnomon lab` that come with Gnomon (`lab.json` of a paper's folder): its technique against the plain
-version, on a GPU."""
+"""Shipped results of `gnomon lab` (`lab.json` of a paper's folder): its technique against the baseline on a GPU."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ NEEDED = ("slug", "ok", "device", "date", "compared", "comparable")
 
 
 def executed() -> frozenset[str]:
-    """The papers that have one."""
+    """Slugs of papers that have a lab result."""
     return frozenset(entry.slug for entry in papers() if entry.status == "executed")
 
 
 @cache
 def outcome(slug: str) -> dict[str, Any]:
-    """The result of a paper that has one. A run whose checks failed, or that no GPU ran, is no result."""
+    """The lab result of a paper. A run whose checks failed, or on a CPU, is rejected."""
     where = place(slug, FILE)
     found = read_json(file_of(slug, FILE))
     if found.get("schema") != SCHEMA:
@@ -48,13 +47,13 @@ def outcome(slug: str) -> dict[str, Any]:
 
 
 def _check_compared(rows: Any, where: str) -> None:
-    """What was compared, and how many times as quick each was; null where it was not timed."""
+    """Check the rows: what was compared, and its gain, null where it was not timed."""
     if not (isinstance(rows, list) and rows):
-        raise InputError("'compared' is no list of what was compared", where=where)
+        raise InputError("'compared' is not a non-empty list", where=where)
     for position, row in enumerate(rows, 1):
         spot = f"{where}, compared {position}"
         if not (isinstance(row, dict) and isinstance(row.get("what"), str) and "gain" in row):
-            raise InputError("does not say 'what' was compared and its 'gain'", where=spot)
+            raise InputError("lacks 'what' (text) or 'gain'", where=spot)
         for name in ("gain", "burst_gain", "predicted_gain"):
             _check_gain(row.get(name), name, spot)
         _check_burst(row, spot)
@@ -68,37 +67,41 @@ def _check_gain(gain: Any, name: str, spot: str) -> None:
 
 
 def _check_burst(row: Mapping[str, Any], spot: str) -> None:
-    """A gain that leaves work to be done later is that of a burst; the headline is sustained, or not known."""
+    """Check that a gain which defers work is sustained: one that excludes that work is a burst."""
     left = row.get("deferred_s")
     if isinstance(left, bool) or not isinstance(left, (int, float)) or not (math.isfinite(left) and left >= 0):
-        raise InputError("does not say how many seconds of work were left ('deferred_s')", where=spot)
+        raise InputError("'deferred_s', the seconds of work left, is not a number of 0 or more", where=spot)
     seconds = {name: (row.get(name) or {}).get("seconds") for name in ("plain", "technique", "sustained")}
     if row["gain"] is None or not seconds["technique"]:
         return
     if left > DEFERRED * seconds["technique"] and not seconds["sustained"]:
         hint = "Give the sustained seconds, or no gain."
-        raise InputError("'gain' is that of a burst", where=spot, hint=hint)
+        raise InputError("'gain' is that of a burst, which defers work", where=spot, hint=hint)
     expected = seconds["plain"] / (seconds["sustained"] or seconds["technique"])
     if not math.isclose(row["gain"], expected, rel_tol=1e-6):
-        raise InputError(f"'gain' is {row['gain']:.4g}, and {expected:.4g} by its seconds", where=spot)
+        raise InputError(f"'gain' is {row['gain']:.4g}, but its seconds give {expected:.4g}", where=spot)
 
 
 def _check_prediction(row: Mapping[str, Any], spot: str) -> None:
-    """Who predicts is named, and only a prediction of what ran counts as one."""
-    told = row.get("prediction")
-    if told is None:
+    """Check that a prediction names its model, and that only a prediction of what ran has a `predicted_gain`."""
+    prediction = row.get("prediction")
+    if prediction is None:
         if row.get("predicted_gain") is not None:
-            raise InputError("'predicted_gain' does not say by whom ('prediction')", where=spot)
+            raise InputError("'predicted_gain' needs a 'prediction'", where=spot)
         return
-    if not (isinstance(told, dict) and str(told.get("by") or "").strip() and told.get("kind") in PREDICTIONS):
+    if not (
+        isinstance(prediction, dict)
+        and str(prediction.get("by") or "").strip()
+        and prediction.get("kind") in PREDICTIONS
+    ):
         kinds = ", ".join(PREDICTIONS)
-        raise InputError(f"'prediction' does not say 'by' whom and its 'kind' ({kinds})", where=spot)
-    if (row.get("predicted_gain") is not None) != (told["kind"] == "prediction"):
-        raise InputError("'predicted_gain' is for a prediction of what ran alone", where=spot)
+        raise InputError(f"'prediction' lacks 'by' or a 'kind' ({kinds})", where=spot)
+    if (row.get("predicted_gain") is not None) != (prediction["kind"] == "prediction"):
+        raise InputError("'predicted_gain' is only for the kind 'prediction'", where=spot)
 
 
 def _check_comparable(found: Any, where: str) -> None:
-    """Whether the paper's own claim can be set beside the run, and why not."""
-    said = isinstance(found, dict) and isinstance(found.get("comparable"), bool)
-    if not said or not all(isinstance(found.get(name), str) and found[name].strip() for name in ("claim", "why")):
-        raise InputError("'comparable' does not say which claim, whether and why", where=where)
+    """Check that it states the paper's claim, whether it is comparable with the run, and why."""
+    stated = isinstance(found, dict) and isinstance(found.get("comparable"), bool)
+    if not stated or not all(isinstance(found.get(name), str) and found[name].strip() for name in ("claim", "why")):
+        raise InputError("'comparable' lacks 'claim', 'comparable' or 'why'", where=where)

@@ -1,4 +1,4 @@
-"""Machines that no catalog has, by their figures."""
+"""Machines of papers that are not in the catalog."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gnomon.spec import Pool
 
 
 def cluster(chip: str, count: int, per_node: int, host: Mapping[str, Any] | None = None) -> Pool:
-    """Chips in such nodes, which every public function takes in a chip's place; without a host, the chip's own."""
-    said = {"schema": SCHEMA, "chip": chip, "count": count, "per_node": per_node}
-    (pool,) = cluster_from_dict(said | ({"host": dict(host)} if host else {}), "cluster").pools
+    """A pool of chips in nodes, for `on=` of any public function; without a host, the chip's default host."""
+    fields = {"schema": SCHEMA, "chip": chip, "count": count, "per_node": per_node}
+    (pool,) = cluster_from_dict(fields | ({"host": dict(host)} if host else {}), "cluster").pools
     return replace(pool, file="")
 
 
 def host(
     *, cores: int, memory_gib: float, memory_gb_s: float, adam_gparam_s: float, link_gb_s: float, nvme_gb_s: float = 4.0
 ) -> dict[str, Any]:
-    """A host as a cluster's file has it. Copies of its chips do not disturb each other."""
+    """A host as in a cluster file. Copies of its chips do not share a link."""
     link = {"name": "host link", "gb_s": link_gb_s, "latency_us": 5.0}
     disks = {"nvme_tb": 3.2, "nvme_read_gb_s": nvme_gb_s, "nvme_write_gb_s": nvme_gb_s}
-    efficiencies = {"memory_gb_s": memory_gb_s, "adam_gparam_s": adam_gparam_s}
-    return {"cores": cores, "memory_gib": memory_gib, **efficiencies, **disks, "link": link, "link_sharing": 1}
+    rates = {"memory_gb_s": memory_gb_s, "adam_gparam_s": adam_gparam_s}
+    return {"cores": cores, "memory_gib": memory_gib, **rates, **disks, "link": link, "link_sharing": 1}

@@ -1,4 +1,4 @@
-"""Papers by words: BM25 over the fields of their entries, with nothing to download."""
+"""Full-text search of papers: BM25 over the fields of their entries."""
 
 from __future__ import annotations
 
@@ -12,55 +12,54 @@ from functools import cache
 from gnomon.errors import InputError
 from gnomon.papers.base import Paper
 from gnomon.papers.entries import papers
-from gnomon.papers.stems import alike, words
+from gnomon.papers.stems import synonyms, words
 
 WEIGHTS = {"slug": 5.0, "title": 4.0, "topics": 3.0, "idea": 1.5, "technique": 1.2, "claims": 1.0, "hardware": 1.0}
 SATURATION = 2.0
-"""How soon a word that is said again counts for less (BM25's k1)."""
+"""Term-frequency saturation (BM25's k1)."""
 LENGTH = 0.6
-"""How much a long field counts for less (BM25's b)."""
+"""Length normalisation (BM25's b)."""
 SYNONYM = 0.35
-"""What a word of the same meaning counts beside the one that was asked for."""
+"""Weight of a synonym of a query word."""
 FEWEST_LETTERS = 3
-"""Of a word that is not in the index and may be the beginning of one that is."""
+"""Shortest query word that is matched as a prefix."""
 CUT = 0.25
-"""Of the best match's score: what has less shares a word with the query and is about something else."""
+"""Share of the best score below which matches are dropped."""
 UNRELATED = 0.5
-"""What counts of a paper on the shelf of those that are not about GPU systems."""
+"""Score factor of papers in the category `unrelated`, which are not about GPU systems."""
 MOST_WORDS = 64
-"""Of one search: each that no paper has is compared with all that papers have."""
+"""Most words of a query: each unknown one is compared with all words of the index."""
 LIKENESS = 0.8
-"""Of a word that is not in the index and may be one that is, mistyped."""
+"""Similarity from which an unknown word counts as a misspelling of a known one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """For each stem, the papers that have it and how much of it, fields weighed, and its rarity."""
+    """For each stem, its weight in each paper over all fields, and its inverse document frequency."""
 
     weights: Mapping[str, Mapping[str, float]]
     rarity: Mapping[str, float]
 
 
 def ranked(query: str) -> list[tuple[Paper, float]]:
-    """Papers that have the words, or words of the same meaning, the best match first, with their scores; none that is
-    far behind it."""
-    asked = list(dict.fromkeys(words(query)))
-    if not asked:
-        hint = "Say what it is about: `gnomon papers search offload optimizer`."
-        raise InputError(f"'{query}' has no word to look for", where="WORDS", hint=hint)
-    if len(asked) > MOST_WORDS:
+    """Papers that match the query or synonyms of it, with their scores, the best first; weak matches are dropped."""
+    query_words = list(dict.fromkeys(words(query)))
+    if not query_words:
+        hint = "Give keywords: `gnomon papers search offload optimizer`."
+        raise InputError(f"'{query}' has no searchable word", where="WORDS", hint=hint)
+    if len(query_words) > MOST_WORDS:
         hint = f"Use at most {MOST_WORDS}."
-        raise InputError(f"{len(asked):,} words are too many to look for", where="WORDS", hint=hint)
+        raise InputError(f"{len(query_words):,} words are too many for a search", where="WORDS", hint=hint)
     known = index()
     scores: dict[str, float] = {}
     hits: Counter[str] = Counter()
-    for variants in _variants(asked, known):
+    for variants in _variants(query_words, known):
         for slug, score in _best(variants, known).items():
             scores[slug] = scores.get(slug, 0.0) + score
             hits[slug] += 1
-    by_slug = {paper.slug: paper for paper in papers()}
+    by_slug, count = {paper.slug: paper for paper in papers()}, len(query_words)
     final = {
-        slug: score * math.sqrt(hits[slug] / len(asked)) * (UNRELATED if by_slug[slug].shelf == "unrelated" else 1.0)
+        slug: score * math.sqrt(hits[slug] / count) * (UNRELATED if by_slug[slug].shelf == "unrelated" else 1.0)
         for slug, score in scores.items()
     }
     least = CUT * max(final.values(), default=0.0)
@@ -68,26 +67,26 @@ def ranked(query: str) -> list[tuple[Paper, float]]:
     return [(by_slug[slug], final[slug]) for slug in order]
 
 
-def _variants(asked: list[str], known: Index) -> list[dict[str, float]]:
-    """For each word asked for, the stems it may stand for and what they count."""
+def _variants(query_words: list[str], known: Index) -> list[dict[str, float]]:
+    """For each query word, the stems it may match and their weights."""
     found = []
-    for position, word in enumerate(asked):
-        joined = {word + other for other in asked[position + 1 : position + 2]}  # flash moe: flashmoe
-        joined |= {other + word for other in asked[max(0, position - 1) : position]}
-        near = dict.fromkeys(alike().get(word, ()), SYNONYM)
+    for position, word in enumerate(query_words):
+        joined = {word + other for other in query_words[position + 1 : position + 2]}  # flash moe: flashmoe
+        joined |= {other + word for other in query_words[max(0, position - 1) : position]}
+        near = dict.fromkeys(synonyms().get(word, ()), SYNONYM)
         own = {word: 1.0} if word in known.rarity else _guesses(word, known)
         found.append(near | dict.fromkeys(joined & known.rarity.keys(), 1.0) | own)
     return found
 
 
 def _guesses(word: str, known: Index) -> dict[str, float]:
-    """Words of the index that begin so, or else look so."""
+    """Words of the index with this prefix, or else similar ones."""
     begun = [term for term in known.rarity if term.startswith(word)] if len(word) >= FEWEST_LETTERS else []
     return dict.fromkeys(begun or difflib.get_close_matches(word, known.rarity, n=2, cutoff=LIKENESS), SYNONYM)
 
 
 def _best(variants: Mapping[str, float], known: Index) -> dict[str, float]:
-    """By paper, the score of the best of the stems: saying one thing in three words is saying it once."""
+    """By paper, the score of the best of the stems: synonyms count once."""
     found: dict[str, float] = {}
     for word, share in variants.items():
         rarity = known.rarity.get(word, 0.0)
@@ -114,14 +113,14 @@ def index() -> Index:
 
 
 def _texts(paper: Paper) -> dict[str, str]:
-    said = " ".join(f"{claim.what} {claim.against} {claim.setting}" for claim in paper.claims)
+    claims = " ".join(f"{claim.what} {claim.against} {claim.setting}" for claim in paper.claims)
     return {
         "slug": paper.slug,
         "title": paper.title,
         "topics": " ".join(paper.topics),
         "idea": paper.idea,
         "technique": paper.technique,
-        "claims": said,
+        "claims": claims,
         "hardware": " ".join(paper.hardware),
     }
 

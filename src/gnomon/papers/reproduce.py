@@ -1,4 +1,4 @@
-"""Papers computed again: `figures.py` of a paper's folder, loaded when it is asked for, beside what is expected."""
+"""Reproduced papers: `figures.py` of a paper's folder, loaded on demand, against the expected figures."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from gnomon.errors import GnomonError, InputError
 from gnomon.papers import index
 from gnomon.papers.base import Expected, Figure
 from gnomon.papers.entries import counted, paper, reproduced
-from gnomon.papers.results import Rederived
+from gnomon.papers.results import ReproducedPaper
 from gnomon.papers.source import reproduction
 from gnomon.runner import ordered
 
 Progress = Callable[[int, int, str], None]
 
 
-def run(slug: str) -> Rederived:
-    """One paper computed again."""
+def run(slug: str) -> ReproducedPaper:
+    """Reproduce one paper."""
     entry = paper(slug)
     if entry.slug not in reproduced():
-        why = entry.why or "It was run on a GPU, and nothing is computed for it."
-        hint = f"`gnomon papers --status predicted` and `--status identity` list those that are. {why}"
-        raise InputError(f"'{entry.slug}' is not re-derived", hint=hint)
+        why = entry.why or "It was run on a GPU only."
+        hint = f"`gnomon papers --status predicted` and `--status identity` list reproduced ones. {why}"
+        raise InputError(f"'{entry.slug}' is not reproduced", hint=hint)
     given, found = reproduction(entry.slug), figures(entry.slug)
-    return Rederived(
+    return ReproducedPaper(
         slug=entry.slug,
         title=entry.title,
         kind=given.kind,
@@ -45,8 +45,8 @@ def run(slug: str) -> Rederived:
     )
 
 
-def run_all(progress: Progress | None = None, jobs: int = 1) -> tuple[Rederived, ...]:
-    """All that are re-derived, by slug; `jobs` processes share the work."""
+def run_all(progress: Progress | None = None, jobs: int = 1) -> tuple[ReproducedPaper, ...]:
+    """Reproduce all papers that have figures, by slug, in `jobs` processes."""
     slugs = reproduced()
     results, found = ordered(run, slugs, jobs=jobs), []
     for done, slug in enumerate(slugs):
@@ -57,13 +57,13 @@ def run_all(progress: Progress | None = None, jobs: int = 1) -> tuple[Rederived,
 
 
 def figures(slug: str) -> tuple[Figure, ...]:
-    """What is expected of a paper, each beside ours."""
+    """The expected figures of a paper, each with ours."""
     where, expected = index.place(slug, "figures.py"), reproduction(slug).expected
     ours = dict(_checked(_ours(slug, where), where))
     unexpected = [name for name in ours if name not in {one.what for one in expected}]
     if unexpected:
         raise InputError(f"figure '{unexpected[0]}' is not among those expected", where=where)
-    return tuple(_beside(one, ours, where) for one in expected)
+    return tuple(_compared(one, ours, where) for one in expected)
 
 
 def _ours(slug: str, where: str) -> list[Any]:
@@ -77,7 +77,7 @@ def _ours(slug: str, where: str) -> list[Any]:
 
 
 def _checked(pairs: list[Any], where: str) -> Iterator[tuple[str, float]]:
-    """Names and numbers, each name once."""
+    """Names and numbers, checked; each name once."""
     seen = set()
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
@@ -91,23 +91,23 @@ def _checked(pairs: list[Any], where: str) -> Iterator[tuple[str, float]]:
         yield name, value  # type: ignore[misc]
 
 
-def _beside(expected: Expected, ours: dict[str, float], where: str) -> Figure:
-    """Ours beside what is expected: arithmetic that comes out is an identity, and what does not is none."""
+def _compared(expected: Expected, ours: dict[str, float], where: str) -> Figure:
+    """An expected figure with ours; an identity must be within tolerance, a contradiction outside it."""
     if expected.what not in ours:
         raise InputError(f"gives no figure '{expected.what}', which is expected", where=where)
     found = Figure(**asdict(expected), ours=ours[expected.what])
     spot = f"{where}, figure '{found.what}'"
     if found.kind == "identity" and not found.within:
-        hint = "What is not reproduced is predicted, or a contradiction."
-        raise InputError("an identity that does not come out", where=spot, hint=hint)
+        hint = "Make it predicted, or a contradiction."
+        raise InputError("an identity that is not reproduced", where=spot, hint=hint)
     if found.kind == "contradiction" and found.within:
-        raise InputError("a contradiction that comes out", where=spot, hint="It is an identity.")
+        raise InputError("a contradiction that is reproduced", where=spot, hint="Make it an identity.")
     return found
 
 
 @contextmanager
 def _blamed(where: str, what: str) -> Iterator[None]:
-    """Whatever a paper's figures.py raises is said with its name."""
+    """Name the file in whatever a paper's figures.py raises."""
     try:
         yield
     except GnomonError as error:
@@ -115,5 +115,5 @@ def _blamed(where: str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise InputError(f"{what}: {type(error).__name__}: {said}", where=f"{where}{line}") from error
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise InputError(f"{what}: {type(error).__name__}: {text}", where=f"{where}{line}") from error

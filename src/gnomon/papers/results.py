@@ -1,4 +1,4 @@
-"""What the functions on papers return. `to_dict()` is the JSON of the same command."""
+"""Results of the functions on papers. `to_dict()` is the JSON of the same command."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gnomon.spec.answers import Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rederived(Result):
-    """A paper computed again: each claimed figure beside ours."""
+class ReproducedPaper(Result):
+    """A reproduced paper: each claimed figure with ours."""
 
     slug: str
     title: str
@@ -23,9 +23,9 @@ class Rederived(Result):
     inputs: tuple[Mapping[str, Any], ...]
     techniques: tuple[str, ...]
     missing: str
-    """Which of the paper's claims no figure stands for, and why."""
+    """Which of the paper's claims no figure checks, and why."""
     claims: tuple[Mapping[str, Any], ...]
-    """What, claimed, ours, unit, error, tolerance, within, kind, note and which claim of the entry it stands for; the
+    """What, claimed, ours, unit, error, tolerance, within, kind, note and the claim of the entry it checks; the
     headline first. `error` is infinite, and null in JSON, where zero is claimed and ours is not zero."""
     holds: Mapping[str, int]
     """Predicted figures and how many are within tolerance, identities, contradictions."""
@@ -35,7 +35,7 @@ class Rederived(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperList(Result):
-    """Papers with all fields of their entries, in the order of their shelves, or best match first."""
+    """Papers with all fields of their entries, by category and slug, or best match first."""
 
     SCHEMA = "papers"
     papers: tuple[Mapping[str, Any], ...]
@@ -56,15 +56,15 @@ class PaperShown(Result):
     experiments: tuple[str, ...]
     """What `gnomon lab run` can run of it."""
     paper: Mapping[str, Any]
-    result: Rederived | None
-    """Its figures computed again; none where it is not re-derived."""
+    result: ReproducedPaper | None
+    """Its reproduced figures; None where it is not reproduced."""
     lab: Mapping[str, Any] | None
-    """What `gnomon lab` found on a GPU; none where it was not run."""
+    """Its `gnomon lab` result on a GPU; None where it was not run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PapersRun(Result):
     SCHEMA = "papers.run"
-    results: tuple[Rederived, ...]
+    results: tuple[ReproducedPaper, ...]
     by_kind: Mapping[str, Mapping[str, int]]
     """Of predicted figures, identities and contradictions, how many there are, and how many are within tolerance."""

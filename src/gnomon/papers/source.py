@@ -1,4 +1,4 @@
-"""`paper.yaml` of a paper's folder, read and checked: its entry and, where it is re-derived, its reproduction."""
+"""`paper.yaml` of a paper's folder, read and checked: its entry and, where it is reproduced, its reproduction."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from gnomon.papers.index import file_of, folders, place
 
 FILE = "paper.yaml"
 NOT_REPRODUCED = ("modelled", "listed")
-"""What an entry may say of itself; the other statuses follow from a reproduction or a run."""
+"""Statuses that an entry may state; the others follow from a reproduction or a lab result."""
 FEASIBILITIES = ("A", "B", "C", "D")
 _DATE = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2})?)?")
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def read_all() -> tuple[Paper, ...]:
-    """All papers, shelf by shelf, by slug."""
+    """All papers, by category and slug."""
     found = [read(folder.replace("_", "-"))[0] for folder in folders()]
     return tuple(sorted(found, key=lambda paper: f"{paper.shelf}/{paper.slug}"))
 
 
 def reproduction(slug: str) -> Reproduction:
-    """What a re-derived paper is computed from and compared with."""
+    """Inputs and expected figures of a reproduced paper."""
     found = read(slug)[1]
     if found is None:
         raise InputError("has no 'reproduction'", where=place(slug, FILE))
@@ -51,10 +51,10 @@ def reproduction(slug: str) -> Reproduction:
 
 @cache
 def read(slug: str) -> tuple[Paper, Reproduction | None]:
-    """A paper as its folder has it."""
+    """A paper from its folder."""
     where, path = place(slug, FILE), file_of(slug, FILE)
     if not _SLUG.fullmatch(slug):
-        raise InputError("the folder's name is not made of small letters, digits and '_'", where=where)
+        raise InputError("the folder's name may only have lowercase letters, digits and '_'", where=where)
     if not path.exists():
         raise InputError("no such file", where=where, hint="A paper's folder has one.")
     entry = Fields(parse_yaml(path.read_text(encoding="utf-8"), where), where)
@@ -64,7 +64,7 @@ def read(slug: str) -> tuple[Paper, Reproduction | None]:
     )
     found = _reproduction(entry.inner("reproduction"), len(claims)) if entry.has("reproduction") else None
     if (found is not None) != file_of(slug, "figures.py").exists():
-        raise InputError("'reproduction' and a figures.py beside it need each other", where=where)
+        raise InputError("'reproduction' and figures.py need each other", where=where)
     status, why = _status(entry, slug, found)
     made = Paper(
         slug=slug,
@@ -85,7 +85,7 @@ def read(slug: str) -> tuple[Paper, Reproduction | None]:
 
 
 def _status(entry: Fields, slug: str, found: Reproduction | None) -> tuple[str, str]:
-    """A status, and what is not re-derived and why: as the folder's other files say, else as the entry does."""
+    """The status, and what is not reproduced and why: from the folder's other files, else from the entry."""
     ran = file_of(slug, "lab.json").exists()
     if ran:
         outcome(slug)
@@ -93,16 +93,16 @@ def _status(entry: Fields, slug: str, found: Reproduction | None) -> tuple[str, 
         return "executed" if ran else found.kind, found.missing
     if entry.raw("status") in STATUSES and entry.raw("status") not in NOT_REPRODUCED:
         hint = f"A reproduction or a lab result gives it; write one of {', '.join(NOT_REPRODUCED)}."
-        raise InputError(f"'{entry.raw('status')}' is not for an entry to say", where=entry.spot("status"), hint=hint)
+        raise InputError(f"'{entry.raw('status')}' cannot be set in an entry", where=entry.spot("status"), hint=hint)
     status, why = _one_of(entry, "status", NOT_REPRODUCED), _text(entry, "why")
     return ("executed", "") if ran else (status, why)
 
 
 def _reproduction(given: Fields, claims: int) -> Reproduction:
     notes = given.inner("notes")
-    told = {key: _text(notes, key) for key in notes.items()}
-    expected = tuple(_expected(given.item("expected", at), told, claims) for at in range(len(given.list("expected"))))
-    _check_expected(expected, told, given)
+    texts = {key: _text(notes, key) for key in notes.items()}
+    expected = tuple(_expected(given.item("expected", at), texts, claims) for at in range(len(given.list("expected"))))
+    _check_expected(expected, texts, given)
     inputs = [given.item("inputs", at) for at in range(len(given.list("inputs")))]
     found = Reproduction(
         kind=_one_of(given, "kind", KINDS),
@@ -144,13 +144,13 @@ def _expected(row: Fields, notes: dict[str, str], claims: int) -> Expected:
     if found.tolerance < 0:
         raise InputError(f"{found.tolerance} is below zero", where=row.spot("tolerance"))
     if found.kind == "identity" and found.tolerance > ROUNDING:
-        hint = f"Printed figures are rounded by {ROUNDING:.0%} at most."
-        raise InputError(f"an identity with {found.tolerance:.0%}", where=row.spot("tolerance"), hint=hint)
+        hint = f"Use at most {ROUNDING:.0%}, the rounding of printed figures."
+        raise InputError(f"an identity with tolerance {found.tolerance:.0%}", where=row.spot("tolerance"), hint=hint)
     return found
 
 
 def _number(row: Fields, name: str, default: float | None = None) -> float:
-    """A finite number, whole where it is written so."""
+    """A finite number; integers stay integers."""
     value: Any = as_number(row.raw(name) if default is None else row.raw(name, default))
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise InputError(f"{shown(value)} is not a number", where=row.spot(name))

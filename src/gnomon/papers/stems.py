@@ -1,4 +1,4 @@
-"""Words as they are compared: small, without common endings, in one spelling; and words that mean much the same."""
+"""Stemming and synonyms of the full-text search."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PHRASES = (
     (re.compile(r"fine[- ]tun"), "finetun"),
     (re.compile(r"pre[- ]train"), "pretrain"),
 )
-"""Several words for one thing, which has a shorter name."""
+"""Phrases and their abbreviations."""
 SHORTEST = 3
-"""Letters that an ending has to leave."""
+"""Shortest stem that removing an ending may leave."""
 _STOP = """
     a an and are as at be by can do does for from how i in into is it its of on one or so than that the their them
     then this to up use used uses using via we what when where which while with without
@@ -64,7 +64,7 @@ _GROUPS = """
 
 
 def words(text: str) -> Iterator[str]:
-    """The stems of a text, without words that say nothing."""
+    """The stems of a text, without stop words."""
     text = text.lower()
     for phrase, name in _PHRASES:
         text = phrase.sub(name, text)
@@ -91,8 +91,8 @@ def stem(word: str) -> str:
 
 
 @cache
-def alike() -> dict[str, frozenset[str]]:
-    """For a stem, those that mean much the same."""
+def synonyms() -> dict[str, frozenset[str]]:
+    """Synonyms of each stem."""
     found: dict[str, frozenset[str]] = {}
     for line in _GROUPS.strip().splitlines():
         group = frozenset(map(stem, line.split()))

@@ -1,4 +1,4 @@
-"""`try` for papers: one that is known and whose idea no technique stands for says so."""
+"""`gnomon try` with a clear error for papers whose idea no technique implements."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _told_of_papers(function: Callable[P, R]) -> Callable[P, R]:
+def _aware_of_papers(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
-    def answer(*args: P.args, **words: P.kwargs) -> R:
+    def answer(*args: P.args, **options: P.kwargs) -> R:
         try:
-            return function(*args, **words)
+            return function(*args, **options)
         except UnknownNameError as error:
-            asked = args[0] if args else words.get("name", "")
-            name = str(getattr(asked, "slug", asked)).partition(":")[0].strip()
+            given = args[0] if args else options.get("name", "")
+            name = str(getattr(given, "slug", given)).partition(":")[0].strip()
             entry = next((one for one in papers() if one.slug == name), None)
             if entry is None or error.where != "SLUG":
                 raise
-            hint = f"`gnomon papers show {entry.slug}` says what is known of it, `gnomon techniques` what can be tried."
-            raise InputError(f"{entry.slug} is {entry.status}, not built as a technique, so there is nothing to try",
+            hint = f"See `gnomon papers show {entry.slug}`; `gnomon techniques` lists what can be tried."
+            raise InputError(f"{entry.slug} is {entry.status}, not built as a technique, so it cannot be tried",
                              where="SLUG", hint=hint) from None  # fmt: skip
 
     return answer
 
 
-try_idea = _told_of_papers(_api.try_idea)
-answer = _told_of_papers(_api.answer)
+try_idea = _aware_of_papers(_api.try_idea)
+answer = _aware_of_papers(_api.answer)

@@ -42,7 +42,7 @@ class Binding:
         `priced` only has to have a memory: operators need not stand for all of it."""
         pool, engine = draft.pool, self.engine
         applied = served(draft.strategy.techniques)
-        draft = applied.settled(draft)
+        draft = applied.rewrite(draft)
         dtype = draft.dtype or dtype_of(draft.model, pool)
         if priced:
             check_priced(draft.model, dtype)

@@ -1,4 +1,4 @@
-"""The techniques of one plan, one after the other."""
+"""The training techniques of one plan, applied one after the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # serving imports nothing of training
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Techniques with their values. Without any, everything stays as it is."""
+    """Training techniques with their values. Without any, a plan stays as it is."""
 
     pairs: tuple[tuple[TrainingTechnique, Values], ...] = ()
 
@@ -32,12 +32,12 @@ class Applied:
         return tuple(one.name for one, _ in self.pairs)
 
     def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe) -> str:
-        """Why the first of them that cannot be used here cannot."""
+        """Why the first technique that does not apply here does not; empty where all apply."""
         for one, values in self.pairs:
             reason = one.reject_reason(case, strategy, recipe, values)
             if reason:
                 return f"{one.name} does not apply: {reason}"
-            strategy, recipe = one.settled(strategy, recipe, values)
+            strategy, recipe = one.rewrite(strategy, recipe, values)
         return ""
 
     def check(self, case: TrainingCase, strategy: Strategy, recipe: Recipe) -> None:
@@ -46,19 +46,19 @@ class Applied:
             raise InputError(reason, where="strategy.techniques", hint="Leave it out, or change what it names.")
 
     def check_given(self, strategy: Strategy, recipe: Recipe, given: Mapping[str, Any]) -> None:
-        """Refuse a technique that sets a degree or a setting to something else than was given for it, by its name."""
+        """Reject a technique that sets a degree or a setting to another value than the user gave for it."""
         for one, values in self.pairs:
-            strategy, recipe = one.settled(strategy, recipe, values)
+            strategy, recipe = one.rewrite(strategy, recipe, values)
             for name, value in given.items():
                 holder = strategy if hasattr(strategy, name) else recipe
                 if getattr(holder, name) != value:
                     where = f"strategy.{name}" if holder is strategy else f"engine.settings.{name}"
-                    message = f"{value} is given, and the technique {one.name} sets {getattr(holder, name)}"
+                    message = f"{value} is given, but the technique {one.name} sets {getattr(holder, name)}"
                     raise InputError(message, where=where, hint="Leave one of them out.")
 
-    def settled(self, strategy: Strategy, recipe: Recipe) -> tuple[Strategy, Recipe]:
+    def rewrite(self, strategy: Strategy, recipe: Recipe) -> tuple[Strategy, Recipe]:
         for one, values in self.pairs:
-            strategy, recipe = one.settled(strategy, recipe, values)
+            strategy, recipe = one.rewrite(strategy, recipe, values)
         return strategy, recipe
 
     def figures(self, found: StepTable, case: TrainingCase) -> StepTable:
@@ -76,17 +76,17 @@ class Applied:
         return np.asarray(sum(parts, np.zeros(found.grid.size)))
 
     def host_fits(self, found: StepTable, case: TrainingCase) -> Any:
-        """Whether the host of each row holds what is kept there."""
+        """Whether each row's host memory holds the bytes that techniques place there."""
         host = case.pool.machine
         room = ROOM * host.memory_bytes if host else 0.0
         return self.host_bytes(found, case) <= room
 
     def waits(self, found: StepTable, step_s: Floats, case: TrainingCase) -> Floats:
-        """Seconds on top of a step, each technique seeing the step without the others' waits."""
+        """Seconds added to a step; each technique sees the step without the waits of the others."""
         parts = [np.asarray(one.waits(found, step_s, case, values)) for one, values in self.pairs]
         return np.asarray(sum(parts, np.zeros(np.shape(step_s))))
 
     def assumed(self, found: StepTable, case: TrainingCase) -> tuple[str, ...]:
-        """What they take a machine to have that nobody has told, each with its name."""
-        told = ((one.name, one.assumed(found, case, values)) for one, values in self.pairs)
-        return tuple(f"{name}: {text}" for name, text in told if text)
+        """Assumptions about the machine that no input states, each with the technique's name."""
+        texts = ((one.name, one.assumed(found, case, values)) for one, values in self.pairs)
+        return tuple(f"{name}: {text}" for name, text in texts if text)

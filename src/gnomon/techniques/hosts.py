@@ -1,4 +1,4 @@
-"""What ranks have of the host they share."""
+"""Bandwidth and memory that ranks get of the host they share."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:  # serving imports nothing of training
 ROOM = 0.9
 """Of a host's memory, what a job can use."""
 LINK_SPREAD = 0.10
-"""Of copies between chip and host beside each other."""
+"""Log standard deviation of the bandwidth of concurrent copies between chip and host."""
 SUSTAINED = 0.8
 """Of a host's memory bandwidth, what processors and copies reach together: STREAM on servers of two sockets."""
 
 
 def host_of(case: TrainingCase) -> Host:
-    assert case.pool.machine is not None  # `why_not` has seen to it
+    assert case.pool.machine is not None  # checked by `reject_reason`
     return case.pool.machine
 
 
 def no_host(pool: Pool) -> str:
-    """Why there is no other memory to move things to; empty where there is."""
+    """Why there is no host memory to offload to; empty where there is."""
     if pool.chip.unified:
-        return f"the memory of {pool.chip.name} is its host's too"
-    return f"nothing is known of the host of {pool.chip.name}" if pool.host is None else ""
+        return f"{pool.chip.name} shares one memory with its host"
+    return f"the host of {pool.chip.name} is not known" if pool.host is None else ""
 
 
 def neighbours(found: StepTable, case: TrainingCase) -> Floats:
@@ -39,11 +39,11 @@ def neighbours(found: StepTable, case: TrainingCase) -> Floats:
 
 
 def link_bytes_s(found: StepTable, case: TrainingCase) -> Floats:
-    """Of one rank's copies while all its neighbours copy too, one way."""
+    """Bytes per second of one rank's copies, one way, while all ranks on its host copy too."""
     host = host_of(case)
     return np.asarray(host.link.bandwidth_bytes_s / np.minimum(neighbours(found, case), host.link_sharing))
 
 
 def memory_bytes_s(found: StepTable, case: TrainingCase) -> Floats:
-    """One rank's part of what the host's memory moves."""
+    """One rank's share of the host's memory bandwidth."""
     return np.asarray(SUSTAINED * host_of(case).memory_bandwidth_bytes_s / neighbours(found, case))

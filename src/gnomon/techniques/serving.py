@@ -1,9 +1,8 @@
-"""The contract of techniques in serving, and those of one deployment, one after the other.
+"""The contract of serving techniques, and the techniques of one deployment.
 
-A technique first says in words what a deployment can express already: a network in another format, degrees, settings.
-What words cannot say it does where the deployment is priced: to the operators of a step, to the bytes of a rank, to the
-seconds beside a step. Everything else of the deployment stays as it is, so predictions, fits, simulations and searches
-all see it.
+A technique first rewrites what a deployment's configuration can express: a network in another format, degrees,
+settings. The rest it changes where the deployment is priced: operators of a step, bytes of a rank, seconds added to a
+step. Predictions, fits, simulations and searches all see it.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from gnomon.spec import Batch, Model, Pool, Strategy
 from gnomon.techniques.base import Technique, Values
 
 SERVING_CONSERVED = ("flops", "tokens", "parameters", "weight bytes", "cache bytes", "precision")
-"""What a technique leaves as it is, unless it declares that it does not. Of precision only that is said: what answers
-are worth then is not predicted."""
+"""What a technique leaves as it is, unless it declares that it does not. The effect of a changed precision on the
+quality of answers is not predicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,28 +31,28 @@ class DeploymentDraft:
     pool: Pool
     strategy: Strategy
     dtype: str | None = None
-    """Of the weights, where it was asked for."""
+    """Format of the weights, where it was given."""
     kv_dtype: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ServingTechnique(Technique):
-    """The contract in serving. Whatever a technique does not override it leaves as it is."""
+    """The contract of serving techniques. Whatever a technique does not override it leaves as it is."""
 
     work = "serving"
     simulated: ClassVar[bool] = True
-    """Whether a load can be simulated with it: what it does to one step does not depend on the requests."""
+    """Whether a load can be simulated with it: its effect on a step does not depend on the requests."""
 
     def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
         """Why it cannot be used here; empty where it can."""
         return ""
 
-    def settled(self, draft: DeploymentDraft, values: Values) -> DeploymentDraft:
-        """The draft with it."""
+    def rewrite(self, draft: DeploymentDraft, values: Values) -> DeploymentDraft:
+        """The draft with the technique applied."""
         return draft
 
-    def own_products(self, values: Values) -> bool:
-        """Whether it brings the kernels that read narrow weights, so that an engine's own need not know the format."""
+    def brings_gemm_kernels(self, values: Values) -> bool:
+        """Whether it has its own GEMM kernels for quantized weights, so that the engine need not support the format."""
         return False
 
     def graph(self, graph: Graph, deployment: Deployment, values: Values) -> Graph:
@@ -61,44 +60,40 @@ class ServingTechnique(Technique):
         return graph
 
     def extra_bytes(self, deployment: Deployment, values: Values) -> float:
-        """Bytes on every rank beside weights, cache and what the engine works in."""
+        """Bytes per rank in addition to weights, KV cache and the engine's workspace."""
         return 0.0
 
     def wait(self, deployment: Deployment, steps: Batch, cached_bytes: float, values: Values) -> Wait | None:
-        """What these steps wait for beside their operators, with so many bytes of cache on a rank."""
+        """What these steps wait for in addition to their operators, with so many bytes of KV cache per rank."""
         return None
 
-    def facts(self, used: MemoryUse, deployment: Deployment, values: Values) -> Mapping[str, float]:
-        """Figures beside whether it fits, by name; seconds by one that ends in `_s`."""
+    def metrics(self, used: MemoryUse, deployment: Deployment, values: Values) -> Mapping[str, float]:
+        """Additional metrics of a memory fit, by name; names of seconds end in `_s`."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Techniques with their values; what `Deployment.ideas` is. Without any, everything stays as it is."""
+    """Serving techniques with their values; what `Deployment.applied` is. Without any, a deployment stays as it is."""
 
     pairs: tuple[tuple[ServingTechnique, Values], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.pairs)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(one.name for one, _ in self.pairs)
-
-    def settled(self, draft: DeploymentDraft) -> DeploymentDraft:
-        """The draft with all of them. Raises InputError where one does not apply."""
+    def rewrite(self, draft: DeploymentDraft) -> DeploymentDraft:
+        """The draft with all techniques applied. Raises InputError where one does not apply."""
         for one, values in self.pairs:
             reason = one.reject_reason(draft, values)
             if reason:
                 hint = "Leave it out, or change what it names."
                 raise NotApplicableError(one.name, reason, where="strategy.techniques", hint=hint)
-            draft = one.settled(draft, values)
+            draft = one.rewrite(draft, values)
         return draft
 
     @property
-    def own_products(self) -> bool:
-        return any(one.own_products(values) for one, values in self.pairs)
+    def brings_gemm_kernels(self) -> bool:
+        return any(one.brings_gemm_kernels(values) for one, values in self.pairs)
 
     def graph(self, graph: Graph, deployment: Deployment) -> Graph:
         for one, values in self.pairs:
@@ -112,16 +107,16 @@ class Served:
         found = (one.wait(deployment, steps, cached_bytes, values) for one, values in self.pairs)
         return [wait for wait in found if wait is not None and wait.seconds > 0]
 
-    def facts(self, used: MemoryUse, deployment: Deployment) -> dict[str, Mapping[str, float]]:
-        """Figures by technique."""
-        found = {one.name: one.facts(used, deployment, values) for one, values in self.pairs}
-        return {name: facts for name, facts in found.items() if facts}
+    def metrics(self, used: MemoryUse, deployment: Deployment) -> dict[str, Mapping[str, float]]:
+        """Additional metrics of a memory fit, by technique."""
+        found = {one.name: one.metrics(used, deployment, values) for one, values in self.pairs}
+        return {name: metrics for name, metrics in found.items() if metrics}
 
     def check_simulated(self) -> None:
         for one, _ in self.pairs:
             if not one.simulated:
                 raise InputError(
-                    f"what a load makes of {one.name} is not simulated",
+                    f"{one.name} cannot be simulated under load",
                     where="--with",
-                    hint="`gnomon predict` prices one step with it, `gnomon fit` says what there is room for.",
+                    hint="`gnomon predict` prices one step with it, `gnomon fit` reports what fits in memory.",
                 )

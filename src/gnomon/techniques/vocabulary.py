@@ -1,4 +1,4 @@
-"""Embedding and head of a pipeline cut over all its stages."""
+"""Vocabulary parallelism: embedding and head sharded over all pipeline stages."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from gnomon.spec.workload import Floats
 from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values
 
 WORKING_BYTES = 2.0
-"""Of a value between stages."""
+"""Bytes of a value between stages."""
 
 
 class VocabularyParallel(TrainingTechnique):
     name = "vocabulary-parallel"
-    title = "Embedding and head over all stages"
+    title = "Embedding and head sharded over all stages"
     idea = (
-        "Every stage of a pipeline holds an equal part of the vocabulary and computes its part of the loss, so no "
+        "Every stage of a pipeline holds an equal shard of the vocabulary and computes its part of the loss, so no "
         "stage waits for the last; one or two more micro-batches are in flight."
     )
     trials = (Trial(paper="vocabulary-parallelism", words="vocabulary-parallel"),)
     parameters = (
         Parameter(
-            name="barriers",
-            whole=True,
-            what="points at which all stages meet in a micro-batch, each with one more in flight",
+            "barriers",
+            "barriers per micro-batch, each with one more in flight",
             default=1.0,
             low=1.0,
             high=2.0,
+            whole=True,
             tried=(1.0, 2.0),
         ),
     )
@@ -40,20 +40,20 @@ class VocabularyParallel(TrainingTechnique):
 
     def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         if strategy.pp == 1:
-            return "there is no pipeline whose last stage would carry the vocabulary"
-        return "" if recipe.schedule == "1f1b" else f"it is built for the schedule 1f1b, not {recipe.schedule}"
+            return "there is no pipeline (pp is 1)"
+        return "" if recipe.schedule == "1f1b" else f"it needs the schedule 1f1b, not {recipe.schedule}"
 
     def figures(self, found: StepTable, case: TrainingCase, values: Values) -> StepTable:
-        """Parts of the ends on every stage, as long as they were together, and what their collectives add."""
+        """The step with embedding and head divided over all stages, and with their collectives."""
         ends, grid = found.chunks.ends, found.grid
         none = {end: {name: np.zeros_like(column) for name, column in part.items()} for end, part in ends.items()}
         each = {name: (ends["first"][name] + ends["last"][name]) / grid.pp for name in ends["first"]}
         each = {
-            name: column * (1 if name == "reduce_s" else self._slower(found, case)) for name, column in each.items()
+            name: column * (1 if name == "reduce_s" else self._slowdown(found, case)) for name, column in each.items()
         }
         chunks = replace(found.chunks, ends=none, each=each)
         for name in ("forward_s", "backward_s"):
-            chunks = chunks.longer(name, self._met(found, case, getattr(found, name)))
+            chunks = chunks.longer(name, self._exposed_s(found, case, getattr(found, name)))
         held = (found.first_parameters + found.last_parameters) / grid.pp
         before = found.rank_parameters
         after = before - np.maximum(found.first_parameters, found.last_parameters) + held
@@ -73,18 +73,18 @@ class VocabularyParallel(TrainingTechnique):
         )
 
     def waits(self, found: StepTable, step_s: Floats, case: TrainingCase, values: Values) -> Floats:
-        """At each barrier a micro-batch stays for one more turn of a stage, the last one too."""
+        """Each barrier delays every micro-batch, the last one too, by one forward and backward of a stage."""
         return np.asarray(float(values["barriers"]) * (found.forward_s + found.backward_s))
 
     def memory(self, used: RankMemory, found: StepTable, rank: Any, case: TrainingCase, values: Values) -> RankMemory:
-        """One more micro-batch at every barrier, and a part of the head on every stage."""
+        """One more micro-batch in flight per barrier, and a shard of the head on every stage."""
         more = float(values["barriers"]) * found.layers * found.grid.vp * found.saved_activation_bytes
         head = found.head_saved_activation_bytes + found.head_peak_bytes
         return replace(used, activations=used.activations + more, working=np.maximum(used.working, head))
 
-    def _met(self, found: StepTable, case: TrainingCase, pass_s: Floats) -> Floats:
-        """What a pass waits for the stages' collectives, which run beside it: forward, the sum of what the embedding's
-        parts found, and the last layer's output to all; backward, the same two gradients."""
+    def _exposed_s(self, found: StepTable, case: TrainingCase, pass_s: Floats) -> Floats:
+        """Exposed seconds of the stages' collectives, which overlap with a pass: forward, the all-reduce of the
+        embedding's shards and the broadcast of the last layer's output; backward, their gradients."""
         grid, network = found.grid, np.zeros(found.grid.size)
         payload = WORKING_BYTES * grid.micro_batch * (case.load.seq // grid.cp) * case.model.hidden
         payload = payload / np.where(grid.sequence_parallel == 1, grid.tp, 1)
@@ -95,19 +95,18 @@ class VocabularyParallel(TrainingTechnique):
         contended = sm_contention(case.machine.chip.sm_count) * np.minimum(pass_s, network)
         return np.asarray(np.maximum(network - pass_s, 0.0) + contended)
 
-    def _slower(self, found: StepTable, case: TrainingCase) -> Floats:
-        """What a product with a part of the vocabulary takes beyond its part of the time."""
+    def _slowdown(self, found: StepTable, case: TrainingCase) -> Floats:
+        """How much slower the GEMM with a shard of the vocabulary is than its share of the unsharded GEMM."""
         grid, model = found.grid, case.model
-        whole = np.ceil(model.vocab / grid.tp)
+        columns = np.ceil(model.vocab / grid.tp)
         common = {
             "m": 1.0 * grid.micro_batch * (case.load.seq // grid.cp),
             "k": np.full(grid.size, float(model.hidden)),
         }
 
-        def product(columns: Floats) -> Floats:
-            return case.machine.seconds(
-                "gemm", case.machine.chip.half, common | {"n": columns, "batch": common["m"] ** 0}
-            )
+        def gemm_s(n: Floats) -> Floats:
+            shape = common | {"n": n, "batch": common["m"] ** 0}
+            return case.machine.seconds("gemm", case.machine.chip.half, shape)
 
-        one, part = product(whole), product(np.ceil(whole / grid.pp))
-        return np.asarray(np.maximum(part * grid.pp / one, 1.0))
+        shard_s = gemm_s(np.ceil(columns / grid.pp))
+        return np.asarray(np.maximum(shard_s * grid.pp / gemm_s(columns), 1.0))

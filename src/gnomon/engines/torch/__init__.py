@@ -1,1 +1,1 @@
-"""PyTorch-native training: what Gnomon knows of it, and the runner that really starts it."""
+"""PyTorch: its cost model, and the built-in runner that executes training plans."""

@@ -1,4 +1,4 @@
-"""What a measurement was made on, and how fast the chip was running meanwhile, as far as it says."""
+"""Device, versions and SM clock of a measurement, as far as they are known."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def device_name(place: Place) -> str:
 
 
 def sm_mhz(place: Place) -> int | None:
-    """The clock at this moment; None where nobody tells."""
+    """The current SM clock; None where nvidia-smi is not available."""
     command = _command(place)
     if command is None:
         return None
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return next(iter(_numbers(said)), None)
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return next(iter(_numbers(output)), None)
 
 
 @contextmanager
 def watched(place: Place) -> Iterator[list[int]]:
-    """A list that, on leaving, holds the clock as it was every so often inside."""
+    """A list that, on exit, holds the SM clock sampled every EVERY_MS inside."""
     seen: list[int] = []
     command = _command(place)
     if command is None:
@@ -50,12 +50,12 @@ def watched(place: Place) -> Iterator[list[int]]:
 
 
 def _command(place: Place) -> list[str] | None:
-    """The first rank asks for its own chip only."""
+    """Only the first rank queries the clock, and only of its own chip."""
     if place.device.type != "cuda" or place.rank != 0 or shutil.which("nvidia-smi") is None:
         return None
     chip = f"GPU-{torch.cuda.get_device_properties(place.device).uuid}"
     return ["nvidia-smi", "-i", chip, "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
 
 
-def _numbers(said: str) -> list[int]:
-    return [int(line) for line in said.split() if line.isdigit()]
+def _numbers(output: str) -> list[int]:
+    return [int(line) for line in output.split() if line.isdigit()]

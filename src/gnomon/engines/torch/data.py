@@ -1,4 +1,4 @@
-"""Made-up text: a sequence depends on the seed, its step and its number only, so every plan learns the same."""
+"""Synthetic tokens: a sequence depends on the seed, its step and its number only, so every plan trains on the same."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ SKEW = 3
 
 
 def sequences(*, seed: int, step: int, numbers: range, seq: int, vocab: int) -> NDArray[np.int64]:
-    """One row of `seq + 1` tokens a sequence: each is read up to the last but one, and answers from the second on."""
+    """One row of `seq + 1` tokens per sequence: inputs are all but the last, targets all but the first."""
     rows = [np.random.default_rng((seed, step, number)).random(seq + 1) for number in numbers]
     return (vocab * np.stack(rows) ** SKEW).astype(np.int64)

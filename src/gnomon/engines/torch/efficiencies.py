@@ -1,4 +1,4 @@
-"""How fast PyTorch's own kernels stream memory beside a plain one, as measured."""
+"""Measured memory bandwidth of PyTorch's kernels, relative to a plain streaming kernel."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ FILE = Path(__file__).with_name("efficiencies.yaml")
 
 @cache
 def efficiencies() -> Mapping[str, float]:
-    """By kernel; backward ones end in `.backward`."""
+    """Efficiency by kernel; names of backward kernels end in `.backward`."""
     found: dict[str, float] = packaged(FILE)["efficiencies"]
     return found

@@ -1,4 +1,4 @@
-"""The built-in PyTorch runner behind the contract of training engines."""
+"""The built-in PyTorch runner as a training engine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
 
 VERSIONS = ("2.11",)
 RUNTIME_BYTES = 1.1e9
-"""CUDA context, libraries and cuBLAS and NCCL buffers beside the tensors PyTorch counts: an estimate, not measured."""
+"""CUDA context, libraries and cuBLAS and NCCL buffers, which PyTorch does not count: an estimate, not measured."""
 LAUNCH_S = {"none": 29e-6, "full": 39e-6, "selective": 77e-6}
-"""Host seconds a kernel of the eager runner: 24 layers of width 256, where nothing else counts, took 94, 160 and
-296 ms a step of two micro-batches on 16 cores of a virtual machine beside an H200 (2026-11-15, PyTorch 2.11)."""
+"""Host seconds per kernel of the eager runner: 24 layers of width 256, which are launch-bound, took 94, 160 and
+296 ms per step of two micro-batches on 16 cores of a virtual machine beside an H200 (2026-11-15, PyTorch 2.11)."""
 SPARE = 0.02
-"""Of the memory, lost to fragments, blocks of the allocator that no tensor fits: an estimate, not measured."""
+"""Share of the memory lost to fragmentation of the allocator: an estimate, not measured."""
 
 
 @dataclass(frozen=True)

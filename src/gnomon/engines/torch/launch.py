@@ -1,7 +1,4 @@
-"""Training plans under torchrun: their processes and nodes, the script around them, and the built-in runner's command.
-
-Whatever torchrun starts shares this: what a plan must keep to, and how its script is laid out.
-"""
+"""Training plans under torchrun: processes and nodes, launch scripts, and the command of the built-in runner."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from gnomon.spec.training_job import TrainingJob
 
 WORKER = "gnomon.engines.torch.worker"
 STEPS, WARMUP = 8, 3
-"""Steps that are measured, and those before them that are not."""
+"""Measured steps, and warm-up steps before them."""
 PORT = 29500
 """torchrun's own default."""
 CUT_SEQUENCES = "sequence_parallel"
@@ -27,18 +24,18 @@ _HERE = '"$(dirname -- "${BASH_SOURCE[0]}")"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measuring:
-    """Which steps are run and measured, and on what."""
+    """How many steps are run and measured, and on which device."""
 
     steps: int = STEPS
     warmup: int = WARMUP
-    """Steps before them."""
+    """Steps before the measured ones."""
     seed: int = 0
     device: str = "cuda"
-    """Or cpu."""
+    """cuda or cpu."""
 
 
 def nodes(job: TrainingJob) -> tuple[int, int]:
-    """Nodes, and the chips of each: those of a tray where a rack is joined by its chips' own links."""
+    """Nodes, and chips per node; a node is a tray where a rack is one NVLink domain."""
     chips = job.strategy.ranks
     per_node = job.pool.resized(max(chips, job.pool.node_size)).machine_chips
     count, rest = divmod(chips, per_node)
@@ -51,7 +48,7 @@ def nodes(job: TrainingJob) -> tuple[int, int]:
 
 
 def torchrun(job: TrainingJob) -> list[str]:
-    """The words that start one process a chip, without where several nodes meet."""
+    """The torchrun command for one process per chip, without the rendezvous address."""
     count, per_node = nodes(job)
     return ["torchrun", "--nnodes", str(count), "--nproc-per-node", str(per_node)]
 
@@ -60,8 +57,8 @@ def script(
     job: TrainingJob, title: str, *, setup: Sequence[str], program: str, arguments: Sequence[Sequence[str]],
     notes: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """A shell script for every node. `program` and `setup` are shell text; the words of arguments are quoted here, and
-    notes stand in the header."""
+    """A shell script for every node. `program` and `setup` are shell text; arguments are quoted here, and notes go into
+    the header."""
     count, _ = nodes(job)
     launcher = [*_pairs(torchrun(job)), *_rendezvous(count)]
     lines = ["#!/usr/bin/env bash", comment(title)]
@@ -78,7 +75,7 @@ def headline(plan: Plan, engine: str) -> str:
 
 
 def command(job: TrainingJob) -> list[str]:
-    """The words that start the built-in runner from the folder of plan.yaml."""
+    """The command of the built-in runner, to be run in the folder of plan.yaml."""
     check_runner(job)
     return [*torchrun(job), "-m", WORKER, "plan.yaml", *(word for words in _arguments() for word in words)]
 
@@ -91,25 +88,24 @@ def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = ()) -> str:
 
 
 def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
-    """What the plan says and the built-in runner does not do."""
-    said = [f"data and a whole run: {WARMUP} steps warm up and {STEPS} are measured, on made-up tokens"]
-    return said + common_not_expressed(job, plan, "torch")
+    """Parts of the plan that the built-in runner does not execute."""
+    first = f"data and a full run: {WARMUP} warm-up steps and {STEPS} measured ones, on synthetic tokens"
+    return [first] + common_not_expressed(job, plan, "torch")
 
 
 def common_not_expressed(job: TrainingJob, plan: Plan, engine: str) -> list[str]:
-    """Of a job's plan, what no training engine can say, or another than the plan's says differently."""
-    said = [f"the technique {name}" for name in plan.strategy.techniques]
-    said += _idle(job)
+    """Parts of the plan that no training engine's configuration expresses, or that hold for another engine only."""
+    found = [f"the technique {name}" for name in plan.strategy.techniques] + _idle(job)
     if plan.goals:
-        said.append("the goals, which are those of serving")
+        found.append("the goals, which apply to serving")
     if plan.predicted and plan.engine.name != engine:
-        said.append(f"the predicted figures: they are those of {plan.engine.name}")
-    return said
+        found.append(f"the predicted figures, which are those of {plan.engine.name}")
+    return found
 
 
 def _idle(job: TrainingJob) -> list[str]:
-    """Settings other than the usual that change nothing under the job's degrees. A lone tensor-parallel rank needs
-    none for its sequences, whichever way it is set."""
+    """Settings other than the defaults that have no effect under the job's degrees; sequence parallelism without tensor
+    parallelism is not listed."""
     usual = Recipe().settings
     given = {name: value for name, value in job.recipe.settings.items() if value != usual[name]}
     idle = idle_settings(job.strategy, job.model)
@@ -121,12 +117,12 @@ def _arguments() -> list[list[str]]:
 
 
 def _pairs(words: list[str]) -> list[str]:
-    """torchrun itself, then each of its options with its value on a line."""
+    """torchrun, then each option with its value on a line."""
     return [words[0], *(shlex.join(words[at : at + 2]) for at in range(1, len(words), 2))]
 
 
 def _rendezvous(count: int) -> list[str]:
-    """Where the processes meet. A default address on several nodes would leave each of them waiting for ever."""
+    """Rendezvous options. Several nodes have no default address, which would leave each of them waiting for ever."""
     address = "${MASTER_ADDR:-127.0.0.1}" if count == 1 else "${MASTER_ADDR:?not set, it is the address of node 0}"
     rank = (
         "${NODE_RANK:-0}" if count == 1 else f"${{NODE_RANK:?not set, it is the number of this node, 0 to {count - 1}}}"
@@ -136,6 +132,6 @@ def _rendezvous(count: int) -> list[str]:
 
 
 def check_runner(job: TrainingJob) -> None:
-    """Raise InputError where the built-in runner cannot run the job."""
+    """Raise InputError where the built-in runner does not support the job."""
     check_job(job)
     check(job.model, job.strategy, job.recipe, job.load, job.dtype)

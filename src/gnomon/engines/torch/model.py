@@ -1,6 +1,6 @@
 """The network as plain eager modules: every operator is one the predictor lists, and nothing is fused.
 
-No name outlives its use, so that what the allocator holds is what autograd keeps.
+Tensors are not bound to names beyond their use, so that the allocator holds only what autograd saves.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SAVED = frozenset(
         _ATEN._scaled_dot_product_fused_attention_overrideable.default,
     }
 )
-"""What selective recomputation keeps: the results of matrix products and of attention."""
+"""Operators whose results selective recomputation saves: GEMMs and attention."""
 
 
 class NormModule(nn.Module):  # type: ignore[misc]
@@ -55,7 +55,7 @@ class NormModule(nn.Module):  # type: ignore[misc]
 
 
 class SelfAttention(nn.Module):  # type: ignore[misc]
-    """Causal attention with separate projections. Under tensor parallelism it sees its own heads only."""
+    """Causal attention with separate projections. Under tensor parallelism a rank has its local heads only."""
 
     def __init__(self, hidden: int, spec: AttentionMixer) -> None:
         super().__init__()
@@ -73,8 +73,8 @@ class SelfAttention(nn.Module):  # type: ignore[misc]
 
     def attend(self, x: Tensor, rope: Rope | None) -> Tensor:
         mixed = F.scaled_dot_product_attention(
-            self.turned(self.q, self.q_norm, x, rope).transpose(1, 2),
-            self.turned(self.k, self.k_norm, x, rope).transpose(1, 2),
+            self.rotated(self.q, self.q_norm, x, rope).transpose(1, 2),
+            self.rotated(self.k, self.k_norm, x, rope).transpose(1, 2),
             self.heads(self.v, x).transpose(1, 2),
             is_causal=True,
             enable_gqa=self.grouped,
@@ -84,7 +84,7 @@ class SelfAttention(nn.Module):  # type: ignore[misc]
     def heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
         return linear(x).unflatten(-1, (-1, self.head_dim))
 
-    def turned(self, linear: nn.Linear, norm: NormModule | None, x: Tensor, rope: Rope | None) -> Tensor:
+    def rotated(self, linear: nn.Linear, norm: NormModule | None, x: Tensor, rope: Rope | None) -> Tensor:
         x = self.heads(linear, x)
         if norm is not None:
             x = norm(x)
@@ -97,7 +97,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def rope_table(seq: int, head_dim: int, dtype: Any, device: Any) -> Rope:
-    """Cosines and sines of every position, to be laid over (batch, position, head, half a head)."""
+    """Cosines and sines of every position, to be broadcast over (batch, position, head, half a head)."""
     turns = ROPE_BASE ** (-torch.arange(0, head_dim, 2, device=device) / head_dim)
     angles = torch.outer(torch.arange(seq, device=device), turns).unsqueeze(1)
     return angles.cos().to(dtype), angles.sin().to(dtype)
@@ -117,7 +117,7 @@ class Ffn(nn.Module):  # type: ignore[misc]
 
 
 class LayerModule(nn.Module):  # type: ignore[misc]
-    """One block. It is itself what is recomputed, so that whatever wraps it stays outside."""
+    """One transformer block, which activation checkpointing recomputes as a unit."""
 
     def __init__(self, model: Model, spec: Block, recompute: str) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class LayerModule(nn.Module):  # type: ignore[misc]
         if self.recompute == "none":
             return self.body(x, rope)
         how = {"context_fn": partial(create_selective_checkpoint_contexts, keep)} if self.recompute != "full" else {}
-        # Nothing is drawn inside: the state of the random generators need not be put back.
+        # No random numbers inside, so the generator state need not be preserved.
         return checkpoint(self.body, x, rope, use_reentrant=False, preserve_rng_state=False, **how)
 
     def body(self, x: Tensor, rope: Rope | None) -> Tensor:
@@ -147,7 +147,7 @@ def keep(_: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
 
 
 class Embed(nn.Module):  # type: ignore[misc]
-    """Token vectors, and those of the positions where they are learnt."""
+    """Token embeddings, and learned position embeddings where the model has them."""
 
     def __init__(self, model: Model, seq: int) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class Embed(nn.Module):  # type: ignore[misc]
         learned = model.learned_positions
         self.positions = nn.Parameter(torch.empty(learned, model.hidden)) if learned else None
         self.rows = slice(0, seq)
-        """The positions that this rank adds."""
+        """Positions of this rank's tokens."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens)
@@ -163,10 +163,10 @@ class Embed(nn.Module):  # type: ignore[misc]
 
 
 class Part(nn.Module):  # type: ignore[misc]
-    """Some consecutive layers, with the embedding before the first of all and the head and loss after the last.
+    """Consecutive layers, with the embedding before the first and the head and loss after the last layer of the model.
 
-    Takes tokens or the part before's result, gives its own result or the scaled mean loss. Layers are named by their
-    number in the whole network, so that a weight has the same name wherever it lies.
+    Takes tokens or the previous part's output, returns its output or the scaled mean loss. Layers are named by their
+    number in the full network, so that a weight has the same name on any rank.
     """
 
     def __init__(self, model: Model, layers: range, seq: int, recompute: str) -> None:

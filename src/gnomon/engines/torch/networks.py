@@ -1,4 +1,4 @@
-"""Networks of any kind in PyTorch as their published code runs them: kernel by kernel, or captured as one graph."""
+"""Networks in PyTorch as their published code runs them: kernel by kernel, or captured as one CUDA graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMATS = ("bf16", "fp16", "fp32")
 
 
 def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, Any], chip: Chip) -> None:
-    """Raise for what is not run so, or not priced."""
+    """Raise InputError for what is not priced in PyTorch."""
     check_network(model)
     if strategy.ep > 1:
         message = f"experts over {strategy.ep} ranks are not priced for torch"
@@ -46,7 +46,7 @@ def check(model: Model, strategy: Strategy, dtype: str, settings: Mapping[str, A
 def pieces(
     model: Model, step: NetworkStep, dtype: str, launch: str, launches: EagerHost, machine: Machine
 ) -> tuple[Piece, ...]:
-    """The tower, where something goes through it, and the rest."""
+    """The cost models of a step: the tower, where it has inputs, and the rest of the network."""
     found = []
     if step.taken is not None and step.towered:
         tower = model.towers[0]
@@ -58,20 +58,20 @@ def pieces(
 
 
 def tower_piece(graph: Graph, step: NetworkStep, launch: str, launches: EagerHost, machine: Machine) -> Piece:
-    """All that a step sends through a tower, at once."""
+    """All inputs of a step through a tower, in one batch."""
     assert step.taken is not None
     return eager_piece(graph, Batch.prefill(step.towered, step.taken.positions), launch, launches, machine)
 
 
 def eager_piece(graph: Graph, batch: Batch, launch: str, launches: EagerHost, machine: Machine) -> Piece:
-    """A graph whose kernels the host launches one by one, or all at once."""
+    """A graph whose kernels the host launches one by one, or as one CUDA graph."""
     calls = sum(op.count for op in graph.ops if op.bytes(batch)[0] > 0)
     launch_s = launches.graph_s if launch == "graph" else calls * launches.forward_s
     return StepModel(graph=graph, machine=machine, host=host_model(launch_s, launches), spread=SPREAD), batch
 
 
 def memory(model: Model, step: NetworkStep, dtype: str, chip: Chip) -> MemoryUse:
-    """Weights of everything, the fullest moment of the pass, and what is kept of tokens and of a source."""
+    """Memory of all weights, the peak of the pass, and the cache of tokens and of a source."""
     value, tokens = width(dtype), step.sequences * (1 if step.decode else step.tokens)
     working = working_bytes(model.blocks, model.hidden, tokens, dtype)
     if step.towered:

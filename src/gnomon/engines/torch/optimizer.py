@@ -1,7 +1,7 @@
-"""Gradients gathered, clipped and applied.
+"""Gradients reduced, clipped and applied.
 
 `Flat` (ZeRO 0 and 1) keeps the weights of a rank in one buffer and their gradients in another, so that one
-collective moves them all. `Sharded` (ZeRO 2 and 3) finds both already shared out by PyTorch's `fully_shard`.
+collective moves them all. `Sharded` (ZeRO 2 and 3) uses the shards of PyTorch's `fully_shard`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLIP_NORM = 1.0
 TINY = 1e-6
 """Keeps a norm of zero from dividing, as `torch.nn.utils.clip_grad_norm_` does."""
 MOST_VALUES = 2**30
-"""A longer stretch of a buffer is stepped in pieces: not every kernel counts past 2**31."""
+"""Longer buffers are stepped in pieces: not every kernel indexes past 2**31."""
 
 # Their names up to PyTorch 2.12, and after it.
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -35,13 +35,13 @@ class State(Protocol):
     """The weights of a rank and their gradients, between the last backward and the next forward."""
 
     def reduce(self) -> None:
-        """Sum the gradients over the ranks that learnt apart."""
+        """All-reduce or reduce-scatter the gradients over data-parallel ranks."""
 
     def gradients(self) -> tuple[list[Tensor], Tensor]:
-        """After `reduce`: the gradients that this rank applies, and the share of each that it counts for."""
+        """After `reduce`: the gradients that this rank applies, and the weight of each in the global norm."""
 
     def step(self) -> None:
-        """Update the weights and forget the gradients."""
+        """Update the weights and clear the gradients."""
 
 
 def state(share: Share, recipe: Recipe, dtype: str, place: Place) -> State:
@@ -49,9 +49,9 @@ def state(share: Share, recipe: Recipe, dtype: str, place: Place) -> State:
 
 
 def clip(owner: State, loss: Tensor, place: Place) -> Tensor:
-    """Scale the gradients to a norm of at most 1; gives the norm they had and the loss, both over all ranks.
+    """Clip the gradients to a norm of 1; returns the norm before and the loss, both over all ranks.
 
-    A gradient that several ranks hold counts on each for its share, so that one sum over the world is right.
+    A gradient that several ranks hold is weighted by their number, so that one sum over the world is right.
     """
     pieces, shares = owner.gradients()
     norms = torch.stack(torch._foreach_norm(pieces, 2, torch.float32))
@@ -65,7 +65,8 @@ def clip(owner: State, loss: Tensor, place: Place) -> Tensor:
 
 
 class Flat:
-    """Weights in one buffer: first those cut by tensor parallelism, then those copied, last those to be summed."""
+    """Weights in one buffer: those sharded by tensor parallelism, then replicated ones, last those whose gradients are
+    summed over tensor-parallel ranks."""
 
     def __init__(self, share: Share, recipe: Recipe, dtype: str, place: Place) -> None:
         self.place = place
@@ -79,14 +80,14 @@ class Flat:
         self.weights = torch.zeros(length, dtype=DTYPES[dtype], device=place.device)
         self.grads = torch.zeros(length, dtype=kept, device=place.device)
         _move(named, self.weights, self.grads)
-        self._share_out()
+        self._shard()
 
-    def _share_out(self) -> None:
-        """This rank's stretch of the buffers, and the optimizer over it."""
+    def _shard(self) -> None:
+        """This rank's shard of the buffers, and the optimizer over it."""
         each = self.weights.numel() // self.place.size("dp")
         start = each * self.place.at("dp") if self.shared else 0
         self.own = slice(start, start + each if self.shared else self.weights.numel())
-        masters = self.weights[self.own].to(self.grads.dtype)  # the weights themselves where they are as fine
+        masters = self.weights[self.own].to(self.grads.dtype)  # a view of the weights where the dtypes are equal
         self.masters = [nn.Parameter(piece) for piece in masters.split(MOST_VALUES)]
         for master, grad in zip(self.masters, self.grads[self.own].split(MOST_VALUES), strict=True):
             master.grad = grad
@@ -119,7 +120,7 @@ class Flat:
 
 
 class Sharded:
-    """Weights that `fully_shard` holds in pieces. The optimizer sees plain tensors, which share their memory."""
+    """Weights sharded by `fully_shard`. The optimizer sees plain tensors that share their memory."""
 
     def __init__(self, share: Share, place: Place) -> None:
         self.place = place
@@ -132,7 +133,7 @@ class Sharded:
         self.shares = torch.tensor(shares, device=place.device)
 
     def reduce(self) -> None:
-        """Over data-parallel ranks the backward has summed them already."""
+        """Sum over tensor-parallel ranks; over data-parallel ranks the backward pass has done it already."""
         if self.summed:
             grads = [_local(weight.grad) for weight in self.summed]
             together = torch.cat([grad.flatten() for grad in grads])
@@ -167,7 +168,7 @@ def _split_like(flat: Tensor, tensors: list[Tensor]) -> list[Tensor]:
 
 
 def _move(named: list[tuple[str, Any]], weights: Tensor, grads: Tensor) -> None:
-    """Let every weight live in the one buffer, and its gradients be added to their place in the other."""
+    """Make every weight a view of one buffer, and accumulate its gradients into the other."""
     olds = [_local(weight).detach() for _, weight in named]
     news, mains = _split_like(weights, olds), _split_like(grads, olds)
     for (_, weight), old, new, main in zip(named, olds, news, mains, strict=True):

@@ -1,8 +1,8 @@
-"""One rank's share of the network: cut, filled and wrapped.
+"""One rank's shard of the network: split, initialised and wrapped.
 
-Tensor parallelism is PyTorch's own (`ColwiseParallel`, `RowwiseParallel`), the head cut by tokens of the
-vocabulary under `loss_parallel`. Norms work on this rank's tokens with weights that every rank holds whole. Every
-weight is drawn whole, by its name, and then cut: all plans start alike.
+Tensor parallelism is PyTorch's (`ColwiseParallel`, `RowwiseParallel`), the head sharded by vocabulary under
+`loss_parallel`. Norms work on this rank's tokens with replicated weights. Every weight is drawn unsharded, seeded by
+its name, and then split: all plans start from the same weights.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ HEAD_NORMS = ("attn.q_norm.weight", "attn.k_norm.weight")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """The parts of the network on this rank, and how their weights lie on tensor-parallel ranks."""
+    """The parts of the network on this rank, and which weights tensor-parallel ranks replicate."""
 
     parts: tuple[Part, ...]
     copied: frozenset[str]
-    """Weights that every tensor-parallel rank holds whole."""
+    """Weights that tensor-parallel ranks replicate."""
     summed: frozenset[str]
-    """Those of them whose gradient a rank knows for its own tokens or heads only."""
+    """Replicated weights whose gradient on a rank covers its local tokens or heads only."""
 
     def named(self) -> list[tuple[str, Any]]:
         return [entry for part in self.parts for entry in part.named_parameters()]
 
 
 def build(model: Model, strategy: Strategy, recipe: Recipe, dtype: str, *, seq: int, seed: int, place: Place) -> Share:
-    """This rank's parts with weights in them."""
+    """This rank's parts with initialised weights."""
     each = model.layers // (strategy.pp * strategy.vp)
     parts, copied, summed = [], set(), set()
     for chunk in range(strategy.vp):
@@ -52,9 +52,11 @@ def build(model: Model, strategy: Strategy, recipe: Recipe, dtype: str, *, seq: 
             part = Part(model, range(stage * each, (stage + 1) * each), seq, recipe.recompute)
         if strategy.tp > 1:
             _cut(part, place, recipe.sequence_parallel, seq // strategy.tp)
-            whole = {name: weight for name, weight in part.named_parameters() if _is_whole(weight)}
-            copied |= set(whole)
-            summed |= {name for name, weight in whole.items() if _is_summed(name, weight, recipe.sequence_parallel)}
+            replicated = {name: weight for name, weight in part.named_parameters() if _is_replicated(weight)}
+            copied |= set(replicated)
+            summed |= {
+                name for name, weight in replicated.items() if _is_summed(name, weight, recipe.sequence_parallel)
+            }
         _fill(part, recipe, DTYPES[dtype], seed, place, model.tied_embeddings)
         if not model.learned_positions:
             part.rope = rope_table(seq, model.blocks[0].attention.head_dim, DTYPES[dtype], place.device)
@@ -62,17 +64,17 @@ def build(model: Model, strategy: Strategy, recipe: Recipe, dtype: str, *, seq: 
     return Share(parts=tuple(parts), copied=frozenset(copied), summed=frozenset(summed))
 
 
-def _is_whole(weight: Any) -> bool:
+def _is_replicated(weight: Any) -> bool:
     return not isinstance(weight, DTensor) or bool(weight.placements[0].is_replicate())
 
 
 def _is_summed(name: str, weight: Any, sequence_parallel: bool) -> bool:
-    """DTensor sums its own; a norm sees some of the tokens, a norm of heads some of the heads."""
+    """DTensor reduces its own gradients; a plain norm sees local tokens only, a norm of heads local heads only."""
     return not isinstance(weight, DTensor) and (sequence_parallel or name.endswith(HEAD_NORMS))
 
 
 def _cut(part: Part, place: Place, sequence_parallel: bool, tokens: int) -> None:
-    """Replace weights by this rank's pieces and put the collectives between them: two a layer, either way."""
+    """Replace weights by this rank's shards and insert the collectives: two per layer, forward and backward."""
     mesh = place.mesh["tp"]
     between = Shard(1) if sequence_parallel else Replicate()
     attn_input = {"input_layouts": (between, None), "desired_input_layouts": (Replicate(), None)}
@@ -81,7 +83,7 @@ def _cut(part: Part, place: Place, sequence_parallel: bool, tokens: int) -> None
         plan: dict[str, Any] = {f"attn.{name}": ColwiseParallel() for name in "qkv"}
         plan |= {f"ffn.{name}": ColwiseParallel() for name in ("gate", "up") if getattr(layer.ffn, name) is not None}
         plan |= {name: RowwiseParallel(output_layouts=between) for name in ("attn.out", "ffn.down")}
-        # One gathering for all the projections that read the same tokens, not one for each of them.
+        # One all-gather for all projections that read the same tokens.
         plan |= {"attn": PrepareModuleInput(**attn_input), "ffn": PrepareModuleInput(**ffn_input)}
         parallelize_module(layer, mesh, plan)
     if part.embed is not None:
@@ -95,7 +97,7 @@ def _cut(part: Part, place: Place, sequence_parallel: bool, tokens: int) -> None
 
 
 def _fill(part: Part, recipe: Recipe, working: Any, seed: int, place: Place, tied: bool) -> None:
-    """Layer by layer, so that under ZeRO 2 and 3 no more than one is ever whole."""
+    """Initialise layer by layer, so that under ZeRO 2 and 3 at most one layer is unsharded at a time."""
     masters = recipe.zero >= 2 and recipe.optimizer == "adamw"
     draw = partial(_drawn, working=working, stored=torch.float32 if masters else working, seed=seed, place=place)
     for number, layer in part.layers.items():
@@ -137,9 +139,9 @@ def _drawn(name: str, empty: Any, *, working: Any, stored: Any, seed: int, place
 
 def _shard(module: nn.Module, working: Any, recipe: Recipe, place: Place) -> None:
     precision = MixedPrecisionPolicy(param_dtype=working, reduce_dtype=torch.float32)
-    # None: a layer lets go of its weights after its forward, the rest, whose backward comes next, does not.
-    again = None if recipe.zero == 3 else False
-    fully_shard(module, mesh=place.mesh["dp"], mp_policy=precision, reshard_after_forward=again)
-    # Losses are divided before the backward, once for all ways of sharing out.
+    # None: a layer reshards after its forward; the root, whose backward comes next, does not.
+    reshard = None if recipe.zero == 3 else False
+    fully_shard(module, mesh=place.mesh["dp"], mp_policy=precision, reshard_after_forward=reshard)
+    # Losses are scaled before the backward pass, so gradients are summed.
     module.set_gradient_divide_factor(1.0)
     module.set_force_sum_reduction_for_comms(True)

@@ -1,4 +1,4 @@
-"""A step's micro-batches through the parts of this rank: one after another, or on PyTorch's pipeline schedules."""
+"""A step's micro-batches through this rank's parts: in a loop, or under PyTorch's pipeline schedules."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gnomon.engines.torch.model import Part, Tensor
 from gnomon.engines.torch.ranks import Place
 
 Action = tuple[str, int, int]
-"""F or B, the part of the rank, the micro-batch."""
+"""F or B, the model chunk on this rank, the micro-batch."""
 
 
 class Driver(Protocol):
     actions: list[Action]
-    """What ran, in order."""
+    """Executed passes, in order."""
 
     def run(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Forward and backward of the rank's sequences; gives the sum of their scaled losses, 0 where none is known."""
+        """Forward and backward of this rank's sequences; returns the sum of their scaled losses, 0 on other stages."""
 
 
 class PipelineLoop:
@@ -42,7 +42,7 @@ class PipelineLoop:
 
 
 class StageModule(PipelineStage):  # type: ignore[misc]
-    """A part that notes what it does. The last one finds its targets by the number of the micro-batch."""
+    """A stage that records its passes. The last stage looks up its targets by micro-batch."""
 
     chunk: int
     actions: list[Action]
@@ -63,12 +63,12 @@ class StageModule(PipelineStage):  # type: ignore[misc]
 
 
 class Pipeline:
-    """Parts of several ranks under a schedule."""
+    """Parts on several ranks under a pipeline schedule."""
 
     def __init__(
         self, parts: tuple[Part, ...], schedule: str, micros: int, read: Tensor, between: Tensor, place: Place
     ) -> None:
-        """`read` is what the first part is given for one micro-batch, `between` what each hands on: shapes only."""
+        """`read` is the first part's input for one micro-batch, `between` what parts send: meta tensors."""
         self.actions: list[Action] = []
         pp, rank = place.size("pp"), place.at("pp")
         self.micros = micros
@@ -96,6 +96,5 @@ class Pipeline:
         self.schedule.step(
             *given, target=targets if self.last else None, losses=losses if self.last else None, return_outputs=False
         )
-        return (
-            torch.stack([loss.detach() for loss in losses]).sum() if losses else torch.zeros((), device=tokens.device)
-        )
+        zero = torch.zeros((), device=tokens.device)
+        return torch.stack([loss.detach() for loss in losses]).sum() if losses else zero

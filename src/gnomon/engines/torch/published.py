@@ -1,4 +1,4 @@
-"""Kernels between products as the published code of networks has them, where they are not PyTorch's own one kernel.
+"""Kernels between GEMMs in the published code of networks, where they differ from PyTorch's fused kernels.
 
 Counted by tracing transformers 5.17 with `gnomon.trace`; tests/oracles/test_network_kernels.py traces them again.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gnomon.engines.torch.eager.forms import find_pace
+from gnomon.engines.torch.eager.forms import find_efficiency
 from gnomon.engines.torch.eager.streams import STRIDED
 from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.engines.torch.style import style
@@ -23,43 +23,40 @@ def published(model: Model, part: Model | Tower) -> Kernels:
     if not centred:
         own = replace(own, norm=_root_mean_square())
     broadcast, heads, copy = _efficiency("broadcast"), _efficiency("copy.heads"), _efficiency("copy")
-    # Keys and values of a source are each put beside what is kept, of which there is nothing yet.
+    # Keys and values of a source are each concatenated with an empty cache.
     beside, kept = NOTHING, Stream.chain(*2 * [(0.5, 0.5, heads)])
     if model.family == "t5":
-        # Its GELU is a formula of eight steps where it gates, and a ReLU where it does not.
-        plain, gated = (
-            Stream(1, 1, 0, 0, efficiency=_efficiency("add")),
-            Stream(10, 8, 0, 0, 8, efficiency=_efficiency("add")),
-        )
-        own = replace(own, plain=plain, gated=gated)
+        # Its GELU is eight kernels where it gates, and a ReLU where it does not.
+        add = _efficiency("add")
+        own = replace(own, plain=Stream(1, 1, 0, 0, efficiency=add), gated=Stream(10, 8, 0, 0, 8, efficiency=add))
     if model.family == "modernbert":
-        # Products are joined, and the halves of one that is gated lie beside each other.
+        # GEMMs are fused, and gate and up are the halves of one result.
         product = replace(own.product, efficiency=broadcast)
-        own = replace(own, joined=True, rope=_turned_in_fp32(), product=product)
+        own = replace(own, joined=True, rope=_rope_in_fp32(), product=product)
     if model.family == "whisper":
-        # Queries are scaled, and heads put in order for each of queries, keys and values and back.
+        # Queries are scaled; heads are transposed for queries, keys and values, and back.
         beside = Stream.chain((1, 1, _efficiency("add")), *4 * [(1, 1, heads)])
         kept = Stream.chain(*2 * [(0.5, 0.5, heads), (0.5, 0.5, copy)])
         if tower:
-            # Its convolutions leave channels first, and every residual after them is added across.
+            # Its convolutions leave channels first, and every residual after them is strided.
             own = replace(own, residual=replace(own.residual, efficiency=_efficiency("pointwise.strided", STRIDED)))
     return Kernels(
         style=own,
         beside=beside,
         kept=kept,
         scaled=Stream(1, 1, 0, 0, efficiency=broadcast),
-        # Llama's tower masks the tiles that a picture does not fill.
+        # Llama's tower masks tiles that an image does not fill.
         masked=model.family == "mllama" and tower,
         efficiency=_efficiency("attention"),
         masked_efficiency=_efficiency("attention.efficient"),
         skips=False,
-        # What is hidden is spread over sequences, and numbers are made of it: cleared, then filled.
+        # The mask is broadcast over sequences and converted to numbers: cleared, then filled.
         window_mask=Stream.chain((0.1, 0.5, broadcast), (0, 1, _efficiency("zero")), (1.5, 1, _efficiency("add"))),
     )
 
 
 def half_style(model: Model) -> KernelStyle:
-    """PyTorch's own kernels in 16 bits, with the paces they have inside a captured step."""
+    """PyTorch's kernels in 16 bits, with their efficiencies inside a captured step."""
     own = style(model)
     return replace(
         own,
@@ -72,8 +69,8 @@ def half_style(model: Model) -> KernelStyle:
 
 
 def _root_mean_square() -> Stream:
-    """Such a norm is written out: widened, squared, averaged, scaled, narrowed and weighed, with two kernels over one
-    number a token between them."""
+    """An RMS norm in separate kernels: widened, squared, averaged, scaled, narrowed and weighted, with two kernels over
+    one number per token between them."""
     return Stream.chain(
         (1, 2, _efficiency("widen")),
         (2, 2, _efficiency("mul", wide=True)),
@@ -85,8 +82,8 @@ def _root_mean_square() -> Stream:
     )
 
 
-def _turned_in_fp32() -> Stream:
-    """Queries and keys are each widened twice, weighed by two tables and one of them turned about, added, narrowed."""
+def _rope_in_fp32() -> Stream:
+    """Rotary embedding of queries and keys in fp32: widened twice, multiplied by two tables, rotated, added, cast."""
     across = _efficiency("broadcast", wide=True)
     each = (
         (0.5, 1, _efficiency("widen")),
@@ -102,4 +99,4 @@ def _turned_in_fp32() -> Stream:
 
 
 def _efficiency(*names: str, wide: bool = False) -> float:
-    return find_pace(efficiencies(), wide, *names)
+    return find_efficiency(efficiencies(), wide, *names)

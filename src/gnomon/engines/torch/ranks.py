@@ -1,8 +1,4 @@
-"""Where this process stands among the others.
-
-Ranks are numbered pipeline stage by stage, within a stage copy by copy (data parallel), within a copy piece by
-piece (tensor parallel).
-"""
+"""This process in the device mesh. Ranks are ordered pp, dp, tp, tensor parallelism innermost."""
 
 from __future__ import annotations
 
@@ -24,13 +20,13 @@ AXES = ("pp", "dp", "tp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """This process: its number, its device, and its neighbours along each kind of parallelism."""
+    """This process: its rank, its device, and its groups along each kind of parallelism."""
 
     rank: int
     world: int
     device: Any
     mesh: Any
-    """pp x dp x tp; None where a process is alone and needs nobody."""
+    """pp x dp x tp; None for a single process without collectives."""
 
     def at(self, axis: str) -> int:
         return 0 if self.mesh is None else int(self.mesh.get_local_rank(axis))
@@ -44,12 +40,12 @@ class Place:
 
 @contextmanager
 def joined(strategy: Strategy, recipe: Recipe, device: str) -> Iterator[Place]:
-    """Meet the other processes of the plan; on leaving, part from those that were met here."""
+    """Join the plan's process group; on exit, destroy it where it was created here."""
     alone = strategy.ranks == 1 and recipe.zero < 2
     known = dist.is_initialized()
     where = _device(device)
     if not known and not alone:
-        _meet(strategy.ranks, where)
+        _init_group(strategy.ranks, where)
     try:
         yield Place(rank=0, world=1, device=where, mesh=None) if alone else _place(strategy, where)
     finally:
@@ -65,7 +61,7 @@ def _device(name: str) -> Any:
     return device
 
 
-def _meet(ranks: int, device: Any) -> None:
+def _init_group(ranks: int, device: Any) -> None:
     how: dict[str, Any] = {"backend": "nccl", "device_id": device} if device.type == "cuda" else {"backend": "gloo"}
     if "RANK" in os.environ:
         dist.init_process_group(**how)
@@ -86,4 +82,4 @@ def _place(strategy: Strategy, device: Any) -> Place:
 
 def _wrong_number(needed: int, found: int) -> InputError:
     hint = f"Start it with torchrun --nproc-per-node {needed}."
-    return InputError(f"the plan takes {needed} processes, not {found}", where="strategy", hint=hint)
+    return InputError(f"the plan needs {needed} processes, not {found}", where="strategy", hint=hint)

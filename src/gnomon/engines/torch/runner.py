@@ -1,4 +1,4 @@
-"""A training plan run for real: one process a rank on this machine, and what rank 0 measured."""
+"""A training plan executed on this machine: one process per rank, and what rank 0 measured."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gnomon.engines.torch.launch import WORKER, Measuring, check_runner
 from gnomon.errors import GnomonError, InputError, MissingExtraError
 from gnomon.spec.training_job import TrainingJob
 
-SAID = "error: "
-"""How a rank's last words begin."""
+ERROR_PREFIX = "error: "
+"""Prefix of a failing rank's message."""
 
 
 def run(
@@ -26,29 +26,29 @@ def run(
     tell: Callable[[str], None] = lambda text: None,
     measuring: Measuring | None = None,
 ) -> dict[str, Any]:
-    """Measure some steps of a job, whose plan is the YAML `plan_text`. Needs PyTorch, and a GPU a rank unless it runs
+    """Measure some steps of a job, whose plan is the YAML `plan_text`. Needs PyTorch, and a GPU per rank unless it runs
     on the cpu.
 
-    Gives what `gnomon.engines.torch.train.train` gives. Raises GnomonError with the first failing rank's words.
+    Returns the result of `gnomon.engines.torch.train.train`. Raises GnomonError with the first failing rank's message.
     """
     asked, ranks = measuring or Measuring(), job.strategy.ranks
     ready(job, asked)
     with tempfile.TemporaryDirectory(prefix="gnomon-train-") as folder:
         file, out = Path(folder, "plan.yaml"), Path(folder, "result.json")
         file.write_text(plan_text, encoding="utf-8")
-        words = [str(file), "--steps", str(asked.steps), "--warmup", str(asked.warmup), "--out", str(out)]
+        options = [str(file), "--steps", str(asked.steps), "--warmup", str(asked.warmup), "--out", str(out)]
         tell(f"starting {ranks} processes" if ranks > 1 else "starting a process")
-        with Path(folder, "stderr").open("w+", encoding="utf-8") as said:
-            words += ["--device", asked.device, "--seed", str(asked.seed)]
-            code = _listen([*_launcher(ranks), *words], ranks, said, tell)
+        with Path(folder, "stderr").open("w+", encoding="utf-8") as stderr:
+            options += ["--device", asked.device, "--seed", str(asked.seed)]
+            code = _listen([*_launcher(ranks), *options], ranks, stderr, tell)
             if code:
-                raise GnomonError(_last_words(said, code))
+                raise GnomonError(_failure(stderr, code))
         found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
         return found
 
 
 def ready(job: TrainingJob, asked: Measuring) -> None:
-    """Raise where this machine or the runner cannot run the job."""
+    """Raise InputError where this machine or the runner cannot run the job."""
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("torch", "torch", "running a training plan")
     for name, value, least in (("steps", asked.steps, 1), ("warmup", asked.warmup, 0)):
@@ -64,28 +64,30 @@ def _check_chips(needed: int) -> None:
 
     found = torch.cuda.device_count()
     if found < needed:
-        hint = "Run it on a machine that has them, cut the plan down, or ask for the cpu."
-        raise InputError(f"the plan takes {needed} GPUs and this machine has {found}", where="strategy", hint=hint)
+        hint = "Run it on a machine that has them, use a smaller plan, or run on the cpu."
+        raise InputError(f"the plan needs {needed} GPUs and this machine has {found}", where="strategy", hint=hint)
 
 
 def _launcher(ranks: int) -> list[str]:
-    """A plan of one rank needs no torchrun, but a process of its own, so that its memory is its own."""
+    """A single rank needs no torchrun, but a separate process, so that its memory is measured alone."""
     many = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     return [sys.executable, *many, "-m", WORKER]
 
 
-def _listen(command: list[str], ranks: int, said: IO[str], tell: Callable[[str], None]) -> int:
+def _listen(command: list[str], ranks: int, stderr: IO[str], tell: Callable[[str], None]) -> int:
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // ranks))}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=threads | os.environ) as started:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=threads | os.environ
+    ) as started:
         assert started.stdout is not None
         for line in started.stdout:
             tell(line.rstrip())
     return started.returncode
 
 
-def _last_words(said: IO[str], code: int) -> str:
-    """What the first rank that failed said of itself; else the last line with a word in it."""
-    said.seek(0)
-    lines = [line.strip() for line in said if any(map(str.isalpha, line))]
-    told = [line.removeprefix(SAID) for line in lines if line.startswith(SAID)]
-    return told[0] if told else ": ".join([f"the training processes ended with code {code}", *lines[-1:]])
+def _failure(stderr: IO[str], code: int) -> str:
+    """The message of the first rank that failed; else the last line with a letter in it."""
+    stderr.seek(0)
+    lines = [line.strip() for line in stderr if any(map(str.isalpha, line))]
+    messages = [line.removeprefix(ERROR_PREFIX) for line in lines if line.startswith(ERROR_PREFIX)]
+    return messages[0] if messages else ": ".join([f"the training processes exited with code {code}", *lines[-1:]])

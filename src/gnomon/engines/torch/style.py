@@ -1,4 +1,4 @@
-"""PyTorch's eager kernels for the layers of the built-in runner, one by one, and its optimizer's."""
+"""PyTorch's eager kernels for the layers and optimizers of the built-in runner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gnomon.spec import Model
 
 
 def style(model: Model) -> KernelStyle:
-    """The kernels of `gnomon.engines.torch.model`: nothing is fused, so that each can be listed."""
+    """The kernels of `gnomon.engines.torch.model`, which fuses nothing."""
     efficiency = efficiencies()
 
     def stream(

@@ -25,7 +25,7 @@ from gnomon.spec.training_job import TrainingJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankJob:
-    """A rank made ready to step."""
+    """A rank ready to run steps."""
 
     job: TrainingJob
     place: Place
@@ -36,23 +36,23 @@ class RankJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one step took and gave."""
+    """Seconds and results of one step."""
 
     seconds: float
     loss: float
     grad_norm: float
 
 
-def train(asked: TrainingJob, measuring: Measuring, tell: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """Run the steps before and then those of which the result speaks. The same on all ranks.
+def train(job: TrainingJob, measuring: Measuring, tell: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """Run warm-up and measured steps; returns the same result on all ranks.
 
-    Joins the process group there is, or makes the one that torchrun describes.
+    Joins an existing process group, or creates the one that torchrun describes.
     """
     warmup, steps = measuring.warmup, measuring.steps
-    check(asked.model, asked.strategy, asked.recipe, asked.load, asked.dtype)
-    with joined(asked.strategy, asked.recipe, measuring.device) as place:
-        rank = prepare(asked, measuring.seed, place)
-        _forget_peak(place)
+    check(job.model, job.strategy, job.recipe, job.load, job.dtype)
+    with joined(job.strategy, job.recipe, measuring.device) as place:
+        rank = prepare(job, measuring.seed, place)
+        _reset_peak(place)
         with _collected_between_steps():
             before = clocks.sm_mhz(place)
             for number in range(warmup):
@@ -83,7 +83,7 @@ def prepare(job: TrainingJob, seed: int, place: Place) -> RankJob:
 
 
 def step(rank: RankJob, number: int) -> Step:
-    """One step, from when all ranks are ready until all are done."""
+    """One step, timed from when all ranks are ready until this rank is done."""
     tokens, targets = _batch(rank, number)
     rank.driver.actions.clear()
     gc.collect()
@@ -127,7 +127,7 @@ def _wait_for_all(place: Place) -> None:
 
 @contextmanager
 def _collected_between_steps() -> Iterator[None]:
-    """No collection of garbage in the middle of a step, and quick ones between: only what steps make is looked at."""
+    """No garbage collection inside a step, and cheap ones between: only objects created by steps are traversed."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -138,8 +138,8 @@ def _collected_between_steps() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _forget_peak(place: Place) -> None:
-    """Drawing the weights is no part of a step."""
+def _reset_peak(place: Place) -> None:
+    """Exclude weight initialisation from the memory peak."""
     gc.collect()
     if place.device.type == "cuda":
         torch.cuda.empty_cache()

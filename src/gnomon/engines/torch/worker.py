@@ -1,4 +1,4 @@
-"""What runs on every rank of a training plan.
+"""The process of one rank of a training plan.
 
 torchrun --nproc-per-node N -m gnomon.engines.torch.worker PLAN.yaml --steps 8 --warmup 3 --out result.json
 """
@@ -20,43 +20,43 @@ from gnomon.spec.plan_dict import plan_to_dict
 
 FAILED = 2
 SCHEMA = "gnomon.measured.train/1"
-"""What `gnomon verify` reads."""
+"""Schema that `gnomon verify` reads."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    words = _parser().parse_args(argv)
+    options = _parser().parse_args(argv)
     try:
-        result = _run(words)
+        result = _run(options)
     except Exception as error:
         _end(error)
     if _rank() == 0:
-        write_text(Path(words.out), json.dumps(result) + "\n")
+        write_text(Path(options.out), json.dumps(result) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Runs some steps of a training plan on made-up tokens.")
+    parser = argparse.ArgumentParser(description="Runs some steps of a training plan on synthetic tokens.")
     parser.add_argument("plan", help="a plan file with a training load")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps to measure")
-    parser.add_argument("--warmup", type=int, default=WARMUP, help="steps before them")
-    parser.add_argument("--out", default="result.json", help="file for what was measured")
+    parser.add_argument("--warmup", type=int, default=WARMUP, help="warm-up steps before them")
+    parser.add_argument("--out", default="result.json", help="file for the measurements")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--seed", type=int, default=0)
     return parser
 
 
-def _run(words: argparse.Namespace) -> dict[str, Any]:
+def _run(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from gnomon.engines.torch.train import train
     from gnomon.load.plan import read_plan
     from gnomon.load.training import job_of
 
-    plan = read_plan(words.plan)
+    plan = read_plan(options.plan)
     job = job_of(plan)
     check_runner(job)
-    if words.device == "cuda" and not torch.cuda.is_available():
+    if options.device == "cuda" and not torch.cuda.is_available():
         raise InputError("PyTorch finds no GPU here", where="--device", hint="Use --device cpu.")
-    asked = Measuring(steps=words.steps, warmup=words.warmup, seed=words.seed, device=words.device)
+    asked = Measuring(steps=options.steps, warmup=options.warmup, seed=options.seed, device=options.device)
     found = train(job, asked, _tell if _rank() == 0 else lambda text: None)
     return {"schema": SCHEMA, "plan": plan_to_dict(plan)} | found
 
@@ -70,7 +70,7 @@ def _tell(text: str) -> None:
 
 
 def _end(error: Exception) -> NoReturn:
-    """One line, and out at once: neighbours that wait in a collective are ended by torchrun, not by waiting."""
+    """Print one line and exit at once: torchrun then ends the ranks that wait in a collective."""
     print(f"error: {described(error, _rank())}", file=sys.stderr, flush=True)
     os._exit(FAILED)
 
@@ -83,7 +83,7 @@ def described(error: BaseException, rank: int) -> str:
         return str(error)
     first = next(iter(str(error).strip().splitlines()), "")
     if type(error).__name__ == "OutOfMemoryError":
-        return f"rank {rank} ran out of memory. Take a smaller micro_batch, recompute, or share out more ({first})"
+        return f"rank {rank} ran out of memory. Use a smaller micro_batch, recompute, or shard more ({first})"
     return f"rank {rank} failed: {type(error).__name__}: {first}"
 
 

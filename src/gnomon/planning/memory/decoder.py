@@ -85,7 +85,7 @@ def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any]) -> Fi
         close=abs(margin) < use.slack_bytes,
         block_tokens=use.block_tokens,
         changes=() if fits else tuple(_changes(engine, deployment, wanted)),
-        techniques=deployment.applied.facts(use, deployment) if deployment.applied else {},
+        techniques=deployment.applied.metrics(use, deployment) if deployment.applied else {},
         inputs=words | {"context": wanted},
     )
 

@@ -77,7 +77,7 @@ def _fixed_format(task: PlanTask) -> str | None:
             DeploymentDraft(model=task.model, pool=pool, strategy=Strategy(), dtype=told, kv_dtype=task.kv_dtype)
             for pool in task.fleet.pools
         ]
-        found = {ideas.settled(draft).dtype for draft in each} - {told}
+        found = {ideas.rewrite(draft).dtype for draft in each} - {told}
     if found and task.dtypes is not None:
         message = f"the techniques choose weights in {', '.join(sorted(map(str, found)))}"
         raise InputError(message, where="--dtype", hint="Leave it out.")

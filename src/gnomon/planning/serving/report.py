@@ -20,7 +20,7 @@ from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, ServingLoad, 
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import plan_to_dict
-from gnomon.techniques import beyond_words
+from gnomon.techniques import beyond_config
 
 WORDS = {"max_num_seqs": "{} sequences", "max_num_batched_tokens": "chunked prefill {}"}
 NEAR_TIE = 1.1
@@ -94,7 +94,7 @@ def _not_modelled(question: PlanTask, best: Score) -> Iterable[NotModelled]:
 def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
     """What the command of one replica lacks: weights that have to be made first, techniques it does not know."""
     plain = replace(plan, replicas=1, goals=())
-    beyond = beyond_words(plan.strategy.techniques)
+    beyond = beyond_config(plan.strategy.techniques)
     return tuple(engine.not_expressed(replace(plain, strategy=replace(plan.strategy, techniques=beyond))))
 
 

@@ -79,7 +79,7 @@ def _settled(step: TrainingStep, given: Mapping[str, Any]) -> TrainingJob:
     job, ideas, case = step.job, step.applied, step.case
     ideas.check(case, job.strategy, job.recipe)
     ideas.check_given(job.strategy, job.recipe, given)
-    strategy, recipe = ideas.settled(job.strategy, job.recipe)
+    strategy, recipe = ideas.rewrite(job.strategy, job.recipe)
     ideas.check(case, strategy, recipe)
     return replace(job, strategy=strategy, recipe=recipe)
 

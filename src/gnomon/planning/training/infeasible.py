@@ -11,7 +11,7 @@ from gnomon.planning.training.checks import CHIPS
 from gnomon.planning.training.search import DECIDING, Search, joins, label, search_of
 from gnomon.planning.training.step import usable_bytes
 from gnomon.spec.training import OPTIMIZERS
-from gnomon.techniques import searched_words
+from gnomon.techniques import search_space
 from gnomon.techniques.hosts import ROOM
 from gnomon.units import format_bytes
 
@@ -34,7 +34,7 @@ def infeasible(search: Search) -> GnomonError:
         f"{format_bytes(float(search.peak_bytes[row]))} of {format_bytes(usable)} usable"
     )
     enough = _enough(search)
-    idea = next((words for words in searched_words() if _helps(search, words)), "")
+    idea = next((words for words in search_space() if _helps(search, words)), "")
     also = f" With --with {idea} it fits here." if idea else ""
     if enough:
         where = f"{chip.reference}:{enough}" if not search.pool.file else f"{enough} chips of such nodes"
@@ -60,7 +60,7 @@ def _unsuited(search: Search) -> InputError:
     grid, names = search.grid, ", ".join(search.applied.names)
     rows = [rows[0] for _, rows in grid.groups(DECIDING)]
     pairs = [(grid.strategy(row), grid.recipe(row, search.optimizer)) for row in rows]
-    pairs = [pair for pair in pairs if search.applied.settled(*pair) == pair]
+    pairs = [pair for pair in pairs if search.applied.rewrite(*pair) == pair]
     message = f"no plan that is searched has the degrees and the recipe that {names} asks for"
     if pairs:
         message = f"no plan is left: {search.applied.reject_reason(search.case, *pairs[0])}"

@@ -116,7 +116,7 @@ class Search:
         found = np.ones(self.grid.size, bool)
         for _, rows in self.grid.groups(DECIDING):
             strategy, recipe = self.grid.strategy(rows[0]), self.grid.recipe(rows[0], self.optimizer)
-            same = self.applied.settled(strategy, recipe) == (strategy, recipe)
+            same = self.applied.rewrite(strategy, recipe) == (strategy, recipe)
             found[rows] = same and not self.applied.reject_reason(self.case, strategy, recipe)
         return found
 

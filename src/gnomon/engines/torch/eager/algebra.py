@@ -17,14 +17,14 @@ from gnomon.spec.traced import Call, TensorSpec
 
 PREFIXES = ("linalg_", "_linalg_")
 STREAMS = frozenset({"linalg_cross", "linalg_vector_norm", "_linalg_check_errors"})
-"""Operators of that name which only pass over their operands."""
+"""Operators with such a prefix that only stream their operands."""
 UNCOUNTED: Mapping[str, str] = {
     "linalg_matrix_exp": "how often it squares depends on values",
     "linalg_eig": "how often it iterates depends on values, and PyTorch's library on its version",
     **dict.fromkeys(
         ("_grouped_mm", "_scaled_grouped_mm", "conv_tbc", "_weight_int4pack_mm", "_weight_int8pack_mm", "_trilinear",
          "_cdist_backward", "_pdist_backward"),
-        "it multiplies, and nobody has counted it",
+        "no rule counts its FLOPs",
     ),
 }  # fmt: skip
 LU, QR, EIGH, SVD = 2.0, 3.0, 25.0, 50.0
@@ -41,7 +41,7 @@ ONE_PASS = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """Of one matrix: FLOPs, values read by matrix-vector products that nothing can gather, and its chain."""
+    """Work on one matrix: FLOPs, values read by unbatched matrix-vector multiplications, sequential columns."""
 
     flops: float
     passed: float = 0.0
@@ -106,7 +106,7 @@ def _qr(s: _Sizes) -> _Work:
 
 
 def _eigh(s: _Sizes) -> _Work:
-    """To three diagonals first, where half the work is products of a matrix and a vector."""
+    """To three diagonals first, where half the work is matrix-vector multiplications."""
     flops = 9 * s.n**3 if s.right else 4 * s.n**3 / 3
     return _Work(flops=flops, passed=s.n**3 / 6, columns=s.n, efficiency=EIGH)
 
@@ -155,7 +155,7 @@ def _matrices(call: Call, how: Lowering) -> Iterator[Op]:
 
 
 def _right(call: Call, right: str | int | None, dimensions: int) -> int:
-    """Columns on the right, or rows where they stand on the left; of a result only where it is made."""
+    """Columns of the right-hand side, or rows where it is on the left; of a result only where it is computed."""
     if right is None:
         return 0
     if isinstance(right, int):
@@ -168,7 +168,7 @@ def _right(call: Call, right: str | int | None, dimensions: int) -> int:
 
 
 def _op(name: str, call: Call, spec: TensorSpec, work: _Work, matrices: int) -> Algebra:
-    """A complex value's product takes four of real ones, with their sums."""
+    """A complex multiplication takes four real ones, with their sums."""
     at_once = work.columns <= WHOLE_BATCH.get(work.efficiency, work.columns)
     moved = sum(one.stored_bytes for one in call.inputs) + sum(one.bytes for one in call.results)
     return Algebra(
@@ -197,7 +197,7 @@ def _transform(call: Call, how: Lowering) -> Iterator[Op]:
 
 
 def _distances(call: Call, how: Lowering) -> Iterator[Op]:
-    """Three operations a pair and coordinate: a difference, its power, a sum."""
+    """Three operations per pair and coordinate: a difference, its power, a sum."""
     first, made = call.inputs[0], call.results[0]
     work = _Work(flops=3.0 * made.values * first.shape[-1])
     if made.values:
@@ -205,13 +205,13 @@ def _distances(call: Call, how: Lowering) -> Iterator[Op]:
 
 
 def refuse_uncounted(call: Call, name: str) -> None:
-    """Arithmetic that no rule counts has no price: streaming its operands is no bound on it."""
+    """Raise InputError for arithmetic that no rule counts: streaming its operands would be no bound on its time."""
     why = UNCOUNTED.get(name)
     if why is None and name.startswith(PREFIXES) and name not in STREAMS:
-        why = "nobody has counted it"
+        why = "no rule counts its FLOPs"
     if why is not None:
         raise InputError(
-            f"{call.op} has no count of its arithmetic: {why}",
+            f"{call.op} cannot be priced: {why}",
             where=call.module or "module",
             hint="Trace the module without it, and time it by itself.",
         )

@@ -1,5 +1,5 @@
-"""Which form of a kernel a call takes: PyTorch has quick ones for tensors that lie alike and in whole vectors, and
-slower ones for the rest."""
+"""Kernel variants: PyTorch has fast ones for contiguous, vector-aligned tensors of equal layout, and slower ones for
+the rest."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NARROW, SHORT = 1024, 512
 ROW = "gather.row_bytes"
 
 
-def find_pace(efficiencies: Mapping[str, float], wide: bool, *names: str) -> float:
-    """The first of the names that was measured in this format, or in any."""
+def find_efficiency(efficiencies: Mapping[str, float], wide: bool, *names: str) -> float:
+    """The efficiency of the first name that was measured in this format, or in any; 1 where none was."""
     format = "float32" if wide else "bfloat16"
     for name in names:
         for key in (f"{name}.{format}", name):
@@ -25,7 +25,7 @@ def find_pace(efficiencies: Mapping[str, float], wide: bool, *names: str) -> flo
 
 
 def form_of(call: Call, kernel: str, made: TensorSpec) -> str:
-    """The kernel's name with what its form adds to it."""
+    """The kernel's name with the suffix of its variant."""
     if kernel == "pointwise":
         return _pointwise(call, made)
     if kernel == "copy":
@@ -39,16 +39,16 @@ def form_of(call: Call, kernel: str, made: TensorSpec) -> str:
 
 def _pointwise(call: Call, made: TensorSpec) -> str:
     operands = [spec for spec in call.inputs if spec.values > 1]
-    if any(_turned(spec, made) for spec in operands):
+    if any(_transposed(spec, made) for spec in operands):
         return "pointwise.strided"
-    alike = all(spec.shape == made.shape and spec.stride == made.stride for spec in operands)
-    return "pointwise" if alike else "broadcast"
+    same_layout = all(spec.shape == made.shape and spec.stride == made.stride for spec in operands)
+    return "pointwise" if same_layout else "broadcast"
 
 
 def _copy(call: Call, made: TensorSpec) -> str:
     operands = [spec for spec in call.inputs if spec.values > 1]
     for spec in operands:
-        if _turned(spec, made):
+        if _transposed(spec, made):
             return "copy.heads" if spec.order[-1] == made.order[-1] else "copy.strided"
     if len(operands) > 1:
         side = [spec for spec in operands if spec.shape[:-1] == made.shape[:-1] and spec.shape != made.shape]
@@ -60,8 +60,8 @@ def _copy(call: Call, made: TensorSpec) -> str:
     return "copy.part" if apart else "copy"
 
 
-def _turned(spec: TensorSpec, made: TensorSpec) -> bool:
-    """As large as the result, in another order."""
+def _transposed(spec: TensorSpec, made: TensorSpec) -> bool:
+    """Whether an operand has the result's shape in another dimension order."""
     return spec.bytes == spec.stored_bytes and spec.shape == made.shape and spec.order != made.order
 
 
@@ -79,15 +79,15 @@ def _reduce(spec: TensorSpec, made: TensorSpec, dim: object) -> str:
 
 
 def _overlaps(call: Call) -> bool:
-    """Whether windows reach into their neighbours."""
+    """Whether pooling windows overlap."""
     kernel, stride = call.options.get("kernel_size"), call.options.get("stride")
     if not isinstance(kernel, (list, tuple)) or not isinstance(stride, (list, tuple)) or not stride:
         return False
     return bool(kernel[0] > stride[0])
 
 
-def gather_pace(efficiencies: Mapping[str, float], made: TensorSpec, moved: float) -> float | None:
-    """Rows of whole vectors are looked up by a kernel that takes its time for each, however short it is."""
+def gather_efficiency(efficiencies: Mapping[str, float], made: TensorSpec, moved: float) -> float | None:
+    """Efficiency of a gather of vector-aligned rows, whose kernel has a fixed cost per row."""
     row = made.shape[-1] * made.item_bytes if len(made.shape) == 2 else prod(made.shape[1:]) * made.item_bytes
     if ROW not in efficiencies or not made.shape or row % ROW_BYTES:
         return None

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from gnomon.cost.host import HostModel
 from gnomon.engines.own import MeasuredHosts, figures_of
 from gnomon.engines.torch.eager.algebra import ALGEBRA, refuse_uncounted
+from gnomon.engines.torch.eager.gemms import GEMMS
 from gnomon.engines.torch.eager.lowering import Lowering, Precision
-from gnomon.engines.torch.eager.products import PRODUCTS
 from gnomon.engines.torch.eager.streams import base_name, stream
 from gnomon.engines.torch.efficiencies import efficiencies
 from gnomon.engines.torch.engine import LAUNCH_S
@@ -22,24 +22,24 @@ LAUNCHES = ("eager", "graph")
 CALL_S = LAUNCH_S["none"]
 """Host seconds of a call with its share of Python, autograd and views, as measured on the built-in training runner."""
 FORWARD_S = 20e-6
-"""The same of a pass that keeps nothing for gradients: 15 to 29 us in eleven networks, 20 at the median
+"""Host seconds of a call in a forward pass without gradients: 15 to 29 us in eleven networks, 20 at the median
 (measurements/h200-2026-11-15/modules.json and the 512-token prompts of decoders.json)."""
 INNER_S = 5e-6
 """Host seconds of each further kernel that one call launches: the driver's part alone. An estimate."""
 HOST_SPREAD = 0.7
-"""What a launch takes is off by this much (log): on one virtual machine, steps that wait for the host took from 1.0 to
-3.0 times what its launches of training steps say, and the same policy network 0.7 and 1.65 ms from run to run
+"""Log standard deviation of the launch time: on one virtual machine, launch-bound steps took from 1.0 to
+3.0 times what its launches of training steps predict, and the same policy network 0.7 and 1.65 ms from run to run
 (measurements/h200-2026-11-15/modules.json)."""
 HOST_SOURCE = "launches on the host of the H200 that was measured"
 GRAPH_S = 10e-6
 """Host seconds to start a captured graph. An estimate."""
 OWN = {"call_us": (0.5, 1e4), "graph_us": (0.5, 1e5)}
-"""What figures of the user's own host may be."""
+"""Ranges of figures measured on the user's host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EagerHost:
-    """What launches cost: as shipped, or as the user measured them (`gnomon calibrate --engine transformers`)."""
+    """Launch costs: as shipped, or as the user measured them (`gnomon calibrate --engine transformers`)."""
 
     forward_s: float = FORWARD_S
     graph_s: float = GRAPH_S
@@ -47,7 +47,7 @@ class EagerHost:
 
 
 def host(measured: MeasuredHosts) -> EagerHost:
-    """The host that kernels are launched from, by the user's own figures where there are some."""
+    """Launch costs of the host, as the user measured them where they did."""
     own = figures_of(measured, "transformers", "eager", OWN, optional=("graph_us",))
     if own is None:
         return EagerHost()
@@ -59,7 +59,7 @@ def host(measured: MeasuredHosts) -> EagerHost:
 
 
 def host_model(seconds: float, launches: EagerHost) -> HostModel:
-    """A host that needs so long to launch a step."""
+    """A host model that takes so many seconds to launch a step."""
     return HostModel(eager_launch_s=seconds, spread=HOST_SPREAD, source=launches.source)
 
 
@@ -80,7 +80,7 @@ class LaunchedKernel:
 class Lowered:
     launched: tuple[LaunchedKernel, ...]
     unknown: Mapping[str, int] = field(default_factory=dict)
-    """Operators that no rule describes, and how often they ran: priced as one pass over their operands."""
+    """Operators without a rule, and how often they ran: priced as one pass over their operands."""
     host: EagerHost = EagerHost()
 
     @property
@@ -88,7 +88,7 @@ class Lowered:
         return sum(one.kernels for one in self.launched)
 
     def host_s(self, launch: str) -> float:
-        """What the host needs for one step."""
+        """Host seconds of one step."""
         if launch not in LAUNCHES:
             raise unknown_name("way to launch", launch, LAUNCHES, where="launch")
         if launch == "graph":
@@ -99,7 +99,7 @@ class Lowered:
 
 
 def lower(traced: Traced, precision: Precision | None = None, host: EagerHost | None = None) -> Lowered:
-    """Every call that launches something, as operators of the graph."""
+    """All calls that launch kernels, as operators of the graph."""
     how = Lowering(precision=precision or Precision(), efficiencies=efficiencies())
     unknown: Counter[str] = Counter()
     launched = tuple(
@@ -112,7 +112,7 @@ def lower(traced: Traced, precision: Precision | None = None, host: EagerHost | 
 
 def _kernels(call: Call, how: Lowering, unknown: Counter[str]) -> Iterator[Op]:
     name = base_name(call)
-    rule = PRODUCTS.get(name) or ALGEBRA.get(name)
+    rule = GEMMS.get(name) or ALGEBRA.get(name)
     if rule is not None:
         yield from rule(call, how)
         return

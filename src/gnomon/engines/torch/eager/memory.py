@@ -1,7 +1,7 @@
-"""How much memory a traced step holds at its fullest, and what holds it.
+"""Peak memory of a traced step, by role.
 
-A tensor lives as long as the module's code or autograd refers to it, as under PyTorch's own allocator, which gives
-out blocks of 512 bytes. States and weights stay all the time; gradients come and go with a step.
+A tensor is live as long as the module's code or autograd refers to it, as under PyTorch's allocator, which allocates
+blocks of 512 bytes. States and weights are persistent; gradients are allocated and freed in a step.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from gnomon.spec.traced import Role, Storage, Traced
 
 BLOCK = 512
-STAYS: tuple[Role, ...] = ("parameters", "buffers", "inputs", "optimizer")
-COMES: tuple[Role, ...] = ("gradients", "activations")
+PERSISTENT: tuple[Role, ...] = ("parameters", "buffers", "inputs", "optimizer")
+TRANSIENT: tuple[Role, ...] = ("gradients", "activations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The fullest moment: the place of its call, and bytes by what they are for."""
+    """The memory peak: the index of its call, and bytes by role."""
 
     at: int
     parts: Mapping[str, float]
@@ -32,11 +32,11 @@ class Peak:
 
 
 def peak(traced: Traced) -> Peak:
-    """Over all calls of a step."""
-    stays = {role: _sum(traced.storages, role) for role in STAYS}
-    series = {role: _series(traced, role) for role in COMES}
+    """The memory peak over all calls of a step."""
+    persistent = {role: _sum(traced.storages, role) for role in PERSISTENT}
+    series = {role: _series(traced, role) for role in TRANSIENT}
     at = int(np.argmax(sum(series.values())))
-    parts = stays | {role: float(values[at]) for role, values in series.items()}
+    parts = persistent | {role: float(values[at]) for role, values in series.items()}
     return Peak(at=at, parts={role: size for role, size in parts.items() if size})
 
 
@@ -45,7 +45,7 @@ def _sum(storages: Sequence[Storage], role: Role) -> float:
 
 
 def _series(traced: Traced, role: Role) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Bytes of a role at each call, while it runs."""
+    """Live bytes of a role during each call."""
     count = len(traced.calls)
     change = np.zeros(count + 2)
     for one in traced.storages:

@@ -1,4 +1,4 @@
-"""Seconds of a traced step's kernels on a machine, with their draws, at the clock that the power limit allows."""
+"""Seconds of a traced step's kernels on a machine, with draws, at the clock that the power limit sustains."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gnomon.spec.answers import OperatorTime
 from gnomon.spec.workload import Floats
 
 ONE = Batch.prefill([1], 1)
-"""Sizes of traced operators follow no batch."""
+"""Sizes of traced operators do not depend on a batch."""
 COMPUTE = (Gemm, Convolution, SequenceAttention)
 SPREAD = 0.12
-"""What all kernels of a module share beyond their families' own errors: kernels whose pace is that of their like,
+"""Log standard deviation of an error that all kernels of a module share: efficiencies transferred from similar kernels,
 libraries' choices. An estimate, until modules are measured."""
 
 
@@ -51,7 +51,7 @@ class PricedStep:
         return max(flops, key=lambda name: flops[name])
 
     def price(self, host: HostModel, key: Callable[[LaunchedKernel, Op], str]) -> StepPrice:
-        """Lines by what `key` says of each kernel, beside the host that launches them."""
+        """The step's price, with kernels grouped by `key`, and the host that launches them."""
         shared = np.exp(SPREAD * normals("module"))
         return StepPrice(
             machine=self.machine,
@@ -62,7 +62,7 @@ class PricedStep:
         )
 
     def groups(self, key: Callable[[LaunchedKernel, Op], str]) -> dict[str, OperatorTime]:
-        """Kernels by what `key` says of each, the slowest group first."""
+        """Kernels grouped by `key`, the slowest group first."""
         members: dict[str, dict[Op, int]] = {}
         for one in self.lowered.launched:
             for op in one.ops:
@@ -74,15 +74,15 @@ class PricedStep:
         return dict(sorted(found.items(), key=lambda item: -item[1].time_s.value))
 
     def _line(self, op: Op, runs: int) -> OperatorTime:
-        """The same kernel errs the same way wherever it runs."""
+        """The line of a kernel; equal kernels share their draws."""
         seconds = self.seconds(op) * runs
         factors = self.machine.factors(f"{op.name} {_sizes(op)}", op.kind, priced_dtype(op))
         return operator_line(self.machine, op, ONE, seconds, draws=seconds * factors, runs=runs)
 
 
 def priced(lowered: Lowered, machine: Machine, *, idle_s: Callable[[float], float], sustained: bool) -> PricedStep:
-    """Every kernel once. `idle_s` says how long the chip waits for a host beside so many seconds of kernels; a step
-    that goes on for seconds is slowed where it would draw more than the board may."""
+    """Price every kernel once. `idle_s` gives the seconds that the chip waits for the host, by seconds of kernels;
+    `sustained` steps are slowed where they would exceed the power limit."""
     times = tapes.price((op for one in lowered.launched for op in one.ops), machine, ONE)
     slower = _slowdown(lowered, machine, times, idle_s) if sustained else 1.0
     return PricedStep(lowered, machine, times, slower)

@@ -14,7 +14,7 @@ RNN_GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 
 def forward(call: Call, how: Lowering) -> Iterator[Op]:
-    """All layers, one after the other: the input's product over all steps at once, then a product and a cell a step."""
+    """All layers, one after the other: one GEMM of the input over all steps, then a GEMM and a cell per step."""
     for layer in _layers(call, how.precision.convolutions):
         yield from layer.forward(how)
 
@@ -41,13 +41,13 @@ class _Layer:
     sides: int
 
     def _gemm(self, m: int, n: int, k: int, count: int = 1, across: int = 0) -> Gemm:
-        """Rows of activations by a matrix of weights."""
-        return self._product(m, n, k, (n, k), across, count)
+        """Rows of activations times a weight matrix."""
+        return self._any_gemm(m, n, k, (n, k), across, count)
 
     def _by_weight(self, m: int, n: int) -> Gemm:
-        return self._product(m, n, self.rows, (m, n), 2)
+        return self._any_gemm(m, n, self.rows, (m, n), 2)
 
-    def _product(self, m: int, n: int, k: int, sides: tuple[int, int], across: int, count: int = 1) -> Gemm:
+    def _any_gemm(self, m: int, n: int, k: int, sides: tuple[int, int], across: int, count: int = 1) -> Gemm:
         out = "fp32" if self.item_bytes == 4 else "bf16"
         aligned = (
             gcd(ROW_BYTES, *(int(self.item_bytes) * side for side in sides)) if self.dtype != "fp32" else ROW_BYTES
@@ -72,7 +72,7 @@ class _Layer:
         )
 
     def backward(self, how: Lowering, by_input: bool, by_state: bool) -> Iterator[Op]:
-        """The state before the first step gets a gradient only where it is asked for."""
+        """The initial state gets a gradient only where `by_state`."""
         all_gates, taken = self.gates * self.hidden, self.steps - (not by_state)
         if taken:
             yield self._gemm(self._each, self.output, all_gates, taken, across=1)
@@ -89,7 +89,7 @@ class _Layer:
 
 
 def _layers(call: Call, wide: str) -> Iterator[_Layer]:
-    """`wide` is what fp32 runs in: recurrent nets follow cuDNN's setting, as convolutions do."""
+    """Layers by direction. `wide` is what fp32 runs in: recurrent nets follow cuDNN's setting, as convolutions do."""
     rows, state, weights = call.tensors["rows"][0], call.tensors["state"], call.tensors["weights"]
     gates, layers = RNN_GATES[str(call.options["cell"])], int(call.options["layers"])
     sides, output = 1 + bool(call.options["both"]), state[0].shape[-1]

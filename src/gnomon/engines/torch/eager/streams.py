@@ -1,7 +1,7 @@
-"""PyTorch's kernels that only stream memory: which bytes each moves, in how many launches, at which pace.
+"""PyTorch's memory-bound kernels: bytes moved, launches and efficiency.
 
-Bytes follow from shapes, layouts and formats. A kernel without a measured pace of its own takes that of the measured
-one it is most `like`, until `gnomon.engines.torch.efficiencies` has it.
+Bytes follow from shapes, layouts and formats. A kernel without a measured efficiency takes that of the measured kernel
+it is most `like`, until `gnomon.engines.torch.efficiencies` has it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.catalog.base import packaged
-from gnomon.engines.torch.eager.forms import find_pace, form_of, gather_pace
+from gnomon.engines.torch.eager.forms import find_efficiency, form_of, gather_efficiency
 from gnomon.graph.ops import Elementwise
 from gnomon.graph.style import STREAMING_EFFICIENCY
 from gnomon.spec.traced import Call
 
 FILE = Path(__file__).with_name("streams.yaml")
 STRIDED = "rope"
-"""Measured where every operand of a kernel is a strided part: what a copy into another order of dimensions takes."""
+"""Kernel whose operands are all strided: its efficiency is that of a transposing copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A kernel beside its operator's arguments: those it reads more or less than once, and how often it writes."""
+    """How an operator's kernel reads its arguments and writes its results."""
 
     kernel: str
     like: str = "add"
@@ -33,13 +33,13 @@ class Rule:
     writes: float = 1.0
     launches: int = 1
     unread: tuple[str, ...] = ()
-    """Arguments it does not read, or of which it reads a few values."""
+    """Arguments it does not read, or reads only a few values of."""
     looked_up: tuple[str, ...] = ()
-    """Arguments of which it reads as much as it writes."""
+    """Arguments of which it gathers as many bytes as it writes."""
     again: tuple[str, ...] = ()
-    """Arguments it writes in full beside its result, over what it cleared or copied there."""
+    """Arguments that it also writes in full, after clearing or copying them."""
     places: tuple[str, ...] = ()
-    """Arguments it adds to what stands at some places: these are read and written, and nothing around them."""
+    """Arguments that it scatters into a tensor: only the indexed values are read and written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ def rules() -> Rules:
 
 
 def base_name(call: Call) -> str:
-    """The operator without its library, and without the mark of working in place."""
+    """The operator without its namespace and its in-place suffix."""
     name, known = call.op.partition(".")[2], rules()
     return name if name in known.nothing or name in known.by_operator else name.removesuffix("_")
 
 
 def rule_for(call: Call) -> tuple[Rule, bool]:
-    """Its rule, and whether one stands for it: an operator nobody described streams its operands once."""
+    """The rule of a call, and whether it is known: an operator without a rule streams its operands once."""
     name, known = base_name(call), rules().by_operator
     if name.endswith("batch_norm") and call.options.get("training") is False:
         name = "_native_batch_norm_legit_no_training"
@@ -123,12 +123,12 @@ def _traffic(call: Call, rule: Rule) -> tuple[float, float]:
 
 
 def _efficiency(call: Call, rule: Rule, efficiencies: Mapping[str, float], moved: float) -> tuple[str, float]:
-    """The kernel's name and pace: that of its form where it was measured, else its own, else that of its like."""
+    """The kernel's name and efficiency: of its variant where it was measured, else of the kernel, else of `like`."""
     made = call.results[0] if call.results else (call.inputs[0] if call.inputs else None)
     if made is None:
-        return rule.kernel, find_pace(efficiencies, False, rule.kernel, rule.like)
+        return rule.kernel, find_efficiency(efficiencies, False, rule.kernel, rule.like)
     name = form_of(call, rule.kernel, made)
     wide = any(spec.item_bytes == 4 for spec in (made, *call.inputs) if spec.values)
     like = STRIDED if name.endswith(".strided") else rule.like
-    efficiency = gather_pace(efficiencies, made, moved) if rule.kernel == "gather" else None
-    return name, efficiency or find_pace(efficiencies, wide, name, rule.kernel, like)
+    efficiency = gather_efficiency(efficiencies, made, moved) if rule.kernel == "gather" else None
+    return name, efficiency or find_efficiency(efficiencies, wide, name, rule.kernel, like)

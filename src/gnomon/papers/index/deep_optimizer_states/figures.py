@@ -37,9 +37,9 @@ HOSTS = {
     "A100-SXM-40GB": host(cores=32, memory_gib=512, memory_gb_s=204.8, adam_gparam_s=2.99, link_gb_s=25),
 }
 FLUSH_GB_S = {"H100": 2.24, "A100-SXM-40GB": 4.17}
-"""Solved from 7B's rows, as is the hosts' pace of updates (see the inputs)."""
+"""Solved from 7B's rows, as is the hosts' update throughput (see the inputs)."""
 LEFT_OUT = {("7B", "baseline", "update")}
-"""What the hosts' pace is solved from is no figure."""
+"""What the hosts' update throughput is solved from is no figure."""
 SAME_AGAIN = ("flush beside", "update")
 """Ours is the number of the baseline once more, so it is not counted twice."""
 OWN = f"H100:{CHIPS}"
@@ -107,7 +107,7 @@ def _a100() -> Iterator[Ours]:
 def _headline() -> Iterator[Ours]:
     """All of 20B's states on the host, as the paper's longest bars."""
     ours = [_phases("20B", "H100", 1.0, words) for words in VARIANTS.values()]
-    yield "a step quicker than DeepSpeed's, 20B", sum(ours[0]) / sum(ours[-1])
+    yield "a step faster than DeepSpeed's, 20B", sum(ours[0]) / sum(ours[-1])
     (forward, backward), (forward_2, backward_2) = WHOLE_PASSES
     flush = ours[0][1] - ours[1][1]
     gain = (forward + backward + flush + ours[0][2]) / (forward_2 + backward_2 + ours[-1][2])
@@ -118,10 +118,10 @@ def _headline() -> Iterator[Ours]:
 
 
 def _own_host() -> Iterator[Ours]:
-    """The same with the catalog's host of an H100, with and without the logs' pace of the flush."""
+    """The same with the catalog's host of an H100, with and without the logs' bandwidth of the flush."""
     lazy = sum(_phases_on(OWN, "20B", VARIANTS["interleaved"]))
     logged, linked = f"flush=waits,flush_gb_s={FLUSH_GB_S['H100']}", "flush=waits"
-    for words, beside in ((logged, "and the logs' flush"), (linked, "and a flush at the link's pace")):
+    for words, beside in ((logged, "and the logs' flush"), (linked, "and a flush at the link's bandwidth")):
         yield f"the same with Gnomon's own host {beside}", sum(_phases_on(OWN, "20B", words)) / lazy
 
 

@@ -15,7 +15,7 @@ CORE_BYTES = 16 * GIB
 HIDDEN, HEADS, INNER, VOCAB, SEQ, BATCH = 2048, 32, 8192, 32_000, 1024, 32
 PARAMETER_BYTES = 12.0
 WORKING_BYTES, VALUE_BYTES = 2.0, 4.0
-"""Of a value in what Gnomon prices, and in what the paper ran: 12 bytes a parameter are three fp32 numbers."""
+"""Of a value in what Gnomon prices, and in what the paper ran: 12 bytes per parameter are three fp32 numbers."""
 MOST = 64
 """Layers of one core: more were never near."""
 LAYERS = {1: 13, 8: 103, 32: 415, 128: 1663}
@@ -43,7 +43,7 @@ def _stages(layers: int, stages: int, sequences: int) -> tuple[tuple[float, floa
 
 def _pipelined(layers: int, place: int, alone: bool) -> tuple[float, float]:
     """Bytes of parameters and of activations of one core: the first, a middle or the last of a pipeline, or alone.
-    It keeps its inputs of all micro-batches, and all tensors of the one that it runs again."""
+    It keeps its inputs of all micro-batches, and all tensors of the one that it recomputes."""
     parameters, one = _stages(layers, 1, 1)[0] if alone else _stages(layers, 3, 1)[place]
     return PARAMETER_BYTES * parameters, one + VALUE_BYTES * BATCH * SEQ * HIDDEN
 
@@ -76,7 +76,7 @@ def _sizes() -> Iterator[Ours]:
 
 
 def _naive() -> Iterator[Ours]:
-    """Without GPipe: the whole batch at once, nothing run again."""
+    """Without GPipe: the whole batch at once, nothing recomputed."""
     fits = [n for n in range(1, 8) if _naive_bytes(n) <= CORE_BYTES]
     parameters, kept = _stages(NAIVE_LAYERS, 1, BATCH)[0]
     yield "Table 1, most layers without GPipe", max(fits, default=0)

@@ -55,7 +55,7 @@ def _redistributed(seq: int, words: int) -> float:
 
 
 def _mfu(found: TrainingReport) -> float:
-    """Percent, with the FLOPs of Megatron-LM's count: attention over the whole square, nothing run again."""
+    """Percent, with the FLOPs of Megatron-LM's count: attention over the whole square, nothing recomputed."""
     load, model = found.step.job.load, found.step.job.model
     beside = load.seq / (6 * HIDDEN) + model.vocab / (12 * LAYERS * HIDDEN)
     flops = 72 * load.global_batch * load.seq * LAYERS * HIDDEN**2 * (1 + beside)

@@ -1,5 +1,5 @@
-"""ZeRO-Offload (Ren et al. 2021): the largest network of one V100 and of a DGX-2, and the pace of ten thousand
-million parameters on one chip."""
+"""ZeRO-Offload (Ren et al. 2021): the largest network of one V100 and of a DGX-2, and the throughput of
+ten billion parameters on one chip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OFFLOAD = ("offload-optimizer",)
 
 
 def _step(layers: int, hidden: int, heads: int, batch: int, **words: Any) -> TrainingReport:
-    """GPT-2 of that size under Megatron-LM of its time, activations run again."""
+    """GPT-2 of that size under Megatron-LM of its time, activations recomputed."""
     blocks = plain_layers(layers, hidden, heads, 4 * hidden)
     fields = {"hidden": hidden, "vocab": VOCAB, "max_context": SEQ, "learned_positions": SEQ, "norm_bias": True}
     tp = words.get("tp", 1)
@@ -29,7 +29,7 @@ def _step(layers: int, hidden: int, heads: int, batch: int, **words: Any) -> Tra
 
 
 def _largest(hidden: int, heads: int, most: int, **words: Any) -> float:
-    """Thousand millions of parameters of the longest network of that width that fits, one sequence at a time."""
+    """Billions of parameters of the longest network of that width that fits, one sequence at a time."""
     low, high = 1, most
     while high - low > 1:
         middle = (low + high) // 2
@@ -42,13 +42,13 @@ def _sizes() -> Iterator[Ours]:
     yield "largest network, one V100", away
     yield "largest network, one V100, states on the chip", here
     yield "times larger on one V100", away / here
-    away, here = (_largest(8192, 64, 512, tp=BOX, techniques=ideas) for ideas in (OFFLOAD, ()))
+    away, here = (_largest(8192, 64, 512, tp=BOX, techniques=given) for given in (OFFLOAD, ()))
     yield "largest network, DGX-2 with tensor parallelism", away
     yield "times larger on a DGX-2", away / here
 
 
 def _rate(step: TrainingReport) -> float:
-    """TFLOP/s, without what is run again."""
+    """TFLOP/s, without recomputation."""
     return float(step.step.flops["model"] / step.step_time_s.value / TERA)
 
 

@@ -1,4 +1,4 @@
-"""Matrix products, convolutions, attention and recurrent nets of a traced module as operators of the graph."""
+"""GEMMs, convolutions, attention and recurrent nets of a traced module as operators of the graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnomon.graph.ops import ROW_BYTES, Convolution, Gemm, Op, SequenceAttention
 from gnomon.spec.traced import Call, TensorSpec
 
 ATTENTION = {"attention.efficient": 0.5, "attention.efficient.backward": 0.5}
-"""Beside FlashAttention, the pace of PyTorch's kernel for masks. An estimate: it is not measured yet."""
+"""Efficiency of PyTorch's masked attention relative to FlashAttention. An estimate, not measured."""
 _Specs = tuple[TensorSpec, ...]
 Way = Literal["forward", "by_input", "by_weight"]
 
@@ -23,7 +23,7 @@ def _out(spec: TensorSpec) -> str:
 
 
 def _matmul(call: Call, how: Lowering) -> Iterator[Op]:
-    """`mm`, `addmm`, `bmm`, `baddbmm` and their like: the last two dimensions of two operands."""
+    """`mm`, `addmm`, `bmm`, `baddbmm` and similar: the last two dimensions of two operands."""
     first, second = _operands(call)
     (*batches, m, k), n = first.shape, second.shape[-1] if len(second.shape) > 1 else 1
     added = call.tensors.get("self", ()) if "mat1" in call.tensors or "batch1" in call.tensors else ()
@@ -34,16 +34,16 @@ def _matmul(call: Call, how: Lowering) -> Iterator[Op]:
             n=n,
             k=k,
             batch=prod(batches) * (4 if first.dtype.startswith("complex") else 1),
-            dtype=how.product_dtype(first),
+            dtype=how.gemm_dtype(first),
             out_dtype=_out(call.results[0]) if call.results else _out(first),
-            **_layout(first, second, call.results, how.product_dtype(first)),
+            **_layout(first, second, call.results, how.gemm_dtype(first)),
         )
     if added and len(added[0].shape) > 1 and added[0].stride[0] and call.results:
         yield how.stream("copy", added[0].stored_bytes, call.results[0].bytes, "add", wide=first.item_bytes == 4)
 
 
 def _layout(first: TensorSpec, second: TensorSpec, results: _Specs, dtype: str) -> dict[str, int]:
-    """How rows lie, for kernels to which it matters: plain fp32 ones copy value by value in any case."""
+    """Memory layout of a GEMM's operands; fp32 kernels do not depend on alignment."""
     across = (first.stride[-1] != 1) + (len(second.shape) > 1 and second.stride[-2] != 1)
     if dtype == "fp32":
         return {"across": across}
@@ -52,7 +52,7 @@ def _layout(first: TensorSpec, second: TensorSpec, results: _Specs, dtype: str) 
 
 
 def _row_bytes(spec: TensorSpec) -> int:
-    """Bytes between two rows, or two columns where those lie together; nothing binds where there is but one."""
+    """Bytes between two rows, or two columns where these are contiguous; 0 where there is only one."""
     lines = [step for n, step in zip(spec.shape[-2:], spec.stride[-2:], strict=True) if n > 1 and step]
     apart = max(lines) if len(lines) > 1 else 0
     return int(apart * spec.item_bytes)
@@ -95,10 +95,10 @@ def _convolution_backward(call: Call, how: Lowering) -> Iterator[Op]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sizes:
-    """A convolution's sizes, seen from its dense side: where one value meets every weight of its group once."""
+    """A convolution's sizes, from its dense side: where each value meets every weight of its group once."""
 
     dense: int
-    """Positions, over all images, of the side that the weights slide over: the output, or a transposed one's input."""
+    """Positions, over all images, of the dense side: the output, or the input of a transposed convolution."""
     other: int
     inner: int
     outer: int
@@ -106,7 +106,7 @@ class _Sizes:
     taps: int
     groups: int
     weight: tuple[int, ...]
-    """The weights' shape, by which they are known from other tensors."""
+    """The weights' shape, which distinguishes them from other tensors."""
 
     @classmethod
     def of(cls, x: TensorSpec, weight: TensorSpec, y: TensorSpec, groups: int, transposed: bool) -> _Sizes:
@@ -122,11 +122,11 @@ class _Sizes:
         )
 
     def gathered(self, way: Way, result: TensorSpec, operands: _Specs, how: Lowering) -> Convolution:
-        """A row for every position of the dense side."""
+        """The implicit GEMM with a row per position of the dense side."""
         return self._op(way, self.dense, self.inner, self.outer * self.taps, result, operands, how)
 
     def spread(self, way: Way, result: TensorSpec, operands: _Specs, how: Lowering) -> Convolution:
-        """A row for every position of the other side; strides leave out some of the weights at each."""
+        """The implicit GEMM with a row per position of the other side; strides skip some of the weights at each."""
         met = self.inner * self.taps * self.dense / max(self.other, 1)
         return self._op(way, self.other, self.outer, met, result, operands, how)
 
@@ -182,7 +182,7 @@ def _attention(call: Call, how: Lowering) -> Iterator[Op]:
 
 
 Lower = Callable[[Call, Lowering], Iterator[Op]]
-PRODUCTS: Mapping[str, Lower] = {
+GEMMS: Mapping[str, Lower] = {
     **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "addbmm"), _matmul),
     **dict.fromkeys(("_scaled_mm", "_int_mm", "_addmm_activation"), _matmul),
     "dot": _dot,

@@ -1,4 +1,4 @@
-"""More sessions than the cache holds: they take turns, and the others' caches lie on the host meanwhile."""
+"""More sessions than the KV cache holds: idle sessions are swapped out to host memory."""
 
 from __future__ import annotations
 
@@ -7,44 +7,40 @@ from collections.abc import Mapping
 from gnomon.cost.lines import Wait
 from gnomon.engines.base import Deployment, MemoryUse
 from gnomon.spec import Batch
-from gnomon.techniques.base import Parameter, Trial, Values
+from gnomon.techniques.base import Parameter, Trial, Values, bandwidth
 from gnomon.techniques.hosts import LINK_SPREAD, ROOM, no_host
 from gnomon.techniques.serving import DeploymentDraft, ServingTechnique
 
 
-class SwappedSessions(ServingTechnique):
+class KvSwap(ServingTechnique):
     name = "kv-swap"
     aliases = ("swapped-sessions",)
-    title = "Sessions that take turns in the cache"
+    title = "KV caches of idle sessions swapped to the host"
     idea = (
-        "A session that waits for its user leaves the cache to another and comes back from the host's memory: many "
-        "more are open at once, and every turn begins with one cache copied out and one copied in."
+        "The KV cache of a session that waits for its user is swapped to host memory, and another is swapped in: many "
+        "more sessions are open at once, and every turn begins with one cache copied out and one copied in."
     )
     trials = (Trial(paper="long-context-peak", words="kv-swap"),)
     parameters = (
         Parameter(
-            name="turn", what="tokens that a session makes before another takes its place", default=250.0, low=1.0,
-            high=1e6, whole=True,
+            "turn", "tokens generated before a session is swapped out", default=250.0, low=1.0, high=1e6, whole=True
         ),
-        Parameter(
-            name="link_gb_s", what="what one chip's copies reach; 0 for the link's pace", default=0.0, low=0.0,
-            high=1000.0, floor=0.001,
-        ),
-    )  # fmt: skip
+        bandwidth("link_gb_s", "bandwidth of one chip's copies; 0 for the link's bandwidth"),
+    )
     simulated = False
 
     def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
         return no_host(draft.pool)
 
     def wait(self, deployment: Deployment, steps: Batch, cached_bytes: float, values: Values) -> Wait | None:
-        """A mean decode step's share of the switch that ends a turn. Prompts come in while nothing is switched."""
+        """A mean decode step's share of the swap that ends a turn. Prefills wait for no swap."""
         if not steps.decodes.any():
             return None
         seconds = steps.size * switch_s(deployment, cached_bytes, values) / float(values["turn"])
         return Wait(name=self.name, seconds=seconds, spread=LINK_SPREAD, source=_link(deployment))
 
-    def facts(self, used: MemoryUse, deployment: Deployment, values: Values) -> Mapping[str, float]:
-        """Sessions of the longest context there may be."""
+    def metrics(self, used: MemoryUse, deployment: Deployment, values: Values) -> Mapping[str, float]:
+        """Sessions of the maximum context that cache and host hold, and the seconds of one swap."""
         context = int(deployment.settings["max_model_len"])
         each = used.sequence_bytes(context, 1)
         machine = deployment.pool.machine
@@ -59,11 +55,11 @@ class SwappedSessions(ServingTechnique):
 
 
 def switch_s(deployment: Deployment, cached_bytes: float, values: Values) -> float:
-    """So many bytes of every rank copied to the host, then as many copied back."""
+    """Seconds to copy so many bytes per rank to the host, then as many back."""
     host = deployment.pool.machine
-    assert host is not None  # `why_not` has seen to it
-    efficiency = float(values["link_gb_s"]) * 1e9 or host.copy_bytes_s(_neighbours(deployment))
-    return 2 * cached_bytes / efficiency
+    assert host is not None  # checked by `reject_reason`
+    bandwidth = float(values["link_gb_s"]) * 1e9 or host.copy_bytes_s(_neighbours(deployment))
+    return 2 * cached_bytes / bandwidth
 
 
 def _neighbours(deployment: Deployment) -> int:

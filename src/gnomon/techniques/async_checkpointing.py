@@ -1,4 +1,4 @@
-"""States written to storage every so many steps, while training waits or beside it."""
+"""Checkpoints written to storage every so many steps, synchronously or in the background."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from gnomon.engines.training import StepTable
 from gnomon.spec import Recipe, Strategy
 from gnomon.spec.workload import Floats
-from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values
+from gnomon.techniques.base import Parameter, TrainingCase, TrainingTechnique, Trial, Values, bandwidth
 from gnomon.techniques.hosts import host_of, link_bytes_s, memory_bytes_s, neighbours, no_host
 from gnomon.units import format_bytes, format_duration
 
@@ -17,22 +17,22 @@ WEIGHT_BYTES = 2.0
 """Of a parameter in 16 bits, which every rank of one copy writes."""
 SHARED_GB_S = 1.0
 """What a host writes to shared storage while all do. Llama 3 (arXiv:2407.21783, section 3.3.1): 2 TB/s sustained for
-16 thousand GPUs, eight a host. Polaris (DataStates-LLM, arXiv:2406.10707): 650 GB/s for 560 nodes. Primary checkpoints
-go to shared storage, local disks are for caching (NVIDIA DGX GB200 user guide, storage)."""
+16 thousand GPUs, eight per host. Polaris (DataStates-LLM, arXiv:2406.10707): 650 GB/s for 560 nodes. Checkpoints go to
+shared storage, local disks are for caching (NVIDIA DGX GB200 user guide, storage)."""
 STORAGE_SPREAD = 0.6
-"""Of that rate, where nobody tells one's own: the peak of Llama 3's storage is 3.5 times what it sustains."""
+"""Of that rate, where no input states it: the peak of Llama 3's storage is 3.5 times what it sustains."""
 EVERY = 100.0
 """Steps from one checkpoint to the next, as in BLOOM's training (bigscience, tr11-176B-ml.slurm)."""
 
 
-class Checkpoints(TrainingTechnique):
+class AsyncCheckpointing(TrainingTechnique):
     name = "async-checkpointing"
     aliases = ("checkpoints",)
     searched = False
     title = "Checkpoints of the full state"
     idea = (
-        "Weights and optimizer states are copied to the host and written to storage; lazily, the copy runs beside the "
-        "next forward and backward passes, which change none of it, and the update waits only for what is left."
+        "Weights and optimizer states are copied to the host and written to storage; lazily, the copy overlaps "
+        "with the next forward and backward passes, and the update waits only for what is left."
     )
     trials = (
         Trial(
@@ -44,60 +44,38 @@ class Checkpoints(TrainingTechnique):
         ),
     )
     parameters = (
+        Parameter("every", "steps from one checkpoint to the next", default=EVERY, low=1.0, high=1e6, whole=True),
         Parameter(
-            name="every", whole=True, what="steps from one checkpoint to the next", default=EVERY, low=1.0, high=1e6
-        ),
-        Parameter(
-            name="mode",
-            what="what training waits for: copy and write, the copy alone, or what the next passes do not hide",
+            "mode",
+            "training waits for copy and write, the copy, or its exposed part",
             default="lazy",
             choices=("synchronous", "asynchronous", "lazy"),
             tried=("synchronous", "asynchronous", "lazy"),
         ),
-        Parameter(
-            name="copy_gb_s",
-            floor=0.001,
-            what="what one chip's copy to the host reaches; 0 for the link's pace",
-            default=0.0,
-            low=0.0,
-            high=1000.0,
-        ),
-        Parameter(
-            name="storage",
-            what="where it is written: storage that all hosts share, or each host's own disks",
-            default="shared",
-            choices=("shared", "local"),
-        ),
-        Parameter(
-            name="storage_gb_s",
-            aliases=("write_gb_s",),
-            floor=0.001,
-            what=f"what one host writes there; 0 for {SHARED_GB_S:g} GB/s of shared storage, or what its own disks do",
-            default=0.0,
-            low=0.0,
+        bandwidth("copy_gb_s", "bandwidth of one chip's copy to the host; 0 for the link's bandwidth"),
+        Parameter("storage", "shared storage, or each host's own disks", default="shared", choices=("shared", "local")),
+        bandwidth(
+            "storage_gb_s",
+            f"what one host writes there; 0 for {SHARED_GB_S:g} GB/s of shared storage, or what its own disks do",
             high=10000.0,
+            aliases=("write_gb_s",),
         ),
-        Parameter(
-            name="shared_gb_s",
-            floor=0.001,
-            what="what all hosts together write to shared storage; 0 for as much as each alone",
-            default=0.0,
-            low=0.0,
-            high=1e6,
+        bandwidth(
+            "shared_gb_s", "what all hosts together write to shared storage; 0 for as much as each alone", high=1e6
         ),
     )
 
     def reject_reason(self, case: TrainingCase, strategy: Strategy, recipe: Recipe, values: Values) -> str:
         if values["storage"] == "local" and values["shared_gb_s"]:
-            return "shared_gb_s is of shared storage, and storage is local"
+            return "shared_gb_s describes shared storage, but storage is local"
         return no_host(case.pool)
 
     def host_bytes(self, found: StepTable, case: TrainingCase, values: Values) -> Floats | float:
-        """A checkpoint lies in the host's memory until it is written."""
+        """A checkpoint stays in host memory until it is written."""
         return 0.0 if values["mode"] == "synchronous" else rank_bytes(found, case) * neighbours(found, case)
 
     def waits(self, found: StepTable, step_s: Floats, case: TrainingCase, values: Values) -> Floats:
-        """A mean step's wait. A copy finds the one before it gone from the host's memory, or waits for it too."""
+        """The mean wait per step. A copy also waits while the previous checkpoint is still in host memory."""
         every, mode = float(values["every"]), str(values["mode"])
         copy, write = self.seconds(found, case, values)
         waited = waited_s(mode, copy, write, step_s - found.optimizer_s - found.gather_s)
@@ -105,15 +83,15 @@ class Checkpoints(TrainingTechnique):
         return np.asarray((waited + behind) / every)
 
     def seconds(self, found: StepTable, case: TrainingCase, values: Values) -> tuple[Floats, Floats]:
-        """Of the copy to the host and of the write, by the rank with most and its neighbours. States that an update
-        changes on the host are copied within its memory, beside what comes from the chip."""
+        """Seconds of the copy to the host and of the write, for the fullest rank and those on its host. States that the
+        host updates are copied within its memory, while the rest comes from the chip."""
         size, there = rank_bytes(found, case), found.away_parameters * AWAY_BYTES
         link = float(values["copy_gb_s"]) * 1e9 or link_bytes_s(found, case)
         copy = np.maximum((size - there) / link, 2 * there / memory_bytes_s(found, case))
         return np.asarray(copy), np.asarray(size * neighbours(found, case) / self.storage_bytes_s(found, case, values))
 
     def storage_bytes_s(self, found: StepTable, case: TrainingCase, values: Values) -> Floats:
-        """What one host writes while all others do; known only so well where nobody has told."""
+        """Bytes per second that one host writes while all others do; drawn where no input states it."""
         alone, together = float(values["storage_gb_s"]) * 1e9, float(values["shared_gb_s"]) * 1e9
         hosts = np.ceil(found.grid.ranks / case.pool.machine_chips)
         if alone or together:
@@ -122,28 +100,30 @@ class Checkpoints(TrainingTechnique):
         return np.asarray(usual * case.drawn("storage", STORAGE_SPREAD) * np.ones(hosts.shape))
 
     def assumed(self, found: StepTable, case: TrainingCase, values: Values) -> str:
-        """Where a checkpoint goes, how fast and how often."""
+        """Where checkpoints go, how fast and how often."""
         size = float((rank_bytes(found, case) * neighbours(found, case))[0])
-        efficiency = float(self.storage_bytes_s(found, case, values)[0])
+        rate = float(self.storage_bytes_s(found, case, values)[0])
         each = "step" if values["every"] == 1 else f"{values['every']:,.0f} steps"
         place = "shared storage" if values["storage"] == "shared" else "its own disks"
-        told = values["storage_gb_s"] or values["shared_gb_s"]
-        own = "" if told else ", as nobody has told: set storage_gb_s or shared_gb_s"
-        write = f"each host writes {format_bytes(size)} to {place} at {efficiency / 1e9:.3g} GB/s, in"
-        return f"every {each} {write} {format_duration(size / efficiency)}{own}"
+        given = values["storage_gb_s"] or values["shared_gb_s"]
+        own = "" if given else " (assumed; set storage_gb_s or shared_gb_s)"
+        write = f"each host writes {format_bytes(size)} to {place} at {rate / 1e9:.3g} GB/s, in"
+        return f"every {each} {write} {format_duration(size / rate)}{own}"
 
 
 def waited_s(mode: str, copy: Floats | float, write: Floats | float, passes: Floats | float) -> Floats:
-    """What training waits for a checkpoint that finds room in the host's memory. `passes` are the forward and backward
-    passes that come next."""
+    """Seconds that training waits for a checkpoint that finds room in host memory. `passes` are the seconds of the next
+    forward and backward passes."""
     if mode == "synchronous":
         return np.asarray(np.add(copy, write))
     return np.asarray(copy if mode == "asynchronous" else np.maximum(np.subtract(copy, passes), 0.0))
 
 
 def rank_bytes(found: StepTable, case: TrainingCase) -> Floats:
-    """What the fullest rank writes: its states, and its part of the weights. Of what copies hold alike each writes a
-    part."""
-    alike = np.where(found.grid.zero >= 1, 1, found.grid.copies)
+    """Bytes that the fullest rank writes: its states, and its part of the weights. What data-parallel ranks replicate,
+    each writes a part of."""
+    replicas = np.where(found.grid.zero >= 1, 1, found.grid.copies)
     states = case.traits.optimizers[case.optimizer].state_bytes
-    return np.asarray(found.own_parameters * states / alike + found.rank_parameters * WEIGHT_BYTES / found.grid.copies)
+    return np.asarray(
+        found.own_parameters * states / replicas + found.rank_parameters * WEIGHT_BYTES / found.grid.copies
+    )

@@ -1,4 +1,4 @@
-"""Weights in a few bits: multiplied as they are read, or written out in 16 bits before every product."""
+"""Quantized weights: dequantized inside the GEMM, or written out in 16 bits before every GEMM."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SCALE_BITS = 16.0
 WIDE_BYTES = 2.0
 LEAST_GROUP = 32.0
 GROUP = 128.0
-"""Weights that share a scale in what `int4` alone stands for."""
+"""Weights per scale of the plain format `int4`."""
 JOINED = (("q", "k", "v"), ("gate", "up"))
-"""Matrices that are multiplied, and so written out, as one."""
+"""Matrices that one fused GEMM reads, and that are dequantized together."""
 STORED_SO = "-weights"
-"""How products are called whose weights are narrower than their inputs."""
+"""Suffix of GEMM formats whose weights are narrower than their activations."""
 
 
 class _NarrowWeights(ServingTechnique):
-    """Matrices of all layers in so many bits; embedding, head, norms and routers stay as they are."""
+    """Matrices of all layers in a few bits; embedding, head, norms and routers keep their format."""
 
     changes = frozenset({"weight bytes", "precision"})
 
@@ -34,9 +34,9 @@ class _NarrowWeights(ServingTechnique):
 
     def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
         name = self.format(values).name
-        return f"weights are asked for in {draft.dtype}, not {name}" if draft.dtype not in (None, name) else ""
+        return f"the weights' dtype is set to {draft.dtype}, not {name}" if draft.dtype not in (None, name) else ""
 
-    def settled(self, draft: DeploymentDraft, values: Values) -> DeploymentDraft:
+    def rewrite(self, draft: DeploymentDraft, values: Values) -> DeploymentDraft:
         format = self.format(values)
         model = in_format(draft.model, draft.pool.chip.half) if draft.model.dtype == "fp32" else draft.model
         return replace(draft, model=narrowed(model, format), dtype=format.name)
@@ -46,20 +46,13 @@ class Int4Weights(_NarrowWeights):
     name = "int4-weights"
     title = "Weights in four bits or three"
     idea = (
-        "Matrices are rounded to four bits or three, each so that the next makes up for its error; products read them "
-        "as they are and widen them on the way, so memory and small batches gain what is not read."
+        "Matrices are quantized to four bits or three, each column compensating the error of those before it; GEMMs "
+        "read the codes and dequantize them in registers, so memory shrinks and small batches run faster."
     )
     trials = (Trial(paper="gptq", words="int4-weights"),)
     parameters = (
-        Parameter(name="bits", what="of a weight", default="4", choices=("4", "3"), tried=("4", "3")),
-        Parameter(
-            name="group",
-            whole=True,
-            what="weights of a row that share a scale; 0 for all",
-            default=GROUP,
-            low=0.0,
-            high=65536.0,
-        ),
+        Parameter("bits", "of a weight", default="4", choices=("4", "3"), tried=("4", "3")),
+        Parameter("group", "weights of a row per scale; 0 for the whole row", default=GROUP, high=65536.0, whole=True),
     )
     excludes = ("dequantize-on-the-fly",)
 
@@ -69,36 +62,36 @@ class Int4Weights(_NarrowWeights):
 
     def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
         if 0 < values["group"] < LEAST_GROUP:
-            return f"scales of {values['group']:g} weights are not priced: products read as many as of {GROUP:g}"
-        if draft.model.is_moe and self.own_products(values):
+            return f"groups of {values['group']:g} weights are not priced; GEMMs are priced with groups of {GROUP:g}"
+        if draft.model.is_moe and self.brings_gemm_kernels(values):
             return "experts in three bits are not priced"
         return super().reject_reason(draft, values)
 
     def expressed_by_config(self, values: Values) -> bool:
         return bool(values["bits"] == "4" and values["group"] == GROUP)
 
-    def own_products(self, values: Values) -> bool:
-        """Engines have kernels for four bits; the paper brought one for three."""
+    def brings_gemm_kernels(self, values: Values) -> bool:
+        """Engines have kernels for four bits; the paper has one for three."""
         return bool(values["bits"] == "3")
 
 
-class UnpackedWeights(_NarrowWeights):
+class DequantizeOnTheFly(_NarrowWeights):
     name = "dequantize-on-the-fly"
     aliases = ("unpacked-weights",)
-    title = "Weights written out before every product"
+    title = "Weights dequantized before every GEMM"
     idea = (
-        "Matrices are kept in four bits or eight, and every product first writes its own out in 16 bits and multiplies "
-        "those: memory shrinks on any chip, and a step takes longer than with weights kept wide."
+        "Matrices are stored in four bits or eight, and dequantized to 16 bits in memory before every GEMM: memory "
+        "shrinks on any chip, and a step takes longer than with 16-bit weights."
     )
     trials = (
         Trial(
             paper="glm-130b",
             words="dequantize-on-the-fly",
-            note="Every product is taken to write its weights out. The authors' kernels do not for one or two rows, "
-            "and are up to three times as quick there: gnomon papers show glm-130b.",
+            note="Every GEMM is assumed to write its weights out. The authors' kernels do not for one or two rows, "
+            "and are up to three times faster there: gnomon papers show glm-130b.",
         ),
     )
-    parameters = (Parameter(name="bits", what="of a weight", default="4", choices=("4", "8"), tried=("4", "8")),)
+    parameters = (Parameter("bits", "of a weight", default="4", choices=("4", "8"), tried=("4", "8")),)
     excludes = ("int4-weights",)
 
     def format(self, values: Values) -> Format:
@@ -106,10 +99,10 @@ class UnpackedWeights(_NarrowWeights):
 
     def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
         if draft.model.is_moe:
-            return "experts that are written out first are not priced"
+            return "experts that are dequantized first are not priced"
         return super().reject_reason(draft, values)
 
-    def own_products(self, values: Values) -> bool:
+    def brings_gemm_kernels(self, values: Values) -> bool:
         return True
 
     def graph(self, graph: Graph, deployment: Deployment, values: Values) -> Graph:
@@ -117,15 +110,15 @@ class UnpackedWeights(_NarrowWeights):
         return graph.rewrite(lambda op: _unpacked(op, half))
 
     def extra_bytes(self, deployment: Deployment, values: Values) -> float:
-        """The largest matrix, wide: one at a time is written out."""
+        """The largest matrix in 16 bits: one at a time is dequantized."""
         return WIDE_BYTES * _largest(deployment.model) / deployment.strategy.tp
 
 
 def _unpacked(op: Op, half: str) -> tuple[Op, ...]:
-    """A stream that reads narrow weights and writes wide ones, in every step, and the product of those."""
+    """A kernel that dequantizes the weights in every step, and the GEMM that reads them."""
     if not isinstance(op, Gemm) or not op.dtype.endswith(STORED_SO):
         return (op,)
-    assert isinstance(op.n, int) and isinstance(op.k, int), "matrices of weights have a size of their own"
+    assert isinstance(op.n, int) and isinstance(op.k, int), "weight matrices have fixed sizes"
     stream = Elementwise(
         name=f"{op.name}.unpack",
         rows=op.n * op.k,
@@ -141,7 +134,7 @@ def _largest(model: Model) -> int:
 
 
 def _matrix(block: Block, model: Model) -> int:
-    """Weights of a layer's largest product."""
+    """Weights of a layer's largest GEMM."""
     narrow = dict(block.formats)
     sizes = {t.role: t.rows * t.columns for t in block.tensors(model.hidden) if t.role in narrow}
     joined = [sum(sizes.get(role, 0) for role in roles) for roles in JOINED]
