@@ -245,5 +245,5 @@ def _check_block(block: Block, spot: str) -> None:
         check_shared(mixer.value_heads, mixer.key_heads, f"{spot}.mixer.key_heads", "value heads", "key heads")
     if isinstance(ffn, MoeFfn):
         if ffn.topk > ffn.experts:
-            raise InputError(f"{ffn.topk} experts a token of only {ffn.experts}", where=f"{spot}.ffn.topk")
+            raise InputError(f"{ffn.topk} experts per token of only {ffn.experts}", where=f"{spot}.ffn.topk")
         check_expert_groups(ffn, f"{spot}.ffn.groups", f"{spot}.ffn.topk_groups")

@@ -50,7 +50,7 @@ def _guess(config: Fields) -> str:
         return "modelopt"
     if config.has("load_in_4bit") or config.has("load_in_8bit"):
         return "bitsandbytes"
-    raise InputError("is missing", where=config.spot("quant_method"), hint=f"Understood: {', '.join(METHODS)}.")
+    raise InputError("is missing", where=config.spot("quant_method"), hint=f"Supported: {', '.join(METHODS)}.")
 
 
 def _left_out(config: Fields, *keys: str) -> tuple[tuple[Any, ...], str]:
@@ -87,7 +87,7 @@ def _bits(config: Fields, *keys: str) -> int:
     key = next((key for key in keys if config.has(key)), keys[0])
     bits = config.whole(key)
     if bits not in (2, 3, 4, 8):
-        raise InputError(f"{bits} bits are not understood", where=config.spot(key), hint="Understood: 2, 3, 4, 8.")
+        raise InputError(f"{bits} bits are not supported", where=config.spot(key), hint="Supported: 2, 3, 4, 8.")
     return bits
 
 
@@ -103,7 +103,7 @@ def _checked_group(config: Fields, *keys: str) -> int:
     size = _group(config, *keys)
     if 0 < size < LEAST_GROUP:
         key = next((key for key in keys if config.has(key)), keys[0])
-        hint = f"Understood: {LEAST_GROUP} or more, and -1 for a scale a row."
+        hint = f"Supported: {LEAST_GROUP} or more, and -1 for one scale per row."
         raise InputError(f"scales of {size} weights are not priced", where=config.spot(key), hint=hint)
     return size
 
@@ -181,11 +181,11 @@ def _weights(group: Fields) -> Format:
     size = _group(weights, "group_size") if strategy in ("group", "tensor_group") else 0
     if kind == "float" and bits == 4:
         if size not in (16, 32):
-            raise InputError(f"{size} values a scale are not understood", where=weights.spot("group_size"))
+            raise InputError(f"{size} values per scale are not supported", where=weights.spot("group_size"))
         return NVFP4 if size == 16 else MXFP4
     name = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}.get((kind, bits))
     if name is None:
-        raise InputError(f"{kind} of {bits} bits is not understood", where=weights.spot("num_bits"))
+        raise InputError(f"{kind} of {bits} bits is not supported", where=weights.spot("num_bits"))
     if strategy == "group":
         _checked_group(weights, "group_size")
     blocks = {"tensor": (0, 0), "channel": (1, 0), "group": (1, max(size, 0)), "block": _block(weights)}
