@@ -42,7 +42,7 @@ _LARGEST = 1e30
 """Anything beyond is a slip of the keyboard, and would overflow further on."""
 _LEAST_S = 1e-9
 RATES_PER_S = (1e-6, 1e9)
-"""One request in twelve days, and more than any fleet takes in a second."""
+"""One request in twelve days, and more than any fleet serves in a second."""
 _PLAIN = (1e-6, 1e15)
 """Numbers outside are printed with an exponent."""
 
@@ -93,7 +93,7 @@ def parse_bytes(text: str | float, where: str = "") -> float:
 
 
 def parse_rate(text: str | float, where: str = "") -> float:
-    """Events a second, within `RATES_PER_S`: `8` (a second), `8/s`, `480/min`, `2k/h`."""
+    """Events per second, within `RATES_PER_S`: `8` (per second), `8/s`, `480/min`, `2k/h`."""
     if not isinstance(text, str):
         amount, period = _number(text, "a rate", where), "s"
     else:
@@ -109,7 +109,7 @@ def check_rate(per_second: float, where: str, text: str = "") -> float:
     if not per_second > 0:
         raise InputError(f"'{shown}' is not a rate above zero", where=where)
     if not low <= per_second <= high:
-        raise InputError(f"'{shown}' is not between {low:g} and {high:g} a second", where=where)
+        raise InputError(f"'{shown}' is not between {low:g} and {high:g} per second", where=where)
     return per_second
 
 
@@ -172,7 +172,7 @@ def format_short_count(count: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """Events a second: `11.2/s`."""
+    """Events per second: `11.2/s`."""
     return f"{_digits(per_second)}/s"
 
 

@@ -64,7 +64,7 @@ def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[De
     """Some of every deployment, the same ones every time, in the order they came."""
     groups = defaultdict[tuple[Any, ...], list[DeploymentCase]](list)
     for case in cases:
-        about = (case.row["source"], case.model, case.words["on"], case.words["dtype"], case.words["ep"])
+        about = (case.row["source"], case.model, case.options["on"], case.options["dtype"], case.options["ep"])
         groups[about].append(case)
     kept = set()
     for found in groups.values():
@@ -74,8 +74,8 @@ def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[De
 
 
 def compare(case: DeploymentCase) -> list[Row]:
-    """Every measured figure of a case beside the simulated one."""
-    replica = replica_of(ServedQuestion(model=case.model, **case.words), "vllm")
+    """Every measured figure of a case with the simulated one."""
+    replica = replica_of(ServedQuestion(model=case.model, **case.options), "vllm")
     engine, deployment = replica.engine, replica.deploy()
     found = figures(case, engine.step_cost(deployment), engine.limits(deployment), ROUNDS)
     edges = _bands(case, engine, deployment)
@@ -90,7 +90,7 @@ def compare(case: DeploymentCase) -> list[Row]:
 
 
 def figures(case: DeploymentCase, cost: StepCost, limits: ServingLimits, rounds: int) -> StepTable:
-    """TPOT and TTFT (means) and tokens a second of a case."""
+    """TPOT and TTFT (means) and tokens per second of a case."""
     if case.load == STEADY:
         curve = cost.decode_curve(case.clients)
         middle = case.input_tokens + case.output_tokens / 2
@@ -131,8 +131,8 @@ def _about(case: DeploymentCase, predicted_as: str) -> Row:
         "predicted_as": predicted_as,
         "model": model_title(case.model),
         "chip": row["gpu"],
-        "chips": case.words["tp"],
-        "dtype": case.words["dtype"] or "as stored",
+        "chips": case.options["tp"],
+        "dtype": case.options["dtype"] or "as stored",
         "clients": case.clients,
         "input": case.input_tokens,
         "output": case.output_tokens,

@@ -1,4 +1,4 @@
-"""Whole training runs: published steps, predicted through the public door and compared."""
+"""Published training runs, predicted through the public API and compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gnomon.api.simulate_training import simulate_training
 from gnomon.errors import GnomonError
 
 EACH_QUICK = 1
-"""Rows of each network on each system in one format that are compared in a hurry."""
+"""Rows of each network on each system in one format that are compared under `quick`."""
 RELEASES = "Megatron-Bridge performance summary"
 BY = ("group", "source", "what")
 READ, ASSUMED = "plan read", "plan partly assumed"
@@ -67,7 +67,7 @@ def latest(cases: Sequence[RunCase], left: LeftOut) -> Iterator[RunCase]:
 
 
 def _system(case: RunCase) -> tuple[str, ...]:
-    return case.row["model"], case.row["gpu"], case.words["dtype"]
+    return case.row["model"], case.row["gpu"], case.options["dtype"]
 
 
 def sampled(cases: Iterable[RunCase], each: int) -> list[RunCase]:
@@ -81,8 +81,8 @@ def sampled(cases: Iterable[RunCase], each: int) -> list[RunCase]:
 
 
 def compare(case: RunCase, home: Path) -> list[Row]:
-    """Step time and, where it was read, peak memory beside the prediction."""
-    answer = simulate_training(_network(case, home), **case.words)
+    """Step time and, where it was read, peak memory with the prediction."""
+    answer = simulate_training(_network(case, home), **case.options)
     step, peak = answer.step_time_s, answer.peak_memory_bytes
     about = _about(case)
     rows = [about | compared("step time", "s", case.measured["step time"], step.value, (step.low, step.high))]
@@ -100,23 +100,25 @@ def _network(case: RunCase, home: Path) -> str | Path:
 
 
 def _about(case: RunCase) -> dict[str, Any]:
-    row, words = case.row, case.words
+    row, options = case.row, case.options
     return {
         "id": row["id"],
         "group": ASSUMED if case.assumed else READ,
         "assumed": ", ".join(case.assumed),
         "source": _source(row["source"]),
         "model": row["model"],
-        "chip": words["on"].partition(":")[0],
-        "chips": int(words["on"].partition(":")[2]),
+        "chip": options["on"].partition(":")[0],
+        "chips": int(options["on"].partition(":")[2]),
         "framework": row["framework"],
-        "engine": words["engine"],
-        "dtype": words["dtype"],
-        **{name: words[name] for name in ("tp", "pp", "vp", "cp", "ep", "zero", "seq", "micro_batch", "global_batch")},
-        "recompute": words["recompute"],
+        "engine": options["engine"],
+        "dtype": options["dtype"],
+        **{
+            name: options[name] for name in ("tp", "pp", "vp", "cp", "ep", "zero", "seq", "micro_batch", "global_batch")
+        },
+        "recompute": options["recompute"],
     }
 
 
 def _source(name: str) -> str:
-    """Without what tells tables of one source apart."""
+    """The source, without the part that tells its tables apart."""
     return name.partition(":")[0].partition(" (")[0]

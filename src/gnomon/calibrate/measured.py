@@ -154,7 +154,7 @@ def figures(rows: Rows, where: str) -> dict[str, dict[str, float]]:
 
 
 def _line(kernel: str, copies: list[tuple[float, float]]) -> list[tuple[str, float]]:
-    """Bytes a second of the largest copy, and microseconds of the smallest."""
+    """Bytes per second of the largest copy, and microseconds of the smallest."""
     (_, least_us), (size, most_us) = min(copies), max(copies)
     return [(f"{kernel}_bytes_s", size / (most_us * 1e-6)), (f"{kernel}_us", least_us)]
 

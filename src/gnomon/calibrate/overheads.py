@@ -74,7 +74,7 @@ def _fit_decode(rows: Rows, priced: Priced) -> dict[str, float]:
 
 
 def _fit_launch(rows: Rows, priced: Priced, known: Mapping[str, float]) -> dict[str, float]:
-    """From the quickest of the repeated prompts: slower ones met other work of the host."""
+    """From the fastest of the repeated prompts: slower ones shared the host with other work."""
     return fit(lambda c: _launch_errors(rows, priced, {**known, **c}, "least_s"), LAUNCH, rounds=30)
 
 

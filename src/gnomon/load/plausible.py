@@ -23,7 +23,7 @@ ROUNDING = 0.95
 WIDTHS = {"fp32": 32, "tf32": 19, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4}
 SAME_DIE, SAME_MEMORY = 0.05, 0.001
 """Chips whose processors, clock and rate differ by less are one design under two names; and those whose memories do,
-beside that, one product."""
+too, one model."""
 _KIND = re.compile(r"[A-Z]+")
 
 
@@ -66,7 +66,7 @@ def _check_rate(chip: Chip, dtype: str, where: str) -> None:
         return
     each = _each_clock(chip, dtype)
     source = f"{chip.sm_count:,} processor{'s' if chip.sm_count > 1 else ''} at {chip.boost_hz / 1e6:,g} MHz"
-    told = f"{chip.rate(dtype) / 1e12:,g} TFLOP/s of {source} are {_figure(each)} operations a clock on each"
+    told = f"{chip.rate(dtype) / 1e12:,g} TFLOP/s of {source} are {_figure(each)} operations per clock on each"
     beside = f"known {chip.architecture} chips" if alike else "known chips"
     _within(each, {one.name: _each_clock(one, dtype) for one in alike or having}, where=where, told=told, beside=beside)
 
@@ -98,7 +98,7 @@ def _least_ratio(wide: str, narrow: str) -> tuple[str, float]:
 
 
 def _check_memory(chip: Chip, where: str) -> None:
-    """Bandwidth beside that of known memory of its kind, and how often a second all of it is read."""
+    """Bandwidth beside that of known memory of its kind, and how often per second all of it is read."""
     kind, alike = _memory_like(chip)
     if not alike:
         return
@@ -107,7 +107,7 @@ def _check_memory(chip: Chip, where: str) -> None:
     beside = f"known chips with {kind}"
     _within(rate, rates, where=where, told=f"{rate:,g} GB/s of {kind}", beside=beside, below=inf)
     turns = chip.memory_bandwidth_bytes_s / chip.memory_bytes
-    told = f"{rate:,g} GB/s read {chip.memory_bytes / 2**20:,.0f} MiB {_figure(turns)} times a second"
+    told = f"{rate:,g} GB/s read {chip.memory_bytes / 2**20:,.0f} MiB {_figure(turns)} times per second"
     each = {one.name: one.memory_bandwidth_bytes_s / one.memory_bytes for one in alike}
     _within(turns, each, where=where, told=told, beside=beside)
 
@@ -130,7 +130,7 @@ def _check_watts(chip: Chip, where: str) -> None:
     """What a watt buys, beside known chips."""
     known = {one.name: one.rate(one.half) / one.tdp_w / 1e12 for one in catalog.chips()}
     each, rate = chip.rate(chip.half) / chip.tdp_w / 1e12, chip.rate(chip.half) / 1e12
-    told = f"{rate:,g} TFLOP/s in {chip.half} at {chip.tdp_w:g} W are {_figure(each)} a watt"
+    told = f"{rate:,g} TFLOP/s in {chip.half} at {chip.tdp_w:g} W are {_figure(each)} per watt"
     _within(each, known, where=where, told=told, beside="known chips", below=inf)
 
 

@@ -1,4 +1,4 @@
-"""What a quantisation config says: formats, what they are for, and what is left out. One reader a method."""
+"""What a quantisation config says: formats, what they are for, and what is left out. One reader per method."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnomon.spec.formats import MXFP4, NVFP4
 
 MIXED = "MIXED_PRECISION"
 LEAST_GROUP = 32
-"""Weights that share a scale, at least: products are measured with 128, and read more scales with fewer."""
+"""Weights that share a scale, at least: GEMMs are measured with 128, and read more scales with fewer."""
 ALL = ("Linear",)
 """Targets that mean every matrix."""
 
@@ -99,7 +99,7 @@ def _group(config: Fields, *keys: str) -> int:
 
 
 def _checked_group(config: Fields, *keys: str) -> int:
-    """The same of whole numbers, whose scales are read as often as products were measured with, or nearly."""
+    """The group size of integer weights, where GEMMs were measured with about as many scales."""
     size = _group(config, *keys)
     if 0 < size < LEAST_GROUP:
         key = next((key for key in keys if config.has(key)), keys[0])
