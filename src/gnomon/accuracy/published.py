@@ -49,7 +49,7 @@ def _published(table: PublishedTable) -> Row:
 
 
 def _compared(run: PublishedRun) -> Iterator[Row]:
-    answer = simulate_training(run.model, on=run.on, **run.words)
+    answer = simulate_training(run.model, on=run.on, **run.options)
     for name, figure in run.figures.items():
         rate = {"tflops": figure} if name == "tflops" else {}
         yield _row(answer.plan, *_pair(answer, name, figure)) | rate

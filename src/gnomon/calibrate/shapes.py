@@ -168,18 +168,14 @@ def _once(name: str, kind: str, tasks: Sequence[Task]) -> Design:
     return _design(name, kind, "bf16", tasks)
 
 
-SUSTAINED = (
+SUSTAINED = [dict(zip(("name", "m", "n", "k"), work, strict=True)) for work in (
     ("add", 4096, 0, 8192), ("add", 16384, 0, 8192), ("bf16", 1, 4096, 4096), ("bf16", 8, 16384, 8192),
     ("bf16", 64, 16384, 8192), ("bf16", 256, 2048, 2048), ("bf16", 1024, 1024, 1024), ("bf16", 256, 8192, 8192),
     ("bf16", 4096, 4096, 4096), ("bf16", 8192, 8192, 8192), ("fp8", 8192, 8192, 8192), ("attention", 4, 32, 4096),
     ("rest", 0, 0, 0),
-)  # fmt: skip
+)]  # fmt: skip
 """From light work to the heaviest: watts follow from work that the power limit leaves alone."""
 STREAMS = ("add", "mul", "silu", "gelu", "rms_norm", "layer_norm", "softmax", "copy")
-
-
-def _sustained() -> list[Task]:
-    return [("sustained", dict(zip(("name", "m", "n", "k"), work, strict=True))) for work in SUSTAINED]
 
 
 def _collectives(cards: int) -> list[Task]:
@@ -240,7 +236,7 @@ TORCH: dict[str, Maker] = {
         _design("moe.torch", "moe", "bf16", [*_experts("experts", 120)], [*_experts("experts", POOL, 120)], 40, 3)
     ],
     "collectives": lambda cards: [_once("collectives", "all_reduce", _collectives(cards))],
-    "sustained": lambda _: [_once("sustained", "sustained", _sustained())],
+    "sustained": lambda _: [_once("sustained", "sustained", [("sustained", work) for work in SUSTAINED])],
 }  # fmt: skip
 VLLM: dict[str, Maker] = {
     "elementwise": lambda _: [

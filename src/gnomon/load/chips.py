@@ -137,9 +137,7 @@ def chip_from_dict(data: Mapping[str, Any], where: str, given: bool = False) -> 
     One that is `given` by its file, and is not known by its name, remembers where that stands.
     """
     fields = Fields(data, where)
-    schema = fields.text("schema")
-    if schema != SCHEMA:
-        raise InputError(f"'{schema}' is not {SCHEMA}", where=fields.spot("schema"))
+    fields.check_schema(SCHEMA)
     entry: dict[str, Any] = {name: fields.text(name) for name in ("name", "vendor", "architecture", "source")}
     entry |= {name: fields.text(name, "") for name in ("memory", "note")}
     entry["aliases"] = _names(fields, "aliases")

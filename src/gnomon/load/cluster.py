@@ -53,9 +53,7 @@ def read_cluster(path: Path) -> Cluster:
 def cluster_from_dict(data: Mapping[str, Any], where: str) -> Cluster:
     """The pools of a cluster file, which describes one itself or lists several."""
     fields = Fields(data, where)
-    schema = fields.text("schema")
-    if schema != SCHEMA:
-        raise InputError(f"'{schema}' is not {SCHEMA}", where=fields.spot("schema"))
+    fields.check_schema(SCHEMA)
     fields.text("name", "")
     listed = fields.list("pools")
     if not listed:

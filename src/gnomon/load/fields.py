@@ -71,6 +71,11 @@ class Fields:
             raise InputError(message, where=self.spot(key))
         return value
 
+    def check_schema(self, known: str) -> None:
+        """Raise where the field `schema` is not the known one."""
+        if (schema := self.text("schema")) != known:
+            raise InputError(f"'{schema}' is not {known}", where=self.spot("schema"))
+
     def whole(self, key: str, default: Any = _MISSING, *, least: int = 1, most: int = LARGEST) -> int:
         value = self.raw(key, default)
         if not self.has(key) or (type(value) is int and value == default):  # a default may be said, whatever it is

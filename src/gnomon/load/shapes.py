@@ -86,9 +86,7 @@ _FROM_ZERO = frozenset({"vocab", "rotary_dim", "norms"})
 def model_from_dict(data: dict[str, Any], where: str) -> Model:
     """The model of a mapping; unknown fields are errors."""
     config = Fields(data, where)
-    schema = config.text("schema")
-    if schema != SCHEMA:
-        raise InputError(f"'{schema}' is not {SCHEMA}", where=config.spot("schema"))
+    config.check_schema(SCHEMA)
     found: Model = _noun(Model, config.filled({"name": "custom", "family": "custom"}), ("schema",))
     _check(found, config)
     told = {one.option: one for one in _timeless(found, config)}

@@ -75,7 +75,7 @@ def _fbgemm(config: Fields) -> Scheme:
     return Scheme(groups=((ALL, fp8((1, 0), 32)),), left_out=left_out, key=key)
 
 
-def _grouped(config: Fields, bits: int, group: int, zero: bool) -> Format:
+def _grouped(bits: int, group: int, zero: bool) -> Format:
     """Whole numbers that share a scale, and perhaps a zero point, along the inputs."""
     size = 0 if group == -1 else group
     return Format(
@@ -109,7 +109,7 @@ def _checked_group(config: Fields, *keys: str) -> int:
 
 
 def _gptq(config: Fields) -> Scheme:
-    format = _grouped(config, _bits(config, "bits"), _checked_group(config, "group_size"), True)
+    format = _grouped(_bits(config, "bits"), _checked_group(config, "group_size"), True)
     left_out, key = _left_out(config, "modules_to_not_convert")
     return Scheme(groups=((ALL, format),), left_out=left_out, key=key, head=config.flag("lm_head", False))
 
@@ -117,7 +117,7 @@ def _gptq(config: Fields) -> Scheme:
 def _awq(config: Fields) -> Scheme:
     bits, group = _bits(config, "bits", "w_bit"), _checked_group(config, "group_size", "q_group_size")
     left_out, key = _left_out(config, "modules_to_not_convert")
-    format = _grouped(config, bits, group, config.flag("zero_point", True))
+    format = _grouped(bits, group, config.flag("zero_point", True))
     return Scheme(groups=((ALL, format),), left_out=left_out, key=key)
 
 
@@ -148,7 +148,7 @@ def _modelopt(config: Fields) -> Scheme:
     algorithms: dict[str, Callable[[], Format]] = {
         "FP8": lambda: fp8((0, 0), 32),
         "NVFP4": lambda: NVFP4,
-        "W4A16_AWQ": lambda: _grouped(config, 4, _checked_group(config, "group_size"), False),
+        "W4A16_AWQ": lambda: _grouped(4, _checked_group(config, "group_size"), False),
     }
     name = config.text("quant_algo")
     if name not in algorithms:
