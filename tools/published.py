@@ -64,7 +64,7 @@ LEAST_ADD_US = 4.0
 """Additions are worth more rounding: only short ones show the launch."""
 LEAST_TOKENS = 128
 POWER = 1.01
-"""Of the law by which experts are visited in the rows that are taken."""
+"""Exponent of the power law of expert visits in the rows that are used."""
 SHARED = 0.06
 """How far the three tables of GEMMs on random data are apart on large shapes, as a standard deviation."""
 USUAL_SHARE = 0.75

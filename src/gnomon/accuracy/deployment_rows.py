@@ -180,7 +180,7 @@ def _dtype(precision: str, model: str, gpu: str) -> str | None:
 
 
 def _kv_dtype(precision: str) -> str | None:
-    """Of the cache; None is that of the network."""
+    """The format of the KV cache; None is that of the network."""
     if precision in ("", "auto", "fp16", "bf16", "bfloat16", "fp16/bf16"):
         return None
     if precision != "fp8":

@@ -53,7 +53,7 @@ def runs(folder: Path, *, quick: bool = False, progress: Callable[[int, int], No
 
 
 def latest(cases: Sequence[RunCase], left: LeftOut) -> Iterator[RunCase]:
-    """Of each network on each system in one format the last release alone: releases repeat each other."""
+    """The last release of each network on each system in one format: releases repeat each other."""
     last: dict[tuple[str, ...], str] = {}
     for case in cases:
         if case.row["source"].startswith(RELEASES):

@@ -18,7 +18,7 @@ from gnomon.spec.workload import Floats
 
 LEAST_OWN_ROWS = 24
 MOST_ROWS = 800
-"""Of a published table, chosen the same every time: more do not move its errors."""
+"""Rows of a published table, chosen the same every time: more do not move its errors."""
 OURS = "ours"
 
 

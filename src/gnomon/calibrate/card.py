@@ -25,9 +25,9 @@ REASONS = {
 IDLE_SHARE = 0.05
 """A card busier than this before we begin works for somebody else."""
 LOWERED = 0.97
-"""Of the power limit it was made with."""
+"""Share of the default power limit below which the limit counts as lowered."""
 HELD = 0.9
-"""Of its highest clock, under a load that no power limit meets."""
+"""Share of the highest clock below which a light load counts as throttled."""
 SM = ctypes.c_int(1)
 MOST_PROCESSES = 1024
 

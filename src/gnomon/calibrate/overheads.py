@@ -49,8 +49,8 @@ def _spread(rows: Rows, priced: Priced, figures: Mapping[str, float]) -> float:
     The other machine has no say in the fit: it met one model only, so that its speed would pass for that of layers.
     """
     alone = [row for row in rows if row["kind"] in ("prompt", "prompt_again")]
-    beside = [row for row in rows if row["kind"] == "beside"]
-    errors = _launch_errors(alone, priced, figures, "time_s"), _launch_errors(beside, priced, figures, "ttft_s")
+    mixed = [row for row in rows if row["kind"] == "beside"]
+    errors = _launch_errors(alone, priced, figures, "time_s"), _launch_errors(mixed, priced, figures, "ttft_s")
     return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
 
 

@@ -48,7 +48,7 @@ OPTIONAL = (("burst_us", LEAST_US, MOST_US, 0.0), ("duty", 0.0, 1.0, 1.0), ("cac
 FAST_ATTENTION_RATIO = 1.5
 """Attention this much slower than the fastest is not a kernel that training uses."""
 USUAL_ATTENTION = 0.55
-"""Of the full rate, where none was measured."""
+"""Attention's share of the full rate, where none was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

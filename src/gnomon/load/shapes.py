@@ -114,7 +114,7 @@ def model_to_dict(model: Model) -> dict[str, Any]:
 
 
 def shapes_to_yaml(shapes: dict[str, Any]) -> str:
-    """The same as a file: equal layers next to each other stand once, with how many they are."""
+    """A model as the text of a YAML file: runs of equal layers are written once, with their count."""
     import yaml
 
     text: str = yaml.safe_dump(shapes, sort_keys=False, default_flow_style=None, width=100)

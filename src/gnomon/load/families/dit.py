@@ -11,7 +11,7 @@ TIME_CHANNELS = 256
 """Sines and cosines of the time step, before they are widened."""
 
 MOST_SIDE = 2**15
-"""Of a sample; its positions are as many as a sequence may have at most."""
+"""The largest side of a sample: its patches are as many as a sequence may have."""
 
 
 def read(config: Fields, family: str) -> Model:
@@ -47,7 +47,7 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _modulation(config: Fields, hidden: int) -> tuple[Part, ...]:
-    """Of each layer: the time and the class as vectors, and six shifts, scales and gates made from their sum."""
+    """A layer's modulation: the time and the class as vectors, and six shifts, scales and gates made from their sum."""
     classes = config.whole("num_embeds_ada_norm") + 1  # one stands for no class
     return (
         Linear(name="time", inputs=TIME_CHANNELS, outputs=hidden, bias=True, once=True),

@@ -32,7 +32,7 @@ CROSS_LAYERS = [3, 8, 13, 18, 23, 28, 33, 38]
 MARKERS = 8
 """Rows of the table of tokens beyond the vocabulary, for markers that are never predicted."""
 ALIGN = 8
-"""Its tower fills the positions of a tile up to a multiple of this."""
+"""The tower pads the positions of a tile to a multiple of this."""
 RATIOS = 8
 """Aspect ratios of an image's tiles, where the file does not list them."""
 GATES = (Embedding(name="attention_gate", width=1), Embedding(name="ffn_gate", width=1))

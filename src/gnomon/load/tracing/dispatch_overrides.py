@@ -63,9 +63,9 @@ def _attention(
     the scores, else GEMMs and a softmax."""
     dropped: dict[str, Any] = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
     batched = query.dim() == key.dim() == value.dim() == 4 and query.size(0) == key.size(0)
-    alike = query.size(-1) == value.size(-1)
+    same_width = query.size(-1) == value.size(-1)
     halves = query.dtype in (torch.bfloat16, torch.float16)
-    if batched and alike and halves and attn_mask is None and query.size(-1) <= MOST_HEAD_DIM:
+    if batched and same_width and halves and attn_mask is None and query.size(-1) <= MOST_HEAD_DIM:
         width = -query.size(-1) % 8
         padded = [torch.nn.functional.pad(t, (0, width)) if width else t for t in (query, key, value)]
         dropped["scale"] = scale if scale is not None else 1 / sqrt(query.size(-1))
@@ -119,7 +119,7 @@ def _layers(cell: str) -> Any:
 
 
 def _packed_layers(cell: str) -> Any:
-    """The same on sequences of several lengths, packed one time step after the other."""
+    """Recurrent layers on sequences of several lengths, packed one time step after the other."""
 
     def run(
         data: Tensor, batch_sizes: Tensor, hx: Any, params: Sequence[Tensor], has_biases: bool, num_layers: int,
