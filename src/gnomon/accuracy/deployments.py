@@ -13,12 +13,11 @@ import numpy as np
 from gnomon.accuracy import truth
 from gnomon.accuracy.deployment_rows import ASSUMED, NEEDED, OLD, RECENT, STATIC, STEADY, DeploymentCase, Unfit, case_of
 from gnomon.accuracy.loads import DRAWN_ROUNDS, ROUNDS, ClosedLoad, batch, serve
-from gnomon.accuracy.scores import LeftOut, Row, compared, in_order, reason, summaries
+from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, tabulated
 from gnomon.calibrate.fit import NINETY
 from gnomon.catalog import model_title
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
-from gnomon.errors import GnomonError
 from gnomon.load.deployments import replica_of
 from gnomon.spec.questions.parts import ServedQuestion
 from gnomon.spec.serving import ServingLimits
@@ -42,22 +41,10 @@ def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, i
             cases.append(case_of(row))
         except Unfit as why:
             left.add(row["source"], str(why))
-    chosen, rows = sampled(cases, dict.fromkeys(EACH, 1) if quick else EACH), list[Row]()
-    for done, case in enumerate(chosen):
-        if progress:
-            progress(done, len(chosen))
-        try:
-            rows += compare(case)
-        except GnomonError as error:
-            left.add(case.row["source"], f"refused: {reason(error)}")
-    return {
-        "usable": len(cases),
-        "sampled": len(chosen),
-        "rows": rows,
-        "totals": in_order(summaries(rows, ("group", "what")), tuple(EACH)),
-        "summaries": in_order(summaries(rows, BY), tuple(EACH)),
-        "left_out": left.listed(),
-    }
+    chosen = sampled(cases, dict.fromkeys(EACH, 1) if quick else EACH)
+    rows = compare_all(chosen, compare, lambda case: case.row["source"], left, progress)
+    found = {"usable": len(cases), "sampled": len(chosen), **tabulated(rows, tuple(EACH), BY)}
+    return found | {"left_out": left.listed()}
 
 
 def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[DeploymentCase]:

@@ -52,7 +52,7 @@ ENGINES = {
 }
 OLD = ("A100-SXM 80GB", "A100-SXM 40GB", "V100-SXM2 32GB", "V100-SXM3 32GB")
 """Megatron-LM's rows of these cards are from 2020 to 2022."""
-NON_LOCAL = ("Megatron-LM SC21", "Korthikanti 2022")
+OTHER_TABLES = ("Megatron-LM SC21", "Korthikanti 2022")
 FITTED = "vTrain measured single-node"
 HARMLESS = ("link", "mfu_pct", "hfu_pct", "gpu memory", "vp (from")
 """Beginnings of what a prediction does not ask of the table."""
@@ -120,7 +120,7 @@ def run_case_of(row: Row) -> RunCase:
 
 
 def _check(row: Row) -> None:
-    if row["source"].startswith(NON_LOCAL):
+    if row["source"].startswith(OTHER_TABLES):
         raise Unfit("compared in a table of its own, or not a whole step")
     if row["source"].startswith(FITTED):
         raise Unfit("the host's launch time was fitted to these")

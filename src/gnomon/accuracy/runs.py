@@ -6,6 +6,7 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,9 +14,8 @@ from typing import Any
 from gnomon.accuracy import truth
 from gnomon.accuracy.deployment_rows import Unfit
 from gnomon.accuracy.run_rows import NEEDED, RunCase, run_case_of
-from gnomon.accuracy.scores import LeftOut, Row, compared, in_order, reason, summaries
+from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, tabulated
 from gnomon.api.simulate_training import simulate_training
-from gnomon.errors import GnomonError
 
 EACH_QUICK = 1
 """Rows of each network on each system in one format that are compared under `quick`."""
@@ -33,23 +33,12 @@ def runs(folder: Path, *, quick: bool = False, progress: Callable[[int, int], No
         except Unfit as why:
             left.add(_source(row["source"]), str(why))
     kept = list(latest(cases, left))
-    chosen, rows = sampled(kept, EACH_QUICK) if quick else kept, list[Row]()
+    chosen = sampled(kept, EACH_QUICK) if quick else kept
     with TemporaryDirectory() as home:
-        for done, case in enumerate(chosen):
-            if progress:
-                progress(done, len(chosen))
-            try:
-                rows += compare(case, Path(home))
-            except GnomonError as error:
-                left.add(_source(case.row["source"]), f"refused: {reason(error)}")
-    return {
-        "usable": len(cases),
-        "sampled": len(chosen),
-        "rows": rows,
-        "totals": in_order(summaries(rows, ("group", "what")), (READ, ASSUMED)),
-        "summaries": in_order(summaries(rows, BY), (READ, ASSUMED)),
-        "left_out": left.listed(),
-    }
+        compare_here = partial(compare, home=Path(home))
+        rows = compare_all(chosen, compare_here, lambda case: _source(case.row["source"]), left, progress)
+    found = {"usable": len(cases), "sampled": len(chosen), **tabulated(rows, (READ, ASSUMED), BY)}
+    return found | {"left_out": left.listed()}
 
 
 def latest(cases: Sequence[RunCase], left: LeftOut) -> Iterator[RunCase]:

@@ -18,9 +18,10 @@ from gnomon.cost.kernels import kernel_model
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import FEW_CHANNELS, ROW_BYTES
 from gnomon.spec import Chip
+from gnomon.spec.workload import Floats
 
-NON_LOCAL = ("gemm.bf16",)
-"""Families that the table of `tools.training_kernels` has more of."""
+TRAINING_FAMILIES = (("gemm", "bf16"),)
+"""Families that are fitted to the table of `tools.training_kernels`, which has more of them."""
 FIRST, STEP = ".first", "step."
 """The suffix of kernels whose inputs have channels first, and the prefix of single steps of a recurrent net."""
 LARGE_US = 150.0
@@ -37,12 +38,20 @@ Family = tuple[str, str]
 
 
 def families(path: Path, chip: Chip) -> dict[str, Any]:
-    found = {}
-    for (kind, dtype), rows in sorted(grouped(path).items()):
-        if f"{kind}.{dtype}" not in NON_LOCAL:
-            columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            found[f"{kind}.{dtype}.{FRAMEWORK}"] = fit_family(kind, dtype, columns, chip).to_dict()
-    return found
+    """Fits by kind, format and framework."""
+    return {
+        f"{kind}.{dtype}.{FRAMEWORK}": fit_family(kind, dtype, columns, chip).to_dict()
+        for (kind, dtype), columns in sorted(tables(path).items())
+    }
+
+
+def tables(path: Path) -> dict[Family, dict[str, Floats]]:
+    """The columns that each family is fitted to."""
+    return {
+        family: {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        for family, rows in grouped(path).items()
+        if family not in TRAINING_FAMILIES
+    }
 
 
 def grouped(path: Path) -> dict[Family, list[Sizes]]:
