@@ -98,7 +98,7 @@ def test_durations_are_at_least_a_nanosecond(text: str | float) -> None:
 
 @pytest.mark.parametrize("text", ["1e-300", "1e-15/s", "1e-3/d", "1e-8", 1e-7, "1e10", "1e29/h", 1e308])
 def test_rates_have_a_range(text: str | float) -> None:
-    with pytest.raises(InputError, match=r"--flag: .* is not between 1e-06 and 1e\+09 a second"):
+    with pytest.raises(InputError, match=r"--flag: .* is not between 1e-06 and 1e\+09 per second"):
         units.parse_rate(text, "--flag")
 
 

@@ -91,7 +91,7 @@ MEASURED, LIKE_MEASURED = "H200-SXM-141GB", ("Hopper", "Blackwell")
 """The chip whose power and clock were measured, and whose law is taken to be theirs."""
 LENT_NOTE = "Power, and the clock under its limit, are the H200's as measured, by the limits and rates of data sheets."
 POWER_NOTE = (
-    "Power is an estimate: a large product takes the whole limit, with the H200's measured joules a byte and its share "
+    "Power is an estimate: a large GEMM takes the whole limit, with the H200's measured joules a byte and its share "
     "of the limit for a busy chip that does nothing."
 )
 
@@ -101,8 +101,8 @@ def watts(chip: Chip) -> dict[str, float]:
     donor = profile_of(MEASURED)
     if chip.architecture not in LIKE_MEASURED or donor is None:
         return power(chip)
-    lent = transferred_power(chip, catalog.chip(MEASURED), donor.power)
-    return {name: float(f"{value:.4g}") for name, value in lent.items()}
+    figures = transferred_power(chip, catalog.chip(MEASURED), donor.power)
+    return {name: float(f"{value:.4g}") for name, value in figures.items()}
 
 
 def _source(table: Table) -> str:

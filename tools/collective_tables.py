@@ -32,7 +32,7 @@ OPS = {
     "alltoall_combine": experts.COMBINE,
     "alltoall_prepare": experts.PREPARE,
 }
-"""Their names of operators, and ours; lower precision is told by the format."""
+"""Operators of the published tables, and Gnomon's names of them; lower precision is in the format."""
 PAIRED = {"a100_pairwise_nvlink": "PCIe 4.0 x16", "h100_pairwise_nvlink": "PCIe 5.0 x16"}
 """Machines where only pairs have NVLink: what more than two ranks cross."""
 COPIED = ("h100_pairwise_nvlink", "send_recv")

@@ -174,7 +174,7 @@ def shipped(folder: Path) -> dict[str, Any]:
 def steps(
     tables: Sequence[Collectives], c: Mapping[str, float], seen: Callable[[Labels], Labels] | None = None
 ) -> dict[tuple[str, int], Floats]:
-    """What NCCL's formula leaves over at each octave, by operator and ranks; a larger message stays no quicker.
+    """What NCCL's formula leaves over at each octave, by operator and ranks; a larger message is no faster.
 
     `seen` says which octaves count.
     """
@@ -193,7 +193,7 @@ def _nearest(payload: Floats) -> Labels:
 
 
 def _level(key: tuple[str, int], left: Mapping[int, Sequence[float]], c: Mapping[str, float], link: Link) -> Floats:
-    """Medians at all octaves, bounded; none falls by more than its formula rises, were the link twice as quick."""
+    """Medians at all octaves, bounded; none falls by more than its formula rises, were the link twice as fast."""
     octaves = sorted(left)
     medians = [float(np.median(left[octave])) for octave in octaves]
     values = np.clip(np.interp(np.arange(FIRST, LAST + 1), octaves, medians), -MOST_STEP, MOST_STEP)

@@ -149,7 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a model of the catalog, or a folder with its config.json")
     parser.add_argument("out", type=Path, help="file of the measurement; the server's log goes beside it as .log")
-    parser.add_argument("--rates", default="25,50,100,200,300,400,600", help="requests a second of the part rates")
+    parser.add_argument("--rates", default="25,50,100,200,300,400,600", help="requests per second of the part rates")
     parser.add_argument("--kv-gib", type=float, default=8.0, help="size of the KV cache")
     parser.add_argument("--hold", type=Path, help="touch HOLD.ready once started, go on when HOLD.go exists")
     asked = parser.parse_args()

@@ -1,5 +1,5 @@
 """Measures, with vLLM's own kernels, what models beyond grouped-query attention in 16 bits run: latent and windowed
-attention, state-space and delta-rule scans, and products with weights in four bits.
+attention, state-space and delta-rule scans, and GEMMs with 4-bit weights.
 
     python -m tools.mixer_kernels mixers.csv [latent_decode windows …]
 """

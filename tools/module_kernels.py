@@ -1,5 +1,5 @@
 """Measures what networks beyond transformers are made of, as PyTorch runs it: convolutions in three directions,
-products of every format and alignment, attention under masks, recurrent steps, and (`module_streams`) the kernels
+GEMMs of every format and alignment, attention under masks, recurrent steps, and (`module_streams`) the kernels
 between them. Every call is captured in a graph, so that no host stands between a kernel and its time.
 
     python -m tools.module_kernels modules.csv
@@ -35,7 +35,7 @@ ALIGNED = (
     (4096, 2560, 1024), (8192, 1152, 1152), (2048, 5120, 2560), (16384, 640, 640), (65536, 192, 320),
     (64, 5200, 1304), (512, 3072, 768), (131072, 384, 48), (4096, 32000, 1024), (1024, 1024, 4096),
 )  # fmt: skip
-"""Rows and sides of products whose sides are also made longer, so that a row of them begins at odder bytes."""
+"""Rows and sides of GEMMs whose sides are also lengthened, so that their rows are less aligned."""
 LONGER = {
     "bf16": ((0, 0), (0, 4), (0, 2), (0, 1), (4, 0), (2, 0), (1, 0), (4, 4), (2, 2), (1, 1)),
     "tf32": ((0, 0), (0, 2), (0, 1), (2, 0), (1, 0), (2, 2), (1, 1)),
@@ -52,7 +52,7 @@ PLAIN = (
     (8192, 8192, 1024), (4096, 1024, 1024), (8192, 4096, 1024), (8192, 1024, 4096), (9216, 1024, 1024),
     (9216, 512, 2048),
 )  # fmt: skip
-"""Other products of fp32 values; those of 16 bits are in the table of `tools.training_kernels`."""
+"""Other GEMMs of fp32 values; those of 16 bits are in the table of `tools.training_kernels`."""
 ATTENTION = (
     # batch, heads, queries, keys, width of a head
     (4, 16, 2048, 2048, 64), (2, 16, 4096, 4096, 128), (32, 16, 256, 256, 64), (48, 8, 144, 144, 64),
@@ -123,7 +123,7 @@ def _backward(torch: Any, y: Any, x: Any, w: Any, same: Any, mask: list[bool]) -
     return lambda _i: torch.ops.aten.convolution_backward(y, x, w, None, *same, mask)
 
 
-def products(bench: Bench) -> Iterator[Row]:
+def gemms(bench: Bench) -> Iterator[Row]:
     """Forward, by input and by weight, in every format, with sides of every alignment and over many rows."""
     torch = bench.torch
     for dtype in FORMATS:
@@ -184,7 +184,7 @@ def _attended(torch: Any, q: Any, k: Any, v: Any, mask: Any) -> tuple[Call, Call
 
 
 def recurrent(bench: Bench) -> Iterator[Row]:
-    """What one more time step of an LSTM takes: a product of the state with its weights, and the cell."""
+    """What one more time step of an LSTM takes: a GEMM of the state with its weights, and the cell."""
     torch = bench.torch
     for sequences, hidden in RECURRENT:
         for dtype in ("bf16", "tf32"):
@@ -224,7 +224,7 @@ def streams(bench: Bench) -> Iterator[Row]:
 
 
 PARTS = {
-    "products": products,
+    "gemms": gemms,
     "convolutions": convolutions,
     "streams": streams,
     "attention": attention,

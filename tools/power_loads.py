@@ -1,4 +1,4 @@
-"""Watts, clock and pace of work of many kinds for seconds on end: `python -m tools.power_loads power.csv`.
+"""Watts, clock and throughput of sustained work of many kinds: `python -m tools.power_loads power.csv`.
 
 Needs torch and an NVIDIA GPU, and takes two and a half minutes. Each load starts after a rest: its first calls are the
 burst, a second later the clock has settled and the energy counter is read.

@@ -1,4 +1,4 @@
-"""What NVML says of a GPU, many times a second: `python -m tools.power_samples power.csv --hz 50`.
+"""What NVML says of a GPU, many times per second: `python -m tools.power_samples power.csv --hz 50`.
 
 Runs until it is told to end (SIGTERM, or Ctrl-C). It is a process of its own, so that reading the card takes no time
 from the program that is measured; times are of the machine's monotonic clock, which all its processes share. Needs the
@@ -137,7 +137,7 @@ def write_samples(path: Path, hz: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="table that is written")
-    parser.add_argument("--hz", type=float, default=50.0, help="readings a second")
+    parser.add_argument("--hz", type=float, default=50.0, help="readings per second")
     asked = parser.parse_args()
     write_samples(asked.out, asked.hz)
 

@@ -39,23 +39,23 @@ VERSIONS = {
     "neusight": "torch 2.1.0",
 }
 NOTES = (
-    "Matrix products: Vidur's table. PyTorch with cuBLAS in fp16 on random data, whole transformer blocks repeated "
+    "GEMMs: Vidur's table. PyTorch with cuBLAS in fp16 on random data, whole transformer blocks repeated "
     "twenty times, which is nearest to a long run. Its best is 272 TFLOP/s, as is the best of any shape that a search "
-    "on random bf16 data found (271); large products run at 230. Times are whole microseconds: those below 20 are "
+    "on random bf16 data found (271); large GEMMs run at 230. Times are whole microseconds: those below 20 are "
     "left out.",
-    "Left out, vLLM 0.14's table: 286 to 299 TFLOP/s on large products. Its weights are never set, and zeros draw "
+    "Left out, vLLM 0.14's table: 286 to 299 TFLOP/s on large GEMMs. Its weights are never set, and zeros draw "
     "less power, so the clock stays up (Horace He, 2024: 295 with zeros, 257 with random data on 8192 cubed).",
     "Left out, the tables of SGLang 0.5.10 and TensorRT-LLM 1.0: random data, but short bursts, 6% (SGLang) and 15% "
-    "(TensorRT-LLM) quicker than Vidur on the same shapes above 0.4 ms, and within 5% of it below 0.1 ms.",
+    "(TensorRT-LLM) faster than Vidur on the same shapes above 0.4 ms, and within 5% of it below 0.1 ms.",
     "The tables disagree more than their rows scatter, so every spread holds 0.06 that its family shares.",
     "Attention: head dimension 128 only. Prompts and decodes as vLLM 0.14 runs them, with grouped heads for decodes "
     "(it does not split a long context of ungrouped ones); whole sequences as SGLang's FlashAttention runs them, which "
-    "is 16% quicker.",
+    "is 16% faster.",
     "Streams: residual additions of Vidur in fp16; layer norms and softmax of NeuSight in fp32 on the PCIe card, by "
     "the ratio of the bandwidths. Vidur's norms (0.35 of the bandwidth) and activations (0.5) are left out: kernels "
     "of 2023 that no trainer ran and that serving engines have replaced.",
     "Mixtures: vLLM 0.14 with experts visited unevenly (power law 1.01).",
-    "Power is an estimate: the limit of 400 W at the rate of a large product, with the H200's measured joules a byte "
+    "Power is an estimate: the limit of 400 W at the rate of a large GEMM, with the H200's measured joules a byte "
     "and its share of the limit for a busy chip that does nothing.",
 )
 LEAST_US = 20.0
@@ -64,15 +64,15 @@ LEAST_ADD_US = 4.0
 """Additions are worth more rounding: only short ones show the launch."""
 LEAST_TOKENS = 128
 POWER = 1.01
-"""Of the law by which experts are visited in the rows that are taken."""
+"""Exponent of the power law of expert visits in the rows that are used."""
 SHARED = 0.06
-"""How far the three tables of matrix products on random data are apart on large shapes, as a standard deviation."""
+"""How far the three tables of GEMMs on random data are apart on large shapes, as a standard deviation."""
 USUAL_SHARE = 0.75
-"""Of the data sheet's rate, what a large product reaches where no table says: an A100 has 0.74, an H200 0.8."""
+"""Of the data sheet's rate, what a large GEMM reaches where no table has it: an A100 has 0.74, an H200 0.8."""
 AN_OCTAVE, SHORT_OCTAVE = 100, 4
 """Rows taken of each doubling of the work, so that no size outweighs the others; fewer where operators would."""
 PCIE_BANDWIDTH = 1.935e12
-"""NVIDIA A100 PCIe 80 GB data sheet, bytes a second."""
+"""NVIDIA A100 PCIe 80 GB data sheet, bytes per second."""
 MAX_BYTES = 256 * 1024**2
 
 Row = Mapping[str, str]
@@ -92,7 +92,7 @@ def profile(folder: Path) -> dict[str, Any]:
     """The content of the chip's profile file."""
     chip = catalog.chip(CHIP)
     fitted = (
-        ("gemm", "Vidur, PyTorch 2023-24", products(folder)),
+        ("gemm", "Vidur, PyTorch 2023-24", gemms(folder)),
         ("attention_forward", "AIConfigurator 0.12, SGLang 0.5.10", attention(folder, "prefill", "sglang")),
         ("attention_prefill", "AIConfigurator 0.12, vLLM 0.14.0", attention(folder, "prefill", "vllm")),
         ("attention_decode", "AIConfigurator 0.12, vLLM 0.14.0", attention(folder, "decode", "vllm")),
@@ -110,7 +110,7 @@ def profile(folder: Path) -> dict[str, Any]:
         "versions": VERSIONS,
         "notes": list(NOTES),
         "families": families,
-        "power": power(chip, _large_product(chip, families["gemm.bf16"]["coefficients"])),
+        "power": power(chip, _large_gemm(chip, families["gemm.bf16"]["coefficients"])),
     }
 
 
@@ -132,8 +132,8 @@ def _fit(kind: str, times: Times, chip: Chip) -> dict[str, Any]:
     return found | {"spread": round(hypot(found["spread"], SHARED), 4), "shared": round(shared, 4)}
 
 
-def products(folder: Path) -> Times:
-    """Vidur's matrix products."""
+def gemms(folder: Path) -> Times:
+    """Vidur's GEMMs."""
     rows = _rows(folder, "gemm", source="vidur", gpu=CHIP, dtype="fp16")
     found = _medians((_sizes(row, "m", "n", "k"), _time(row)) for row in rows if _time(row) >= LEAST_US)
     return _by_octave(found)
@@ -170,9 +170,9 @@ def streams(folder: Path) -> Times:
 
 
 def power(chip: Chip, rate: float | None = None) -> dict[str, float]:
-    """An estimate: a large product takes the whole limit; the rest is the H200's, as it was measured.
+    """An estimate: a large GEMM takes the whole limit; the rest is the H200's, as it was measured.
 
-    `rate` is what such a product reaches, FLOP/s; three quarters of the data sheet's where nobody says.
+    `rate` is what such a GEMM reaches, FLOP/s; three quarters of the data sheet's where it is not known.
     """
     measured, side = _measured()["power"], 8192.0
     seconds = 2.0 * side**3 / (rate or USUAL_SHARE * chip.rate(chip.half))
@@ -186,7 +186,7 @@ def power(chip: Chip, rate: float | None = None) -> dict[str, float]:
     }
 
 
-def _large_product(chip: Chip, gemm: Mapping[str, float]) -> float:
+def _large_gemm(chip: Chip, gemm: Mapping[str, float]) -> float:
     side = 8192.0
     shape = {name: np.array([side]) for name in ("m", "n", "k")}
     return 2.0 * side**3 / float(kernel_model("gemm").seconds(shape, "bf16", chip, gemm)[0])

@@ -109,12 +109,8 @@ def lines(folder: Path, chip: str, names: Sequence[str]) -> Iterator[str]:
         yield stem
         for load in found["loads"]:
             if load["name"] in names:
-                said = " ".join(f"{name} {load[name]:g}" for name in ("count", "rate_per_s", "cv") if name in load)
-                pairs = zip(
-                    measured(load, power).figures().items(), simulator.times(load).figures().values(), strict=True
-                )
-                errors = (f"{name} {x:.4g} {y:.4g} {y / x - 1:+.0%}" for (name, x), y in pairs if np.isfinite(x))
-                yield f"  {load['name']} {said}: " + ", ".join(errors)
+                about = " ".join(f"{name} {load[name]:g}" for name in ("count", "rate_per_s", "cv") if name in load)
+                yield f"  {load['name']} {about}: {compared(measured(load, power), simulator.times(load))}"
 
 
 def main() -> None:

@@ -226,9 +226,9 @@ class Bench:
                 yield from poisson(self._saturation(ask), ask.seconds)
 
     def _saturation(self, ask: Ask) -> float:
-        """Requests a second that an overloaded engine finishes, its filling and draining counted in.
+        """Requests per second that an overloaded engine finishes, its filling and draining counted in.
 
-        Tokens a second while it is full would say less: prompts go first, and decodes catch up only once no more come.
+        Tokens per second while it is full would say less: prompts go first, and decodes catch up only at the end.
         """
         if ask.saturation_per_s is not None:
             return ask.saturation_per_s
@@ -268,8 +268,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model", help="a model of the catalog, or a folder with its config.json")
     parser.add_argument("out", type=Path, help="file of the measurement; NVML's samples go beside it as .csv")
     parser.add_argument("--parts", default=",".join(PARTS), help="which loads, in order")
-    parser.add_argument("--rates", default="25,50,100,200,300,400,600", help="requests a second of the part rates")
-    parser.add_argument("--around", type=float, default=24.0, help="rough saturation rate, requests a second")
+    parser.add_argument("--rates", default="25,50,100,200,300,400,600", help="requests per second of the part rates")
+    parser.add_argument("--around", type=float, default=24.0, help="rough saturation rate, requests per second")
     parser.add_argument("--saturation", type=float, help="the saturation rate, where it is known: no overload is run")
     parser.add_argument("--seconds", type=float, default=40.0, help="arrivals of each Poisson load last this long")
     parser.add_argument("--budget", type=float, default=3600.0, help="no load starts later than this many seconds")

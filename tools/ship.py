@@ -24,7 +24,7 @@ from gnomon.spec import Chip
 PROFILES = catalog.PROFILES
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
 POWER = "power.csv"
-"""Work of many kinds for seconds on end, where it was measured."""
+"""Sustained work of many kinds, where it was measured."""
 MODULES = "modules.csv"
 """Of `tools.module_kernels`, where it was measured."""
 

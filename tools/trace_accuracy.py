@@ -91,8 +91,8 @@ def table() -> str:
 def _cell(case: Case | None) -> str:
     if case is None:
         return ""
-    measured, told = (f"{1e3 * seconds:.3g}" for seconds in (case.row["time_s"], case.predicted.time_s.value))
-    return f"{measured} / {told} ({case.error:+.0%}){' host' if case.by_host else ''}"
+    measured, predicted = (f"{1e3 * seconds:.3g}" for seconds in (case.row["time_s"], case.predicted.time_s.value))
+    return f"{measured} / {predicted} ({case.error:+.0%}){' host' if case.by_host else ''}"
 
 
 def rewrite(begin: str, end: str, content: str) -> None:

@@ -29,7 +29,7 @@ SCHEMA = "gnomon.measured.modules/1"
 
 
 def prepared(name: str, dtype: str) -> Built:
-    """In the format asked for; tf32 is fp32 with PyTorch's leave to round products."""
+    """In the format asked for; tf32 is fp32 with PyTorch's leave to round GEMM inputs."""
     module, inputs = MODULES[name]()
     if dtype != "bf16":
         return module, inputs

@@ -1,5 +1,5 @@
-"""Measures what a training step is made of, as PyTorch runs it: products in three layouts, whole-sequence attention
-both ways, the small kernels between them, and all of these again for seconds at a stretch, under the power limit.
+"""Measures what a training step is made of, as PyTorch runs it: GEMMs in three layouts, whole-sequence attention
+both ways, the small kernels between them, and all of these again sustained, under the power limit.
 
     python -m tools.training_kernels torch.csv
 """
@@ -94,8 +94,8 @@ def _fixed(function: Callable[..., Any], *operands: Any, **options: Any) -> Call
     return lambda _i: function(*operands, **options)
 
 
-def products(bench: Bench) -> Iterator[Row]:
-    """Forward, by input and by weight: the same product with each operand laid out as autograd finds it."""
+def gemms(bench: Bench) -> Iterator[Row]:
+    """Forward, by input and by weight: one GEMM with each operand in the layout autograd has it in."""
     for n, k in MATRICES:
         for m in ROWS:
             if m * n > 2**31:
@@ -140,7 +140,7 @@ def _attention(bench: Bench, batch: int, length: int, heads: int, kv_heads: int,
 
 
 def streams(bench: Bench) -> Iterator[Row]:
-    """The kernels between the products; bytes are those that must move."""
+    """The kernels between the GEMMs; bytes are those that must move."""
     for rows, width in STREAMS:
         size = rows * width * 2
         for name, reads, writes, call in _kernels(bench, rows, width):
@@ -236,7 +236,7 @@ def _add_all(sums: list[Any], parts: list[Any]) -> None:
 
 
 def sustained(bench: Bench) -> Iterator[Row]:
-    """Operators of different intensity for seconds at a stretch, and one mixture of them."""
+    """Operators of different intensity sustained, and one mixture of them."""
     f = bench.torch.nn.functional
     for m, n, k in ((2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192), (12288, 12288, 12288),
                     (8192, 14336, 4096), (16384, 8192, 2048), (4096, 2048, 2048)):  # fmt: skip
@@ -270,7 +270,7 @@ def sustained(bench: Bench) -> Iterator[Row]:
     }  # fmt: skip
 
 
-PARTS = {"products": products, "attention": attention, "streams": streams, "sustained": sustained}
+PARTS = {"gemms": gemms, "attention": attention, "streams": streams, "sustained": sustained}
 
 
 def write_table(path: str, *names: str, parts: Mapping[str, Callable[[Bench], Iterator[Row]]] = PARTS) -> None:

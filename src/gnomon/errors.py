@@ -32,7 +32,7 @@ def shown(value: Any) -> str:
 
 
 class GnomonError(Exception):
-    """What was wrong, where it stood, and what to do next."""
+    """What was wrong, where, and what to do next."""
 
     exit_code: ClassVar[int] = BAD_INPUT
 
@@ -147,7 +147,7 @@ def placed(places: Mapping[str, str]) -> Iterator[None]:
 
 
 def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """The known names that look like one, the likest first."""
+    """The known names that look like one, the closest first."""
     lowered = {entry.lower(): entry for entry in reversed(list(known))}
     return [lowered[hit] for hit in difflib.get_close_matches(name.lower(), lowered, n=most, cutoff=0.4)]
 

@@ -25,7 +25,7 @@ def home() -> Path:
         try:
             return Path(chosen).expanduser()
         except RuntimeError:
-            raise InputError(f"'{chosen}' names no user's folder", where="GNOMON_HOME") from None
+            raise InputError(f"'{chosen}' is not the folder of a known user", where="GNOMON_HOME") from None
     import platformdirs
 
     return Path(platformdirs.user_data_dir("gnomon"))
@@ -64,7 +64,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def unwritten(path: Path, text: str) -> InputError | None:
-    """The same, with what stood in its way given back, for whoever has an answer to give first."""
+    """Write a file and its folder; the error is returned, for a caller that has an answer to print first."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)

@@ -16,33 +16,19 @@ _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)"
 _NUMBER = rf"[+-]?(?:{_WHOLE}(?:\.[\d_]*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([^\d\s.,+-]*)\s*", re.ASCII)
 
-_DURATIONS = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "μs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "sec": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "day": 86400.0,
-    "days": 86400.0,
-}
+_PERIODS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATIONS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, **_PERIODS, "day": 86400.0, "days": 86400.0}
 _COUNTS = {"": 1.0, "k": 1e3, "K": 1e3, "Ki": 1024.0, "M": 1e6, "Mi": 1024.0**2, "B": 1e9, "G": 1e9, "T": 1e12}
 _BYTES = {"": 1.0, "B": 1.0} | {
     f"{letter}{infix}B": base ** (power + 1)
     for power, letter in enumerate("KMGTP")
     for infix, base in (("", 1000.0), ("i", 1024.0))
 }
-_PERIODS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _LARGEST = 1e30
-"""Anything beyond is a slip of the keyboard, and would overflow further on."""
+"""Anything beyond is a typing error, and would overflow further on."""
 _LEAST_S = 1e-9
 RATES_PER_S = (1e-6, 1e9)
-"""One request in twelve days, and more than any fleet takes in a second."""
+"""One request in twelve days, and more than any fleet serves in a second."""
 _PLAIN = (1e-6, 1e15)
 """Numbers outside are printed with an exponent."""
 
@@ -93,7 +79,7 @@ def parse_bytes(text: str | float, where: str = "") -> float:
 
 
 def parse_rate(text: str | float, where: str = "") -> float:
-    """Events a second, within `RATES_PER_S`: `8` (a second), `8/s`, `480/min`, `2k/h`."""
+    """Events per second, within `RATES_PER_S`: `8` (per second), `8/s`, `480/min`, `2k/h`."""
     if not isinstance(text, str):
         amount, period = _number(text, "a rate", where), "s"
     else:
@@ -109,7 +95,7 @@ def check_rate(per_second: float, where: str, text: str = "") -> float:
     if not per_second > 0:
         raise InputError(f"'{shown}' is not a rate above zero", where=where)
     if not low <= per_second <= high:
-        raise InputError(f"'{shown}' is not between {low:g} and {high:g} a second", where=where)
+        raise InputError(f"'{shown}' is not between {low:g} and {high:g} per second", where=where)
     return per_second
 
 
@@ -172,7 +158,7 @@ def format_short_count(count: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """Events a second: `11.2/s`."""
+    """Events per second: `11.2/s`."""
     return f"{_digits(per_second)}/s"
 
 

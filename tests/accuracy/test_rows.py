@@ -29,9 +29,9 @@ TRAINED = dict.fromkeys(run_rows.NEEDED, "") | {
 def test_a_serving_row() -> None:
     case = case_of(SERVED)
     assert (case.model, case.group, case.clients, case.least) == ("llama-3.1-70b", RECENT, 64, 0.8)
-    assert case.words["on"] == "H100-SXM-80GB:4"
-    assert (case.words["dtype"], case.words["kv_dtype"], case.words["tp"]) == ("fp8", None, 4)
-    assert case.words["settings"] == {"max_model_len": 2304, "max_num_seqs": 256}
+    assert case.options["on"] == "H100-SXM-80GB:4"
+    assert (case.options["dtype"], case.options["kv_dtype"], case.options["tp"]) == ("fp8", None, 4)
+    assert case.options["settings"] == {"max_model_len": 2304, "max_num_seqs": 256}
     assert case.measured == {"TPOT": 0.0195, "TTFT": 0.25}
 
 
@@ -39,7 +39,7 @@ def test_a_serving_row() -> None:
     ("changes", "why"),
     [
         ({"engine_family": "TensorRT-LLM"}, "no engine for TensorRT-LLM"),
-        ({"mode": "disagg"}, "separate machines"),
+        ({"mode": "disagg"}, "disaggregated"),
         ({"dp": "4"}, "data-parallel"),
         ({"tp": "2"}, "plan unclear"),
         ({"tier": "B", "quality": "flagged; more"}, "tier B.: flagged$"),
@@ -47,12 +47,12 @@ def test_a_serving_row() -> None:
         ({"weight_precision": "UINT4"}, "format 'UINT4'"),
         ({"concurrency": ""}, "no concurrency"),
         ({"ttft_ms": "", "tpot_ms": ""}, "no figure"),
-        ({"isl": "200000"}, "longer than the network"),
+        ({"isl": "200000"}, "longer than the maximum context"),
         ({"isl": "inf"}, "no isl"),
         ({"tpot_ms": "0"}, "tpot_ms is 0"),
         ({"ttft_ms": "-3"}, "no ttft_ms"),
         ({"source": "splitwise", "plan_detail": "power-capped"}, "power limit"),
-        ({"plan_detail": "mtp=3"}, "plan not understood: mtp=3"),
+        ({"plan_detail": "mtp=3"}, "unknown plan detail: mtp=3"),
         ({"pp": "2"}, "pipeline"),
         ({"kv_precision": "nvfp4"}, "cache in 'nvfp4'"),
         ({"weight_precision": "mxfp4"}, "format 'mxfp4' of a network"),
@@ -81,8 +81,8 @@ def test_a_training_row() -> None:
     case = run_case_of(TRAINED)
     assert case.assumed == ()
     assert case.measured == {"step time": 60.5}
-    words = case.words
-    assert (words["on"], words["dtype"], words["engine"], words["zero"]) == ("A100-SXM-80GB:8", "bf16", "torch", 3)
+    expected = {"on": "A100-SXM-80GB:8", "dtype": "bf16", "engine": "torch", "zero": 3}
+    assert expected.items() <= case.options.items()
     assert isinstance(case.network, dict)
     assert case.network["blocks"][0]["mixer"]["head_dim"] == 128
 
@@ -141,7 +141,7 @@ def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[
         ({"precision": "int8"}, "training in int8 is not simulated"),
         ({"precision": ""}, "precision not given"),
         ({"schedule": "DualPipe"}, "schedule DualPipe"),
-        ({"schedule": "1F1B-interleaved", "vp": ""}, "parts of a stage"),
+        ({"schedule": "1F1B-interleaved", "vp": ""}, "virtual pipeline size"),
     ],
 )
 def test_training_rows_that_do_not_fit(changes: dict[str, str], why: str) -> None:
@@ -164,7 +164,7 @@ def test_of_several_releases_the_last_counts() -> None:
      ("fp8 tensorwise linear", "fp8"), ("fp8 current scaling", "fp8")],
 )  # fmt: skip
 def test_formats_that_are_what_they_are_called(precision: str, dtype: str) -> None:
-    assert run_case_of(TRAINED | {"precision": precision}).words["dtype"] == dtype
+    assert run_case_of(TRAINED | {"precision": precision}).options["dtype"] == dtype
 
 
 @pytest.mark.parametrize(
@@ -176,4 +176,4 @@ def test_formats_that_are_what_they_are_called(precision: str, dtype: str) -> No
     ],
 )
 def test_formats_of_serving_rows(changes: dict[str, str], dtype: str | None) -> None:
-    assert case_of(SERVED | changes).words["dtype"] == dtype
+    assert case_of(SERVED | changes).options["dtype"] == dtype

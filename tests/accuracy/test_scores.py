@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnomon.accuracy.scores import LeftOut, compared, in_order, reason, rounded, summaries
+from gnomon.accuracy.scores import LeftOut, compared, reason, rounded, summaries, tabulated
 from gnomon.errors import InputError
 
 
@@ -55,5 +55,9 @@ def test_kept_numbers_have_five_digits() -> None:
 
 
 def test_groups_in_order() -> None:
-    found = [{"group": "b", "rows": 1}, {"group": "a", "rows": 2}, {"group": "b", "rows": 3}]
-    assert [row["rows"] for row in in_order(found, ("a", "b"))] == [2, 1, 3]
+    named = (("b", "time"), ("a", "memory"), ("b", "memory"))
+    rows = [compared(what, "s", 1.0, 1.0, None) | {"group": group} for group, what in named]
+    found = tabulated(rows, ("a", "b"), ("group",))
+    assert [(row["group"], row["what"]) for row in found["totals"]] == [("a", "memory"), ("b", "time"), ("b", "memory")]
+    assert [(row["group"], row["rows"]) for row in found["summaries"]] == [("a", 1), ("b", 2)]
+    assert found["rows"] == rows

@@ -13,7 +13,8 @@ import yaml
 
 import gnomon
 from gnomon import catalog
-from gnomon.calibrate.fit import fit_family, fit_table
+from gnomon.calibrate.fit import fit_family
+from gnomon.calibrate.pooled import families
 from gnomon.calibrate.power import loads
 from gnomon.calibrate.table import read_rows
 from gnomon.cost.kernels import MODELS
@@ -83,12 +84,12 @@ def test_one_bad_cell_refuses_the_table(tmp_path: Path, name: str) -> None:
     rows = gemm_rows()
     rows[3] |= change
     with pytest.raises(CalibrationError, match=message):
-        fit_table(write(tmp_path / "t.csv", rows), H200)
+        families(write(tmp_path / "kernels.csv", rows).parent, H200)
 
 
 def test_few_rows_are_no_fit(tmp_path: Path) -> None:
     with pytest.raises(CalibrationError, match="too few"):
-        fit_table(write(tmp_path / "t.csv", gemm_rows(3)), H200)
+        families(write(tmp_path / "kernels.csv", gemm_rows(3)).parent, H200)
 
 
 @pytest.mark.parametrize("content", [b"\x00\xff\xfe", b"", b"op,dtype\ngemm", b"op,dtype,m\ngemm,bf16,1,2,3\n"])

@@ -10,7 +10,7 @@ import pytest
 from tests.calibrate.test_fit import write
 
 from gnomon import catalog
-from gnomon.calibrate.fit import fit_table
+from gnomon.calibrate.pooled import families
 from gnomon.calibrate.table import read_table
 from gnomon.cost.kernels import MODELS
 from gnomon.cost.rows import shape_of
@@ -53,7 +53,7 @@ def timed(kind: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 )
 def test_a_fit_finds_what_a_table_was_made_with(kind: str, tmp_path: Path) -> None:
     rows = latent_rows() if kind == "mla_decode" else scan_rows(*kind.removeprefix("scan_").split("_", 1))
-    found = fit_table(write(tmp_path / "kernels.csv", timed(kind, rows)), H200)
+    found = families(write(tmp_path / "kernels.csv", timed(kind, rows)).parent, H200)
     assert list(found) == [f"{kind}.bf16"]
     assert found[f"{kind}.bf16"]["held_out"]["p90"] < 0.02
 

@@ -62,7 +62,7 @@ def test_a_file_that_is_no_profile_is_not_overwritten(tmp_path: Path) -> None:
     table, target = write(tmp_path / "t.csv", streams()), tmp_path / "p.yaml"
     for text in ("precious", "schema: gnomon.chip/1\n", "note: gnomon.profile/1\n"):
         target.write_text(text)
-        with pytest.raises(InputError, match="holds something else than a profile") as refused:
+        with pytest.raises(InputError, match="is not a Gnomon profile") as refused:
             gnomon.calibrate(source=table, on="H200", profile=target)
         assert refused.value.where == "--profile"
         assert target.read_text() == text

@@ -76,7 +76,7 @@ def test_no_such_offer() -> None:
         catalog.price_at("H100-SXM-80GB", "awz")
     with pytest.raises(InputError, match=r"no on-demand price of MI300X at aws is known. Known: runpod"):
         catalog.price_at("MI300X", "aws")
-    with pytest.raises(InputError, match="Give a price_usd_h of your own"):
+    with pytest.raises(InputError, match="Give the price as price_usd_h"):
         catalog.price_at("MI100", "aws")
 
 

@@ -40,14 +40,14 @@ def test_a_run_is_a_known_model_on_known_chips(run: PublishedRun) -> None:
     chip, _, count = run.on.partition(":")
     assert run.model in catalog.model_names()
     assert chip in catalog.chip_names()
-    used = math.prod(run.words.get(name, 1) for name in ("tp", "pp"))
+    used = math.prod(run.options.get(name, 1) for name in ("tp", "pp"))
     assert int(count) % used == 0
-    assert run.words["global_batch"] % (run.words["micro_batch"] * (int(count) // used)) == 0
+    assert run.options["global_batch"] % (run.options["micro_batch"] * (int(count) // used)) == 0
 
 
 @ALL_RUNS
 def test_a_run_is_said_in_words_that_are_understood(run: PublishedRun) -> None:
-    assert set(run.words) <= set(inspect.signature(simulate_training).parameters)
+    assert set(run.options) <= set(inspect.signature(simulate_training).parameters)
     assert run.figures
     assert all(name in FIGURES and value > 0 for name, value in run.figures.items())
 
@@ -59,7 +59,7 @@ def test_memory_is_that_of_the_papers_formulas() -> None:
 
     (table,) = [table for table in TABLES if table.name == "korthikanti-2022-figure-1"]
     for run in table.runs:
-        model, words, t = load_model(run.model), run.words, run.words["tp"]
+        model, words, t = load_model(run.model), run.options, run.options["tp"]
         h, seq, pp, vp = model.hidden, words["seq"], words.get("pp", 1), words.get("vp", 1)
         states = 18 * 12 * model.layers * h**2 / (t * pp)
         squares = 5 * model.blocks[0].mixer.heads * seq / (h * t) if words["recompute"] == "none" else 0.0

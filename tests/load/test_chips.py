@@ -133,7 +133,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "idle": ({"idle_w": 400}, "400 W idle is not below the limit of 350 W"),
     "half": ({"processors": 1.5}, "field processors: 1.5 is not a positive whole number"),
     "no rates": ({"rates_tflops": {}}, "field rates_tflops: names no rate"),
-    "format": ({"rates_tflops": {"fp17": 1}}, "field rates_tflops: 'fp17' is no number format. Known: fp32"),
+    "format": ({"rates_tflops": {"fp17": 1}}, "field rates_tflops: 'fp17' is not a number format. Known: fp32"),
     "rate": ({"rates_tflops": {"bf16": 3.6e14}}, "field rates_tflops.bf16: 360000000000000.0 is not between"),
     "negative": ({"rates_tflops": {"bf16": -1}}, "field rates_tflops.bf16: -1 is not between 0.001 and 1e+07"),
     "node": ({"node": "DGX-H1000"}, "field node: unknown node 'DGX-H1000'. Near: DGX-H100"),

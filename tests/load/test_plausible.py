@@ -117,7 +117,7 @@ def test_the_message_has_both_figures() -> None:
     with pytest.raises(InputError) as caught:
         chip_from_dict(entry("H100") | {"processors": 1}, "mine.yaml")
     assert str(caught.value) == (
-        "mine.yaml, field rates_tflops.fp32: 67 TFLOP/s of 1 processor at 1,980 MHz are 33,838 operations a clock on "
+        "mine.yaml, field rates_tflops.fp32: 67 TFLOP/s of 1 processor at 1,980 MHz are 33,838 operations per clock on "
         "each; known Hopper chips have 255 (H100-NVL-94GB) to 285 (H20-96GB). Check the figure and its unit."
     )
     with pytest.raises(InputError) as caught:

@@ -103,7 +103,7 @@ BROKEN = {
     ),
     "too-few-experts": (
         _block(ffn={"kind": "moe", "experts": 4, "topk": 5, "inner": 8}),
-        "5 experts a token of only 4",
+        "5 experts per token of only 4",
     ),
     "nothing": (_block(mixer=None, ffn=None), "blocks[0]: is a layer of nothing"),
     "flag-number": (SMALL | {"tied_embeddings": 1}, "field tied_embeddings: 1 is not true or false"),

@@ -305,7 +305,7 @@ def test_a_burst_gets_drawn_arrivals_at_a_rate(tmp_path: Path) -> None:
         ({"input_tokens": None}, "--input: is missing"),
         ({"output_tokens": 0}, "--output: '0' is not a positive"),
         ({"rate_per_s": 0.0}, "--rate: '0' is not a rate"),
-        ({"rate_per_s": 1e308}, "--rate: '1e+308' is not between 1e-06 and 1e+09 a second"),
+        ({"rate_per_s": 1e308}, "--rate: '1e+308' is not between 1e-06 and 1e+09 per second"),
         ({"rate_per_s": 1e-300}, "--rate: '1e-300' is not between 1e-06"),
         ({"rate_per_s": float("nan")}, "--rate: 'nan' is not a rate"),
         ({"requests": 0}, "--requests: '0' is not between"),

@@ -35,7 +35,7 @@ def test_every_kind_of_work_is_run() -> None:
         for load in power_loads.named()
     ]  # fmt: skip
     kinds = {load.kind for load in loads(rows)}
-    assert {"streams", "products", "narrow products", "mixtures", "pauses", "attention"} <= kinds
+    assert {"streams", "GEMMs", "fp8 GEMMs", "mixtures", "pauses", "attention"} <= kinds
     assert len({(row["kernel"], row["dtype"], row["duty"]) for row in rows}) == len(rows)
 
 

@@ -44,14 +44,14 @@ def test_products_are_vidurs_above_its_rounding(tmp_path: Path) -> None:
     rows = [GEMM, GEMM | {"time_us": 60.0}, GEMM | {"time_us": 50.0}, GEMM | {"m": 8, "time_us": 19.0}]
     others = [GEMM | {"source": "aiconfigurator-0.12.0"}, GEMM | {"gpu": "A100-PCIE-80GB"}, GEMM | {"dtype": "fp32"}]
     folder = write(tmp_path, "gemm", *rows, *(row | {"m": 1024} for row in others))
-    assert published.products(folder) == {(64, 128, 256): 50.0}
+    assert published.gemms(folder) == {(64, 128, 256): 50.0}
 
 
 def test_no_size_outweighs_the_others(tmp_path: Path) -> None:
     many = [GEMM | {"n": 1024 + i} for i in range(2 * published.AN_OCTAVE)]
-    kept = published.products(write(tmp_path, "gemm", *many, GEMM | {"m": 4096}))
+    kept = published.gemms(write(tmp_path, "gemm", *many, GEMM | {"m": 4096}))
     assert len(kept) == published.AN_OCTAVE + 1
-    assert kept == published.products(write(tmp_path, "gemm", GEMM | {"m": 4096}, *reversed(many)))
+    assert kept == published.gemms(write(tmp_path, "gemm", GEMM | {"m": 4096}, *reversed(many)))
 
 
 def test_decodes_have_grouped_heads_and_a_context(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_streams_are_counted_in_bytes(tmp_path: Path) -> None:
 )
 def test_tables_that_are_not_what_they_were(tmp_path: Path, row: dict[str, Any], said: str) -> None:
     with pytest.raises(CalibrationError, match=said):
-        published.products(write(tmp_path, "gemm", row))
+        published.gemms(write(tmp_path, "gemm", row))
 
 
 def test_a_line_cut_short(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_line_cut_short(tmp_path: Path) -> None:
     path = tmp_path / "kernels_gemm.csv.gz"
     path.write_bytes(path.read_bytes() + gzip.compress(b"vidur,A100"))
     with pytest.raises(CalibrationError, match=r"line 3: has not as many fields"):
-        published.products(tmp_path)
+        published.gemms(tmp_path)
 
 
 def test_without_the_tables_the_profile_is_kept(

@@ -1,4 +1,4 @@
-"""Rows of published serving benchmarks as words that Gnomon understands, or the reason why they are not."""
+"""Rows of published serving benchmarks as options of a deployment, or why they cannot be compared."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ASSUMED_INPUT = 256
 """ML.ENERGY does not publish input lengths; chats and exam questions are about so long."""
 TEXT = ("lm-arena-chat", "gpqa")
 ROOM_TOKENS, LEAST_SEQUENCES = 256, 256
-"""What benchmarks leave above their lengths, and the sequences vLLM takes in unless it is told of more."""
+"""What benchmarks leave above their lengths, and vLLM's default of max_num_seqs."""
 LEAST = {"inferencex": 0.8}
 """Lengths are even between this share of the nominal one and it."""
 
@@ -54,12 +54,12 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentCase:
-    """A deployment, its load, and what was measured: seconds, or tokens a second."""
+    """A deployment, its load, and what was measured: seconds, or tokens per second."""
 
     row: Row
     group: str
     model: str
-    words: Mapping[str, Any]
+    options: Mapping[str, Any]
     load: str
     clients: int
     input_tokens: int
@@ -69,7 +69,7 @@ class DeploymentCase:
 
 
 def case_of(row: Row) -> DeploymentCase:
-    """The row in Gnomon's words; raises `Unfit`."""
+    """The row as a case to compare; raises `Unfit`."""
     _check(row)
     model, load = _model(row["model"]), _load(row)
     clients = round(_number(row, "batch") if load != CONTINUOUS else _number(row, "concurrency"))
@@ -78,7 +78,7 @@ def case_of(row: Row) -> DeploymentCase:
     measured = _measured(row, load)
     if not measured:
         raise Unfit("no figure that is predicted")
-    words = {
+    options = {
         "on": f"{row['gpu']}:{_degree(row, 'n_gpus')}",
         "dtype": _dtype(row["weight_precision"], model, row["gpu"]),
         "kv_dtype": _kv_dtype(row["kv_precision"]),
@@ -90,7 +90,7 @@ def case_of(row: Row) -> DeploymentCase:
         row=row,
         group=GROUPS[row["source"]],
         model=model,
-        words=words,
+        options=options,
         load=load,
         clients=max(clients, 1),
         input_tokens=given,
@@ -104,7 +104,7 @@ def _check(row: Row) -> None:
     if row["engine_family"] != "vLLM":
         raise Unfit(f"no engine for {row['engine_family']}")
     if row["mode"] == "disagg":
-        raise Unfit("prompts and decodes on separate machines")
+        raise Unfit("prefill and decode disaggregated")
     if row["mode"] not in ("agg", "static"):
         raise Unfit("lengths and plan not published (MLPerf)")
     if _degree(row, "pp") > 1:
@@ -117,17 +117,17 @@ def _check(row: Row) -> None:
         raise Unfit("power limit lowered by the experiment")
     if row["source"] == "ml_energy":
         if not any(task in row["workload"] for task in TEXT):
-            raise Unfit("pictures, videos or code to fill in, of unknown length")
+            raise Unfit("images, videos or code completion of unknown length")
     elif row["tier"] != "A" or row["source"] not in GROUPS:
         raise Unfit(f"conditions not recorded (tier B): {row['quality'].partition(';')[0] or 'engine settings'}")
     if row["plan_detail"]:
-        raise Unfit(f"plan not understood: {row['plan_detail']}")
+        raise Unfit(f"unknown plan detail: {row['plan_detail']}")
 
 
 def _longest(model: str, tokens: int) -> int:
     most = _max_context(model)
     if tokens > most:
-        raise Unfit("longer than the network was made for")
+        raise Unfit("longer than the maximum context of the model")
     return min(tokens + ROOM_TOKENS, most)
 
 
@@ -180,7 +180,7 @@ def _dtype(precision: str, model: str, gpu: str) -> str | None:
 
 
 def _kv_dtype(precision: str) -> str | None:
-    """Of the cache; None is that of the network."""
+    """The format of the KV cache; None is that of the network."""
     if precision in ("", "auto", "fp16", "bf16", "bfloat16", "fp16/bf16"):
         return None
     if precision != "fp8":

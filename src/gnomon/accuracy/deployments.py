@@ -13,11 +13,10 @@ import numpy as np
 from gnomon.accuracy import truth
 from gnomon.accuracy.deployment_rows import ASSUMED, NEEDED, OLD, RECENT, STATIC, STEADY, DeploymentCase, Unfit, case_of
 from gnomon.accuracy.loads import DRAWN_ROUNDS, ROUNDS, ClosedLoad, batch, serve
-from gnomon.accuracy.scores import LeftOut, Row, compared, in_order, reason, summaries
+from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, tabulated
 from gnomon.catalog import model_title
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
-from gnomon.errors import GnomonError
 from gnomon.load.deployments import replica_of
 from gnomon.planning.serving.bands import DRAWN, band_of
 from gnomon.spec.questions.parts import ServedQuestion
@@ -40,29 +39,17 @@ def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, i
             cases.append(case_of(row))
         except Unfit as why:
             left.add(row["source"], str(why))
-    chosen, rows = sampled(cases, dict.fromkeys(EACH, 1) if quick else EACH), list[Row]()
-    for done, case in enumerate(chosen):
-        if progress:
-            progress(done, len(chosen))
-        try:
-            rows += compare(case)
-        except GnomonError as error:
-            left.add(case.row["source"], f"refused: {reason(error)}")
-    return {
-        "usable": len(cases),
-        "sampled": len(chosen),
-        "rows": rows,
-        "totals": in_order(summaries(rows, ("group", "what")), tuple(EACH)),
-        "summaries": in_order(summaries(rows, BY), tuple(EACH)),
-        "left_out": left.listed(),
-    }
+    chosen = sampled(cases, dict.fromkeys(EACH, 1) if quick else EACH)
+    rows = compare_all(chosen, compare, lambda case: case.row["source"], left, progress)
+    found = {"usable": len(cases), "sampled": len(chosen), **tabulated(rows, tuple(EACH), BY)}
+    return found | {"left_out": left.listed()}
 
 
 def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[DeploymentCase]:
     """Some of every deployment, the same ones every time, in the order they came."""
     groups = defaultdict[tuple[Any, ...], list[DeploymentCase]](list)
     for case in cases:
-        about = (case.row["source"], case.model, case.words["on"], case.words["dtype"], case.words["ep"])
+        about = (case.row["source"], case.model, case.options["on"], case.options["dtype"], case.options["ep"])
         groups[about].append(case)
     kept = set()
     for found in groups.values():
@@ -72,8 +59,8 @@ def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[De
 
 
 def compare(case: DeploymentCase) -> list[Row]:
-    """Every measured figure of a case beside the simulated one."""
-    replica = replica_of(ServedQuestion(model=case.model, **case.words), "vllm")
+    """Every measured figure of a case with the simulated one."""
+    replica = replica_of(ServedQuestion(model=case.model, **case.options), "vllm")
     engine, deployment = replica.engine, replica.deploy()
     found = figures(case, engine.step_cost(deployment), engine.limits(deployment), ROUNDS)
     edges = _bands(case, engine, deployment)
@@ -88,7 +75,7 @@ def compare(case: DeploymentCase) -> list[Row]:
 
 
 def figures(case: DeploymentCase, cost: StepCost, limits: ServingLimits, rounds: int) -> StepTable:
-    """TPOT and TTFT (means) and tokens a second of a case."""
+    """TPOT and TTFT (means) and tokens per second of a case."""
     if case.load == STEADY:
         curve = cost.decode_curve(case.clients)
         middle = case.input_tokens + case.output_tokens / 2
@@ -124,8 +111,8 @@ def _about(case: DeploymentCase, predicted_as: str) -> Row:
         "predicted_as": predicted_as,
         "model": model_title(case.model),
         "chip": row["gpu"],
-        "chips": case.words["tp"],
-        "dtype": case.words["dtype"] or "as stored",
+        "chips": case.options["tp"],
+        "dtype": case.options["dtype"] or "as stored",
         "clients": case.clients,
         "input": case.input_tokens,
         "output": case.output_tokens,

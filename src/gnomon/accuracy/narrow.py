@@ -1,4 +1,4 @@
-"""Of all results those of one chip, one framework, one family of operators or one number format."""
+"""The results of one chip, framework, family of operators or number format."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def narrowed(found: Mapping[str, Any], wanted: Wanted) -> dict[str, Any]:
     keep = wanted.keeps
     left = [row for row in found["operators"]["left_out"] if wanted.leaves_out(row)]
     if not any(map(keep, _all(found))):
-        told = "; ".join(f"{row['source']}: {row['why']}" for row in left[:3])
-        hint = f"Left out: {told}." if left else "Leave out one of them."
+        reasons = "; ".join(f"{row['source']}: {row['why']}" for row in left[:3])
+        hint = f"Left out: {reasons}." if left else "Leave out one of them."
         raise InputError("nothing was compared of these together", where=str(wanted), hint=hint)
     return dict(found) | {
         "operators": _operators(found["operators"], keep) | {"left_out": left},

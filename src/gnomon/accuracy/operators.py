@@ -84,7 +84,7 @@ def _decile(fit: FamilyFit, rows: Any) -> Row:
 
 
 def by_family(rows: Iterable[Row]) -> list[Row]:
-    """Of each kind of operator: the mean of its tables' figures, and the worst of them."""
+    """For each kind of operator the mean of its tables' figures, and the worst of them."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((OURS if row["source"] == OURS else "published", row["kind"]), []).append(row)

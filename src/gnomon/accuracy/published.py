@@ -38,8 +38,8 @@ def counted_flops(model: Model, load: TrainingLoad) -> float:
     """FLOPs of a step as Narayanan et al. 2021 count them in their appendix, all of it run forward twice:
     96 B s l h^2 (1 + s / 6h + V / 16 l h)."""
     seq, layers, hidden = load.seq, model.layers, model.hidden
-    beside = seq / (6 * hidden) + model.vocab / (16 * layers * hidden)
-    return 96 * load.global_batch * seq * layers * hidden**2 * (1 + beside)
+    extra = seq / (6 * hidden) + model.vocab / (16 * layers * hidden)
+    return 96 * load.global_batch * seq * layers * hidden**2 * (1 + extra)
 
 
 def _published(table: PublishedTable) -> Row:
@@ -49,7 +49,7 @@ def _published(table: PublishedTable) -> Row:
 
 
 def _compared(run: PublishedRun) -> Iterator[Row]:
-    answer = simulate_training(run.model, on=run.on, **run.words)
+    answer = simulate_training(run.model, on=run.on, **run.options)
     for name, figure in run.figures.items():
         rate = {"tflops": figure} if name == "tflops" else {}
         yield _row(answer.plan, *_pair(answer, name, figure)) | rate

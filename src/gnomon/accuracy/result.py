@@ -54,7 +54,7 @@ class Accuracy(Result):
     published: tuple[Mapping[str, Any], ...]
     """Training tables of papers: where from, rows of measured beside predicted, and a summary of each quantity."""
     measured: tuple[Mapping[str, Any], ...]
-    """The same of our own training steps, one table a folder."""
+    """Our own measured training steps, one table per folder."""
     profiles: tuple[str, ...]
     """The fitted profiles that training steps are predicted with."""
 

@@ -1,4 +1,4 @@
-"""Rows of published training runs as words that Gnomon understands, or the reason why they are not."""
+"""Rows of published training runs as options of `simulate_training`, or why they cannot be compared."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ ENGINES = {
 }
 OLD = ("A100-SXM 80GB", "A100-SXM 40GB", "V100-SXM2 32GB", "V100-SXM3 32GB")
 """Megatron-LM's rows of these cards are from 2020 to 2022."""
-NON_LOCAL = ("Megatron-LM SC21", "Korthikanti 2022")
+OTHER_TABLES = ("Megatron-LM SC21", "Korthikanti 2022")
 FITTED = "vTrain measured single-node"
 HARMLESS = ("link", "mfu_pct", "hfu_pct", "gpu memory", "vp (from")
 """Beginnings of what a prediction does not ask of the table."""
 NOT_SIMULATED = {
     r"\b(q?lora|peft|adapters?|frozen)\b": "adapters (LoRA) or frozen weights are not simulated",
-    r"(?<!w/o )\bmtp\b": "a head for several tokens (MTP) is not trained here",
-    r"\basynctp\b": "sends of tensor parallelism overlapped (AsyncTP) are not simulated",
-    r"\bep overlap on\b": "sends to experts overlapped are not simulated",
+    r"(?<!w/o )\bmtp\b": "multi-token prediction (MTP) is not trained here",
+    r"\basynctp\b": "overlapped tensor-parallel communication (AsyncTP) is not simulated",
+    r"\bep overlap on\b": "overlapped expert-parallel communication is not simulated",
     r"\b(hybridep|deepep)\b": "tokens sent to a node once (HybridEP, DeepEP) are not simulated",
     r"\btokendrop\b": "tokens dropped at an expert's capacity are not simulated",
 }
@@ -86,11 +86,11 @@ GIB, GB = 1024.0**3, 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCase:
-    """A training run: its network (a catalog name, or shapes), the words of its plan, and what was measured."""
+    """A training run: its network (a catalog name, or shapes), the options of its plan, and what was measured."""
 
     row: Row
     network: str | Mapping[str, Any]
-    words: Mapping[str, Any]
+    options: Mapping[str, Any]
     assumed: tuple[str, ...]
     """Columns the plan needs that its source does not give."""
     measured: Mapping[str, float]
@@ -98,11 +98,11 @@ class RunCase:
 
 
 def run_case_of(row: Row) -> RunCase:
-    """The row in Gnomon's words; raises `Unfit`."""
+    """The row as a case to compare; raises `Unfit`."""
     _check(row)
     name = next((known for begin, known in KNOWN.items() if row["model"].startswith(begin)), None)
     network = name or _shapes(row)
-    words = {
+    options = {
         "on": f"{_chip(row['gpu'])}:{_count(row, 'n_gpus')}",
         "seq": _count(row, "seq_len"),
         "global_batch": _count(row, "global_batch"),
@@ -114,13 +114,13 @@ def run_case_of(row: Row) -> RunCase:
         "engine": _engine(row),
         "sequence_parallel": row["seq_par"] != "no",
     }
-    if words["engine"] == "megatron@2.4":
-        words["zero"] = 0
-    return RunCase(row=row, network=network, words=words, assumed=_assumed(row, name), measured=_measured(row))
+    if options["engine"] == "megatron@2.4":
+        options["zero"] = 0
+    return RunCase(row=row, network=network, options=options, assumed=_assumed(row, name), measured=_measured(row))
 
 
 def _check(row: Row) -> None:
-    if row["source"].startswith(NON_LOCAL):
+    if row["source"].startswith(OTHER_TABLES):
         raise Unfit("compared in a table of its own, or not a whole step")
     if row["source"].startswith(FITTED):
         raise Unfit("the host's launch time was fitted to these")
@@ -140,7 +140,7 @@ def _check(row: Row) -> None:
     if schedule not in SCHEDULES:
         raise Unfit(f"schedule {row['schedule']} is not simulated")
     if "interleaved" in schedule and _count(row, "vp", 1) == 1:
-        raise Unfit("interleaved, and parts of a stage not given")
+        raise Unfit("interleaved, and the virtual pipeline size not given")
 
 
 def _assumed(row: Row, known: str | None) -> tuple[str, ...]:
@@ -149,13 +149,13 @@ def _assumed(row: Row, known: str | None) -> tuple[str, ...]:
     if known:
         named = [part for part in named if part not in DIMS]
     named = ["seq_len" if part.startswith(DEFAULT_LENGTH) else part for part in named]
-    absent = [name for name in ("micro_batch", "recompute") if not row[name]]
+    missing = [name for name in ("micro_batch", "recompute") if not row[name]]
     if "(" in row["recompute"]:  # by operator or by every second layer: another choice than attention alone
-        absent.append("recompute")
+        missing.append("recompute")
     features = (part.strip() for part in row["features"].split(";"))
     named += [part for part in features if part.casefold() not in PLAIN_FEATURES and "local batch" not in part]
     capped = ["power limit"] if "power limited" in row["gpu"] else []
-    return tuple(dict.fromkeys([*named, *absent, *capped]))
+    return tuple(dict.fromkeys([*named, *missing, *capped]))
 
 
 def _shapes(row: Row) -> dict[str, Any]:
@@ -184,14 +184,14 @@ def _engine(row: Row) -> str:
 
 def _zero(stage: str) -> int:
     if "offload" in stage:
-        raise Unfit("states kept in host memory")
+        raise Unfit("optimizer states in host memory")
     if not (stage.startswith("FSDP") or stage[:1] in "0123"):
         raise Unfit("no zero_stage")
     return 2 if stage.startswith("FSDP") else int(stage[:1] or 0)
 
 
 def _dtype(precision: str) -> str:
-    """The format of products; one that is not known is none of them."""
+    """The format of the GEMMs; raises `Unfit` for one that is not simulated."""
     name = precision.casefold()
     for part, why in FORMATS.items():
         if part in name:
@@ -205,7 +205,7 @@ def _dtype(precision: str) -> str:
 def _measured(row: Row) -> dict[str, float]:
     seconds = next((name for name in ("step_time_s", "step_time_derived_s") if row[name]), None)
     if not seconds:
-        raise Unfit("neither a step time nor tokens a second")
+        raise Unfit("neither a step time nor tokens per second")
     found = {"step time": positive(row, seconds)}
     if row["mem_gb"] and row["mem_kind"].startswith("peak"):
         found["peak memory"] = positive(row, "mem_gb") * (GIB if "GiB" in row["mem_kind"] else GB)

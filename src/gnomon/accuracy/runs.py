@@ -1,4 +1,4 @@
-"""Whole training runs: published steps, predicted through the public door and compared."""
+"""Published training runs, predicted through the public API and compared."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,12 +14,11 @@ from typing import Any
 from gnomon.accuracy import truth
 from gnomon.accuracy.deployment_rows import Unfit
 from gnomon.accuracy.run_rows import NEEDED, RunCase, run_case_of
-from gnomon.accuracy.scores import LeftOut, Row, compared, in_order, reason, summaries
+from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, tabulated
 from gnomon.api.simulate_training import simulate_training
-from gnomon.errors import GnomonError
 
 EACH_QUICK = 1
-"""Rows of each network on each system in one format that are compared in a hurry."""
+"""Rows of each network on each system in one format that are compared under `quick`."""
 RELEASES = "Megatron-Bridge performance summary"
 BY = ("group", "source", "what")
 READ, ASSUMED = "plan read", "plan partly assumed"
@@ -33,27 +33,16 @@ def runs(folder: Path, *, quick: bool = False, progress: Callable[[int, int], No
         except Unfit as why:
             left.add(_source(row["source"]), str(why))
     kept = list(latest(cases, left))
-    chosen, rows = sampled(kept, EACH_QUICK) if quick else kept, list[Row]()
+    chosen = sampled(kept, EACH_QUICK) if quick else kept
     with TemporaryDirectory() as home:
-        for done, case in enumerate(chosen):
-            if progress:
-                progress(done, len(chosen))
-            try:
-                rows += compare(case, Path(home))
-            except GnomonError as error:
-                left.add(_source(case.row["source"]), f"refused: {reason(error)}")
-    return {
-        "usable": len(cases),
-        "sampled": len(chosen),
-        "rows": rows,
-        "totals": in_order(summaries(rows, ("group", "what")), (READ, ASSUMED)),
-        "summaries": in_order(summaries(rows, BY), (READ, ASSUMED)),
-        "left_out": left.listed(),
-    }
+        compare_here = partial(compare, home=Path(home))
+        rows = compare_all(chosen, compare_here, lambda case: _source(case.row["source"]), left, progress)
+    found = {"usable": len(cases), "sampled": len(chosen), **tabulated(rows, (READ, ASSUMED), BY)}
+    return found | {"left_out": left.listed()}
 
 
 def latest(cases: Sequence[RunCase], left: LeftOut) -> Iterator[RunCase]:
-    """Of each network on each system in one format the last release alone: releases repeat each other."""
+    """The last release of each network on each system in one format: releases repeat each other."""
     last: dict[tuple[str, ...], str] = {}
     for case in cases:
         if case.row["source"].startswith(RELEASES):
@@ -67,7 +56,7 @@ def latest(cases: Sequence[RunCase], left: LeftOut) -> Iterator[RunCase]:
 
 
 def _system(case: RunCase) -> tuple[str, ...]:
-    return case.row["model"], case.row["gpu"], case.words["dtype"]
+    return case.row["model"], case.row["gpu"], case.options["dtype"]
 
 
 def sampled(cases: Iterable[RunCase], each: int) -> list[RunCase]:
@@ -81,8 +70,8 @@ def sampled(cases: Iterable[RunCase], each: int) -> list[RunCase]:
 
 
 def compare(case: RunCase, home: Path) -> list[Row]:
-    """Step time and, where it was read, peak memory beside the prediction."""
-    answer = simulate_training(_network(case, home), **case.words)
+    """Step time and, where it was read, peak memory with the prediction."""
+    answer = simulate_training(_network(case, home), **case.options)
     step, peak = answer.step_time_s, answer.peak_memory_bytes
     about = _about(case)
     rows = [about | compared("step time", "s", case.measured["step time"], step.value, (step.low, step.high))]
@@ -100,23 +89,25 @@ def _network(case: RunCase, home: Path) -> str | Path:
 
 
 def _about(case: RunCase) -> dict[str, Any]:
-    row, words = case.row, case.words
+    row, options = case.row, case.options
     return {
         "id": row["id"],
         "group": ASSUMED if case.assumed else READ,
         "assumed": ", ".join(case.assumed),
         "source": _source(row["source"]),
         "model": row["model"],
-        "chip": words["on"].partition(":")[0],
-        "chips": int(words["on"].partition(":")[2]),
+        "chip": options["on"].partition(":")[0],
+        "chips": int(options["on"].partition(":")[2]),
         "framework": row["framework"],
-        "engine": words["engine"],
-        "dtype": words["dtype"],
-        **{name: words[name] for name in ("tp", "pp", "vp", "cp", "ep", "zero", "seq", "micro_batch", "global_batch")},
-        "recompute": words["recompute"],
+        "engine": options["engine"],
+        "dtype": options["dtype"],
+        **{
+            name: options[name] for name in ("tp", "pp", "vp", "cp", "ep", "zero", "seq", "micro_batch", "global_batch")
+        },
+        "recompute": options["recompute"],
     }
 
 
 def _source(name: str) -> str:
-    """Without what tells tables of one source apart."""
+    """The source, without the part that tells its tables apart."""
     return name.partition(":")[0].partition(" (")[0]

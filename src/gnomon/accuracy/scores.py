@@ -1,11 +1,11 @@
-"""Measured beside predicted, one figure or many: errors, bands, and what was left out."""
+"""Measured and predicted, one figure or many: errors, bands, and what was left out."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from gnomon.errors import GnomonError
 
 Row = dict[str, Any]
 Band = tuple[float, float] | None
+Case = TypeVar("Case")
+BY_GROUP = ("group", "what")
 
 
 def compared(what: str, unit: str, measured: float, predicted: float, band: Band) -> Row:
@@ -36,11 +38,6 @@ def summaries(rows: Iterable[Mapping[str, Any]], by: Sequence[str] = ("what",)) 
     for row in rows:
         groups.setdefault(tuple(row[name] for name in by), []).append(row)
     return [dict(zip(by, key, strict=True)) | summary(found) for key, found in groups.items()]
-
-
-def in_order(found: Iterable[Row], groups: Sequence[str]) -> list[Row]:
-    """Summaries by their group, in this order; within one as they came."""
-    return sorted(found, key=lambda row: groups.index(row["group"]))
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> Row:
@@ -79,6 +76,31 @@ class LeftOut:
         """Most rows first; equal ones by name."""
         found = sorted(self._seen.items(), key=lambda item: (-item[1], item[0]))
         return [{"source": source, "why": why, "rows": rows} for (source, why), rows in found]
+
+
+def compare_all(
+    cases: Sequence[Case],
+    compare: Callable[[Case], Iterable[Row]],
+    source: Callable[[Case], str],
+    left: LeftOut,
+    progress: Callable[[int, int], None] | None,
+) -> list[Row]:
+    """The rows of all cases; those that Gnomon refuses are counted in `left`."""
+    rows: list[Row] = []
+    for done, case in enumerate(cases):
+        if progress:
+            progress(done, len(cases))
+        try:
+            rows += compare(case)
+        except GnomonError as error:
+            left.add(source(case), f"refused: {reason(error)}")
+    return rows
+
+
+def tabulated(rows: Sequence[Row], order: Sequence[str], by: Sequence[str]) -> Row:
+    """Rows with their summaries, by group in this order and by all of `by`."""
+    totals, some = (sorted(summaries(rows, each), key=lambda row: order.index(row["group"])) for each in (BY_GROUP, by))
+    return {"rows": rows, "totals": totals, "summaries": some}
 
 
 def reason(error: GnomonError) -> str:

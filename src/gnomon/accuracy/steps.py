@@ -20,7 +20,7 @@ from gnomon.spec.answers import Verified
 ENGINE_ROWS = "gnomon.engine-rows/1"
 FITTED = "engine.json"
 """The engine's overheads are fitted to it."""
-NON_LOCAL = {
+OTHER_SCHEMAS = {
     "gnomon.measured.modules/1": "traced with PyTorch: compared in docs/tracing.md",
     "gnomon.measured.decoders/1": "traced with PyTorch: compared in docs/tracing.md",
     "gnomon.starts/1": "starts of an engine, not steps",
@@ -70,7 +70,7 @@ def _of_file(path: Path, where: str) -> list[Row]:
         return _rows(where, read_measured(path))
     if schema == ENGINE_ROWS:
         return [row for found in _measured(path) for row in _rows(where, found)]
-    raise _Other(NON_LOCAL.get(schema, f"nothing here reads {schema}"))
+    raise _Other(OTHER_SCHEMAS.get(schema, f"nothing here reads {schema}"))
 
 
 def _measured(path: Path) -> Iterator[Measured]:

@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
-
 from gnomon.accuracy.scores import LeftOut
 from gnomon.calibrate import module_fit, pooled, training_fit
 from gnomon.calibrate.fit import HELD_OUT
@@ -18,7 +16,7 @@ from gnomon.spec.workload import Floats
 
 LEAST_OWN_ROWS = 24
 MOST_ROWS = 800
-"""Of a published table, chosen the same every time: more do not move its errors."""
+"""Rows of a published table, chosen the same every time: more do not move its errors."""
 OURS = "ours"
 
 
@@ -54,9 +52,4 @@ def _groups(folder: Path) -> Iterator[tuple[str, Groups]]:
     if training.exists():
         yield "torch", training_fit.tables(training, folder / "kernels.csv")
     if modules.exists():
-        found = module_fit.grouped(modules)
-        kept = {key: rows for key, rows in found.items() if ".".join(key) not in module_fit.NON_LOCAL}
-        yield (
-            "torch",
-            {key: {name: np.array([row[name] for row in rows]) for name in rows[0]} for key, rows in kept.items()},
-        )
+        yield "torch", module_fit.tables(modules)

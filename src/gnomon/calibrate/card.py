@@ -21,13 +21,13 @@ REASONS = {
     0x40: "it is too hot (the hardware holds its clock down)",
     0x80: "the power supply holds its clock down",
 }
-"""nvml.h, clocks event reasons. The power limit (0x4) is no fault: every large product meets it."""
+"""nvml.h, clocks event reasons. The power limit (0x4) is no fault: every large GEMM reaches it."""
 IDLE_SHARE = 0.05
 """A card busier than this before we begin works for somebody else."""
 LOWERED = 0.97
-"""Of the power limit it was made with."""
+"""Share of the default power limit below which the limit counts as lowered."""
 HELD = 0.9
-"""Of its highest clock, under a load that no power limit meets."""
+"""Share of the highest clock below which a light load counts as throttled."""
 SM = ctypes.c_int(1)
 MOST_PROCESSES = 1024
 
@@ -153,5 +153,5 @@ def below_clock(now_hz: float, most_hz: float, watts: float, limit_w: float) -> 
 def refuse(problems: tuple[str, ...], table: str) -> None:
     """Stop on what makes times untrustworthy; what is measured stays in the table."""
     if problems:
-        hint = f"{table} keeps what was measured: run again when this is mended, or with --force to go on knowingly."
+        hint = f"{table} keeps what was measured: re-run when this is fixed, or with --force to measure anyway."
         raise CalibrationError(f"the card cannot be trusted now: {'; '.join(problems)}", hint=hint)

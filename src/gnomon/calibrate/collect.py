@@ -96,8 +96,8 @@ class Log:
     def choose(self, design: str, turn: int, tasks: list[Task], took_s: float = 0.0) -> None:
         self.choices[design, turn] = tasks
         self.thought_s += took_s
-        said = {"design": design, "round": turn, "took_s": round(took_s, 3)}
-        self._say(said | {"tasks": [list(task) for task in tasks]})
+        choice = {"design": design, "round": turn, "took_s": round(took_s, 3)}
+        self._say(choice | {"tasks": [list(task) for task in tasks]})
 
     def force(self, problems: tuple[str, ...]) -> None:
         new = [problem for problem in problems if problem not in self.forced]

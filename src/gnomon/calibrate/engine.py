@@ -105,7 +105,7 @@ def frontend(runner: VllmRunner) -> Iterator[dict[str, Any]]:
 
 
 def measure(runner: VllmRunner, model: str) -> list[dict[str, Any]]:
-    """All of it for one engine; the first requests only warm it up."""
+    """All rows of one engine; the first requests only warm it up."""
     runner.replay(_together(4, 512, 32))
     rows = [*frontend(runner), *prompts(runner), *decodes(runner), *beside(runner)]
     return [{"model": model} | row for row in rows]

@@ -39,15 +39,14 @@ def overheads(data: Mapping[str, Any], chip: Chip, where: str = "the measured st
             raise CalibrationError(f"a measured step cannot be read ({problem})", where=where) from None
         rounded = {name: round(value, 1 if name.endswith("_us") else 4) for name, value in found.items()}
         figures[kind] = check_figures(rounded, kind, RANGES, where)
-    return {
-        "schema": SCHEMA,
-        "engine": data["engine"],
-        "version": data["versions"][data["engine"]],
-        "date": data["date"],
-        "host": data["host"],
-        "models": sorted(kinds),
-        "figures": figures,
-    }
+    return overheads_file(data, figures)
+
+
+def overheads_file(data: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of an overheads file: what was measured, on which host, and the figures."""
+    engine = data["engine"]
+    about = {"schema": SCHEMA, "engine": engine, "version": data["versions"][engine]}
+    return about | {"date": data["date"], "host": data["host"], "models": sorted(data["models"]), "figures": figures}
 
 
 def _loaded(config: Mapping[str, Any]) -> Model:

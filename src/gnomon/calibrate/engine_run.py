@@ -12,14 +12,13 @@ import numpy as np
 
 from gnomon.calibrate.collect import torch_module
 from gnomon.calibrate.engine import measure
-from gnomon.calibrate.engine_fit import overheads
+from gnomon.calibrate.engine_fit import overheads, overheads_file
 from gnomon.calibrate.readers.engine_steps import SCHEMA as ROWS
 from gnomon.engines.own import check_figures
 from gnomon.engines.torch.eager.lower import OWN
 from gnomon.errors import CalibrationError, InputError, MissingExtraError
 from gnomon.load import config_of
 from gnomon.load.chips import chip as find_chip
-from gnomon.load.overheads import SCHEMA
 
 CONTEXT = 16384
 BATCHES = (1, 8)
@@ -93,24 +92,14 @@ def launches(data: Mapping[str, Any], where: str = "the measured steps") -> dict
     """Host seconds of a kernel from steps that waited for the host, and of starting a graph."""
     bound = [row for row in data["rows"] if row["step_s"] > HOST_BOUND * row["device_s"]]
     if not bound:
-        hint = "Choose a smaller --model."
-        raise CalibrationError(
-            "no step waited for the host, so nothing is known of its launches", where=where, hint=hint
-        )
+        message = "no step waited for the host, so nothing is known of its launches"
+        raise CalibrationError(message, where=where, hint="Choose a smaller --model.")
     each = [row["step_s"] / row["kernels"] for row in bound]
     graphs = [row["graph_launch_s"] for row in data["rows"] if row.get("graph_launch_s")]
     figures = {"call_us": round(float(np.median(each)) * 1e6, 2)}
     if graphs:
         figures["graph_us"] = round(float(np.median(graphs)) * 1e6, 2)
-    return {
-        "schema": SCHEMA,
-        "engine": data["engine"],
-        "version": data["versions"][data["engine"]],
-        "date": data["date"],
-        "host": data["host"],
-        "models": sorted(data["models"]),
-        "figures": {"eager": check_figures(figures, "eager", OWN, where, optional=("graph_us",))},
-    }
+    return overheads_file(data, {"eager": check_figures(figures, "eager", OWN, where, optional=("graph_us",))})
 
 
 def _steps(torch: Any, library: Any, network: Any, batch: int, tell: Tell) -> dict[str, Any]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnomon.calibrate.least_squares import fit
 from gnomon.calibrate.residual_fit import fit_residual
-from gnomon.calibrate.table import read_table
 from gnomon.cost.kernels import KernelModel, kernel_model
 from gnomon.cost.residual import Residual
 from gnomon.cost.rows import shape_of
@@ -111,7 +109,7 @@ def spread_of(errors: Floats) -> float:
 
 
 def _fold(kind: str, columns: Mapping[str, Floats]) -> np.ndarray[Any, Any]:
-    """Shapes, or whole models where a table says whose they are, dealt out in an order that has nothing to do with
+    """Shapes, or whole models where a table names them, assigned to folds in an order independent of
     their sizes. A table of a few models is split by shapes."""
     names = HELD_OUT[kind]
     if "model" in columns and np.unique(columns["model"]).size >= FOLDS:
@@ -190,9 +188,3 @@ def _left_over(
     model: KernelModel, shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float], seconds: Floats
 ) -> Residual | None:
     return fit_residual(model.axes, shape, np.log(seconds / model.seconds(shape, dtype, chip, c)))
-
-
-def fit_table(path: Path, chip: Chip) -> dict[str, Any]:
-    """All families of a table, as the `families` of a profile."""
-    fits = (fit_family(kind, dtype, columns, chip) for (kind, dtype), columns in sorted(read_table(path).items()))
-    return {f"{found.kind}.{found.dtype}": found.to_dict() for found in fits}

@@ -23,7 +23,7 @@ TORCH = "torch"
 BY_ROWS = ("copy", "rms_norm", "layer_norm", "softmax")
 """PyTorch's kernels that go row by row, a block each: no streams where rows are few and wide. Copies as ever."""
 LIBRARY = ("bf16", "fp16")
-"""Products in these formats are cuBLAS's own, whoever calls it."""
+"""GEMMs in these formats run on cuBLAS, whoever calls it."""
 LAUNCH, COPY, SAMPLING = "launch", "host_copy", "sampling"
 WORST = 1.0
 """A fit that is off by more than this on shapes set aside is none: the table is of another chip, in another unit, or of
@@ -58,14 +58,14 @@ def profile(
     found = families(rows, chip, where, wanted)
     if found.refused and not found.families:
         raise CalibrationError("; ".join(found.refused), where=where, hint=" ".join(dict.fromkeys(found.hints)))
-    said = [*notes, *found.refused, *found.thinned]
+    remarks = [*notes, *found.refused, *found.thinned]
     return {
         "schema": SCHEMA,
         "chip": chip.name,
         "date": date,
         "table": path.name,
         "versions": dict(versions),
-        **({"notes": said} if said else {}),
+        **({"notes": remarks} if remarks else {}),
         "families": found.families,
         "power": power,
         **({"beside": beside} if beside else {}),
@@ -79,7 +79,7 @@ class FittedTable:
     families: dict[str, Any] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
-    """What might mend those refused."""
+    """What might fix those refused."""
     thinned: list[str] = field(default_factory=list)
 
 
@@ -154,7 +154,7 @@ def figures(rows: Rows, where: str) -> dict[str, dict[str, float]]:
 
 
 def _line(kernel: str, copies: list[tuple[float, float]]) -> list[tuple[str, float]]:
-    """Bytes a second of the largest copy, and microseconds of the smallest."""
+    """Bytes per second of the largest copy, and microseconds of the smallest."""
     (_, least_us), (size, most_us) = min(copies), max(copies)
     return [(f"{kernel}_bytes_s", size / (most_us * 1e-6)), (f"{kernel}_us", least_us)]
 

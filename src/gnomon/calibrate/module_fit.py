@@ -1,4 +1,4 @@
-"""From the table of `tools.module_kernels` to families of convolutions and products, and to paces."""
+"""From the table of `tools.module_kernels` to families of convolutions and GEMMs, and to kernel efficiencies."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ import numpy as np
 from gnomon.calibrate.fit import fit_family
 from gnomon.calibrate.table import read_rows
 from gnomon.calibrate.training_fit import FRAMEWORK, LEAST_US
-from gnomon.calibrate.training_fit import efficiencies as stream_paces
+from gnomon.calibrate.training_fit import efficiencies as stream_efficiencies
 from gnomon.cost.kernels import kernel_model
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import FEW_CHANNELS, ROW_BYTES
 from gnomon.spec import Chip
+from gnomon.spec.workload import Floats
 
-NON_LOCAL = ("gemm.bf16",)
-"""Families that the table of `tools.training_kernels` has more of."""
+TRAINING_FAMILIES = (("gemm", "bf16"),)
+"""Families that are fitted to the table of `tools.training_kernels`, which has more of them."""
 FIRST, STEP = ".first", "step."
-"""How names of kernels end that found channels first, and begin that are one step of a recurrent net."""
+"""The suffix of kernels whose inputs have channels first, and the prefix of single steps of a recurrent net."""
 LARGE_US = 150.0
 """Shorter calls of attention say more of its launch, which the profile has from calls that waited for the host."""
 GATHER, ROW = "gather", "gather.row_bytes"
 SIDES = {"forward": "kkn", "by_input": "knn", "by_weight": "mnn"}
-"""What the rows of both operands and of the result are long, by direction."""
+"""The row lengths of both operands and of the result, by direction."""
 
 WIDE_BYTES = 4.0
 """Values of which the layout of operands counts: tensor cores take 16-bit ones either way."""
@@ -37,19 +38,27 @@ Family = tuple[str, str]
 
 
 def families(path: Path, chip: Chip) -> dict[str, Any]:
-    found = {}
-    for (kind, dtype), rows in sorted(grouped(path).items()):
-        if f"{kind}.{dtype}" not in NON_LOCAL:
-            columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            found[f"{kind}.{dtype}.{FRAMEWORK}"] = fit_family(kind, dtype, columns, chip).to_dict()
-    return found
+    """Fits by kind, format and framework."""
+    return {
+        f"{kind}.{dtype}.{FRAMEWORK}": fit_family(kind, dtype, columns, chip).to_dict()
+        for (kind, dtype), columns in sorted(tables(path).items())
+    }
+
+
+def tables(path: Path) -> dict[Family, dict[str, Floats]]:
+    """The columns that each family is fitted to."""
+    return {
+        family: {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        for family, rows in grouped(path).items()
+        if family not in TRAINING_FAMILIES
+    }
 
 
 def grouped(path: Path) -> dict[Family, list[Sizes]]:
-    """Products and convolutions by the family that prices them, with the sizes it takes."""
+    """GEMMs and convolutions by the family that prices them, with the sizes it takes."""
     rows = read_rows(path)
     found: dict[Family, list[Sizes]] = defaultdict(list)
-    for dtype, kind, sizes in (*_products(rows), *_convolutions(rows)):
+    for dtype, kind, sizes in (*_gemms(rows), *_convolutions(rows)):
         found[kind, dtype].append(sizes)
     return found
 
@@ -58,7 +67,7 @@ def _sizes(row: Mapping[str, str], *names: str) -> Sizes:
     return {name: float(row[name]) for name in (*names, "time_us")}
 
 
-def _products(rows: list[dict[str, str]]) -> Iterator[tuple[str, str, Sizes]]:
+def _gemms(rows: list[dict[str, str]]) -> Iterator[tuple[str, str, Sizes]]:
     for row in rows:
         if row["op"] == "gemm" and not row["kernel"].startswith(STEP):
             sizes, value = _sizes(row, "m", "n", "k"), width(row["dtype"])
@@ -74,13 +83,13 @@ def _products(rows: list[dict[str, str]]) -> Iterator[tuple[str, str, Sizes]]:
 
 def _convolutions(rows: list[dict[str, str]]) -> Iterator[tuple[str, str, Sizes]]:
     """The directions of one convolution move the same bytes: together they tell its channels and its kernel."""
-    alike: dict[tuple[str, str, str], dict[str, Sizes]] = defaultdict(dict)
+    ways_of: dict[tuple[str, str, str], dict[str, Sizes]] = defaultdict(dict)
     for row in rows:
         if row["op"] == "conv":
-            alike[row["dtype"], row["batch"], row["bytes"]][row["kernel"]] = _sizes(
+            ways_of[row["dtype"], row["batch"], row["bytes"]][row["kernel"]] = _sizes(
                 row, "m", "n", "k", "batch", "bytes"
             )
-    for (dtype, _, _), ways in alike.items():
+    for (dtype, _, _), ways in ways_of.items():
         inner, outer = ways["forward"]["n"], ways["by_input"]["n"]
         taps, groups = ways["forward"]["k"] / outer, ways["forward"]["batch"]
         weights = inner * outer * taps * groups * width(dtype)
@@ -96,15 +105,15 @@ def _convolutions(rows: list[dict[str, str]]) -> Iterator[tuple[str, str, Sizes]
 
 
 def efficiencies(path: Path, chip: Chip, families: Mapping[str, Any]) -> dict[str, float]:
-    """Of kernels that stream, beside a plain one; of attention, beside what the profile says of FlashAttention."""
+    """Throughput of streaming kernels relative to a plain one, and of attention relative to the profile's."""
     found: dict[str, list[float]] = defaultdict(list)
     for row in read_rows(path):
         if row["op"].startswith("attention") and float(row["time_us"]) >= LARGE_US:
             name = row["kernel"] + (".backward" if row["op"].endswith("backward") else "")
-            found[name].append(_attention_pace(row, chip, families))
+            found[name].append(_attention_efficiency(row, chip, families))
     attention = {name: round(float(np.median(values)), 3) for name, values in sorted(found.items())}
     plain = families["elementwise.bf16"]["coefficients"]
-    return stream_paces(path, chip, plain, least_us=2 * LEAST_US) | attention | _gathered(path, chip, plain)
+    return stream_efficiencies(path, chip, plain, least_us=2 * LEAST_US) | attention | _gathered(path, chip, plain)
 
 
 def _gathered(path: Path, chip: Chip, plain: Mapping[str, float]) -> dict[str, float]:
@@ -116,7 +125,7 @@ def _gathered(path: Path, chip: Chip, plain: Mapping[str, float]) -> dict[str, f
     return {ROW: round(float(np.median(found)) * chip.memory_bandwidth_bytes_s * plain["memory"], 0)} if found else {}
 
 
-def _attention_pace(row: Mapping[str, str], chip: Chip, families: Mapping[str, Any]) -> float:
+def _attention_efficiency(row: Mapping[str, str], chip: Chip, families: Mapping[str, Any]) -> float:
     c = families[f"{row['op']}.bf16.{FRAMEWORK}"]["coefficients"]
     batch, queries, keys = (float(row[name]) for name in ("batch", "q_len", "kv_len"))
     sums = {"sequences": batch, "tokens": batch * queries, "context": batch * keys, "pairs": batch * queries * keys}

@@ -49,8 +49,8 @@ def _spread(rows: Rows, priced: Priced, figures: Mapping[str, float]) -> float:
     The other machine has no say in the fit: it met one model only, so that its speed would pass for that of layers.
     """
     alone = [row for row in rows if row["kind"] in ("prompt", "prompt_again")]
-    beside = [row for row in rows if row["kind"] == "beside"]
-    errors = _launch_errors(alone, priced, figures, "time_s"), _launch_errors(beside, priced, figures, "ttft_s")
+    mixed = [row for row in rows if row["kind"] == "beside"]
+    errors = _launch_errors(alone, priced, figures, "time_s"), _launch_errors(mixed, priced, figures, "ttft_s")
     return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
 
 
@@ -74,7 +74,7 @@ def _fit_decode(rows: Rows, priced: Priced) -> dict[str, float]:
 
 
 def _fit_launch(rows: Rows, priced: Priced, known: Mapping[str, float]) -> dict[str, float]:
-    """From the quickest of the repeated prompts: slower ones met other work of the host."""
+    """From the fastest of the repeated prompts: slower ones shared the host with other work."""
     return fit(lambda c: _launch_errors(rows, priced, {**known, **c}, "least_s"), LAUNCH, rounds=30)
 
 

@@ -1,4 +1,4 @@
-"""The plan beside a table of measurements, line by line: what it was begun with, which shapes each round chose, what
+"""The plan next to a table of measurements, line by line: what it was begun with, which shapes each round chose, what
 could not run, and what was measured in spite of."""
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ LONGEST_S = 1e7
 
 
 def plan_path(table: Path) -> Path:
-    """The plan lies beside its table."""
+    """The plan's file, next to its table."""
     return table.with_name(f"{table.stem}.plan.jsonl")
 
 
 def plan_head(table: Path) -> dict[str, Any]:
-    """What the plan beside a table says of it, and what it was measured in spite of; nothing where there is none."""
+    """What the plan next to a table says of it, and what it was measured in spite of; nothing where there is none."""
     path = plan_path(table)
     if not path.is_file():
         return {}
     text = read_text(path, MAX_BYTES)
     lines = plan_lines(text[: text.rfind("\n") + 1], path)
     if not lines:
-        raise CalibrationError("is no plan of measurements", where=str(path))
+        raise CalibrationError("is not a measurement plan", where=str(path))
     forced = [problem for line in lines for problem in line.get("forced", ())]
     return lines[0] | {"forced": forced}
 
@@ -44,14 +44,14 @@ def plan_lines(text: str, path: Path) -> list[dict[str, Any]]:
         try:
             data = json.loads(line)
         except (ValueError, RecursionError):
-            raise CalibrationError("is no plan of measurements (not JSON)", where=where) from None
+            raise CalibrationError("is not a measurement plan (not JSON)", where=where) from None
         if not isinstance(data, dict):
-            raise CalibrationError("is no plan of measurements (no JSON object)", where=where)
+            raise CalibrationError("is not a measurement plan (no JSON object)", where=where)
         if number == 1:
             check_schema(data.get("schema"), SCHEMA, where)
         wrong = _wrong_in_head(data) if number == 1 else _wrong(data)
         if wrong:
-            raise CalibrationError(f"is no plan of measurements ({wrong})", where=where)
+            raise CalibrationError(f"is not a measurement plan ({wrong})", where=where)
         found.append(data)
     return found
 
@@ -63,7 +63,7 @@ def _wrong_in_head(line: Mapping[str, Any]) -> str:
     versions = line.get("versions")
     if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
         return "versions are not texts by name"
-    return "" if _texts(line.get("notes", [])) else "notes are no list of texts"
+    return "" if _texts(line.get("notes", [])) else "notes are not a list of texts"
 
 
 def _wrong(line: Mapping[str, Any]) -> str:
@@ -71,16 +71,16 @@ def _wrong(line: Mapping[str, Any]) -> str:
     if "skipped" in line:
         return "" if _texts([line["skipped"], line.get("reason")]) else "skipped and reason are not texts"
     if "forced" in line:
-        return "" if _texts(line["forced"]) else "forced is no list of texts"
+        return "" if _texts(line["forced"]) else "forced is not a list of texts"
     turn, took_s, tasks = line.get("round"), line.get("took_s"), line.get("tasks")
     if not isinstance(line.get("design"), str):
         return "no design, skipped or forced"
     if not isinstance(turn, int) or isinstance(turn, bool) or turn < 0:
-        return "round is no whole number"
+        return "round is not a whole number"
     if not isinstance(took_s, (int, float)) or isinstance(took_s, bool) or not 0 <= took_s <= LONGEST_S:
-        return "took_s is no time"
+        return "took_s is not a time"
     if not isinstance(tasks, list) or not all(_is_task(task) for task in tasks):
-        return "tasks are no list of kernels with their shapes"
+        return "tasks are not a list of kernels with their shapes"
     return ""
 
 

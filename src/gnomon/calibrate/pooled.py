@@ -1,6 +1,6 @@
 """Families of serving kernels from all tables of a folder that hold some of them.
 
-Attention comes from shapes of models, drawn ones, windows and caches in eight bits; products from shapes of models and
+Attention comes from shapes of models, drawn ones, windows and caches in eight bits; GEMMs from shapes of models and
 from drawn ones, those of PyTorch itself where a serving engine leaves them to it.
 """
 
@@ -20,11 +20,11 @@ from gnomon.spec.workload import Floats
 
 TABLES = ("kernels.csv", "mixers.csv", "attention.csv", "experts.csv", "calibration.csv")
 USUAL = {"value_dim": "head_dim", "window": "kv_len"}
-"""What a column stands at where a table has none: values as wide as keys, and a window that hides nothing."""
+"""Columns whose values a table without them takes from another: values as wide as keys, and a window over all keys."""
 NONE = {"batch": 1.0, "tokens": 0.0}
-"""The same, where that is a number."""
+"""Values of columns that a table does not have."""
 LIBRARY = {"calibration.csv": ("bf16", "fp16")}
-"""Tables of PyTorch's own products, and the formats in which a serving engine leaves them to it. Those of products.csv
+"""Tables of PyTorch's own GEMMs, and the formats in which a serving engine leaves them to it. Those of `products.csv`
 were timed without rests, at clocks from 1.4 to 1.98 GHz: they say which kernels run, and check."""
 SERVING = {"calibration.csv": "vllm"}
 """Tables that say whose kernels they timed."""
@@ -55,8 +55,8 @@ def _read(path: Path) -> dict[Key, dict[str, Floats]]:
     """Serving kernels of one table."""
     if path.name in SERVING:
         kept = {("gemm", dtype) for dtype in LIBRARY[path.name]}
-        products = {key: columns for key, columns in read_table(path, "torch").items() if key in kept}
-        return read_table(path, SERVING[path.name]) | products
+        library = {key: columns for key, columns in read_table(path, "torch").items() if key in kept}
+        return read_table(path, SERVING[path.name]) | library
     return read_table(path)
 
 

@@ -1,7 +1,7 @@
-"""From work that ran for seconds on end to the board's watts and its clock under the limit.
+"""From sustained work to the board's watts and its clock under the limit.
 
 Watts = a constant + joules of a FLOP and of a byte; where that is more than the board may draw, the clock gives way
-(`gnomon.cost.clock`). Attention keeps processors busy beside its products, so that it draws by the second as well. All
+(`gnomon.cost.clock`). Attention keeps processors busy besides its GEMMs, so that it draws by the second as well. All
 figures are fitted together, to watts and to how much slower work became, and checked on kinds of work set aside.
 """
 
@@ -26,17 +26,17 @@ RANGES = {
     "busy": (0.65, 0.0, 1.5),
     "narrow": (1.2, 0.5, 3.0),
 }
-"""Shares of the board's limit: of a busy chip that does nothing, of products at the full 16-bit rate, of memory at full
+"""Shares of the board's limit: of a busy chip that does nothing, of GEMMs at the full 16-bit rate, of memory at full
 bandwidth, of what the board holds, of processors kept busy; and the joules of a FLOP of eight bits beside an even share
 of one of sixteen."""
 HELD = 1.04
-"""Work that is this much slower for seconds on end than at first was held back by the limit."""
+"""Work that is this much slower sustained than in a burst was throttled by the power limit."""
 CONSTANT_DATA = ("zeros", "fill")
-"""Loads of one value everywhere, which draws less than data does."""
+"""Loads on constant data, which draws less power than random data."""
 FORMATS = ("", "bf16", "fp16", "fp8")
 NARROW = ("fp8",)
 FEW_FLOPS_PER_BYTE = 300.0
-"""FLOPs a byte below which products wait for memory."""
+"""FLOPs per byte below which GEMMs are memory-bound."""
 NOTHING_S = 20e-6
 """A stream this short says nothing of bytes."""
 CACHED_BYTES = 1e6
@@ -46,14 +46,14 @@ MOST_WATTS = 2e4
 OPTIONAL = (("burst_us", LEAST_US, MOST_US, 0.0), ("duty", 0.0, 1.0, 1.0), ("cached_bytes", 0.0, LARGEST, 0.0))
 """Columns that loads may have: their least, their most, and what stands for them where they are empty."""
 FAST_ATTENTION_RATIO = 1.5
-"""Attention this much slower than the quickest there is no kernel that anybody would train with."""
+"""Attention this much slower than the fastest is not a kernel that training uses."""
 USUAL_ATTENTION = 0.55
-"""Of the full rate, where none was measured."""
+"""Attention's share of the full rate, where none was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLoad:
-    """One kind of work, for seconds on end; `busy` is the share of the time it ran, the rest a pause."""
+    """One kind of sustained work; `busy` is the share of the time it ran, the rest a pause."""
 
     name: str
     narrow: bool
@@ -75,11 +75,11 @@ class PowerLoad:
         if not self.name.startswith("gemm"):
             return "mixtures"
         return (
-            "narrow products"
+            "fp8 GEMMs"
             if self.narrow
-            else "thin products"
+            else "memory-bound GEMMs"
             if self.flops < FEW_FLOPS_PER_BYTE * self.bytes
-            else "products"
+            else "GEMMs"
         )
 
     @property
@@ -169,10 +169,10 @@ def _power(c: Mapping[str, float], chip: Chip) -> dict[str, float]:
 def _figures(c: Mapping[str, float], found: Sequence[PowerLoad], chip: Chip) -> dict[str, float]:
     power = _power(c, chip)
     rates = [load.flops / load.burst_s for load in found if load.attends]
-    quick = [rate for rate in rates if rate * FAST_ATTENTION_RATIO >= max(rates)] or [
+    fast = [rate for rate in rates if rate * FAST_ATTENTION_RATIO >= max(rates)] or [
         USUAL_ATTENTION * chip.rate(chip.half)
     ]
-    each = [clock.attention_joules(power, chip, 1.0, 1.0 / rate) / power[clock.BURST] for rate in quick]
+    each = [clock.attention_joules(power, chip, 1.0, 1.0 / rate) / power[clock.BURST] for rate in fast]
     power[clock.ATTENTION] = float(np.median(each))
     if not any(load.steady and load.seconds > HELD * load.burst_s for load in found):
         power = {name: value for name, value in power.items() if name not in (*clock.KEYS, clock.BUSY)}

@@ -92,7 +92,7 @@ def refuse_foreign(path: Path) -> None:
     except OSError as problem:
         raise InputError(f"'{path}' cannot be read: {problem.strerror or problem}", where="--profile") from None
     if begins and not PROFILE.search(begins):
-        raise InputError(f"'{path}' holds something else than a profile", where="--profile", hint="Give a new file.")
+        raise InputError(f"'{path}' is not a Gnomon profile", where="--profile", hint="Give a new file.")
 
 
 def fitted(
@@ -120,7 +120,7 @@ def fitted(
         raise CalibrationError(f"holds no {what}", where=found.named, hint=hint)
     if framework:
         made = {"schema": made["schema"], "chip": made["chip"], "framework": framework} | made
-    kept = _lent(shipped) | (_before(found.chip, framework) if families is not None else {})
+    kept = _from_shipped(shipped) | (_before(found.chip, framework) if families is not None else {})
     target = _keep(made | {"families": kept | made["families"]}, profile, framework)
     return Calibrated(
         title=f"{found.chip.name}: a profile of {_counted(len(made['families']))} of operators",
@@ -180,11 +180,11 @@ def _before(chip: Chip, framework: str) -> dict[str, Any]:
     return {name: family for name, family in found.items() if "shipped with Gnomon" not in str(family.get("source"))}
 
 
-def _lent(shipped: Mapping[str, Any]) -> dict[str, Any]:
-    """Its families, each saying that it is not of the user's own measurement."""
-    said = f"shipped with Gnomon, {shipped.get('date')}"
+def _from_shipped(shipped: Mapping[str, Any]) -> dict[str, Any]:
+    """The families of the shipped profile, each marked as such in its source."""
+    label = f"shipped with Gnomon, {shipped.get('date')}"
     return {
-        name: dict(family) | {"source": ", ".join(filter(None, [said, family.get("source")]))}
+        name: dict(family) | {"source": ", ".join(filter(None, [label, family.get("source")]))}
         for name, family in shipped.get("families", {}).items()
     }
 

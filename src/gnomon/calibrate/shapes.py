@@ -22,7 +22,7 @@ MATRICES = (
     (7168, 5120), (5120, 5120), (51200, 5120), (5120, 25600), (4608, 3584), (37888, 3584), (3584, 18944),
     (2112, 7168), (7168, 16384), (36864, 7168), (7168, 18432),
 )  # fmt: skip
-"""Rows and columns (n, k) of the weights of Llama-3.1 8B and 70B whole and at TP 4, Qwen3-30B-A3B, Llama-3.2-1B,
+"""Rows and columns (n, k) of the weights of Llama-3.1 8B and 70B unsharded and at TP 4, Qwen3-30B-A3B, Llama-3.2-1B,
 Qwen3-32B, Qwen2.5-7B, DeepSeek-V3."""
 HEADS = (
     (32, 8, 128), (64, 8, 128), (32, 4, 128), (8, 1, 128), (32, 8, 64), (28, 4, 128), (40, 8, 128), (16, 16, 128),
@@ -34,7 +34,7 @@ EXPERTS = (
     (2048, 1408, 64, 6), (2880, 2880, 32, 4), (5120, 8192, 16, 1), (4096, 3584, 8, 2), (2048, 192, 128, 8),
     (7168, 256, 256, 8),
 )  # fmt: skip
-"""Hidden and inner widths, experts, and experts a token visits: Qwen3, Mixtral, DeepSeek, gpt-oss, Llama 4."""
+"""Hidden and inner widths, experts, and experts per token: Qwen3, Mixtral, DeepSeek, gpt-oss, Llama 4."""
 MOST_VALUES = 1 << 30
 """Of one operand."""
 MOST_EXPERT_VALUES = 1.9e9
@@ -59,7 +59,7 @@ def _of(value: float, multiple: int = 1) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
     """One kind of operator in one format as one framework runs it: first all of `first`, then the most telling of
-    `pool`, `each` a round."""
+    `pool`, `each` per round."""
 
     name: str
     family: str
@@ -75,13 +75,13 @@ class Design:
         return len(self.first) + self.each * self.rounds
 
 
-def _products(kernel: str, count: int, *, fixed: dict[str, Any], least: int = 1, start: int = 0) -> Iterator[Task]:
+def _drawn_gemms(kernel: str, count: int, *, fixed: dict[str, Any], least: int = 1, start: int = 0) -> Iterator[Task]:
     points = spread(count, (least, 16384), (256, 32768), (256, 32768), start=start)
     for m, n, k in points:
         yield kernel, fixed | {"m": _of(m), "n": _of(n, 64), "k": _of(k, 64)}
 
 
-def _known_products(kernel: str, rows: int, *, fixed: dict[str, Any], least: int = 1) -> Iterator[Task]:
+def _known_gemms(kernel: str, rows: int, *, fixed: dict[str, Any], least: int = 1) -> Iterator[Task]:
     """Weights of real models, each met by some of the usual numbers of rows; together they meet all."""
     usual = [m for m in ROWS if m >= least]
     for i, (n, k) in enumerate(MATRICES):
@@ -94,10 +94,10 @@ def _known_products(kernel: str, rows: int, *, fixed: dict[str, Any], least: int
 def _gemm(name: str, kernel: str, dtype: str, size: tuple[int, int, int, int, int], least: int = 1) -> Design:
     rows, drawn, each, rounds, start = size
     fixed = {"dtype": dtype} if kernel == "gemm" else {}
-    first = [*_known_products(kernel, rows, fixed=fixed, least=least)]
-    first += _products(kernel, drawn, fixed=fixed, least=least, start=start)
-    pool = [*_known_products(kernel, 27, fixed=fixed, least=least)]
-    pool += _products(kernel, POOL, fixed=fixed, least=least, start=start + drawn)
+    first = [*_known_gemms(kernel, rows, fixed=fixed, least=least)]
+    first += _drawn_gemms(kernel, drawn, fixed=fixed, least=least, start=start)
+    pool = [*_known_gemms(kernel, 27, fixed=fixed, least=least)]
+    pool += _drawn_gemms(kernel, POOL, fixed=fixed, least=least, start=start + drawn)
     return _design(name, "gemm", dtype, first, pool, each, rounds)
 
 
@@ -168,18 +168,14 @@ def _once(name: str, kind: str, tasks: Sequence[Task]) -> Design:
     return _design(name, kind, "bf16", tasks)
 
 
-SUSTAINED = (
+SUSTAINED = [dict(zip(("name", "m", "n", "k"), work, strict=True)) for work in (
     ("add", 4096, 0, 8192), ("add", 16384, 0, 8192), ("bf16", 1, 4096, 4096), ("bf16", 8, 16384, 8192),
     ("bf16", 64, 16384, 8192), ("bf16", 256, 2048, 2048), ("bf16", 1024, 1024, 1024), ("bf16", 256, 8192, 8192),
     ("bf16", 4096, 4096, 4096), ("bf16", 8192, 8192, 8192), ("fp8", 8192, 8192, 8192), ("attention", 4, 32, 4096),
     ("rest", 0, 0, 0),
-)  # fmt: skip
+)]  # fmt: skip
 """From light work to the heaviest: watts follow from work that the power limit leaves alone."""
 STREAMS = ("add", "mul", "silu", "gelu", "rms_norm", "layer_norm", "softmax", "copy")
-
-
-def _sustained() -> list[Task]:
-    return [("sustained", dict(zip(("name", "m", "n", "k"), work, strict=True))) for work in SUSTAINED]
 
 
 def _collectives(cards: int) -> list[Task]:
@@ -240,7 +236,7 @@ TORCH: dict[str, Maker] = {
         _design("moe.torch", "moe", "bf16", [*_experts("experts", 120)], [*_experts("experts", POOL, 120)], 40, 3)
     ],
     "collectives": lambda cards: [_once("collectives", "all_reduce", _collectives(cards))],
-    "sustained": lambda _: [_once("sustained", "sustained", _sustained())],
+    "sustained": lambda _: [_once("sustained", "sustained", [("sustained", work) for work in SUSTAINED])],
 }  # fmt: skip
 VLLM: dict[str, Maker] = {
     "elementwise": lambda _: [
@@ -266,7 +262,7 @@ FAMILIES = tuple(TORCH)
 
 
 def designs(families: Sequence[str], *, vllm: bool, cards: int = 1, formats: Sequence[str] = ()) -> list[Design]:
-    """What to measure of these families, in a fixed order; products in formats the chip lacks are left out."""
+    """What to measure of these families, in a fixed order; GEMMs in formats the chip lacks are left out."""
     makers = [
         maker for name in FAMILIES if name in families for maker in (TORCH.get(name), VLLM.get(name) if vllm else None)
     ]

@@ -105,7 +105,7 @@ def grouped(
     rows: Iterable[dict[str, str]], where: str, framework: str | None = None, without: Collection[str] = ("copy",)
 ) -> dict[tuple[str, str], dict[str, Floats]]:
     """Columns of a measured table by (operator, number format), of one framework or of all, without some
-    kernels. Plain copies are done by the copy engine's own, quicker than anything a model runs."""
+    kernels. Plain copies run on the copy engine, faster than anything a model runs."""
     groups: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
     for row in rows:
         if framework is not None and (row.get("framework") or "") != framework:

@@ -1,4 +1,4 @@
-"""From the table of `tools.training_kernels` to a framework's families and its kernels' paces."""
+"""From the table of `tools.training_kernels` to a framework's families and its kernels' efficiencies."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ LEAST_US = 30.0
 """Shorter calls, launched one by one, may have waited for the host."""
 
 
-def families(path: Path, chip: Chip, products: Path | None = None) -> dict[str, Any]:
-    """Products and whole-sequence attention, under names of the framework's own."""
+def families(path: Path, chip: Chip, gemms: Path | None = None) -> dict[str, Any]:
+    """GEMMs and whole-sequence attention, under the framework's own family names."""
     return {
         f"{kind}.{dtype}.{FRAMEWORK}": fit_family(kind, dtype, columns, chip).to_dict()
-        for (kind, dtype), columns in sorted(tables(path, products).items())
+        for (kind, dtype), columns in sorted(tables(path, gemms).items())
     }
 
 
-def tables(path: Path, products: Path | None = None) -> dict[tuple[str, str], dict[str, Floats]]:
-    """What the families are fitted to. `products` is a table of the framework's plain products in captured graphs: of
-    few rows too, as decodes have them."""
-    found, plain = {}, read_table(products) if products else {}
+def tables(path: Path, gemms: Path | None = None) -> dict[tuple[str, str], dict[str, Floats]]:
+    """What the families are fitted to. `gemms` is a table of the framework's plain GEMMs in captured graphs, with
+    few rows too, as in decodes."""
+    found, plain = {}, read_table(gemms) if gemms else {}
     for key, columns in read_table(path).items():
         if key[0] != "elementwise":
             long = columns["time_us"] >= LEAST_US
@@ -45,7 +45,7 @@ def tables(path: Path, products: Path | None = None) -> dict[tuple[str, str], di
 def efficiencies(
     path: Path, chip: Chip, elementwise: Mapping[str, float], least_us: float = 3 * LEAST_US
 ) -> dict[str, float]:
-    """How fast each kernel streams beside what the chip's profile says of a plain one, where it takes `least_us`."""
+    """Throughput of each streaming kernel relative to a plain one in the chip's profile, where it takes `least_us`."""
     plain = kernel_model("elementwise").seconds
     found: dict[str, list[float]] = defaultdict(list)
     for row in read_rows(path):

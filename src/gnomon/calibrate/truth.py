@@ -30,7 +30,7 @@ FORMATS = {
     "int8_wo": "int8-weights", "int4_wo": "int4-weights", "w4a16_mxfp4": "mxfp4-weights",
     "w4a8_mxfp4_mxfp8": "mxfp4-mxfp8",
 }  # fmt: skip
-"""Their names of number formats, and ours."""
+"""Number formats of the published tables, and Gnomon's names of them."""
 FRAMEWORKS = {"pytorch": "torch", "pytorch(cublas)": "torch", "cublas": "torch", "vLLM (v0 profiler)": "vllm-v0"}
 WITH_INPUTS, NARROWED = "aiconfigurator", ("fp8", "fp8_block", "nvfp4", "sq")
 """A source that times whole linear layers, and its formats whose activations a layer narrows first."""

@@ -15,12 +15,6 @@ def packaged(file: Path) -> Any:
     return yaml.load(file.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
-def read_entries(name: str) -> list[dict[str, Any]]:
-    """The entries of one of the catalog's YAML files."""
-    entries: list[dict[str, Any]] = packaged(DATA / name)
-    return entries
-
-
 def fold(name: str) -> str:
     """A name as it is compared: case, spaces, dashes and underscores do not matter."""
     return "-".join(name.casefold().replace("_", " ").replace("-", " ").split())

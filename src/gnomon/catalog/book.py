@@ -1,6 +1,6 @@
 """Lists of named entries, found by name and parsed one at a time: one chip of 100 costs one chip.
 
-A book is a file of JSON lines that `gnomon.catalog.build` makes of YAML: names and spellings first, then one entry a
+A book is a file of JSON lines that `gnomon.catalog.build` makes of YAML: names and spellings first, then one entry per
 line, in the order of the names.
 """
 
@@ -17,23 +17,10 @@ from gnomon.catalog.base import DATA
 
 _REMARK = re.compile(r"\([^)]*\)")
 _GAPS = re.compile(r"[\s_/-]+")
-_MAKERS = frozenset(
-    (
-        "nvidia",
-        "geforce",
-        "tesla",
-        "amd",
-        "instinct",
-        "intel",
-        "habana",
-        "google",
-        "huawei",
-        "aws",
-        "sambanova",
-        "apple",
-        "qualcomm",
-    )
-)
+_MAKERS = frozenset((
+    "nvidia", "geforce", "tesla", "amd", "instinct", "intel", "habana", "google", "huawei", "aws", "sambanova",
+    "apple", "qualcomm",
+))  # fmt: skip
 BOOKS = DATA / "books"
 
 

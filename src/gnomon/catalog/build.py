@@ -94,8 +94,8 @@ def built(title: str) -> str:
     folded: dict[str, str] = {}
     for spelling, name in spellings.items():
         folded.setdefault(recipe.fold(spelling), name)
-    told = {what: {entry["name"]: ask(entry) for entry in entries} for what, ask in (recipe.known or {}).items()}
-    head = {"names": names, "spellings": spellings, "folded": folded} | told
+    computed = {what: {entry["name"]: ask(entry) for entry in entries} for what, ask in (recipe.known or {}).items()}
+    head = {"names": names, "spellings": spellings, "folded": folded} | computed
     return "".join(f"{_line(one)}\n" for one in (head, *entries))
 
 

@@ -30,10 +30,10 @@ class SheetFigures:
 
     def note(self, field_name: str, as_name: str) -> None:
         """Notes where a field is from under the name it has inside."""
-        said = _said(self.entry, field_name)
-        self.sources[as_name] = f"{said['source']} ({said['date']})"
-        if said["confidence"] != READ:
-            self.confidence[as_name] = said["confidence"]
+        given = _source_of(self.entry, field_name)
+        self.sources[as_name] = f"{given['source']} ({given['date']})"
+        if given["confidence"] != READ:
+            self.confidence[as_name] = given["confidence"]
 
     def take(self, field_name: str, as_name: str, power: int = 0) -> float:
         """A number times a power of ten."""
@@ -56,14 +56,14 @@ class SheetFigures:
         return {key: tens(value, power) for key, value in given.items()}
 
 
-def _said(entry: Mapping[str, Any], field_name: str) -> dict[str, str]:
+def _source_of(entry: Mapping[str, Any], field_name: str) -> dict[str, str]:
     """Source, date and confidence of a field: its own, its group's, or the entry's."""
     own = entry.get("sources") or {}
-    said = own.get(field_name, own.get(field_name.partition(".")[0], {}))
-    if isinstance(said, str):
-        said = _shared(said) or {"source": said}
+    given = own.get(field_name, own.get(field_name.partition(".")[0], {}))
+    if isinstance(given, str):
+        given = _shared(given) or {"source": given}
     general = {name: entry[name] for name in ("source", "date", "confidence") if name in entry}
-    return {name: str(value) for name, value in ({"date": "undated", "confidence": READ} | general | said).items()}
+    return {name: str(value) for name, value in ({"date": "undated", "confidence": READ} | general | given).items()}
 
 
 @cache

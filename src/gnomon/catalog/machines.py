@@ -46,7 +46,7 @@ def node(name: str) -> Node:
 
 
 def bare_node(name: str) -> Node:
-    """The same without its host, which takes longer to read than the rest."""
+    """A node without its host, which takes longer to read than the rest."""
     return _node(_found(_nodes(), name, "node"))[0]
 
 

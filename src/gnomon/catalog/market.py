@@ -32,7 +32,7 @@ def cloud_names() -> tuple[str, ...]:
 
 
 def price_at(chip: str, cloud: str, region: str = "", *, spot: bool = False) -> Price:
-    """What a cloud asks for a chip: in a region, whose price has to be known, or without one over all of them."""
+    """A cloud's price of a chip in a region, or over all its regions."""
     if cloud not in cloud_names():
         raise unknown_name("cloud", cloud, cloud_names())
     kind = SPOT if spot else ON_DEMAND
@@ -41,7 +41,7 @@ def price_at(chip: str, cloud: str, region: str = "", *, spot: bool = False) -> 
     if wanted in offers:
         return offers[wanted]
     if not offers:
-        raise InputError(f"no {kind} price of {chip} at {cloud} is known", hint=_elsewhere(chip, kind))
+        raise InputError(f"no {kind} price of {chip} at {cloud} is known", hint=_clouds_with(chip, kind))
     raise InputError(f"no {kind} price of {chip} at {cloud} in {wanted} is known", hint=_regions(offers))
 
 
@@ -54,9 +54,9 @@ def _regions(offers: Mapping[str, Price]) -> str:
     return " ".join(filter(None, [known, every]))
 
 
-def _elsewhere(chip: str, kind: str) -> str:
+def _clouds_with(chip: str, kind: str) -> str:
     clouds = sorted({price.cloud for price in prices(chip) if price.kind == kind})
-    return f"Known: {', '.join(clouds)}." if clouds else "Give a price_usd_h of your own."
+    return f"Known: {', '.join(clouds)}." if clouds else "Give the price as price_usd_h."
 
 
 def grid_names() -> tuple[str, ...]:

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnomon.catalog.base import read_entries
+from gnomon.catalog.base import DATA, packaged
 
 FIGURES = ("tflops", "step_s", "states_gib", "activations_gib")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRun:
-    """One run: the words that describe it, and the figures its source gives."""
+    """One run: the options that describe it, and the figures its source gives."""
 
     model: str
     on: str
-    words: Mapping[str, Any]
+    options: Mapping[str, Any]
     """Degrees, batches and the rest, as `simulate_training` takes them."""
     figures: Mapping[str, float]
-    """Of `FIGURES`: TFLOP/s a GPU as the source counts them, seconds of a step, GiB of the first pipeline stage."""
+    """Of `FIGURES`: TFLOP/s per GPU as the source counts them, seconds of a step, GiB of the first pipeline stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class PublishedTable:
     counted: str
     """What counts as a FLOP, where figures are TFLOP/s."""
     recalled: tuple[str, ...]
-    """Columns not read but remembered."""
+    """Columns that are recalled, not read."""
     peers: tuple[Mapping[str, Any], ...]
     """Other predictors on the same rows: name, mean absolute error, and who says so."""
     notes: tuple[str, ...]
@@ -44,7 +44,7 @@ class PublishedTable:
 
 def published_training() -> tuple[PublishedTable, ...]:
     """Every table, in the order of its file."""
-    return tuple(_table(entry) for entry in read_entries("published/training.yaml"))
+    return tuple(_table(entry) for entry in packaged(DATA / "published" / "training.yaml"))
 
 
 def _table(entry: dict[str, Any]) -> PublishedTable:
@@ -57,4 +57,4 @@ def _table(entry: dict[str, Any]) -> PublishedTable:
 def _run(row: dict[str, Any]) -> PublishedRun:
     figures = {name: float(row.pop(name)) for name in FIGURES if name in row}
     model, chip, chips = row.pop("model"), row.pop("chip"), row.pop("chips")
-    return PublishedRun(model=model, on=f"{chip}:{chips}", words=row, figures=figures)
+    return PublishedRun(model=model, on=f"{chip}:{chips}", options=row, figures=figures)

@@ -57,13 +57,16 @@ def _head(name: str, like: Chip, replaced: str, on: str) -> Iterator[str]:
     if known:
         yield _line(f"like: {_quoted(known)}", "the shipped chip it is a variant of, whose power limit it has")
     yield f"vendor: {_quoted(like.vendor)}"
-    yield _line(f"architecture: {_quoted(like.architecture)}", "a measured chip of the same lends its profile first")
+    yield _line(
+        f"architecture: {_quoted(like.architecture)}",
+        "the donor profile is that of a measured chip of the same architecture, if any",
+    )
     yield f"year: {like.year}"
     yield ""
 
 
 def _figures(like: Chip) -> Iterator[str]:
-    yield f"# Dense operations a second in units of 1e12, of the formats it has: {', '.join(FORMATS)}."
+    yield f"# Dense TFLOP/s, of the formats it has: {', '.join(FORMATS)}."
     yield f"rates_tflops: {_rates(like.rates_flops)}"
     yield "# The same with two of four weights zero, where the data sheet gives it. Nothing is priced by it."
     yield f"sparse_tflops: {_rates(like.sparse_flops)}"

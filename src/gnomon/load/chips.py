@@ -42,7 +42,7 @@ class ChipBook:
     """The chips that are known by name, as the user's folder and the catalog have them when it is opened."""
 
     own: Mapping[str, Chip]
-    """Those of the user's folder."""
+    """Chips of the user's folder."""
 
     @cached_property
     def _spelled(self) -> dict[str, Chip]:
@@ -77,7 +77,7 @@ def chips() -> tuple[Chip, ...]:
 
 
 def chip_names() -> tuple[str, ...]:
-    """The same by name, without parsing what ships."""
+    """Names of all known chips, without parsing the shipped ones."""
     own = own_chips()
     return (*own, *_unreplaced(own))
 
@@ -137,9 +137,7 @@ def chip_from_dict(data: Mapping[str, Any], where: str, given: bool = False) -> 
     One that is `given` by its file, and is not known by its name, remembers where that stands.
     """
     fields = Fields(data, where)
-    schema = fields.text("schema")
-    if schema != SCHEMA:
-        raise InputError(f"'{schema}' is not {SCHEMA}", where=fields.spot("schema"))
+    fields.check_schema(SCHEMA)
     entry: dict[str, Any] = {name: fields.text(name) for name in ("name", "vendor", "architecture", "source")}
     entry |= {name: fields.text(name, "") for name in ("memory", "note")}
     entry["aliases"] = _names(fields, "aliases")
@@ -190,7 +188,7 @@ def _rates(fields: Fields, name: str, needed: bool = True) -> dict[str, float]:
         value = as_number(value)
         if dtype not in FORMATS:
             known = f"Known: {', '.join(FORMATS)}."
-            raise InputError(f"'{dtype}' is no number format", where=fields.spot(name), hint=known)
+            raise InputError(f"'{dtype}' is not a number format", where=fields.spot(name), hint=known)
         low, high = RATE
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
             raise InputError(f"{shown(value)} is not between {low:g} and {high:g}", where=inner.spot(dtype))

@@ -53,9 +53,7 @@ def read_cluster(path: Path) -> Cluster:
 def cluster_from_dict(data: Mapping[str, Any], where: str) -> Cluster:
     """The pools of a cluster file, which describes one itself or lists several."""
     fields = Fields(data, where)
-    schema = fields.text("schema")
-    if schema != SCHEMA:
-        raise InputError(f"'{schema}' is not {SCHEMA}", where=fields.spot("schema"))
+    fields.check_schema(SCHEMA)
     fields.text("name", "")
     listed = fields.list("pools")
     if not listed:
@@ -79,7 +77,7 @@ def _pool(fields: Fields, where: str) -> Pool:
 
 
 def _chip(fields: Fields, where: str) -> Chip:
-    """By name, or by a file beside the cluster's."""
+    """The chip by name, or by a file whose path is relative to the cluster's."""
     ref = fields.text("chip")
     if is_file_name(ref) and not Path(ref).expanduser().is_absolute():
         ref = str(Path(where).parent / ref)
@@ -134,7 +132,7 @@ def _pod_nodes(fields: Fields, usual: int, oversubscription: float) -> int:
 
 
 def _link(fields: Fields, name: str, usual: Link) -> Link:
-    """By name, or by its figures: `{name: my fabric, gb_s: 25, latency_us: 6}`."""
+    """A link by name, or by its figures: `{name: my fabric, gb_s: 25, latency_us: 6}`."""
     given = fields.raw(name, None)
     if given is None:
         return usual
@@ -190,7 +188,7 @@ def _adapters(fields: Fields, usual: int, chips: int) -> int:
 
 
 def _host(fields: Fields, usual: Host | None) -> Host | None:
-    """By name, or by its figures."""
+    """A host by name, or by its figures."""
     given = fields.raw("host", None)
     if given is None:
         return usual

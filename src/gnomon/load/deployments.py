@@ -37,7 +37,7 @@ def bind(pool: Pool, engine: str, *hosts: str) -> Binding:
 
 
 def bind_each(pools: Sequence[Pool], engine: str, *hosts: str) -> list[Binding]:
-    """The same for chips of several kinds."""
+    """An engine's name on chips of several kinds; `hosts` are other engines whose overheads it needs."""
     chosen = engine_of(engine)
     own = own_overheads(chosen.name, *hosts)
     return [Binding(pool=pool, profile=profile_for(pool.chip), engine=chosen, overheads=own) for pool in pools]

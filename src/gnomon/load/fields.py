@@ -12,7 +12,7 @@ from gnomon.errors import InputError
 from gnomon.errors import shown as shown
 
 LARGEST = 2**31
-"""More than any count or width of ours."""
+"""More than any count or width of a model."""
 _MISSING: Any = object()
 _EXPONENT = re.compile(r"[+-]?\d{1,20}(\.\d{0,20})?[eE][+-]?\d{1,3}", re.ASCII)
 
@@ -20,7 +20,7 @@ _EXPONENT = re.compile(r"[+-]?\d{1,20}(\.\d{0,20})?[eE][+-]?\d{1,3}", re.ASCII)
 class Fields:
     """A mapping whose fields are taken one by one; what was not taken is unknown.
 
-    A field that stands as null counts as absent, as config.json writes it.
+    A field that stands as null counts as missing, as config.json writes it.
     """
 
     def __init__(self, data: Any, where: str, path: str = "") -> None:
@@ -71,9 +71,14 @@ class Fields:
             raise InputError(message, where=self.spot(key))
         return value
 
+    def check_schema(self, known: str) -> None:
+        """Raise where the field `schema` is not the known one."""
+        if (schema := self.text("schema")) != known:
+            raise InputError(f"'{schema}' is not {known}", where=self.spot("schema"))
+
     def whole(self, key: str, default: Any = _MISSING, *, least: int = 1, most: int = LARGEST) -> int:
         value = self.raw(key, default)
-        if not self.has(key) or (type(value) is int and value == default):  # a default may be said, whatever it is
+        if not self.has(key) or (type(value) is int and value == default):  # a default may be given, whatever it is
             return int(value)
         value = as_number(value)
         if isinstance(value, float) and value.is_integer() and isinstance(self._data[key], str):
@@ -110,7 +115,7 @@ class Fields:
         return value
 
     def inner(self, key: str) -> Fields:
-        """The fields of a nested mapping; absent, an empty one."""
+        """The fields of a nested mapping; empty where it is missing."""
         return Fields(self.raw(key, {}), self._where, ".".join(filter(None, [self._path, key])))
 
     def item(self, key: str, place: int) -> Fields:
@@ -119,7 +124,7 @@ class Fields:
         return Fields(self.list(key)[place], self._where, name)
 
     def filled(self, defaults: Mapping[str, Any]) -> Fields:
-        """The same fields, with these where they are absent."""
+        """These fields, with defaults for those that are missing."""
         given = {key: value for key, value in self._data.items() if value is not None}
         return Fields(dict(defaults) | given, self._where, self._path)
 

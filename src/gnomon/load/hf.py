@@ -45,10 +45,10 @@ def shapes(config: Fields) -> Model:
 
 def _with_formats(config: dict[str, Any], path: Path) -> dict[str, Any]:
     """Some tools write what they did to the weights into a file of its own, beside the config."""
-    beside = path.with_name("hf_quant_config.json")
-    if "quantization_config" in config or path.name != "config.json" or not is_file(beside):
+    sidecar = path.with_name("hf_quant_config.json")
+    if "quantization_config" in config or path.name != "config.json" or not is_file(sidecar):
         return config
-    return config | {"quantization_config": read_json(beside).get("quantization")}
+    return config | {"quantization_config": read_json(sidecar).get("quantization")}
 
 
 def config_of(ref: str | Path) -> dict[str, Any]:

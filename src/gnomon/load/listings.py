@@ -218,7 +218,7 @@ def _model(model: Model) -> dict[str, Any]:
 
 
 def list_techniques() -> Techniques:
-    """All of them, by name: what each does, its parameters with their ranges, what it excludes, its papers."""
+    """All techniques by name: what each does, its parameters with their ranges, what it excludes, its papers."""
     return Techniques(techniques=tuple(_technique(one) for _, one in sorted(known_techniques().items())))
 
 

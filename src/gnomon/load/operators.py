@@ -21,7 +21,7 @@ from gnomon.planning.operators.price import WORDS, KernelProfiles, Pricer, check
 
 MAX_BYTES = 256 * 1024**2
 MAX_ROWS = 500_000
-"""Of a file: each row is kept as the words of its cells, a kilobyte or two."""
+"""Rows of a file at most: each is kept as text, a kilobyte or two."""
 ENGINE = "engine"
 """The column that says whose kernels run."""
 

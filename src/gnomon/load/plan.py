@@ -50,9 +50,7 @@ def plan_from_dict(data: Mapping[str, Any], where: str = "plan", *, seconds: boo
     With `seconds`, as Gnomon itself writes JSON, goals may be numbers of seconds; else they need a unit.
     """
     fields = Fields(data, where)
-    schema = fields.text("schema")
-    if schema != SCHEMA:
-        raise InputError(f"'{schema}' is not {SCHEMA}", where=fields.spot("schema"))
+    fields.check_schema(SCHEMA)
     loaded = fields.inner("load")
     trains = loaded.has("seq") or loaded.has("global_batch")
     for name, why in SERVING_FIELDS.items() if trains else ():

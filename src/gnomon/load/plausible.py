@@ -14,16 +14,16 @@ from gnomon.errors import InputError
 from gnomon.spec import Chip
 
 LEEWAY = 2.0
-"""A figure may be so many times the most, or the least, that known hardware has: a what-if stays possible, a slip of a
+"""A figure may be so many times the most, or the least, that known hardware has: a what-if stays possible, a wrong
 unit does not."""
 DOMAIN_LEEWAY = 32
-"""The same of chips in one scale-up domain: a DGX GH200 joined 256 by NVLink 4, of which usual boards have eight."""
+"""Leeway of the chips in one scale-up domain: a DGX GH200 joined 256 by NVLink 4, of which usual boards have eight."""
 ROUNDING = 0.95
-"""Of the least ratio of two rates that known chips have: data sheets round."""
+"""Share of the least ratio of two rates on known chips: data sheets round."""
 WIDTHS = {"fp32": 32, "tf32": 19, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4}
 SAME_DIE, SAME_MEMORY = 0.05, 0.001
 """Chips whose processors, clock and rate differ by less are one design under two names; and those whose memories do,
-beside that, one product."""
+too, one model."""
 _KIND = re.compile(r"[A-Z]+")
 
 
@@ -43,11 +43,11 @@ def check_chip(chip: Chip, where: str, like: Sequence[str] = ()) -> None:
 def check_domain(chips: int, link: str, where: str) -> None:
     """Raise for more chips in one scale-up domain than its links, or any known ones, join."""
     nodes = [catalog.bare_node(name) for name in catalog.node_names()]
-    alike = [node for node in nodes if node.scaleup.name == link]
-    largest = max(alike or nodes, key=lambda node: node.chips)
-    most = largest.chips * (DOMAIN_LEEWAY if alike else 1)
+    similar = [node for node in nodes if node.scaleup.name == link]
+    largest = max(similar or nodes, key=lambda node: node.chips)
+    most = largest.chips * (DOMAIN_LEEWAY if similar else 1)
     if chips > most:
-        over = f" over {link}" if alike else ""
+        over = f" over {link}" if similar else ""
         message = f"{chips:,} chips in one node{over}: the largest known has {largest.chips:,} ({largest.name})"
         hint = f"Use at most {most:,}; beyond a node, chips are joined by its adapters."
         raise InputError(message, where=where, hint=hint)
@@ -55,20 +55,26 @@ def check_domain(chips: int, link: str, where: str) -> None:
 
 def check_known(value: float, known: Mapping[str, float], where: str, *, below: float, above: float = LEEWAY) -> None:
     """Raise for a figure beyond `above` times the most that named hardware has, or the least divided by `below`."""
-    _within(value, known, where=where, told=f"{value:,g}", beside="known ones", below=below, above=above)
+    _within(value, known, where=where, claim=f"{value:,g}", reference="known ones", below=below, above=above)
 
 
 def _check_rate(chip: Chip, dtype: str, where: str) -> None:
     """What a processor does in a clock, beside known chips of its architecture, else beside all."""
     having = [one for one in catalog.chips() if dtype in one.rates_flops]
-    alike = [one for one in having if one.architecture == chip.architecture]
+    similar = [one for one in having if one.architecture == chip.architecture]
     if not having:
         return
     each = _each_clock(chip, dtype)
     source = f"{chip.sm_count:,} processor{'s' if chip.sm_count > 1 else ''} at {chip.boost_hz / 1e6:,g} MHz"
-    told = f"{chip.rate(dtype) / 1e12:,g} TFLOP/s of {source} are {_figure(each)} operations a clock on each"
-    beside = f"known {chip.architecture} chips" if alike else "known chips"
-    _within(each, {one.name: _each_clock(one, dtype) for one in alike or having}, where=where, told=told, beside=beside)
+    claim = f"{chip.rate(dtype) / 1e12:,g} TFLOP/s of {source} are {_figure(each)} operations per clock on each"
+    reference = f"known {chip.architecture} chips" if similar else "known chips"
+    _within(
+        each,
+        {one.name: _each_clock(one, dtype) for one in similar or having},
+        where=where,
+        claim=claim,
+        reference=reference,
+    )
 
 
 def _each_clock(chip: Chip, dtype: str) -> float:
@@ -83,8 +89,8 @@ def _check_narrower(chip: Chip, where: str) -> None:
         of, least = _least_ratio(wide, narrow)
         ratio = chip.rate(narrow) / chip.rate(wide)
         if ratio < ROUNDING * min(least, 1.0):
-            beside = f"the least of known chips is {least:.3g} ({of})" if of else "a narrower format is no slower"
-            message = f"{narrow} has {ratio:.3g} of the rate of {wide}; {beside}"
+            reference = f"the least of known chips is {least:.3g} ({of})" if of else "a narrower format is no slower"
+            message = f"{narrow} has {ratio:.3g} of the rate of {wide}; {reference}"
             hint = "Rates are in TFLOP/s, dense; leave out formats that it does not have."
             raise InputError(message, where=f"{where}, field rates_tflops.{narrow}", hint=hint)
 
@@ -98,18 +104,18 @@ def _least_ratio(wide: str, narrow: str) -> tuple[str, float]:
 
 
 def _check_memory(chip: Chip, where: str) -> None:
-    """Bandwidth beside that of known memory of its kind, and how often a second all of it is read."""
-    kind, alike = _memory_like(chip)
-    if not alike:
+    """Bandwidth beside that of known memory of its kind, and how often per second all of it is read."""
+    kind, similar = _memory_like(chip)
+    if not similar:
         return
     rate = chip.memory_bandwidth_bytes_s / 1e9
-    rates = {one.name: one.memory_bandwidth_bytes_s / 1e9 for one in alike}
-    beside = f"known chips with {kind}"
-    _within(rate, rates, where=where, told=f"{rate:,g} GB/s of {kind}", beside=beside, below=inf)
+    rates = {one.name: one.memory_bandwidth_bytes_s / 1e9 for one in similar}
+    reference = f"known chips with {kind}"
+    _within(rate, rates, where=where, claim=f"{rate:,g} GB/s of {kind}", reference=reference, below=inf)
     turns = chip.memory_bandwidth_bytes_s / chip.memory_bytes
-    told = f"{rate:,g} GB/s read {chip.memory_bytes / 2**20:,.0f} MiB {_figure(turns)} times a second"
-    each = {one.name: one.memory_bandwidth_bytes_s / one.memory_bytes for one in alike}
-    _within(turns, each, where=where, told=told, beside=beside)
+    claim = f"{rate:,g} GB/s read {chip.memory_bytes / 2**20:,.0f} MiB {_figure(turns)} times per second"
+    each = {one.name: one.memory_bandwidth_bytes_s / one.memory_bytes for one in similar}
+    _within(turns, each, where=where, claim=claim, reference=reference)
 
 
 def _memory_like(chip: Chip) -> tuple[str, list[Chip]]:
@@ -130,8 +136,8 @@ def _check_watts(chip: Chip, where: str) -> None:
     """What a watt buys, beside known chips."""
     known = {one.name: one.rate(one.half) / one.tdp_w / 1e12 for one in catalog.chips()}
     each, rate = chip.rate(chip.half) / chip.tdp_w / 1e12, chip.rate(chip.half) / 1e12
-    told = f"{rate:,g} TFLOP/s in {chip.half} at {chip.tdp_w:g} W are {_figure(each)} a watt"
-    _within(each, known, where=where, told=told, beside="known chips", below=inf)
+    claim = f"{rate:,g} TFLOP/s in {chip.half} at {chip.tdp_w:g} W are {_figure(each)} per watt"
+    _within(each, known, where=where, claim=claim, reference="known chips", below=inf)
 
 
 def nearest_like(chip: Chip) -> str:
@@ -163,8 +169,8 @@ def _nearest(chip: Chip) -> list[Chip]:
 
 def _related(chip: Chip) -> list[Chip]:
     """Shipped chips of the same architecture, else of the same design under another name."""
-    alike = [one for one in catalog.chips() if one.architecture == chip.architecture]
-    return alike or [one for one in catalog.chips() if max(_distances(chip, one)[:3]) < SAME_DIE]
+    similar = [one for one in catalog.chips() if one.architecture == chip.architecture]
+    return similar or [one for one in catalog.chips() if max(_distances(chip, one)[:3]) < SAME_DIE]
 
 
 def _distances(chip: Chip, other: Chip) -> list[float]:
@@ -183,8 +189,8 @@ def _within(
     known: Mapping[str, float],
     *,
     where: str,
-    told: str,
-    beside: str,
+    claim: str,
+    reference: str,
     below: float = LEEWAY,
     above: float = LEEWAY,
 ) -> None:
@@ -193,7 +199,7 @@ def _within(
     if least[1] / below <= value <= most[1] * above:
         return
     ends = f"{_figure(least[1])} ({least[0]}) to {_figure(most[1])} ({most[0]})"
-    raise InputError(f"{told}; {beside} have {ends}", where=where, hint="Check the figure and its unit.")
+    raise InputError(f"{claim}; {reference} have {ends}", where=where, hint="Check the figure and its unit.")
 
 
 def _figure(value: float) -> str:

@@ -41,8 +41,8 @@ def profile_from_dict(data: Mapping[str, Any], where: str, whose: str = "") -> P
             raise ValueError(f"it holds none of {', '.join(MODELS)}")
         return profile
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, UnknownNameError) as problem:
-        told = f"it has no {problem}" if isinstance(problem, KeyError) else problem
-        raise CalibrationError(f"is not a whole profile ({told})", where=where) from None
+        reason = f"it has no {problem}" if isinstance(problem, KeyError) else problem
+        raise CalibrationError(f"is not a whole profile ({reason})", where=where) from None
 
 
 def _mapping(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -71,8 +71,8 @@ class Profiles:
         profile, framework = _read(path, path.parent == self.own)
         inside = profile.chip if profile.chip == chip else self._named(profile.chip, path)
         if (inside, framework) != (chip, path.stem.partition(".")[2]):
-            told = " ".join(filter(None, (inside, framework)))
-            raise CalibrationError(f"is named '{path.name}', and holds a profile of {told}", where=str(path))
+            content = " ".join(filter(None, (inside, framework)))
+            raise CalibrationError(f"is named '{path.name}', and holds a profile of {content}", where=str(path))
         return replace(profile, chip=chip)
 
     def _named(self, name: str, path: Path) -> str:
@@ -107,7 +107,7 @@ class Profiles:
         return transferred_profile(chip, donor, found)
 
     def _with(self, kind: str, donors: Iterable[Chip], framework: str) -> Iterator[Donor]:
-        """Those of these chips whose profiles have a kind of operator, read as they are asked for."""
+        """The chips whose profiles have a kind of operator; profiles are read on demand."""
         for donor in donors:
             files = self.files[donor.name]
             held = [files[each] for each in ("", framework) if each in files]
@@ -148,7 +148,7 @@ def _profiles(own: Path | None, chips: tuple[Chip, ...]) -> Profiles:
 
 
 def profiles() -> Profiles:
-    """Those of this user; read once for as long as the chips of the user's folder stay as they are."""
+    """The profiles of this user; read once for as long as the chips of the user's folder stay as they are."""
     own = user_profiles()
     return _profiles(own if own.is_dir() else None, tuple(own_chips().values()))
 

@@ -16,7 +16,7 @@ def recipe_of(settings: Mapping[str, Any], where: str = "engine.settings") -> Re
 
 
 def read_recipe(fields: Fields) -> Recipe:
-    """The same from fields that know where they stand."""
+    """The recipe of fields, whose errors name them."""
     default = Recipe()
     recipe = Recipe(
         micro_batch=fields.whole("micro_batch", default.micro_batch),

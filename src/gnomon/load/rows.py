@@ -24,8 +24,8 @@ def first_fault(text: str, columns: Sequence[str], file: Path, line: int) -> Inp
             if not row:
                 continue
             if len(row) > len(columns):
-                told = f"the line has {len(row)} cells, and the first line names {len(columns)}"
-                return InputError(told, where=where, hint=NOTHING_RUN)
+                message = f"the line has {len(row)} cells, and the first line names {len(columns)}"
+                return InputError(message, where=where, hint=NOTHING_RUN)
             for index, name in enumerate(columns):
                 fault = _missing(row, index) or _fault(name, row[index].strip())
                 if fault:

@@ -86,9 +86,7 @@ _FROM_ZERO = frozenset({"vocab", "rotary_dim", "norms"})
 def model_from_dict(data: dict[str, Any], where: str) -> Model:
     """The model of a mapping; unknown fields are errors."""
     config = Fields(data, where)
-    schema = config.text("schema")
-    if schema != SCHEMA:
-        raise InputError(f"'{schema}' is not {SCHEMA}", where=config.spot("schema"))
+    config.check_schema(SCHEMA)
     found: Model = _noun(Model, config.filled({"name": "custom", "family": "custom"}), ("schema",))
     _check(found, config)
     told = {one.option: one for one in _timeless(found, config)}
@@ -116,7 +114,7 @@ def model_to_dict(model: Model) -> dict[str, Any]:
 
 
 def shapes_to_yaml(shapes: dict[str, Any]) -> str:
-    """The same as a file: equal layers next to each other stand once, with how many they are."""
+    """A model as the text of a YAML file: runs of equal layers are written once, with their count."""
     import yaml
 
     text: str = yaml.safe_dump(shapes, sort_keys=False, default_flow_style=None, width=100)
@@ -245,5 +243,5 @@ def _check_block(block: Block, spot: str) -> None:
         check_shared(mixer.value_heads, mixer.key_heads, f"{spot}.mixer.key_heads", "value heads", "key heads")
     if isinstance(ffn, MoeFfn):
         if ffn.topk > ffn.experts:
-            raise InputError(f"{ffn.topk} experts a token of only {ffn.experts}", where=f"{spot}.ffn.topk")
+            raise InputError(f"{ffn.topk} experts per token of only {ffn.experts}", where=f"{spot}.ffn.topk")
         check_expert_groups(ffn, f"{spot}.ffn.groups", f"{spot}.ffn.topk_groups")

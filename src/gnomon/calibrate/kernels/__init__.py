@@ -1,4 +1,4 @@
-"""Microbenchmarks, one function a kernel: a lab and sizes in, a row of the table of operators out.
+"""Microbenchmarks, one function per kernel: a lab and sizes in, a row of the table of operators out.
 
 What PyTorch itself runs needs torch alone; `vllm` has the kernels of an installed vLLM, since those are what its
 engine runs. A kernel that a card or a version lacks raises, and is skipped with its reason.
@@ -14,11 +14,11 @@ Row = dict[str, Any]
 Kernel = Callable[..., Row]
 
 KERNELS = {
-    "gemm": "products",
-    "gemm_fp8": "products",
-    "gemm_int8": "products",
-    "gemm_batched": "products",
-    "experts": "products",
+    "gemm": "gemms",
+    "gemm_fp8": "gemms",
+    "gemm_int8": "gemms",
+    "gemm_batched": "gemms",
+    "experts": "gemms",
     "attention_forward": "attention",
     "attention_decode": "attention",
     "stream": "streams",
@@ -33,7 +33,7 @@ KERNELS = {
     "vllm_experts": "vllm",
     "vllm_stream": "vllm",
 }
-"""Each kernel and the module beside this one that runs it."""
+"""Each kernel and the module of this package that runs it."""
 
 
 def kernel(name: str) -> Kernel:

@@ -1,4 +1,4 @@
-"""Collectives among the cards of this machine through `torch.distributed`: one process a rank, kept for all sizes.
+"""Collectives among the cards of this machine through `torch.distributed`: one process per rank, kept for all sizes.
 
 The timing is the same for every backend: NCCL on cards, Gloo on a CPU where tests run it.
 """
@@ -20,7 +20,7 @@ from gnomon.calibrate.timer import Timing
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
 SAMPLES, TARGET_S = 7, 4e-3
 LEAST_S, FASTEST_BYTES_S = 2e-5, 4e11
-"""Roughly what the quickest collective takes, by which calls are counted."""
+"""Roughly the time of the fastest collective, from which the number of calls follows."""
 WAIT_S = 120.0
 
 

@@ -50,7 +50,7 @@ def launch(lab: Lab, name: str, kernels: int) -> Row:
 
 
 def _host_s(torch: Any, call: Callable[[], Any], times: int) -> float:
-    """Seconds from call to call; the card is quicker than the host here, so its work hides in theirs."""
+    """Seconds from call to call; the card is faster than the host here, so its work overlaps with them."""
     for _ in range(5):
         call()
     torch.cuda.synchronize()

@@ -21,11 +21,11 @@ BATCH_S, MOST_CALLS = 0.02, 2000
 
 
 def sustained(lab: Lab, name: str, m: int = 0, n: int = 0, k: int = 0) -> Row:
-    """A product in some format, a plain sum of two arrays, attention over whole sequences, or nothing at all."""
+    """A GEMM in some format, a plain sum of two arrays, attention over whole sequences, or nothing at all."""
     if name == "rest":
         return _rest(lab)
     makers = {"add": _add, "attention": _attention}
-    run, flops, moved, copies = makers[name](lab, m, n, k) if name in makers else _product(lab, name, m, n, k)
+    run, flops, moved, copies = makers[name](lab, m, n, k) if name in makers else _gemm(lab, name, m, n, k)
     time.sleep(COOL_S)
     once = lab.time(run, copies).seconds
     batch = max(copies, min(MOST_CALLS, int(BATCH_S / once)))
@@ -52,7 +52,7 @@ Work = tuple[Callable[[int], Any], float, float, int]
 """What to run, its FLOPs and its bytes, and how many copies of its operands take turns."""
 
 
-def _product(lab: Lab, dtype: str, m: int, n: int, k: int) -> Work:
+def _gemm(lab: Lab, dtype: str, m: int, n: int, k: int) -> Work:
     size = FORMATS[dtype].size
     torch, copies = lab.torch, copies_for(size * n * k)
     x, *weights = lab.random(dtype, (m, k), *[(n, k)] * copies)

@@ -30,7 +30,7 @@ def vllm_gemm_fp8(lab: Lab, m: int, n: int, k: int) -> Row:
 def vllm_attention(
     lab: Lab, batch: int, heads: int, kv_heads: int, head_dim: int, q_len: int, kv_len: int
 ) -> Row:  # fmt: skip
-    """Paged FlashAttention-3: `q_len` new tokens a sequence, `kv_len` keys with them included."""
+    """Paged FlashAttention-3: `q_len` new tokens per sequence, `kv_len` keys with them included."""
     from vllm.vllm_flash_attn import flash_attn_varlen_func, get_scheduler_metadata
 
     torch = lab.torch

@@ -22,7 +22,7 @@ Groups = Mapping[tuple[str, str], list[dict[str, Any]]]
 """Rows by framework and version."""
 MOST_FILES, MOST_FOLDERS, MOST_BYTES = 200, 2000, 512 * 1024**2
 FLOOR_US, FLAT, LEAST_ROWS = 35.0, 1.5, 100
-"""vLLM 0.24's products in fp8 blocks on an H100 never take less than 55 us, and a fifth of them hardly more."""
+"""vLLM 0.24's block-scaled fp8 GEMMs on an H100 never take less than 55 us, and a fifth of them hardly more."""
 PARTS = 4
 """Numbers of a version that count."""
 EVEN = ("balanced", "uniform", "power_law_1.01")

@@ -31,7 +31,7 @@ class Deployed:
     model: str
     requests: int
     rate_per_s: float | None
-    """Requests a second; none where all came at once."""
+    """Requests per second; none where all arrived at once."""
     concurrency: int | None
     """The most requests under way; none where there was no limit."""
     input_tokens: float

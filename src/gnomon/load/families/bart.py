@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from gnomon.load.families.base import decoder, layer_count, refuse, split, uniform
+from typing import Any
+
+from gnomon.load.families.base import decoder, dense, layer_count, multi_head, refuse, split, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import (
-    AttentionMixer,
-    CrossAttention,
-    DenseFfn,
-    Embedding,
-    Model,
-    Norm,
-    Part,
-    Tower,
-    VisionPreprocessor,
-)
+from gnomon.spec import Block, CrossAttention, Embedding, Model, Norm, Part, Tower, VisionPreprocessor
 
 UNUSED = 2
 """Positions are counted from the one after padding, so that the tables have rows no token uses."""
@@ -23,23 +15,11 @@ UNUSED = 2
 def read(config: Fields, family: str) -> Model:
     refuse(config, "add_final_layer_norm", "a norm behind the last layer")
     hidden, positions = config.whole("d_model"), config.whole("max_position_embeddings")
-    heads = config.whole("decoder_attention_heads")
-    cross = CrossAttention(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=split(config, "d_model", heads),
-        source_width=hidden,
-        q_bias=True,
-        key_bias=True,
-        value_bias=True,
-        out_bias=True,
-    )
-    mixer, ffn = _attention(config, "decoder", causal=True), _ffn(config, "decoder")
-    layers = layer_count(config, "decoder_layers")
+    blocks = stack(config, "decoder", key_bias=True, norm_after=True, cross=cross(config, key_bias=True))
     return decoder(
         config,
         family,
-        uniform(layers, mixer=mixer, ffn=ffn, cross=cross, norm_after=True),
+        blocks,
         hidden=hidden,
         max_context=positions,
         learned_positions=positions + UNUSED,
@@ -52,11 +32,10 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _encoder(config: Fields, hidden: int, positions: int) -> Tower:
-    mixer, ffn = _attention(config, "encoder", causal=False), _ffn(config, "encoder")
     return Tower(
         name="encoder",
         hidden=hidden,
-        blocks=uniform(layer_count(config, "encoder_layers"), mixer=mixer, ffn=ffn, norm_after=True),
+        blocks=stack(config, "encoder", key_bias=True, norm_after=True),
         stem=(Embedding(name="positions", rows=positions + UNUSED, width=hidden), *_norm(hidden)),
         norm_bias=True,
         final_norm=False,
@@ -68,18 +47,31 @@ def _norm(hidden: int) -> tuple[Part, ...]:
     return (Norm(name="norm", width=hidden, bias=True),)
 
 
-def _attention(config: Fields, part: str, causal: bool) -> AttentionMixer:
-    heads = config.whole(f"{part}_attention_heads")
-    return AttentionMixer(
+def stack(config: Fields, part: str, *, key_bias: bool, **parts: Any) -> tuple[Block, ...]:
+    """The layers of the `encoder` or the `decoder`."""
+    mixer = multi_head(
+        config,
+        f"{part}_attention_heads",
+        "d_model",
+        bias=True,
+        key_bias=key_bias,
+        rotary_dim=0,
+        causal=part == "decoder",
+    )
+    ffn = dense(config, f"{part}_ffn_dim", gated=False, bias=True)
+    return uniform(layer_count(config, f"{part}_layers"), mixer=mixer, ffn=ffn, **parts)
+
+
+def cross(config: Fields, *, key_bias: bool) -> CrossAttention:
+    """Attention of the decoder to the encoder's output."""
+    heads = config.whole("decoder_attention_heads")
+    return CrossAttention(
         heads=heads,
         kv_heads=heads,
         head_dim=split(config, "d_model", heads),
-        qkv_bias=True,
+        source_width=config.whole("d_model"),
+        q_bias=True,
+        key_bias=key_bias,
+        value_bias=True,
         out_bias=True,
-        rotary_dim=0,
-        causal=causal,
     )
-
-
-def _ffn(config: Fields, part: str) -> DenseFfn:
-    return DenseFfn(inner=config.whole(f"{part}_ffn_dim"), gated=False, bias=True)

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from gnomon.load.families.base import decoder, dense, head_dim_of, layer_count, refuse, uniform
+from gnomon.load.families.base import (
+    decoder,
+    dense,
+    head_bias,
+    head_dim_of,
+    layer_count,
+    multi_head,
+    refuse,
+    uniform,
+)
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, Embedding, Linear, Model, Norm, Part
-
-HEADS = {
-    "BertModel": "pooler",
-    "BertForMaskedLM": "tokens",
-    "RobertaModel": "pooler",
-    "RobertaForMaskedLM": "tokens",
-    "XLMRobertaModel": "pooler",
-    "XLMRobertaForMaskedLM": "tokens",
-}
+from gnomon.spec import Embedding, Linear, Model, Norm, Part
 
 
 def read(config: Fields, family: str) -> Model:
     refuse(config, "is_decoder", "an encoder used as a decoder")
     refuse(config, "add_cross_attention", "cross-attention")
-    hidden, heads, positions = (
-        config.whole(key) for key in ("hidden_size", "num_attention_heads", "max_position_embeddings")
-    )
-    mixer = AttentionMixer(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=head_dim_of(config),
-        qkv_bias=True,
-        out_bias=True,
-        causal=False,
-        rotary_dim=0,
-    )
-    named = config.list("architectures")
-    tokens = HEADS[named[0]] == "tokens" if named else True
+    hidden, positions = config.whole("hidden_size"), config.whole("max_position_embeddings")
+    mixer = multi_head(config, head_dim=head_dim_of(config), bias=True, causal=False, rotary_dim=0)
+    tokens = not any(name.endswith("Model") for name in config.list("architectures"))
     # RoBERTa counts positions from the one after padding, so its table has two rows no token uses.
     unused = 2 if family != "bert" else 0
     return decoder(
@@ -54,8 +43,7 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _token_head(config: Fields, hidden: int) -> tuple[Part, ...]:
-    bias = Embedding(name="head_bias", width=config.whole("vocab_size"))
-    return _square("transform", hidden), Norm(name="head_norm", width=hidden, bias=True), bias
+    return _square("transform", hidden), Norm(name="head_norm", width=hidden, bias=True), *head_bias(config)
 
 
 def _square(name: str, hidden: int, once: bool = False) -> Linear:

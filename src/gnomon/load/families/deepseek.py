@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from gnomon.load.families.base import decoder, dense, grouped_experts, layer_count, layer_kinds
+from gnomon.load.families.base import decoder, dense, drafts, grouped_experts, layer_count, layer_kinds
 from gnomon.load.fields import Fields
 from gnomon.spec import Block, Indexer, LatentAttention, Model, MoeFfn
 
 SPARSE = ("deepseek_v32", "glm_moe_dsa")
-"""Families whose attention looks at chosen tokens only."""
+"""Families whose attention reads only the tokens its indexer selects."""
 
 
 def read(config: Fields, family: str) -> Model:
     count, mixer, mixture = layer_count(config), latent(config, family), _mixture(config, family)
     plain = _dense_layers(config, count)
     blocks = [Block(mixer=mixer, ffn=dense(config) if layer in plain else mixture, count=1) for layer in range(count)]
-    drafts = config.whole("num_nextn_predict_layers", 0, least=0, most=64)
-    mtp = (Block(mixer=mixer, ffn=mixture, count=drafts),) if drafts else ()
-    return decoder(config, family, blocks, mtp=mtp)
+    return decoder(config, family, blocks, mtp=drafts(config, Block(mixer=mixer, ffn=mixture, count=1)))
 
 
 def latent(config: Fields, family: str) -> LatentAttention:
@@ -40,14 +38,9 @@ def latent(config: Fields, family: str) -> LatentAttention:
 
 
 def _mixture(config: Fields, family: str) -> MoeFfn:
-    inner = config.whole("moe_intermediate_size")
-    return grouped_experts(
-        config,
-        "n_routed_experts",
-        "moe_intermediate_size",
-        shared_inner=inner * config.whole("n_shared_experts", 0, least=0),
-        router="softmax" if family == "deepseek_v2" else "sigmoid",
-    )
+    router = "softmax" if family == "deepseek_v2" else "sigmoid"
+    shared = "n_shared_experts"
+    return grouped_experts(config, "n_routed_experts", "moe_intermediate_size", shared=shared, router=router)
 
 
 def _dense_layers(config: Fields, count: int) -> frozenset[int]:

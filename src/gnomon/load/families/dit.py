@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from gnomon.errors import InputError
-from gnomon.load.families.base import decoder, layer_count, only, refuse, uniform
+from gnomon.load.families.base import decoder, layer_count, multi_head, only, refuse, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Embedding, Linear, Model, Part
+from gnomon.spec import ConvolutionLayer, DenseFfn, Embedding, Linear, Model, Part
 
 TIME_CHANNELS = 256
 """Sines and cosines of the time step, before they are widened."""
 
 MOST_SIDE = 2**15
-"""Of a sample; its positions are as many as a sequence may have at most."""
+"""The largest side of a sample: its patches are as many as a sequence may have."""
 
 
 def read(config: Fields, family: str) -> Model:
     only(config, "norm_type", ("ada_norm_zero",))
     only(config, "activation_fn", ("gelu-approximate", "gelu"))
-    refuse(config, "norm_elementwise_affine", "a norm with weights beside its modulation")
+    refuse(config, "norm_elementwise_affine", "a norm with weights of its own next to its modulation")
     heads, head_dim = config.whole("num_attention_heads"), config.whole("attention_head_dim")
     hidden, channels, patch = heads * head_dim, config.whole("in_channels"), config.whole("patch_size")
     out, side = config.whole("out_channels", channels), config.whole("sample_size", most=MOST_SIDE) // patch
     if side < 1:
         raise InputError(f"{patch} is more than the whole sample", where=config.spot("patch_size"))
-    mixer = AttentionMixer(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=head_dim,
-        qkv_bias=config.flag("attention_bias", True),
-        out_bias=True,
-        rotary_dim=0,
-        causal=False,
-    )
+    bias = config.flag("attention_bias", True)
+    mixer = multi_head(config, head_dim=head_dim, qkv_bias=bias, out_bias=True, rotary_dim=0, causal=False)
     ffn = DenseFfn(inner=4 * hidden, gated=False, bias=True)
     layers = uniform(layer_count(config, "num_layers"), mixer=mixer, ffn=ffn, extras=_modulation(config, hidden))
     return decoder(
@@ -54,7 +47,7 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _modulation(config: Fields, hidden: int) -> tuple[Part, ...]:
-    """Of each layer: the time and the class as vectors, and six shifts, scales and gates made from their sum."""
+    """A layer's modulation: the time and the class as vectors, and six shifts, scales and gates made from their sum."""
     classes = config.whole("num_embeds_ada_norm") + 1  # one stands for no class
     return (
         Linear(name="time", inputs=TIME_CHANNELS, outputs=hidden, bias=True, once=True),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gnomon.errors import InputError
-from gnomon.load.families.base import attention, decoder, dense, experts, head_dim_of, layer_count
+from gnomon.load.families.base import attention, decoder, dense, experts, head_bias, head_dim_of, layer_count
 from gnomon.load.fields import Fields
-from gnomon.spec import Block, Embedding, Model, MoeFfn
+from gnomon.spec import Block, Model, MoeFfn
 
 HEAD_DIM = 128
 """The default of the published config class of the dense ones."""
@@ -14,26 +14,19 @@ HEAD_DIM = 128
 def read(config: Fields, family: str) -> Model:
     bias, count = config.flag("use_bias", False), layer_count(config)
     moe = family == "ernie4_5_moe"
-    mixer = attention(config, head_dim=head_dim_of(config, None if moe else HEAD_DIM), qkv_bias=bias, out_bias=bias)
+    mixer = attention(config, head_dim=head_dim_of(config, None if moe else HEAD_DIM), bias=bias)
     plain, sparse = dense(config, bias=bias), _sparse(config, count) if moe else frozenset()
     mixture = _mixture(config) if moe else None
     blocks = [Block(mixer=mixer, ffn=mixture if layer in sparse else plain, count=1) for layer in range(count)]
-    tail = (Embedding(name="head_bias", width=config.whole("vocab_size")),) if moe and bias else ()
+    tail = head_bias(config) if moe and bias else ()
     return decoder(config, family, blocks, tail=tail, tied_embeddings=config.flag("tie_word_embeddings", True))
 
 
 def _mixture(config: Fields) -> MoeFfn:
     if config.flag("use_bias", False):
-        raise InputError("experts with biases are not understood", where=config.spot("use_bias"))
-    inner = config.whole("moe_intermediate_size")
-    return experts(
-        config,
-        "moe_num_experts",
-        "moe_intermediate_size",
-        topk="moe_k",
-        shared_inner=inner * config.whole("moe_num_shared_experts", 0, least=0),
-        correction=True,
-    )
+        raise InputError("experts with biases are not supported", where=config.spot("use_bias"))
+    shared = "moe_num_shared_experts"
+    return experts(config, "moe_num_experts", "moe_intermediate_size", topk="moe_k", shared=shared, correction=True)
 
 
 def _sparse(config: Fields, count: int) -> frozenset[int]:

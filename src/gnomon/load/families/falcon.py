@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gnomon.errors import InputError
-from gnomon.load.families.base import check_shared, decoder, layer_count, split, uniform
+from gnomon.load.families.base import check_shared, decoder, layer_count, multi_head, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, DenseFfn, Model
+from gnomon.spec import DenseFfn, Model
 
 TRAINED_LENGTH = 2048
 
@@ -14,16 +14,9 @@ def read(config: Fields, family: str) -> Model:
     width = "hidden_size" if config.has("hidden_size") else "n_embed"
     hidden, new = config.whole(width), config.flag("new_decoder_architecture", False)
     alibi, bias = config.flag("alibi", False), config.flag("bias", False)
-    heads, kv_heads = _heads(config, new)
-    mixer = AttentionMixer(
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=split(config, width, heads),
-        qkv_bias=bias,
-        out_bias=bias,
-        alibi=alibi,
-        rotary_dim=0 if alibi else None,
-    )
+    heads = "num_attention_heads" if config.has("num_attention_heads") else "n_head"
+    kv_heads = _kv_heads(config, config.whole(heads), new)
+    mixer = multi_head(config, heads, width, bias=bias, kv_heads=kv_heads, alibi=alibi, rotary_dim=0 if alibi else None)
     ffn = DenseFfn(inner=config.whole("ffn_hidden_size", 4 * hidden), gated=False, bias=bias)
     parallel = new or config.flag("parallel_attn", True)
     blocks = uniform(
@@ -44,15 +37,13 @@ def read(config: Fields, family: str) -> Model:
     )
 
 
-def _heads(config: Fields, new: bool) -> tuple[int, int]:
-    key = "num_attention_heads" if config.has("num_attention_heads") else "n_head"
-    heads = config.whole(key)
+def _kv_heads(config: Fields, heads: int, new: bool) -> int:
     if not new and config.flag("multi_query", True):
-        return heads, 1
+        return 1
     groups = "num_kv_heads" if config.has("num_kv_heads") or not config.has("n_head_kv") else "n_head_kv"
     kv_heads = config.whole(groups, heads) if new else heads
     check_shared(heads, kv_heads, config.spot(groups))
-    return heads, kv_heads
+    return kv_heads
 
 
 def _norms(config: Fields, new: bool) -> int:

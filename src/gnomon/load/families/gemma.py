@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from gnomon.load.families import siglip
-from gnomon.load.families.base import attention, decoder, dense, dtype, head_dim_of, layer_count, windows
+from gnomon.load.families.base import attention, decoder, dense, dtype, layer_count, windows
 from gnomon.load.fields import Fields
 from gnomon.spec import Block, Model
 
 PERIOD = {"gemma2": 2, "gemma3_text": 6}
-"""Every second, or every sixth layer looks at everything."""
+"""Every second, or every sixth layer has full attention."""
 GEMMA3 = {
     "vocab_size": 262_208,
     "num_attention_heads": 8,
@@ -41,18 +41,11 @@ def _text(config: Fields, family: str, **features: Any) -> Model:
 def _layers(config: Fields, family: str) -> Iterator[Block]:
     count, ffn = layer_count(config), dense(config)
     third = family in ("gemma3", "gemma3_text")
-    cap = config.number("attn_logit_softcapping") if config.has("attn_logit_softcapping") else None
-    bias, head_dim = config.flag("attention_bias", False), head_dim_of(config)
+    capped = family != "gemma" and config.has("attn_logit_softcapping")
+    cap = config.number("attn_logit_softcapping") if capped else None
+    bias = config.flag("attention_bias", False)
     for window in _windows(config, family, count):
-        mixer = attention(
-            config,
-            head_dim=head_dim,
-            qkv_bias=bias,
-            out_bias=bias,
-            qk_norm=third,
-            window=window,
-            logit_cap=None if family == "gemma" else cap,
-        )
+        mixer = attention(config, bias=bias, qk_norm=third, window=window, logit_cap=cap)
         yield Block(mixer=mixer, ffn=ffn, count=1, norms=2 if family == "gemma" else 4)
 
 

@@ -1,8 +1,18 @@
-"""GLM 4: half of each head turns; the dense ones of 2025 norm behind each half too; the larger ones have experts."""
+"""GLM 4: half of each head is rotary; the dense models of 2025 have post-norms too; the larger ones have experts."""
 
 from __future__ import annotations
 
-from gnomon.load.families.base import attention, decoder, dense, experts, head_dim_of, layer_count, rotary_dim, uniform
+from gnomon.load.families.base import (
+    attention,
+    decoder,
+    dense,
+    drafts,
+    experts,
+    head_dim_of,
+    layer_count,
+    rotary_dim,
+    uniform,
+)
 from gnomon.load.fields import Fields
 from gnomon.spec import AttentionMixer, Block, Model
 
@@ -16,27 +26,17 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _mixer(config: Fields, bias: bool) -> AttentionMixer:
-    head_dim = head_dim_of(config)
     return attention(
         config,
-        head_dim=head_dim,
         qkv_bias=config.flag("attention_bias", bias),
         qk_norm=config.flag("use_qk_norm", False),
-        rotary_dim=rotary_dim(config, head_dim, 0.5),
+        rotary_dim=rotary_dim(config, head_dim_of(config), 0.5),
     )
 
 
 def _sparse(config: Fields, family: str) -> Model:
-    mixer, count, inner = _mixer(config, False), layer_count(config), config.whole("moe_intermediate_size")
+    mixer, count = _mixer(config, False), layer_count(config)
     first = config.whole("first_k_dense_replace", 1, least=0)
-    mixture = experts(
-        config,
-        "n_routed_experts",
-        "moe_intermediate_size",
-        shared_inner=inner * config.whole("n_shared_experts", 0, least=0),
-        router="sigmoid",
-    )
+    mixture = experts(config, "n_routed_experts", "moe_intermediate_size", shared="n_shared_experts", router="sigmoid")
     blocks = [Block(mixer=mixer, ffn=dense(config) if layer < first else mixture, count=1) for layer in range(count)]
-    drafts = config.whole("num_nextn_predict_layers", 0, least=0, most=64)
-    mtp = (Block(mixer=mixer, ffn=mixture, count=drafts),) if drafts else ()
-    return decoder(config, family, blocks, mtp=mtp)
+    return decoder(config, family, blocks, mtp=drafts(config, Block(mixer=mixer, ffn=mixture, count=1)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gnomon.errors import InputError, unknown_name
-from gnomon.load.families.base import attention, check_shared, decoder, experts, layer_count, uniform
+from gnomon.load.families.base import attention, check_shared, decoder, experts, layer_count, layer_kinds, uniform
 from gnomon.load.families.mamba import check_inner
-from gnomon.load.fields import Fields, shown
+from gnomon.load.fields import Fields
 from gnomon.spec import Block, DenseFfn, Mamba2, Model, MoeFfn
 
 KINDS = {"mamba": False, "linear_attention": False, "attention": True, "full_attention": True}
-"""Which layers look at all tokens; the first ones said attention and mamba."""
+"""Which kinds of layers have attention; the first files wrote attention and mamba."""
 
 
 def read(config: Fields, family: str) -> Model:
@@ -20,13 +19,13 @@ def read(config: Fields, family: str) -> Model:
     bias = config.flag("attention_bias", False)
     shared = config.whole("shared_intermediate_size", 0, least=0) if family == "granitemoeshared" else 0
     mixture = experts(config, "num_local_experts", "intermediate_size", shared_inner=shared)
-    blocks = uniform(layer_count(config), mixer=attention(config, qkv_bias=bias, out_bias=bias), ffn=mixture)
+    blocks = uniform(layer_count(config), mixer=attention(config, bias=bias), ffn=mixture)
     return decoder(config, family, blocks, scaled_embedding=True)
 
 
 def _layers(config: Fields) -> Iterator[Block]:
-    bias, turned = config.flag("attention_bias", False), config.text("position_embedding_type", "nope") == "rope"
-    softmax = attention(config, qkv_bias=bias, out_bias=bias, rotary_dim=None if turned else 0)
+    bias, rotary = config.flag("attention_bias", False), config.text("position_embedding_type", "nope") == "rope"
+    softmax = attention(config, bias=bias, rotary_dim=None if rotary else 0)
     kinds, ffn = _kinds(config), _ffn(config)
     space = None if all(kinds) else _space(config)
     for full in kinds:
@@ -42,15 +41,9 @@ def _ffn(config: Fields) -> DenseFfn | MoeFfn:
 
 
 def _kinds(config: Fields) -> list[bool]:
-    count = layer_count(config)
-    key = "layer_types" if config.has("layer_types") else "layers_block_type"
-    found = config.list(key) if config.has(key) else ["mamba"] * count
-    for word in found:
-        if not isinstance(word, str) or word not in KINDS:
-            raise unknown_name("kind of layer", shown(word).strip("'"), KINDS, where=config.spot(key))
-    if len(found) != count:
-        raise InputError(f"names {len(found)} layers of {count}", where=config.spot(key))
-    return [KINDS[word] for word in found]
+    count, key = layer_count(config), "layer_types" if config.has("layer_types") else "layers_block_type"
+    kinds = layer_kinds(config, count, tuple(KINDS), key)
+    return [False] * count if kinds is None else [KINDS[kind] for kind in kinds]
 
 
 def _space(config: Fields) -> Mamba2:

@@ -1,4 +1,4 @@
-"""Llama 4: chunks of attention between whole layers without positions, one expert a token and a shared one."""
+"""Llama 4: chunked and full attention layers, one routed expert per token and a shared one."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from gnomon.load.families.base import (
     dense,
     dtype,
     experts,
-    head_dim_of,
     layer_count,
     layer_kinds,
+    multi_head,
     numbers,
-    split,
-    turned_layers,
+    rotary_layers,
     uniform,
 )
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, Block, DenseFfn, Embedding, Linear, Model, Norm, Tower, VisionPreprocessor
+from gnomon.spec import Block, Embedding, Linear, Model, Norm, Tower, VisionPreprocessor
 
 DEFAULT_CHUNK = 8192
 """The default of the published config class, which files leave out."""
 
 MOST_TILES = 16
-"""Of one picture, before one of the whole is added, as its preprocessor has it."""
+"""Tiles of one image in its preprocessor, without the thumbnail."""
 
 
 def read(config: Fields, family: str) -> Model:
@@ -44,22 +43,20 @@ def _layers(text: Fields) -> Iterator[Block]:
     count, chunk = layer_count(text), text.whole("attention_chunk_size", DEFAULT_CHUNK)
     shared = text.whole("intermediate_size")
     mixture = experts(text, "num_local_experts", "intermediate_size", shared_inner=shared, router="sigmoid")
-    plain, sparse, turned = dense(text, "intermediate_size_mlp"), _sparse(text, count), turned_layers(text, count)
+    plain, sparse, rotary = dense(text, "intermediate_size_mlp"), _sparse(text, count), rotary_layers(text, count)
     kinds = layer_kinds(text, count, ("chunked_attention", "full_attention"))
-    normed, bias, head_dim = text.flag("use_qk_norm", True), text.flag("attention_bias", False), head_dim_of(text)
+    normed, bias = text.flag("use_qk_norm", True), text.flag("attention_bias", False)
     for layer in range(count):
-        local = kinds[layer] == "chunked_attention" if kinds else turned[layer]
-        norms = normed and turned[layer]
+        local = kinds[layer] == "chunked_attention" if kinds else rotary[layer]
+        norms = normed and rotary[layer]
         mixer = attention(
             text,
-            head_dim=head_dim,
-            qkv_bias=bias,
-            out_bias=bias,
+            bias=bias,
             qk_norm=norms,
             qk_norm_weight=not norms,
             window=chunk if local else None,
             chunked=local,
-            rotary_dim=None if turned[layer] else 0,
+            rotary_dim=None if rotary[layer] else 0,
         )
         yield Block(mixer=mixer, ffn=mixture if layer in sparse else plain, count=1)
 
@@ -72,23 +69,13 @@ def _sparse(text: Fields, count: int) -> frozenset[int]:
 
 
 def _vision(vision: Fields, text: Fields) -> Tower:
-    hidden, heads, image, patch = (
-        vision.whole(key) for key in ("hidden_size", "num_attention_heads", "image_size", "patch_size")
-    )
-    mixer = AttentionMixer(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=split(vision, "hidden_size", heads),
-        qkv_bias=True,
-        out_bias=True,
-        causal=False,
-    )
-    inner, middle = vision.whole("intermediate_size"), vision.whole("projector_input_dim")
+    hidden, image, patch = (vision.whole(key) for key in ("hidden_size", "image_size", "patch_size"))
+    mixer, ffn = multi_head(vision, bias=True, causal=False), dense(vision, gated=False, bias=True)
     out, places = vision.whole("projector_output_dim"), (image // patch) ** 2 + 1
     return Tower(
         name="vision",
         hidden=hidden,
-        blocks=uniform(layer_count(vision), mixer=mixer, ffn=DenseFfn(inner=inner, gated=False, bias=True)),
+        blocks=uniform(layer_count(vision), mixer=mixer, ffn=ffn),
         stem=(
             Linear(name="patches", inputs=vision.whole("num_channels", 3) * patch**2, outputs=hidden),
             Embedding(name="class", width=hidden),
@@ -96,7 +83,7 @@ def _vision(vision: Fields, text: Fields) -> Tower:
             Norm(name="first_norm", width=hidden, bias=True),
         ),
         tail=(
-            Linear(name="fold", inputs=inner, outputs=middle),
+            Linear(name="fold", inputs=ffn.inner, outputs=vision.whole("projector_input_dim")),
             Linear(name="widen", inputs=out, outputs=out),
             Linear(name="to_text", inputs=vision.whole("vision_output_dim"), outputs=text.whole("hidden_size")),
         ),
@@ -106,6 +93,5 @@ def _vision(vision: Fields, text: Fields) -> Tower:
 
 
 def _merge(vision: Fields) -> int:
-    """Patches a side that one token takes in: a pixel shuffle by one half joins two."""
-    ratio = vision.number("pixel_shuffle_ratio", 0.5)
-    return max(1, round(1 / ratio))
+    """Patches per side that become one token: a pixel shuffle by one half joins two."""
+    return max(1, round(1 / vision.number("pixel_shuffle_ratio", 0.5)))

@@ -1,23 +1,13 @@
-"""LLaVA 1.5: Llama's or Mistral's decoder behind CLIP's vision tower and two matrices."""
+"""LLaVA 1.5: Llama's or Mistral's decoder behind CLIP's vision tower and a two-layer projector."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from gnomon.load.families import llama
-from gnomon.load.families.base import dtype, layer_count, only, split, uniform
+from gnomon.load.families.base import dense, dtype, layer_count, multi_head, only, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import (
-    AttentionMixer,
-    ConvolutionLayer,
-    DenseFfn,
-    Embedding,
-    Linear,
-    Model,
-    Norm,
-    Tower,
-    VisionPreprocessor,
-)
+from gnomon.spec import ConvolutionLayer, Embedding, Linear, Model, Norm, Tower, VisionPreprocessor
 
 LLAMA = {
     "vocab_size": 32_000,
@@ -42,19 +32,9 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _vision(config: Fields, vision: Fields, text_hidden: int) -> Tower:
-    hidden, heads, patch, side = (
-        vision.whole(key) for key in ("hidden_size", "num_attention_heads", "patch_size", "image_size")
-    )
-    mixer = AttentionMixer(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=split(vision, "hidden_size", heads),
-        qkv_bias=True,
-        out_bias=True,
-        causal=False,
-        rotary_dim=0,
-    )
-    ffn = DenseFfn(inner=vision.whole("intermediate_size"), gated=False, bias=True)
+    hidden, patch, side = (vision.whole(key) for key in ("hidden_size", "patch_size", "image_size"))
+    mixer = multi_head(vision, bias=True, causal=False, rotary_dim=0)
+    ffn = dense(vision, gated=False, bias=True)
     bias = config.flag("multimodal_projector_bias", True)
     return Tower(
         name="vision",

@@ -12,9 +12,11 @@ UNBOUNDED = 2**20
 
 
 def read(config: Fields, family: str) -> Model:
-    mixer = _second(config) if family == "mamba2" else _first(config)
+    second = family == "mamba2"
+    keys = ("num_heads", "head_dim", "state_size")
+    mixer = mamba2(config, *keys, chunk=256, expand="expand") if second else _first(config)
     blocks = uniform(layer_count(config), mixer=mixer, ffn=None)
-    tied = config.flag("tie_word_embeddings", family != "mamba2")
+    tied = config.flag("tie_word_embeddings", not second)
     return decoder(config, family, blocks, max_context=UNBOUNDED, tied_embeddings=tied)
 
 
@@ -29,18 +31,21 @@ def _first(config: Fields) -> Mamba:
     )
 
 
-def _second(config: Fields) -> Mamba2:
+def mamba2(config: Fields, heads: str, head_dim: str, state: str, *, chunk: int, expand: str = "") -> Mamba2:
+    """A Mamba 2 mixer by the fields of its heads, their width, its state and perhaps its expansion, and the default of
+    `chunk_size`."""
     mixer = Mamba2(
-        heads=config.whole("num_heads"),
-        head_dim=config.whole("head_dim"),
-        state=config.whole("state_size"),
+        heads=config.whole(heads),
+        head_dim=config.whole(head_dim),
+        state=config.whole(state),
         groups=config.whole("n_groups"),
         conv=config.whole("conv_kernel", 4),
-        chunk=config.whole("chunk_size", 256),
+        chunk=config.whole("chunk_size", chunk),
         conv_bias=config.flag("use_conv_bias", True),
         bias=config.flag("use_bias", False),
     )
-    check_inner(config, mixer, "expand", "num_heads")
+    if expand:
+        check_inner(config, mixer, expand, heads)
     check_shared(mixer.heads, mixer.groups, config.spot("n_groups"), of="groups")
     return mixer
 
@@ -55,5 +60,5 @@ def rank(config: Fields, key: str) -> int:
 def check_inner(config: Fields, mixer: Mamba2, expand: str, heads: str) -> None:
     wanted = config.whole(expand, 2) * config.whole("hidden_size")
     if mixer.inner != wanted:
-        message = f"{mixer.heads} heads of {mixer.head_dim} channels are not the {wanted} that {expand} asks for"
+        message = f"{mixer.heads} heads of {mixer.head_dim} channels are not the {wanted} of {expand}"
         raise InputError(message, where=config.spot(heads))

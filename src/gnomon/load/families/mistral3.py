@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gnomon.load.families import llama
-from gnomon.load.families.base import MOST_MERGED, dtype, layer_count, only, split, uniform
+from gnomon.load.families.base import MOST_MERGED, dense, dtype, layer_count, multi_head, only, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Linear, Model, Norm, Tower, VisionPreprocessor
+from gnomon.spec import ConvolutionLayer, Linear, Model, Norm, Tower, VisionPreprocessor
 
 
 def read(config: Fields, family: str) -> Model:
@@ -20,9 +20,7 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _vision(config: Fields, vision: Fields, text_hidden: int) -> Tower:
-    hidden, heads = vision.whole("hidden_size"), vision.whole("num_attention_heads")
-    mixer = AttentionMixer(heads=heads, kv_heads=heads, head_dim=split(vision, "hidden_size", heads), causal=False)
-    ffn = DenseFfn(inner=vision.whole("intermediate_size"))
+    hidden, mixer, ffn = vision.whole("hidden_size"), multi_head(vision, causal=False), dense(vision)
     bias = config.flag("multimodal_projector_bias", False)
     merge = config.whole("spatial_merge_size", 2, most=MOST_MERGED)
     patch = vision.whole("patch_size")

@@ -1,4 +1,4 @@
-"""Llama 3.2 Vision: Llama's layers, and some that look at an image instead of the text before them."""
+"""Llama 3.2 Vision: Llama's layers, and some with cross-attention to the image."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from gnomon.load.families.base import (
     dtype,
     head_dim_of,
     layer_count,
+    multi_head,
     numbers,
-    split,
     uniform,
 )
 from gnomon.load.fields import Fields
 from gnomon.spec import (
-    AttentionMixer,
     Block,
     ConvolutionLayer,
     CrossAttention,
-    DenseFfn,
     Embedding,
     Linear,
     Model,
@@ -34,9 +32,11 @@ CROSS_LAYERS = [3, 8, 13, 18, 23, 28, 33, 38]
 MARKERS = 8
 """Rows of the table of tokens beyond the vocabulary, for markers that are never predicted."""
 ALIGN = 8
-"""Its tower fills the positions of a tile up to a multiple of this."""
+"""The tower pads the positions of a tile to a multiple of this."""
 RATIOS = 8
-"""Shapes an image may be cut into tiles in, where the file does not list them."""
+"""Aspect ratios of an image's tiles, where the file does not list them."""
+GATES = (Embedding(name="attention_gate", width=1), Embedding(name="ffn_gate", width=1))
+"""Scalars that scale a layer's two branches."""
 
 
 def read(config: Fields, family: str) -> Model:
@@ -59,28 +59,23 @@ def _layers(text: Fields, hidden: int) -> Iterator[Block]:
         heads=softmax.heads, kv_heads=softmax.kv_heads, head_dim=head_dim_of(text), source_width=hidden, qk_norm=True
     )
     chosen = frozenset(numbers(text, "cross_attention_layers") or CROSS_LAYERS)
-    gates = (Embedding(name="attention_gate", width=1), Embedding(name="ffn_gate", width=1))
     for layer in range(layer_count(text)):
         there = layer in chosen
-        yield Block(mixer=cross if there else softmax, ffn=ffn, count=1, extras=gates if there else ())
+        yield Block(mixer=cross if there else softmax, ffn=ffn, count=1, extras=GATES if there else ())
 
 
 def _vision(vision: Fields, text_hidden: int) -> Tower:
     hidden, patch, tiles = (vision.whole(key) for key in ("hidden_size", "patch_size", "max_num_tiles"))
-    heads = vision.whole("attention_heads")
-    mixer = AttentionMixer(
-        heads=heads, kv_heads=heads, head_dim=split(vision, "hidden_size", heads), causal=False, rotary_dim=0
-    )
-    ffn = DenseFfn(inner=vision.whole("intermediate_size"), gated=False, bias=True)
+    mixer = multi_head(vision, "attention_heads", causal=False, rotary_dim=0)
+    ffn = dense(vision, gated=False, bias=True)
     places = (vision.whole("image_size") // patch) ** 2 + 1
     shapes = len(vision.list("supported_aspect_ratios")) or RATIOS
-    gates = (Embedding(name="attention_gate", width=1), Embedding(name="ffn_gate", width=1))
     local = uniform(layer_count(vision), mixer=mixer, ffn=ffn)
-    whole = uniform(layer_count(vision, "num_global_layers"), mixer=mixer, ffn=ffn, extras=gates)
+    full = uniform(layer_count(vision, "num_global_layers"), mixer=mixer, ffn=ffn, extras=GATES)
     return Tower(
         name="vision",
         hidden=hidden,
-        blocks=local + whole,
+        blocks=local + full,
         stem=(
             ConvolutionLayer(name="patches", inputs=vision.whole("num_channels", 3), outputs=hidden, kernel=patch**2),
             Embedding(name="class", width=hidden),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gnomon.load.families.base import decoder, dense, head_dim_of, layer_count, layer_kinds
+from gnomon.load.families.base import decoder, dense, head_bias, head_dim_of, layer_count, layer_kinds, multi_head
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, Block, Embedding, Linear, Model, Norm, Part
+from gnomon.spec import Block, Linear, Model, Norm, Part
 
 
 def read(config: Fields, family: str) -> Model:
@@ -26,19 +26,10 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _layers(config: Fields) -> Iterator[Block]:
-    heads, head_dim = config.whole("num_attention_heads"), head_dim_of(config)
-    bias = config.flag("attention_bias", False)
+    bias, head_dim = config.flag("attention_bias", False), head_dim_of(config)
     ffn = dense(config, bias=config.flag("mlp_bias", False))
     for layer, window in enumerate(_windows(config)):
-        mixer = AttentionMixer(
-            heads=heads,
-            kv_heads=heads,
-            head_dim=head_dim,
-            qkv_bias=bias,
-            out_bias=bias,
-            window=window,
-            causal=False,
-        )
+        mixer = multi_head(config, head_dim=head_dim, bias=bias, window=window, causal=False)
         # The embedding is normed, so the first layer's attention reads it as it is.
         yield Block(mixer=mixer, ffn=ffn, count=1, norms=2 if layer else 1)
 
@@ -54,6 +45,4 @@ def _windows(config: Fields) -> list[int | None]:
 def _token_head(config: Fields, hidden: int, bias: bool) -> tuple[Part, ...]:
     square = Linear(name="transform", inputs=hidden, outputs=hidden, bias=config.flag("classifier_bias", False))
     norm = Norm(name="head_norm", width=hidden, bias=bias)
-    if not config.flag("decoder_bias", True):
-        return square, norm
-    return square, norm, Embedding(name="head_bias", width=config.whole("vocab_size"))
+    return square, norm, *(head_bias(config) if config.flag("decoder_bias", True) else ())

@@ -31,12 +31,12 @@ def layers(config: Fields, family: str) -> Iterator[Block]:
     bias = config.flag("attention_bias", False) if third else family == "qwen2" or config.flag("qkv_bias", True)
     head_dim = head_dim_of(config, QWEN3_HEAD_DIM if family == "qwen3" else None)
     count = layer_count(config)
-    sparse, mixture = _sparse(config, family, count), _experts(config, family)
+    mixture = _experts(config, family)
+    sparse = sparse_layers(config, count) if mixture else [False] * count
     plain = dense(config) if mixture is None or not all(sparse) else None
     for layer, window in enumerate(windows(config, family, count)):
-        mixer = attention(
-            config, head_dim=head_dim, qkv_bias=bias, out_bias=third and bias, qk_norm=third, window=window
-        )
+        out_bias = third and bias
+        mixer = attention(config, head_dim=head_dim, qkv_bias=bias, out_bias=out_bias, qk_norm=third, window=window)
         yield Block(mixer=mixer, ffn=mixture if sparse[layer] else plain, count=1)
 
 
@@ -58,13 +58,16 @@ def _experts(config: Fields, family: str) -> MoeFfn | None:
         return experts(config, count, "moe_intermediate_size")
     if family != "qwen2_moe":
         return None
+    return gated_shared_experts(config)
+
+
+def gated_shared_experts(config: Fields) -> MoeFfn:
+    """Routed experts, and a shared one behind a gate."""
     shared = config.whole("shared_expert_intermediate_size")
     return experts(config, "num_experts", "moe_intermediate_size", shared_inner=shared, shared_gate=True)
 
 
-def _sparse(config: Fields, family: str, count: int) -> list[bool]:
+def sparse_layers(config: Fields, count: int) -> list[bool]:
     """Which layers have experts."""
-    if not family.endswith("moe"):
-        return [False] * count
     dense_ones, step = frozenset(numbers(config, "mlp_only_layers")), config.whole("decoder_sparse_step", 1)
     return [layer not in dense_ones and (layer + 1) % step == 0 for layer in range(count)]

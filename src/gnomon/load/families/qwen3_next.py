@@ -9,15 +9,14 @@ from gnomon.load.families.base import (
     check_shared,
     decoder,
     dense,
-    experts,
     head_dim_of,
     layer_count,
     layer_kinds,
-    numbers,
     rotary_dim,
 )
+from gnomon.load.families.qwen import gated_shared_experts, sparse_layers
 from gnomon.load.fields import Fields
-from gnomon.spec import Block, GatedDelta, Model, MoeFfn
+from gnomon.spec import Block, GatedDelta, Model
 
 LINEAR, FULL = "linear_attention", "full_attention"
 
@@ -27,15 +26,13 @@ def read(config: Fields, family: str) -> Model:
 
 
 def layers(config: Fields, *, sparse: bool = True) -> Iterator[Block]:
-    count, bias, head_dim = layer_count(config), config.flag("attention_bias", False), head_dim_of(config)
+    count, bias = layer_count(config), config.flag("attention_bias", False)
     softmax = attention(
         config,
-        head_dim=head_dim,
-        qkv_bias=bias,
-        out_bias=bias,
+        bias=bias,
         qk_norm=True,
         output_gate=True,
-        rotary_dim=rotary_dim(config, head_dim, 0.25),
+        rotary_dim=rotary_dim(config, head_dim_of(config), 0.25),
     )
     delta = GatedDelta(
         key_heads=config.whole("linear_num_key_heads"),
@@ -49,18 +46,8 @@ def layers(config: Fields, *, sparse: bool = True) -> Iterator[Block]:
     kinds = layer_kinds(config, count, (LINEAR, FULL))
     if kinds is None:
         kinds = [LINEAR if (layer + 1) % every else FULL for layer in range(count)]
-    where = _sparse(config, count) if sparse else [False] * count
-    mixture = _mixture(config) if any(where) else None
+    where = sparse_layers(config, count) if sparse else [False] * count
+    mixture = gated_shared_experts(config) if any(where) else None
     plain = None if all(where) else dense(config)
     for layer, kind in enumerate(kinds):
         yield Block(mixer=softmax if kind == FULL else delta, ffn=mixture if where[layer] else plain, count=1)
-
-
-def _mixture(config: Fields) -> MoeFfn:
-    shared = config.whole("shared_expert_intermediate_size")
-    return experts(config, "num_experts", "moe_intermediate_size", shared_inner=shared, shared_gate=True)
-
-
-def _sparse(config: Fields, count: int) -> list[bool]:
-    dense_ones, step = frozenset(numbers(config, "mlp_only_layers")), config.whole("decoder_sparse_step", 1)
-    return [layer not in dense_ones and (layer + 1) % step == 0 for layer in range(count)]

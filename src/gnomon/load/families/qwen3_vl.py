@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from gnomon.load.families import qwen, qwen3_next
-from gnomon.load.families.base import MOST_MERGED, decoder, dtype, layer_count, numbers, split, uniform
-from gnomon.load.fields import Fields
-from gnomon.spec import (
-    AttentionMixer,
-    Block,
-    ConvolutionLayer,
-    DenseFfn,
-    Embedding,
-    Linear,
-    Model,
-    Norm,
-    Part,
-    Tower,
-    VisionPreprocessor,
+from gnomon.load.families.base import (
+    MOST_MERGED,
+    decoder,
+    dense,
+    drafts,
+    dtype,
+    layer_count,
+    multi_head,
+    numbers,
+    uniform,
 )
+from gnomon.load.fields import Fields
+from gnomon.spec import Block, ConvolutionLayer, Embedding, Linear, Model, Norm, Part, Tower, VisionPreprocessor
 
 
 def read(config: Fields, family: str) -> Model:
@@ -25,10 +23,8 @@ def read(config: Fields, family: str) -> Model:
     towers = (_vision(config.inner("vision_config")),) if config.has("vision_config") else ()
     tied = config.flag("tie_word_embeddings", False)
     holder = text if text.has("dtype") or text.has("torch_dtype") else config
-    drafts = text.whole("mtp_num_hidden_layers", 0, least=0, most=64)
     blocks = _layers(text, family)
-    # The drafting layer looks at all tokens, as the last layer does.
-    mtp = (Block(mixer=blocks[-1].mixer, ffn=blocks[-1].ffn, count=drafts),) if drafts else ()
+    mtp = drafts(text, blocks[-1], "mtp_num_hidden_layers")  # with full attention, as the last layer
     return decoder(text, family, blocks, towers=towers, tied_embeddings=tied, dtype=dtype(holder), mtp=mtp)
 
 
@@ -39,16 +35,8 @@ def _layers(text: Fields, family: str) -> list[Block]:
 
 
 def _vision(vision: Fields) -> Tower:
-    hidden, heads = vision.whole("hidden_size"), vision.whole("num_heads")
-    mixer = AttentionMixer(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=split(vision, "hidden_size", heads),
-        qkv_bias=True,
-        out_bias=True,
-        causal=False,
-    )
-    ffn = DenseFfn(inner=vision.whole("intermediate_size"), gated=False, bias=True)
+    hidden, mixer = vision.whole("hidden_size"), multi_head(vision, "num_heads", bias=True, causal=False)
+    ffn = dense(vision, gated=False, bias=True)
     patch, merge = vision.whole("patch_size"), vision.whole("spatial_merge_size", most=MOST_MERGED)
     kernel = vision.whole("temporal_patch_size") * patch**2
     tails = _merger(vision, hidden, merge, "to_text", before=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.load.families import qwen
-from gnomon.load.families.base import MOST_MERGED, decoder, dtype, gather, layer_count, numbers, split
+from gnomon.load.families.base import MOST_MERGED, decoder, dtype, gather, layer_count, multi_head, numbers
 from gnomon.load.fields import Fields
 from gnomon.spec import (
     AttentionMixer,
@@ -57,30 +57,21 @@ def _second(vision: Fields) -> Tower:
 
 
 def _with_windows(vision: Fields) -> Tower:
-    """Patches look around themselves only, but for a few layers."""
+    """Windowed attention between patches, full attention in a few layers."""
     hidden, count = vision.whole("hidden_size"), layer_count(vision, "depth")
     ffn = DenseFfn(inner=vision.whole("intermediate_size"), bias=True)
-    whole = frozenset(numbers(vision, "fullatt_block_indexes"))
+    full = frozenset(numbers(vision, "fullatt_block_indexes"))
     side = max(1, vision.whole("window_size") // vision.whole("patch_size"))
     blocks = [
-        Block(mixer=_attention(vision, "hidden_size", None if i in whole else side**2), ffn=ffn, count=1)
+        Block(mixer=_attention(vision, "hidden_size", None if i in full else side**2), ffn=ffn, count=1)
         for i in range(count)
     ]
     return _tower(vision, hidden, tuple(blocks), vision.whole("out_hidden_size"), norm_bias=False)
 
 
 def _attention(vision: Fields, width: str, window: int | None = None) -> AttentionMixer:
-    heads = vision.whole("num_heads")
-    return AttentionMixer(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=split(vision, width, heads),
-        qkv_bias=True,
-        out_bias=True,
-        causal=False,
-        window=window,
-        chunked=window is not None,
-    )
+    chunked = window is not None
+    return multi_head(vision, "num_heads", width, bias=True, causal=False, window=window, chunked=chunked)
 
 
 def _tower(vision: Fields, hidden: int, blocks: tuple[Block, ...], out: int, norm_bias: bool) -> Tower:

@@ -1,29 +1,19 @@
-"""SigLIP, the vision tower of Gemma 3: patches, learned positions, plain blocks, and a matrix to the text's width."""
+"""SigLIP, the vision tower of Gemma 3: learned positions, plain blocks, and a projection to the text's width."""
 
 from __future__ import annotations
 
 from math import isqrt
 
-from gnomon.load.families.base import layer_count, split, uniform
+from gnomon.load.families.base import dense, layer_count, multi_head, uniform
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, ConvolutionLayer, DenseFfn, Embedding, Linear, Norm, Tower, VisionPreprocessor
+from gnomon.spec import ConvolutionLayer, Embedding, Linear, Norm, Tower, VisionPreprocessor
 
 
 def vision(config: Fields, text_hidden: int, tokens: int) -> Tower:
-    """`tokens` is what the patches of a picture are averaged to."""
-    hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
-    patch = config.whole("patch_size")
-    mixer = AttentionMixer(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=split(config, "hidden_size", heads),
-        qkv_bias=True,
-        out_bias=True,
-        causal=False,
-        rotary_dim=0,
-    )
-    ffn = DenseFfn(inner=config.whole("intermediate_size"), gated=False, bias=True)
-    side = config.whole("image_size")
+    """The tower of Gemma 3; the patches of an image are averaged to `tokens`."""
+    hidden, patch, side = (config.whole(key) for key in ("hidden_size", "patch_size", "image_size"))
+    mixer = multi_head(config, bias=True, causal=False, rotary_dim=0)
+    ffn = dense(config, gated=False, bias=True)
     places = (side // patch) ** 2
     return Tower(
         name="vision",

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gnomon.errors import InputError
-from gnomon.load.families.base import decoder, gather, layer_count
+from gnomon.load.families.base import decoder, gather, layer_count, multi_head
 from gnomon.load.fields import Fields
-from gnomon.spec import AttentionMixer, Block, CrossAttention, DenseFfn, Model, Tower, VisionPreprocessor
+from gnomon.spec import Block, CrossAttention, DenseFfn, Model, Tower, VisionPreprocessor
 
 TRAINED_LENGTH = 512
 """Tokens of the sequences it was trained with, where the file does not say."""
@@ -42,23 +42,17 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _layers(config: Fields, count: int, causal: bool) -> Iterator[Block]:
-    heads, buckets = config.whole("num_heads"), config.whole("relative_attention_num_buckets", 32)
+    buckets, head_dim = config.whole("relative_attention_num_buckets", 32), config.whole("d_kv")
     ffn = DenseFfn(inner=config.whole("d_ff"), gated=_gated(config))
     for layer in range(count):
-        mixer = AttentionMixer(
-            heads=heads,
-            kv_heads=heads,
-            head_dim=config.whole("d_kv"),
-            rotary_dim=0,
-            relative_buckets=0 if layer else buckets,
-            causal=causal,
-        )
+        rows = 0 if layer else buckets
+        mixer = multi_head(config, "num_heads", head_dim=head_dim, rotary_dim=0, relative_buckets=rows, causal=causal)
         yield Block(mixer=mixer, ffn=ffn, count=1)
 
 
 def _gated(config: Fields) -> bool:
     words = config.text("feed_forward_proj", "relu").split("-")
     if len(words) > 2 or (len(words) == 2 and words[0] != "gated"):
-        message = f"'{'-'.join(words)}' is not understood"
+        message = f"'{'-'.join(words)}' is not supported"
         raise InputError(message, where=config.spot("feed_forward_proj"), hint="Use relu or gated-gelu.")
     return words[0] == "gated"

@@ -1,38 +1,19 @@
-"""Whisper: sound through two convolutions and an encoder, text from a decoder that looks at it."""
+"""Whisper: audio through two convolutions and an encoder, text from a decoder with cross-attention."""
 
 from __future__ import annotations
 
-from gnomon.load.families.base import decoder, layer_count, split, uniform
+from gnomon.load.families.bart import cross, stack
+from gnomon.load.families.base import decoder
 from gnomon.load.fields import Fields
-from gnomon.spec import (
-    AttentionMixer,
-    ConvolutionLayer,
-    CrossAttention,
-    DenseFfn,
-    Embedding,
-    Model,
-    Tower,
-    VisionPreprocessor,
-)
+from gnomon.spec import ConvolutionLayer, Embedding, Model, Tower, VisionPreprocessor
 
 
 def read(config: Fields, family: str) -> Model:
     hidden, positions = config.whole("d_model"), config.whole("max_target_positions")
-    heads = config.whole("decoder_attention_heads")
-    cross = CrossAttention(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=split(config, "d_model", heads),
-        source_width=hidden,
-        q_bias=True,
-        value_bias=True,
-        out_bias=True,
-    )
-    mixer, ffn = _attention(config, "decoder", causal=True), _ffn(config, "decoder")
     return decoder(
         config,
         family,
-        uniform(layer_count(config, "decoder_layers"), mixer=mixer, ffn=ffn, cross=cross),
+        stack(config, "decoder", key_bias=False, cross=cross(config, key_bias=False)),
         hidden=hidden,
         max_context=positions,
         learned_positions=positions,
@@ -43,12 +24,11 @@ def read(config: Fields, family: str) -> Model:
 
 
 def _encoder(config: Fields, hidden: int) -> Tower:
-    mixer, ffn = _attention(config, "encoder", causal=False), _ffn(config, "encoder")
     positions = config.whole("max_source_positions")
     return Tower(
         name="encoder",
         hidden=hidden,
-        blocks=uniform(layer_count(config, "encoder_layers"), mixer=mixer, ffn=ffn),
+        blocks=stack(config, "encoder", key_bias=False),
         stem=(
             ConvolutionLayer(name="bins", inputs=config.whole("num_mel_bins"), outputs=hidden, kernel=3, bias=True),
             ConvolutionLayer(name="halve", inputs=hidden, outputs=hidden, kernel=3, bias=True, stride=2),
@@ -57,21 +37,3 @@ def _encoder(config: Fields, hidden: int) -> Tower:
         norm_bias=True,
         intake=VisionPreprocessor(positions=positions),
     )
-
-
-def _attention(config: Fields, part: str, causal: bool) -> AttentionMixer:
-    heads = config.whole(f"{part}_attention_heads")
-    return AttentionMixer(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=split(config, "d_model", heads),
-        qkv_bias=True,
-        key_bias=False,
-        out_bias=True,
-        rotary_dim=0,
-        causal=causal,
-    )
-
-
-def _ffn(config: Fields, part: str) -> DenseFfn:
-    return DenseFfn(inner=config.whole(f"{part}_ffn_dim"), gated=False, bias=True)

@@ -75,5 +75,5 @@ def _compiled(text: str, where: str) -> re.Pattern[str]:
             return re.compile(text)
         except re.error:
             pass
-    hint = "Understood: letters, dots, .* and alternatives in brackets."
-    raise InputError(f"the expression {shown(text)} is not understood", where=where, hint=hint)
+    hint = "Supported: letters, dots, .* and alternatives in brackets."
+    raise InputError(f"the expression {shown(text)} is not supported", where=where, hint=hint)

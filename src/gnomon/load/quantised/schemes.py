@@ -1,4 +1,4 @@
-"""What a quantisation config says: formats, what they are for, and what is left out. One reader a method."""
+"""What a quantisation config says: formats, what they are for, and what is left out. One reader per method."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnomon.spec.formats import MXFP4, NVFP4
 
 MIXED = "MIXED_PRECISION"
 LEAST_GROUP = 32
-"""Weights that share a scale, at least: products are measured with 128, and read more scales with fewer."""
+"""Weights that share a scale, at least: GEMMs are measured with 128, and read more scales with fewer."""
 ALL = ("Linear",)
 """Targets that mean every matrix."""
 
@@ -50,7 +50,7 @@ def _guess(config: Fields) -> str:
         return "modelopt"
     if config.has("load_in_4bit") or config.has("load_in_8bit"):
         return "bitsandbytes"
-    raise InputError("is missing", where=config.spot("quant_method"), hint=f"Understood: {', '.join(METHODS)}.")
+    raise InputError("is missing", where=config.spot("quant_method"), hint=f"Supported: {', '.join(METHODS)}.")
 
 
 def _left_out(config: Fields, *keys: str) -> tuple[tuple[Any, ...], str]:
@@ -75,7 +75,7 @@ def _fbgemm(config: Fields) -> Scheme:
     return Scheme(groups=((ALL, fp8((1, 0), 32)),), left_out=left_out, key=key)
 
 
-def _grouped(config: Fields, bits: int, group: int, zero: bool) -> Format:
+def _grouped(bits: int, group: int, zero: bool) -> Format:
     """Whole numbers that share a scale, and perhaps a zero point, along the inputs."""
     size = 0 if group == -1 else group
     return Format(
@@ -87,7 +87,7 @@ def _bits(config: Fields, *keys: str) -> int:
     key = next((key for key in keys if config.has(key)), keys[0])
     bits = config.whole(key)
     if bits not in (2, 3, 4, 8):
-        raise InputError(f"{bits} bits are not understood", where=config.spot(key), hint="Understood: 2, 3, 4, 8.")
+        raise InputError(f"{bits} bits are not supported", where=config.spot(key), hint="Supported: 2, 3, 4, 8.")
     return bits
 
 
@@ -99,17 +99,17 @@ def _group(config: Fields, *keys: str) -> int:
 
 
 def _checked_group(config: Fields, *keys: str) -> int:
-    """The same of whole numbers, whose scales are read as often as products were measured with, or nearly."""
+    """The group size of integer weights, where GEMMs were measured with about as many scales."""
     size = _group(config, *keys)
     if 0 < size < LEAST_GROUP:
         key = next((key for key in keys if config.has(key)), keys[0])
-        hint = f"Understood: {LEAST_GROUP} or more, and -1 for a scale a row."
+        hint = f"Supported: {LEAST_GROUP} or more, and -1 for one scale per row."
         raise InputError(f"scales of {size} weights are not priced", where=config.spot(key), hint=hint)
     return size
 
 
 def _gptq(config: Fields) -> Scheme:
-    format = _grouped(config, _bits(config, "bits"), _checked_group(config, "group_size"), True)
+    format = _grouped(_bits(config, "bits"), _checked_group(config, "group_size"), True)
     left_out, key = _left_out(config, "modules_to_not_convert")
     return Scheme(groups=((ALL, format),), left_out=left_out, key=key, head=config.flag("lm_head", False))
 
@@ -117,7 +117,7 @@ def _gptq(config: Fields) -> Scheme:
 def _awq(config: Fields) -> Scheme:
     bits, group = _bits(config, "bits", "w_bit"), _checked_group(config, "group_size", "q_group_size")
     left_out, key = _left_out(config, "modules_to_not_convert")
-    format = _grouped(config, bits, group, config.flag("zero_point", True))
+    format = _grouped(bits, group, config.flag("zero_point", True))
     return Scheme(groups=((ALL, format),), left_out=left_out, key=key)
 
 
@@ -148,7 +148,7 @@ def _modelopt(config: Fields) -> Scheme:
     algorithms: dict[str, Callable[[], Format]] = {
         "FP8": lambda: fp8((0, 0), 32),
         "NVFP4": lambda: NVFP4,
-        "W4A16_AWQ": lambda: _grouped(config, 4, _checked_group(config, "group_size"), False),
+        "W4A16_AWQ": lambda: _grouped(4, _checked_group(config, "group_size"), False),
     }
     name = config.text("quant_algo")
     if name not in algorithms:
@@ -181,11 +181,11 @@ def _weights(group: Fields) -> Format:
     size = _group(weights, "group_size") if strategy in ("group", "tensor_group") else 0
     if kind == "float" and bits == 4:
         if size not in (16, 32):
-            raise InputError(f"{size} values a scale are not understood", where=weights.spot("group_size"))
+            raise InputError(f"{size} values per scale are not supported", where=weights.spot("group_size"))
         return NVFP4 if size == 16 else MXFP4
     name = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}.get((kind, bits))
     if name is None:
-        raise InputError(f"{kind} of {bits} bits is not understood", where=weights.spot("num_bits"))
+        raise InputError(f"{kind} of {bits} bits is not supported", where=weights.spot("num_bits"))
     if strategy == "group":
         _checked_group(weights, "group_size")
     blocks = {"tensor": (0, 0), "channel": (1, 0), "group": (1, max(size, 0)), "block": _block(weights)}

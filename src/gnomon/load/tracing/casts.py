@@ -21,7 +21,7 @@ WIDENED = (
     "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss",
     "multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp",
 )  # fmt: skip
-"""Their operands are cast before they run."""
+"""Operators whose operands are cast before they run."""
 SUMMED = ("prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "sum", "sum.dim_IntList")
 """They read 16 bits and work and answer in fp32."""
 _HALVES = (torch.bfloat16, torch.float16)

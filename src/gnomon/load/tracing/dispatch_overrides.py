@@ -60,12 +60,12 @@ def _attention(
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """As PyTorch chooses: FlashAttention for 16-bit values without a mask, else a kernel that takes less memory than
-    the scores, else products and a softmax."""
+    the scores, else GEMMs and a softmax."""
     dropped: dict[str, Any] = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
     batched = query.dim() == key.dim() == value.dim() == 4 and query.size(0) == key.size(0)
-    alike = query.size(-1) == value.size(-1)
+    same_width = query.size(-1) == value.size(-1)
     halves = query.dtype in (torch.bfloat16, torch.float16)
-    if batched and alike and halves and attn_mask is None and query.size(-1) <= MOST_HEAD_DIM:
+    if batched and same_width and halves and attn_mask is None and query.size(-1) <= MOST_HEAD_DIM:
         width = -query.size(-1) % 8
         padded = [torch.nn.functional.pad(t, (0, width)) if width else t for t in (query, key, value)]
         dropped["scale"] = scale if scale is not None else 1 / sqrt(query.size(-1))
@@ -80,14 +80,14 @@ def _attention(
 
 
 def _bias(mask: Tensor | None, query: Tensor) -> Tensor | None:
-    """A mask of truth values becomes one of numbers to add, and takes the shape of the scores."""
+    """A boolean mask becomes one of numbers to add, and takes the shape of the scores."""
     if mask is not None and mask.dtype is torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
     return mask if mask is None else mask.expand(query.size(0), query.size(1), query.size(2), mask.size(-1))
 
 
 def _dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """One kernel, which leaves a mask of truth values."""
+    """One kernel, which leaves a boolean mask."""
     if not train or p == 0:
         return input
     return torch.native_dropout(input, p, True)[0]
@@ -97,7 +97,7 @@ def _lstm_cell(
     input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Two products, and one kernel for all that follows."""
+    """Two GEMMs, and one kernel for all that follows."""
     gates = torch.mm(input, w_ih.t()), torch.mm(hx[0], w_hh.t())
     made = _ATEN._thnn_fused_lstm_cell(*gates, hx[1], b_ih, b_hh)
     return made[0], made[1]
@@ -119,7 +119,7 @@ def _layers(cell: str) -> Any:
 
 
 def _packed_layers(cell: str) -> Any:
-    """The same on sequences of several lengths, packed one time step after the other."""
+    """Recurrent layers on sequences of several lengths, packed one time step after the other."""
 
     def run(
         data: Tensor, batch_sizes: Tensor, hx: Any, params: Sequence[Tensor], has_biases: bool, num_layers: int,

@@ -22,7 +22,7 @@ def torch_dtype(name: str, where: str) -> Any:
 
 
 def blank(tensor: Tensor, dtype: Any = None) -> Tensor:
-    """The same shape, layout and format without values; `dtype` takes the place of any other floating format."""
+    """A tensor like this one without values; `dtype` takes the place of any other floating format."""
     if torch.nn.parameter.is_lazy(tensor):
         raise InputError(
             "has lazy layers, whose sizes nobody knows yet", where="module", hint="Call it once before tracing."

@@ -100,7 +100,7 @@ class _Step:
             self.forward()
 
     def _in_place(self) -> Any:
-        """The blank parameters stand in for the module's own, also while parts of it are run again in backward."""
+        """The blank parameters stand in for the module's own, also while parts of it are recomputed in backward."""
         return _reparametrize_module(self.module, self.state, tie_weights=False)
 
     def train(self, loss: Callable[[Any], Any] | None, update: Callable[[Any], Any] | None) -> None:

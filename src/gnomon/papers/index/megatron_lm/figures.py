@@ -50,7 +50,7 @@ def _rate(answer: TrainingReport) -> float:
 def _tables() -> Iterator[Ours]:
     for table in (table for table in published_training() if table.name in TABLES):
         for run in table.runs:
-            answer = gnomon.simulate_training(run.model, on=run.on, **run.words)
+            answer = gnomon.simulate_training(run.model, on=run.on, **run.options)
             yield f"{table.table.split(',')[0]}, {run.model} on {answer.plan.strategy.ranks}", _rate(answer)
 
 

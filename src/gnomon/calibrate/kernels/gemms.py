@@ -1,4 +1,4 @@
-"""Matrix products of PyTorch: cuBLAS in every format the card has, batches of them, and grouped ones of experts."""
+"""GEMMs of PyTorch: cuBLAS in every format of the card, batched ones, and grouped ones of experts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gnomon.calibrate.timer import copies_for
 
 
 def gemm(lab: Lab, dtype: str, m: int, n: int, k: int) -> Row:
-    """Activations by a weight that lies row by row, as `torch.nn.Linear` runs it."""
+    """Activations by a row-major weight, as in `torch.nn.Linear`."""
     torch, copies = lab.torch, copies_for(FORMATS[dtype].size * n * k)
     if dtype == "tf32":
         torch.set_float32_matmul_precision("high")
@@ -21,7 +21,7 @@ def gemm(lab: Lab, dtype: str, m: int, n: int, k: int) -> Row:
 
 
 def gemm_fp8(lab: Lab, m: int, n: int, k: int) -> Row:
-    """Rows of activations and columns of weights each with a scale of their own."""
+    """One scale per row of activations and per column of weights."""
     torch, copies = lab.torch, copies_for(n * k)
     x, *weights = lab.random("fp8", (m, k), *[(n, k)] * copies)
     scale_x, scale_w = torch.ones(m, 1, device="cuda"), torch.ones(1, n, device="cuda")
@@ -49,7 +49,7 @@ def gemm_batched(lab: Lab, batch: int, m: int, n: int, k: int) -> Row:
 
 
 def experts(lab: Lab, tokens: int, hidden: int, inter: int, experts: int, topk: int) -> Row:
-    """Gather by expert, two grouped products with a gated activation between them, and the weighted sum."""
+    """Gather by expert, two grouped GEMMs with a gated activation between them, and the weighted sum."""
     torch = lab.torch
     x, first, second = lab.random(
         "bf16", (tokens, hidden), (experts, 2 * inter, hidden), (experts, hidden, inter)
