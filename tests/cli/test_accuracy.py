@@ -98,13 +98,13 @@ def test_no_file_takes_the_place_of_another(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "page").mkdir()
     site.mkdir()
     err = refused(["--out", str(page), "--save", str(page)], capsys)
-    assert err == f"error: --save: '{page}' is also the file of --out\n"
+    assert err == f"error: --save: '{page}' is also given by --out\n"
     inside = tmp_path / "page" / "steps.md"
     err = refused(["--out", str(page), "--save", str(inside)], capsys)
-    assert err.startswith(f"error: --save: '{inside}' is also the file of a list of --out")
+    assert err.startswith(f"error: --save: '{inside}' is also given by a list of --out")
     for name in ("index.html", "families.svg"):
         err = refused(["--save", str(site / name), "--page", str(site)], capsys)
-        assert err.startswith(f"error: --save: '{site / name}' is also the file of --page")
+        assert err.startswith(f"error: --save: '{site / name}' is also given by --page")
     assert not list(tmp_path.rglob("*.*"))
 
 

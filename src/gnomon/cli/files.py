@@ -1,4 +1,4 @@
-"""Files a command writes: checked before the work, written whole or not at all."""
+"""Files a command writes: checked before the work, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ def output_files(named: dict[str, str | None]) -> dict[str, Path]:
         path = output_file(text, flag)
         twin = next((other for other in paths if _same(paths[other], path)), None)
         if twin and not special(path):
-            raise InputError(f"'{text}' is also the file of {twin}", where=flag)
+            raise InputError(f"'{text}' is also given by {twin}", where=flag)
         paths[flag] = path
     return paths
 
 
 def keep_apart(paths: Mapping[str, Path], source: str | Path | None, name: str) -> None:
-    """Refuse outputs that would take the place of the input that `name` gives."""
+    """Refuse outputs that would overwrite the input `name`."""
     if source is None:
         return
     for flag, path in paths.items():
         if _same(path, Path(source)) and not special(path):
-            raise InputError(f"'{path}' is also the file of {name}", where=flag, hint="Write to another file.")
+            raise InputError(f"'{path}' is also given by {name}", where=flag, hint="Write to another file.")
 
 
 def output_folder(text: str, flag: str) -> Path:
-    """The path of a folder to be filled, made where it does not stand yet."""
+    """The path of a folder to be filled, created if needed."""
     path = _path(text, flag)
     if path.exists() and not path.is_dir():
         raise InputError(f"'{text}' is a file, not a folder", where=flag)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"'{text}' cannot be made: {error.strerror or error}", where=flag) from None
+        raise InputError(f"'{text}' cannot be created: {error.strerror or error}", where=flag) from None
     _check_folder(path, text, flag)
     return path
 
 
 def check_overwritten(files: Mapping[str, str], folder: Path, flag: str) -> None:
-    """Refuse to take the place of files that hold something else."""
+    """Refuse to overwrite files with other content."""
     others = [name for name, text in files.items() if _holds_another(folder / name, text)]
     if others:
         named = " and ".join(f"'{folder / name}'" for name in others)
@@ -71,7 +71,7 @@ def check_overwritten(files: Mapping[str, str], folder: Path, flag: str) -> None
 
 def _holds_another(file: Path, text: str) -> bool:
     """Whether there is a file of that name with another content. One that cannot be read holds another, and so does a
-    link to nowhere: what is written would lie where it leads."""
+    dangling link, whose target would be written."""
     content = text.encode()
     try:
         if not file.exists():
