@@ -205,9 +205,9 @@ FILES = {
     "unknown dtype": ("op,dtype,m,n,k\ngemm,bf61,1,2,3\n", "line 2, column dtype: .*bf61"),
     "dtype without a rate": ("op,dtype,m,n,k\ngemm,fp4,1,2,3\n", "line 2, column dtype: .*fp4"),
     "the same after a space": ("op,dtype,m,n,k\n gemm,fp4,1,2,3\n", "line 2, column dtype: .*fp4"),
-    "of products alone": (
+    "of GEMMs alone": (
         "op,dtype,batch,heads,kv_heads,kv_len,head_dim\nattention_decode,int4-weights,8,32,8,900,128\n",
-        "line 2, column dtype: 'int4-weights' is a format of products.*Use one of .*fp8",
+        "line 2, column dtype: 'int4-weights' is a GEMM format.*Use one of .*fp8",
     ),
     "binary": ("op,dtype\n\x00\n", "in.csv"),
     "after empty lines": ("op,dtype,m,n,k\n\n\ngemm,bf16,1,2,3\n\ngemm,bf16,1,2,x\n", "line 6, column k: 'x'"),

@@ -98,13 +98,13 @@ def test_no_file_takes_the_place_of_another(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "page").mkdir()
     site.mkdir()
     err = refused(["--out", str(page), "--save", str(page)], capsys)
-    assert err == f"error: --save: '{page}' is also given by --out\n"
+    assert err == f"error: --save: '{page}' is also the file of --out\n"
     inside = tmp_path / "page" / "steps.md"
     err = refused(["--out", str(page), "--save", str(inside)], capsys)
-    assert err.startswith(f"error: --save: '{inside}' is also given by a list of --out")
+    assert err.startswith(f"error: --save: '{inside}' is also the file of a list of --out")
     for name in ("index.html", "families.svg"):
         err = refused(["--save", str(site / name), "--page", str(site)], capsys)
-        assert err.startswith(f"error: --save: '{site / name}' is also given by --page")
+        assert err.startswith(f"error: --save: '{site / name}' is also the file of --page")
     assert not list(tmp_path.rglob("*.*"))
 
 
@@ -112,7 +112,7 @@ def test_a_page_without_an_ending_has_no_name_left_for_its_lists(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     err = refused(["--out", str(tmp_path / "page")], capsys)
-    assert "has no ending. Call it page.md" in err
+    assert "has no extension. Call it page.md" in err
 
 
 def test_what_was_left_out_is_told_of_a_part(capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_outputs_keep_off_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Path("link.csv").symlink_to("in.csv")
     Path("hard.csv").hardlink_to("in.csv")
     for text in ("in.csv", "./in.csv", str(tmp_path / "in.csv"), "link.csv", "hard.csv"):
-        with pytest.raises(InputError, match=r"--out: .* is also given by --trace"):
+        with pytest.raises(InputError, match=r"--out: .* is also the file of --trace"):
             keep_apart({"--out": Path(text)}, "in.csv", "--trace")
     for source in (None, "other.csv", "~nobody-here/x", "a\0b"):
         keep_apart({"--out": Path("in.csv")}, source, "--trace")

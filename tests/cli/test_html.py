@@ -190,7 +190,7 @@ def test_no_output_takes_the_place_of_an_input(line: str, folder: Path) -> None:
     for file in (file for word, file in READ.items() if word in line):
         for flag in INPUTS[line]:
             said = say(f"{named} {flag} ./{file}")
-            assert said.code == 2 and f"{flag}: '{file}' is also given by" in said.err, said.err
+            assert said.code == 2 and f"{flag}: '{file}' is also the file of" in said.err, said.err
             assert (folder / file).read_text() == "kept"
 
 

@@ -103,7 +103,7 @@ USAGE = [
     (f"{STEP} --memory-out x.txt", "--memory-out: 'x.txt' does not end in .csv, .svg or .png"),
     (f"{STEP} --memory-out none/x.csv", "--memory-out: 'none/x.csv' cannot be written"),
     (f"{STEP} --trace-out none/x.json", "--trace-out: 'none/x.json' cannot be written"),
-    (f"{STEP} --trace-out x.csv --memory-out ./x.csv", "--memory-out: './x.csv' is also given by --trace-out"),
+    (f"{STEP} --trace-out x.csv --memory-out ./x.csv", "--memory-out: './x.csv' is also the file of --trace-out"),
     ("plan train m --seq 8 --global-batch 8", "missing option '--cluster'"),
     (f"{PLAN} --engine vllm", "--engine: vllm does not train"),
     (f"{PLAN} --optimizer adam", "--optimizer: unknown optimizer 'adam'. Near: adamw"),

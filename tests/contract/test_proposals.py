@@ -271,8 +271,8 @@ def test_a_step_that_does_not_fit_says_so_before_its_time(line: str) -> None:
     place = next(number for number, text in enumerate(lines) if "does not fit" in text)
     assert place <= 3
     assert lines[place].startswith(f"  does not fit: {words}")
-    assert not any(unit in text for text in lines[:place] for unit in (" ms ", " s a step"))
-    assert "if it fitted" in lines[place + 1]
+    assert not any(unit in text for text in lines[:place] for unit in (" ms ", " s per step"))
+    assert "assume that it fits" in lines[place + 1]
     answer = say(f"{line} --json").answer
     assert answer["fits"] is False
     assert answer["cause"]["part"] == part

@@ -49,7 +49,7 @@ def compare(
 def answer(question: CompareQuestion) -> SideBySide:
     """The comparison that a question asks for."""
     if len(question.plans) < 2:
-        raise InputError("one plan cannot be compared with nothing", where="PLAN", hint="Name two or more.")
+        raise InputError("a comparison needs two or more plans or answers", where="PLAN", hint="Name two or more.")
     sides = [compared_side(given, place) for place, given in enumerate(question.plans, 1)]
     names = tuple(side.name for side in sides)
     if not question.load and not any(side.kind in PLANNED for side in sides):

@@ -33,7 +33,7 @@ def output_files(named: dict[str, str | None]) -> dict[str, Path]:
         path = output_file(text, flag)
         twin = next((other for other in paths if _same(paths[other], path)), None)
         if twin and not special(path):
-            raise InputError(f"'{text}' is also given by {twin}", where=flag)
+            raise InputError(f"'{text}' is also the file of {twin}", where=flag)
         paths[flag] = path
     return paths
 
@@ -44,7 +44,7 @@ def keep_apart(paths: Mapping[str, Path], source: str | Path | None, name: str) 
         return
     for flag, path in paths.items():
         if _same(path, Path(source)) and not special(path):
-            raise InputError(f"'{path}' is also given by {name}", where=flag, hint="Write to another file.")
+            raise InputError(f"'{path}' is also the file of {name}", where=flag, hint="Write to another file.")
 
 
 def output_folder(text: str, flag: str) -> Path:
