@@ -74,7 +74,7 @@ def test_a_part_of_it(tmp_path: Path) -> None:
     path = write(tmp_path, **FULL)
     assert load.parse_pool(f"{path}:8").count == 8
     assert load.parse_pool(f"{path}:2").per_node == 2
-    with pytest.raises(InputError, match=r"65 chips are needed and .* has 64"):
+    with pytest.raises(InputError, match=r"65 chips are asked for and .* has 64"):
         load.parse_pool(f"{path}:65")
 
 
