@@ -139,7 +139,7 @@ def test_unlike_things_are_refused(plan: Plan, tmp_path: Path) -> None:
     step = gnomon.predict("llama-3.2-1b", **STEP)
     memory = gnomon.fit("llama-3.2-1b", on="H100")
     trained = gnomon.simulate_training("llama-3.2-1b", **JOB)
-    with pytest.raises(InputError, match="nothing to compare it with"):
+    with pytest.raises(InputError, match="a comparison needs two or more"):
         compare(plan)
     with pytest.raises(InputError, match="answer 2: is an answer of `gnomon fit`, and the first is of"):
         compare(step, memory)

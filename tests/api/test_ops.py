@@ -205,9 +205,9 @@ FILES = {
     "unknown dtype": ("op,dtype,m,n,k\ngemm,bf61,1,2,3\n", "line 2, column dtype: .*bf61"),
     "dtype without a rate": ("op,dtype,m,n,k\ngemm,fp4,1,2,3\n", "line 2, column dtype: .*fp4"),
     "the same after a space": ("op,dtype,m,n,k\n gemm,fp4,1,2,3\n", "line 2, column dtype: .*fp4"),
-    "of products alone": (
+    "of GEMMs alone": (
         "op,dtype,batch,heads,kv_heads,kv_len,head_dim\nattention_decode,int4-weights,8,32,8,900,128\n",
-        "line 2, column dtype: 'int4-weights' is a format of products.*Use one of .*fp8",
+        "line 2, column dtype: 'int4-weights' is a GEMM format.*Use one of .*fp8",
     ),
     "binary": ("op,dtype\n\x00\n", "in.csv"),
     "after empty lines": ("op,dtype,m,n,k\n\n\ngemm,bf16,1,2,3\n\ngemm,bf16,1,2,x\n", "line 6, column k: 'x'"),
@@ -449,7 +449,7 @@ MORE_BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "sustained 2": (GEMM | {"sustained": 2}, "row 0, column sustained: '2' is not"),
     "few nodes": (ROWS[8] | {"ranks": 64, "nodes": 4}, "column nodes: 4 nodes are too few.* 8 hold 64 ranks"),
     "many nodes": (ROWS[8] | {"nodes": 9}, "column nodes: 9 nodes are more than the ranks"),
-    "uneven nodes": (ROWS[8] | {"nodes": 3}, "column nodes: 3 nodes do not hold as many ranks each"),
+    "uneven nodes": (ROWS[8] | {"nodes": 3}, "column nodes: 3 nodes do not hold equal numbers of ranks"),
     "many ranks": (ROWS[8] | {"ranks": 1e9}, "column ranks: '1000000000' is more than 10,000,000"),
 }
 
@@ -488,7 +488,7 @@ def test_narrowing_activations_takes_longer_where_a_fit_knows_it() -> None:
     assert plain == micros(FP8, on="H100") < 0.9 * narrowed
     with pytest.raises(InputError, match=r"row 0, column quantised: .*H200.* is not fitted"):
         price(FP8 | {"quantised": 1}, on="H200")
-    with pytest.raises(InputError, match="row 0, column quantised: activations of bf16 products are not narrowed"):
+    with pytest.raises(InputError, match="row 0, column quantised: activations of bf16 GEMMs are not quantised"):
         price(GEMM | {"quantised": 1})
 
 
@@ -505,10 +505,10 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
     "both gradients": (CONV | {"by_input": 1, "by_weight": 1}, "column by_weight: one gradient at a time"),
     "across": (GEMM | {"across": 3}, "column across: '3' is not 0, 1 or 2"),
     **{
-        f"{name} elsewhere": (ROWS[1] | {name: 1}, f"column {name}: says nothing of attention_decode, only of moe")
+        f"{name} elsewhere": (ROWS[1] | {name: 1}, f"column {name}: does not apply to attention_decode, only to moe")
         for name in ("skew", "visited", "absent", "matrices")
     },
-    "quantised elsewhere": (MOE | {"quantised": 1}, "column quantised: says nothing of moe, only of gemm"),
+    "quantised elsewhere": (MOE | {"quantised": 1}, "column quantised: does not apply to moe, only to gemm"),
 }
 
 

@@ -184,7 +184,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no tokens": ({"phase": "prefill", "tokens": 0}, "--tokens: 0"),
     "negative tokens": ({"phase": "prefill", "tokens": -5}, "--tokens: -5"),
     "odd degree": ({"on": "H200:3"}, "--on: .*32 attention heads.*Use --on H200-SXM-141GB:2 or --on H200-SXM-141GB:4"),
-    "more than there are": ({"on": "H200:2", "tp": 4}, "--on: 4 .*H200-SXM-141GB:4"),
+    "more than there are": ({"on": "H200:2", "tp": 4}, "--on: one replica needs 4 .*H200-SXM-141GB:4"),
     "more stages than layers": ({"on": "H200:40", "pp": 40}, "--pp: 40 stages.*32"),
     "experts of a dense model": ({"on": "H200:2", "ep": 2}, "--ep: .*no experts.*--ep"),
     "a cache nobody shares": ({"on": "H200:2", "cp": 2}, "--cp: 2 ranks.*Use 1"),

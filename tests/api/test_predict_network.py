@@ -136,7 +136,7 @@ def test_an_image_is_its_patches() -> None:
 
 
 def test_sequences_of_an_encoder_are_never_cut() -> None:
-    """300 tokens a sequence and 8,192 a step: 27 sequences go together."""
+    """300 tokens per sequence and 8,192 a step: 27 sequences go together."""
     answer = predict("bert-base", on="H200", phase="prefill", tokens=300, batch=55)
     assert "in 3 steps" in answer.title
 
@@ -168,33 +168,36 @@ def test_more_sequences_are_never_quicker(batch: int, more: int, tokens: int, ki
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"model": "bert-base", "phase": "decode"}, "has no decode: an encoder reads whole sequences"),
+        ({"model": "bert-base", "phase": "decode"}, "has no decode: an encoder processes full sequences"),
         ({"model": "bert-base", "phase": "prefill"}, "needs the tokens"),
         ({"model": "bert-base", "tokens": 513}, "not between 1 and 512"),
-        ({"model": "bert-base", "tokens": 5, "context": 3}, "keeps no cache"),
-        ({"model": "bert-base", "tokens": 5, "images": 3}, "--images: 3 says nothing"),
+        ({"model": "bert-base", "tokens": 5, "context": 3}, "has no KV cache"),
+        ({"model": "bert-base", "tokens": 5, "images": 3}, "--images: 3 does not apply"),
         ({"model": "bert-base", "tokens": 5, "dtype": "fp8"}, "'fp8' is not priced"),
         ({"model": "bert-base", "tokens": 5, "on": "H200:5"}, "12 attention heads, which 5 does not divide"),
         ({"model": "dit-xl-2-256", "phase": "decode"}, "has no decode"),
         ({"model": "dit-xl-2-256", "engine": "vllm"}, "does not run on vllm"),
         ({"model": "dit-xl-2-256", "image": "100x100"}, "not a multiple of 16 pixels"),
-        ({"model": "dit-xl-2-256", "image": "big"}, "not a size"),
-        ({"model": "dit-xl-2-256", "image": "256x256", "tokens": 4}, "beside --tokens"),
+        ({"model": "dit-xl-2-256", "image": "big"}, "not an image size"),
+        ({"model": "dit-xl-2-256", "image": "256x256", "tokens": 4}, "together with --tokens"),
         ({"model": "dit-xl-2-256", "on": "H200:2"}, "2 chips for one network"),
         ({"model": "dit-xl-2-256", "settings": {"speed": 1}}, "unknown setting of torch"),
         ({"model": "dit-xl-2-256", "dtype": "fp8"}, "'fp8' is not priced for torch"),
         ({"model": "t5-large", "engine": "vllm", "phase": "prefill", "tokens": 3}, "vLLM 0.24 has no T5"),
         ({"model": "whisper-small", "phase": "prefill", "tokens": 3, "source": 1501}, "between 1 and 1,500"),
         ({"model": "whisper-small", "phase": "forward"}, "has no forward"),
-        ({"model": "whisper-small", "tokens": 3}, "a decode makes 1 token"),
-        ({"model": "qwen2-vl-7b", "images": 3}, "--images: 3 says nothing"),
+        ({"model": "whisper-small", "tokens": 3}, "a decode step makes 1 token"),
+        ({"model": "qwen2-vl-7b", "images": 3}, "--images: 3 does not apply"),
         ({"model": "qwen2-vl-7b", "phase": "prefill", "tokens": 3, "images": -1}, "-1 is below 0"),
-        ({"model": "mistral-small-3.1-24b", "phase": "prefill", "tokens": 3, "image": "2000x10"}, "more than the 1540"),
-        ({"model": "qwen2-vl-7b", "phase": "prefill", "tokens": 32768}, "more than the 32,768"),
-        ({"model": "llama-3.1-8b", "images": 1}, "--images: 1 says nothing about llama-3.1-8b"),
+        (
+            {"model": "mistral-small-3.1-24b", "phase": "prefill", "tokens": 3, "image": "2000x10"},
+            "more than the maximum of 1540",
+        ),
+        ({"model": "qwen2-vl-7b", "phase": "prefill", "tokens": 32768}, "more than the maximum of 32,768"),
+        ({"model": "llama-3.1-8b", "images": 1}, "--images: 1 does not apply to llama-3.1-8b"),
         (
             {"model": "llama-3.1-8b", "phase": "train", "tokens": 128, "steps": 2},
-            "--steps: 2 says nothing about training",
+            "--steps: 2 does not apply to training",
         ),
     ],
 )
@@ -258,7 +261,7 @@ def test_what_no_catalog_has() -> None:
     bart = read_family(Fields(BART, "config.json"))
     assert default_engine(bart) == "torch"
     answer = predict(bart, on="H200", phase="prefill", tokens=4, batch=8)
-    assert "1,024 tokens of its source (all it takes)" in answer.title
+    assert "1,024 source tokens (the maximum)" in answer.title
     llava = read_family(Fields(LLAVA, "config.json"))
     assert "576 tokens" in predict(llava, on="H200", phase="prefill", tokens=50).title
 

@@ -132,7 +132,7 @@ def test_chips_without_tf32_convolve_in_fp32(trace: Any, monkeypatch: pytest.Mon
     x, w = tensor(4, 64, 28, 28, dtype="fp32"), tensor(64, 64, 3, 3, dtype="fp32")
     conv = call("convolution", (x,), {"transposed": False, "groups": 1}, input=x, weight=w)
     assert trace(traced(conv, storages=HELD, dtype="fp32")).inputs["arithmetic"] == "fp32"
-    with pytest.raises(GnomonError, match="tf32: H200-SXM-141GB has none"):
+    with pytest.raises(GnomonError, match="tf32: H200-SXM-141GB has no tf32"):
         trace(STEP, tf32=True)
 
 

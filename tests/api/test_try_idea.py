@@ -45,8 +45,8 @@ def test_every_paper_answers_elsewhere(slug: str) -> None:
         ("gpipe", "could use it"),
         ("sequence-parallelism", "could use it"),
         ("vocabulary-parallelism", "no pipeline"),
-        ("zero-offload", "all fits without it"),
-        ("deep-optimizer-states", "without either all fits"),
+        ("zero-offload", "the model fits without it"),
+        ("deep-optimizer-states", "without either the model fits"),
     ],
 )
 def test_no_benefit_where_there_can_be_none(slug: str, why: str) -> None:
@@ -141,13 +141,13 @@ def test_only_with_it_the_model_fits() -> None:
     assert found.inputs["batch"] == found.applied["sessions"] == 6
     asked = gnomon.try_idea("gptq", model="qwen3-32b", on="RTX-4090:1", batch=8)
     assert asked.helps and asked.applied is None and "room for 6 sequences" in asked.verdict
-    assert "8 were asked for" in asked.verdict and asked.missing == {"plain": "does not fit", "applied": "room for 6"}
+    assert "8 were requested" in asked.verdict and asked.missing == {"plain": "does not fit", "applied": "room for 6"}
 
 
 def test_a_paper_that_is_listed_says_so() -> None:
     with pytest.raises(gnomon.GnomonError, match="splitwise is listed, not built as a technique"):
         gnomon.try_idea("splitwise", model="qwen3-8b", on="H200:1")
-    with pytest.raises(gnomon.GnomonError, match="unknown idea to try 'splitwize'"):
+    with pytest.raises(gnomon.GnomonError, match="unknown technique or paper 'splitwize'"):
         gnomon.try_idea("splitwize", model="qwen3-8b", on="H200:1")
 
 

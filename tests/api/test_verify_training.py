@@ -152,5 +152,5 @@ def test_a_time_without_end_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_serving_file_is_no_training_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no measured training step"):
+    with pytest.raises(InputError, match="not a measured training step"):
         read_training(FOLDER / "verify-llama-3.1-8b.json")

@@ -64,7 +64,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "another AIPerf": (AIPERF | {"schema_version": "2.0"}, "AIPerf's schema 2.0 is not read"),
     "a cancelled run": (AIPERF | {"was_cancelled": True}, "cancelled"),
     "no statistics": (AIPERF | {"inter_token_latency": 3.0}, "has no inter_token_latency"),
-    "an unknown model": (VLLM | {"model_id": "acme/Secret-9T"}, "'acme/Secret-9T' is no model we know"),
+    "an unknown model": (VLLM | {"model_id": "acme/Secret-9T"}, "'acme/Secret-9T' is not a known model"),
     **{
         f"{name} of {value}": (VLLM | {name: value}, f"{name} is '{shown}', not a number from")
         for name, value, shown in (
@@ -82,7 +82,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
             ("output_throughput", float("inf"), "inf"),
         )
     },
-    "code for a model": (AT_ONCE | {"model_id": "net.py:build"}, "'net.py:build' is no model we know"),
+    "code for a model": (AT_ONCE | {"model_id": "net.py:build"}, "'net.py:build' is not a known model"),
     **{
         f"a time in {unit}": (AIPERF | {"time_to_first_token": {"p50": 50, "unit": unit}}, f"is in '{unit}', not in ms")
         for unit in ("furlongs", "MS", None, ["ms"])
@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "nothing answered": (AIPERF | {"output_sequence_length": {"unit": "tokens", "avg": 0.2}}, "avg is '0.2'"),
     "half a request": (AIPERF | {"request_count": {"unit": "requests", "avg": 0.5}}, "request_count avg is '0.5'"),
     "several rates": (AIPERF | {"input_config": {"request_rate": [1, 2]}}, "request_rate is '[1, 2]'"),
-    "a deep configuration": (AIPERF | {"input_config": DEEP}, "is no model we know"),
+    "a deep configuration": (AIPERF | {"input_config": DEEP}, "is not a known model"),
     "newer steps": ({"schema": "gnomon.engine-rows/7"}, "written by a newer Gnomon (gnomon.engine-rows/7, not /1)"),
     "other steps": ({"schema": "gnomon.plan/1"}, "schema is 'gnomon.plan/1'"),
     "half the steps": ({"schema": "gnomon.engine-rows/1", "engine": "vllm"}, "has no date"),

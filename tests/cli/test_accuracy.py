@@ -112,7 +112,7 @@ def test_a_page_without_an_ending_has_no_name_left_for_its_lists(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     err = refused(["--out", str(tmp_path / "page")], capsys)
-    assert "has no ending. Call it page.md" in err
+    assert "has no extension. Call it page.md" in err
 
 
 def test_what_was_left_out_is_told_of_a_part(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,7 @@ def test_one_opened_up(capsys: Out) -> None:
     shown = text(capsys, "show", "a100 pcie")
     for part in (
         "A100-PCIe-80GB: NVIDIA Ampere, 2021, nodes of 8", "NVIDIA A100 data sheet (2026-11)", "estimated",
-        "bf16, sparse", "by a bridge, NVLink3 bridge", "usually in: PCIe4-8", "host of 64 cores", "at clouds",
+        "bf16, sparse", "by a bridge, NVLink3 bridge", "typical machine: PCIe4-8", "host of 64 cores", "cloud prices",
     ):  # fmt: skip
         assert part in shown
     assert "typical reading of an idle board, from memory" in text(capsys, "show", "a100 pcie 40gb")

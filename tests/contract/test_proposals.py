@@ -222,7 +222,7 @@ def test_a_chip_without_16_bits_runs_nothing(tmp_path: Path) -> None:
 def test_the_verdict_and_its_cause_come_first() -> None:
     said = say("fit llama-3.1-8b --on RTX-4090 --dtype int4")
     assert said.out.startswith(
-        "does not fit: one sequence of 131,072 tokens needs 16.0 GiB of KV cache, 15.8 GiB are left beside weights of "
+        "does not fit: one sequence of 131,072 tokens needs 16.0 GiB of KV cache, 15.8 GiB are left next to weights of "
         "5.3 GiB and "
     )
     assert said.out.splitlines()[0].endswith("to work in (RTX-4090, 21.8 GiB usable)")
@@ -235,14 +235,17 @@ def test_the_verdict_and_its_cause_come_first() -> None:
 
 
 VERDICTS = {
-    "predict kimi-k2 --on H100:8": ("weights", "weights 121.0 GiB a chip in fp8, 8 x H100 have 72.9 GiB usable a chip"),
+    "predict kimi-k2 --on H100:8": (
+        "weights",
+        "weights 121.0 GiB per chip in fp8, 8 x H100 have 72.9 GiB usable per chip",
+    ),
     "predict llama-3.1-8b --on RTX-4090 --batch 64 --context 8192": (
         "cache",
-        "64 sequences of 8,193 tokens need 64.0 GiB of KV cache, 6.1 GiB are left beside weights of 15.0 GiB and",
+        "64 sequences of 8,193 tokens need 64.0 GiB of KV cache, 6.1 GiB are left next to weights of 15.0 GiB and",
     ),
     "predict llama-3.1-8b --on L4 --set max_num_batched_tokens=131072": (
         "working memory",
-        "the step needs 15.0 GiB to work in, 5.4 GiB are left beside weights of 15.0 GiB (L4, 20.4 GiB usable)",
+        "the step needs 15.0 GiB to work in, 5.4 GiB are left next to weights of 15.0 GiB (L4, 20.4 GiB usable)",
     ),
     "predict llama-3.1-8b --on H100:2 --phase train --batch 4 --tokens 2048": (
         "states",
@@ -268,8 +271,8 @@ def test_a_step_that_does_not_fit_says_so_before_its_time(line: str) -> None:
     place = next(number for number, text in enumerate(lines) if "does not fit" in text)
     assert place <= 3
     assert lines[place].startswith(f"  does not fit: {words}")
-    assert not any(unit in text for text in lines[:place] for unit in (" ms ", " s a step"))
-    assert "if it fitted" in lines[place + 1]
+    assert not any(unit in text for text in lines[:place] for unit in (" ms ", " s per step"))
+    assert "assume that it fits" in lines[place + 1]
     answer = say(f"{line} --json").answer
     assert answer["fits"] is False
     assert answer["cause"]["part"] == part

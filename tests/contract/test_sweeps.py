@@ -65,7 +65,7 @@ def test_the_same_bytes_whoever_works_and_however_often() -> None:
     say("sweep small.yaml --out b.jsonl --jobs 2 --json")
     assert Path("a.jsonl").read_bytes() == Path("b.jsonl").read_bytes()
     again = say("sweep small.yaml --out a.jsonl --json")
-    assert again.out == first.out and again.err == "nothing to do: all 3 answers were there\n"
+    assert again.out == first.out and again.err == "nothing to do: all 3 answers are in the file\n"
 
 
 def test_what_it_proposes_next_answers() -> None:

@@ -62,12 +62,12 @@ def test_killed_twice_it_comes_out_the_same(file: Path, tmp_path: Path) -> None:
     assert 0 < begun[1] < begun[2] < QUESTIONS, "it was not killed in the middle"
     done = run(file, out, "--jobs", "2")
     assert done.returncode == 0, done.stderr
-    assert f"{begun[2]} answers were there; {QUESTIONS - begun[2]} are new" in done.stderr
+    assert f"{begun[2]} answers were in the file; {QUESTIONS - begun[2]} are new" in done.stderr
     assert out.read_bytes() == whole.read_bytes()
     assert [json.loads(line)["index"] for line in out.read_text().splitlines()] == list(range(QUESTIONS))
     again = run(file, out, "--jobs", "2")
     assert (again.returncode, again.stdout) == (0, done.stdout)
-    assert f"nothing to do: all {QUESTIONS} answers were there" in again.stderr
+    assert f"nothing to do: all {QUESTIONS} answers are in the file" in again.stderr
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -75,7 +75,7 @@ def test_interrupted_it_says_how_to_go_on(file: Path, tmp_path: Path, jobs: str)
     out = tmp_path / "out.jsonl"
     code, said = stopped(file, out, 5, signal.SIGINT, "--jobs", jobs)
     assert code == 130
-    assert said == f"stopped; the answers so far are kept, and the same command goes on: {out}\n"
+    assert said == f"stopped; the answers so far are kept, and the same command resumes: {out}\n"
     assert 5 <= count(out) < QUESTIONS
     assert run(file, out).returncode == 0
     assert count(out) == QUESTIONS

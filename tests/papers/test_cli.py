@@ -100,7 +100,7 @@ def test_one_that_is(capsys: Out, own: OwnIndex) -> None:
     own.gpipe()
     shown = text(capsys, "show", "gpipe")
     for part in (
-        "it claims", "computed again", "idle share", "0.179", "-0.3%", "3.5x", "2.8x", "-20.0%", "outside", "a reason",
+        "it claims", "reproduced", "idle share", "0.179", "-0.3%", "3.5x", "2.8x", "-20.0%", "outside", "a reason",
         "stages are equal", "micro-batches: 32 (section 2)", "next: gnomon papers run gpipe",
     ):  # fmt: skip
         assert part in shown
@@ -112,7 +112,7 @@ def test_one_that_is(capsys: Out, own: OwnIndex) -> None:
 
 
 def test_run(capsys: Out, own: OwnIndex) -> None:
-    assert "no paper is re-derived yet" in text(capsys, "run", "--all")
+    assert "no paper is reproduced yet" in text(capsys, "run", "--all")
     own.gpipe()
     found = answer(capsys, "run", "gpipe")
     check(found, {"schema": str, "results": [{"slug": str, "kind": str, "claims": [CLAIM], "setting": str}]})
@@ -149,7 +149,7 @@ def test_what_notes_say_alike_is_told_once(capsys: Out, own: OwnIndex) -> None:
 def test_status_says_what_holds_of_what_was_checked(capsys: Out, own: OwnIndex) -> None:
     own.gpipe()
     shown = " ".join(text(capsys, "show", "gpipe").split())
-    assert "status identity: re-derived by arithmetic on its own numbers; 0 of 1 figure within tolerance" in shown
+    assert "status identity: reproduced by arithmetic on its own numbers; 0 of 1 figure within tolerance" in shown
     assert "1 identity; headline: not checked" in shown and "come out" not in shown
     own.gpipe("unit: x, note: reason", "unit: x, note: reason, claim: 2")
     found = answer(capsys, "show", "gpipe")

@@ -98,7 +98,7 @@ def test_an_engine_choice_brings_its_settings() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"tp": 2}, "--on: 2 chips .* 1 are there.*H200-SXM-141GB:2"),
+        ({"tp": 2}, "--on: one replica needs 2 chips .* pool has 1.*H200-SXM-141GB:2"),
         ({"on": "H200:4", "tp": 8}, "8 chips"),
         ({"dtype": "fp4"}, "unknown number format of weights 'fp4'"),
         ({"dtype": "bf61"}, "bf61"),

@@ -257,7 +257,7 @@ def test_what_does_not_fit() -> None:
     with pytest.raises(DoesNotFitError, match=r"fits on H100:1"):
         plan(fleet="H100:1", dtypes=("bf16",))
     with pytest.raises(
-        DoesNotFitError, match=r"fits on H100:8, one node of H100:16. Plans keep a replica inside"
+        DoesNotFitError, match=r"fits on H100:8, one node of H100:16. Plans keep each replica within"
     ) as one:
         plan("deepseek-v3", fleet="H100:16", dtypes=("bf16",))
     assert one.value.nearest["on"] == "H100-SXM-80GB:8"

@@ -96,8 +96,8 @@ def test_our_own_measurements() -> None:
     own = {"name": "h200", "conditions": {"device": "H200", "date": "today", "torch": "2.11"}}
     text = shown(measured=[own | {"rows": [row("one")], "summaries": []}])
     assert "### H200, today\n\nWhole steps of `gnomon verify`, with torch 2.11:" in text
-    assert "is not at hand here" not in text
-    assert "is not at hand here" in shown()
+    assert "are not available here" not in text
+    assert "are not available here" in shown()
 
 
 def test_the_summary_leads() -> None:

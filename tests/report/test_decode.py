@@ -20,7 +20,6 @@ from tests.report.test_damaged import ANSWERS, text_of
 
 import gnomon
 from gnomon import report
-from gnomon.cli import output
 from gnomon.load.answers import KINDS, answer_from_dict
 from gnomon.report.html import document, fragment
 from gnomon.spec.answers import JsonAnswer, ModulePrediction, Prediction, Result
@@ -60,11 +59,6 @@ def test_other_answers_are_known_by_their_json() -> None:
     answer = answer_from_dict(content)
     assert isinstance(answer, JsonAnswer)
     assert (answer.schema, answer.to_dict()) == ("gnomon.chips/1", content)
-
-
-def test_a_command_may_still_hand_over_json(capsys: pytest.CaptureFixture[str]) -> None:
-    output.emit(answers.prediction().to_dict(), as_json=False, keep=False)
-    assert capsys.readouterr().out == f"{answers.prediction()}\n"
 
 
 def test_intervals_come_back_as_they_were_stored() -> None:

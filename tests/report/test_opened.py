@@ -126,7 +126,7 @@ def test_damaged_answers_are_errors(kind: str) -> None:
 
 
 def test_other_answers_cannot_be_opened() -> None:
-    with pytest.raises(InputError, match="no answer that can be opened"):
+    with pytest.raises(InputError, match="not an answer that can be explained"):
         opened(JsonAnswer(content={"schema": "gnomon.chips/1"}), Step())
 
 
@@ -164,7 +164,7 @@ def test_a_training_step_opens_into_its_parts() -> None:
         ("kernels", "29.8%"),
     ]
     assert [node.name for node in spent] == ["energy", "cost", "the full run"]
-    assert spent[0].formula == "350 W a chip on 32 chips"
+    assert spent[0].formula == "350 W per chip on 32 chips"
 
 
 def test_what_binds_a_training_step() -> None:
@@ -177,7 +177,7 @@ def test_what_binds_a_training_step() -> None:
     assert binding(step_parts=parts | {"optimizer_s": 5.0}).startswith("the optimizer")
     compute_only = {"bubble_fraction": 0.0, "exposed_communication_s": 0.0, "step_parts": parts}
     assert binding(**compute_only).startswith("kernels")
-    assert binding(**compute_only, hfu=0.99) == "nothing but the passes themselves"
+    assert binding(**compute_only, hfu=0.99) == "the forward and backward passes themselves"
     assert binding(**compute_only, fits=False).startswith("memory, which is short")
 
 

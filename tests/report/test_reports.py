@@ -145,16 +145,16 @@ def test_a_plan() -> None:
     assert "near tie  2 x (H200, TP 2, fp8)   $27.40/h, +4%: TPOT p90 12 ms instead of 38 ms" in text
     assert "router    requests are assigned to replicas at random" in text
     assert re.search(r"TTFT p90 705 ms \(.* to .*, 90%\)", text)
-    assert "also      of the plans that were run, lowest TTFT: 4 x (H100, TP 4, bf16)" in text
+    assert "also      of the simulated plans, lowest TTFT: 4 x (H100, TP 4, bf16)" in text
     assert "run it:   vllm serve" in text
 
 
 def test_a_plan_without_a_second() -> None:
-    nothing = {"why": "nothing cheaper holds the model"}
-    none = {"why": "no other plan that was run meets the goals"}
+    nothing = {"why": "no cheaper plan fits the model"}
+    none = {"why": "no other simulated plan meets the goals"}
     text = render(answers.planned(runner_up=none, next_cheaper=nothing, near_ties=(), pareto=()))
-    assert "binding   TPOT p90; nothing cheaper holds the model" in text
-    assert "runner-up no other plan that was run meets the goals" in text
+    assert "binding   TPOT p90; no cheaper plan fits the model" in text
+    assert "runner-up no other simulated plan meets the goals" in text
     assert "also" not in text
 
 
@@ -213,7 +213,7 @@ def test_a_training_step_answers_first() -> None:
     lines = lines_of("train")
     recipe = "micro-batch 1, selective recompute, ZeRO-1, interleaved, sequence parallel, adamw"
     assert lines[1] == f"TP 8, PP 2, VP 6, DP 2, {recipe}"
-    assert lines[3] == "30.9 s a step (29.5 to 32.3, 90%) 51.2% MFU 52.4% HFU 99.4 tokens/s/GPU"
+    assert lines[3] == "30.9 s per step (29.5 to 32.3, 90%) 51.2% MFU 52.4% HFU 99.4 tokens/s/GPU"
     assert lines[4] == "fits: memory 61.0 to 68.0 of 76.9 GiB usable by rank, 8.9 GiB to spare"
 
 
@@ -223,7 +223,7 @@ def test_where_the_time_of_a_training_step_goes() -> None:
     assert "filling and draining the pipeline 5.86 ms 0.0%" in lines
     assert "waiting for sends and for the slowest stage 2.99 s 9.7%" in lines
     assert "gradient reduction after the last pass 500 ms 1.6%" in lines
-    assert "of all this, communication that nothing hides: 2.1 s, 6.8%" in lines
+    assert "of this, exposed communication: 2.1 s, 6.8%" in lines
     assert not any("gathering" in line for line in lines), "what takes no time is not listed"
 
 
@@ -255,7 +255,7 @@ def test_a_training_plan() -> None:
     assert lines[1] == f"11,698,528 plans: {rejected}; exact"
     assert lines[3].startswith("best TP 8, PP 2, VP 6, DP 2")
     figures = "51.2% MFU, 34.1 days (32.6 to 35.6), $1.9M, 612 MWh"
-    assert lines[4] == f"30.9 s a step (29.5 to 32.3, 90%), {figures}"
+    assert lines[4] == f"30.9 s per step (29.5 to 32.3, 90%), {figures}"
     assert lines[5] == "memory 61.0 to 68.0 of 76.9 GiB usable by rank"
     assert lines[6] == "runner-up TP 4, PP 4, DP 2, micro-batch 2: 31.2 s, 0.97% slower"
     assert "next: gnomon export last --to megatron --out train" in lines
@@ -266,7 +266,7 @@ def test_a_training_plan_without_a_second_or_with_chips_to_spare() -> None:
     found = answers.resolved("gpt3-175b", "A100-SXM-80GB:33")
     text = render(answers.trained_plan(runner_up={}, resolved=found))
     assert "runner-up" not in text
-    assert "idle      1 chip: no plan that uses more of them is quicker" in text
+    assert "idle      1 chip: no plan that uses more of them is faster" in text
 
 
 def test_measured_training_is_told_once() -> None:
@@ -316,16 +316,16 @@ def test_weights_in_two_formats_are_a_sum() -> None:
 
     text = render(models("deepseek-v3"))
     assert "626.9 GiB: 623.3 GiB in fp8, 3.7 GiB in bf16" in text
-    assert "KV a token" not in render(models("dit-xl-2-256"))
+    assert "KV per token" not in render(models("dit-xl-2-256"))
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"dp": 8, "zero": 0}, "ZeRO-0"),
-        ({"expert_tp": 1}, "whole experts"),
-        ({"expert_tp": 4}, "experts cut over 4"),
-        ({"cp": 2, "cp_comm": "a2a"}, "keys by a2a"),
+        ({"expert_tp": 1}, "unsharded experts"),
+        ({"expert_tp": 4}, "experts sharded over 4"),
+        ({"cp": 2, "cp_comm": "a2a"}, "KV by a2a"),
         ({"dtype": "fp8"}, "MFU of the fp8 peak"),
     ],
 )

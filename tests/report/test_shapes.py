@@ -16,10 +16,10 @@ OPENED = {
         "vision tower, 1,152 wide",
         "gnomon predict gemma-3-27b --on H100",
     ],
-    "deepseek-v3": ["37.6B active a token", "11.6B more in layers that draft", "GiB in fp8", "order: 3 A, 58 B"],
+    "deepseek-v3": ["37.6B active per token", "11.6B more in MTP layers that draft", "GiB in fp8", "order: 3 A, 58 B"],
     "nemotron-h-8b": [
         "state space (Mamba-2), 128 heads of 64",
-        "97.4 MiB a sequence under vLLM, in fp32 but for convolutions",
+        "97.4 MiB per sequence under vLLM, in fp32 but for convolutions",
     ],
     "gpt-oss-20b": ["[mxfp4 in experts]", "12 times (1 A, 1 B)"],
     "qwen3-next-80b-a3b": ["linear attention (gated delta)", "10 of 512 experts of 512 and 512 shared"],
@@ -55,4 +55,4 @@ def test_a_list_offers_what_works() -> None:
     text = render(gnomon.models(find="deepseek"))
     assert "deepseek-v3" in text
     assert "gnomon fit deepseek-v2-lite" in text
-    assert "no known model" in render(gnomon.models(find="nothing of that name"))
+    assert "no model matches" in render(gnomon.models(find="nothing of that name"))

@@ -92,7 +92,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, place: int) -> None:
     lines = path.read_text().splitlines(keepends=True)
     lines[place] = lines[place][:30] + "\n"
     path.write_text("".join(lines))
-    with pytest.raises(InputError, match=f"line {place + 1}: is not the answer that belongs there"):
+    with pytest.raises(InputError, match=f"line {place + 1}: is not the answer to this question of the sweep"):
         count_of(path)
 
 

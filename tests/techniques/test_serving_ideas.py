@@ -109,7 +109,7 @@ def test_a_format_asked_for_beside_is_no_second_choice() -> None:
     assert made("H200", "int4-weights", dtype="int4")[1].dtype == "int4"
     with pytest.raises(InputError, match="unknown number format of weights 'int3'"):
         made("H200", dtype="int3")
-    with pytest.raises(InputError, match="the techniques choose weights in int4"):
+    with pytest.raises(InputError, match="the techniques set the weight format to int4"):
         gnomon.plan_serving(
             SMALL, fleet="H200:1", rate=1, input=64, output=8, dtypes=["bf16", "fp8"], techniques=["int4-weights"]
         )

@@ -62,7 +62,7 @@ def test_slips_of_a_value(text: str, message: str) -> None:
 def test_what_is_no_plain_decoder_is_refused_everywhere(function: str) -> None:
     load = {} if function in ("predict", "fit") else LOAD
     place = {"fleet": "H100:2"} if function == "plan_serving" else {"on": "H100"}
-    with pytest.raises(InputError, match="int4-weights is not applied to gemma-3-12b, which is no plain decoder"):
+    with pytest.raises(InputError, match="int4-weights is not applied to gemma-3-12b, which is not a plain decoder"):
         getattr(gnomon, function)("gemma-3-12b", **place, **load, techniques=["int4-weights"])
 
 

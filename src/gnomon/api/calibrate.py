@@ -27,10 +27,10 @@ def calibrate(
     model: str | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Calibrated | EngineCalibrated | Checked:
-    """Measure the first GPU into the CSV file `out`, which a later call goes on with, and fit a profile to it.
+    """Measure the first GPU into the CSV file `out`, which a later call resumes, and fit a profile to it.
 
     The profile goes to `profile`, or to the user's own profiles, where every later prediction for the chip finds it.
-    A card that others use, or that is hot or held back, is refused; `force` goes on, and the profile says so.
+    A GPU that is in use, hot or throttled is refused; with `force` it is measured and the profile records that.
 
     `source` holds measurements made before, on the chip `on`: nothing is measured. With `engine`, its own overheads
     are measured in place of the GPU, with a `model` of dummy weights.
@@ -45,7 +45,7 @@ def calibrate(
 def answer(
     question: CalibrateQuestion, progress: Callable[[int, int, str], None] | None = None
 ) -> Calibrated | EngineCalibrated | Checked:
-    """What a question's measurements were fitted to, or came to beside their prediction."""
+    """The profile fitted to a question's measurements, or how they compare with their prediction."""
     check_families(question.families)
     if question.profile is not None:
         refuse_foreign(Path(question.profile))

@@ -1,4 +1,4 @@
-"""Plans or stored answers beside each other: what differs, and what that does to the figures."""
+"""Plans or stored answers side by side: what differs, and what that does to the figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def compare(
     requests: int | None = None,
     seed: int | None = None,
 ) -> SideBySide:
-    """Two or more plans, or answers of one command, beside each other.
+    """Two or more plans, or answers of one command, side by side.
 
     Each is a file, a run's id, `last`, a plan or an answer. Serving plans are simulated under one load, the one that is
     given or the first plan's, with the first plan's goals; training plans do the first one's job. Answers of one
@@ -49,7 +49,7 @@ def compare(
 def answer(question: CompareQuestion) -> SideBySide:
     """The comparison that a question asks for."""
     if len(question.plans) < 2:
-        raise InputError("there is nothing to compare it with", where="PLAN", hint="Name two or more.")
+        raise InputError("a comparison needs two or more plans or answers", where="PLAN", hint="Name two or more.")
     sides = [compared_side(given, place) for place, given in enumerate(question.plans, 1)]
     names = tuple(side.name for side in sides)
     if not question.load and not any(side.kind in PLANNED for side in sides):

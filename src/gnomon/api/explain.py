@@ -1,4 +1,4 @@
-"""Opens up an earlier answer: metric, phase, operator, formula, source."""
+"""Breaks an earlier answer down: metric, phase, operator, formula, source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from gnomon.store import Entry, answer_of
 
 
 def explain(what: str | Path = "last", *, op: str | None = None) -> Explanation:
-    """The answer of a run's id, of `last` or of a JSON file, opened up; `op` keeps the operators of that name."""
+    """The answer of a run id, of `last` or of a JSON file, as a tree of formulas and sources; `op` keeps one
+    operator."""
     id, where, answer = answer_of(what)
     nodes = opened(answer, _typical_step, where)
     names = tuple(dict.fromkeys(node.name for node in _operators(nodes)))
@@ -44,7 +45,7 @@ def _operators(nodes: Iterable[AnswerNode]) -> list[AnswerNode]:
 def _only(nodes: Iterable[AnswerNode], op: str, names: tuple[str, ...]) -> tuple[AnswerNode, ...]:
     """Operators of exactly that name, or else those whose name contains it."""
     if not names:
-        raise InputError("this answer has no operators to open", where="--op")
+        raise InputError("this answer has no operators", where="--op")
     operators = _operators(nodes)
     wanted = op.strip().lower()
     exact = [node for node in operators if node.name.lower() == wanted]
@@ -55,8 +56,8 @@ def _only(nodes: Iterable[AnswerNode], op: str, names: tuple[str, ...]) -> tuple
 
 
 def _typical_step(inputs: Mapping[str, Any], batch: int, context: int) -> Prediction | None:
-    """The prediction of one decode step of a deployment; None where it cannot be made, or the model would be code to
-    run: that is taken from the user alone."""
+    """The prediction of one decode step of a deployment; None where it cannot be made, or where the model is a script:
+    a stored answer never runs code."""
     from gnomon.api.predict import predict
     from gnomon.load.tracing import is_script
 

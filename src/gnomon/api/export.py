@@ -17,12 +17,12 @@ from gnomon.store import resolve_plan
 def export(
     plan: Plan | str | Path, to: str | None = None, *, checkpoint: str | None = None, force: bool = False
 ) -> Exported:
-    """Launch files for a plan, given itself, as a file, as a run's id or as `last`. Nothing is written.
+    """Launch files for a plan, named by a file, a run id or `last`, or passed as an object. Nothing is written.
 
-    Without a target it is that of the plan's own engine. A plan that would not run is refused: one that does not fit,
-    whose format the chip or the engine does not run, or whose weights are in no checkpoint. `force` gives its files
-    all the same, with a warning inside. `checkpoint` names the weights to serve where the model's own are in another
-    format than the plan.
+    The default target is that of the plan's engine. A plan that would not run is refused: one that does not fit,
+    whose format the chip or the engine does not run, or whose weights are in no checkpoint. `force` writes its files
+    anyway, with a warning inside. `checkpoint` names the weights to serve where those of the model are in another
+    format than the plan's.
     """
     return answer(ExportQuestion(plan=plan, to=to, checkpoint=checkpoint, force=force))
 

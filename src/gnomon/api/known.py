@@ -34,7 +34,7 @@ def chips(
 
 
 def new_chip(name: str, *, like: str = "H100", replace: bool = False, out: str | Path | None = None) -> NewChip:
-    """A file that describes a chip of one's own, filled with another's figures, where Gnomon will find it.
+    """Write a file that describes a custom chip, filled with another chip's figures, where Gnomon finds it.
 
     With `out` it is written there instead. A file that is there already is left alone.
     """
@@ -50,5 +50,5 @@ def models(name: str | None = None, *, find: str = "", kind: str = "") -> Models
 
 
 def techniques() -> Techniques:
-    """All of them, by name: what each does, its parameters with their ranges, what it excludes, its papers."""
+    """All techniques by name: what each does, its parameters and their ranges, what it excludes, its papers."""
     return list_techniques()

@@ -17,7 +17,7 @@ def launch(
     """Run every replica of a plan until it ends; signals are passed on to them.
 
     Nothing is started in a dry run, or where the engine or the GPUs are missing: `why_not` says so. A plan that would
-    not run is refused, as in an export; `force` says what a dry run would start all the same. `tell` is called with
+    not run is refused, as in an export; `force` shows in a dry run what would be started anyway. `tell` is called with
     each command as it starts.
     """
     return answer(LaunchQuestion(plan=plan, dry_run=dry_run, force=force), tell)

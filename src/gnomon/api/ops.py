@@ -27,10 +27,9 @@ def ops(
 def ops(source: Any, *, on: str, out: str | Path | None = None) -> list[dict[str, Any]] | dict[str, Any]:
     """Rows of an operator table with `time_us,low_us,high_us,provenance` added, in order.
 
-    `source` is a CSV file, an iterable of mappings, or a mapping of columns, which comes back as one of arrays; there
-    a single value stands for all rows. Device time, without launch. A table that has all of these columns already is
-    priced again; one that has some of them keeps figures of its own there, and is refused.
-    """
+    `source` is a CSV file, an iterable of mappings, or a mapping of columns, which comes back as one of arrays; there a
+    scalar applies to all rows. Times are device times, without launch overhead. A table that has all of these columns
+    already is priced again; one that has only some of them is refused."""
     if isinstance(source, Mapping):
         refuse_columns_out(out)
         return priced_columns(source, pricer_of(on, engines_of(source)))

@@ -1,4 +1,4 @@
-"""The quickest way to train a model on a cluster."""
+"""The fastest way to train a model on a cluster."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def plan_training(
 ) -> TrainingPlanReport:
     """The plan with the shortest step, over all degrees, micro-batches, schedules and ways to save memory.
 
-    `techniques` go into every plan; `auto` among them asks for the best of each that a search tries, and none. Plans
+    `techniques` go into every plan; with `auto` the search also tries each technique it knows, and none. Plans
     may leave chips idle where the degrees do not divide them. Exact: every plan that was not timed has a lower bound
-    at or above the best time. Of plans as quick as each other the one that leaves more memory free wins.
+    at or above the best time. Of equally fast plans the one that leaves more memory free wins.
     """
     question = PlanTrainingQuestion(
         model=model, cluster=cluster, seq=seq, global_batch=global_batch, tokens=tokens, optimizer=optimizer,

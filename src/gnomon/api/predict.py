@@ -40,20 +40,20 @@ def predict(
 ) -> Prediction:
     """Seconds, memory, energy and dollars of one step of `batch` sequences.
 
-    `tokens` is new tokens a sequence (1 in a decode), `context` those already in the cache. Sequences are dealt to
-    data-parallel ranks evenly; with a pipeline the time is that of one batch through all its stages. Phase `train` is
-    a whole training step; without an engine, prompts and decodes run on vLLM and training on the built-in runner.
-    Without a phase it is a decode.
+    `tokens` is the new tokens per sequence (1 in a decode step), `context` the tokens already in the KV cache.
+    Data-parallel ranks have equal shares of the batch; with pipeline parallelism the time is that of one batch through
+    all stages. Phase `train` is a full training step. The default phase is `decode`; the default engine is vLLM, and
+    the built-in PyTorch runner for training.
 
-    Networks that are no plain decoders run on vLLM where it knows them, else on PyTorch. An encoder's `prefill` is one
-    pass over `tokens` in both directions. An encoder-decoder has `source` tokens or frames behind its cross-attention.
-    A model with a vision tower gets `images` of the size `image` beside its `tokens` of text. A diffusion
-    transformer's `forward` is one step over an `image` or so many `tokens` (patches), or `steps` of them.
+    Networks other than plain decoders run on vLLM where it supports them, else on PyTorch. An encoder's `prefill` is
+    one pass over `tokens` in both directions. An encoder-decoder cross-attends to `source` tokens or frames. A model
+    with a vision tower gets `images` of the size `image` beside its `tokens` of text. A diffusion transformer's
+    `forward` is one step over an `image` or so many `tokens` (patches), or `steps` of them.
 
-    `script.py:function` runs that function, which gives a torch module and its inputs, and is predicted as
-    `gnomon.trace` does.
+    `script.py:function` runs that function, which returns a torch module and its inputs; they are traced and priced
+    as by `gnomon.trace`.
 
-    `techniques` are named as in a plan, for prompts and decodes of plain decoders: `int4-weights:bits=3`.
+    `techniques` are named as in a plan, for prefill and decode of plain decoders: `int4-weights:bits=3`.
     """
     return answer(
         PredictQuestion(

@@ -37,9 +37,9 @@ def simulate_serving(
     record: Recorder | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ServingReport:
-    """Serve a trace, or requests drawn at a rate, and give the times the clients see.
+    """Serve a trace, or requests drawn at a rate, and report the latencies that clients see.
 
-    Degrees whose steps are not those of one scheduler, one after another (pipelines, data parallelism), are refused.
+    Pipeline and data parallelism, whose steps are not those of a single scheduler, are refused.
     `techniques` are named as in a plan: `int4-weights`.
     """
     question = SimulateServingQuestion(
@@ -56,5 +56,5 @@ def answer(
     record: Recorder | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ServingReport:
-    """The load of a question, served; `record` keeps every step, `progress` hears of the requests that are done."""
+    """The load of a question, served; `record` keeps every step, `progress` is called with the requests done."""
     return simulate_replica(simulation_of(question), record, progress)

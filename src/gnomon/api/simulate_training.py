@@ -43,9 +43,9 @@ def simulate_training(
 ) -> TrainingReport:
     """Seconds, memory of every rank, energy and dollars of one step of `global_batch` sequences of `seq` tokens.
 
-    Without a data-parallel degree the chips that the other degrees leave are used for it. With `tokens`, the whole
-    run is answered too. `techniques` are named as in a plan: `offload-optimizer:stride=2`. What is None is what they
-    set, or else a degree of 1, 1f1b (interleaved with `vp`), no recomputing, and keys that go round in a ring.
+    Without a data-parallel degree the chips that the other degrees leave are used for it. With `tokens`, the answer
+    includes the full run. `techniques` are named as in a plan: `offload-optimizer:stride=2`. Where an option is None,
+    the techniques set it; else degrees are 1, the schedule 1f1b (interleaved with `vp`), recompute none, cp_comm p2p.
     """
     return answer(
         SimulateTrainingQuestion(

@@ -1,4 +1,4 @@
-"""Any question over lists of values, one answer a line."""
+"""Any question over lists of values, one answer per line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INTERNAL = ("progress", "record")
 """Parameters that are no part of a question."""
 MOST_JOBS = 1024
 FAULT = 3
-"""Exit code of what is nobody's error but ours."""
+"""Exit code of an internal error."""
 
 Progress = Callable[[int, int], None]
 
@@ -50,8 +50,8 @@ def sweep(
     """Ask every question of a sweep and keep the answers, one JSON line each, in the order of the questions.
 
     `file` is a YAML file or a mapping with its fields: `command`, `fixed` values, and the lists `over` which it goes.
-    A question that is refused is a line too. A sweep that was stopped, however that was, goes on where it stopped; a
-    finished one is not run again. `out` ends in `.jsonl`, or in `.parquet`, which is made of the lines beside it when
+    A refused question is a line with its error. A sweep that was stopped, even by kill -9, resumes where it stopped; a
+    finished one is not re-run. `out` ends in `.jsonl`, or in `.parquet`, which is made of the lines beside it when
     all are there.
 
     `jobs` processes share the work, or workers of `ray`: the address of a cluster, or `local`. `shard` is one of
@@ -128,13 +128,11 @@ def _error(error: GnomonError, code: int) -> dict[str, Any]:
 def _refuse_beside_join(given: Mapping[str, bool]) -> None:
     for flag, wanted in given.items():
         if wanted:
-            raise InputError(
-                "files that are joined are not computed", where=flag, hint="Leave it out, or leave out --join."
-            )
+            raise InputError("joining files computes nothing", where=flag, hint="Leave it out, or leave out --join.")
 
 
 def _jobs(jobs: int | None, ray: str) -> int:
-    """How many questions at once: one, and of a cluster what it has, where it is not said."""
+    """Questions at once; by default one, or on Ray as many as the cluster has CPUs."""
     if jobs is None:
         return 0 if ray else 1
     return parse_whole(jobs, "--jobs", most=MOST_JOBS)
@@ -146,5 +144,5 @@ def _part(questions: Sweep, shard: str) -> SweepPart:
     number, _, count = shard.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) <= len(questions)):
         hint = f"Write 1/4 for the first of four; there are {len(questions):,} questions."
-        raise InputError(f"'{shard}' is not a part of this sweep", where="--shard", hint=hint)
+        raise InputError(f"'{shard}' is not a shard of this sweep", where="--shard", hint=hint)
     return SweepPart(sweep=questions, first=int(number) - 1, every=int(count))

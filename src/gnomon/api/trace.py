@@ -59,8 +59,7 @@ def answer(module: Any, inputs: Any, question: TraceQuestion) -> ModulePredictio
 
 
 def predict_script(question: PredictQuestion) -> ModulePrediction:
-    """The module that the user's own function builds, traced and priced. What the user's code prints goes to stderr:
-    stdout has the answer."""
+    """The module that the user's own function builds, traced and priced. What the user's code prints goes to stderr."""
     asked = script_question(question)
     with redirect_stdout(sys.stderr):
         module, inputs, asked = scripted(str(question.model), asked)

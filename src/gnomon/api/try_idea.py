@@ -1,4 +1,4 @@
-"""What a paper's idea would bring on a model and chips of the user's."""
+"""What a paper's technique would gain on a given model and chips."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def try_idea(
     engine: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> TechniqueComparison:
-    """The idea of a paper (its slug), or a technique by its own name, on a model and chips.
+    """Compare a model on its chips with and without a technique, named by a paper's slug or by its own name.
 
-    Ideas of training take `seq` and `global_batch`, those of serving `batch` and `context`.
+    Training techniques take `seq` and `global_batch`, serving techniques `batch` and `context`.
     """
     question = TryQuestion(
         slug=name, model=model, on=on, seq=seq, global_batch=global_batch, batch=batch, context=context,
@@ -43,7 +43,7 @@ def try_idea(
 
 
 def answer(question: TryQuestion, progress: Callable[[int], None] | None = None) -> TechniqueComparison:
-    """A question's idea with and without, and whether it helps."""
+    """A question's technique with and without, and whether it helps."""
     one, trial = idea_asked(question)
     if not isinstance(one, TrainingTechnique):
         return compare_serving(one, trial, question, named_model(question.model), fit, predict)

@@ -1,4 +1,4 @@
-"""A plan run for real: measured beside predicted, part by part."""
+"""A plan run for real: measured against predicted, part by part."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def verify(
 ) -> Verified:
     """Start one replica of the plan with dummy weights, replay its load (at several rates), and compare.
 
-    Needs a GPU and the engine. `probe` also measures prompts and decode batches by themselves. `out` keeps
-    what was measured as a file. A file of an earlier measurement in place of the plan is compared again.
+    Needs a GPU and the engine. `probe` also times prompts and decode batches in isolation. `out` stores
+    the measurement as a file; such a file in place of the plan is compared again without measuring.
     """
     return answer(VerifyQuestion(plan=plan, rate=rates, probe=probe, out=out), progress)
 
 
 def answer(question: VerifyQuestion, progress: Callable[[str], None] | None = None) -> Verified:
-    """What a question's plan, or an earlier measurement of it, comes to beside its prediction."""
+    """What a question's plan, or an earlier measurement of it, compares with its prediction."""
     return verified(question, progress or (lambda text: None))

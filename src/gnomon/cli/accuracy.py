@@ -25,9 +25,9 @@ def _narrow(flag: str, metavar: str, says: str) -> Any:
 
 def accuracy(
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Compute it again; needs the published tables (GNOMON_TRUTH).")
+        bool, typer.Option("--fresh", help="Recompute; needs the published tables (GNOMON_TRUTH).")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Compute it again from fewer rows.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Recompute from fewer rows.")] = False,
     chip: Annotated[str | None, _narrow("--chip", "CHIP", "Results of one chip.")] = None,
     framework: Annotated[str | None, _narrow("--framework", "NAME", "Results of one framework or engine.")] = None,
     family: Annotated[
@@ -35,18 +35,19 @@ def accuracy(
     ] = None,
     dtype: Annotated[str | None, _narrow("--dtype", "FORMAT", "Results in one number format: bf16, fp8 …")] = None,
     out: Annotated[
-        str | None, typer.Option("--out", metavar="FILE.md", help="Write the page, and its lists in a folder beside.")
+        str | None,
+        typer.Option("--out", metavar="FILE.md", help="Write the page, and its lists in a folder next to it."),
     ] = None,
     page: Annotated[
-        str | None, typer.Option("--page", metavar="DIR", help="Write a web page with pictures to this folder.")
+        str | None, typer.Option("--page", metavar="DIR", help="Write a web page with plots to this folder.")
     ] = None,
     save: Annotated[
-        str | None, typer.Option("--save", metavar="FILE.json", help="Keep the results as they are stored.")
+        str | None, typer.Option("--save", metavar="FILE.json", help="Write the results in the stored format.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, metavar="N", help="Processes that fit.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, metavar="N", help="Parallel processes.")] = 1,
     as_json: flags.Json = False,
 ) -> None:
-    """How far off predictions are, on data not fitted to."""
+    """Errors of predictions on held-out data."""
     from gnomon.accuracy import accuracy as answer
     from gnomon.cli.output import emit, fail, put
     from gnomon.cli.progress import Progress
@@ -79,8 +80,8 @@ def _places(out: str | None, save: str | None, page: str | None) -> tuple[dict[s
     paths = output_files({"--out": out, "--save": save})
     if (path := paths.get("--out")) is not None:
         if not path.suffix:
-            hint = f"Call it {path.name}.md: the lists go to the folder {path.name} beside it."
-            raise InputError(f"'{out}' has no ending", where="--out", hint=hint)
+            hint = f"Call it {path.name}.md: the lists go to the folder {path.name} next to it."
+            raise InputError(f"'{out}' has no extension", where="--out", hint=hint)
         beside = output_folder(str(path.with_suffix("")), "--out")
         for name in LISTS:
             keep_apart({"--save": paths["--save"]} if save else {}, beside / f"{name}.md", "a list of --out")

@@ -70,7 +70,7 @@ class Ordered(Group):
 
 
 class Once(TyperCommand):
-    """A command that refuses a flag of one value given twice, in the place of keeping the last."""
+    """A command that refuses a flag of one value given twice, instead of keeping the last."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [_read_plainly(param) for param in super().get_params(ctx)]
@@ -86,8 +86,8 @@ class Once(TyperCommand):
 
 
 def _read_plainly(param: Any) -> Any:
-    """The parameter, made to read texts, what has a parser of its own, and nothing, without pydantic, whose import
-    some versions of typer pay for at the first value. Values of any other type are left to typer."""
+    """The parameter, made to parse texts and values with a custom parser without pydantic, which some versions of typer
+    import at the first value. Values of any other type are left to typer."""
     descriptor = getattr(param, "type_descriptor", None)
     if descriptor is None or "process_value" in vars(param):  # a typer that needs no pydantic, or done already
         return param

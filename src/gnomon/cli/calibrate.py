@@ -48,11 +48,11 @@ def calibrate(question: CalibrateQuestion, as_json: flags.Json = False) -> None:
 
 
 def _check(question: CalibrateQuestion) -> None:
-    """Raise for flags that say nothing beside each other."""
+    """Refuse flags that exclude each other."""
     forced = question.force or None
     if question.source is not None:
         given = {"--out": question.out, "--budget": question.budget, "--force": forced, "--engine": question.engine}
         _refuse_measuring(given)
     if question.engine is not None:
         others = {"--budget": question.budget, "--families": question.families, "--profile": question.profile}
-        _refuse_measuring(others | {"--force": forced}, "is of operators, and --engine measures an engine")
+        _refuse_measuring(others | {"--force": forced}, "applies to operators, and --engine measures an engine")

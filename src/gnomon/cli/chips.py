@@ -31,29 +31,24 @@ def chips(question: ChipsQuestion, context: typer.Context, as_json: flags.Json =
     if context.invoked_subcommand is None:
         from gnomon.load.listings import list_chips
 
-        _print(list_chips(question), as_json)
+        _show(list_chips(question), context, as_json)
 
 
 def show(context: typer.Context, name: Name, as_json: flags.Json = False) -> None:
     """Everything about one chip, with its sources."""
     from gnomon.api.known import chips as answer
 
-    _print(answer(name), as_json or _asked_before(context))
+    _show(answer(name), context, as_json)
 
 
 def new(question: NewChipQuestion, context: typer.Context, as_json: flags.Json = False) -> None:
-    """A file that describes a chip of your own."""
+    """Write a file that describes a custom chip."""
     from gnomon.load.listings import write_chip
 
-    _print(write_chip(question), as_json or _asked_before(context))
+    _show(write_chip(question), context, as_json)
 
 
-def _asked_before(context: typer.Context) -> bool:
-    """`gnomon chips --json show H100`."""
-    return bool(context.parent.params.get("as_json", False)) if context.parent else False
+def _show(answer: Any, context: typer.Context, as_json: bool) -> None:
+    from gnomon.cli.output import show
 
-
-def _print(answer: Any, as_json: bool) -> None:
-    from gnomon.cli.output import emit
-
-    emit(answer, as_json=as_json, keep=False)
+    show(answer, context, as_json)

@@ -16,9 +16,9 @@ def add(app: typer.Typer) -> None:
 def completion(
     shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"One of {', '.join(SHELLS)}.")],
 ) -> None:
-    """Names and flags completed by your shell.
+    """Shell completion of names and flags.
 
-    Prints its script: put eval "$(gnomon completion bash)" where your shell reads it when it starts.
+    Prints the script: put eval "$(gnomon completion bash)" into your shell's startup file.
     """
     from gnomon.errors import unknown_name
 

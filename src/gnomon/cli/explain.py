@@ -18,11 +18,11 @@ def explain(
     what: Annotated[
         str, typer.Argument(metavar="[last|ID|FILE]", help="A run's id, a JSON answer, or `last`.")
     ] = "last",
-    op: Annotated[str | None, typer.Option("--op", metavar="NAME", help="Open this operator.")] = None,
+    op: Annotated[str | None, typer.Option("--op", metavar="NAME", help="Show only this operator.")] = None,
     html: flags.Html = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Open up a number down to its formulas and sources."""
+    """Break an answer down to its formulas and sources."""
     from gnomon.api.explain import explain as answer
     from gnomon.cli.output import emit
 

@@ -1,4 +1,4 @@
-"""Files a command writes: checked before the work, written whole or not at all."""
+"""Files a command writes: checked before the work, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def output_files(named: dict[str, str | None]) -> dict[str, Path]:
 
 
 def keep_apart(paths: Mapping[str, Path], source: str | Path | None, name: str) -> None:
-    """Refuse outputs that would take the place of the input that `name` gives."""
+    """Refuse outputs that would overwrite the input `name`."""
     if source is None:
         return
     for flag, path in paths.items():
@@ -48,20 +48,20 @@ def keep_apart(paths: Mapping[str, Path], source: str | Path | None, name: str) 
 
 
 def output_folder(text: str, flag: str) -> Path:
-    """The path of a folder to be filled, made where it does not stand yet."""
+    """The path of a folder to be filled, created if needed."""
     path = _path(text, flag)
     if path.exists() and not path.is_dir():
         raise InputError(f"'{text}' is a file, not a folder", where=flag)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"'{text}' cannot be made: {error.strerror or error}", where=flag) from None
+        raise InputError(f"'{text}' cannot be created: {error.strerror or error}", where=flag) from None
     _check_folder(path, text, flag)
     return path
 
 
 def check_overwritten(files: Mapping[str, str], folder: Path, flag: str) -> None:
-    """Refuse to take the place of files that hold something else."""
+    """Refuse to overwrite files with other content."""
     others = [name for name, text in files.items() if _holds_another(folder / name, text)]
     if others:
         named = " and ".join(f"'{folder / name}'" for name in others)
@@ -71,7 +71,7 @@ def check_overwritten(files: Mapping[str, str], folder: Path, flag: str) -> None
 
 def _holds_another(file: Path, text: str) -> bool:
     """Whether there is a file of that name with another content. One that cannot be read holds another, and so does a
-    link to nowhere: what is written would lie where it leads."""
+    dangling link, whose target would be written."""
     content = text.encode()
     try:
         if not file.exists():

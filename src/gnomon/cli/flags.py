@@ -1,4 +1,4 @@
-"""Readers of what stands on a command line, and options that several commands share. Numbers are read by
+"""Parsers of command-line values, and options that several commands share. Numbers are read by
 `gnomon.units`, so `8k` works everywhere."""
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from gnomon.errors import InputError, named_by, unknown_name
-from gnomon.units import parse_count, parse_rate, parse_whole
+from gnomon.units import parse_count, parse_duration, parse_rate, parse_whole
 
 
 def whole(flag: str, *, least: int = 1, most: int | None = None) -> Callable[[Any], int]:
-    """A reader of whole numbers that names its flag in errors."""
+    """A parser of whole numbers that names its flag in errors."""
     return lambda text: parse_whole(text, flag, least=least, most=most)
 
 
@@ -22,16 +22,11 @@ def rate(flag: str) -> Callable[[Any], float]:
 
 
 def duration(flag: str) -> Callable[[Any], float]:
-    def read(text: Any) -> float:
-        from gnomon.units import parse_duration
-
-        return parse_duration(text, flag)
-
-    return read
+    return lambda text: parse_duration(text, flag)
 
 
 def word(flag: str) -> Callable[[Any], str]:
-    """A reader of names and paths: anything but nothing."""
+    """A parser of names and paths, which must not be empty."""
 
     def read(text: Any) -> str:
         if not str(text).strip():
@@ -42,7 +37,7 @@ def word(flag: str) -> Callable[[Any], str]:
 
 
 def count(flag: str) -> Callable[[Any], float]:
-    """A reader of counts above zero, whole or not: `300e9`, `300B`."""
+    """A parser of counts above zero, whole or not: `300e9`, `300B`."""
 
     def read(text: Any) -> float:
         found = parse_count(text, flag)
@@ -103,7 +98,7 @@ def target(text: Any) -> str:
 
 
 def formats(text: Any, flag: str = "--dtype") -> tuple[str, ...]:
-    """Number formats, parted by commas."""
+    """Number formats, separated by commas."""
     from gnomon.graph.dtypes import WIDTH
 
     text = word(flag)(text)

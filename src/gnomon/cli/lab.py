@@ -27,7 +27,7 @@ def add(app: typer.Typer) -> None:
 
 
 def lab(context: typer.Context, as_json: flags.Json = False) -> None:
-    """Techniques of papers, run on your own GPU beside the plain version."""
+    """Techniques of papers, run on your own GPU against the plain version."""
     if context.invoked_subcommand is None:
         from gnomon.cli.output import emit
         from gnomon.lab import EXPERIMENTS, experiment
@@ -57,7 +57,7 @@ def _entry(experiment: Any) -> dict[str, Any]:
 
 
 def _check_replaced(path: Path) -> None:
-    """Only another outcome may be written over."""
+    """Refuse to overwrite a file that is not an outcome."""
     from gnomon.errors import InputError
     from gnomon.lab.base import SCHEMA
     from gnomon.load.files import read_json
@@ -70,21 +70,25 @@ def _check_replaced(path: Path) -> None:
         kept = False
     if not kept:
         hint = "Give the name of a new file."
-        raise InputError(f"'{path}' is there and holds no outcome of `gnomon lab`", where="--out", hint=hint)
+        raise InputError(f"'{path}' exists and is not an outcome of `gnomon lab`", where="--out", hint=hint)
 
 
 def run(
     context: typer.Context,
     slug: Annotated[
-        str, typer.Argument(metavar="SLUG", autocompletion=names.words(_slugs), help="What `gnomon lab` lists.")
+        str,
+        typer.Argument(
+            metavar="SLUG", autocompletion=names.words(_slugs), help="An experiment that `gnomon lab` lists."
+        ),
     ],
     size: Annotated[
-        list[str] | None, typer.Option("--size", metavar="NAME=VALUE", help="A size of its own; may be repeated.")
+        list[str] | None,
+        typer.Option("--size", metavar="NAME=VALUE", help="A size of the experiment; may be repeated."),
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", metavar="cuda|cpu", help="On the CPU it is checked and not timed.")
+        str, typer.Option("--device", metavar="cuda|cpu", help="On the CPU results are checked and not timed.")
     ] = "cuda",
-    out: Annotated[str | None, typer.Option("--out", metavar="FILE.json", help="Keep what was measured.")] = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE.json", help="Store the measurements.")] = None,
     as_json: flags.Json = False,
 ) -> None:
     """Check a technique against the plain version, then time both."""

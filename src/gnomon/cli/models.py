@@ -25,7 +25,7 @@ def models(question: ModelsQuestion, context: typer.Context, as_json: flags.Json
     if context.invoked_subcommand is None:
         from gnomon.load.listings import list_models
 
-        _print(list_models(question), as_json)
+        _show(list_models(question), context, as_json)
 
 
 def show(
@@ -37,11 +37,11 @@ def show(
         ),
     ],
     shapes: Annotated[
-        bool, typer.Option("--shapes", help="Print its shapes as YAML, to begin a model of your own.")
+        bool, typer.Option("--shapes", help="Print its shapes as YAML, to start a custom model.")
     ] = False,
     as_json: flags.Json = False,
 ) -> None:
-    """One model opened: its layers, parameters, cache and weights."""
+    """One model: its layers, parameters, KV cache and weights."""
     from gnomon.api.known import models as answer
 
     found = answer(name)
@@ -53,10 +53,10 @@ def show(
         written = dict(found.models[0]["shapes"])
         print_json(written) if as_json else put(shapes_to_yaml(written))
         return
-    _print(found, as_json)
+    _show(found, context, as_json)
 
 
-def _print(found: Any, as_json: bool) -> None:
-    from gnomon.cli.output import emit
+def _show(found: Any, context: typer.Context, as_json: bool) -> None:
+    from gnomon.cli.output import show
 
-    emit(found, as_json=as_json, keep=False)
+    show(found, context, as_json)

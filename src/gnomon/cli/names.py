@@ -1,4 +1,4 @@
-"""Names a shell offers while a command is typed, in whatever case it is typed."""
+"""Names a shell offers while a command is typed, in any case."""
 
 from __future__ import annotations
 
@@ -55,18 +55,13 @@ orders = _listed("load.listings", "ORDERS")
 kinds = _listed("spec.model", "KINDS")
 topics = _listed("papers.base", "TOPICS")
 statuses = _listed("papers.base", "STATUSES")
+topic_groups = _listed("papers.entries", "shelves")
 targets = _listed("export", "TARGETS")
 routers = _listed("spec.plan", "ROUTERS")
 schedules = _listed("spec.training", "SCHEDULES")
 recompute = _listed("spec.training", "RECOMPUTE")
 cp_comms = _listed("spec.training", "CP_COMMS")
 optimizers = _listed("spec.training", "OPTIMIZERS")
-
-
-def shelves() -> Iterable[str]:
-    from gnomon.papers.entries import categories as known
-
-    return known()
 
 
 def phases() -> Iterable[str]:

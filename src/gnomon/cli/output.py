@@ -1,4 +1,4 @@
-"""What a command prints: the answer on stdout, talk on stderr, and the answer kept in the history."""
+"""What a command prints: the answer on stdout, messages on stderr; the answer is kept in the history."""
 
 from __future__ import annotations
 
@@ -12,44 +12,40 @@ from typing import TYPE_CHECKING, Any, TextIO
 from gnomon.errors import GnomonError, InputError, shortened
 
 if TYPE_CHECKING:
+    from typer import Context
+
     from gnomon.spec.answers import Result
 
 
-def emit(
-    answer: Result | Mapping[str, Any], *, as_json: bool, keep: bool = True, files: Sequence[Callable[[], None]] = ()
-) -> None:
+def emit(answer: Result, *, as_json: bool, keep: bool = True, files: Sequence[Callable[[], None]] = ()) -> None:
     """Print an answer, as text or as JSON, keep it in the history, and write the files beside it.
 
     A file that cannot be written costs exit code 2 and a line, never the answer; a stdout that cannot be written to
     costs neither history nor files.
     """
-    answer = _typed(answer)
-    unheard: BrokenPipeError | InputError | None = None
+    unshown: BrokenPipeError | InputError | None = None
     try:
         _show(answer, as_json)
     except (BrokenPipeError, InputError) as problem:
-        unheard = problem
+        unshown = problem
     if keep:
         from gnomon.store import save
 
         save(answer.schema.removeprefix("gnomon.").partition("/")[0], answer.to_dict())
     problems = [problem for problem in map(_problem, files) if problem]
-    if unheard is not None:
-        raise unheard
+    if unshown is not None:
+        raise unshown
     if problems:
         import typer
 
         raise typer.Exit(fail("; ".join(problems), hint="The answer itself is complete."))
 
 
-def _typed(answer: Result | Mapping[str, Any]) -> Result:
-    """An answer that a command gives as its JSON, by its own class."""
-    if not isinstance(answer, Mapping):
-        return answer
-    from gnomon.load.answers import answer_from_dict
-    from gnomon.spec.plan_dict import as_json
-
-    return answer_from_dict(as_json(answer))
+def show(answer: Result, context: Context, as_json: bool) -> None:
+    """Print a listing, which the history does not keep; `--json` may also stand before a subcommand, as in
+    `gnomon chips --json show H100`."""
+    before = bool(context.parent and context.parent.params.get("as_json"))
+    emit(answer, as_json=as_json or before, keep=False)
 
 
 def _show(answer: Result, as_json: bool) -> None:
@@ -62,7 +58,7 @@ def _show(answer: Result, as_json: bool) -> None:
 
 
 def _problem(write: Callable[[], None]) -> str:
-    """What stood in the way of a file, in words; nothing where it was written."""
+    """Why a file could not be written; empty where it was."""
     try:
         write()
     except GnomonError as problem:
@@ -81,7 +77,7 @@ def print_json(payload: Mapping[str, Any]) -> None:
 
 
 def put(text: str) -> None:
-    """The answer on stdout, all of it. A reader that has gone away is no error of ours."""
+    """The answer on stdout, all of it. A closed pipe is not an error."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -93,7 +89,7 @@ def put(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Talk beside the answer; where nobody can hear it, it is dropped."""
+    """A message on stderr; dropped where stderr is closed."""
     try:
         print(one_line(text), file=sys.stderr, flush=True)
     except (OSError, ValueError):
@@ -136,7 +132,7 @@ def open_missing_streams() -> bool:
     there = sys.stdout is not None
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, _nowhere())
+            setattr(sys, name, _devnull())
     return there
 
 
@@ -150,13 +146,13 @@ def settle() -> None:
 
 
 def silence(name: str) -> None:
-    """Let a stream that can take no more, and what still waits in it, go nowhere."""
-    stream, sink = getattr(sys, name), _nowhere()
+    """Let a stream that can take no more, and what still waits in it, go to /dev/null."""
+    stream, sink = getattr(sys, name), _devnull()
     setattr(sys, name, sink)
     if stream is getattr(sys, f"__{name}__"):
         with suppress(OSError, ValueError):
             os.dup2(sink.fileno(), stream.fileno())
 
 
-def _nowhere() -> TextIO:
+def _devnull() -> TextIO:
     return open(os.devnull, "w")  # noqa: PTH123

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 FLAG = "--html"
 ASKED: ContextVar[tuple[str, ...]] = ContextVar("asked", default=())
-"""The words of the command line that is answered."""
+"""The arguments of the command line."""
 FILES = (FLAG, "--out", "--requests-out", "--trace-out", "--memory-out")
-"""Flags of files, which are no part of the question."""
+"""Flags of output files, which are not part of the question."""
 
 
 class PageAsked(Once):
-    """A command that remembers the words it was given."""
+    """A command that remembers its arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ASKED.set((*ctx.command_path.split(), *args))
@@ -59,7 +59,7 @@ def page(answer: Result, paths: Mapping[str, Path]) -> list[Callable[[], None]]:
 
 
 def _command() -> str:
-    """The question as it was typed; files that it writes and `--json` make no other answer and are left out."""
+    """The command line as typed, without output files and `--json`."""
     words, kept = iter(ASKED.get()), []
     for word in words:
         flag, equals, _ = word.partition("=")

@@ -17,7 +17,7 @@ FILTERS = ("topic", "status", "shelf", "hardware", "since")
 def add(app: typer.Typer) -> None:
     from gnomon.cli.app import group
 
-    commands = group("Papers: what they claim, beside what Gnomon computes.")
+    commands = group("Papers: what they claim, and what Gnomon computes.")
     commands.callback(invoke_without_command=True)(papers)
     commands.command("search")(search)
     commands.command("show")(show)
@@ -33,14 +33,16 @@ def _filter(name: str, metavar: str, help: str, known: Any = None) -> Any:
 def papers(
     context: typer.Context,
     topic: Annotated[
-        str | None, _filter("topic", "TOPIC", "Only those on this: serving, offload, moe …", names.topics)
+        str | None, _filter("topic", "TOPIC", "Only those on this topic: serving, offload, moe …", names.topics)
     ] = None,
     status: Annotated[
         str | None,
         _filter("status", "STATUS", "Only executed, predicted, identity, modelled or listed ones.", names.statuses),
     ] = None,
-    shelf: Annotated[str | None, _filter("shelf", "SHELF", "Only those of this kind.", names.shelves)] = None,
-    hardware: Annotated[str | None, _filter("hardware", "NAME", "Only those that used it: A100.")] = None,
+    shelf: Annotated[
+        str | None, _filter("shelf", "SHELF", "Only those of this topic group.", names.topic_groups)
+    ] = None,
+    hardware: Annotated[str | None, _filter("hardware", "NAME", "Only those that used this hardware: A100.")] = None,
     since: Annotated[
         int | None,
         typer.Option(
@@ -52,13 +54,13 @@ def papers(
     ] = None,
     as_json: flags.Json = False,
 ) -> None:
-    """The papers Gnomon knows: executed on a GPU, predicted by its own model, identities of their own numbers,
-    modelled but not re-derived, or listed.
+    """The papers Gnomon knows: executed on a GPU, predicted by its own model, identities of a paper's own numbers,
+    modelled but not reproduced, or listed.
     """
     if context.invoked_subcommand is None:
         from gnomon.papers.answers import listed
 
-        _print(listed(topic=topic, status=status, shelf=shelf, hardware=hardware, since=since), as_json)
+        _show(listed(topic=topic, status=status, shelf=shelf, hardware=hardware, since=since), context, as_json)
         return
     for name in FILTERS:
         if context.params.get(name) is not None:
@@ -80,53 +82,49 @@ def search(
     """Papers by what they say, the best match first."""
     from gnomon.papers.answers import search as answer
 
-    _print(answer(" ".join(words), limit=limit), as_json or _asked_before(context))
+    _show(answer(" ".join(words), limit=limit), context, as_json)
 
 
 def show(context: typer.Context, slug: Slug, as_json: flags.Json = False) -> None:
-    """One paper: its idea, its claims, and ours beside them."""
+    """One paper: its idea, its claims, and Gnomon's figures."""
     from gnomon.cli.progress import Progress
     from gnomon.papers.answers import show as answer
 
     with Progress(slug):
         shown = answer(slug)
-    _print(shown, as_json or _asked_before(context))
+    _show(shown, context, as_json)
 
 
 def run(
     context: typer.Context,
     slug: Annotated[
         str | None,
-        typer.Argument(metavar="[SLUG]", autocompletion=names.reproduced, help="A paper that is re-derived."),
+        typer.Argument(metavar="[SLUG]", autocompletion=names.reproduced, help="A reproduced paper."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All that are re-derived.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All reproduced papers.")] = False,
     jobs: Annotated[
         int,
         typer.Option("--jobs", parser=flags.whole("--jobs", most=64), metavar="N", help="Processes that share --all."),
     ] = 1,
     as_json: flags.Json = False,
 ) -> None:
-    """Compute the figures of a paper again, beside those it claims."""
+    """Reproduce the figures of a paper and compare them with its claims."""
     from gnomon.cli.progress import Progress
     from gnomon.errors import InputError
     from gnomon.papers.answers import run as answer
 
     if (slug is None) == (not every):
         hint = "Give one paper, as in `gnomon papers run SLUG`, or --all."
-        raise InputError("a paper and --all exclude each other" if every else "which paper?", where="SLUG", hint=hint)
+        message = "a paper and --all exclude each other" if every else "no paper is given"
+        raise InputError(message, where="SLUG", hint=hint)
     if slug is not None and jobs > 1:
         raise InputError("one paper is computed by one process", where="--jobs", hint="Leave it out, or give --all.")
     with Progress("papers") as tick:
         done = answer(slug, progress=tick, jobs=jobs)
-    _print(done, as_json or _asked_before(context))
+    _show(done, context, as_json)
 
 
-def _asked_before(context: typer.Context) -> bool:
-    """`gnomon papers --json show zero-offload`."""
-    return bool(context.parent.params.get("as_json", False)) if context.parent else False
+def _show(answer: Any, context: typer.Context, as_json: bool) -> None:
+    from gnomon.cli.output import show
 
-
-def _print(answer: Any, as_json: bool) -> None:
-    from gnomon.cli.output import emit
-
-    emit(answer, as_json=as_json, keep=False)
+    show(answer, context, as_json)

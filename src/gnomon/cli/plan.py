@@ -14,13 +14,8 @@ def add(app: typer.Typer) -> None:
     from gnomon.cli.app import group
 
     commands = group("Find the best way to run a model.")
-    commands.callback()(_group)
     commands.command("serve", cls=PageAsked)(answered(PlanServingQuestion, "gnomon.api.plan", "searching plans"))
     commands.command("train", cls=PageAsked)(
         answered(PlanTrainingQuestion, "gnomon.api.plan_training", "searching plans")
     )
     app.add_typer(commands, name="plan")
-
-
-def _group() -> None:
-    """Find the best way to run a model."""

@@ -1,4 +1,4 @@
-"""Runs one command line and turns every outcome into an exit code and at most one line of talk."""
+"""Runs one command line and turns every outcome into an exit code and at most one line on stderr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gnomon.cli.output import emit, fail, open_missing_streams, settle, silence
 from gnomon.errors import BAD_INPUT, GnomonError, UnwrittenError
 
 COMPLETE = "_GNOMON_COMPLETE"
-"""Set by a shell that asks for names in the place of running a command."""
+"""Set by a shell that asks for completions."""
 INTERNAL, INTERRUPTED, BROKEN_PIPE = 3, 130, 141
 
 
@@ -22,7 +22,7 @@ def run(argv: Sequence[str]) -> int:
     if not open_missing_streams():
         return fail("is closed", where="standard output", code=BAD_INPUT)
     _forgiving_streams()
-    _quiet_warnings()
+    _mute_warnings()
     try:
         return _answered(argv, as_json)
     finally:
@@ -85,7 +85,7 @@ def _refused(error: GnomonError, as_json: bool) -> int:
 
 
 def _usage(error: Any, as_json: bool) -> int:
-    """A wrong word on the command line, as the parser tells it."""
+    """A usage error of the command line parser."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "gnomon"
     hint = "" if error.__class__.__name__ == "Abort" else f"See `{path} --help`."
@@ -96,7 +96,9 @@ def _usage(error: Any, as_json: bool) -> int:
 def _unexpected(error: Exception, argv: Sequence[str], as_json: bool) -> int:
     if isinstance(error, MemoryError):
         command = " ".join(["gnomon", *takewhile(lambda word: not word.startswith("-"), argv)])
-        return fail("out of memory", where=command, hint="Ask for less at once.", as_json=as_json, code=BAD_INPUT)
+        return fail(
+            "out of memory", where=command, hint="Use smaller inputs, or fewer jobs.", as_json=as_json, code=BAD_INPUT
+        )
     if isinstance(error, OSError) and error.strerror:
         return fail(error.strerror, where=str(error.filename or ""), as_json=as_json, code=BAD_INPUT)
     what = f"{type(error).__name__}: {error}"
@@ -108,7 +110,7 @@ def _debugging() -> bool:
     return os.environ.get("GNOMON_DEBUG", "") not in ("", "0")
 
 
-def _quiet_warnings() -> None:
+def _mute_warnings() -> None:
     """Python's warnings are for developers, who ask for them with -W or GNOMON_DEBUG."""
     if not sys.warnoptions and not _debugging():
         import warnings

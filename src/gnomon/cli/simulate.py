@@ -19,14 +19,9 @@ def add(app: typer.Typer) -> None:
     from gnomon.cli.app import group
 
     commands = group("Run a load, or a training step, in simulated time.")
-    commands.callback()(_group)
     commands.command("serve", cls=PageAsked)(asks(SimulateServingQuestion)(serve))
     simulate_train.add(commands)
     app.add_typer(commands, name="simulate")
-
-
-def _group() -> None:
-    """Run a load, or a training step, in simulated time."""
 
 
 def serve(
@@ -46,18 +41,14 @@ def serve(
 
     named = {"--requests-out": requests_out, "--trace-out": trace_out, FLAG: html}
     paths = outputs(named, sources(question))
-    recorder = _recorder() if trace_out else None
     from gnomon.api.simulate import answer
+    from gnomon.sim.serving import Recorder
+
+    recorder = Recorder() if trace_out else None
 
     with Progress("simulating") as tick:
         report = answer(question, record=recorder, progress=tick)
     emit(report, as_json=as_json, files=[*_files(report, recorder, paths), *page(report, paths)])
-
-
-def _recorder() -> Any:
-    from gnomon.sim.serving import Recorder
-
-    return Recorder()
 
 
 def _files(report: Any, recorder: Any, paths: dict[str, Path]) -> list[Callable[[], None]]:

@@ -11,7 +11,7 @@ from gnomon.cli.pages import FLAG, PageAsked, outputs, page
 
 File = Annotated[str, typer.Argument(metavar="FILE.yaml", help="The command, its fixed values, and lists of others.")]
 Out = Annotated[
-    str, typer.Option("--out", metavar="FILE", help="Where answers go: .jsonl, one a line, or .parquet, a table.")
+    str, typer.Option("--out", metavar="FILE", help="Output: .jsonl, one answer per line, or .parquet, a table.")
 ]
 Jobs = Annotated[
     int | None,
@@ -19,7 +19,7 @@ Jobs = Annotated[
         "--jobs",
         parser=flags.whole("--jobs", most=1024),
         metavar="N",
-        help="Questions at once: processes of this machine, or workers of --ray.",
+        help="Parallel workers: processes of this machine, or of --ray.",
     ),
 ]
 Ray = Annotated[
@@ -37,12 +37,12 @@ Shard = Annotated[
         "--shard",
         parser=flags.word("--shard"),
         metavar="I/N",
-        help="Every N-th question from the I-th: job arrays.",
+        help="Only shard I of N, for job arrays.",
     ),
 ]
 Join = Annotated[
     list[str] | None,
-    typer.Option("--join", metavar="FILE.jsonl", help="The file of a finished shard; repeated, all of them."),
+    typer.Option("--join", metavar="FILE.jsonl", help="The file of a finished shard; repeat for all shards."),
 ]
 
 
@@ -60,9 +60,9 @@ def sweep(
     html: flags.Html = None,
     as_json: flags.Json = False,
 ) -> None:
-    """Any question over lists of values, one answer a line.
+    """Any question over lists of values, one answer per line.
 
-    A sweep that was stopped goes on where it stopped when it is run again.
+    A stopped sweep resumes where it stopped when the same command is repeated.
     """
     from gnomon.api.sweep import sweep as answer
     from gnomon.cli.output import emit, say
@@ -81,10 +81,10 @@ def sweep(
                 progress=lambda done, total: tick(done, total, f"{done:,} of {total:,}"),
             )
     except KeyboardInterrupt:
-        say(f"stopped; the answers so far are kept, and the same command goes on: {out}")
+        say(f"stopped; the answers so far are kept, and the same command resumes: {out}")
         raise
     if result.found == result.questions and not join:
-        say(f"nothing to do: all {result.questions:,} answers were there")
+        say(f"nothing to do: all {result.questions:,} answers are in the file")
     elif result.found and not join:
-        say(f"{result.found:,} answers were there; {result.questions - result.found:,} are new")
+        say(f"{result.found:,} answers were in the file; {result.questions - result.found:,} are new")
     emit(result, as_json=as_json, keep=False, files=page(result, paths))

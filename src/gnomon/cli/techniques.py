@@ -12,7 +12,7 @@ def add(app: typer.Typer) -> None:
 
 
 def techniques(as_json: flags.Json = False) -> None:
-    """Ideas of papers that plans can use."""
+    """Techniques from papers that plans can use."""
     from gnomon.api.known import techniques as known
     from gnomon.cli.output import emit
 

@@ -20,7 +20,7 @@ def add(app: typer.Typer) -> None:
 
 
 def verify(question: VerifyQuestion, html: flags.Html = None, as_json: flags.Json = False) -> None:
-    """Run a plan for real: measured beside predicted."""
+    """Run a plan for real: measured against predicted."""
     from gnomon.cli.output import emit
     from gnomon.cli.progress import Progress
 
@@ -55,5 +55,5 @@ def _raise(problem: UnwrittenError) -> None:
 def _refuse_measuring(given: dict[str, bool]) -> None:
     for flag, wanted in given.items():
         if wanted:
-            hint = "Leave it out, or give the plan to measure again."
-            raise InputError("a kept measurement is only compared", where=flag, hint=hint)
+            hint = "Leave it out, or give the plan to measure it again."
+            raise InputError("a stored measurement is only compared", where=flag, hint=hint)

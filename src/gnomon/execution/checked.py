@@ -45,13 +45,13 @@ def checked_deployment(question: CalibrateQuestion, simulate: Simulate, predict:
         raise InputError("a result does not say which chips it was measured on", where="--on", hint="Give --on CHIP.")
     name = model or found.model.rpartition("/")[2].lower()
     if model is None and ":" in name:  # a name of code to run is taken from the user alone
-        raise InputError(f"'{found.model}' is no model we know", where="--model", hint="Give --model.")
+        raise InputError(f"'{found.model}' is not a known model", where="--model", hint="Give --model.")
     sizes = round(found.input_tokens), round(found.output_tokens)
     try:
         method, predicted = _predicted(found, sizes, simulate=_on(simulate, name, on), predict=_on(predict, name, on))
     except UnknownNameError as problem:
         if model is None and problem.where in ("", "MODEL"):
-            raise InputError(f"'{found.model}' is no model we know", where="--model", hint="Give --model.") from None
+            raise InputError(f"'{found.model}' is not a known model", where="--model", hint="Give --model.") from None
         raise
     measured = {"ttft_s": found.ttft_s, "tpot_s": found.tpot_s, "output_tokens_per_s": found.output_tokens_per_s}
     errors = {key: predicted[key] / measured[key] - 1 for key in predicted}

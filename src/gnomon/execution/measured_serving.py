@@ -1,4 +1,4 @@
-"""A served load run for real on one replica: measured beside predicted, part by part."""
+"""A served load run for real on one replica: measured against predicted, part by part."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def measure(
         probes = measure_parts(runner, plan.model) if probe else []
         loads = []
         for rate, stream in streams:
-            tell(f"{len(stream):,} requests at {rate:g} a second")
+            tell(f"{len(stream):,} requests at {rate:g} requests/s")
             run = runner.replay(stream)
             loads.append(
                 MeasuredLoad(
@@ -135,7 +135,7 @@ def compare(measured: Measured) -> Verified:
     parts = [_memory_part(engine, deployment, measured), *_load_parts(engine, deployment, measured)]
     parts += _probe_parts(engine, deployment, measured)
     return Verified(
-        title=f"{title_of(engine, deployment)}: measured {measured.date} beside predicted",
+        title=f"{title_of(engine, deployment)}: measured {measured.date} against predicted",
         parts=tuple(parts),
         conditions={"date": measured.date, **measured.versions},
         measured={"settings": dict(measured.settings), "loads": [load.rate_per_s for load in measured.loads]},

@@ -58,7 +58,7 @@ def read_training(path: Path) -> MeasuredTraining:
     """The file that `to_dict` wrote."""
     fields = Fields(read_json(path), str(path))
     if fields.text("schema") != SCHEMA:
-        raise InputError("is no measured training step", where=str(path))
+        raise InputError("is not a measured training step", where=str(path))
     times, peaks = fields.list("step_s"), fields.list("peak_memory_bytes")
     for name, values in (("step_s", times), ("peak_memory_bytes", peaks)):
         if not values or not all(_positive(value) for value in values):
@@ -121,7 +121,7 @@ def compare(measured: MeasuredTraining) -> Verified:
     seconds = answer.step_time_s
     peak = answer.peak_memory_bytes.value
     return Verified(
-        title=f"{answer.title}, measured {measured.date} beside predicted",
+        title=f"{answer.title}, measured {measured.date} against predicted",
         parts=(
             part("step", "step time", median(measured.step_s), seconds.value, "s", band=(seconds.low, seconds.high)),
             part("memory", "peak memory", max(measured.peak_memory_bytes), peak, "bytes"),

@@ -137,9 +137,9 @@ def gpu_names() -> list[str]:
 
 def _obstacle(plan: Plan, started: Servers, devices: Sequence[str]) -> str:
     if started.visible != CUDA.visible:
-        return f"{plan.chip} is no NVIDIA GPU, which is all that is looked for here: run launch.sh of `gnomon export`"
+        return f"{plan.chip} is not an NVIDIA GPU, the only kind detected here: run launch.sh of `gnomon export`"
     if not devices:
-        return "no NVIDIA GPU answers on this machine (nvidia-smi)"
+        return "nvidia-smi reports no GPU on this machine"
     if len(devices) < plan.chips or started.where.nodes > 1:
         return f"the plan needs {plan.chips} GPUs and this machine has {len(devices)}"
     if not _program():
@@ -155,7 +155,9 @@ def _notes(plan: Plan, devices: Sequence[str]) -> list[str]:
         except UnknownNameError:
             known = name
         if known != find_chip(plan.chip).name:
-            notes.append(f"the plan was made for {plan.chip}, this machine has {name}: its figures do not hold here")
+            notes.append(
+                f"the plan was made for {plan.chip}, this machine has {name}: its predictions do not apply here"
+            )
     return notes
 
 

@@ -37,21 +37,20 @@ class Target(Protocol):
     """A module of this package."""
 
     NAME: str
-    SUMMARY: str
 
     def render(self, plan: Plan, warnings: Sequence[str] = ()) -> Rendered:
         """The plan's files, with warnings and what the target cannot say in their header. Raises InputError where the
         plan's load or engine is not the target's."""
 
     def words(self, plan: Plan) -> list[str]:
-        """The words that start one replica, or the training on one node."""
+        """The command that starts one replica, or the training on one node."""
 
     def check(self, plan: Plan) -> None:
         """Raise InputError where the files would not be the plan, or would not run on its chips."""
 
 
 class TrainingTarget(Protocol):
-    """The same for plans of training, whose job may be handed over where its names are resolved already."""
+    """An export target of training plans, whose job may be passed where its names are resolved already."""
 
     NAME: str
 

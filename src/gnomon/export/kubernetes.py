@@ -16,9 +16,8 @@ from gnomon.load.chips import chip as find_chip
 from gnomon.load.plan import plan_pool, plan_to_yaml
 from gnomon.spec import Plan
 
-__all__ = ["NAME", "SUMMARY", "check", "render", "words"]
+__all__ = ["NAME", "check", "render", "words"]
 NAME = "kubernetes"
-SUMMARY = "deployment.yaml with a Deployment and a Service"
 
 PORT = launch.FIRST_PORT
 _LONGEST_NAME = 50
@@ -55,7 +54,7 @@ def words(plan: Plan) -> list[str]:
 
 
 def _platform(plan: Plan) -> Platform:
-    """What deals out the chips, and the image for them. Raises InputError where there is none."""
+    """The device resource of the chips, and the image for them. Raises InputError where there is none."""
     chip = plan_pool(plan).chip
     platform = platform_of(chip)
     if platform is None:
@@ -75,8 +74,8 @@ def _require_one_node(plan: Plan) -> None:
     where = launch.layout(plan)
     if where.nodes_each > 1:
         raise InputError(
-            f"a replica of {where.ranks} chips does not fit on one node of {where.per_node}, and a Deployment has a "
-            "pod a replica",
+            f"a replica of {where.ranks} chips does not fit on one node of {where.per_node}, and a Deployment has one "
+            "pod per replica",
             where="strategy",
             hint="Export it to vllm, whose launch.sh starts it on every node, or plan replicas within a node.",
         )

@@ -17,12 +17,11 @@ from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import applied
 
 NAME = "megatron"
-SUMMARY = "run.sh with one `torchrun pretrain_gpt.py` a node"
 OFFLOAD, CHECKPOINTS = "offload-optimizer", "async-checkpointing"
 UNSAID = {
     "stride": "Megatron-LM updates what it offloads on the host alone",
-    "flush": "Megatron-LM copies gradients beside what follows them",
-    "mode": "Megatron-LM copies states to the host before the next step, and only writes them beside it",
+    "flush": "Megatron-LM overlaps gradient copies with what follows",
+    "mode": "Megatron-LM copies states to the host before the next step, and overlaps only the writes with it",
 }
 """Parameters of these techniques that no option says, and what is done in their place."""
 
@@ -42,7 +41,7 @@ def render(plan: Plan, warnings: Sequence[str] = (), job: TrainingJob | None = N
 
 
 def words(plan: Plan, job: TrainingJob | None = None) -> list[str]:
-    """The words of the launch command on one node."""
+    """The launch command of one node."""
     found = training_job(plan, NAME, job)
     beside, *_ = _beside(plan)
     return launch.command(found, beside)

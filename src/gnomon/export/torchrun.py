@@ -12,7 +12,6 @@ from gnomon.spec import Plan
 from gnomon.spec.training_job import TrainingJob
 
 NAME = "torchrun"
-SUMMARY = "run.sh with one `torchrun` of Gnomon's own runner a node"
 
 
 def render(plan: Plan, warnings: Sequence[str] = (), job: TrainingJob | None = None) -> Rendered:
@@ -29,7 +28,7 @@ def render(plan: Plan, warnings: Sequence[str] = (), job: TrainingJob | None = N
 
 
 def words(plan: Plan, job: TrainingJob | None = None) -> list[str]:
-    """The words of the launch command on one node."""
+    """The launch command of one node."""
     return launch.command(training_job(plan, NAME, job))
 
 

@@ -17,7 +17,6 @@ from gnomon.load.plan import plan_pool, plan_to_yaml
 from gnomon.spec import Plan
 
 NAME = "vllm"
-SUMMARY = "launch.sh with one `vllm serve` a replica"
 
 
 def render(plan: Plan, warnings: Sequence[str] = ()) -> Rendered:

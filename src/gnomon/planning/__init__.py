@@ -1,2 +1,2 @@
-"""From a deployment to figures: an engine's replica bound to its chips, spaces of plans, what evaluates them, and why
-the others lost."""
+"""From a deployment to an answer: an engine's replica bound to its chips, search spaces, evaluators, and why plans
+lost."""

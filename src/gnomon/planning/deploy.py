@@ -1,4 +1,4 @@
-"""One replica of a model under an engine: what was asked of it, bound to its chips and filled in."""
+"""One replica of a model under an engine: the requested options, bound to chips, with defaults filled in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gnomon.spec.questions.base import whole
 from gnomon.techniques import WHERE, DeploymentDraft, served
 
 FLAGS = {name: f"--{name}" for name in ("tp", "pp", "ep", "cp", "dp", "dtype")} | {"kv_dtype": "--kv-dtype"}
-"""Of what errors call by the name it has in a plan."""
+"""Flags by the field of a plan that errors name."""
 NO_DEGREES: Mapping[str, int | None] = {"tp": None, "pp": 1, "ep": 1, "cp": 1, "dp": 1}
 T = TypeVar("T")
 
@@ -38,8 +38,8 @@ class Binding:
     overheads: MeasuredHosts
 
     def deploy(self, draft: DeploymentDraft, *, priced: bool = True) -> Deployment:
-        """One replica, with the engine's defaults filled in; nothing is checked against memory yet. What is not
-        `priced` only has to have a memory: operators need not stand for all of it."""
+        """One replica, with the engine's defaults filled in; memory is not checked yet. A replica that is not `priced`
+        is only sized: Gnomon need not know a cost for all of its operators."""
         pool, engine = draft.pool, self.engine
         applied = served(draft.strategy.techniques)
         draft = applied.rewrite(draft)
@@ -73,45 +73,46 @@ class Binding:
 def _check_count(strategy: Strategy, pool: Pool) -> None:
     if strategy.ranks > pool.count:
         raise InputError(
-            f"{strategy.ranks} chips are needed for one replica and {pool.count} are there",
+            f"one replica needs {strategy.ranks} chips and the pool has {pool.count}",
             where="--on",
             hint=f"Use --on {pool.chip.reference}:{strategy.ranks}.",
         )
 
 
 def dtype_of(model: Model, pool: Pool) -> str:
-    """As stored; what is stored in fp32 runs in 16 bits, as vLLM has it, and 16 bits are those that the chip has."""
+    """The stored format; fp32 checkpoints run in 16 bits, as under vLLM, in the 16-bit format that the chip
+    supports."""
     if model.dtype == "fp32":
         return pool.chip.half
     return pool.chip.instead_of(model.dtype) or (pool.chip.half if model.dtype == "fp16" else model.dtype)
 
 
 def running_in(model: Model, dtype: str, pool: Pool) -> Model:
-    """The network with its matrices in a format; what stays wide of one that is stored in fp32 is in 16 bits too."""
+    """The model with its matrices in a format; of an fp32 checkpoint the unquantised tensors are in 16 bits too."""
     wide = model.dtype == "fp32" and width(dtype) < width(pool.chip.half)
     return in_format(in_format(model, pool.chip.half) if wide else model, dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSpec:
-    """One replica as it was asked for: a model on chips under an engine. What was not said, the engine fills in."""
+    """One replica as requested: a model on chips under an engine, whose defaults fill in the rest."""
 
     model: Model
     reference: str
-    """What the model was called."""
+    """The name the model was given by."""
     on: str
-    """What the chips were called."""
+    """The name the chips were given by."""
     binding: Binding
     torch: TrainingEngine | None = None
-    """PyTorch, where that and not a serving engine runs the network; its degrees are as under the binding's."""
+    """PyTorch, where it runs the network in place of a serving engine."""
     degrees: Mapping[str, int | None] = field(default_factory=lambda: dict(NO_DEGREES))
-    """Those of `NO_DEGREES`; without a tensor-parallel one the replica spans all chips."""
+    """Parallel degrees; without a tensor-parallel one the replica spans all chips."""
     dtype: str | None = None
     kv_dtype: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     techniques: tuple[str, ...] = ()
     priced: bool = True
-    """Whether its steps are priced; else it only has to have a memory."""
+    """Whether its steps are priced, or only its memory is computed."""
 
     @property
     def pool(self) -> Pool:
@@ -123,7 +124,7 @@ class ReplicaSpec:
 
     @property
     def strategy(self) -> Strategy:
-        """Degrees as given; without a tensor-parallel one, that with which they take all the chips."""
+        """Degrees as given; the default tensor-parallel degree uses all chips."""
         given: dict[str, Any] = {
             name: 1 if degree is None else whole(degree, f"--{name}") for name, degree in self.degrees.items()
         }
@@ -140,18 +141,21 @@ class ReplicaSpec:
         )  # fmt: skip
 
     def deploy(self) -> Deployment:
-        """With everything filled in; an error names the flags of a command, and proposes only what is possible."""
+        """The deployment, with defaults filled in; an error names the flags of a command, and proposes only what
+        works."""
         return self.mended(lambda one: one.binding.deploy(one.draft(), priced=one.priced))
 
     def mended(self, deploy: Callable[[ReplicaSpec], T]) -> T:
-        """What `deploy` makes of this replica; of what its error proposes, only what it makes something of is left."""
+        """`deploy(self)`; its error keeps only those proposals with which `deploy` succeeds."""
 
         def other(changed: Mapping[str, Any]) -> ReplicaSpec:
             pool = changed.get("on", self.pool)
             degrees = {name: changed.get(name, degree) for name, degree in self.degrees.items()}
             return replace(self, binding=replace(self.binding, pool=pool), degrees=degrees)
 
-        with flagged(lambda error: mend_degrees(error, self.pool, self.degrees, lambda said: deploy(other(said)))):
+        with flagged(
+            lambda error: mend_degrees(error, self.pool, self.degrees, lambda changed: deploy(other(changed)))
+        ):
             return deploy(self)
 
     def without(self, technique: str) -> ReplicaSpec:
@@ -159,11 +163,11 @@ class ReplicaSpec:
 
     @property
     def resolved(self) -> Resolved:
-        """What an answer's report needs of the model and the chips."""
+        """The facts about model and chips that a report shows."""
         return Resolved.of(self.model, self.pool)
 
     def inputs(self, deployment: Deployment) -> dict[str, Any]:
-        """What was asked, so that an answer can be asked for again."""
+        """The inputs of an answer, from which it can be reproduced."""
         return {
             "model": self.reference,
             "on": self.on,
@@ -177,11 +181,11 @@ class ReplicaSpec:
 
 
 def _spanned(chips: int, others: int) -> int:
-    """The tensor-parallel degree with which ranks take all chips, where the other degrees take so many."""
+    """The tensor-parallel degree with which all chips are used; `others` is the product of the other degrees."""
     tp, left = divmod(chips, others)
     if left and others < chips:
         raise InputError(
-            f"{chips} chips are not a multiple of the {others} that the other degrees take",
+            f"{chips} chips are not a multiple of {others}, the product of the other degrees",
             where="--on",
             hint=f"Use {tp * others} or {(tp + 1) * others} chips.",
         )
@@ -190,7 +194,7 @@ def _spanned(chips: int, others: int) -> int:
 
 @contextmanager
 def flagged(mend: Callable[[GnomonError], None] = lambda error: None) -> Iterator[None]:
-    """Errors name the flags of a command, not the fields that they become; `mend` may try what they propose."""
+    """Errors name the flags of a command, not fields of a plan; `mend` may try what they propose."""
     try:
         with named_as(WHERE, "--with"):
             yield
@@ -212,7 +216,7 @@ def said_degrees(strategy: Strategy) -> dict[str, int]:
 
 
 def title_of(engine: Engine, deployment: Deployment) -> str:
-    """Model, number format, chips and engine, as every answer begins."""
+    """Model, number format, chips and engine: the title of an answer."""
     short = ".".join(engine.version.split(".")[:2])
     label = f"{'vLLM' if engine.name == 'vllm' else engine.name} {short}"
     if engine.runs_not_on(deployment.pool.chip):
@@ -221,7 +225,7 @@ def title_of(engine: Engine, deployment: Deployment) -> str:
 
 
 def title_words(model: Model, dtype: str, pool: Pool, strategy: Strategy, runs_on: str) -> str:
-    """The same with the words for what runs it."""
+    """The title of an answer, with the name of what runs the model."""
     from gnomon.catalog import model_title
 
     try:
@@ -230,7 +234,7 @@ def title_words(model: Model, dtype: str, pool: Pool, strategy: Strategy, runs_o
         name = model.name
     chips = f"{strategy.ranks} x {pool.chip.name}"
     if (strategy.pp, strategy.ep, strategy.dp) != (1, 1, 1):
-        said = {degree: getattr(strategy, degree) for degree in ("tp", "pp", "dp", "ep")}
-        chips += f" ({', '.join(f'{degree.upper()} {n}' for degree, n in said.items() if n > 1)})"
+        degrees = {degree: getattr(strategy, degree) for degree in ("tp", "pp", "dp", "ep")}
+        chips += f" ({', '.join(f'{degree.upper()} {n}' for degree, n in degrees.items() if n > 1)})"
     applied = f" with {', '.join(strategy.techniques)}" if strategy.techniques else ""
     return f"{name}, {dtype}, {chips}, {runs_on}{applied}"

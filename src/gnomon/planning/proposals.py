@@ -1,4 +1,4 @@
-"""What an error proposes, tried before it is said: what would be refused as well is not proposed."""
+"""Proposals of an error's hint, each tried first: one that would be refused too is not shown."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from gnomon.spec.questions import Question
 
 DEGREES = {"--tp": "tp", "--pp": "pp", "--vp": "vp", "--cp": "cp", "--ep": "ep"}
 PROPOSES = ("Use ", "The nearest ", "Possible ", "Lower ", "It divides ")
-"""How hints begin that name values to take."""
+"""How hints that propose values begin."""
 PARTS = "--pp x --vp"
 CHIPS = "chips"
 LOADS = {"--seq": "seq", "--global-batch": "global_batch", "--micro-batch": "micro_batch"}
 FORMATS = ("bf16", "fp16", "fp8", "fp32")
 NEAR, FAR = 8, 1024
-"""Degrees on either side that are tried; and the most of those that divide the chips, or are powers of two."""
+"""Neighbouring degrees that are tried, and the largest divisor or power of two."""
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 Options = Mapping[str, Any]
 Works = Callable[[Options], bool]
-"""Whether a step is possible with some words in the place of those it was asked with."""
+"""Whether a step is possible with some options changed."""
 
 
 def tried(check: Callable[[Options], object], chips: Callable[[int], Any]) -> Works:
-    """Whether `check` takes some words; so many `chips` are handed to it as `on`."""
+    """Whether `check` accepts changed options; a number of `chips` is passed as `on`."""
 
     def works(other: Options) -> bool:
         try:
@@ -41,14 +41,13 @@ def tried(check: Callable[[Options], object], chips: Callable[[int], Any]) -> Wo
 
 
 def mend_degrees(error: GnomonError, pool: Pool, asked: Options, check: Callable[[Options], object]) -> None:
-    """Leave an error of serving the degrees, or numbers of chips, that `check` does not refuse; it takes other chips
-    under `on`."""
+    """Keep in the hint of a serving error the degrees, or numbers of chips, that `check` accepts."""
     if error.where not in (*DEGREES, "--on") or not error.hint.startswith(PROPOSES):
         return
     works = tried(check, pool.resized)
     if error.where == "--on":
         error.hint = _counts(error.hint, pool, works)
-    elif asked[DEGREES[error.where]] is None:  # nobody asked for the degree, but for the chips that it spans
+    elif asked[DEGREES[error.where]] is None:  # the degree follows from the chips, which were given
         error.where, near = "--on", _near(pool.count, pool.count)
         found = _either_side(near, pool.count, lambda n: bool(named(pool, n)) and works({CHIPS: n}))
         error.hint = _use([*_flags(error.hint, works), *(f"--on {named(pool, n)}" for n in found)])
@@ -69,8 +68,7 @@ def _counts(hint: str, pool: Pool, works: Works) -> str:
 
 
 def mend(error: GnomonError, pool: Pool, asked: Question, check: Callable[[Options], object]) -> None:
-    """Leave an error of training those of its proposals that `check` does not refuse; one that proposes nothing stays
-    as it is. `check` takes other chips under `on`."""
+    """Keep in the hint of a training error the proposals that `check` accepts."""
     works, where = tried(check, pool.resized), error.where
     degrees = {name: getattr(asked, name) for name in (*DEGREES.values(), "dp")}
     if where == "--dtype":
@@ -89,7 +87,7 @@ def mend(error: GnomonError, pool: Pool, asked: Question, check: Callable[[Optio
 
 
 def named(pool: Pool, count: int) -> str:
-    """So many of a pool's chips, as `--on` takes them; a cluster's file has no more than it says."""
+    """So many of a pool's chips as a value of `--on`; empty where a cluster file has fewer."""
     return pool.resized(count).words if not pool.file or count <= pool.count else ""
 
 
@@ -115,7 +113,7 @@ def _degrees(name: str, pool: Pool, asked: Options, works: Works) -> str:
 
 
 def _near(value: int, chips: int) -> list[int]:
-    """Degrees to try: close to the one asked for, what divides the chips, and powers of two."""
+    """Degrees to try: close to the requested one, divisors of the chips, and powers of two."""
     dividing = {n for n in range(1, min(FAR, chips) + 1) if chips % n == 0}
     powers = {2**n for n in range(FAR.bit_length())}
     return sorted(dividing | powers | set(range(max(1, value - NEAR), value + NEAR + 1)))

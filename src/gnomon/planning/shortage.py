@@ -1,4 +1,4 @@
-"""Why something does not fit: the first part of the memory that finds no room."""
+"""Why something does not fit: the first part of the memory that is short."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from gnomon.spec.answers import Shortage
 
 SERVING = {"weights": ("weights",), "cache": ("kv",)}
 TRAINING = {"states": ("weights", "gradients", "optimizer")}
-"""Parts of a memory that have a name of their own, as answers list them; what is left is for working."""
+"""Named parts of the memory in answers; the rest is working memory."""
 WORKING = "working memory"
 
 
 def shortage(
     parts: Mapping[str, float], usable_bytes: float, *, sequences: int = 0, tokens: int = 0
 ) -> Shortage | None:
-    """The part of a serving step, or of a module, that does not fit: weights, then what is worked in, then the cache of
-    so many sequences of so many tokens."""
+    """The part of a serving step, or of a module, that does not fit: weights, then working memory, then the KV
+    cache."""
     return _first(parts, usable_bytes, SERVING, ("weights", WORKING, "cache"), sequences, tokens)
 
 
 def training_shortage(parts: Mapping[str, float], usable_bytes: float, sequences: int, tokens: int) -> Shortage | None:
-    """The same of a training step: what weights, gradients and optimizer take, then a micro-batch."""
+    """The part of a training step that does not fit: weights, gradients and optimizer states, then a micro-batch."""
     return _first(parts, usable_bytes, TRAINING, ("states", WORKING), sequences, tokens)
 
 

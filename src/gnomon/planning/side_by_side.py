@@ -1,4 +1,4 @@
-"""Plans and answers beside each other: what differs between them, their figures, and the work that plans share."""
+"""Plans and answers side by side: what differs, their figures, and the load or job that plans share."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.spec.questions.plans import CompareQuestion
 from gnomon.spec.side_by_side import SideBySide
 
-KEPT = ("predict", "fit", "simulate serve", "try")
+COMPARABLE = ("predict", "fit", "simulate serve", "try")
 """Commands whose answers are compared by the figures they have."""
-NO_PART = ("schema", "id", "load", "goals", "predicted")
+NOT_COMPARED = ("schema", "id", "load", "goals", "predicted")
 """Fields of a plan that are not what it does."""
 
 
@@ -23,8 +23,8 @@ def check_kinds(sides: Sequence[tuple[str, str]]) -> None:
     """Refuse answers, by name and command, that are not all of one command that is compared."""
     _, first = sides[0]
     for name, kind in sides:
-        if kind not in KEPT:
-            known = f"Known: plans, and answers of {', '.join(KEPT)}."
+        if kind not in COMPARABLE:
+            known = f"Known: plans, and answers of {', '.join(COMPARABLE)}."
             what = f"is an answer of `gnomon {kind}`" if kind else "is not an answer of Gnomon"
             raise InputError(f"{what}, which is not compared", where=name, hint=known)
         if kind != first:
@@ -83,7 +83,7 @@ def plans_beside(names: Sequence[str], plans: Sequence[Plan], answers: Sequence[
         kind=kind,
         names=tuple(names),
         on=written[0]["load"] | written[0].get("goals", {}),
-        differs=tuple(differing([{key: one[key] for key in one if key not in NO_PART} for one in written])),
+        differs=tuple(differing([{key: one[key] for key in one if key not in NOT_COMPARED} for one in written])),
         rows=tuple(figure_values(KEY_FIGURES[kind], answers)),
         plans=tuple(written),
     )

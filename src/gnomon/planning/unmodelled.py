@@ -1,4 +1,4 @@
-"""What was given and has no effect on an answer: settings that leave every figure as it is, fields of a file."""
+"""Options and fields of files that have no effect on an answer."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from gnomon.spec.drawing import draw
 from gnomon.spec.workload import RequestTrace
 
 Answer = TypeVar("Answer", Prediction, Fit)
-WITHIN_A_POD = "no ranks talk over the network beyond a pod of nodes, or it has full bandwidth there"
+WITHIN_A_POD = "no ranks communicate beyond a pod of nodes, or the network has full bandwidth there"
 ECHO = ("title", "inputs", "not_modelled", "resolved")
-"""Parts of an answer that repeat what was asked."""
+"""Fields of an answer that repeat the question."""
 
 
-def told(
+def with_unmodelled(
     engine: Engine,
     deployment: Deployment,
     given: Mapping[str, Any],
     answer: Callable[[Deployment], Answer],
     without: Callable[[str], Deployment] | None = None,
 ) -> Answer:
-    """The answer of a deployment, with the settings and techniques that do not move it, and what the chips' file says
-    in vain. `without` is the same deployment without one of its techniques.
+    """The answer of a deployment, with the settings, techniques and file fields that do not change it.
 
-    Each is left out, beside those found idle before it: where the answer stays the same to the last digit, it is
-    listed.
+    Each option is removed in turn, with those found idle before it: where the answer is bit-identical, it is listed.
+    `without` gives the deployment without one of its techniques.
     """
     found = answer(deployment)
     full = figures(found)
@@ -54,13 +53,13 @@ def _idle_techniques(
             if without(name) == full:
                 yield NotModelled(option=f"--with {name}", why="every figure of this answer is the same without it")
         except GnomonError:
-            continue  # without it the question cannot be asked, so the answer depends on it
+            continue  # without it there is no answer, so the answer depends on it
 
 
 def _idle_fabric(
     deployment: Deployment, full: Mapping[str, Any], answer: Callable[[Deployment], Mapping[str, Any]]
 ) -> Iterator[NotModelled]:
-    """What a cluster's file says of the network beyond a pod, where no ranks talk to each other over it."""
+    """Fields of a cluster file about the network beyond a pod, where no ranks communicate over it."""
     pool = deployment.pool
     if not pool.fabric_fields or pool.node is None:
         return
@@ -70,7 +69,7 @@ def _idle_fabric(
 
 
 def idle_beyond(pool: Pool, ranks: int) -> tuple[NotModelled, ...]:
-    """The same, where so many neighbouring ranks all have full bandwidth between each other."""
+    """Fields of a cluster file about the network beyond a pod, where so many ranks have full bandwidth without it."""
     return _fabric(pool) if pool.across(ranks) == pool.scaleout or ranks <= pool.per_node else ()
 
 
@@ -86,7 +85,7 @@ def _listed(
 
 
 def in_files(pool: Pool, model: Model) -> tuple[NotModelled, ...]:
-    """What the files of a cluster and of a model say, and no figure depends on."""
+    """Fields of the cluster's and the model's files that no figure depends on."""
     return (*pool.not_modelled, *model.not_modelled)
 
 
@@ -107,23 +106,23 @@ def _idle(
         try:
             settings = engine.settings(fewer | others, model, pool)
             if settings == deployment.settings and _as_said(engine, deployment, name, given[name]):
-                continue  # it only says again what the engine does by itself
+                continue  # it repeats a default of the engine
             same = settings == deployment.settings or figures(answer(replace(deployment, settings=settings))) == full
         except GnomonError:
-            continue  # without it the question cannot be asked, so the answer depends on it
+            continue  # without it there is no answer, so the answer depends on it
         if same:
             kept = fewer
             yield name
 
 
 def _as_said(engine: Engine, deployment: Deployment, name: str, value: Any) -> bool:
-    """Whether a setting is in force as it was given, and not put aside for another one."""
+    """Whether a setting is in force as given, and not overridden by another one."""
     alone, usual = (engine.settings(said, deployment.model, deployment.pool) for said in ({name: value}, {}))
     return all(deployment.settings[key] == alone[key] for key in alone if alone[key] != usual[key])
 
 
 def set_aside(engine: Engine, deployment: Deployment, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Settings that another one leaves nothing to say."""
+    """Settings that another one overrides."""
 
     def idle(name: str) -> bool:
         fewer = {key: value for key, value in given.items() if key != name}
@@ -142,8 +141,7 @@ def set_aside(engine: Engine, deployment: Deployment, given: Mapping[str, Any]) 
 def idle_in_training(
     settings: Mapping[str, Any], strategy: Strategy, model: Model, written: Callable[[str, Any], str] | None = None
 ) -> tuple[NotModelled, ...]:
-    """Ways of a training step that only matter between ranks which are not there; `settings` as they were asked for,
-    and `written` how one of them is: as a flag where nothing else is said."""
+    """Options of a training step that only matter with degrees above 1; `written` formats one, by default as a flag."""
     from gnomon.engines.training.job import idle_settings
 
     usual = dataclasses.asdict(Recipe())
@@ -161,24 +159,24 @@ def _flag(name: str, value: Any) -> str:
 
 
 def idle_seed(load: ServingLoad, trace: RequestTrace | None, drawn: Requests) -> tuple[NotModelled, ...]:
-    """A seed by which nothing is drawn: requests come at once, or when a trace says."""
+    """A seed without effect: arrivals are all at once, or from a trace."""
     if not load.seed or not np.array_equal(draw(replace(load, seed=0), trace).arrival_s, drawn.arrival_s):
         return ()
-    return (NotModelled(option=f"--seed {load.seed}", why="no arrivals are drawn: the load says when requests come"),)
+    return (NotModelled(option=f"--seed {load.seed}", why="no arrivals are drawn: the load fixes them"),)
 
 
 def idle_rate(load: ServingLoad, drawn: Requests) -> tuple[NotModelled, ...]:
-    """A rate of one request."""
+    """A rate without effect: there is a single request."""
     if load.rate_per_s is None or len(drawn) > 1:
         return ()
-    why = "there is one request, and nothing follows it; --requests N repeats it at this rate"
+    why = "there is a single request; --requests N repeats it at this rate"
     return (NotModelled(option=f"--rate {load.rate_per_s:g}", why=why),)
 
 
 def idle_in_plans(fleet: Cluster, model: Model) -> tuple[NotModelled, ...]:
-    """What the files of a cluster and of a model say, and no plan of serving depends on."""
+    """Fields of the cluster's and the model's files that no serving plan depends on."""
     said = [one for pool in fleet.pools for one in pool.not_modelled] + list(model.not_modelled)
-    why = "plans of serving have no carbon yet; `gnomon simulate serve` gives that of one"
+    why = "serving plans have no carbon figure yet; `gnomon simulate serve` gives one"
     grids = dict.fromkeys(pool.grid.name for pool in fleet.pools if pool.grid)
     return (*said, *(NotModelled(option=f"field grid, {name}", why=why) for name in grids))
 

@@ -28,14 +28,14 @@ def _engine(payload: Mapping[str, Any], style: Style) -> str:
 
 def _checked(payload: Mapping[str, Any], style: Style) -> str:
     names = {"ttft_s": "TTFT, median", "tpot_s": "TPOT, median", "output_tokens_per_s": "tokens/s out"}
-    rows = [("", "measured", "predicted", "off by")]
+    rows = [("", "measured", "predicted", "error")]
     for key, name in names.items():
         measured = payload["measured"][key]
         known = key in payload["predicted"]
         predicted = _figure(key, payload["predicted"][key]) if known else "-"
         rows.append((name, _figure(key, measured), predicted, f"{payload['errors'][key]:+.1%}" if known else "-"))
     lines = [style.strong(payload["title"]), f"  {payload['method']}", "", *headed(rows, "<>>>", style), ""]
-    lines += [f"  kept as a check in {payload['kept']}; no figure of a prediction follows from it", ""]
+    lines += [f"  stored as a check in {payload['kept']}; predictions do not use it", ""]
     return "\n".join([*lines, *next_steps(words("gnomon", "calibrate", "--engine", "vllm", "--model", "llama-3.2-1b"))])
 
 

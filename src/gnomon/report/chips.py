@@ -113,7 +113,7 @@ def _figures(chip: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         if link:
             key = f"{side}.bandwidth_bytes_s"
             figures.append((f"{what}, {link['name']}", scaled(link["bandwidth_bytes_s"], "B/s"), key))
-            figures.append(("a step of it", format_duration(link["latency_s"]), f"{side}.latency_s"))
+            figures.append(("latency per hop", format_duration(link["latency_s"]), f"{side}.latency_s"))
     return figures
 
 
@@ -123,7 +123,7 @@ def _machine(chip: Mapping[str, Any], style: Style) -> list[str]:
     if not node:
         return []
     adapters = f"{plural(node['adapters'], 'adapter')} of {node['adapter']['name']}"
-    lines = ["", style.strong(f"usually in: {node['name']}, {plural(node['chips'], 'chip')}, {adapters}")]
+    lines = ["", style.strong(f"typical machine: {node['name']}, {plural(node['chips'], 'chip')}, {adapters}")]
     host = node["host"]
     if host:
         shared = f" shared by {host['link_sharing']}" if host["link_sharing"] > 1 else ""
@@ -154,4 +154,4 @@ def _prices(chip: Mapping[str, Any], style: Style) -> list[str]:
     ]
     more = len(prices) - len(rows)
     tail = [f"  {more} more with --json"] if more > 0 else []
-    return ["", style.strong("at clouds, cheapest first"), *table(rows, "<<<><<"), *tail]
+    return ["", style.strong("cloud prices, cheapest first"), *table(rows, "<<<><<"), *tail]

@@ -9,7 +9,7 @@ from gnomon.errors import shortened
 from gnomon.report.figures import Headline
 from gnomon.report.key_figures import as_figure, shown_figure, shown_interval
 from gnomon.report.sweep import value_word
-from gnomon.report.text import INDENT, Style, next_steps, table, words
+from gnomon.report.text import INDENT, Style, headed, next_steps, words
 from gnomon.spec.side_by_side import SideBySide
 
 Payload = Mapping[str, Any]
@@ -23,13 +23,12 @@ def render(answer: SideBySide, style: Style) -> str:
     lines = [style.strong(answer.title), *([load_words(answer.on)] if answer.on else []), ""]
     names = heads(answer)
     if answer.differs:
-        drawn = table([("what differs", *names), *different(answer)], "<" * (1 + len(names)))
-        lines += [style.faint(drawn[0]), *drawn[1:], ""]
+        rows = [("what differs", *names), *different(answer)]
+        lines += [*headed(rows, "<" * (1 + len(names)), style), ""]
     else:
         lines += [f"{INDENT}nothing differs", ""]
-    head, *rows = figure_rows(answer)
-    drawn = table([head, *rows], "<" + ">" * (len(head) - 1))
-    lines += [style.faint(drawn[0]), *drawn[1:], ""]
+    rows = figure_rows(answer)
+    lines += [*headed(rows, "<" + ">" * (len(rows[0]) - 1), style), ""]
     lines += [f"{INDENT}{line}" for line in verdicts(answer)]
     return "\n".join([*lines, "", *next_steps(*_next(answer))])
 

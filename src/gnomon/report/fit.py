@@ -22,8 +22,8 @@ def figures(answer: Fit) -> list[Headline]:
     """Whether it fits, the weights, and the room that is left for sequences."""
     found = [
         Headline("verdict", "fits" if answer.fits else "does not fit"),
-        Headline("weights", f"{gib(answer.parts['weights'])} GiB a chip"),
-        Headline("usable", f"{gib(answer.usable_bytes)} of {gib(answer.total_bytes)} GiB a chip"),
+        Headline("weights", f"{gib(answer.parts['weights'])} GiB per chip"),
+        Headline("usable", f"{gib(answer.usable_bytes)} of {gib(answer.total_bytes)} GiB per chip"),
     ]
     if answer.kv_tokens:
         tokens = f"{format_count(answer.kv_tokens)} tokens"
@@ -86,7 +86,7 @@ def _passes(answer: Fit, style: Style, parts: str) -> list[str]:
     longest, batch = format_count(answer.inputs["context"]), answer.max_batch
     return [
         f"{style.good('fits')}: {_head(answer)}",
-        f"  {plural(batch, 'sequence')} of {longest} tokens at once, beside nothing else",
+        f"  {plural(batch, 'sequence')} of {longest} tokens at once",
         f"  of {gib(answer.total_bytes)} GiB, for one: {parts}",
         "",
         *_next(answer),
@@ -115,7 +115,7 @@ def _does_not(answer: Fit, style: Style) -> list[str]:
 
 
 def _close(answer: Fit, style: Style) -> list[str]:
-    """Said where the engine may find it the other way."""
+    """A warning where the verdict is within the error of the engine's reserve."""
     if not answer.close:
         return []
     margin, slack = answer.margin_bytes, answer.slack_bytes

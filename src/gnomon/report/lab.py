@@ -45,7 +45,7 @@ def _where(payload: Mapping[str, Any]) -> str:
 
 
 def _check(check: Mapping[str, Any]) -> str:
-    found = "no number" if check["difference"] is None else digits(check["difference"])
+    found = "NaN" if check["difference"] is None else digits(check["difference"])
     return f"{check['what']}: {found}, at most {digits(check['bound'])}"
 
 

@@ -16,7 +16,7 @@ SIZE_INCHES = (10.0, 5.0)
 
 
 def require_matplotlib(what: str = "drawing the memory") -> None:
-    """Raise where drawing would fail for want of it, or of a part of it."""
+    """Raise where drawing would fail because it is missing or incomplete."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:

@@ -18,9 +18,9 @@ def render(answer: Result, style: Style) -> str:
     if len(models) == 1 and "shapes" in models[0]:
         return "\n".join(_one(models[0], style))
     if not models:
-        return f"{INDENT}no known model is like that\n\n" + "\n".join(next_steps(words("gnomon", "models")))
+        return f"{INDENT}no model matches\n\n" + "\n".join(next_steps(words("gnomon", "models")))
     rows: list[tuple[str, ...]] = [
-        ("model", "kind", "parameters", "active", "layers", "context", "KV a token", "published as")
+        ("model", "kind", "parameters", "active", "layers", "context", "KV per token", "published as")
     ]
     rows += [_row(model) for model in models]
     steps = [words("gnomon", "models", "show", models[0]["name"])]
@@ -69,25 +69,27 @@ def _first_step(model: Mapping[str, Any], reference: str) -> str:
 def _facts(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     total = format_count(model["parameters"])
     if model["active_parameters"] != model["parameters"]:
-        total += f", {format_short_count(model['active_parameters'])} active a token"
+        total += f", {format_short_count(model['active_parameters'])} active per token"
     towers = [f"{format_short_count(size)} in the {name} tower" for name, size in model["towers"].items()]
     facts = [("parameters", ", ".join([total, *towers]))]
     if model["mtp_parameters"]:
-        facts.append(("drafting", f"{format_short_count(model['mtp_parameters'])} more in layers that draft tokens"))
+        facts.append(
+            ("drafting", f"{format_short_count(model['mtp_parameters'])} more in MTP layers that draft tokens")
+        )
     facts += [
         ("weights", _weights(model["weights_bytes"])),
         ("width", f"{model['hidden']:,}, vocabulary of {model['vocab']:,}"),
     ]
     facts.append(("context", f"{format_count(model['max_context'])} tokens"))
     if model["kv_bytes_per_token_bf16"]:
-        facts.append(("KV a token", f"{format_bytes(model['kv_bytes_per_token_bf16'])} in bf16"))
+        facts.append(("KV per token", f"{format_bytes(model['kv_bytes_per_token_bf16'])} in bf16"))
     if model["state_bytes_per_sequence"]:
         kept, wide = format_bytes(model["state_bytes_per_sequence"]), model["state_dtype"] == "fp32"
         format = "fp32 but for convolutions" if wide else model["state_dtype"]
-        facts.append(("state", f"{kept} a sequence under vLLM, in {format}"))
+        facts.append(("state", f"{kept} per sequence under vLLM, in {format}"))
     source = model["source_bytes_per_token_bf16"]
     if source:
-        facts.append(("KV of a source", f"{format_bytes(source)} a token of a tower in bf16"))
+        facts.append(("KV of a source", f"{format_bytes(source)} per token of a tower in bf16"))
     if "/" in model["hub_id"]:
         facts.append(("published as", model["hub_id"]))
     return facts

@@ -55,7 +55,7 @@ def opened(answer: Result, step: Step, where: str = "the answer") -> tuple[Answe
     if opener is None:
         what = answer.schema.removeprefix("gnomon.").partition("/")[0] or "this file"
         hint = f"Known: {', '.join(kind.SCHEMA for kind in openers)}."
-        raise InputError(f"'{what}' is no answer that can be opened", where=f"{where}, field schema", hint=hint)
+        raise InputError(f"'{what}' is not an answer that can be explained", where=f"{where}, field schema", hint=hint)
     try:
         return opener(answer)
     except (LookupError, TypeError, ValueError, ArithmeticError):
@@ -133,7 +133,7 @@ def _fit(answer: Fit) -> tuple[AnswerNode, ...]:
     blocks = answer.kv_blocks
     each = format_bytes(answer.parts.get("kv", 0.0) / blocks if blocks else 0.0)
     usable = f"{gib(answer.usable_bytes)} of {gib(answer.total_bytes)} GiB usable"
-    first = "weights, activations and runtime first; the cache takes the rest"
+    first = "weights, activations and runtime first; the KV cache gets the rest"
     held = f"{format_count(answer.kv_tokens)} tokens"
     return (
         AnswerNode.metric("memory", usable, first, parts=_sizes(answer.parts)),
@@ -146,7 +146,7 @@ def _served(answer: ServingReport, step: Step) -> tuple[AnswerNode, ...]:
     work = None if ttft is None or waiting is None else ttft - waiting
     first = (
         AnswerNode(name="waiting", shown=seconds_word(waiting), formula="arrival to the first step"),
-        AnswerNode(name="prompt and delivery", shown=seconds_word(work), formula="TTFT less waiting"),
+        AnswerNode(name="prefill and delivery", shown=seconds_word(work), formula="TTFT - queueing"),
     )
     tokens = answer.output_tokens_per_s
     batch = max(1, round(min(tokens * (tpot or 0.0), MOST_SEQUENCES)))
@@ -158,12 +158,12 @@ def _served(answer: ServingReport, step: Step) -> tuple[AnswerNode, ...]:
     usual = f"typical: {plural(batch, 'sequence')} at context {context:,}"
     span, steps = format_duration(answer.makespan_s), format_count(answer.steps)
     return (
-        AnswerNode.metric("TTFT", _times(answer.ttft_s), "waiting + the steps of the prompt + delivery", parts=first),
+        AnswerNode.metric("TTFT", _times(answer.ttft_s), "queueing + prefill steps + delivery", parts=first),
         AnswerNode(
             name="TPOT",
             level="metric",
             shown=_times(answer.tpot_s),
-            formula=f"decode steps, lengthened by prompts beside them; {usual}",
+            formula=f"decode steps, lengthened by prefills in the same step; {usual}",
             provenance="simulated",
             parts=(_phase(typical),) if typical else (),
         ),

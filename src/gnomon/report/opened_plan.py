@@ -12,8 +12,8 @@ from gnomon.spec.workload import ServingLoad
 from gnomon.units import format_count, format_duration, format_money
 
 TIMES = {
-    "TTFT": ("ttft_s", "waiting + the steps of the prompt + delivery"),
-    "TPOT": ("tpot_s", "decode steps, lengthened by prompts beside them"),
+    "TTFT": ("ttft_s", "queueing + prefill steps + delivery"),
+    "TPOT": ("tpot_s", "decode steps, lengthened by prefills in the same step"),
     "end to end": ("e2e_s", "TTFT + TPOT of every further token"),
 }
 MOST_SEQUENCES = 1_000_000
@@ -60,7 +60,7 @@ def _step(best: PlanScore, resolved: Resolved) -> AnswerNode:
     shown, context = f"{plural(batch, 'sequence')} in flight on a replica", None
     if isinstance(load, ServingLoad) and load.input_tokens and load.output_tokens:
         context = load.input_tokens + load.output_tokens // 2
-        shown += f", half their output made: context {context:,}"
+        shown += f", half of their output generated: context {context:,}"
     inputs: dict[str, Any] = {"on": f"{plan.chip}:{plan.ranks}", "settings": plan.engine.settings}
     inputs |= {name: getattr(plan, name) for name in ("model", "dtype", "kv_dtype")}
     inputs |= {name: getattr(plan.strategy, name) for name in ("tp", "ep", "techniques")}

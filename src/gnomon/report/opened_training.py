@@ -12,14 +12,14 @@ from gnomon.units import format_count, format_duration, format_money
 
 REMEDIES = {
     "communication": "less tensor parallelism, larger micro-batches or faster links would shorten it",
-    "the bubble": "more micro-batches, fewer pipeline ranks or more parts a rank (vp) would shorten it",
-    "the optimizer": "data-parallel ranks that share it out (zero 1) would shorten it",
+    "the bubble": "more micro-batches, fewer pipeline ranks or more model chunks per rank (vp) would shorten it",
+    "the optimizer": "sharding it over data-parallel ranks (zero 1) would shorten it",
     "waiting": "rarer checkpoints, a faster link or storage, or fewer barriers would shorten it",
     "kernels": "they run below the data sheet's rate: see `gnomon predict --phase train` for each of them",
 }
-"""What a step loses beside its passes, and what would help."""
+"""Where a step loses time, and what would help."""
 ON_HOST = "a stride, a smaller share, or a host with a faster update and link would shorten it"
-"""The same of an optimizer that runs on the host."""
+"""The remedy for an optimizer that runs on the host."""
 FOLLOWS = {
     "optimizer_s": {
         "offload-optimizer": "on the host: the longest of what its processors, its memory, the link each way and the "
@@ -27,8 +27,8 @@ FOLLOWS = {
         "vocabulary-parallel": "every stage updates its part of the vocabulary",
     },
     "waits_s": {
-        "async-checkpointing": "a mean step's share of copies to the host and writes to storage that no pass hides",
-        "vocabulary-parallel": "one more turn of a stage at each barrier",
+        "async-checkpointing": "a mean step's share of copies to the host and writes to storage that no pass overlaps",
+        "vocabulary-parallel": "one more pass of a stage at each barrier",
     },
     "host_bytes": {
         "offload-optimizer": "states and gradients of all chips of a host",
@@ -55,15 +55,9 @@ def trained_plan(answer: TrainingPlanReport) -> tuple[AnswerNode, ...]:
         AnswerNode(name="not chosen", shown=plural(count, "plan"), formula=reason)
         for reason, count in answer.rejected.items()
     ]
-    plan = AnswerNode(
-        name="plan",
-        level="metric",
-        shown=answer.label,
-        formula=f"the shortest step of {format_count(answer.plans_considered)} plans; every plan that was not "
-        f"timed takes at least {format_duration(answer.bound_s)}",
-        parts=tuple(parts),
-    )
-    return plan, *trained(answer.best)
+    least = f"every plan that was not timed takes at least {format_duration(answer.bound_s)}"
+    formula = f"the shortest step of {format_count(answer.plans_considered)} plans; {least}"
+    return AnswerNode.metric("plan", answer.label, formula, parts=tuple(parts)), *trained(answer.best)
 
 
 def _step(answer: TrainingReport) -> AnswerNode:
@@ -91,9 +85,7 @@ def _pipeline(answer: TrainingReport, pipeline: float, step: float) -> AnswerNod
     passes = f"{format_count(answer.micro_batches)} micro-batches of {inputs['micro_batch']} forward and backward"
     parts = [AnswerNode(name="passes", shown=format_duration(pipeline - idle), formula=f"{passes}, a rank's mean")]
     if idle > NOTHING * step:
-        formula = (
-            f"what the average rank waits for the others; even stages would wait {fill_share(answer):.1%} of passes"
-        )
+        formula = f"mean wait of a rank for the others; even stages would wait {fill_share(answer):.1%} of the passes"
         parts.append(AnswerNode(name="the bubble", shown=format_duration(idle), formula=formula))
     shown = f"{format_duration(pipeline)}, {share(pipeline, step)}"
     return AnswerNode(name="pipeline", shown=shown, formula=described(inputs), parts=tuple(parts))
@@ -155,7 +147,7 @@ def _binding(answer: TrainingReport) -> AnswerNode:
     remedy = (
         f"{worst}: {ON_HOST if offloaded else REMEDIES[worst]}"
         if lost[worst] >= WORTH_TELLING
-        else "nothing but the passes themselves"
+        else "the forward and backward passes themselves"
     )
     arithmetic = AnswerNode(
         name="arithmetic",
@@ -170,15 +162,10 @@ def _binding(answer: TrainingReport) -> AnswerNode:
 def _spent(answer: TrainingReport) -> tuple[AnswerNode, ...]:
     step, chips = answer.step_time_s.value, len(answer.ranks)
     joules, usd = answer.energy_j, answer.cost_usd
-    watts = f"{digits(joules / step / chips)} W a chip on {chips:,} chips" if step else ""
+    watts = f"{digits(joules / step / chips)} W per chip on {chips:,} chips" if step else ""
     nodes = [
         AnswerNode.metric("energy", scaled(joules / 3600, "Wh"), formula=watts),
-        AnswerNode(
-            name="cost",
-            level="metric",
-            shown=format_money(usd),
-            formula=f"{format_money(usd / step * 3600)}/h" if step else "",
-        ),
+        AnswerNode.metric("cost", format_money(usd), f"{format_money(usd / step * 3600)}/h" if step else ""),
     ]
     if answer.run:
         nodes.append(AnswerNode.metric("the full run", ", ".join(run_figures(answer))))

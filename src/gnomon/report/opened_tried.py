@@ -37,7 +37,7 @@ def _room(figures: Side) -> tuple[AnswerNode, ...]:
     origin = {"provenance": str(prompt.provenance), "source": prompt.source}
     return (
         AnswerNode(name="per prompt", shown=format_duration(prompt.value), **origin),
-        AnswerNode(name="weights", shown=f"{gib(figures['weight_bytes'])} GiB a chip"),
+        AnswerNode(name="weights", shown=f"{gib(figures['weight_bytes'])} GiB per chip"),
         AnswerNode(name="room", shown=f"{figures['sessions']:,} sequences"),
     )
 

@@ -13,12 +13,12 @@ from gnomon.report.text import GAP, INDENT, Notes, Style, digits, headed, next_s
 from gnomon.spec.answers import Result
 
 WIDTH = 110
-REDERIVED = ("predicted", "identity")
+REPRODUCED = ("predicted", "identity")
 STATUSES = {
     "executed": "run on a GPU",
-    "predicted": "re-derived by Gnomon's own model",
-    "identity": "re-derived by arithmetic on its own numbers",
-    "modelled": "the mechanism is in Gnomon, its figures are not re-derived",
+    "predicted": "reproduced by Gnomon's cost model",
+    "identity": "reproduced by arithmetic on its own numbers",
+    "modelled": "the mechanism is in Gnomon, its figures are not reproduced",
     "listed": "known, and not modelled",
 }
 FEASIBILITY = {
@@ -48,12 +48,12 @@ def _list(payload: Mapping[str, Any], style: Style) -> list[str]:
     if payload["query"]:
         lines += _rows(papers)
     else:
-        for shelf, members in groupby(papers, key=lambda paper: str(paper["shelf"])):
+        for group, members in groupby(papers, key=lambda paper: str(paper["shelf"])):
             there = list(members)
-            lines += [style.strong(f"{shelf} ({len(there)})"), *_rows(there)]
+            lines += [style.strong(f"{group} ({len(there)})"), *_rows(there)]
     counts = Counter(paper["status"] for paper in papers)
     told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
-    reproduced = [paper["slug"] for paper in papers if paper["status"] in REDERIVED][:1]
+    reproduced = [paper["slug"] for paper in papers if paper["status"] in REPRODUCED][:1]
     best = papers[:1] if payload["query"] else []
     shown = [paper["slug"] for paper in best] or reproduced or [papers[0]["slug"]]
     steps = [words("gnomon", "papers", "show", slug) for slug in shown]
@@ -114,12 +114,12 @@ def _one(payload: Mapping[str, Any], style: Style) -> list[str]:
     if result or payload["lab"]:
         facts += [("left out", paper["why"])] if paper["why"] else []
     else:
-        facts += [("why not", paper["why"]), ("re-derivable", FEASIBILITY[paper["feasibility"]])]
+        facts += [("why not", paper["why"]), ("reproducible", FEASIBILITY[paper["feasibility"]])]
     lines = [style.strong(f"{paper['title']}{year}"), "", *_wrapped(paper["idea"]), "", *_facts(facts)]
     if paper["claims"]:
-        lines += ["", style.strong("it claims"), *map(_said, paper["claims"])]
+        lines += ["", style.strong("it claims"), *map(_claim_line, paper["claims"])]
     if result:
-        lines += ["", style.strong("computed again"), *_figures(result, style), *_grounds(result)]
+        lines += ["", style.strong("reproduced"), *_figures(result, style), *_grounds(result)]
     if payload["lab"]:
         lines += ["", *_lab(payload["lab"], style)]
     steps = next_steps(*_next(paper, result))
@@ -133,7 +133,7 @@ def _next(paper: Mapping[str, Any], result: Mapping[str, Any] | None) -> list[st
     return tried or [words("gnomon", "papers", "run", paper["slug"])]
 
 
-def _said(claim: Mapping[str, str]) -> str:
+def _claim_line(claim: Mapping[str, str]) -> str:
     against = f" against {claim['against']}" if claim["against"] else ""
     setting = f" ({claim['setting']})" if claim["setting"] else ""
     text = f"{claim['what']}: {claim['value']}{against}{setting}"
@@ -155,7 +155,7 @@ def _lab(found: Mapping[str, Any], style: Style) -> list[str]:
 def _run(payload: Mapping[str, Any], style: Style) -> list[str]:
     results = payload["results"]
     if not results:
-        return [f"{INDENT}no paper is re-derived yet", "", *next_steps(words("gnomon", "papers"))]
+        return [f"{INDENT}no paper is reproduced yet", "", *next_steps(words("gnomon", "papers"))]
     lines: list[str] = []
     for result in results:
         lines += [style.strong(f"{result['slug']}: {result['title']}"), *_figures(result, style)]
@@ -178,7 +178,7 @@ def within(by_kind: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _figures(result: Mapping[str, Any], style: Style) -> list[str]:
-    """The figures beside ours; what several notes say alike is told once."""
+    """The figures beside ours; a note that several figures share is shown once."""
     notes = Notes(longest=0)
     rows = [CLAIM_HEAD, *((*_claim(claim), notes.short(claim["note"])) for claim in result["claims"])]
     told = [line for note in notes.lines() for line in _wrapped(note, INDENT * 2)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.report.figures import Headline, interval
-from gnomon.report.text import Style, band, digits, known, next_steps
+from gnomon.report.text import Style, band, digits, known, labelled, next_steps
 from gnomon.spec.answers import PlanReport, PlanScore
 from gnomon.spec.workload import METRICS, ServingLoad
 from gnomon.units import format_count, format_duration, format_money
@@ -27,7 +27,7 @@ MOST_TIES = 3
 
 
 ROUTED = {
-    "random": "requests are assigned to replicas at random, as a Kubernetes Service does it",
+    "random": "requests are assigned to replicas at random, as by a Kubernetes Service",
     "round-robin": "requests are assigned to replicas round-robin",
     "least-requests": "each request goes to the replica with the fewest unfinished ones",
 }
@@ -35,7 +35,7 @@ ROUTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLine:
-    """A plan in a list: the best one, or one beside it, of which less is told."""
+    """A plan in a list: the best one, or another with fewer figures."""
 
     label: str
     usd_h: float
@@ -68,20 +68,20 @@ def render(answer: PlanReport, style: Style) -> str:
         style.strong(answer.title),
         searched_words(answer),
         "",
-        _line("best", _score(PlanLine.of(best), shown), style.strong),
+        labelled("best", _score(PlanLine.of(best), shown), style.strong),
     ]
-    lines += [_line("", text) for text in [*energy_lines(best), *changed_lines(answer)]]
-    lines += [_line("headroom", text) for text in headroom_lines(answer)]
-    lines += [_line("binding", text) for text in binding_lines(answer)]
-    lines += [_line("runner-up", text) for text in runner_up_lines(answer, shown)]
-    lines += [_line("near tie", text) for text in near_tie_lines(answer)]
-    lines += [_line("also" if index == 0 else "", text) for index, text in enumerate(also_lines(answer, shown))]
-    lines += [_line("left out", f"{chip}: {why}") for chip, why in answer.left_out.items()]
-    lines += [_line("router", ROUTED[answer.router])] if best.plan.replicas > 1 else []
-    lines += ["", _line("run it:", answer.command)] if answer.command else []
+    lines += [labelled("", text) for text in [*energy_lines(best), *changed_lines(answer)]]
+    lines += [labelled("headroom", text) for text in headroom_lines(answer)]
+    lines += [labelled("binding", text) for text in binding_lines(answer)]
+    lines += [labelled("runner-up", text) for text in runner_up_lines(answer, shown)]
+    lines += [labelled("near tie", text) for text in near_tie_lines(answer)]
+    lines += [labelled("also" if index == 0 else "", text) for index, text in enumerate(also_lines(answer, shown))]
+    lines += [labelled("left out", f"{chip}: {why}") for chip, why in answer.left_out.items()]
+    lines += [labelled("router", ROUTED[answer.router])] if best.plan.replicas > 1 else []
+    lines += ["", labelled("run it:", answer.command)] if answer.command else []
     several = answer.command and best.plan.replicas > 1
-    lines += [_line("", f"once for each of the {best.plan.replicas:,} replicas")] if several else []
-    lines += [*(_line("needs", text) for text in answer.left_to_you), ""]
+    lines += [labelled("", f"once for each of the {best.plan.replicas:,} replicas")] if several else []
+    lines += [*(labelled("needs", text) for text in answer.left_to_you), ""]
     exports = ("gnomon export last --to vllm --out deploy", "gnomon export last --to kubernetes")
     return "\n".join([*lines, *next_steps(*(exports if answer.command else ()), "gnomon explain last")])
 
@@ -90,10 +90,6 @@ def searched_words(answer: PlanReport) -> str:
     considered, fit, ran = map(format_count, (answer.plans_considered, answer.plans_fit, answer.plans_simulated))
     most, judged = map(format_count, (answer.requests_searched, answer.requests_simulated))
     return f"{considered} plans: {fit} fit, {ran} simulated with up to {most} requests, the best with {judged}"
-
-
-def _line(label: str, text: str, emphasis: Callable[[str], str] = str) -> str:
-    return f"  {label:<9} {emphasis(text)}"
 
 
 def shown_times(answer: PlanReport) -> list[tuple[str, str]]:
@@ -134,14 +130,14 @@ def _time(plan: PlanLine, metric: str, statistic: str) -> Headline:
 
 
 def changed_lines(answer: PlanReport) -> list[str]:
-    """What the plan makes of the model beside cutting it."""
+    """Number format and context, where the plan changes them."""
     plan, own = answer.best.plan, answer.model_dtype
     longest, context = plan.engine.settings.get("max_model_len"), answer.model_context
     told = []
     if own and own != plan.dtype:
         told.append(f"weights in {plan.dtype}, the model's are in {own}: quality changes")
     if longest and context and longest < context:
-        told.append(f"sequences up to {longest:,} tokens, the model takes {context:,}")
+        told.append(f"sequences up to {longest:,} tokens, the model's context is {context:,}")
     return told
 
 
@@ -166,7 +162,7 @@ def binding_lines(answer: PlanReport) -> list[str]:
     other = answer.next_cheaper
     why, label = other.get("why", ""), other.get("label", "")
     cheaper = f"the next cheaper plan, {label} at {format_money(other['usd_h'])}/h, {why}" if label else why
-    binding = "the load alone, there are no goals" if answer.binding == "load" else answer.binding
+    binding = "the load, there are no goals" if answer.binding == "load" else answer.binding
     return [_goals("; ".join(filter(None, [binding, cheaper])))]
 
 
@@ -201,4 +197,4 @@ def also_lines(answer: PlanReport, shown: list[tuple[str, str]]) -> list[str]:
         if other is not None and now is not None and least < (1 - WORTH_TELLING) * now:
             names.setdefault(other.label, (other, []))[1].append(name)
     told = [f"{', '.join(what)}: {_score(PlanLine.of(score), shown)}" for score, what in names.values()]
-    return [f"of the plans that were run, {told[0]}", *told[1:]] if told else []
+    return [f"of the simulated plans, {told[0]}", *told[1:]] if told else []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from gnomon.report.figures import Headline
-from gnomon.report.text import Style, next_steps, plural
+from gnomon.report.text import Style, labelled, next_steps, plural
 from gnomon.report.train import exports, memory_range, run_figures
 from gnomon.report.train import figures as step_figures
 from gnomon.spec.answers import TrainingPlanReport, TrainingReport
@@ -14,14 +14,10 @@ from gnomon.units import format_bytes, format_count, format_duration
 
 def render(answer: TrainingPlanReport, style: Style) -> str:
     best = answer.best
-    lines = [style.strong(answer.title), searched_words(answer), "", _line("best", answer.label, style.strong)]
-    lines += [_line("", text) for text in _figures(best)]
-    lines += [_line(label, text) for label, text in others(answer)]
+    lines = [style.strong(answer.title), searched_words(answer), "", labelled("best", answer.label, style.strong)]
+    lines += [labelled("", text) for text in _figures(best)]
+    lines += [labelled(label, text) for label, text in others(answer)]
     return "\n".join([*lines, "", *next_steps(*exports(best), "gnomon explain last")])
-
-
-def _line(label: str, text: str, emphasis: Callable[[str], str] = str) -> str:
-    return f"  {label:<9} {emphasis(text)}"
 
 
 def searched_words(answer: TrainingPlanReport) -> str:
@@ -41,7 +37,7 @@ def figures(answer: TrainingPlanReport) -> list[Headline]:
 
 def _figures(best: TrainingReport) -> Iterator[str]:
     time, mfu = step_figures(best)[:2]
-    shown = [f"{time.value} a step {time.band}".rstrip(), mfu.value]
+    shown = [f"{time.value} per step {time.band}".rstrip(), mfu.value]
     shown += list(run_figures(best))[1:] if best.run else []
     yield ", ".join(shown)
     yield memory_range(best)
@@ -54,4 +50,4 @@ def others(answer: TrainingPlanReport) -> Iterator[tuple[str, str]]:
         yield "runner-up", f"{second['label']}: {format_duration(second['step_time_s'])}, {second['why']}"
     idle = answer.resolved.count - len(answer.best.ranks)
     if idle > 0:
-        yield "idle", f"{plural(idle, 'chip')}: no plan that uses more of them is quicker"
+        yield "idle", f"{plural(idle, 'chip')}: no plan that uses more of them is faster"

@@ -35,11 +35,11 @@ FEW_MODULES, DEEPEST = 6, 4
 LIMITS = {
     "memory": "memory bandwidth",
     "compute": "arithmetic",
-    "host": "the host's scheduling and launches",
+    "host": "host scheduling and kernel launches",
     "network": "the links between chips",
     "latency": "the latency of small kernels",
     "efficiency": "kernel efficiency",
-    "waiting": "waiting for other stages and for sums of gradients",
+    "waiting": "waiting for other stages and gradient reduction",
 }
 
 
@@ -52,7 +52,7 @@ def render(answer: Prediction, style: Style) -> str:
 
 
 def _how(inputs: Mapping[str, Any]) -> list[str]:
-    """How a training step is carried out."""
+    """The parallelism and recipe of a training step."""
     if "zero" not in inputs:
         return []
     from gnomon.report.train import described
@@ -61,7 +61,7 @@ def _how(inputs: Mapping[str, Any]) -> list[str]:
 
 
 def _verdict(answer: Prediction, style: Style) -> list[str]:
-    """Said first where it does not fit, with the reason."""
+    """The reason where it does not fit."""
     if answer.fits:
         return []
     return [f"  {style.bad('does not fit')}: {shortage_line(answer)}", f"  {IF_IT_FITTED}", ""]
@@ -120,14 +120,14 @@ def parallel_lines(answer: Prediction) -> list[str]:
     if "pipeline" in found:
         pipeline = found["pipeline"]
         layers = ", ".join(map(str, pipeline["layers"]))
-        efficiency = format_duration(pipeline["busiest_stage_s"])
+        busiest = format_duration(pipeline["busiest_stage_s"])
         most = format_count(pipeline["most_tokens_per_s"])
-        lines.append(f"  one batch alone in a pipeline of {layers} layers; the busiest stage takes {efficiency}:")
-        lines.append(f"  at most {most} tokens/s with {pipeline['batches']} such batches under way")
+        lines.append(f"  one batch through a pipeline of {layers} layers; the busiest stage takes {busiest}:")
+        lines.append(f"  at most {most} tokens/s with {pipeline['batches']} such batches in flight")
     if "experts" in found:
         ranks, over = found["experts"]["ranks"], float(found["experts"]["busiest_over_mean"])
         lines.append(
-            f"  tokens choose experts evenly at random: the busiest of {ranks} ranks gets {over:.2f} x the mean"
+            f"  experts are chosen uniformly at random: the busiest of {ranks} ranks gets {over:.2f} x the mean"
         )
     return lines
 

@@ -39,7 +39,7 @@ def _overload(answer: ServingReport, style: Style) -> list[str]:
 
 
 def overload_words(answer: ServingReport) -> tuple[str, str]:
-    """Said first: the times of an overloaded engine are those of this many requests and of no others."""
+    """The warning of an overloaded engine, whose latencies depend on the length of the load."""
     if not answer.overloaded:
         return "", ""
     most = digits(answer.saturation_rps)
@@ -53,7 +53,7 @@ def _filling(answer: ServingReport, style: Style) -> list[str]:
 
 
 def filling_words(answer: ServingReport) -> str:
-    """Said of runs that are too short to have left an empty engine behind, whose times are lower than those after."""
+    """The warning of a run too short to reach a steady state, whose latencies are too low."""
     if answer.settled is not False or answer.overloaded:
         return ""
     requests, life_s = answer.requests, known(answer.e2e_s.get("p90"))
@@ -68,8 +68,8 @@ def filling_words(answer: ServingReport) -> str:
         why = f"still filling: {plural(requests, 'request')} are {digits(span_s / life_s, 2)} lifetimes of a request"
         why += f", and a steady state takes {LIFETIMES}"
     else:
-        why = f"{plural(requests, 'request')} are few for a steady state"
-    return f"{why}; give --requests {_upwards(wanted)} for it"
+        why = f"{plural(requests, 'request')} are too few for a steady state"
+    return f"{why}; give --requests {_upwards(wanted)}"
 
 
 def _upwards(count: int) -> int:
@@ -128,7 +128,7 @@ def seconds_word(value: float | None) -> str:
 
 
 def why_lines(answer: ServingReport) -> list[str]:
-    """What the engine did all the while."""
+    """Utilisation, KV cache, energy and cost."""
     busy = f"busy {answer.busy_fraction:.0%} of the time over {format_count(answer.steps)} steps"
     blocks, peak = answer.kv_blocks, answer.peak_kv_blocks
     share = f"{peak / blocks:.0%}" if blocks else "none"

@@ -1,4 +1,4 @@
-"""What does not fit, in words."""
+"""Texts about what does not fit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gnomon.report.text import chip_word, gib
 from gnomon.spec.answers import Resolved, Shortage
 from gnomon.units import format_bytes, format_count
 
-IF_IT_FITTED = "the figures are those it would have if it fitted"
+IF_IT_FITTED = "the figures assume that it fits"
 
 
 def weights_words(inputs: Mapping[str, Any], resolved: Resolved, weights: float, usable: float) -> str:
     """`weights 131.4 GiB in bf16, 1 x H100 has 72.9 GiB usable`."""
     chips = _chips(inputs)
-    each, has = (" a chip", "have") if chips > 1 else ("", "has")
+    each, has = (" per chip", "have") if chips > 1 else ("", "has")
     place = f"{chips} x {chip_word(inputs['on'], resolved)}"
     return f"weights {gib(weights)} GiB{each} in {inputs['dtype']}, {place} {has} {gib(usable)} GiB usable{each}"
 
@@ -34,16 +34,16 @@ def shortage_words(
     if cause.part == "cache":
         working = sum(size for name, size in parts.items() if name not in ("weights", "kv"))
         beside = f"weights of {format_bytes(weights)} and {format_bytes(working)} to work in"
-        return f"{_sequences(cause)} {needs} GiB of KV cache, {left} GiB are left beside {beside} ({place})"
+        return f"{_sequences(cause)} {needs} GiB of KV cache, {left} GiB are left next to {beside} ({place})"
     if cause.part == "states":
         return f"weights, gradients and optimizer states need {needs} GiB ({place})"
     if cause.part == "host memory":
-        return f"what is kept in a host's memory needs {needs} GiB, and {left} GiB of it are usable"
+        return f"what is kept in a host's memory needs {needs} GiB, and {left} GiB are usable"
     if "optimizer" in parts:
         what = f"{_sequences(cause)} {needs} GiB of activations" if cause.tokens else f"activations need {needs} GiB"
-        return f"{what}, {left} GiB are left beside weights, gradients and optimizer states ({place})"
+        return f"{what}, {left} GiB are left next to weights, gradients and optimizer states ({place})"
     beside = f"weights of {format_bytes(weights)}"
-    return f"the step needs {needs} GiB to work in, {left} GiB are left beside {beside} ({place})"
+    return f"the step needs {needs} GiB to work in, {left} GiB are left next to {beside} ({place})"
 
 
 def _sequences(cause: Shortage) -> str:

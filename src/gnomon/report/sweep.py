@@ -8,7 +8,7 @@ from typing import Any
 from gnomon.errors import shortened
 from gnomon.report.figures import Headline
 from gnomon.report.key_figures import as_figure, shown_figure, shown_number
-from gnomon.report.text import INDENT, Style, next_steps, plural, table, words
+from gnomon.report.text import INDENT, Style, headed, next_steps, plural, words
 from gnomon.spec.key_figures import KeyFigure
 from gnomon.spec.sweep import SweepReport, thinned
 
@@ -27,8 +27,7 @@ def render(answer: SweepReport, style: Style) -> str:
     shown = [rows[place] for place in thinned(len(rows), MOST_ROWS)]
     if shown:
         head, cells, align = as_table(answer, shown, MOST_FIGURES)
-        drawn = table([head, *cells], align)
-        lines += [style.faint(drawn[0]), *drawn[1:]]
+        lines += headed([head, *cells], align, style)
         lines += [f"{INDENT}{len(shown)} of {plural(answer.questions, 'row')}"] * (len(shown) < answer.questions)
         lines.append("")
     lines += [f"{INDENT}{line}" for line in best_lines(answer)]

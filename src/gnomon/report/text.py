@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -73,7 +73,7 @@ def table(rows: Sequence[Sequence[str]], align: str) -> list[str]:
 
 
 def headed(rows: Sequence[Sequence[str]], align: str, style: Style) -> list[str]:
-    """The same below a head, which is their first row."""
+    """Rows as lines of aligned columns; the first row is the head."""
     head, *lines = table(rows, align)
     return [style.faint(head), *lines]
 
@@ -101,7 +101,7 @@ def gib(size: float) -> str:
 
 
 def part(size: float) -> str:
-    """The same of one part; what would be 0.0 has a smaller unit."""
+    """GiB without its unit; what would be 0.0 has a smaller unit."""
     return gib(size) if size >= 0.05 * 1024**3 else format_bytes(size)
 
 
@@ -114,12 +114,12 @@ def scaled(value: float, unit: str) -> str:
 
 
 def known(value: float | None) -> float | None:
-    """A number that JSON has, or none: what nobody knows is NaN in a fresh answer and null in a stored one."""
+    """A finite number, or None: unknown values are NaN in a fresh answer and null in a stored one."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def assumed(answer: Result) -> tuple[str, ...]:
-    """What an answer, or the plan it chose, takes a machine to have that nobody has told."""
+    """Unstated properties of the machine that an answer, or the plan it chose, assumes."""
     found: tuple[str, ...] = getattr(answer, "assumed", ()) or getattr(getattr(answer, "best", None), "assumed", ())
     return found
 
@@ -133,7 +133,7 @@ def footer(answer: Result) -> list[str]:
 
 
 def legible(value: Any) -> Any:
-    """The same with nothing in any of its texts that could steer a terminal: an answer may come from any file."""
+    """A value without control characters in any of its texts: an answer may come from any file."""
     if isinstance(value, str):
         return value if value.isprintable() else "".join(map(_letter, value))
     if isinstance(value, Mapping):
@@ -150,6 +150,11 @@ def legible(value: Any) -> Any:
 
 def _letter(letter: str) -> str:
     return letter if letter.isprintable() else " " if letter.isspace() else "?"
+
+
+def labelled(label: str, text: str, emphasis: Callable[[str], str] = str) -> str:
+    """A line of a plan's report, below the label in the left column."""
+    return f"{INDENT}{label:<9} {emphasis(text)}"
 
 
 def next_steps(*commands: str) -> list[str]:

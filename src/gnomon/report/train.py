@@ -16,7 +16,7 @@ from gnomon.units import format_count, format_duration, format_money, format_sho
 AFTER = {
     "gradient_reduction_s": "gradient reduction after the last pass",
     "optimizer_s": "optimizer",
-    "weight_gather_s": "gathering of new weights",
+    "weight_gather_s": "all-gather of updated weights",
     "waits_s": "waiting for checkpoints and barriers",
 }
 
@@ -38,7 +38,7 @@ def described(inputs: Mapping[str, Any]) -> str:
     said += [f"ZeRO-{inputs['zero']}"] if inputs["zero"] or inputs["dp"] > 1 else []
     said += [inputs["schedule"]] if inputs["pp"] > 1 else []
     said += [expert_words(int(inputs.get("expert_tp") or 0))] if inputs.get("expert_tp") else []
-    said += [f"keys by {inputs['cp_comm']}"] if inputs["cp"] > 1 and "cp_comm" in inputs else []
+    said += [f"KV by {inputs['cp_comm']}"] if inputs["cp"] > 1 and "cp_comm" in inputs else []
     said += ["sequence parallel"] if inputs["sequence_parallel"] and inputs["tp"] > 1 else []
     return ", ".join([*said, inputs["optimizer"], *inputs.get("techniques", ())])
 
@@ -62,7 +62,7 @@ def figures(answer: TrainingReport) -> list[Headline]:
 
 def _answer(answer: TrainingReport, style: Style) -> list[str]:
     time, *others = figures(answer)
-    shown = [style.strong(f"{time.value} a step"), time.band, *(figure.value for figure in others)]
+    shown = [style.strong(f"{time.value} per step"), time.band, *(figure.value for figure in others)]
     spent = f"  {'      '.join(filter(None, shown))}"
     return [spent, f"  {_fits(answer, style)}"] if answer.fits else [*_does_not(answer, style), spent]
 
@@ -126,8 +126,8 @@ def exposed_words(answer: TrainingReport) -> str:
     """Communication that is not overlapped."""
     step, seconds = answer.step_time_s.value, answer.exposed_communication_s
     if seconds <= 1e-6 * step:
-        return "no communication stands in the way"
-    return f"of all this, communication that nothing hides: {format_duration(seconds)}, {share(seconds, step)}"
+        return "no exposed communication"
+    return f"of this, exposed communication: {format_duration(seconds)}, {share(seconds, step)}"
 
 
 def share(part: float, whole: float) -> str:
@@ -140,7 +140,7 @@ def _memory(answer: TrainingReport) -> list[str]:
     parts = ", ".join(f"{name} {gib(size)}" for name, size in ranks[fullest].items() if size)
     where = f"pipeline rank {fullest}, the fullest of {len(ranks)}" if len(ranks) > 1 else "every rank"
     host = (
-        [f"  and {gib(answer.host_bytes)} GiB in the memory of each host, which is taken to serve no other job"]
+        [f"  and {gib(answer.host_bytes)} GiB in the memory of each host, assumed to serve no other job"]
         if answer.host_bytes
         else []
     )
@@ -201,7 +201,7 @@ def simulated_again(inputs: Mapping[str, Any], on: str) -> str:
 
 
 def exports(step: TrainingReport) -> list[str]:
-    """Commands that write the launch files, for every target that can say the plan."""
+    """Commands that write the launch files, for every target that can express the plan."""
     folders = [("train" if not at else f"train-{name}", name) for at, name in enumerate(step.targets)]
     return [words("gnomon", "export", "last", "--to", name, "--out", folder) for folder, name in folders]
 

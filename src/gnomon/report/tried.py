@@ -51,7 +51,7 @@ def figures(answer: TechniqueComparison) -> list[Headline]:
     for name, missing, side in sides(answer):
         time: Estimate | None = side["step_time_s"] if side else None
         shown = (format_duration(time.value), band(time)) if time else (missing or "-",)
-        found.append(Headline(f"a step {name} it", *shown))
+        found.append(Headline(f"step {name} it", *shown))
     if answer.memory_saved_bytes:
         found.append(Headline("memory saved", f"{gib(answer.memory_saved_bytes)} GiB"))
     return found
@@ -70,7 +70,7 @@ def compared(answer: TechniqueComparison) -> list[Row]:
 def _served(name: str, side: Side, inputs: Side) -> Row:
     time, prompt = side["step_time_s"], side["prompt_time_s"]
     added = [_metric(key, value) for one in side["facts"].values() for key, value in one.items()]
-    room = ", ".join([f"{gib(side['weight_bytes'])} GiB a chip", plural(side["sessions"], "sequence"), *added])
+    room = ", ".join([f"{gib(side['weight_bytes'])} GiB per chip", plural(side["sessions"], "sequence"), *added])
     return name, format_duration(time.value), _edges(time), format_duration(prompt.value), room
 
 

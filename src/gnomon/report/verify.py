@@ -33,7 +33,7 @@ def _headline(part: Part) -> bool:
 
 
 def _summary(parts: Sequence[Part], style: Style) -> list[str]:
-    """The middle request of each load, the step, and the memory: measured, predicted, error."""
+    """The median request of each load, the step, and the memory: measured, predicted, error."""
     rows = [("", "measured", "predicted", "error")]
     for part in filter(_headline, parts):
         at = f" at {digits(part['rate_per_s'])}/s" if part.get("rate_per_s") else ""

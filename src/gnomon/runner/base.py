@@ -27,7 +27,7 @@ class WorkerDiedError(GnomonError):
     def __init__(self, item: Any) -> None:
         super().__init__(
             f"a worker died while it ran {shortened(repr(item), 200)}",
-            hint="It may have run out of memory: ask for less at once, or with fewer jobs.",
+            hint="It may have run out of memory: use smaller inputs, or fewer jobs.",
         )
 
 

@@ -69,7 +69,7 @@ def _batch(function: Callable[[Any], Any], items: list[Any], place: _Place) -> l
     """The outcomes of some items and their seconds, in a worker that stands where its caller does."""
     folder, variables, version = place
     if _version() != version:
-        raise RuntimeError(f"it has Gnomon {_version()}, and {version} asks")
+        raise RuntimeError(f"it has Gnomon {_version()}, the caller {version}")
     with suppress(OSError):  # another machine may not have it
         os.chdir(folder)
     os.environ.update(variables)
@@ -124,7 +124,7 @@ def _joined(address: str, jobs: int) -> Iterator[Any]:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse at once an address where nobody listens, which Ray itself would try for minutes."""
+    """Refuse at once an address without a listener, which Ray itself would retry for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         try:

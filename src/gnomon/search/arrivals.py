@@ -51,7 +51,7 @@ class Routed:
         return sum(map(len, self.shares))
 
     def at_rate(self, rate_per_s: float) -> Routed:
-        """The same on the clock of so many requests a second over all replicas."""
+        """The shares on the clock of a rate over all replicas."""
         return replace(self, shares=tuple(_slowed(share, 1 / rate_per_s) for share in self.shares))
 
     def first_part(self, part: float) -> Routed:
@@ -100,7 +100,7 @@ class Arrivals:
         return replicas / self.together(replicas)
 
     def of(self, replicas: int, count: int, span: float = 0.0) -> Routed:
-        """What one replica sees (or `together` of them), on a clock on which one request a second comes in over all
+        """What one replica sees (or `together` of them), on a clock of one request per second over all
         replicas: at least `count` requests in all, and each share as long as `span` on that clock.
 
         Several shares are parts of one trace: of several replicas, or stretches from its calm to its busy ones.
@@ -200,8 +200,8 @@ def _slowed(stream: Requests, factor: float) -> Requests:
 
 
 def _stretches(share: Requests, count: int, least: int) -> list[Requests]:
-    """Stretches of a share, about `count` requests together: evenly from its calmest (tokens a second) to its busiest,
-    none shorter than `least`."""
+    """Stretches of a share, about `count` requests together: evenly from its calmest (tokens per second) to its
+    busiest, none shorter than `least`."""
     size = max(count // STRETCHES if count >= STRETCHES * SHORTEST_STRETCH else count, least)
     size = min(size, len(share))
     starts = np.arange(0, len(share) - size + 1, size)

@@ -1,7 +1,7 @@
 """What the search speaks of: families of plans, what is known of one before it runs, and what its run came to.
 
 The search is handed an `Evaluator` and knows neither chips, engines nor simulators. Times in seconds,
-rates in requests a second, prices in dollars an hour.
+rates in requests per second, prices in dollars per hour.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PlanFamily:
     chip: str
     tp: int
     ep: int = 1
-    """Ranks that whole experts are spread over: all of them, or 1 where experts are cut."""
+    """Expert-parallel degree: all ranks, or 1 where experts are sharded."""
     dtype: str
     dtype_rank: int
     """0 for the number format that is preferred where it costs no more, and so on."""
@@ -38,7 +38,7 @@ class PlanFamily:
     most: int
     """Replicas there are chips for."""
     order: int
-    """Its place in the space; the last word in a tie."""
+    """Its place in the space; the last tie-breaker."""
 
     @property
     def shape(self) -> Shape:
@@ -70,7 +70,7 @@ class Bounds:
     """What no schedule of a family's engine can beat.
 
     `floors_s` has the least value of each goal's figure, `e2e_s` the least mean time of a request,
-    `rate_per_s` the most requests a second that one replica can keep up with, `watts` the least power
+    `rate_per_s` the highest request rate that one replica can sustain, `watts` the least power
     one replica draws.
     """
 
@@ -146,7 +146,7 @@ class Score:
         return min(-LEAST_MISS, *(self._left(goal) for goal in goals))
 
     def sure_room(self, goals: tuple[Goal, ...]) -> float:
-        """The same beyond what chance may take away: zero or more where the goals are surely met."""
+        """Room left after the statistical error, as a logarithm: zero or more where the goals are surely met."""
         beyond = [self._left(goal) - self._chance(goal) for goal in goals]
         if self.surely_meets(goals):
             return max(0.0, min(beyond, default=math.inf))

@@ -109,7 +109,7 @@ class KnownSteps:
 
 
 def bounds(times: KnownSteps, limits: ServingLimits, goals: Iterable[Goal], watts: float = 0.0) -> Bounds:
-    """Least times of a request served alone, and the most requests a second one replica keeps up with."""
+    """Least times of a request served alone, and the highest request rate one replica sustains."""
     return Bounds(
         floors_s={goal.name: _floor(times, limits, goal.metric, goal.statistic) for goal in goals},
         e2e_s=_floor(times, limits, "e2e", "mean"),
@@ -137,7 +137,7 @@ def _floor(times: KnownSteps, limits: ServingLimits, metric: str, statistic: str
 
 
 def most_requests_per_s(times: KnownSteps, limits: ServingLimits) -> float:
-    """Requests a second beyond which the work of one replica grows faster than it is done.
+    """Request rate beyond which the backlog of one replica grows.
 
     A request brings some decodes D and prompt tokens C; a step of kind k does d_k and c_k of them in t_k
     seconds. The least time a request costs is the linear program min sum x_k t_k with sum x_k d_k >= D and

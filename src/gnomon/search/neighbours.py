@@ -122,8 +122,8 @@ def _by_least_price(found: SearchResult, best: Score, job: SearchJob) -> list[tu
 def second_rate(
     found: SearchResult, best: Score, evaluator: Evaluator, objective: Objective, job: SearchJob
 ) -> Neighbour | None:
-    """The same by the highest rate: of the other shapes with the highest bounds, some are run at rates below the
-    best, which the search had no need to know; each only where it holds more than those before it."""
+    """The best other plan by its highest rate: of the other shapes with the highest bounds, some are run at rates below
+    the best; each only where it sustains more than those before it."""
     plans: dict[tuple[Shape, int], Candidate] = {}
     for family in sorted(found.bounds, key=lambda family: objective.bound(family, found.bounds[family], job)):
         plan = Candidate(family=family, replicas=family.most)

@@ -25,7 +25,7 @@ TIGHT_SHARE = 0.9
 """Share of a limit beyond which a plan gives way to a roomier one of the same price: predictions are not that sure."""
 LATENCY_STEP = 0.01
 EQUAL_STEP = 0.05
-"""Of plans that have as much headroom, the quicker wins where it is by about this share; else the default settings."""
+"""Of plans that have as much headroom, the faster wins where it is by about this share; else the default settings."""
 LEAST_SHARE = 1e-3
 """Of the most a plan could serve: where it cannot meet its goals even at this rate, it never does."""
 
@@ -89,7 +89,7 @@ class _AtGivenRate:
 
 
 class Cost(_AtGivenRate):
-    """The fewest dollars an hour; among equals the preferred number format where it leaves room, then headroom."""
+    """The lowest price per hour; among equals the preferred number format where it leaves room, then headroom."""
 
     name = "cost"
 
@@ -175,7 +175,7 @@ class Latency(_AtGivenRate):
 
 
 class Energy(_AtGivenRate):
-    """The fewest watt-hours a million output tokens; among equals the cheapest."""
+    """The fewest watt-hours per million output tokens; among equals the cheapest."""
 
     name = "energy"
 

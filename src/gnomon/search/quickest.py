@@ -1,4 +1,4 @@
-"""The quickest of many plans, exactly, from a lower bound of each and few evaluations."""
+"""The fastest of many plans, exactly, from a lower bound of each and few evaluations."""
 
 from __future__ import annotations
 

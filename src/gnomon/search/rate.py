@@ -8,7 +8,7 @@ from collections.abc import Callable
 TOLERANCE = 0.01
 """Relative width at which a search for a rate stops."""
 FULL_TOLERANCE = 0.03
-"""The same on the full load, whose runs are long."""
+"""Relative width at which a search for a rate on the full load stops, whose runs are long."""
 STRAIGHT = 0.5
 """Room, as a logarithm, up to which it falls about straight with the rate's logarithm: further away, and beyond the
 point where a queue overflows, it says no more than which side of the border a rate is on."""

@@ -11,7 +11,7 @@ from gnomon.spec import Cluster, Model, MoeFfn, Pool
 
 Budgets = Mapping[str, Sequence[int]]
 FREE_USD_H = 1e-9
-"""Taken for a chip without a price, so that fewer of them are still the better plan."""
+"""Taken for a chip without a price, so that a plan with fewer chips still wins."""
 
 
 def families(
@@ -47,7 +47,7 @@ def degrees(model: Model, pool: Pool) -> list[int]:
 
 
 def spreads(model: Model, tp: int) -> tuple[int, ...]:
-    """Ranks that whole experts are spread over: none, which cuts them as everything else is, or all."""
+    """Expert-parallel degrees: 1, where experts are sharded like other layers, or all ranks."""
     experts = [block.ffn.experts for block in model.blocks if isinstance(block.ffn, MoeFfn)]
     return (1, tp) if 1 < tp <= min(experts, default=0) else (1,)
 

@@ -37,7 +37,7 @@ MAX_BYTES = 128 * MIB
 MOST_DIGITS = 24
 """Of nanoseconds in a file's name: a few more than any time of ours has."""
 LATEST_S = 32_503_680_000.0
-"""The year 3000: a later entry was not saved, it was made up."""
+"""The year 3000: a later entry is not genuine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,14 +194,14 @@ def _tidy(folder: Path, id: str) -> None:
     left; whoever else tidies up at the same time."""
     files = _sorted(folder)
     newest, *copies = [file for file in files if _id(file) == id] or files[:1]
-    kept, kept_bytes = 1, newest.stat().st_size
+    kept, total = 1, newest.stat().st_size
     for file in (file for file in files if file != newest):
         with suppress(OSError):
             size = file.lstat().st_size
-            if file in copies or kept == KEEP or kept_bytes + size > KEEP_BYTES:
+            if file in copies or kept == KEEP or total + size > KEEP_BYTES:
                 file.unlink(missing_ok=True)
             else:
-                kept, kept_bytes = kept + 1, kept_bytes + size
+                kept, total = kept + 1, total + size
     clear_partials(folder)
 
 
@@ -211,7 +211,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _warn(message: str) -> None:
-    """Say it once a process, where anyone can hear it."""
+    """Warn on stderr, once per process."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
             print(message, file=sys.stderr)

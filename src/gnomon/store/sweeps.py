@@ -160,7 +160,7 @@ def _lock(file: BinaryIO, path: Path) -> None:
 def _owner(path: Path) -> dict[str, Any]:
     beside = _beside(path)
     if not beside.is_file():
-        raise InputError(f"is not the file of a sweep: there is no '{beside.name}' beside it", where=str(path),
+        raise InputError(f"is not the file of a sweep: there is no '{beside.name}' next to it", where=str(path),
                          hint=ANOTHER)  # fmt: skip
     return read_json(beside)
 
@@ -184,7 +184,7 @@ def _intact(file: BinaryIO, path: Path, part: SweepPart) -> tuple[int, int]:
             break
         if done == len(part) or not line.startswith(part.line_begins(done)) or not line.endswith(b"}\n"):
             where = f"{path} line {done + 1}"
-            raise InputError("is not the answer that belongs there", where=where, hint=ANOTHER)
+            raise InputError("is not the answer to this question of the sweep", where=where, hint=ANOTHER)
         done += 1
         end += len(line)
     return done, end
@@ -204,7 +204,7 @@ def _check_finished(path: Path, part: SweepPart) -> None:
     with path.open("rb") as file:
         done, _ = _intact(file, path, part)
     if done < len(part):
-        hint = f"Run its shard again, which goes on where it stopped: --shard {part.first + 1}/{part.every}."
+        hint = f"Re-run its shard, which resumes where it stopped: --shard {part.first + 1}/{part.every}."
         raise InputError(f"has {done:,} of {len(part):,} answers", where=str(path), hint=hint)
 
 

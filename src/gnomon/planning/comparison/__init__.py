@@ -1,1 +1,1 @@
-"""A technique beside doing without it, on a model and chips of the user's."""
+"""A model on its chips with and without a technique."""

@@ -1,4 +1,4 @@
-"""The technique that a paper's slug, or its own name, asks to be tried."""
+"""The technique that a paper's slug, or its own name, refers to."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ SLUG = "SLUG"
 
 
 def idea_asked(question: TryQuestion) -> tuple[Technique, Trial]:
-    """A question's technique and how it is tried, once nothing was given that only the other work has."""
+    """A question's technique and its trial; options of serving given for training, or vice versa, are refused."""
     with named_by(SLUG), named_as(WHERE, SLUG):
         one, trial = idea_of(question.slug)
     for name in question.SERVING if one.work == "training" else question.TRAINING:
         if getattr(question, name) is not None:
             where = question.flags()[name].where
-            raise InputError(f"{one.name} is an idea of {one.work}", where=where, hint="Leave it out.")
+            raise InputError(
+                f"{one.name} is a {one.work} technique and has no such option", where=where, hint="Leave it out."
+            )
     return one, trial
 
 
@@ -31,6 +33,6 @@ def idea_of(name: str) -> tuple[Technique, Trial]:
         found = one, replace(one.trials[0], words=one.name, note="")
     if found is None:
         papers = {trial.paper for one in known.values() for trial in one.trials}
-        raise unknown_name("idea to try", name, sorted({*papers, *known}), where="SLUG")
+        raise unknown_name("technique or paper", name, sorted({*papers, *known}), where="SLUG")
     one, trial = found
     return (one, replace(trial_with(trial, more), note="")) if colon else (one, trial)

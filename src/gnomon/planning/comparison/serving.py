@@ -1,5 +1,4 @@
-"""An idea of serving on a model and chips of the user's: a decode step, a prompt and the room for sequences, with it
-and without."""
+"""A serving technique on a model and its chips: decode step, prompt and KV cache capacity, with and without it."""
 
 from __future__ import annotations
 
@@ -16,18 +15,18 @@ from gnomon.techniques import Technique, Trial
 from gnomon.units import format_bytes, format_duration
 
 BATCH, CONTEXT = 8, 2048
-"""Sequences of a decode step and tokens of each, where nothing else is asked for and there is room for them."""
+"""Default sequences of a decode step and tokens per sequence, as far as the KV cache holds them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """The deployment with some techniques: what it has room for, or why it cannot be."""
+    """The deployment with some techniques: its memory, or why it cannot run."""
 
     techniques: tuple[str, ...]
     room: Fit | None = None
     problem: InputError | None = None
     figures: Mapping[str, Any] | None = None
-    """Of a step of the batch that is compared, where there is room for it."""
+    """Metrics of a step of the compared batch, where the batch fits."""
 
     @property
     def resident(self) -> int:
@@ -36,7 +35,7 @@ class _Side:
 
     @property
     def sessions(self) -> float:
-        """Those that can be open: what waits on the host counts too, once one fits the cache."""
+        """Sequences that can be open: those swapped to the host count too, once one fits the cache."""
         known = self.room.techniques.values() if self.room and self.resident else ()
         return self.resident + sum(float(facts.get("sessions_on_host", 0.0)) for facts in known)
 
@@ -48,12 +47,12 @@ class _Side:
         if weights > usable:
             return f"its weights take {format_bytes(weights)} of {format_bytes(usable)} usable"
         tokens = f"{self.room.inputs['context']:,} tokens"
-        return f"beside {format_bytes(weights)} of weights, {format_bytes(usable)} hold no sequence of {tokens}"
+        return f"with {format_bytes(weights)} of weights, {format_bytes(usable)} hold no sequence of {tokens}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Served:
-    """What is compared: a model on chips at a context, and who says what it has room for and how long it takes."""
+    """What is compared: a model on chips at a context, with the functions that size and price it."""
 
     model: Model
     on: str | Pool
@@ -70,14 +69,14 @@ class _Served:
         return _Side(techniques=techniques, room=room)
 
     def priced(self, side: _Side, batch: int) -> _Side:
-        """With the figures of a step, where `predict` says of the very same that it fits."""
+        """The side with the metrics of a step, where `predict` finds that the same step fits."""
         room = side.room
         if room is None or batch > side.resident:
             return side
-        words: dict[str, Any] = {"on": self.on, "dtype": self.dtype, "techniques": side.techniques}
+        options: dict[str, Any] = {"on": self.on, "dtype": self.dtype, "techniques": side.techniques}
         try:
-            step = self.predict(self.model, phase="decode", batch=batch, context=max(self.context - 1, 0), **words)
-            prompt = self.predict(self.model, phase="prefill", batch=1, tokens=self.context, **words)
+            step = self.predict(self.model, phase="decode", batch=batch, context=max(self.context - 1, 0), **options)
+            prompt = self.predict(self.model, phase="prefill", batch=1, tokens=self.context, **options)
         except InputError as problem:
             return _Side(techniques=side.techniques, problem=problem)
         figures = {
@@ -101,10 +100,9 @@ def compare_serving(
     fit: Callable[..., Fit],
     predict: Callable[..., Prediction],
 ) -> TechniqueComparison:
-    """The same deployment with and without; the format is that asked for, or as stored, and the idea's own with it.
+    """The same deployment with and without a technique, in the requested number format or the stored one.
 
-    Without a batch it is the largest up to eight that both have room for, or else the one that has any. `fit` and
-    `predict` answer of one side each.
+    The default batch is the largest up to eight that fits on both sides, or on the one where any fits.
     """
     name, model = named
     context = min(CONTEXT, model.max_context) if question.context is None else question.context
@@ -141,11 +139,11 @@ def compare_serving(
 
 
 def _check_any(sides: Sequence[_Side]) -> None:
-    """Raise what stands in the way where there is nothing to compare."""
+    """Raise the problem where neither side runs."""
     problems = [side.problem for side in sides if side.problem is not None]
     if len(problems) == len(sides):
         if problems[0].where == "--phase":  # which nobody gave: there is no decode to compare
-            problems[0].where, problems[0].hint = MODEL, "Try it on a model that decodes."
+            problems[0].where, problems[0].hint = MODEL, "Use a model that decodes."
         raise problems[0]
 
 
@@ -163,9 +161,9 @@ def _verdict(before: _Side, after: _Side, load: Mapping[str, Any], asked: int | 
         return runs, f"Without it this does not run: {_reason(before.problem)}. With it {_has(after, load)}."
     if before.figures is None or after.figures is None:
         more = after.sessions > before.sessions
-        told = f"Without it {_has(before, load)}; with it {_has(after, load)}."
-        fewer = f" {asked:,} were asked for." if asked and after.resident < asked else ""
-        return more, f"{'' if more else f'{NONE}. '}{told}{fewer}"
+        both = f"Without it {_has(before, load)}; with it {_has(after, load)}."
+        fewer = f" {asked:,} were requested." if asked and after.resident < asked else ""
+        return more, f"{'' if more else f'{NONE}. '}{both}{fewer}"
     gains = _gains(before, after)
     step, prompt = gains["step_time_s"], gains["prompt_time_s"]
     figures = f"decode step {times(step)}, prompt {times(prompt)}, {_compared(before, after)}"
@@ -180,7 +178,7 @@ def _reason(problem: InputError) -> str:
 
 
 def _has(side: _Side, load: Mapping[str, Any]) -> str:
-    """What a side has room for, and how long a step takes."""
+    """How many sequences a side holds, and how long a step takes."""
     if not side.resident:
         return f"the model does not fit: {side.lacks}"
     room = f"there is room for {_sequences(side)} of {load['context']:,} tokens"
@@ -190,7 +188,7 @@ def _has(side: _Side, load: Mapping[str, Any]) -> str:
 
 
 def _absence(side: _Side) -> str:
-    """Why a side has no figures, in a few words."""
+    """Why a side has no metrics, in short."""
     if side.problem is not None:
         return "does not run"
     return f"room for {side.resident:,}" if side.resident else "does not fit"

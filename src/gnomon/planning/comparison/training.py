@@ -1,4 +1,4 @@
-"""An idea of training on a model and chips of the user's: the best plan with it beside the best without."""
+"""A training technique on a model and its chips: the best plan with it against the best without."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from gnomon.techniques import Technique, TrainingTechnique, Trial, variants
 from gnomon.units import format_bytes
 
 SEQ, EACH_CHIP = 8192, 8
-"""Tokens of a sequence and sequences a chip, where nothing else is asked for."""
+"""Default tokens per sequence and sequences per chip."""
 LITTLE_BYTES = 0.05 * 2**30
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """The best plan on either side, None where there is none, and why one with the idea is not."""
+    """The best plan with and without a technique, None where there is none, and why none uses it."""
 
     before: TrainingReport | None
     after: TrainingReport | None
-    beside: TrainingReport | None = None
-    """The best without the idea and without what it is compared with."""
+    neither: TrainingReport | None = None
+    """The best plan without the technique and without what it is compared with."""
     why: str = ""
 
     @property
@@ -45,7 +45,7 @@ class _Compared:
 def compare_training(
     one: TrainingTechnique, trial: Trial, question: TryQuestion, bound: TrainingBinding, progress: Progress | None
 ) -> TechniqueComparison:
-    """The best plan with a technique beside the best without. Errors name the fields of a plan."""
+    """The best plan with a technique against the best without. Errors name the fields of a plan."""
     check_chips(bound.pool.count)
     load = TrainingLoad(
         seq=min(SEQ, bound.model.max_context) if question.seq is None else question.seq,
@@ -58,16 +58,16 @@ def compare_training(
     found = _Compared(
         before=before,
         after=after,
-        beside=_best([plain], progress) if trial.against and one.searched else None,
-        why="" if after else _why_not(plain, within),
+        neither=_best([plain], progress) if trial.against and one.searched else None,
+        why="" if after else _reject_reason(plain, within),
     )
     inputs = {"model": bound.name, "on": bound.pool.words, "seq": load.seq, "global_batch": load.global_batch}
     inputs |= {"optimizer": optimizer, "dtype": plain.dtype, "engine": f"{bound.engine.name}@{bound.engine.version}"}
-    return _tried(one, trial, found, inputs)
+    return _comparison(one, trial, found, inputs)
 
 
 def _spaces(one: TrainingTechnique, trial: Trial, plain: Search) -> tuple[list[Search], list[Search]]:
-    """Plans without the idea and plans with it. Where plans are what it changes, the grid is divided."""
+    """Plans without the technique and plans with it. A technique that is a choice of plan divides the grid."""
     ways = one.ways(plain.grid)
     if ways is not None:
         rest = ~np.logical_or.reduce([np.zeros(plain.grid.size, bool), *ways.values()])
@@ -89,8 +89,8 @@ def _best(searches: Sequence[Search], progress: Progress | None) -> TrainingRepo
     return report_step(step_of_row(search, found.best))
 
 
-def _why_not(plain: Search, within: Sequence[Search]) -> str:
-    """The reason that no plan uses it."""
+def _reject_reason(plain: Search, within: Sequence[Search]) -> str:
+    """Why no plan uses the technique."""
     if not within:
         return f"no plan of {plain.model.name} on {plain.pool.words} could use it"
     search = within[0]
@@ -102,12 +102,12 @@ def _why_not(plain: Search, within: Sequence[Search]) -> str:
     return "no plan with it fits in memory"
 
 
-def _tried(one: Technique, trial: Trial, found: _Compared, inputs: Mapping[str, Any]) -> TechniqueComparison:
-    before, after, beside, gain = found.before, found.after, found.beside, found.gain
+def _comparison(one: Technique, trial: Trial, found: _Compared, inputs: Mapping[str, Any]) -> TechniqueComparison:
+    before, after, neither, gain = found.before, found.after, found.neither, found.gain
     helps, verdict = _verdict(found, trial.against)
-    if helps and beside and after and beside.step_time_s.value < after.step_time_s.value:
-        faster = times(after.step_time_s.over(beside.step_time_s))
-        helps, verdict = False, f"{NONE}: without either all fits, and a step is {faster}."
+    if helps and neither and after and neither.step_time_s.value < after.step_time_s.value:
+        faster = times(after.step_time_s.over(neither.step_time_s))
+        helps, verdict = False, f"{NONE}: without either the model fits, and a step is {faster}."
     report = after or before
     missing = {} if before else {"plain": "none fits"}
     missing |= {} if after else {"applied": "not used"}
@@ -140,18 +140,18 @@ def _verdict(found: _Compared, against: str) -> tuple[bool, str]:
     if after is None:
         return False, f"{NONE}: {found.why}{'' if before else ', nor does any plan without it fit'}."
     if before is None or gain is None:
-        return True, f"Without it nothing fits in memory; with it this does{_host(after)}."
+        return True, f"Without it no plan fits in memory; with it one does{_host(after)}."
     room = _room(before, after)
     if gain.value > 1 + NO_CHANGE:
-        sure = "" if gain.low > 1 else ", which the interval does not make certain"
+        sure = "" if gain.low > 1 else ", but the 90% interval includes 1"
         return True, f"{times(gain)}{f' than {against}' if against else ''}{room}{sure}."
     if gain.value >= 1 - NO_CHANGE:
         return False, f"{NONE}: a step is equally fast without it{room}."
-    return False, f"{NONE}: all fits without it, and with it a step is {times(gain)}{room}."
+    return False, f"{NONE}: the model fits without it, and with it a step is {times(gain)}{room}."
 
 
 def _room(before: TrainingReport, after: TrainingReport) -> str:
-    """What the same plan needs with it; of another plan that is not the idea's doing."""
+    """How the technique changes the memory of the same plan; nothing is said where the plans differ."""
     same = before.plan.engine == after.plan.engine and _degrees(before) == _degrees(after)
     saved = _saved(before, after)
     if not same:

@@ -1,1 +1,1 @@
-"""What a deployment needs of memory, and what would make it fit."""
+"""The memory of a deployment, and what would make it fit."""

@@ -1,4 +1,4 @@
-"""Does a replica fit to be served, and if not, what would."""
+"""Whether a replica fits in memory, and if not, what would."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnomon.planning.memory.network import fit_network, memory_beside
 from gnomon.planning.proposals import named
 from gnomon.planning.shortage import shortage
 from gnomon.planning.steps.network import KINDS, check_served
-from gnomon.planning.unmodelled import told
+from gnomon.planning.unmodelled import with_unmodelled
 from gnomon.spec import Strategy
 from gnomon.spec.answers import Change, Fit, Shortage
 from gnomon.spec.formats import NARROW, PLAIN_BITS
@@ -22,25 +22,25 @@ from gnomon.techniques import DeploymentDraft
 CONTEXT = "max_model_len"
 CONTEXT_STEP = 1024
 SHORT = 1025
-"""Tokens of a short sequence: a thousand in the cache and the next one."""
+"""Tokens of a short sequence: 1,024 in the cache and the next one."""
 DEGREES = (1, 2, 4, 8, 16, 32, 64)
 NARROWER = ("fp8", "int4")
-"""Formats that are tried in the place of wider ones."""
+"""Narrower formats to propose."""
 USEFUL = 8192
-"""Tokens that a sequence should have at least for a way with shorter ones to be named."""
+"""Shortest max_model_len that is proposed first."""
 QUALITY = "quality changes"
 DIGITS_OF = {name: format.bits for name, format in NARROW.items()} | PLAIN_BITS
 
 
 def fit_replica(replica: ReplicaSpec, context: int | None) -> Fit:
-    """Whether the model and one sequence of `context` tokens have room beside the engine, and what would make room."""
+    """Whether the model and one sequence of `context` tokens fit, and the smallest changes with which they would."""
     model, given = replica.model, dict(replica.settings)
     if context is not None:
         if not 1 <= context <= model.max_context:
             raise InputError(f"{context:,} is not between 1 and {model.max_context:,}", where="--context")
         if CONTEXT in given:
-            hint = "It is the same: give one of them."
-            raise InputError(f"is given beside the setting {CONTEXT}", where="--context", hint=hint)
+            hint = "Both set the same limit: give one of them."
+            raise InputError(f"is given together with the setting {CONTEXT}", where="--context", hint=hint)
         given[CONTEXT] = context
     if model.kind == "encoder" or replica.torch is not None:
         return fit_network(replica, context)
@@ -48,14 +48,14 @@ def fit_replica(replica: ReplicaSpec, context: int | None) -> Fit:
     replica = replace(replica, settings=given)
     engine, deployment = replica.engine, replica.deploy()
     inputs = replica.inputs(deployment) | ({"kind": model.kind} if model.kind in KINDS else {})
-    return told(
+    return with_unmodelled(
         engine, deployment, given, lambda one: _answer(engine, one, inputs),
         without=lambda name: replica.without(name).deploy(),
     )  # fmt: skip
 
 
 def longest_of(deployment: Deployment) -> int:
-    """Tokens of the longest sequence there has to be room for."""
+    """Tokens of the longest sequence that must fit."""
     return int(deployment.settings[CONTEXT])
 
 
@@ -63,7 +63,7 @@ def _memory(engine: Engine, deployment: Deployment) -> MemoryUse:
     return memory_beside(engine, deployment) if deployment.model.kind in KINDS else engine.memory(deployment)
 
 
-def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any]) -> Fit:
+def _answer(engine: Engine, deployment: Deployment, inputs: dict[str, Any]) -> Fit:
     use, most, wanted = _memory(engine, deployment), deployment.model.max_context, longest_of(deployment)
     longest = use.longest(most)
     fits = longest >= wanted
@@ -86,24 +86,24 @@ def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any]) -> Fi
         block_tokens=use.block_tokens,
         changes=() if fits else tuple(_changes(engine, deployment, wanted)),
         techniques=deployment.applied.metrics(use, deployment) if deployment.applied else {},
-        inputs=words | {"context": wanted},
+        inputs=inputs | {"context": wanted},
     )
 
 
 def _at_once(use: MemoryUse, longest: int) -> int:
-    """Short sequences that there is room for at once."""
+    """Short sequences that fit at once."""
     return max(use.kv_blocks, 0) // max(use.blocks_of(min(SHORT, longest)), 1)
 
 
 def _cause(use: MemoryUse, tokens: int, margin: float) -> Shortage | None:
-    """Weights, what the engine works in, or the cache of one sequence."""
+    """What is short: weights, the engine's working memory, or the KV cache of one sequence."""
     taken = {name: size for name, size in use.parts.items() if name != "kv"}
     needed = use.usable_bytes - sum(taken.values()) - margin
     return shortage(taken | {"kv": needed}, use.usable_bytes, sequences=1, tokens=tokens)
 
 
 def _margin(use: MemoryUse, tokens: int) -> float:
-    """Bytes that are left when one sequence of so many tokens is held; below zero where they are lacking."""
+    """Bytes left with one sequence of so many tokens in the cache; negative where they are short."""
     taken = sum(size for name, size in use.parts.items() if name != "kv")
     share = use.block_bytes if use.kv_blocks <= 0 else use.parts["kv"] / (use.kv_blocks + 1)
     return use.usable_bytes - taken - (use.blocks_of(tokens) + 1) * share
@@ -130,9 +130,9 @@ class _Way:
 
 
 def _changes(engine: Engine, deployment: Deployment, wanted: int) -> Iterator[Change]:
-    """The smallest changes that fit: shorter sequences, more chips, narrower weights, and these together.
+    """The smallest changes that fit: shorter sequences, more chips, narrower weights, and combinations of them.
 
-    One is left out where another needs no more chips, no narrower weights and no shorter sequences.
+    Only Pareto-optimal ones in chips, width of the weights and sequence length are kept.
     """
     found = [
         way
@@ -153,19 +153,19 @@ def _formats(deployment: Deployment) -> list[str]:
 
 
 def _change(engine: Engine, deployment: Deployment, way: _Way, wanted: int) -> Change:
-    said: list[str] = []
+    changed: list[str] = []
     flags: dict[str, Any] = {}
     if way.strategy != deployment.strategy or way.dtype != deployment.dtype:
-        said.append(_chips(way.strategy))
+        changed.append(_chips(way.strategy))
         flags |= {"on": named(deployment.pool, way.strategy.ranks), "dtype": way.dtype}
         flags |= {name: getattr(way.strategy, name) for name in ("tp", "ep")}
     if way.dtype != deployment.dtype:
-        said.append(f"{way.dtype} weights")
+        changed.append(f"{way.dtype} weights")
     if way.context < wanted:
-        said.append(f"max_model_len {way.context:,}")
+        changed.append(f"max_model_len {way.context:,}")
         flags["set"] = f"max_model_len={way.context}"
     return Change(
-        what=", ".join(said),
+        what=", ".join(changed),
         kv_tokens=way.kv_tokens,
         kv_bytes=way.kv_bytes,
         max_batch_1k=way.at_once,
@@ -175,7 +175,7 @@ def _change(engine: Engine, deployment: Deployment, way: _Way, wanted: int) -> C
 
 
 def _note(engine: Engine, deployment: Deployment, dtype: str) -> str:
-    """What other weights bring with them: another quality, and perhaps a checkpoint that has to be made."""
+    """What narrower weights entail: another quality, and perhaps a checkpoint to be made."""
     if dtype == deployment.dtype:
         return ""
     made = engine.own_checkpoint(deployment.model, dtype)
@@ -189,8 +189,8 @@ def _chips(strategy: Strategy) -> str:
 
 
 def _smallest(engine: Engine, deployment: Deployment, dtype: str, wanted: int, least: int) -> _Way | None:
-    """The least tensor-parallel degree, from the present one on, with which a sequence of `least` tokens fits in a
-    format, and how much of what is wanted fits then."""
+    """The smallest tensor-parallel degree, from the current one, at which a sequence of `least` tokens fits in a
+    format."""
     here = deployment.strategy
     binding = Binding(pool=deployment.pool, profile=deployment.profile, engine=engine, overheads=deployment.overheads)
     for tp in (tp for tp in DEGREES if tp >= here.tp):

@@ -1,4 +1,4 @@
-"""Does a network that is no decoder under vLLM fit: weights, the working set of one pass, and what that keeps."""
+"""Whether an encoder, or any network under PyTorch, fits: weights and the working set of one forward pass."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from gnomon.planning.deploy import ReplicaSpec, dtype_of, said_degrees, title_of
 from gnomon.planning.shortage import shortage
 from gnomon.planning.steps.network import deployed
 from gnomon.planning.steps.network_words import intake_of
-from gnomon.planning.unmodelled import in_files, told
+from gnomon.planning.unmodelled import in_files, with_unmodelled
 from gnomon.spec import Model, NetworkStep, NotModelled
 from gnomon.spec.answers import Fit
 
 MOST = 2**20
-"""No batch is tried beyond this."""
+"""Largest batch that is tried."""
 
 
 def fit_network(replica: ReplicaSpec, context: int | None) -> Fit:
-    """One pass of one sequence of `context` tokens, or of the longest; pictures and sources are the usual ones."""
+    """One pass of one sequence of `context` tokens, by default the longest; images and sources have their default
+    size."""
     model, kv_dtype = replica.model, replica.kv_dtype
     replica = replace(replica, dtype=replica.dtype or dtype_of(model, replica.pool))
     if kv_dtype not in (None, replica.dtype):
-        message = f"'{kv_dtype}' is not what {model.name} keeps, which is {replica.dtype}"
+        message = f"'{kv_dtype}' is not supported: {model.name} keeps {replica.dtype}"
         raise InputError(message, where="--kv-dtype")
     said = {
         "model": replica.reference, "on": replica.on, **said_degrees(replica.strategy), "dtype": replica.dtype,
@@ -39,7 +40,7 @@ def fit_network(replica: ReplicaSpec, context: int | None) -> Fit:
 
 
 def _step(model: Model, sequences: int, tokens: int) -> NetworkStep:
-    """A pass of so many sequences; a prompt's pictures are among its tokens."""
+    """A pass of so many sequences; the tokens of a prompt include those of its images."""
     if not model.towers:
         return NetworkStep(decode=False, sequences=sequences, tokens=tokens)
     intake = intake_of(model)
@@ -78,7 +79,7 @@ def _under_torch(replica: ReplicaSpec, longest: int, said: dict[str, Any]) -> Fi
 
 
 def _unmoved(settings: Mapping[str, Any]) -> tuple[NotModelled, ...]:
-    """PyTorch takes as much memory however kernels are launched."""
+    """Launch modes under PyTorch, which do not change its memory."""
     why = "memory is counted as that of eager kernels"
     return tuple(NotModelled(option=f"{name}={value}", why=why) for name, value in settings.items() if value != "eager")
 
@@ -86,14 +87,14 @@ def _unmoved(settings: Mapping[str, Any]) -> tuple[NotModelled, ...]:
 def _encoder(replica: ReplicaSpec, context: int | None, said: dict[str, Any]) -> Fit:
     given = ({} if context is None else {"max_model_len": context}) | said["settings"]
     engine, deployment = replica.engine, deployed(replace(replica, settings=given))
-    found = told(engine, deployment, given, lambda one: _one_step(engine, one, said))
+    found = with_unmodelled(engine, deployment, given, lambda one: _one_step(engine, one, said))
     named = f"max_model_len={context}"
     listed = (replace(one, option=f"--context {context}") if one.option == named else one for one in found.not_modelled)
     return replace(found, not_modelled=tuple(listed))
 
 
 def _one_step(engine: Engine, deployment: Deployment, said: Mapping[str, Any]) -> Fit:
-    """An encoder under vLLM has no cache: what one step takes fits, or nothing does."""
+    """An encoder under vLLM has no KV cache: one step fits, or nothing does."""
     model, longest = deployment.model, int(deployment.settings["max_model_len"])
     use = vllm_networks.memory(engine, deployment, _step(model, 1, longest))
     margin = use.usable_bytes - sum(use.parts.values())
@@ -115,13 +116,13 @@ def _one_step(engine: Engine, deployment: Deployment, said: Mapping[str, Any]) -
 
 
 def memory_beside(engine: Engine, deployment: Deployment) -> MemoryUse:
-    """A decoder's memory under vLLM with its tower's, at work on what one sequence of the longest brings."""
+    """A multimodal decoder's memory under vLLM, with the vision tower's for one sequence of the longest."""
     longest = int(deployment.settings["max_model_len"])
     return vllm_networks.memory(engine, deployment, _step(deployment.model, 1, longest))
 
 
 def _most(holds: Callable[[int], bool], limit: int) -> int:
-    """The largest number up to `limit` for which something holds that holds for all smaller ones; 0 for none."""
+    """The largest number up to `limit` for which a monotone predicate holds; 0 for none."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2

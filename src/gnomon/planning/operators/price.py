@@ -1,4 +1,4 @@
-"""One group of an operator table, its rows alike but for their sizes: checked, then priced in one call."""
+"""One group of an operator table, whose rows differ only in sizes: checked, then priced in one call."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ DECIMALS = 4
 MOST_RANKS = 10_000_000
 TRUTH = {"true": 1.0, "false": 0.0}
 FORMATS = tuple(dict.fromkeys((*WIDTH, *PRODUCTS)))
-PRODUCT_KINDS = ("gemm", "moe")
-"""Operators whose two sides may be in different formats."""
+GEMM_KINDS = ("gemm", "moe")
+"""Operators whose two operands may be in different formats."""
 WIDENED = ("int4", "mxfp4", "nvfp4")
-"""Formats of weights alone on most chips."""
+"""Weight-only formats on most chips."""
 _SPELLED = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 _SWITCH = {"": False, "0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
@@ -73,7 +73,7 @@ class OperatorGroup:
 
     def refusal(self, column: str, place: str) -> InputError:
         users = ", ".join(kind for kind, names in BESIDE.items() if column in names)
-        why = f"says nothing of {self.kind}, only of {users}"
+        why = f"does not apply to {self.kind}, only to {users}"
         return InputError(why, where=f"{place}, column {column}", hint="Leave it empty in this row.")
 
 
@@ -82,7 +82,7 @@ def check_results(columns: Collection[str], where: str) -> None:
     and is priced again."""
     taken = [name for name in ADDED if name in columns]
     if taken and len(taken) < len(ADDED):
-        hint = f"Call it otherwise, measured_us say; a table with all of {', '.join(ADDED)} is priced again."
+        hint = f"Rename it, for example to measured_us; a table with all of {', '.join(ADDED)} is re-priced."
         raise InputError(f"has a column '{taken[0]}', which the results would replace", where=where, hint=hint)
 
 
@@ -147,10 +147,10 @@ class Pricer:
         if group.framework not in OWN and self.pool.chip.name not in known:
             why = f"no profile has {group.framework}'s kernels on {self.pool.chip.name}"
             raise InputError(why, where=f"{place}, column engine", hint=f"There are some of {', '.join(known)}.")
-        if dtype not in WIDTH and group.kind not in PRODUCT_KINDS:
+        if dtype not in WIDTH and group.kind not in GEMM_KINDS:
             hint = f"Use one of {', '.join(WIDTH)}."
-            raise InputError(f"'{dtype}' is a format of products, which {group.kind} is not", where=where, hint=hint)
-        if group.kind in (*PRODUCT_KINDS, "conv"):
+            raise InputError(f"'{dtype}' is a GEMM format, and {group.kind} is not a GEMM", where=where, hint=hint)
+        if group.kind in (*GEMM_KINDS, "conv"):
             chip, why = self.pool.chip, not_widened(self.pool.chip) if dtype.endswith("-weights") else ""
             if why:
                 hint = f"Use one of {', '.join(chip.rates_flops)}."
@@ -158,13 +158,13 @@ class Pricer:
             try:
                 (chip.matrix_rate if dtype in PRODUCTS else chip.rate)(product(dtype).multiplied)
             except InputError as problem:
-                narrow = f" Or {dtype}-weights, which are widened." if f"{dtype}-weights" in PRODUCTS else ""
+                narrow = f" Or {dtype}-weights, which are dequantized." if f"{dtype}-weights" in PRODUCTS else ""
                 raise InputError(problem.message, where=where, hint=problem.hint + narrow) from None
 
     def _run_in(self, group: OperatorGroup) -> str:
-        """The format a group's products run in: four-bit weights are widened where the chip has no rate for them."""
+        """The format a group's GEMMs run in: four-bit weights are dequantized where the chip has no rate for them."""
         widened, chip = f"{group.dtype}-weights", self.pool.chip
-        if group.kind not in PRODUCT_KINDS or group.dtype not in WIDENED:
+        if group.kind not in GEMM_KINDS or group.dtype not in WIDENED:
             return group.dtype
         return group.dtype if product(group.dtype).multiplied in chip.rates_flops else widened
 
@@ -213,17 +213,17 @@ class Pricer:
         return added | {"provenance": f"{family.provenance}: {family.source}{told}"}
 
     def _check_narrowing(self, dtype: str, columns: Mapping[str, Floats], fitted: bool, places: Places) -> None:
-        """A product's time holds the narrowing of its activations only where a fit knows that."""
+        """Refuse activation quantisation that the fitted GEMM times do not cover."""
         asked = np.flatnonzero(columns.get("quantised", np.zeros(1)) > 0)
         if not asked.size:
             return
         narrow = product(dtype).inputs < WIDTH["bf16"]
-        why = f"how long narrowing takes beside {dtype} products on {self.pool.chip.name} is not fitted"
+        why = f"activation quantisation with {dtype} GEMMs on {self.pool.chip.name} is not fitted"
         if not (narrow and fitted):
             raise InputError(
-                why if narrow else f"activations of {dtype} products are not narrowed",
+                why if narrow else f"activations of {dtype} GEMMs are not quantised",
                 where=f"{places[int(asked[0])]}, column quantised",
-                hint="Leave it empty, and give the narrowing as an elementwise operator." if narrow else "",
+                hint="Leave it empty, and give the quantisation as an elementwise operator." if narrow else "",
             )
 
     def _on_nodes(self, kind: str, columns: Mapping[str, Floats], places: Places) -> Mapping[str, Floats]:
@@ -242,7 +242,7 @@ class Pricer:
         for wrong, why in (
             (spanned < least, f"are too few for the ranks: a node holds {size}"),
             (spanned > ranks, "are more than the ranks"),
-            (uneven, "do not hold as many ranks each"),
+            (uneven, "do not hold equal numbers of ranks"),
         ):
             bad = np.flatnonzero(wrong)
             if bad.size:

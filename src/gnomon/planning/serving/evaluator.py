@@ -54,8 +54,8 @@ MOST_HELD = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingFigures:
-    """A simulated plan in the terms of its report: times of the steady part by statistic, rates and watts over all
-    replicas, what was counted over the whole run."""
+    """A simulated plan: latencies of the steady part by statistic, rates and watts over all replicas, counts over the
+    full run."""
 
     ttft_s: Mapping[str, float]
     tpot_s: Mapping[str, float]
@@ -263,7 +263,7 @@ def _steady(runs: list[ServingRun]) -> dict[str, Floats]:
 
 
 def _warm(runs: list[ServingRun], goal: Goal) -> Floats:
-    """The same of runs of a first part: of requests after the warm-up, which lasts for half of it at most."""
+    """Latencies in runs of a first part of the load, after the warm-up, which is at most half of it."""
     found = []
     for run in runs:
         arrival = run.requests.arrival_s

@@ -1,4 +1,4 @@
-"""No plan meets the goals: which comes nearest, what it misses, and changes that were run and do."""
+"""No plan meets the goals: the nearest plan, what it misses, and simulated changes that do meet them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def no_plan(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator
     where = "no plan on" if len(question.fleet.pools) == 1 else "no pool of"
     scored = PlanBook(question, evaluator).score(score)
     return NoPlanError(
-        f"{where} {question.chips} meets the goals: the nearest, {scored.label}, {why}",
+        f"{where} {question.chips} meets the goals; the nearest, {scored.label}, {why}",
         hint=f"Simulated, and meets them: {tried}." if tried else "No single change of fleet, rate or goals does.",
         nearest={
             "label": scored.label,
@@ -67,9 +67,9 @@ def _does_not_fit(question: PlanTask, longest: int) -> DoesNotFitError:
     name, node = catalog.model_title(question.model.name), f"{largest.chip.short}:{most}"
     where = question.chips if most == largest.count else f"{node}, one node of {question.chips}"
     command = f"`gnomon fit {question.reference} --on {largest.chip.reference}:{most} --context {longest}`"
-    hint = f"{command} says what is missing."
+    hint = f"{command} shows what is short."
     if most < largest.count and fit_replica(_replica(question, largest), longest).fits:
-        hint = f"Plans keep a replica inside a node; `gnomon simulate serve` takes one over nodes. {hint}"
+        hint = f"Plans keep each replica within a node; `gnomon simulate serve` also takes one across nodes. {hint}"
     changes = [{"what": change.what, "flags": dict(change.flags)} for change in inside.changes]
     return DoesNotFitError(
         f"no replica of {name} with its longest request fits on {where}",
@@ -79,7 +79,7 @@ def _does_not_fit(question: PlanTask, longest: int) -> DoesNotFitError:
 
 
 def _replica(question: PlanTask, pool: Pool) -> ReplicaSpec:
-    """One that spans these chips."""
+    """A replica that spans these chips."""
     return ReplicaSpec(
         model=question.model, reference=question.reference, on=pool.words,
         binding=replace(question.bindings[pool.chip.name], pool=pool), kv_dtype=question.kv_dtype,

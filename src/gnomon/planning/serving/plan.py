@@ -1,4 +1,4 @@
-"""The best way to serve a load on a fleet within goals: the search, and what it was weighed against."""
+"""The best way to serve a load on a fleet that meets goals: the search and its alternatives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FULL_REQUESTS = 5_000
 `MOST_TRACE` of them."""
 MOST_TRACE = 20_000
 LEAST_REQUESTS = 400
-"""Fewer tell nothing of a steady state."""
+"""Fewer requests do not reach a steady state."""
 
 
 def plan_on(task: PlanTask, progress: Progress | None = None) -> PlanReport:
@@ -58,10 +58,10 @@ def _check_asked(arrivals: Arrivals, goals: tuple[Goal, ...], objective: str | N
 
 def _check_longest(arrivals: Arrivals, model: Model, engine: EngineChoice) -> None:
     """Every request has room in the context: the model's, or what the settings leave of it."""
-    told = engine.settings.get(CONTEXT)
-    most = min(model.max_context, told) if isinstance(told, int) else model.max_context
+    given = engine.settings.get(CONTEXT)
+    most = min(model.max_context, given) if isinstance(given, int) else model.max_context
     if arrivals.longest > most:
-        limit = f"{CONTEXT} {told:,}" if most == told else f"the {most:,} tokens {model.name} was made for"
+        limit = f"{CONTEXT} {given:,}" if most == given else f"the {most:,} tokens of context of {model.name}"
         where = arrivals.load.trace or "--input, --output"
         raise InputError(f"a request of {arrivals.longest:,} tokens is longer than {limit}", where=where)
 
@@ -69,17 +69,17 @@ def _check_longest(arrivals: Arrivals, model: Model, engine: EngineChoice) -> No
 def _fixed_format(task: PlanTask) -> str | None:
     """The number format that techniques choose, where they do. Raises where one applies to no plan."""
     with named_as(WHERE, "--with"):
-        ideas = served(task.techniques)
-        ideas.check_simulated()
+        chosen = served(task.techniques)
+        chosen.check_simulated()
         named = task.dtypes or ()
-        told = named[0] if len(named) == 1 else None
+        single = named[0] if len(named) == 1 else None
         each = [
-            DeploymentDraft(model=task.model, pool=pool, strategy=Strategy(), dtype=told, kv_dtype=task.kv_dtype)
+            DeploymentDraft(model=task.model, pool=pool, strategy=Strategy(), dtype=single, kv_dtype=task.kv_dtype)
             for pool in task.fleet.pools
         ]
-        found = {ideas.rewrite(draft).dtype for draft in each} - {told}
+        found = {chosen.rewrite(draft).dtype for draft in each} - {single}
     if found and task.dtypes is not None:
-        message = f"the techniques choose weights in {', '.join(sorted(map(str, found)))}"
+        message = f"the techniques set the weight format to {', '.join(sorted(map(str, found)))}"
         raise InputError(message, where="--dtype", hint="Leave it out.")
     return found.pop() if len(found) == 1 else None
 

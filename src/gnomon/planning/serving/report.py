@@ -1,4 +1,4 @@
-"""A finished search as a report: scores with their intervals, the Pareto set, what binds, who came next and why."""
+"""A finished search as a report: scores with intervals, the Pareto set, the binding goal, the runner-up and why."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.techniques import beyond_config
 
-WORDS = {"max_num_seqs": "{} sequences", "max_num_batched_tokens": "chunked prefill {}"}
+SETTING_LABELS = {"max_num_seqs": "{} sequences", "max_num_batched_tokens": "chunked prefill {}"}
 NEAR_TIE = 1.1
-"""Up to so many times the price of the best, a plan that buys something is named beside it."""
-ONE_POOL = "replicas of different chips are not joined in one plan: the pools are alternatives"
+"""Price, relative to the best, up to which a plan that does something better is listed."""
+ONE_POOL = "a plan has replicas of one kind of chip: the pools are alternatives"
 
 
 def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator) -> PlanReport:
@@ -85,14 +85,14 @@ def _not_modelled(question: PlanTask, best: Score) -> Iterable[NotModelled]:
         yield NotModelled(option=f"--router {question.arrivals.router}", why=why)
     asked, ran = question.requests, best.detail.requests
     if asked is not None and asked < ran:
-        why = f"{ran:,} were simulated, as many as the plan needs to settle and its verdict to be clear"
+        why = f"{ran:,} were simulated, which the plan needs to reach a steady state and a clear verdict"
         yield NotModelled(option=f"--requests {asked}", why=why)
     if asked is not None and asked > ran and not question.arrivals.load.trace:
-        yield NotModelled(option=f"--requests {asked}", why=f"a run has {MOST_REQUESTS:,} at most")
+        yield NotModelled(option=f"--requests {asked}", why=f"at most {MOST_REQUESTS:,} are simulated")
 
 
 def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
-    """What the command of one replica lacks: weights that have to be made first, techniques it does not know."""
+    """What one replica's command does not cover: weights to be made first, techniques the engine does not know."""
     plain = replace(plan, replicas=1, goals=())
     beyond = beyond_config(plan.strategy.techniques)
     return tuple(engine.not_expressed(replace(plain, strategy=replace(plan.strategy, techniques=beyond))))
@@ -110,7 +110,7 @@ class PlanBook:
         figures: ServingFigures = score.detail
         job, chip = self.question.job, score.plan.family.chip
         usd_h = score.plan.chips * self.question.chip(chip).price_usd_h
-        # A plan that keeps up makes the tokens it is asked for; the tail of a finite run says less.
+        # A plan that keeps up produces the offered tokens; the tail of a finite run shows fewer.
         offered = score.rate_per_s * job.output_tokens
         tokens_per_s = figures.output_tokens_per_s if score.grows or score.partial else offered
         usd_per_mtok = usd_h / (tokens_per_s * 3600 / 1e6)
@@ -150,8 +150,8 @@ class PlanBook:
         if found is None:
             return {}
         return found.of(score.detail) | {
-            "output_tokens_per_s": Estimate.exact(tokens_per_s, "the rate asked for"),
-            "usd_per_mtok": Estimate.exact(usd_per_mtok, "the rate asked for, at the price of the chips"),
+            "output_tokens_per_s": Estimate.exact(tokens_per_s, "the requested rate"),
+            "usd_per_mtok": Estimate.exact(usd_per_mtok, "the requested rate, at the price of the chips"),
             "wh_per_mtok": estimate(score.wh_per_mtok, found.power),
             "power_w": estimate(score.detail.power_w, found.power),
         }
@@ -160,7 +160,7 @@ class PlanBook:
         return confirmed(score, self.evaluator, self.question.job)
 
     def facts(self, scored: PlanScore) -> dict[str, Any]:
-        """A plan beside the best one."""
+        """The figures of a plan that is listed next to the best."""
         return {
             "label": scored.label,
             "usd_h": scored.usd_h,
@@ -176,7 +176,7 @@ class PlanBook:
 def label(question: PlanTask, plan: Candidate) -> str:
     """`2 x (H100, TP 4, fp8, chunked prefill 2048, 256 sequences)`."""
     family = plan.family
-    budgets = [WORDS.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
+    budgets = [SETTING_LABELS.get(name, f"{name} {{}}").format(value) for name, value in reversed(family.settings)]
     degrees = [f"TP {family.tp}", *([f"EP {family.ep}"] if family.ep > 1 else [])]
     parts = [question.chip(family.chip).short, *degrees, family.dtype, *budgets]
     return f"{plan.replicas} x ({', '.join(parts)})"
@@ -235,14 +235,14 @@ def _front(book: PlanBook, best: Score, chosen: PlanScore, met: list[Score]) -> 
 def _runner_up(book: PlanBook, best: Score, other: Neighbour | None) -> dict[str, Any]:
     """The best other plan that meets the goals, and what it costs and buys."""
     if other is None or other.score is None:
-        return {"why": "no other plan that was run meets the goals"}
+        return {"why": "no other simulated plan meets the goals"}
     return book.facts(book.score(other.score)) | {"why": why_second(book.question.objective.name, best, other.score)}
 
 
 def _next_cheaper(book: PlanBook, found: SearchResult, other: Neighbour | None) -> dict[str, Any]:
     """The cheaper plan that comes nearest to the goals, and what it misses."""
     if other is None:
-        return {"why": "nothing cheaper holds the model"}
+        return {"why": "no cheaper plan fits the model"}
     plan, job = other.plan, book.question.job
     if other.score is None:
         usd_h = plan.chips * book.question.chip(plan.family.chip).price_usd_h

@@ -37,7 +37,7 @@ class SimulationInput:
 def simulate_replica(
     given: SimulationInput, record: Recorder | None = None, progress: Callable[[int], None] | None = None
 ) -> ServingReport:
-    """Serve the load and give the times the clients see."""
+    """Serve the load and report the latencies that clients see."""
     replica, load = given.replica, given.load
     engine, deployment = replica.engine, replica.deploy()
     stream = draw(load, given.trace)
@@ -113,7 +113,7 @@ def _settled(run: ServingRun) -> bool | None:
 
 
 def _check_lengths(stream: Requests, given: SimulationInput, longest: int) -> None:
-    """Refuse the first request that is longer than sequences may be here (`longest`), or for the model."""
+    """Refuse the first request that is longer than the context (`longest`)."""
     total = stream.input_tokens + stream.output_tokens
     if int(total.max()) <= longest:
         return
@@ -132,5 +132,5 @@ def _stream(requests: Requests, asked: float | None) -> str:
     if len(requests) == 1:
         return "1 request"
     rate = requests.rate_per_s if asked is None else asked
-    efficiency = "all at once" if rate == float("inf") else f"at {rate:.3g} a second"
-    return f"{len(requests):,} requests {efficiency}"
+    pattern = "all at once" if rate == float("inf") else f"at {rate:.3g} requests/s"
+    return f"{len(requests):,} requests {pattern}"

@@ -1,4 +1,4 @@
-"""What a question for a serving plan was resolved to: the load, the goals and the fleet, and their words."""
+"""The resolved question for a serving plan: the load, the goals and the fleet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PlanTask:
 
     model: Model
     reference: str
-    """By which the model can be read again."""
+    """The name the model was given by."""
     fleet: Cluster
     bindings: Mapping[str, Binding]
     """By the chip's name."""
@@ -62,8 +62,8 @@ class PlanTask:
         aims = {"cost": "cheapest", "throughput": "highest-throughput", "latency": "fastest", "energy": "lowest-energy"}
         within = f" that meets {goals}" if goals else ""
         name = catalog.model_title(self.model.name)
-        ideas = f" with {', '.join(self.techniques)}" if self.techniques else ""
-        return f"{name} on {self.chips}, {self.stream}: {aims[self.objective.name]} plan{ideas}{within}"
+        applied = f" with {', '.join(self.techniques)}" if self.techniques else ""
+        return f"{name} on {self.chips}, {self.stream}: {aims[self.objective.name]} plan{applied}{within}"
 
     @property
     def chips(self) -> str:

@@ -1,4 +1,4 @@
-"""Why a plan lost, in words and with the amount."""
+"""Why a plan lost, with the amounts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def why_missed(score: Score, job: SearchJob) -> str:
     """What a plan that ran missed: `misses tpot_p90 by 6 ms (46 ms, the goal is 40 ms)`."""
     goal, share = score.worst(job.goals)
     if score.grows or goal is None:
-        return f"falls behind a load of {format_rate(score.rate_per_s)}: its queue grows without end"
+        return f"falls behind a load of {format_rate(score.rate_per_s)}: its queue grows without bound"
     if not score.settled:
         return f"did not settle at {format_rate(score.rate_per_s)} within {score.detail.requests:,} requests"
     if share <= 1:
@@ -36,11 +36,11 @@ def _miss(score: Score, goal: Goal) -> str:
 
 
 def why_bounded(plan: Candidate, bounds: Bounds, job: SearchJob) -> str:
-    """What a plan that never ran could not do however it was scheduled; empty where nothing speaks against it."""
+    """The bound that rules out a plan that was not simulated; empty where none does."""
     goal = furthest(bounds, job.goals)
     if goal is not None and bounds.floors_s[goal.name] > goal.limit_s:
         floor, limit = format_duration(bounds.floors_s[goal.name]), format_duration(goal.limit_s)
-        return f"cannot meet {goal.name}: {floor} for a request on its own, the goal is {limit}"
+        return f"cannot meet {goal.name}: {floor} for a request alone on a replica, the goal is {limit}"
     most = plan.replicas * bounds.rate_per_s
     if most < job.rate_per_s:
         return f"cannot keep up: at most {format_rate(most)} of {format_rate(job.rate_per_s)}"
@@ -48,12 +48,12 @@ def why_bounded(plan: Candidate, bounds: Bounds, job: SearchJob) -> str:
 
 
 def why_second(objective: str, best: Score, other: Score) -> str:
-    """What the runner-up costs and buys beside the best: `8% dearer, 24% lower TPOT`."""
+    """How the runner-up differs from the best: `8% more expensive, 24% lower TPOT`."""
     if objective == "throughput":
         return f"sustains {format_rate(other.rate_per_s)}, the best {format_rate(best.rate_per_s)}"
     if objective == "energy":
         return f"takes {other.wh_per_mtok:,.0f} Wh/Mtok, the best {best.wh_per_mtok:,.0f}"
-    changes = [_compared(other.plan.usd_h, best.plan.usd_h, "dearer", "cheaper")]
+    changes = [_compared(other.plan.usd_h, best.plan.usd_h, "more expensive", "cheaper")]
     for metric in ("ttft_s", "tpot_s"):
         name = metric.removesuffix("_s").upper()
         mine, theirs = (getattr(score.detail, metric)["p90"] for score in (other, best))
@@ -62,7 +62,7 @@ def why_second(objective: str, best: Score, other: Score) -> str:
 
 
 def _compared(value: float, other: float, more: str, less: str) -> str:
-    """`8% dearer`; nothing where the two differ by less than a percent, or one is unknown."""
+    """`8% more expensive`; nothing where the two differ by less than a percent, or one is unknown."""
     share = value / other - 1 if other > 0 else 0.0
     if math.isnan(share) or abs(share) < 0.01:
         return ""
@@ -70,7 +70,7 @@ def _compared(value: float, other: float, more: str, less: str) -> str:
 
 
 def what_it_buys(best: Score, other: Score) -> list[str]:
-    """What a plan that costs hardly more has that the best has not."""
+    """What a plan of nearly the same price does better than the best."""
     bought = []
     for metric in ("ttft_s", "tpot_s"):
         mine, theirs = (getattr(score.detail, metric)["p90"] for score in (other, best))

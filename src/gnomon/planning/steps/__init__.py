@@ -1,1 +1,1 @@
-"""One step of any network, priced: what `predict`, `explain` and `verify` open up."""
+"""One step of any network, priced, for `predict`, `explain` and `verify`."""

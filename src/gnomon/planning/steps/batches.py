@@ -1,4 +1,4 @@
-"""The steps that an engine makes of a prediction's sequences, within its limits."""
+"""The steps in which an engine runs a prediction's sequences, within its limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_STEPS = 100_000
 
 
 def prefill_steps(batch: int, tokens: int, context: int, budget: int) -> Batch:
-    """The steps in which an engine works the prompts off, first come first served, `budget` tokens a step."""
+    """The chunked-prefill steps of some prompts, first come first served, `budget` tokens per step."""
     if batch * tokens <= budget:
         return Batch.prefill(batch, tokens, context)
     if batch * tokens > MOST_STEPS * budget or batch > MOST_STEPS:
@@ -36,7 +36,7 @@ def check_size(engine: Engine, deployment: Deployment, batch: int, tokens: int, 
     if longest > most:
         flags, left = ("--context", most - 1) if tokens == 1 else ("--tokens, --context", most)
         flags, together = (flags, " together" if tokens > 1 else "") if context else ("--tokens", "")
-        message = f"{longest:,} tokens are more than the {most:,} a sequence may have"
+        message = f"{longest:,} tokens are more than the maximum of {most:,} per sequence"
         raise InputError(message, where=flags, hint=f"Use at most {left:,}{together}.")
     if batch > settings["max_num_seqs"]:
         more = f" --set max_num_batched_tokens={batch}" if batch > settings["max_num_batched_tokens"] else ""

@@ -17,7 +17,7 @@ from gnomon.planning.steps.batches import MOST_STEPS, check_size, prefill_steps
 from gnomon.planning.steps.network_words import PHASES, NetworkWork, network_work
 from gnomon.planning.steps.parallel import parallel
 from gnomon.planning.steps.prediction import prediction
-from gnomon.planning.unmodelled import in_files, told
+from gnomon.planning.unmodelled import in_files, with_unmodelled
 from gnomon.spec import Batch, Model, NetworkStep, Strategy
 from gnomon.spec.answers import Prediction
 from gnomon.spec.questions.step import PredictQuestion
@@ -27,7 +27,7 @@ KINDS = tuple(PHASES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkRun:
-    """A step under an engine, in the degrees that it has it in."""
+    """A step under an engine, with the degrees it runs in."""
 
     title: str
     strategy: Strategy
@@ -56,7 +56,7 @@ def predict_network(replica: ReplicaSpec, question: PredictQuestion) -> Predicti
     if replica.torch is not None:
         return replace(answer(_under_torch(replica, work)), not_modelled=in_files(replica.pool, replica.model))
     engine, deployment = replica.engine, deployed(replica)
-    return told(engine, deployment, replica.settings, lambda one: answer(_under_vllm(engine, one, work)))
+    return with_unmodelled(engine, deployment, replica.settings, lambda one: answer(_under_vllm(engine, one, work)))
 
 
 def _under_torch(replica: ReplicaSpec, work: NetworkWork) -> NetworkRun:
@@ -91,7 +91,7 @@ def _under_torch(replica: ReplicaSpec, work: NetworkWork) -> NetworkRun:
 def _check_length(model: Model, step: NetworkStep) -> None:
     longest = step.context + step.tokens
     if model.kind != "diffusion" and longest > model.max_context:
-        message = f"{longest:,} tokens are more than the {model.max_context:,} a sequence may have"
+        message = f"{longest:,} tokens are more than the maximum of {model.max_context:,} per sequence"
         raise InputError(message, where="--tokens, --context")
 
 
@@ -128,8 +128,8 @@ def check_served(model: Model) -> None:
 
 
 def deployed(replica: ReplicaSpec) -> Deployment:
-    """A replica of the full network; what is not its tower is checked as any decoder is. Errors name the flags of a
-    command, and what they propose has been tried."""
+    """A replica of the full network, its decoder checked as any other. Errors name the flags of a command, and what
+    they propose has been tried."""
     return replica.mended(_deployed)
 
 
@@ -141,7 +141,7 @@ def _deployed(replica: ReplicaSpec) -> Deployment:
         return replace(own, model=running_in(model, own.dtype, pool))
     assert dtype is not None
     if replica.kv_dtype not in (None, dtype):
-        raise InputError(f"'{replica.kv_dtype}' is asked for, and {model.name} keeps no cache", where="--kv-dtype")
+        raise InputError(f"'{replica.kv_dtype}' is given, but {model.name} has no KV cache", where="--kv-dtype")
     found = Deployment(
         model=model,
         pool=pool,
@@ -157,7 +157,7 @@ def _deployed(replica: ReplicaSpec) -> Deployment:
 
 
 def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:
-    """The steps that vLLM takes; an encoder's sequences are never cut."""
+    """The steps that vLLM runs; an encoder's sequences are never chunked."""
     if step.decode:
         return Batch.decode(step.sequences, step.context)
     if model.kind != "encoder":
@@ -185,13 +185,13 @@ def _prediction(run: NetworkRun, wanted: NetworkWork, inputs: Mapping[str, Any])
 
 
 def _priced(piece: Piece, times: int) -> StepPrice:
-    """Layers that differ elsewhere run the same operator: one line for it."""
+    """The price of a piece, with one line for an operator that several kinds of layers share."""
     model, steps = piece
     price = model.price(Batch.stack([steps] * times))
     return replace(price, operators=tuple(by_name(price.operators)))
 
 
 def _made(wanted: NetworkWork, inputs: Mapping[str, Any]) -> float:
-    """Samples of a diffusion transformer, tokens of all others, pictures' included."""
+    """Samples of a diffusion transformer; tokens of other networks, image tokens included."""
     step = wanted.step
     return float(step.sequences if inputs.get("unit") == "sample" else step.sequences * step.tokens)

@@ -1,4 +1,4 @@
-"""From the question of `gnomon predict` to one step of a network that is no plain decoder, and back to a sentence."""
+"""From a question of `gnomon predict` to one step of a network that is not a plain decoder, and its description."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ PHASES = {
 }
 """By kind; the first is meant where none is given."""
 LATENT = 8
-"""Pixels a side that the autoencoders before published diffusion transformers (DiT, SD3, Flux) fold into one."""
+"""Pixels per side of a latent pixel, in the autoencoders of published diffusion transformers (DiT, SD3, Flux)."""
 WHY_NOT = {
-    "encoder": "an encoder reads whole sequences at once, in both directions",
+    "encoder": "an encoder processes full sequences at once, bidirectionally",
     "diffusion": "a step of a diffusion transformer is one pass over its patches",
 }
 
@@ -33,35 +33,35 @@ AUTO = "auto"
 
 
 def refuse_auto(techniques: Sequence[str]) -> None:
-    """Raise for the word that asks a search of training plans to choose."""
+    """Refuse `auto`, with which a search of training plans chooses."""
     if AUTO in techniques:
-        hint = "It is a word of `gnomon plan train`; name a technique, as `gnomon techniques` lists them."
+        hint = "Only `gnomon plan train` takes it; name a technique, as `gnomon techniques` lists them."
         raise InputError("'auto' chooses among the techniques of training plans", where="--with", hint=hint)
 
 
 def refuse_beside(model: Model, techniques: Sequence[str]) -> None:
-    """Techniques are of decoders: what a tower or an encoder beside one makes of them is not known."""
+    """Refuse techniques for networks other than plain decoders, for which they are not modelled."""
     refuse_auto(techniques)
     if model.kind in PHASES:
-        refuse_techniques(f"{model.name}, which is no plain decoder", techniques)
+        refuse_techniques(f"{model.name}, which is not a plain decoder", techniques)
 
 
 def _extra(question: PredictQuestion) -> dict[str, int | str]:
-    """What only such networks take, where it was given."""
+    """The options that only such networks take, where given."""
     said = {name: getattr(question, name) for name in ("source", "images", "image", "steps")}
     return {f"--{name}": value for name, value in said.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkWork:
-    """The step that a question meant, and what it is in question."""
+    """The step of a question, and its description."""
 
     phase: str
     step: NetworkStep
     what: str
     repeats: int = 1
     filled: dict[str, int | str | None]
-    """What was asked again, with what was not said filled in."""
+    """The options of the question, with defaults filled in."""
 
 
 def refuse_for_script(question: PredictQuestion) -> None:
@@ -74,9 +74,9 @@ def refuse_for_training(question: PredictQuestion) -> None:
 
 
 def refuse_extra(what: str, question: PredictQuestion) -> None:
-    """Raise where something is said that only other networks take."""
+    """Refuse options that only other networks take."""
     for flag, value in _extra(question).items():
-        raise InputError(f"{value} says nothing about {what}", where=flag, hint="Leave it out.")
+        raise InputError(f"{value} does not apply to {what}", where=flag, hint="Leave it out.")
 
 
 def network_work(model: Model, question: PredictQuestion) -> NetworkWork:
@@ -90,11 +90,11 @@ def network_work(model: Model, question: PredictQuestion) -> NetworkWork:
 
 
 def intake_of(model: Model) -> VisionPreprocessor:
-    """How the one tower of a model cuts what it takes, once it says all that is needed."""
+    """The preprocessor of a model's one tower, once its fields are complete."""
     tower, *others = model.towers
     if others:
         names = ", ".join(one.name for one in model.towers)
-        raise InputError(f"{model.name} has several towers ({names}), and one is priced", where="model")
+        raise InputError(f"{model.name} has several towers ({names}), and only one can be priced", where="model")
     found = tower.intake
     small = [name for name in ("merge", "tiles", "align") if getattr(found, name) < 1]
     if model.kind == "multimodal" and (found.patch < 1 or not (found.any_size or found.side >= found.patch)):
@@ -114,7 +114,7 @@ def _phase(model: Model, question: PredictQuestion) -> str:
     if phase in known:
         return phase
     if phase in ("decode", "prefill", "forward"):
-        why = WHY_NOT.get(model.kind, "its decoder reads a prompt, then makes one token after another")
+        why = WHY_NOT.get(model.kind, "its decoder runs a prefill, then decode steps")
         raise InputError(f"{model.name} has no {phase}: {why}", where="--phase", hint=f"Use --phase {known[0]}.")
     raise unknown_name("phase", phase, known, where="--phase")
 
@@ -122,13 +122,13 @@ def _phase(model: Model, question: PredictQuestion) -> str:
 def _only(model: Model, question: PredictQuestion, *flags: str) -> None:
     for flag, value in _extra(question).items():
         if flag not in flags:
-            raise InputError(f"{value} says nothing about {model.name} ({model.kind})", where=flag)
+            raise InputError(f"{value} does not apply to {model.name} ({model.kind})", where=flag)
 
 
 def _no_cache(model: Model, question: PredictQuestion) -> None:
     if question.context:
-        message = f"{question.context:,} is asked for, and {model.name} keeps no cache"
-        raise InputError(message, where="--context", hint="Leave it out; --tokens says how long sequences are.")
+        message = f"{question.context:,} is given, but {model.name} has no KV cache"
+        raise InputError(message, where="--context", hint="Leave it out; --tokens sets the sequence length.")
 
 
 def _new_tokens(question: PredictQuestion, most: int, hint: str) -> int:
@@ -136,7 +136,7 @@ def _new_tokens(question: PredictQuestion, most: int, hint: str) -> int:
         raise InputError("needs the tokens of a sequence", where="--tokens", hint=hint)
     tokens = whole(question.tokens, "--tokens")
     if not 1 <= tokens <= most:
-        raise InputError(f"{tokens:,} is not between 1 and {most:,}, the longest it takes", where="--tokens")
+        raise InputError(f"{tokens:,} is not between 1 and {most:,}, the maximum length", where="--tokens")
     return tokens
 
 
@@ -145,7 +145,7 @@ def _encoder(model: Model, question: PredictQuestion, phase: str) -> NetworkWork
     _no_cache(model, question)
     tokens = _new_tokens(question, model.max_context, f"Give --tokens {min(512, model.max_context)}.")
     batch = question.sequences
-    what = f"one pass of {_sequences(batch)}, {tokens:,} tokens{_each(batch)}, in both directions"
+    what = f"one pass of {_sequences(batch)}, {tokens:,} tokens{_each(batch)}, bidirectional"
     step = NetworkStep(decode=False, sequences=batch, tokens=tokens)
     return NetworkWork(phase=phase, step=step, what=what, filled={"tokens": tokens})
 
@@ -156,7 +156,7 @@ def _diffusion(model: Model, question: PredictQuestion, phase: str) -> NetworkWo
     tokens, pixels = model.max_context, f"{_side(model)}x{_side(model)}"
     if question.image is not None:
         if question.tokens is not None:
-            raise InputError("is given beside --tokens, which says the same", where="--image", hint="Give one.")
+            raise InputError("is given together with --tokens, which sets the same", where="--image", hint="Give one.")
         tokens, pixels = _latent_tokens(model, *size_of(question.image)), question.image
     elif question.tokens is not None:
         tokens, pixels = _new_tokens(question, 2**22, ""), ""
@@ -183,7 +183,7 @@ def _latent_tokens(model: Model, height: int, width: int) -> int:
     for pixels in (height, width):
         if pixels % unit:
             near = max(1, round(pixels / unit)) * unit
-            hint = f"The nearest that is one: {near}."
+            hint = f"The nearest multiple: {near}."
             raise InputError(f"{pixels} is not a multiple of {unit} pixels", where="--image", hint=hint)
     return height // unit * (width // unit)
 
@@ -193,11 +193,11 @@ def _translated(model: Model, question: PredictQuestion, phase: str) -> NetworkW
     intake = intake_of(model)
     source = intake.positions if question.source is None else whole(question.source, "--source")
     if not 1 <= source <= max(intake.positions, 1):
-        message = f"{source:,} is not between 1 and {intake.positions:,}, the longest it takes"
+        message = f"{source:,} is not between 1 and {intake.positions:,}, the maximum length"
         raise InputError(message, where="--source")
     sound = any(isinstance(part, ConvolutionLayer) for part in model.towers[0].stem)
-    noun = "frames of sound" if sound else "tokens of its source"
-    usual = " (all it takes)" if question.source is None else ""
+    noun = "audio frames" if sound else "source tokens"
+    usual = " (the maximum)" if question.source is None else ""
     over = f"{source:,} {noun}{usual}"
     return _decoded(model, question, phase, intake.length(source), 1, over, {"source": source})
 
@@ -217,7 +217,7 @@ def _pictured(model: Model, question: PredictQuestion, phase: str) -> NetworkWor
 
 
 def _crosses(model: Model) -> bool:
-    """Whether pictures are looked at beside the prompt, and not put into it."""
+    """Whether images are attended to by cross-attention, and not part of the prompt."""
     return any(isinstance(block.mixer, CrossAttention) for block in model.blocks)
 
 
@@ -225,24 +225,28 @@ def _taken(intake: VisionPreprocessor, height: int, width: int) -> ImageTokens:
     longest = max(height, width)
     if intake.any_size and intake.side and longest > intake.side:
         hint = "Give the size it is scaled down to."
-        raise InputError(f"{longest} pixels are more than the {intake.side} of a side", where="--image", hint=hint)
+        raise InputError(
+            f"{longest} pixels are more than the maximum of {intake.side} per side", where="--image", hint=hint
+        )
     if not intake.any_size and not intake.always_tiles and intake.tiles > 1:
         covered = intake.covers(height, width)
         if covered > intake.tiles:
             hint = "Give the size it is scaled down to."
-            message = f"{width}x{height} takes {covered} tiles of {intake.side} pixels, and {intake.tiles} are the most"
+            message = (
+                f"{width}x{height} takes {covered} tiles of {intake.side} pixels, and the maximum is {intake.tiles}"
+            )
             raise InputError(message, where="--image", hint=hint)
     return intake.picture(height, width)
 
 
 def _pictures(intake: VisionPreprocessor, taken: ImageTokens, count: int, size: tuple[int, int]) -> str:
     if not count:
-        return "no picture"
+        return "no image"
     kept = intake.any_size or intake.tiles > 1
     how = f"of {size[1]}x{size[0]}" if kept else f"resized to {intake.side}x{intake.side}"
     tiles = f"{taken.sequences} tiles, " if taken.sequences > 1 else ""
     each = f"{tiles}{taken.sequences * taken.positions:,} positions in the tower, {taken.prompt:,} tokens"
-    return f"{count:,} picture{'s' if count > 1 else ''} {how} ({each}{_each(count)})"
+    return f"{count:,} image{'s' if count > 1 else ''} {how} ({each}{_each(count)})"
 
 
 def _decoded(
@@ -255,12 +259,12 @@ def _decoded(
     filled: dict[str, int | str | None],
     added: int = 0,
 ) -> NetworkWork:
-    """A decoder behind a tower; `added` are tokens that pictures take in the prompt."""
+    """A step of a decoder behind a tower; `added` are the image tokens in the prompt."""
     batch = question.sequences
     if phase == "decode":
         if question.tokens not in (None, 1):
-            raise InputError(f"a decode makes 1 token a sequence, not {question.tokens}", where="--tokens")
-        tokens, beside = 1, f", looking at {over}" if over else ""
+            raise InputError(f"a decode step makes 1 token per sequence, not {question.tokens}", where="--tokens")
+        tokens, beside = 1, f", cross-attending to {over}" if over else ""
         what = f"one decode step of {_sequences(batch)} at context {question.context:,}{beside}"
     else:
         tokens = _new_tokens(question, model.max_context, "Give --tokens 128, the text's alone.")
@@ -280,10 +284,10 @@ def _decoded(
 
 
 def size_of(text: str) -> tuple[int, int]:
-    """Height and width of `1024x768`, which has the width first as people write it."""
+    """Height and width of `1024x768`, which has the width first."""
     found = re.fullmatch(r"\s*(\d{1,5})\s*[xX×]\s*(\d{1,5})\s*", str(text))
     if not found or not all(int(side) for side in found.groups()):
-        raise InputError(f"'{text}' is not a size of a picture", where="--image", hint="Write it as 1024x1024.")
+        raise InputError(f"'{text}' is not an image size", where="--image", hint="Write it as 1024x1024.")
     return int(found.group(2)), int(found.group(1))
 
 

@@ -1,4 +1,4 @@
-"""What a step's parallel degrees bring beside its time: the stages of a pipeline, and the busiest rank of experts."""
+"""Effects of parallel degrees on a step: the stages of a pipeline, and the busiest expert-parallel rank."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def parallel(engine: Engine, deployment: Deployment, steps: Batch, tokens: float
 
 
 def _pipeline(engine: Engine, deployment: Deployment, steps: Batch, tokens: float) -> dict[str, Any]:
-    """Seconds of each stage with the engine's own share, and the most tokens a second where every stage has a batch
-    of its own: as many such batches as stages are under way, and the busiest stage sets the pace."""
+    """Seconds of each stage with the engine's overhead, and the throughput with as many batches in flight as stages,
+    which the busiest stage limits."""
     stages = engine.stages(deployment)
     times = [engine.step_model(deployment, stage).price(steps).time_s.value for stage in stages]
     busiest = max(times)

@@ -7,7 +7,7 @@ from gnomon.planning.deploy import ReplicaSpec
 from gnomon.planning.steps.decoder import predict_step
 from gnomon.planning.steps.network_words import PHASES as NETWORKS
 from gnomon.planning.steps.network_words import refuse_extra
-from gnomon.planning.unmodelled import told
+from gnomon.planning.unmodelled import with_unmodelled
 from gnomon.spec.answers import Prediction
 from gnomon.spec.questions.step import PredictQuestion
 
@@ -25,7 +25,7 @@ def predict_replica(replica: ReplicaSpec, question: PredictQuestion) -> Predicti
     step = {"batch": question.sequences, "tokens": _new_tokens(phase, question), "context": question.context}
     engine, deployment = replica.engine, replica.deploy()
     inputs = replica.inputs(deployment) | {"phase": phase} | step
-    return told(
+    return with_unmodelled(
         engine, deployment, replica.settings, lambda one: predict_step(engine, one, inputs),
         without=lambda name: replica.without(name).deploy(),
     )  # fmt: skip
@@ -45,8 +45,8 @@ def _new_tokens(phase: str, question: PredictQuestion) -> int:
             raise InputError(f"{value} is below {least}", where=flag)
     if phase == "decode":
         if tokens not in (None, 1):
-            raise InputError(f"a decode makes 1 token a sequence, not {tokens}", where="--tokens")
+            raise InputError(f"a decode step makes 1 token per sequence, not {tokens}", where="--tokens")
         return 1
     if tokens is None:
-        raise InputError("a prefill needs the new tokens a sequence", where="--tokens", hint="Give --tokens 1024.")
+        raise InputError("a prefill needs the new tokens per sequence", where="--tokens", hint="Give --tokens 1024.")
     return tokens

@@ -28,8 +28,8 @@ def prediction(
     inputs: Mapping[str, Any],
     cached: tuple[int, int],
 ) -> Prediction:
-    """`use` has what the step's own cache takes among its parts, `made` is the tokens or samples of all ranks, `cached`
-    the sequences of a data-parallel rank and the tokens of each. Of a pipeline one stage is busy at a time."""
+    """The answer for a priced step. `use` includes the step's KV cache, `made` is the tokens or samples of all ranks,
+    `cached` the sequences of a data-parallel rank and the tokens per sequence. One pipeline stage is busy at a time."""
     total, pool = price.time_s, price.machine.pool
     ranks, pp, used = strategy.ranks, strategy.pp, sum(use.parts.values())
     waiting_w = (pp - 1) * price.machine.profile.power["idle_w"]
@@ -57,7 +57,7 @@ def prediction(
 
 
 def _memory(size: float, slack: float) -> Estimate:
-    """Weights and cache are exact; `slack` is what the engine's reserve may be off by, 90% of the time."""
+    """Memory with its interval: weights and cache are exact, the engine's reserve is known to `slack` (90%)."""
     source = "weights, cache and the engine's reserve"
     if not slack:
         return Estimate.exact(size, source)

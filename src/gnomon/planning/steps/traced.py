@@ -40,7 +40,7 @@ def price_traced(traced: Traced, asked: TraceQuestion, machine: Machine, own: Me
 def _precision(chip: Chip, tf32: bool) -> Precision:
     """As PyTorch sets it: fp32 convolutions round to tf32 where the chip has it, GEMMs only if they may."""
     if tf32 and "tf32" not in chip.rates_flops:
-        raise InputError(f"{chip.name} has none", where="tf32", hint="Leave it out.")
+        raise InputError(f"{chip.name} has no tf32", where="tf32", hint="Leave it out.")
     return Precision(gemms="tf32" if tf32 else "fp32", convolutions="tf32" if "tf32" in chip.rates_flops else "fp32")
 
 

@@ -1,4 +1,4 @@
-"""One training step opened up, operator by operator, on the rank of a pipeline that works most."""
+"""One training step, operator by operator, on the busiest pipeline rank."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PLACES = {flag.where: f"--set {name}" for name, flag in SimulateTrainingQuestion
 
 def predict_training(question: PredictQuestion, asked: SimulateTrainingQuestion, bound: TrainingBinding) -> Prediction:
     """Seconds, memory, energy and dollars of one step of `batch` sequences of `tokens` tokens, optimizer included.
-    `asked` is the same question as `gnomon simulate train` has it."""
+    `asked` is the equivalent question of `gnomon simulate train`."""
     settings = question.settings or {}
     if "micro_batch" not in settings and (asked.pp or 1) == 1:
         asked = replace(asked, micro_batch=_share(bound.pool.count, asked))
@@ -70,7 +70,7 @@ def _said(value: Any) -> str:
 
 
 def training_question(question: PredictQuestion) -> SimulateTrainingQuestion:
-    """The same as a question of `gnomon simulate train`, whose settings it takes: recompute, zero, micro_batch, …"""
+    """The equivalent question of `gnomon simulate train`; settings are those of its recipe: recompute, zero, …"""
     batch, given = 1 if question.batch is None else question.batch, dict(question.settings or {})
     if batch < 1:
         raise InputError(f"{batch} is below 1", where="--batch")
@@ -92,7 +92,7 @@ def training_question(question: PredictQuestion) -> SimulateTrainingQuestion:
 
 
 def _share(chips: int, asked: SimulateTrainingQuestion) -> int:
-    """All of a rank's sequences at once, where they divide; the step says so where they do not."""
+    """The micro-batch: all of a rank's sequences, where the batch divides evenly."""
     dp = asked.dp or chips // asked.tp
     return asked.global_batch // dp if dp and asked.global_batch % dp == 0 else 1
 
@@ -130,7 +130,7 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
 
 
 def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
-    """Operators of the busiest rank over all micro-batches, then what the step spends beside them."""
+    """Operators of the busiest rank over all micro-batches, then the other parts of the step."""
     job, found = step.job, step.figures
     micros, strategy = int(found.micros[0]), job.strategy
     parts, batch = tapes_of(job.model, step.cut, step.traits), step.batch
@@ -161,7 +161,7 @@ def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
 def _operators(
     step: TrainingStep, parts: Mapping[str, Tape], tape: Tape, mode: str, batch: Batch, runs: int
 ) -> Iterator[OperatorTime]:
-    """Both passes; of the collectives only what nothing hides."""
+    """Operators of forward and backward; of the collectives only the exposed part."""
     machine = step.machine
     times = tapes.price([op for part in parts.values() for op in _all(part)], machine, batch)
     weights = step.figures.chunks.stages.weights
@@ -194,6 +194,6 @@ def _all(tape: Tape) -> list[Op]:
 
 
 def _line(step: TrainingStep, name: str, seconds: float, bound: str) -> OperatorTime:
-    """What a step spends once beside its operators."""
+    """A part of the step that is no operator."""
     time_s = Estimate(seconds, np.full(DRAWS, seconds), Provenance.FITTED, step.machine.profile.source)
     return OperatorTime(op=name, kind="step", time_s=time_s, bound=bound, count=1, flops=0.0, bytes=0.0)

@@ -1,4 +1,4 @@
-"""The step that a question or a plan asks for: names bound, degrees shared out over chips, and what techniques set."""
+"""The training step of a question or a plan: names bound, degrees over chips, and what techniques set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gnomon.spec.training_job import TrainingJob
 from gnomon.techniques import applied, asked
 
 SET_BY_TECHNIQUES = ("pp", "vp", "cp", "dp", "schedule", "recompute", "cp_comm")
-"""Degrees and settings that techniques set where nobody gives them."""
+"""Degrees and settings that techniques set unless they are given."""
 USUAL_DEGREES = {"pp": 1, "vp": 1, "cp": 1}
 
 
@@ -45,8 +45,8 @@ def possible_step(
 
 def asked_step(question: SimulateTrainingQuestion, bound: TrainingBinding) -> TrainingStep:
     """The step of a question, once it is known to be possible. Errors name the fields of a plan."""
-    ideas = asked(question.techniques)
-    refuse_auto(ideas)
+    techniques = asked(question.techniques)
+    refuse_auto(techniques)
     given = {name: value for name in SET_BY_TECHNIQUES if (value := getattr(question, name)) is not None}
     degrees: dict[str, Any] = USUAL_DEGREES | {name: given[name] for name in USUAL_DEGREES if name in given}
     degrees |= {"tp": question.tp, "ep": question.ep}
@@ -60,10 +60,10 @@ def asked_step(question: SimulateTrainingQuestion, bound: TrainingBinding) -> Tr
         expert_tp=question.expert_tp,
     )
     load = question.load
-    # What the network refuses is told before how chips and sequences are shared out.
+    # Errors about the network come before those about chips and batch.
     even = replace(load, global_batch=recipe.micro_batch * degrees["pp"])
     check_job(bound.job(Strategy(**degrees), recipe, even, question.dtype))
-    strategy = replace(_shared_out(bound.pool, degrees, question.dp), techniques=ideas)
+    strategy = replace(_shared_out(bound.pool, degrees, question.dp), techniques=techniques)
     return step_of(bound.job(strategy, recipe, load, question.dtype), bound.engine, bound.profile, given)
 
 
@@ -76,11 +76,11 @@ def step_of(job: TrainingJob, engine: TrainingEngine, profile: Profile, given: M
 
 
 def _settled(step: TrainingStep, given: Mapping[str, Any]) -> TrainingJob:
-    job, ideas, case = step.job, step.applied, step.case
-    ideas.check(case, job.strategy, job.recipe)
-    ideas.check_given(job.strategy, job.recipe, given)
-    strategy, recipe = ideas.rewrite(job.strategy, job.recipe)
-    ideas.check(case, strategy, recipe)
+    job, chosen, case = step.job, step.applied, step.case
+    chosen.check(case, job.strategy, job.recipe)
+    chosen.check_given(job.strategy, job.recipe, given)
+    strategy, recipe = chosen.rewrite(job.strategy, job.recipe)
+    chosen.check(case, strategy, recipe)
     return replace(job, strategy=strategy, recipe=recipe)
 
 
@@ -100,10 +100,10 @@ def _shared_out(pool: Pool, degrees: Mapping[str, Any], dp: int | None) -> Strat
         if rest:
             near = [n for n in (left * taken, (left + 1) * taken) if n]
             hint = f"Use {' or '.join(f'{pool.chip.reference}:{n}' for n in near)}."
-            raise InputError(f"{pool.count} chips are no multiple of tp x pp x cp = {taken}", where=CHIPS, hint=hint)
+            raise InputError(f"{pool.count} chips are not a multiple of tp x pp x cp = {taken}", where=CHIPS, hint=hint)
         return Strategy(**degrees, dp=left)
     if taken * dp != pool.count:
         hint = f"Use --on {pool.chip.reference}:{taken * dp}, or leave --dp out."
-        message = f"tp x pp x cp x dp = {taken * dp} chips are asked for and {pool.count} given"
+        message = f"tp x pp x cp x dp = {taken * dp} chips are needed and {pool.count} given"
         raise InputError(message, where="strategy.dp", hint=hint)
     return Strategy(**degrees, dp=dp)

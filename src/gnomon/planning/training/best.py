@@ -1,4 +1,4 @@
-"""The quickest way to train a model on a cluster: every plan bounded at once, the hopeful ones timed."""
+"""The fastest way to train a model on a cluster: every plan bounded at once, the promising ones timed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _sets(techniques: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def best_of(searches: Sequence[Search], progress: Progress | None) -> tuple[Search, Quickest]:
-    """The quickest plan of all, the first of equals. A search whose best bound is above it has nothing to say."""
+    """The fastest plan of all, the first of equals. A search whose best bound is above it is skipped."""
     best: tuple[Search, Quickest] | None = None
     for search in searches:
         if best is None or search.bounds_s.min() < best[1].value:

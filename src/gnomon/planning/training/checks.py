@@ -11,7 +11,7 @@ from gnomon.spec.training_job import TrainingJob
 CHIPS = "strategy"
 """Where an error stands that is about the chips: the degrees of a plan say how many there are."""
 DTYPES = ("bf16", "fp16", "fp8")
-"""Formats whose training is priced: activations and working weights of two bytes; with fp8, products of one."""
+"""Formats whose training is priced: activations and working weights of two bytes; with fp8, GEMMs of one byte."""
 MOST_CHIPS = 1_000_000
 MOST_TASKS = 5_000_000
 """Passes of a step over all pipeline ranks; they are timed one by one."""

@@ -61,10 +61,12 @@ def _unsuited(search: Search) -> InputError:
     rows = [rows[0] for _, rows in grid.groups(DECIDING)]
     pairs = [(grid.strategy(row), grid.recipe(row, search.optimizer)) for row in rows]
     pairs = [pair for pair in pairs if search.applied.rewrite(*pair) == pair]
-    message = f"no plan that is searched has the degrees and the recipe that {names} asks for"
+    message = f"no plan of the search space has the degrees and the recipe that {names} requires"
     if pairs:
         message = f"no plan is left: {search.applied.reject_reason(search.case, *pairs[0])}"
-    return InputError(message, where="strategy.techniques", hint="Leave it out, or simulate the plan that you mean.")
+    return InputError(
+        message, where="strategy.techniques", hint="Leave it out, or simulate a plan with `gnomon simulate train`."
+    )
 
 
 def _no_host(search: Search) -> DoesNotFitError:
@@ -75,7 +77,7 @@ def _no_host(search: Search) -> DoesNotFitError:
     message = (
         f"no plan of {search.model.name} fits the hosts' memory: the smallest keeps {least} there, of {room} usable"
     )
-    return DoesNotFitError(message, where=CHIPS, hint="More nodes share it out, and so does a smaller share.")
+    return DoesNotFitError(message, where=CHIPS, hint="Use more nodes, or offload a smaller share.")
 
 
 def _helps(search: Search, words: str) -> bool:

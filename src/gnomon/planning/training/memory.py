@@ -47,7 +47,7 @@ class MemoryPass:
 
 
 class MemoryPiece(NamedTuple):
-    """A stretch of network on a rank: what it is made of, and its seconds each way."""
+    """A part of the network on a rank, with its forward and backward seconds."""
 
     label: str
     forward: MemoryPass

@@ -1,4 +1,4 @@
-"""All plans of a model on a cluster side by side: which fit, how quick each can be at best, and how quick it is."""
+"""All plans of a model on a cluster: which fit, a lower bound on each step time, and the step time."""
 
 from __future__ import annotations
 
@@ -186,11 +186,11 @@ def label(grid: Grid, row: int, techniques: Sequence[str] = ()) -> str:
     words += [f"ZeRO-{recipe.zero}"] if recipe.zero else []
     words += [recipe.schedule] if int(grid.pp[row]) > 1 else []
     words += [expert_words(recipe.expert_tp)] if recipe.expert_tp else []
-    words += [f"keys by {recipe.cp_comm}"] if int(grid.cp[row]) > 1 else []
+    words += [f"KV by {recipe.cp_comm}"] if int(grid.cp[row]) > 1 else []
     words += ["sequence parallel"] if int(grid.sequence_parallel[row]) else []
     return ", ".join([*words, *techniques])
 
 
 def expert_words(ranks: int) -> str:
-    """How each expert's matrices lie, where that differs from other matrices."""
-    return "whole experts" if ranks == 1 else f"experts cut over {ranks}"
+    """How each expert's matrices are sharded, where that differs from other matrices."""
+    return "unsharded experts" if ranks == 1 else f"experts sharded over {ranks}"

@@ -31,7 +31,7 @@ from gnomon.techniques import Applied, TrainingCase
 
 
 def step_times(found: StepTable, row: int, traits: Traits, *, compute_only: bool = False) -> StepTimes:
-    """Seconds of every chunk of one plan; `quiet` were all communication free."""
+    """Seconds of every chunk of one plan; `compute_only` with free communication."""
 
     def chunks(name: str) -> Floats:
         return found.chunks.of_row(f"compute_only_{name}" if compute_only and name != "reduce_s" else name, row)
@@ -60,7 +60,8 @@ def step_timeline(found: StepTable, row: int, traits: Traits, *, compute_only: b
 
 
 def step_bound_s(found: StepTable, traits: Traits) -> Floats:
-    """No step of a row is quicker. What follows the pipeline follows its first rank, which ends last."""
+    """A lower bound on the step time of every row. What follows the pipeline follows its first rank, which ends
+    last."""
     grid = found.grid
     pipelines = Pipelines(
         schedule=grid.schedule,
@@ -88,7 +89,7 @@ def step_bound_s(found: StepTable, traits: Traits) -> Floats:
 
 
 def busiest_s(found: StepTable) -> Floats:
-    """No pipeline is quicker than the way down to a rank, all its tasks, and the way back up."""
+    """A lower bound on the pipeline time: the way to the busiest rank, all its tasks, and the way back."""
     longest = np.zeros(found.grid.size)
     for (pp, vp), rows in found.chunks.groups:
         there, back = (found.chunks.bodies(name, pp, vp, rows) for name in ("forward_s", "backward_s"))
@@ -145,7 +146,7 @@ def memory_of(found: StepTable, case: TrainingCase, rank: Any, applied: Applied)
 
 
 def plain_memory(found: Sizes, case: TrainingCase, rank: Any) -> RankMemory:
-    """The same without techniques."""
+    """Memory of one pipeline rank of every row, without techniques."""
     return rank_memory(found, case.traits, case.optimizer, rank, held_bytes(found, rank))
 
 
@@ -159,8 +160,8 @@ def rank_peaks(found: StepTable, case: TrainingCase, applied: Applied) -> Floats
 
 
 def plain_peaks(found: Sizes, case: TrainingCase) -> Floats:
-    """The same without techniques, of ranks of which one must be the fullest: of those between the ends with the same
-    layers, the first has most passes in flight."""
+    """Bytes of the fullest rank of a pipeline, of every row, without techniques. Of inner ranks with the same layers
+    the first has most passes in flight."""
     peaks = np.zeros(found.grid.size)
     for (pp, vp), rows in found.chunks.groups:
         some, counts = found.pick(rows), found.chunks.stages.counts(pp, vp)

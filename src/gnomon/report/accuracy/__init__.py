@@ -16,17 +16,17 @@ INTRO = """\
 `gnomon accuracy` shows these results, `gnomon accuracy --fresh` computes them again, and `make accuracy` stores them
 and writes this page: no prediction on it was typed in. An error is predicted over measured, less one: above zero,
 Gnomon expects more than it took. Mean, median and p90 are of absolute errors, the bias of signed ones; the worst is
-the one figure that is furthest off. Bands are meant to hold 90% of what is measured; a half-width is half a band over
-what it is a band of, at the median. Nothing was fitted to a step, a deployment or a training run below, and errors of
-operators are of fits that had not seen the shapes, or the chips, they are tested on."""
+the largest single error. Intervals are meant to contain 90% of the measurements; a half-width is half an
+interval relative to its value, at the median. Nothing was fitted to a step, a deployment or a training run below, and
+errors of operators are of fits that had not seen the shapes, or the chips, they are tested on."""
 
 ON_WORST = f"""\
 Of all below, the {MOST} operator tables, steps, groups of deployments and groups of training runs with the largest
-errors: do not lean on a prediction of their kind."""
+errors: do not rely on predictions of their kind."""
 
 ON_OPERATORS = """\
 Fits of one kind of operator in one format, by one framework on one chip, tested on whole shapes set aside (all rows of
-the same n and k, say), never on random rows. Published tables are tested on rows above {least_us:g} us, {most_rows} of
+the same n and k, say), not on random rows. Published tables are tested on rows above {least_us:g} us, {most_rows} of
 them at most, where there are {least_rows} or more; tables that time the host or beat the chip's peak are left out. One
 line stands for several tables: the mean error is the mean of theirs, the band's share that of all their rows."""
 
@@ -74,7 +74,7 @@ LISTS = {
 
 def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
     """The page; its lists and pictures lie in the folder `beside` it."""
-    hurry = " In a hurry: fewer rows than `make accuracy` compares." if payload["quick"] else ""
+    hurry = " Quick run: fewer rows than `make accuracy` compares." if payload["quick"] else ""
     parts = [f"# {payload['title']}", f"Computed {payload['date']}.{hurry}", INTRO]
     parts += ["## Where it is worst", ON_WORST, table] if (table := worst(payload)) else []
     parts += ["## Summary", summary(payload)]
@@ -108,7 +108,7 @@ def brief(payload: Mapping[str, Any], *, narrow: bool = False) -> str:
 
 
 def render(answer: Result, style: Style) -> str:
-    """The same, as `gnomon.report.render` gives texts."""
+    """The text of the answer, as `gnomon.report.render` gives it."""
     return brief(answer.to_dict()).removesuffix("\n")
 
 
@@ -188,7 +188,7 @@ def _section(payload: Mapping[str, Any], name: str) -> str:
     found = payload[name]["summaries"]
     first: Mapping[str, Any] = next(iter(found), {})
     names = [key for key in ("group", "source", "chip", "model", "what") if key in first]
-    return scored(names, found) if found else "Nothing is at hand here."
+    return scored(names, found) if found else "No data available here."
 
 
 def _counts(section: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ JOB = {
     "chips": "chips",
     "engine": "engine",
     "dtype": "format",
-    "seq": "tokens a sequence",
+    "seq": "tokens per sequence",
     "tp": "TP",
     "pp": "PP",
     "vp": "VP",
@@ -32,11 +32,11 @@ NOTHING = "-"
 FITTED = """\
 No constant of Gnomon was fitted to a training result on this page. Fitted were single operators, by chip:
 
-- A100: matrix products and elementwise kernels to published operator tables, collectives inside a node to published
+- A100: GEMMs and elementwise kernels to published operator tables, collectives inside a node to published
   NCCL tables; between nodes a fixed share of the data sheet's bandwidth counts. The tables differ among themselves by
-  more than most errors below. Which one was taken, and why, stands in the notes of the A100's profile
+  more than most errors below. Which one was used, and why, is in the notes of the A100's profile
   (`src/gnomon/catalog/data/profiles/a100-sxm-80gb.yaml`).
-- H200: matrix products, attention, elementwise kernels and the clock under the power limit to operators that we timed
+- H200: GEMMs, attention, elementwise kernels and the clock under the power limit to operators that we timed
   one by one.
 - The host's time to launch a kernel, which counts in small networks only: PyTorch's from steps of a tiny network of
   ours, Megatron-LM's from runs of small networks on one node that vTrain published. None of them is among the rows
@@ -48,7 +48,7 @@ DEGREES = """\
 TP, PP and DP are tensor, pipeline and data parallel degrees, VP the parts of the network a pipeline stage holds: with
 more than one the schedule is the interleaved one, else 1F1B. Batches are in sequences."""
 
-ABSENT = "The measured steps are in Gnomon's repository (`measurements/`), which is not at hand here."
+ABSENT = "The measured steps are in Gnomon's repository (`measurements/`), which are not available here."
 
 
 def training(payload: Mapping[str, Any]) -> str:
@@ -66,7 +66,7 @@ def training(payload: Mapping[str, Any]) -> str:
 
 
 def peers(payload: Mapping[str, Any]) -> Iterator[str]:
-    """What others reach on the same rows, and who says so."""
+    """Errors of other tools on the same rows, with their source."""
     for table in payload["published"]:
         for peer in table["peers"]:
             yield f"{peer['name']} on {name_of(table)}: {peer['mean_error']:.1%}, {peer['note']}."
@@ -82,7 +82,7 @@ def _published(table: Mapping[str, Any]) -> Iterator[str]:
     yield f"### {name_of(table)}"
     said = f"{table['authors']}, *{table['title']}*, {table['year']}, {table['table']}: <{table['address']}>."
     yield f"{said} Read from {table['read_from']}."
-    counted = f"TFLOP/s are a GPU's, {table['counted']}." if table["counted"] else ""
+    counted = f"TFLOP/s are per GPU, {table['counted']}." if table["counted"] else ""
     recalled = f"Recalled, not read: {', '.join(table['recalled'])}." if table["recalled"] else ""
     yield from filter(None, (counted, recalled, *table["notes"]))
     yield from _tables(table["rows"])

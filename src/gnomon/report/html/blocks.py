@@ -10,9 +10,13 @@ from typing import Any, Protocol
 
 from gnomon.report.figures import Headline
 from gnomon.report.html.svg import Bar, bars
-from gnomon.report.text import gib, part
+from gnomon.report.key_figures import number, shown_figure, shown_interval
+from gnomon.report.text import band, gib, part
 from gnomon.spec.answers import AnswerNode
+from gnomon.spec.estimate import Estimate
+from gnomon.spec.key_figures import KeyFigure
 from gnomon.spec.plan_dict import as_json
+from gnomon.units import format_duration
 
 
 class PageBlock(Protocol):
@@ -125,6 +129,19 @@ def table(title: str, head: tuple[str, ...], rows: Iterable[Sequence[str]], alig
 def plot(title: str, rows: Sequence[Bar], what: str) -> list[PageBlock]:
     """Bars, or nothing where there are none."""
     return [Drawing(title, bars(rows, what))] if rows else []
+
+
+def time_bar(name: str, time: Estimate) -> Bar:
+    """A time with its interval as a bar."""
+    return Bar(name, time.value, time.low, time.high, f"{format_duration(time.value)} {band(time)}".rstrip())
+
+
+def figure_bar(name: str, figure: KeyFigure, value: Any) -> Bar:
+    """A key figure of an answer, with its interval where it has one, as a bar."""
+    middle = number(value) or 0.0
+    low, high = (value["low"], value["high"]) if isinstance(value, Mapping) else (middle, middle)
+    shown = " ".join(filter(None, (shown_figure(figure, value), shown_interval(figure, value))))
+    return Bar(name, middle, low, high, shown)
 
 
 def notes(title: str, lines: Iterable[str]) -> list[PageBlock]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from gnomon.report.compare import different, figure_rows, figures, heads, load_words, verdicts
-from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, table
-from gnomon.report.html.svg import Bar, bars
-from gnomon.report.key_figures import as_figure, number, shown_figure, shown_interval
+from gnomon.report.html.blocks import Drawing, Page, PageBlock, figure_bar, inputs_table, notes, table
+from gnomon.report.html.svg import bars
+from gnomon.report.key_figures import as_figure, number
 from gnomon.spec.side_by_side import SideBySide
 
-Payload = Mapping[str, Any]
 MOST_PLOTS = 12
 
 
@@ -35,13 +33,7 @@ def page(answer: SideBySide) -> Page:
 
 def _plots(answer: SideBySide) -> Iterator[PageBlock]:
     for row in answer.rows[:MOST_PLOTS]:
-        figure, drawn = as_figure(row), []
-        for name, value in zip(answer.names, row["values"], strict=True):
-            middle = number(value)
-            if middle is None:
-                continue
-            low, high = (value["low"], value["high"]) if isinstance(value, Mapping) else (middle, middle)
-            shown = " ".join(filter(None, (shown_figure(figure, value), shown_interval(figure, value))))
-            drawn.append(Bar(name, middle, low, high, shown))
+        named = zip(answer.names, row["values"], strict=True)
+        drawn = [figure_bar(name, as_figure(row), value) for name, value in named if number(value) is not None]
         if len(drawn) > 1:
             yield Drawing(row["figure"], bars(drawn, f"{row['figure']} of each"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gnomon.report.figures import Headline, interval
-from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, plot, size_table, table
+from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, plot, size_table, table, time_bar
 from gnomon.report.html.svg import Bar, stacked
 from gnomon.report.predict import (
     LIMITS,
@@ -18,7 +18,7 @@ from gnomon.report.predict import (
     shortage_line,
 )
 from gnomon.report.shortage import IF_IT_FITTED
-from gnomon.report.text import band, gib, scaled
+from gnomon.report.text import gib, scaled
 from gnomon.report.train import described
 from gnomon.spec.answers import OperatorTime, Prediction
 from gnomon.units import format_count, format_duration
@@ -52,15 +52,10 @@ def _memory(answer: Prediction) -> Headline:
 def time_plot(operators: Sequence[OperatorTime], title: str) -> list[PageBlock]:
     """The largest operators as bars, each with its interval, and the others together."""
     ordered = largest_first(operators)
-    rows = [_bar(row) for row in ordered[:MOST_LINES]]
+    rows = [time_bar(row.op, row.time_s) for row in ordered[:MOST_LINES]]
     rest = sum(row.time_s.value for row in ordered[MOST_LINES:])
     rows += [Bar(f"{len(ordered) - MOST_LINES} more", rest, rest, rest, format_duration(rest))] if rest else []
     return plot(f"{title[:1].upper()}{title[1:]}", rows, title)
-
-
-def _bar(row: OperatorTime) -> Bar:
-    time = row.time_s
-    return Bar(row.op, time.value, time.low, time.high, f"{format_duration(time.value)} {band(time)}".rstrip())
 
 
 def _operators(operators: Sequence[OperatorTime], total: float, title: str) -> list[PageBlock]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gnomon.report.html.blocks import Drawing, Page, PageBlock, inputs_table, notes, table
-from gnomon.report.html.svg import Bar, Point, bars, scatter
-from gnomon.report.key_figures import number, shown_figure, shown_interval, shown_number
+from gnomon.report.html.blocks import Drawing, Page, PageBlock, figure_bar, inputs_table, notes, table
+from gnomon.report.html.svg import Point, bars, scatter
+from gnomon.report.key_figures import number, shown_number
 from gnomon.report.sweep import as_table, best_lines, counted, error_lines, figures, known_figures, value_word
 from gnomon.report.text import digits
 from gnomon.spec.key_figures import KeyFigure
@@ -44,18 +44,10 @@ def _plots(answer: SweepReport) -> Iterator[PageBlock]:
         if len(rows) < 2:
             continue
         if len(rows) <= MOST_BARS or axis is None:
-            drawn = bars([_bar(row, figure) for row in rows[:MOST_BARS]], f"{figure.name} of each question")
-            yield Drawing(figure.name, drawn)
+            drawn = [figure_bar(_name(row), figure, row["figures"][figure.name]) for row in rows[:MOST_BARS]]
+            yield Drawing(figure.name, bars(drawn, f"{figure.name} of each question"))
         else:
             yield Drawing(f"{figure.name} by {axis}; orange is the best", _scatter(answer, rows, figure, axis))
-
-
-def _bar(row: Payload, figure: KeyFigure) -> Bar:
-    value = row["figures"][figure.name]
-    middle = number(value) or 0.0
-    shown = " ".join(filter(None, (shown_figure(figure, value), shown_interval(figure, value))))
-    low, high = (value["low"], value["high"]) if isinstance(value, Mapping) else (middle, middle)
-    return Bar(_name(row), middle, low, high, shown)
 
 
 def _scatter(answer: SweepReport, rows: Sequence[Payload], figure: KeyFigure, axis: str) -> str:

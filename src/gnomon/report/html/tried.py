@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from gnomon.report.html.blocks import Page, inputs_table, notes, plot, table
-from gnomon.report.html.svg import Bar
-from gnomon.report.text import band
+from gnomon.report.html.blocks import Page, inputs_table, notes, plot, table, time_bar
 from gnomon.report.tried import against_words, compared, figures, sides
 from gnomon.spec.tried import TechniqueComparison
-from gnomon.units import format_duration
 
 
 def page(answer: TechniqueComparison) -> Page:
     head, *rows = compared(answer)
-    timed = [(name, side["step_time_s"]) for name, _, side in sides(answer) if side]
-    drawn = [
-        Bar(name, time.value, time.low, time.high, f"{format_duration(time.value)} {band(time)}".rstrip())
-        for name, time in timed
-    ]
+    drawn = [time_bar(name, side["step_time_s"]) for name, _, side in sides(answer) if side]
     return Page(
         title=answer.title,
         subtitle=against_words(answer),
