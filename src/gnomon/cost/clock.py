@@ -41,10 +41,10 @@ def attention_joules(power: Mapping[str, float], chip: Chip, flops: Floats | flo
     return np.asarray(power[BUSY] * seconds + beyond * flops)
 
 
-def narrow(power: Mapping[str, float], chip: Chip, multiplied: str) -> float:
+def narrow(power: Mapping[str, float], chip: Chip, compute_dtype: str) -> float:
     """Joules of a FLOP in a format beside those of one of 16 bits: as much at its own full rate, but for what was
     measured of eight bits."""
-    even = chip.half_rate(chip.half) / chip.matrix_rate(multiplied)
+    even = chip.half_rate(chip.half) / chip.matrix_rate(compute_dtype)
     return even * power.get(NARROW, 1.0) if even < 1 else even
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from gnomon.cost.residual import Axis
-from gnomon.graph.dtypes import Product, product
+from gnomon.graph.dtypes import GemmFormat, gemm_format
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
@@ -104,7 +104,7 @@ def _across(shape: Shape, c: Mapping[str, float]) -> Floats:
 
 def _priced(shape: Shape, efficiency: Floats, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     m, n, k, batch = shape["m"], shape["n"], shape["k"], shape.get("batch", np.ones(1))
-    sides = product(dtype)
+    sides = gemm_format(dtype)
     moved = batch * (m * k * sides.inputs + n * k * sides.weights + m * n * max(sides.inputs, 2.0))
     streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
     body = tiled(m, n, k / efficiency, batch, streamed, chip, dtype, c)
@@ -114,7 +114,7 @@ def _priced(shape: Shape, efficiency: Floats, dtype: str, chip: Chip, c: Mapping
     return np.where(m > 0, body + c["launch_us"] * 1e-6 + _quantised(shape, sides, chip, c), 0.0)
 
 
-def _quantised(shape: Shape, sides: Product, chip: Chip, c: Mapping[str, float]) -> Floats:
+def _quantised(shape: Shape, sides: GemmFormat, chip: Chip, c: Mapping[str, float]) -> Floats:
     """What rows beside the product have that were timed with it: a kernel that narrows the activations."""
     if "quantised" not in shape:
         return np.zeros(1)
@@ -137,7 +137,7 @@ def tiled(
 def _picked(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, float]) -> Floats:
     """Between the best of all tiles and the one that the rows decide, as far as `fixed` says; a family that does not
     say has the kernels of its format: eight-bit ones CUTLASS's, others cuBLAS's."""
-    fixed = c.get("fixed", 0.0 if product(dtype).inputs >= 2 else 1.0)
+    fixed = c.get("fixed", 0.0 if gemm_format(dtype).inputs >= 2 else 1.0)
     if fixed == 0:
         return _any_tile(sizes, chip, dtype, c)
     if fixed == 1:
@@ -189,9 +189,9 @@ def _waves(tiles: Floats, at_once: float, c: Mapping[str, float]) -> Floats:
 
 def _step(tile_m: int, tile_n: int, chip: Chip, dtype: str, c: Mapping[str, float]) -> float:
     """Seconds that one step along k of one tile takes a multiprocessor: to multiply, to be fed, to come round."""
-    sides, p = product(dtype), c["overlap"]
+    sides, p = gemm_format(dtype), c["overlap"]
     whole = min(tile_m, tile_n, 128) / 128
-    rate = chip.matrix_rate(sides.multiplied) / chip.sm_count * c["rate"] * whole ** c["tile"]
+    rate = chip.matrix_rate(sides.compute_dtype) / chip.sm_count * c["rate"] * whole ** c["tile"]
     multiplied = 2.0 * tile_m * tile_n / rate
     fed = (tile_m * sides.inputs + tile_n * sides.weights) / (c["sm_gb_s"] * 1e9)
     return float((multiplied**p + fed**p + (c.get("step_ns", 0.0) * 1e-9) ** p) ** (1 / p))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from gnomon.cost.residual import Axis
-from gnomon.graph.dtypes import product
+from gnomon.graph.dtypes import gemm_format
 from gnomon.graph.ops import Shape, non_local_bytes
 from gnomon.graph.uneven import counts_between, integral, visited_by
 from gnomon.spec import Chip
@@ -65,12 +65,12 @@ CHANNELS = 2048.0
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     """Both products, activation, and the sum over the chosen experts."""
     tokens, hidden, inner = shape["tokens"], shape["hidden"], shape["inter"]
-    sides, up = product(dtype), shape["matrices"] - 1.0 if "matrices" in shape else 2.0
+    sides, up = gemm_format(dtype), shape["matrices"] - 1.0 if "matrices" in shape else 2.0
     visits, visited, rows = _routed(shape)
     weights = visited * (up + 1.0) * hidden * inner * sides.weights
     moved = weights + visits * (2.0 * hidden + (up + 1.0) * inner) * 2.0
     streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
-    rate = chip.matrix_rate(sides.multiplied) / chip.sm_count
+    rate = chip.matrix_rate(sides.compute_dtype) / chip.sm_count
 
     def computed(block: int) -> Floats:
         blocks, speed = rows(block) / block, rate * c["rate"] * (block / 128.0) ** c["small"]

@@ -14,7 +14,7 @@ import numpy as np
 from gnomon.cost.clock import BURST, BUSY
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile import SYSTEM_SPREAD, Family, Profile
-from gnomon.graph.dtypes import PRODUCTS
+from gnomon.graph.dtypes import GEMM_FORMATS
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip, Provenance
 
@@ -58,7 +58,7 @@ def transferred(kind: str, chip: Chip, donors: Iterable[Donor]) -> dict[str, Fam
     for donor, profile in donors:
         found = of_kind(profile, kind)
         if donor.architecture != chip.architecture:  # `paces` knows more of these formats' kernels
-            found = {key: family for key, family in found.items() if key.partition(".")[2] not in PRODUCTS}
+            found = {key: family for key, family in found.items() if key.partition(".")[2] not in GEMM_FORMATS}
         if found:
             return {key: _widen(_fed(kind, family, chip, donor), chip, donor) for key, family in found.items()}
     return {f"{kind}.bf16": _formula(kind)}

@@ -22,7 +22,7 @@ class AppliedTechniques(Protocol):
     """What techniques make of a deployment, behind whatever engine runs it."""
 
     @property
-    def own_products(self) -> bool:
+    def own_gemm_kernels(self) -> bool:
         """Whether they bring the kernels that read narrow weights, so that the engine's own need not know them."""
 
     def graph(self, graph: Graph, deployment: Deployment) -> Graph:
@@ -57,7 +57,7 @@ class Deployment:
     """The engine's own share of a step as the user measured it, where that was done; see `engines/own.py`."""
     dp_load_ratio: float = 1.0
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
-    applied: AppliedTechniques | None = None
+    techniques: AppliedTechniques | None = None
     """Techniques, where there are any; `strategy.techniques` has their names."""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Union
 
 import numpy as np
 
-from gnomon.graph.dtypes import product, width
+from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.mixer_ops import IndexScores, LatentDecode, MixerOp, Scan
 from gnomon.graph.routing import busiest, most_held, most_visited
 from gnomon.graph.sizes import LOGITS, PREFILLS, PROMPT, TOKENS, Rows, Shape, Size, constants, size_of
@@ -59,7 +59,7 @@ class Gemm:
 
     def shape(self, batch: Batch) -> Shape:
         """With its layout only where that counts, so that the many others stay small."""
-        beside = {"across": self.across} if product(self.dtype).inputs > 2 else {}
+        beside = {"across": self.across} if gemm_format(self.dtype).inputs > 2 else {}
         if self.kind == "gemm_unaligned":
             beside |= {"aligned": self.aligned, "out_aligned": self.out_aligned}
         return self._sizes(batch) | constants(batch, **beside)
@@ -75,7 +75,7 @@ class Gemm:
     def bytes(self, batch: Batch) -> Floats:
         """None where it has no rows: then it does not run."""
         m, n, k, products = self._sizes(batch).values()
-        sides = product(self.dtype)
+        sides = gemm_format(self.dtype)
         moved = m * k * sides.inputs + n * k * sides.weights + m * n * width(self.out_dtype)
         return (m > 0) * products * moved
 
@@ -88,7 +88,7 @@ def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | floa
 def non_local_bytes(hidden: Floats | float, inner: Floats | float, dtype: str) -> Floats | float:
     """Traffic of a row whose expert stands elsewhere: both products and a clearing write zeros, which are activated and
     added up with the rest. Kernels of narrow activations sort such rows out, and only the sum meets them."""
-    return (hidden if product(dtype).inputs < width("bf16") else 3.0 * hidden + 5.0 * inner) * width("bf16")
+    return (hidden if gemm_format(dtype).inputs < width("bf16") else 3.0 * hidden + 5.0 * inner) * width("bf16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class Experts:
     def bytes(self, batch: Batch) -> Floats:
         pairs = size_of(self.tokens, batch) * self.topk
         visited = visited_experts(size_of(self.tokens, batch), self.experts, self.topk)
-        weights = visited * 3 * self.hidden * self.inner * product(self.dtype).weights
+        weights = visited * 3 * self.hidden * self.inner * gemm_format(self.dtype).weights
         own = (weights + pairs * (2 * self.hidden + 3 * self.inner) * width("bf16")) / self.ranks
         return own + self._non_local_rows(batch) * non_local_bytes(self.hidden, self.inner, self.dtype)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gnomon.engines.base import Deployment
 from gnomon.graph import Graph
-from gnomon.graph.dtypes import product, width
+from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.ops import Elementwise, Gemm, Op
 from gnomon.spec import Block, Format, Model
 from gnomon.spec.narrowed import in_format, narrowed
@@ -70,14 +70,14 @@ class Int4Weights(_NarrowWeights):
     def reject_reason(self, draft: DeploymentDraft, values: Values) -> str:
         if 0 < values["group"] < LEAST_GROUP:
             return f"scales of {values['group']:g} weights are not priced: products read as many as of {GROUP:g}"
-        if draft.model.is_moe and self.own_products(values):
+        if draft.model.is_moe and self.own_gemm_kernels(values):
             return "experts in three bits are not priced"
         return super().reject_reason(draft, values)
 
     def expressed_by_config(self, values: Values) -> bool:
         return bool(values["bits"] == "4" and values["group"] == GROUP)
 
-    def own_products(self, values: Values) -> bool:
+    def own_gemm_kernels(self, values: Values) -> bool:
         """Engines have kernels for four bits; the paper brought one for three."""
         return bool(values["bits"] == "3")
 
@@ -109,7 +109,7 @@ class UnpackedWeights(_NarrowWeights):
             return "experts that are written out first are not priced"
         return super().reject_reason(draft, values)
 
-    def own_products(self, values: Values) -> bool:
+    def own_gemm_kernels(self, values: Values) -> bool:
         return True
 
     def graph(self, graph: Graph, deployment: Deployment, values: Values) -> Graph:
@@ -129,7 +129,7 @@ def _unpacked(op: Op, half: str) -> tuple[Op, ...]:
     stream = Elementwise(
         name=f"{op.name}.unpack",
         rows=op.n * op.k,
-        read_per_row=product(op.dtype).weights,
+        read_per_row=gemm_format(op.dtype).weights,
         written_per_row=width(half),
         count=op.count,
     )

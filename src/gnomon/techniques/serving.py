@@ -52,7 +52,7 @@ class ServingTechnique(Technique):
         """The draft with it."""
         return draft
 
-    def own_products(self, values: Values) -> bool:
+    def own_gemm_kernels(self, values: Values) -> bool:
         """Whether it brings the kernels that read narrow weights, so that an engine's own need not know the format."""
         return False
 
@@ -97,8 +97,8 @@ class Served:
         return draft
 
     @property
-    def own_products(self) -> bool:
-        return any(one.own_products(values) for one, values in self.pairs)
+    def own_gemm_kernels(self) -> bool:
+        return any(one.own_gemm_kernels(values) for one, values in self.pairs)
 
     def graph(self, graph: Graph, deployment: Deployment) -> Graph:
         for one, values in self.pairs:

@@ -67,8 +67,8 @@ def shared_cache(deployment: Deployment) -> int:
 def check_simulated(deployment: Deployment) -> None:
     """Raise InputError where one step does not follow another: a simulated replica has one scheduler and one batch."""
     strategy = deployment.strategy
-    if deployment.applied is not None:
-        deployment.applied.check_simulated()
+    if deployment.techniques is not None:
+        deployment.techniques.check_simulated()
     if strategy.pp > 1:
         raise InputError(
             f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
@@ -170,7 +170,7 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
             ends=stage.ends,
         )
         graph = decode_context(graph, shared_cache(deployment))
-        graph = graph if deployment.applied is None else deployment.applied.graph(graph, deployment)
+        graph = graph if deployment.techniques is None else deployment.techniques.graph(graph, deployment)
         joined = () if stage.first else tuple(received(deployment.model, strategy, crosses, pool.per_node))
         found.append(StageWork(layers=stage.layers, graph=Graph((*joined, *graph.ops))))
     return tuple(found)

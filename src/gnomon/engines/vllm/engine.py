@@ -155,5 +155,5 @@ class Vllm:
 
 def _check_blocks(deployment: Deployment) -> None:
     """A technique that brings its own products reads blocks in its own way."""
-    if deployment.applied is None or not deployment.applied.own_products:
+    if deployment.techniques is None or not deployment.techniques.own_gemm_kernels:
         check_blocks(deployment.model, deployment.strategy)

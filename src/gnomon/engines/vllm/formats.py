@@ -35,7 +35,7 @@ def check_formats(deployment: Deployment) -> None:
 
 def run_model(deployment: Deployment) -> Model:
     """The model with every format as it runs; a technique that brings its own products runs them as they are stored."""
-    if deployment.applied is not None and deployment.applied.own_products:
+    if deployment.techniques is not None and deployment.techniques.own_gemm_kernels:
         return deployment.model
     return running(deployment.model, deployment.pool.chip)
 

@@ -45,7 +45,7 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
     heads, kv_heads = shape.heads // tp, max(1, shape.kv_heads // tp)
     q, kv = heads * shape.head_dim, kv_heads * shape.head_dim
     whole = yield from writer.enter("attention", read)
-    yield from writer.products("attention", whole, {"q": q, "k": kv, "v": kv}, hidden, shape.qkv_bias)
+    yield from writer.linears("attention", whole, {"q": q, "k": kv, "v": kv}, hidden, shape.qkv_bias)
     queries, keys = "q", "k"
     if shape.qk_norm:
         normed = writer.elementwise("attention.qk_norm", style.norm, q + kv, ("q", "k"), {"qn": q, "kn": kv}, True)
@@ -185,15 +185,15 @@ def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str,
         "context": (PROMPT, of.key_dim, PROMPT),
     }
 
-    def product(name: str, of: str, times: int = 1) -> Op:
+    def matmul(name: str, of: str, times: int = 1) -> Op:
         m, n, k = sizes[of]
         return Gemm(name=name, m=m, n=n, k=k, batch=several, dtype=cut.dtype, count=times)
 
     writer.sizes |= {"scores": square * writer.value, "mixed": mixed * writer.value}
     yield TapeNode(
         name="attention.scores",
-        forward=(product("attention.scores", "scores"),),
-        by_input=(product("attention.scores.by_input", "context", 2),),
+        forward=(matmul("attention.scores", "scores"),),
+        by_input=(matmul("attention.scores.by_input", "context", 2),),
         reads=(queries, keys),
         writes=("scores",),
         keeps=(queries, keys),
@@ -209,10 +209,10 @@ def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str,
         shares = "left"
     yield TapeNode(
         name="attention.context",
-        forward=(product("attention.context", "context"),),
+        forward=(matmul("attention.context", "context"),),
         by_input=(
-            product("attention.context.by_input", "scores"),
-            product("attention.context.by_value", "context"),
+            matmul("attention.context.by_input", "scores"),
+            matmul("attention.context.by_value", "context"),
         ),
         reads=(shares, values),
         writes=("mixed",),

@@ -18,7 +18,7 @@ class Cut:
     """Tensor-parallel ranks also hold a part of the tokens between the matrices."""
     dtype: str = "bf16"
     matrix: str = ""
-    """What weight products multiply in, where it is narrower than activations."""
+    """The format that GEMMs with weights run in, where it is narrower than activations."""
     cp: int = 1
     """Ranks a sequence lies on."""
     cp_comm: str = "p2p"

@@ -38,9 +38,9 @@ def head(writer: Writer) -> Iterator[TapeNode]:
     vocab = -(-model.vocab // cut.tp)
     yield writer.norm("head.norm", SOURCE, "normed", shared=False)
     whole = yield from writer.enter("head", "normed")
-    product = writer.linear("head.logits", (whole,), {"logits": vocab}, model.hidden, False, dtype=cut.dtype)
-    own = 0.0 if model.tied_embeddings else product.parameters
-    yield replace(product, parameters=own + count(part_tensors(model.tail)))
+    logits = writer.linear("head.logits", (whole,), {"logits": vocab}, model.hidden, False, dtype=cut.dtype)
+    own = 0.0 if model.tied_embeddings else logits.parameters
+    yield replace(logits, parameters=own + count(part_tensors(model.tail)))
     if cut.tp > 1:
         # Largest value, target's value and sum of each row are agreed on: three numbers a token.
         writer.sizes["agreed"] = 0.0

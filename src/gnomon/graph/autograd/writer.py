@@ -17,7 +17,7 @@ from gnomon.graph.tape import RESULT, SOURCE, TapeNode
 from gnomon.spec import Model
 
 NARROW = ".narrow"
-"""Names the copy of a tensor that weight products read, where they multiply in a narrower format."""
+"""Names the copy of a tensor that GEMMs read, where they run in a narrower format."""
 
 
 class Writer:
@@ -58,8 +58,8 @@ class Writer:
     def _beside(self, part: str) -> tuple[str, ...]:
         if not self.style.overlap_by_weight:
             return ()
-        products = {"attention": ("qkv", "q", "k", "v"), "ffn": ("up", "gate"), "head": ("logits",)}
-        return tuple(f"{part}.{name}" for name in products.get(part, ("up", "gate")))
+        gemms = {"attention": ("qkv", "q", "k", "v"), "ffn": ("up", "gate"), "head": ("logits",)}
+        return tuple(f"{part}.{name}" for name in gemms.get(part, ("up", "gate")))
 
     def leave(self, part: str, read: str, beside: str, written: str) -> Iterator[TapeNode]:
         """Out of the matrices and onto the residual stream."""
@@ -84,8 +84,8 @@ class Writer:
         mask = (f"{part}.mask",) if style.dropout else ()
         return replace(node, passes_on=True, writes=node.writes + mask, keeps=mask)
 
-    def products(self, part: str, read: str, widths: dict[str, int], k: int, bias: bool) -> Iterator[TapeNode]:
-        """Several matrices that read the same: one product, or one each, whose gradients are added."""
+    def linears(self, part: str, read: str, widths: dict[str, int], k: int, bias: bool) -> Iterator[TapeNode]:
+        """Several matrices that read the same input: one GEMM, or one each, whose gradients are added."""
         if self.style.joined:
             name = "qkv" if part == "attention" else "up"
             yield self.linear(f"{part}.{name}", (read,), widths, k, bias)
@@ -98,7 +98,7 @@ class Writer:
         self, name: str, reads: tuple[str, ...], widths: dict[str, int], k: int, bias: bool, rows: Rows = TOKENS,
         dtype: str = "",
     ) -> TapeNode:  # fmt: skip
-        """A weight matrix. `dtype` where it is not the one of the other products."""
+        """A weight matrix. `dtype` where it is not the one of the other GEMMs."""
         dtype, n = dtype or self.matrix, sum(widths.values())
         self.sizes |= {written: size * self.value * rows.factor for written, size in widths.items()}
         kept = reads if self.style.keeps_gathered else tuple(read.removesuffix(".whole") for read in reads)

@@ -76,7 +76,7 @@ def experts(ffn: MoeFfn, site: Site) -> Experts:
         inner=ffn.inner // (strategy.tp * strategy.dp if strategy.ep == 1 else 1),
         experts=ffn.experts,
         topk=ffn.topk,
-        dtype=site.product("expert_up"),
+        dtype=site.gemm_dtype("expert_up"),
         ranks=strategy.ep,
         count=site.count,
     )

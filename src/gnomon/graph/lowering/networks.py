@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
-from gnomon.graph.lowering.plain import Kernels, check_plain, layers, matrix, product
+from gnomon.graph.lowering.plain import Kernels, check_plain, gemm, layers, matrix
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.lowering.towers import stem_ops
 from gnomon.graph.ops import LOGITS, TOKENS, Op, Rows
@@ -79,4 +79,4 @@ def _ends(model: Model, style: KernelStyle, dtype: str, rows: Rows) -> Iterator[
         elif isinstance(part, Norm):
             yield from streamed(part.name, style.norm, part.width, 1)
     if model.has_head and model.vocab:
-        yield product("head", rows, model.vocab, model.hidden, dtype)
+        yield gemm("head", rows, model.vocab, model.hidden, dtype)

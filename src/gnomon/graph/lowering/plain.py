@@ -227,10 +227,10 @@ def _extras(site: Site, how: LayerRun) -> Iterator[Op]:
 def matrix(part: Linear, dtype: str, count: int = 1, rows: Rows = TOKENS) -> Gemm:
     """One that stands outside the halves."""
     rows = PREFILLS if part.once else rows
-    return product(part.name, rows, part.outputs, part.inputs, dtype, count)
+    return gemm(part.name, rows, part.outputs, part.inputs, dtype, count)
 
 
-def product(name: str, rows: Rows, n: int, k: int, dtype: str, count: int = 1) -> Gemm:
+def gemm(name: str, rows: Rows, n: int, k: int, dtype: str, count: int = 1) -> Gemm:
     """One whose rows may begin anywhere, as logits of an odd vocabulary do; kernels of plain fp32 do not mind."""
     aligned, out = (ROW_BYTES if dtype == "fp32" else gcd(ROW_BYTES, int(size * width(STATE))) for size in (k, n))
     return Gemm(name=name, m=rows, n=n, k=k, dtype=dtype, count=count, aligned=aligned, out_aligned=out)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gnomon.graph.dtypes import width
-from gnomon.graph.formats import product_of
+from gnomon.graph.formats import gemm_dtype
 from gnomon.graph.ops import TOKENS, Collective, Elementwise, Op, Size
 from gnomon.spec import Block, Strategy
 from gnomon.spec.formats import PLAIN_BITS
@@ -41,13 +41,13 @@ class Site:
     def tp(self) -> int:
         return self.strategy.tp
 
-    def product(self, role: str) -> str:
-        """How the product of a matrix runs, by its role (`graph.dtypes`). A shared expert's matrices have roles of
+    def gemm_dtype(self, role: str) -> str:
+        """The format of the GEMM with a matrix, by its role (`graph.dtypes`). A shared expert's matrices have roles of
         their own beside those of a dense feed-forward."""
         formats = dict(self.block.formats)
         format = formats.get(role) or formats.get(f"shared_{role}")
         if format is not None:
-            return product_of(format)
+            return gemm_dtype(format)
         return self.dtype if self.dtype in PLAIN_BITS else STATE
 
 

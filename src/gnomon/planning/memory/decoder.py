@@ -85,7 +85,7 @@ def _answer(engine: Engine, deployment: Deployment, words: dict[str, Any]) -> Fi
         close=abs(margin) < use.slack_bytes,
         block_tokens=use.block_tokens,
         changes=() if fits else tuple(_changes(engine, deployment, wanted)),
-        techniques=deployment.applied.facts(use, deployment) if deployment.applied else {},
+        techniques=deployment.techniques.facts(use, deployment) if deployment.techniques else {},
         inputs=words | {"context": wanted},
     )
 
@@ -146,7 +146,7 @@ def _changes(engine: Engine, deployment: Deployment, wanted: int) -> Iterator[Ch
 
 
 def _formats(deployment: Deployment) -> list[str]:
-    if deployment.applied is not None:  # which may have chosen the format
+    if deployment.techniques is not None:  # which may have chosen the format
         return [deployment.dtype]
     own = DIGITS_OF.get(deployment.dtype, 0.0)
     return [deployment.dtype, *(name for name in NARROWER if NARROW[name].bits < own)]
