@@ -56,10 +56,10 @@ def test_evidence_is_wider_than_what_it_stands_on(kind: str, dtype: str, on: str
     profile = profile_for(chip(on))
     paced, base = profile.family(kind, dtype), profile.family(kind, "bf16")
     if f"{kind}.{dtype}" in profile.families:
-        assert "paced by" not in paced.source
+        assert "efficiency by" not in paced.source
         return
     assert paced.source != base.source
-    assert "paced by" in paced.source
+    assert "efficiency by" in paced.source
     assert paced.spread > 0.15
     assert paced.shared <= paced.spread
 

@@ -50,7 +50,7 @@ def test_blocks_of_fp8() -> None:
     [
         ("int8", "B200", "from Turing to Hopper only. What runs there: bf16, fp16, fp8, int4, mxfp4, nvfp4"),
         ("int4", "V100", "Turing or later. What runs there: fp16"),
-        ("int4", "MI300X", "NVIDIA's alone. What runs there: bf16, fp16, fp8, int8"),
+        ("int4", "MI300X", "only on NVIDIA. What runs there: bf16, fp16, fp8, int8"),
     ],
 )
 def test_refusals(name: str, on: str, why: str) -> None:

@@ -116,11 +116,8 @@ class Machine:
     def least(self, kind: str, dtype: str, shape: Shape) -> Floats:
         """What the data sheet's best figures would take: nothing fitted goes below that."""
         flops, moved = work(kind, dtype, shape)
-        rate = (
-            self.chip.matrix_rate(gemm_format(dtype).compute_dtype)
-            if kind in GEMM_KINDS
-            else self.chip.half_rate(dtype)
-        )
+        compute_dtype = gemm_format(dtype).compute_dtype if kind in GEMM_KINDS else ""
+        rate = self.chip.matrix_rate(compute_dtype) if compute_dtype else self.chip.half_rate(dtype)
         return np.maximum(flops / rate, moved / self.chip.memory_bandwidth_bytes_s)
 
     def floor(self, kind: str, dtype: str, shape: Shape, seconds: Floats) -> Floats:
@@ -137,7 +134,7 @@ class Machine:
         return np.asarray(np.minimum(least, seconds))
 
     def op_draws(self, op: Op, batch: Batch, seconds: Floats) -> NDArray[np.float64]:
-        """Draws of an operator's `op_seconds` in all, none quicker than the chip can be."""
+        """Draws of an operator's `op_seconds` in all, none faster than the data sheet's peaks allow."""
         dtype = priced_dtype(op)
         draws = float(seconds.sum()) * self.factors(op.name, op.kind, dtype)
         least = op.count * self.floor(op.kind, dtype, op.shape(batch), seconds / max(op.count, 1))
@@ -162,7 +159,7 @@ class Machine:
         return found
 
     def clock_slowdown(self, kind: str, dtype: str, shape: Shape, seconds: Floats) -> Floats:
-        """What an operator that runs for seconds on end is slower by than a burst of it, under the power limit."""
+        """How much slower an operator is sustained than in a burst, under the power limit."""
         if kind not in ARITHMETIC:
             return np.ones_like(seconds)
         power, none = self.profile.power, np.zeros_like(seconds)
@@ -182,7 +179,7 @@ class Machine:
         return np.minimum(free, self.chip.tdp_w * seconds)
 
     @property
-    def clock_words(self) -> str:
+    def clock_note(self) -> str:
         """What is known of the clock under the power limit."""
         known = clock.LIMIT in self.profile.power
         return "at the clock the power limit allows" if known else "whose clock under the power limit is not measured"
@@ -193,7 +190,7 @@ class Machine:
 
     def factors(self, op_name: str, kind: str, dtype: str) -> NDArray[np.float64]:
         """What each draw multiplies an operator's time by: a part its family shares, a part of its own, and one of all
-        operators where the chip was measured elsewhere.
+        operators where the chip was measured on another system.
 
         Drawn from the held-out errors, by name, so that the same operator gets the same draws anywhere.
         """
@@ -206,7 +203,7 @@ class Machine:
 
     def arithmetic(self, kind: str, dtype: str) -> str:
         """The number format whose rate an operator's kernel has: attention widens what it reads to 16 bits, scans on
-        vector units compute in fp32, weight-only products in the format of their activations."""
+        vector units compute in fp32, weight-only GEMMs in the format of their activations."""
         if kind.startswith("scan_decode") or kind == "scan_prefill_mamba":
             compute_dtype = "fp32"
         elif kind.startswith(("scan", "mla", "attention")) and WIDTH.get(dtype, 0.0) <= WIDTH["bf16"]:

@@ -34,11 +34,11 @@ knots at their ends."""
 
 Decoding = Attention | LatentDecode | IndexScores
 Times = list[tuple[str, Floats]]
-"""By operator; nobody's first, of no time, so that a sum has the right size."""
+"""By operator; the first is a zero without a name, so that a sum has the right size."""
 
 
 class OpTimes:
-    """Of steps of any tokens and sequences, with contexts up to `max_context`."""
+    """Seconds of the operators of steps of any tokens and sequences, with contexts up to `max_context`."""
 
     def __init__(self, graph: Graph, machine: Machine, *, max_context: int, max_tokens: int) -> None:
         self._graph, self._machine, self._max_context = graph, machine, max_context

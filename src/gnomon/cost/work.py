@@ -23,7 +23,7 @@ ARITHMETIC = (
     "attention_forward",
     "attention_backward",
 )
-"""Kinds whose pace follows the clock; the others stream memory or cross links."""
+"""Kinds whose throughput follows the clock; the others stream memory or cross links."""
 
 
 def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:

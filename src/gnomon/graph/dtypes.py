@@ -55,7 +55,7 @@ GEMM_FORMATS = {
     "mxfp4-weights": GemmFormat(inputs=_HALF, weights=0.5 + 1 / 32, compute_dtype="bf16"),
     "nvfp4-weights": GemmFormat(inputs=_HALF, weights=0.5 + 1 / 16, compute_dtype="bf16"),
 }
-"""`-weights` are weight-only quantization: narrow weights are read and dequantized to the 16 bits of the activations."""
+"""`-weights` are weight-only quantization: narrow weights are dequantized to the activations' 16 bits."""
 
 
 def gemm_format(dtype: str) -> GemmFormat:

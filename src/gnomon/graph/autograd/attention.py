@@ -15,7 +15,7 @@ from gnomon.graph.windows import Window
 from gnomon.spec import AttentionMixer
 
 LSE_BYTES = 4.0
-"""Fused attention keeps one fp32 number a head and token."""
+"""Fused attention saves one fp32 number per head and token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
 
 
 def _norm_parameters(shape: AttentionMixer, tp: int) -> float:
-    """A norm over all heads is cut with them; one for each head alike is not."""
+    """A norm over all heads is cut with them; one that all heads share is not."""
     widths = (shape.q_width + shape.kv_width) / tp if shape.qk_norm_whole else 2.0 * shape.head_dim
     return widths * (shape.qk_norm_weight + shape.qk_norm_bias)
 
@@ -103,19 +103,19 @@ def _kernel(writer: Writer, of: Heads, name: str, phase: Literal["forward", "bac
 
 
 def _ring(writer: Writer, of: Heads, node: TapeNode) -> TapeNode:
-    """Keys and values go round the ranks while attention over those that are there runs; backward their gradients
-    go round with them, once more than they do."""
+    """Ring attention: keys and values travel around the ranks, overlapped with attention over those that have arrived;
+    backward their gradients travel with them, one hop more."""
     cut, size = writer.cut, of.cached * writer.value
     # A neighbour is at most as far away as half the ring is wide.
     apart = -(-cut.tp * cut.cp // 2)
 
-    def turns(name: str, count: int) -> Op:
+    def hops(name: str, count: int) -> Op:
         return replace(writer.exchange(name, "send_recv", size, 2, apart), count=count)
 
     return replace(
         node,
-        forward=(*node.forward, turns("attention.ring", cut.cp - 1)),
-        by_input=(*node.by_input, turns("attention.ring.by_input", 2 * cut.cp - 1)),
+        forward=(*node.forward, hops("attention.ring", cut.cp - 1)),
+        by_input=(*node.by_input, hops("attention.ring.by_input", 2 * cut.cp - 1)),
         own_overlap=True,
         # What runs now and what arrives meanwhile.
         scratch=2 * size,

@@ -32,9 +32,9 @@ def _dense(writer: Writer, part: str, ffn: DenseFfn, read: str, names: tuple[str
 
 
 def mixture(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
-    """From the normed stream to `fed`, whole on every rank for its own tokens.
+    """From the normed stream to `fed`, full sums on every rank for its own tokens.
 
-    Tokens choose experts evenly, as the losses that balance them want it: every rank gets as many rows as it sends,
+    Tokens choose experts evenly, as load-balancing losses aim for: every rank gets as many rows as it sends,
     and every expert as many as the next. Shares are multiplied in with the activation, so that what experts give need
     not stay.
     """
@@ -95,7 +95,7 @@ def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, Non
 
 
 def _experts(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
-    """Two grouped GEMMs, one matrix an expert of this rank, with the gated activation between."""
+    """Two grouped GEMMs, one matrix per expert of this rank, with the gated activation between."""
     cut, hidden, rows = writer.cut, writer.model.hidden, rows_of(writer, ffn)
     inner = ffn.inner // cut.expert_tp
     up = {"expert.gate": inner, "expert.up": inner} if ffn.gated else {"expert.up": inner}
@@ -135,7 +135,7 @@ def grouped(writer: Writer, name: str, ffn: MoeFfn, read: str, widths: dict[str,
 
 
 def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
-    """Back the same way, and the rows of a token added up."""
+    """Rows sent back to the ranks of their tokens, and the rows of a token added up."""
     cut, hidden = writer.cut, writer.model.hidden
     now = "given"
     if cut.ep > 1 and ffn.experts > cut.ep:

@@ -1,4 +1,4 @@
-"""What stands before the layers and behind them."""
+"""What comes before the layers and after them."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ class Pricer:
         added: dict[str, Any] = {name: np.round(micros * factor, DECIMALS) for name, factor in times}
         floor = machine.floor(group.kind, dtype, shape, seconds) * 1e6
         np.maximum(added["low_us"], np.round(floor, DECIMALS), out=added["low_us"])
-        told = f", {machine.clock_words}" if group.sustained else ""
+        told = f", {machine.clock_note}" if group.sustained else ""
         told += f", as {dtype}" if dtype != group.dtype else ""
         if group.framework not in OWN and f"{group.kind}.{dtype}.{group.framework}" not in machine.profile.families:
             told += f", none of {group.framework}"
