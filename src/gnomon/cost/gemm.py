@@ -24,9 +24,9 @@ MORE_TILES = dict.fromkeys(
     ("Hopper", "Blackwell"), ((128, 64), (128, 96), (96, 128), (128, 160), (160, 128), (192, 128), (192, 192))
 )
 """cuBLAS of CUDA 13.0 has kernels with a side of a multiple of 64 and another of 8, chosen so that tiles just fill the
-chip: the names of 748 kernels on an H200 (measurements/h200-2026-11-15/products.csv), where a step along k takes 1.2 to
-1.35 of its time at the peak, at the median of each tile with no side below 112. Of Blackwell no names are known: these
-tiles lower the error on its published tables a little, and raise it on Ampere's."""
+chip: the names of 748 kernels on an H200 (`measurements/h200-2026-11-15/products.csv`), where a step along k takes 1.2
+to 1.35 of its time at the peak, at the median of each tile with no side below 112. Of Blackwell no names are known:
+these tiles lower the error on its published tables a little, and raise it on Ampere's."""
 SPLITS = (1, 2, 4, 8)
 MORE_SPLITS, LEAST_PART = (16, 32, 64, 128), 4096
 """Sums over very many rows, as of gradients by weight, are split further where so few tiles as they have would leave
