@@ -15,7 +15,7 @@ import numpy as np
 
 from gnomon.calibrate.collect import torch_module
 from gnomon.calibrate.timer import time_call
-from gnomon.graph.uneven import FEW, MOST_LIKED
+from gnomon.graph.uneven import FEW, MOST_POPULAR
 from gnomon.spec.workload import Floats
 
 SIZES = ("tokens", "hidden", "inter", "experts", "topk")
@@ -105,7 +105,7 @@ def uneven(torch: Any) -> Iterator[Row]:
 
 def drawn_counts(draw: np.random.Generator, tokens: int, experts: int, topk: int, skew: float) -> Floats:
     """How often each expert is chosen, in one draw of the law of `gnomon.graph.uneven`."""
-    low, high = (1.0, MOST_LIKED * tokens) if tokens * topk > experts else FEW
+    low, high = (1.0, MOST_POPULAR * tokens) if tokens * topk > experts else FEW
     power = 1 - skew
     weights = (low**power + draw.random(experts) * (high**power - low**power)) ** (1 / power)
     counts = np.minimum(np.round(weights / weights.sum() * tokens * topk), tokens)

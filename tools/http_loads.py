@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from tools.server_loads import MAX_MODEL_LEN, SHARED, Load, bursts, rates, wait_at
 
-from gnomon.engines.vllm.runner import QUIET, versions
+from gnomon.engines.vllm.runner import ENVIRONMENT, versions
 from gnomon.load import config_of
 
 PORT = 8011
@@ -158,7 +158,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, asked.out.with_suffix(".log").open("wb") as log:
         write_model(Path(folder), config)
         command = server_command(Path(folder), asked.kv_gib)
-        environment = QUIET | dict(os.environ)
+        environment = ENVIRONMENT | dict(os.environ)
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         try:
             asyncio.run(measure(asked, process, int(config["vocab_size"])))

@@ -61,7 +61,7 @@ def test_a_host_that_was_measured_launches_as_it_does(tmp_path: Path) -> None:
     assert host().source == "launches on your own host, 2026-11-15"
     own_path("transformers").write_text(OWN + "figures: {eager: {}}\n")
     forget_own()
-    with pytest.raises(CalibrationError, match="is not whole"):
+    with pytest.raises(CalibrationError, match="is not valid"):
         host()
 
 
@@ -156,7 +156,7 @@ def test_overheads_of_another_engine_or_with_other_figures() -> None:
     own_path("vllm").parent.rmdir()
     forget_own()
     _vllm_file(dense={"zorp_us": 1.0})
-    with pytest.raises(CalibrationError, match="'zorp_us', which is no figure of this engine"):
+    with pytest.raises(CalibrationError, match="'zorp_us', which is not a figure of this engine"):
         gnomon.predict("llama-3.1-8b", on="H200", batch=4, context=128)
 
 

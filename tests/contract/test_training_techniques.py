@@ -13,7 +13,7 @@ import yaml
 from tests.estimates import check_band
 
 import gnomon
-from gnomon.engines.training.memory import rank_parameters
+from gnomon.engines.training.memory import rank_held
 from gnomon.errors import InputError, UnknownNameError
 from gnomon.spec.answers import TrainingReport
 from gnomon.techniques import CONSERVED, Technique, applied, canonical, techniques, words
@@ -72,7 +72,7 @@ def changes(text: str) -> frozenset[str]:
 def held(found: TrainingReport) -> float:
     """Parameters of one copy on one tensor-parallel rank of every stage."""
     stages = found.plan.strategy.pp
-    return sum(float(rank_parameters(found.step.figures, rank)[0]) for rank in range(stages))
+    return sum(float(rank_held(found.step.figures, rank).total[0]) for rank in range(stages))
 
 
 def state_bytes(found: TrainingReport) -> float:

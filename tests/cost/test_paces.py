@@ -13,7 +13,7 @@ from gnomon.calibrate.usable import LEAST_US
 from gnomon.catalog import chip
 from gnomon.cost.efficiencies import EFFICIENCIES
 from gnomon.cost.kernels import kernel_model
-from gnomon.graph.dtypes import PRODUCTS, product
+from gnomon.graph.dtypes import GEMM_FORMATS, gemm_format
 from gnomon.graph.ops import Shape
 from gnomon.load.profiles import profile_for
 
@@ -31,14 +31,14 @@ def products(m: float = 16.0, n: float = 8192.0, k: float = 8192.0) -> Shape:
 
 
 @pytest.mark.parametrize("on", CHIPS)
-@pytest.mark.parametrize("dtype", [name for name in PRODUCTS if name != "nvfp4"])
+@pytest.mark.parametrize("dtype", [name for name in GEMM_FORMATS if name != "nvfp4"])
 def test_never_below_the_roofline(on: str, dtype: str) -> None:
-    found, sides = chip(on), product(dtype)
-    if sides.multiplied not in found.rates_flops:
-        pytest.skip(f"{on} does not multiply {sides.multiplied}")
+    found, sides = chip(on), gemm_format(dtype)
+    if sides.compute_dtype not in found.rates_flops:
+        pytest.skip(f"{on} does not multiply {sides.compute_dtype}")
     for m in (1.0, 64.0, 4096.0):
         shape = products(m)
-        least = 2 * m * 8192.0**2 / found.rate(sides.multiplied)
+        least = 2 * m * 8192.0**2 / found.rate(sides.compute_dtype)
         streamed = (8192.0**2 * sides.weights + m * 8192 * (sides.inputs + 2)) / found.memory_bandwidth_bytes_s
         assert seconds("gemm", dtype, on, shape)[0] > 0.9 * max(least, streamed)
 
@@ -56,10 +56,10 @@ def test_evidence_is_wider_than_what_it_stands_on(kind: str, dtype: str, on: str
     profile = profile_for(chip(on))
     paced, base = profile.family(kind, dtype), profile.family(kind, "bf16")
     if f"{kind}.{dtype}" in profile.families:
-        assert "paced by" not in paced.source
+        assert "efficiency by" not in paced.source
         return
     assert paced.source != base.source
-    assert "paced by" in paced.source
+    assert "efficiency by" in paced.source
     assert paced.spread > 0.15
     assert paced.shared <= paced.spread
 
@@ -85,7 +85,7 @@ def test_products_against_published_tables(on: str, framework: str, theirs: str,
     sizes = {name: np.array([float(row[name]) for row in rows]) for name in ("m", "n", "k", "time_us")}
     shape = {name: sizes[name] for name in ("m", "n", "k")} | {"batch": np.ones(1)}
     ours = seconds("gemm", dtype, on, shape)
-    narrow = product(dtype).inputs
+    narrow = gemm_format(dtype).inputs
     if narrow < 2:
         moved = {"bytes_read": sizes["m"] * sizes["k"] * 4, "bytes_written": sizes["m"] * sizes["k"] * narrow}
         ours = ours + seconds("elementwise", "bf16", on, moved)

@@ -115,7 +115,7 @@ SMALL = Tape(
         (7.0, 9.0, 0.0, 0.0, 16.0),
     ],
 )
-def test_collectives_hide_behind_their_own_products(
+def test_collectives_overlap_with_their_own_gemms(
     gather: float, scatter: float, by_input: float, by_weight: float, exposed: float
 ) -> None:
     seconds: dict[Op, float] = {GATHER: gather, SCATTER: scatter, OUT: 0.5, PRODUCTS[0]: 3.0}

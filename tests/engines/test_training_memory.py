@@ -11,7 +11,7 @@ import pytest
 from tests.engines.plans import ENGINES, OPTIMIZERS, config, memory, pairs, peaks, search
 
 from gnomon.engines.training import Grid
-from gnomon.engines.training.memory import rank_parameters
+from gnomon.engines.training.memory import rank_held
 from gnomon.graph import liveness
 from gnomon.graph.layers import Cut, head, layer
 from gnomon.load import model as load_model
@@ -65,7 +65,7 @@ def test_zero_needs_no_more_from_level_to_level(engine: str, optimizer: str) -> 
     for low, high in pairwise(found.traits.zero):
         least, most = np.array(list(pairs(grid, "zero", low, high))).T
         many = (grid.pp[least] <= 2) & (grid.dp[least] >= 4)
-        own = np.maximum(rank_parameters(found.figures, 0), rank_parameters(found.figures, grid.pp - 1))
+        own = np.maximum(rank_held(found.figures, 0).total, rank_held(found.figures, grid.pp - 1).total)
         at_rest = (high == 2) * 2.0 * (own / grid.dp)[least][many]
         assert np.all(totals[most][many] <= totals[least][many] + at_rest)
         assert many.sum() > 20
@@ -167,7 +167,7 @@ def test_ranks_hold_the_model_between_them(engine: str, model: str) -> None:
     network = load_model(model)
     for pp in (1, 2, 8):
         found = one(engine, Strategy(pp=pp), Recipe(), model=model)
-        total = sum(float(rank_parameters(found.figures, rank)[0]) for rank in range(pp))
+        total = sum(float(rank_held(found.figures, rank).total[0]) for rank in range(pp))
         copy = network.vocab * network.hidden if network.tied_embeddings and pp > 1 else 0
         assert total == network.parameters + copy
 

@@ -7,8 +7,8 @@ import pytest
 from gnomon.catalog import chip, chip_names
 from gnomon.engines.vllm.formats import as_run, obstacle, running, supported
 from gnomon.errors import InputError
-from gnomon.graph.dtypes import PRODUCTS, product
-from gnomon.graph.formats import known, product_of
+from gnomon.graph.dtypes import GEMM_FORMATS, gemm_format
+from gnomon.graph.formats import gemm_dtype, known
 from gnomon.load import model as load_model
 from gnomon.spec import Format
 from gnomon.spec.formats import NARROW
@@ -37,12 +37,12 @@ BLOCKS = Format(name="fp8", bits=8, block=(128, 128), scale_bits=32, activations
     ],
 )
 def test_kernels(name: str, on: str, runs: str) -> None:
-    assert product_of(as_run(NARROW[name], chip(on))) == runs
+    assert gemm_dtype(as_run(NARROW[name], chip(on))) == runs
 
 
 def test_blocks_of_fp8() -> None:
-    assert product_of(as_run(BLOCKS, chip("H200"))) == "fp8-blocks"
-    assert product_of(as_run(BLOCKS, chip("A100"))) == "fp8-weights"
+    assert gemm_dtype(as_run(BLOCKS, chip("H200"))) == "fp8-blocks"
+    assert gemm_dtype(as_run(BLOCKS, chip("A100"))) == "fp8-weights"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_blocks_of_fp8() -> None:
     [
         ("int8", "B200", "from Turing to Hopper only. What runs there: bf16, fp16, fp8, int4, mxfp4, nvfp4"),
         ("int4", "V100", "Turing or later. What runs there: fp16"),
-        ("int4", "MI300X", "NVIDIA's alone. What runs there: bf16, fp16, fp8, int8"),
+        ("int4", "MI300X", "only on NVIDIA. What runs there: bf16, fp16, fp8, int8"),
     ],
 )
 def test_refusals(name: str, on: str, why: str) -> None:
@@ -70,7 +70,7 @@ def test_what_is_said_to_run_runs(name: str) -> None:
     plain = load_model("llama-3.2-1b")
     for dtype in supported(found):
         if dtype in NARROW:
-            product(product_of(as_run(NARROW[dtype], found)))
+            gemm_format(gemm_dtype(as_run(NARROW[dtype], found)))
             assert running(in_format(plain, dtype), found).dtype == dtype
         else:
             assert dtype in found.rates_flops
@@ -82,4 +82,6 @@ def test_products_agree_with_what_is_stored() -> None:
     formats = {"fp8-blocks": BLOCKS, "nvfp4": NARROW["nvfp4"]}
     formats |= {f"{name}-weights": NARROW[name] for name in ("fp8", "int4", "mxfp4", "nvfp4")}
     for name, format in formats.items():
-        assert PRODUCTS[name].weights == pytest.approx(format.bytes(rows, columns) / (rows * columns), rel=1e-3), name
+        assert GEMM_FORMATS[name].weights == pytest.approx(format.bytes(rows, columns) / (rows * columns), rel=1e-3), (
+            name
+        )

@@ -119,8 +119,8 @@ def test_narrower_formats_weigh_less(name: str) -> None:
     [
         ("llama-3.1-8b", {"tp": 3}, r"tp: .*32 attention heads, which 3 does not divide.*works is 2"),
         ("llama-3.1-8b", {"pp": 33}, "pp: .* 32 layers for 33 stages"),
-        ("qwen3-30b-a3b", {"tp": 2, "ep": 4}, "ep: experts cannot be dealt to 4 ranks"),
-        ("qwen3-30b-a3b", {"dp": 3, "ep": 3}, "ep: experts cannot be dealt to 3 ranks"),
+        ("qwen3-30b-a3b", {"tp": 2, "ep": 4}, "ep: experts cannot be spread over 4 ranks"),
+        ("qwen3-30b-a3b", {"dp": 3, "ep": 3}, "ep: experts cannot be spread over 3 ranks"),
         ("qwen3-next-80b-a3b", {"tp": 32}, "16"),
         ("llama-3.1-8b", {"cp": 0}, "cp: 0 is not a number of chips"),
     ],

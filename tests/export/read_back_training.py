@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.export import megatron_flags
+
 import gnomon
-from gnomon.engines.megatron import options
 from gnomon.spec.answers import TrainingReport
 
 Parse = Callable[[Sequence[str]], Any]
@@ -27,13 +28,13 @@ DESTS = {
 def our_parser() -> Parse:
     """A reader of the options that may be written, each with a value of its kind; anything else ends it."""
     parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
-    for flag in options.SWITCHES:
+    for flag in megatron_flags.SWITCHES:
         off = flag == "--disable-bias-linear"
         parser.add_argument(flag, action="store_false" if off else "store_true", dest=DESTS.get(flag))
-    for flags, kind in ((options.WHOLE, int), (options.NUMBERS, float), (options.TEXTS, str)):
+    for flags, kind in ((megatron_flags.WHOLE, int), (megatron_flags.NUMBERS, float), (megatron_flags.TEXTS, str)):
         for flag in flags:
             parser.add_argument(flag, type=kind, nargs="+" if flag == "--cp-comm-type" else None, dest=DESTS.get(flag))
-    for flag, choices in options.CHOICES.items():
+    for flag, choices in megatron_flags.CHOICES.items():
         parser.add_argument(flag, choices=choices, dest=DESTS.get(flag))
     return parser.parse_args
 

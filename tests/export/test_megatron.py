@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.export import megatron_flags
 from tests.export.megatron_options import SWITCH, parser_of, published
 from tests.export.training import a_training_plan, started
 
@@ -33,7 +34,13 @@ from gnomon.spec import (
 )
 from gnomon.spec.training import OPTIMIZERS, RECOMPUTE
 
-WRITTEN = {*options.SWITCHES, *options.WHOLE, *options.NUMBERS, *options.TEXTS, *options.CHOICES}
+WRITTEN = {
+    *megatron_flags.SWITCHES,
+    *megatron_flags.WHOLE,
+    *megatron_flags.NUMBERS,
+    *megatron_flags.TEXTS,
+    *megatron_flags.CHOICES,
+}
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +73,17 @@ def parsed(megatron: argparse.ArgumentParser, plan: Plan) -> argparse.Namespace:
 
 
 def test_every_option_is_megatrons(listed: dict[str, dict[str, Any]]) -> None:
-    for flag in options.SWITCHES:
+    for flag in megatron_flags.SWITCHES:
         assert listed[flag]["action"] in SWITCH, flag
-    for flag in options.WHOLE:
+    for flag in megatron_flags.WHOLE:
         assert (listed[flag]["type"], listed[flag]["nargs"], listed[flag]["choices"]) == ("int", None, None), flag
-    for flag in options.NUMBERS:
+    for flag in megatron_flags.NUMBERS:
         assert (listed[flag]["type"], listed[flag]["nargs"], listed[flag]["choices"]) == ("float", None, None), flag
-    for flag in options.TEXTS:
+    for flag in megatron_flags.TEXTS:
         assert listed[flag]["action"] == "_StoreAction", flag
         assert listed[flag]["type"] not in ("int", "float"), flag
         assert listed[flag]["choices"] is None, flag
-    for flag, names in options.CHOICES.items():
+    for flag, names in megatron_flags.CHOICES.items():
         assert set(names) <= {str(choice).rpartition(".")[2] for choice in listed[flag]["choices"]}, flag
 
 
@@ -89,11 +96,11 @@ def kept(plan: Plan) -> None:
     for flag, value in values(plan).items():
         if value is False:
             assert flag in WRITTEN
-        elif flag in options.CHOICES:
-            assert value in options.CHOICES[flag], flag
+        elif flag in megatron_flags.CHOICES:
+            assert value in megatron_flags.CHOICES[flag], flag
         else:
-            kinds = {**dict.fromkeys(options.SWITCHES, bool), **dict.fromkeys(options.WHOLE, int)}
-            kinds |= {**dict.fromkeys(options.NUMBERS, float), **dict.fromkeys(options.TEXTS, str)}
+            kinds = {**dict.fromkeys(megatron_flags.SWITCHES, bool), **dict.fromkeys(megatron_flags.WHOLE, int)}
+            kinds |= {**dict.fromkeys(megatron_flags.NUMBERS, float), **dict.fromkeys(megatron_flags.TEXTS, str)}
             assert type(value) is kinds[flag], flag
 
 
@@ -174,8 +181,8 @@ def test_experts(megatron: argparse.ArgumentParser) -> None:
     assert (said.expert_model_parallel_size, said.qk_layernorm) == (4, True)
     assert said.moe_layer_freq == 1
     for changes, where in (
-        ({"strategy": Strategy(dp=8, ep=3)}, "128 experts cannot be cut into 3"),
-        ({"strategy": Strategy(dp=2, ep=4)}, "2 ranks of data and context parallelism cannot be cut into 4"),
+        ({"strategy": Strategy(dp=8, ep=3)}, "128 experts cannot be split into 3"),
+        ({"strategy": Strategy(dp=2, ep=4)}, "2 ranks of data and context parallelism cannot be split into 4"),
         ({"strategy": Strategy(dp=4, ep=4), "model": "llama-3.1-8b"}, "has no experts"),
     ):
         with pytest.raises(InputError, match=re.escape(where)):
@@ -272,8 +279,8 @@ def test_a_window(megatron: argparse.ArgumentParser, monkeypatch: pytest.MonkeyP
     ("config", "flag", "said"),
     [
         ({"rope_theta": 10000.5, "rope_scaling": None}, None, "a rotary base of 10000.5"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, 500000, "rotary positions of the kind 'yarn'"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": "x"}}, 500000, "rotary positions of the kind 'llama3'"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, 500000, "rotary embeddings of type 'yarn'"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": "x"}}, 500000, "rotary embeddings of type 'llama3'"),
         ({"rope_scaling": "strange"}, 500000, ""),
         ({"rope_theta": None, "rope_parameters": {"rope_theta": 7e4, "rope_type": "default"}}, 70000, ""),
     ],
@@ -343,10 +350,10 @@ def test_what_cannot_be_said() -> None:
     even = {"strategy": Strategy(pp=2, dp=4)}  # a vocabulary that needs no padding
     assert lines(Recipe(), **even) == ""
     assert lines(Recipe(schedule="gpipe"), **even) == "the gpipe schedule: Megatron-LM runs 1f1b"
-    alone = "schedule gpipe: one pipeline rank has one order of passes"
+    alone = "schedule gpipe: one pipeline rank has only one order of passes"
     assert lines(Recipe(schedule="gpipe"), strategy=Strategy(dp=8)) == alone
     assert lines(Recipe(recompute="selective"), **even) == ""
-    assert "as torch does it" in lines(Recipe(recompute="selective"), **even, engine=EngineChoice(name="torch"))
+    assert "as in torch" in lines(Recipe(recompute="selective"), **even, engine=EngineChoice(name="torch"))
     assert lines(Recipe(optimizer="adamw-bf16", zero=1), **even) == (
         "optimizer states in bf16 alone: Megatron-LM keeps a master copy of the weights in fp32"
     )

@@ -63,11 +63,15 @@ NOT_RUN: dict[str, tuple[Plan, type[GnomonError], str]] = {
     "load": (serving(load=equal(8000, 1000)), InputError, "load: a request of 9,000 tokens is longer"),
     "load-nonsense": (serving(load=equal(10**9, 1)), InputError, "load.input_tokens: .* is more than"),
     "no-trace": (serving(load=ServingLoad(trace="nowhere.csv", requests=0)), InputError, "no such file"),
-    "int4": (serving(dtype="int4"), InputError, "dtype: .* holds bf16, and vLLM does not make int4"),
-    "int8": (serving(dtype="int8"), InputError, r"does not make int8 .*\(llm-compressor\)"),
-    "nvfp4": (serving(chip="B200", dtype="nvfp4"), InputError, "does not make nvfp4 .* ModelOpt"),
-    "mxfp4": (serving(dtype="mxfp4"), InputError, "does not make mxfp4"),
-    "wide": (serving(model="gpt-oss-20b", dtype="bf16"), InputError, "holds mxfp4, and vLLM does not make bf16"),
+    "int4": (serving(dtype="int4"), InputError, "dtype: .* holds bf16, which vLLM does not quantize to int4"),
+    "int8": (serving(dtype="int8"), InputError, r"does not quantize to int8 .*\(llm-compressor\)"),
+    "nvfp4": (serving(chip="B200", dtype="nvfp4"), InputError, "does not quantize to nvfp4 .* ModelOpt"),
+    "mxfp4": (serving(dtype="mxfp4"), InputError, "does not quantize to mxfp4"),
+    "wide": (
+        serving(model="gpt-oss-20b", dtype="bf16"),
+        InputError,
+        "holds mxfp4, which vLLM does not quantize to bf16",
+    ),
     "version": (serving(engine=EngineChoice(version="0.32")), InputError, "0.32"),
     "model": (serving(model="llama-9"), InputError, "model: unknown model 'llama-9'"),
     "chip": (serving(chip="H1000"), InputError, "chip: unknown chip 'H1000'"),
@@ -120,7 +124,7 @@ def test_weights_that_are_not_there_are_never_others() -> None:
         "llama-3.1-8b", fleet="A100:1", rate=1.0, input=64, output=16, requests=50, dtypes=["int4"]
     )
     assert report.command.split()[2] == "CHECKPOINT"
-    assert any("does not make int4" in line for line in report.left_to_you)
+    assert any("does not quantize to int4" in line for line in report.left_to_you)
 
 
 def test_a_checkpoint_is_served_in_the_place_of_the_model(tmp_path: Path) -> None:

@@ -104,36 +104,39 @@ REFUSED: dict[str, tuple[Plan, str]] = {
     "replicas": (a_training_plan(replicas=2), "replicas: 2 is not 1, as training needs it. Say how many"),
     "batch": (
         a_training_plan(Recipe(micro_batch=6)),
-        "load.global_batch: 64 is no multiple of 24 (4 ranks x 6 sequences). Use 48 or 72.",
+        "load.global_batch: 64 is not a multiple of 24 (4 ranks x 6 sequences). Use 48 or 72.",
     ),
     "small-batch": (a_training_plan(Recipe(micro_batch=32)), "Use 128."),
     "layers": (
         a_training_plan(strategy=Strategy(pp=48, dp=4), load=TrainingLoad(seq=4096, global_batch=48)),
-        "strategy, pp x vp: 32 layers cannot be cut into 48 equal parts. Use 32.",
+        "strategy, pp x vp: 32 layers cannot be split into 48 equal parts. Use 32.",
     ),
-    "heads": (a_training_plan(strategy=Strategy(tp=5)), "strategy.tp: 32 attention heads cannot be cut into 5"),
+    "heads": (a_training_plan(strategy=Strategy(tp=5)), "strategy.tp: 32 attention heads cannot be split into 5"),
     "kv-heads": (
         a_training_plan(strategy=Strategy(tp=16), load=TrainingLoad(seq=4096, global_batch=64)),
-        "strategy.tp: 8 key-value heads cannot be cut into 16 equal parts. Use 8.",
+        "strategy.tp: 8 key-value heads cannot be split into 16 equal parts. Use 8.",
     ),
     "seq": (
         a_training_plan(load=TrainingLoad(seq=4097, global_batch=64)),
-        "load.seq: 4097 is no multiple of 2 (pieces). Use 4096 or 4098.",
+        "load.seq: 4097 is not a multiple of 2 (pieces). Use 4096 or 4098.",
     ),
     "nodes": (a_training_plan(strategy=Strategy(tp=4, pp=4)), ""),
     "nodes-unfilled": (
         a_training_plan(strategy=Strategy(dp=12), load=TrainingLoad(seq=4096, global_batch=48)),
         "strategy: 12 chips do not fill nodes of 8. Use 8 or 16.",
     ),
-    "vp-alone": (a_training_plan(strategy=Strategy(pp=2, vp=2)), "strategy.vp: 2 does not go with the schedule 1f1b"),
+    "vp-alone": (a_training_plan(strategy=Strategy(pp=2, vp=2)), "strategy.vp: 2 does not match the schedule 1f1b"),
     "interleaved-alone": (
         a_training_plan(INTERLEAVED, strategy=Strategy(pp=2)),
-        "strategy.vp: 1 does not go with the schedule interleaved",
+        "strategy.vp: 1 does not match the schedule interleaved",
     ),
-    "one-stage": (a_training_plan(INTERLEAVED, strategy=Strategy(vp=2)), "strategy.pp: 1 pipeline rank"),
+    "one-stage": (
+        a_training_plan(INTERLEAVED, strategy=Strategy(vp=2)),
+        "strategy.pp: interleaving needs more than 1 pipeline rank",
+    ),
     "micro-batches": (
         a_training_plan(INTERLEAVED, strategy=Strategy(pp=4, vp=2), load=TrainingLoad(seq=4096, global_batch=6)),
-        "load.global_batch: 6 is no multiple of 4 (1 ranks x 1 sequences x 4 interleaved stages). Use 4 or 8.",
+        "load.global_batch: 6 is not a multiple of 4 (1 ranks x 1 sequences x 4 interleaved stages). Use 4 or 8.",
     ),
     "setting": (
         Plan(

@@ -94,8 +94,8 @@ def test_and_of_plans_made_in_python(field: str) -> None:
 IDLE = {
     "expert_tp 1: the model has no experts": (Recipe(expert_tp=1), Strategy(tp=2, dp=4)),
     "cp_comm a2a: one context-parallel rank has all keys": (Recipe(cp_comm="a2a"), Strategy(tp=2, dp=4)),
-    "schedule gpipe: one pipeline rank has one order of passes": (Recipe(schedule="gpipe"), Strategy(tp=2, dp=4)),
-    "zero 1: one rank has nobody to share its states with": (Recipe(zero=1), Strategy(tp=8)),
+    "schedule gpipe: one pipeline rank has only one order of passes": (Recipe(schedule="gpipe"), Strategy(tp=2, dp=4)),
+    "zero 1: one rank has no others to shard its states over": (Recipe(zero=1), Strategy(tp=8)),
 }
 
 
@@ -134,7 +134,7 @@ def test_the_learning_rate_of_a_script_is_told() -> None:
     rates = [line.split()[1] for line in script.splitlines() if line.split()[:1] in (["--lr"], ["--min-lr"])]
     (told,) = (line for line in found.not_expressed if "learning rate" in line)
     assert "learning rate of your own" in told
-    assert f"at {rates[0]} falling to {rates[1]}" in told
+    assert f"a learning rate of {rates[0]} decaying to {rates[1]}" in told
 
 
 BLAMED: dict[str, tuple[tuple[str, str], str]] = {

@@ -122,7 +122,7 @@ def test_windows_count_the_pairs_they_leave(seq: int, window: int) -> None:
         name="a", phase="forward", heads=1, kv_heads=1, head_dim=1, kv_dtype="bf16", window=Window(window)
     )
     counted = sum(min(place + 1, window) for place in range(seq))
-    assert op.pairs(Batch.prefill([3], seq))[0] == 3 * counted
+    assert op.shape(Batch.prefill([3], seq))["pairs"][0] == 3 * counted
 
 
 def test_narrow_products_keep_half() -> None:

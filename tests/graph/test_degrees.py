@@ -1,4 +1,4 @@
-"""Degrees that a model cannot be cut into are refused, with the nearest that it can."""
+"""Degrees that a model cannot be split into are refused, with the nearest that it can."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TINY = Tape(
     ),
     sizes={"in": 2.0, "wide": 10.0, "bent": 2.0, "out": 2.0},
     stored={"full": frozenset({"in"})},
-    again={"full": frozenset({"product", "bend"})},
+    recomputes={"full": frozenset({"product", "bend"})},
 )
 
 

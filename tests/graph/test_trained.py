@@ -59,5 +59,5 @@ def test_windows_are_refused_where_they_cut() -> None:
         with pytest.raises(InputError, match=r"64|windows"):
             check(engine, windowed)
         check(engine, windowed, TrainingLoad(seq=64, global_batch=8))
-    with pytest.raises(InputError, match=r"go round.*Use a2a or allgather"):
+    with pytest.raises(InputError, match=r"ring attention.*Use a2a or allgather"):
         check("megatron", windowed, strategy=Strategy(cp=2))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.graph.shapes import dense
 
-from gnomon.engines.vllm.degrees import PARTS_TOKENS, stages
+from gnomon.engines.vllm.degrees import SEQUENCE_PARALLEL_MOE, stages
 from gnomon.graph.routing import most_held
 from gnomon.load.families import FAMILIES
 
@@ -57,8 +57,8 @@ def test_which_models_part_their_tokens() -> None:
     for name, (_, *architectures) in FAMILIES.items():
         stems = {_VLLM_MODELS[known][0] for known in architectures if known in _VLLM_MODELS}
         if stems & asking:
-            assert name in PARTS_TOKENS
+            assert name in SEQUENCE_PARALLEL_MOE
         for stem in stems - asking:
-            if name in PARTS_TOKENS:
+            if name in SEQUENCE_PARALLEL_MOE:
                 taken = re.findall(r"from \.(\w+) import", (folder / f"{stem}.py").read_text())
                 assert set(taken) & asking, name

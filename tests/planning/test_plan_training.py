@@ -233,7 +233,7 @@ def test_a_model_that_no_number_of_chips_fits(tmp_path: Path) -> None:
         plan_training(tmp_path, engine="torch", **words)
     with pytest.raises(DoesNotFitError, match=r"It fits H100-SXM-80GB:64"):
         plan_training(tmp_path, **words)
-    with pytest.raises(InputError, match=r"--seq: 2,097,152 is more than the 131,072 tokens llama-3.1-8b was made for"):
+    with pytest.raises(InputError, match=r"--seq: 2,097,152 is more than the 131,072 tokens llama-3.1-8b supports"):
         plan_training("llama-3.1-8b", **words)
 
 

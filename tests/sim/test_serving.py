@@ -140,7 +140,7 @@ REFUSED: dict[str, tuple[Requests, dict[str, Any], str]] = {
     "unsorted": (stream((0, 1, 1), (2, 1, 1), (1, 1, 1)), {}, "request 2: it arrives at 1.0 s"),
     "no time": (stream((0, 1, 1), (float("nan"), 1, 1)), {}, "request 1: its arrival"),
     "no prompt": (stream((0, 1, 1), (0, 0, 1)), {}, "request 1: its prompt has 0"),
-    "no output": (stream((0, 1, -3)), {}, "request 0: it asks for -3"),
+    "no output": (stream((0, 1, -3)), {}, "request 0: it requests -3"),
     "too long": (stream((0, 500, 13)), {}, "request 0: .* 513 tokens, more than the context of 512"),
     "too big": (stream((0, 1, 1), (0, 60, 5)), {"kv_blocks": 3}, "request 1: it needs 4 cache blocks"),
     "no blocks": (stream((0, 1, 1)), {"kv_blocks": 0}, "limits: kv_blocks is 0"),

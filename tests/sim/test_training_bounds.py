@@ -82,10 +82,10 @@ def test_fields_broadcast() -> None:
     ("change", "message"),
     [
         ({"schedule": 3}, "there is no schedule 3"),
-        ({"vp": np.array([1, 2])}, "not in 2"),
+        ({"vp": np.array([1, 2])}, "not 2"),
         ({"schedule": 2, "vp": 2, "micros": np.array([4, 6])}, "Nearest: 4 or 8"),
-        ({"pp": 0}, "pp: 0 is no size"),
-        ({"forward_s": np.array([1.0, -1.0])}, "forward_s: -1.0 is not possible"),
+        ({"pp": 0}, "pp: 0 is not a valid pipeline size"),
+        ({"forward_s": np.array([1.0, -1.0])}, "forward_s: -1.0 is not a valid time"),
         ({"last_backward_s": float("nan")}, "last_backward_s: nan"),
     ],
 )

@@ -13,7 +13,7 @@ import numpy as np
 
 from gnomon.cost.rows import COLUMNS, kind_of
 from gnomon.errors import CalibrationError, unknown_name
-from gnomon.graph.dtypes import PRODUCTS, WIDTH
+from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH
 from gnomon.load.files import read_text
 from gnomon.spec.workload import Floats
 
@@ -29,7 +29,7 @@ OPTIONAL: dict[str, tuple[str, Callable[[Row], str]]] = {
 UNPRICED = ("sustained", "launch", "host_copy", "sampling")
 """What tables hold beside operators; the column `kernel` says of what."""
 NEEDED = ("op", "dtype", "time_us")
-FORMATS = (*WIDTH, *PRODUCTS)
+FORMATS = (*WIDTH, *GEMM_FORMATS)
 WORK = ("flops", "bytes")
 LEAST_US, MOST_US = 1e-3, 1e9
 """No kernel is done within a nanosecond, and none takes a quarter of an hour."""

@@ -14,7 +14,7 @@ from gnomon.calibrate.truth import Table
 from gnomon.cost.rows import shape_of
 from gnomon.cost.work import work
 from gnomon.errors import GnomonError
-from gnomon.graph.dtypes import product
+from gnomon.graph.dtypes import gemm_format
 from gnomon.load.chips import chip as find_chip
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
@@ -68,7 +68,7 @@ def least_us(table: Table, chip: Chip) -> tuple[Floats, Floats]:
     """The least that each row's arithmetic, and its bytes, can take by the data sheet."""
     sizes = shape_of(table.kind, {name: values for name, values in table.columns.items() if name != "time_us"})
     flops, moved = work(table.kind, table.dtype, sizes)
-    rate = chip.matrix_rate("bf16" if table.kind.startswith("attention") else product(table.dtype).multiplied)
+    rate = chip.matrix_rate("bf16" if table.kind.startswith("attention") else gemm_format(table.dtype).compute_dtype)
     return flops / rate * 1e6, moved / chip.memory_bandwidth_bytes_s * 1e6
 
 

@@ -2,7 +2,7 @@
 
 Nothing here is measured by us, and little is checked. The step is that of PyTorch's published Cholesky factorisations
 of one matrix (github.com/pytorch/pytorch/pull/173515, whose GPU is not named); batches of 16 and 64 in the same table,
-seen when the share of the rate was chosen, come out at 0.47 to 0.95 of what they took, as on an H100. The shares are
+known when the share of the rate was chosen, come out at 0.47 to 0.95 of what they took, as on an H100. The shares are
 estimates, and libraries' choices of algorithm may add as much again.
 """
 
@@ -28,7 +28,7 @@ SPREAD = 0.8
 
 
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """One after the other: blocks of products, what only streams, and steps that wait for each other."""
+    """One after the other: blocks of GEMMs, memory traffic, and the chain of dependent steps."""
     multiplied = shape["flops"] / (chip.vector_rate * c["rate"])
     streamed = shape["bytes"] / (chip.memory_bandwidth_bytes_s * c["memory"])
     chained = shape["steps"] * c["step_us"] * 1e-6

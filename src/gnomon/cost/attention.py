@@ -1,7 +1,7 @@
 """Attention over a paged cache: prompts bound by arithmetic, decodes by reading the cache.
 
-A batch is known by its sums, so sequences of one step are taken as alike; their mean length decides how well
-the chip is filled.
+A batch is known by its sums, so sequences of one step are taken as equal; their mean length decides the occupancy
+of the chip.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_GROUPED = 32
 """Query heads of a group that TensorRT-LLM's kernels take together at most."""
 MOST_THREADS = 512
 """Threads that vLLM gives a token at most when it writes its key and value, one for each number of a key: an H200 holds
-fewer tokens at a time then, and takes 1.2, 3.0, 6.5 and 6.4 ns a token of 128, 256, 512 and 1,024 numbers in fp8."""
+fewer tokens at a time then, and takes 1.2, 3.0, 6.5 and 6.4 ns per token of 128, 256, 512 and 1,024 numbers in fp8."""
 HEAD_STEP = 64
 
 DECODE = {
@@ -50,7 +50,7 @@ DECODE = {
     "lone_us": (0.0, 0.0, 5.0),
     "lone_ps": (0.0, 0.0, 200.0),
 }
-"""Where a fit starts, and the range in which each coefficient means what it says. Of a block, `block_us` hides behind
+"""Where a fit starts, and the range in which each coefficient means what it says. Of a block, `block_us` overlaps with
 reading and `turn_us` does not. A tile of keys takes `tile_us`, and `key_tile_us` at 128 keys of 128 numbers, which
 grows with them by the power `wide`. `split` and `pack` say how far a kernel splits a long cache over idle processors,
 and has the heads of a group share what is read; `combine_us` and `part_ps`, of a number, what summing up takes. A
@@ -66,7 +66,7 @@ BACKWARD = {
     "overlap": (2.5, 1.0, 12.0),
     "diagonal": (0.5, 0.0, 3.0),
 }
-"""The same for the gradients of whole sequences."""
+"""Ranges of the coefficients of the backward pass over whole sequences."""
 
 FORWARD = {
     "rate": (0.8, 0.2, 1.0),
@@ -78,12 +78,12 @@ FORWARD = {
     "diagonal": (0.5, 0.0, 3.0),
     "combine_us": (3.0, 0.0, 12.0),
 }
-"""The same for whole sequences, whose keys and values are nowhere stored."""
+"""Ranges of the coefficients of whole sequences, whose keys and values are not written to a cache."""
 
 WHOLE = {"mix": 1.0, "split": 1.0, "pack": 0.0, "masked": 1.0} | dict.fromkeys(
     ("waves", "wide", "fill_us", "part_ps", "store", "token_ns"), 0.0
 )
-"""What stands there for the other figures of prompts."""
+"""The other coefficients of prefills, for whole sequences without a cache."""
 
 PREFILL = FORWARD | {
     "rate": (0.8, 0.05, 1.0),
@@ -102,10 +102,11 @@ PREFILL = FORWARD | {
     "store": (1.0, 0.0, 6.0),
     "token_ns": (0.5, 0.0, 10.0),
 }
-"""The same for prompts over a paged cache. `mix` says how well exponentials hide behind products (1: not at all),
+"""Ranges of the coefficients of prefills over a paged cache. `mix` says how well exponentials overlap with the matmuls
+(1: not at all),
 `diagonal` and `edge` how many tiles the masks of causality and of a window cost each tile of queries, `waves` how far
-tiles that take alike wait for the last wave, `fill_us` what loading and storing a full tile of queries takes, `wide`
-how pairs grow dearer with heads beyond 128, `store` and `token_ns` what writing the new keys and values takes: times
+equally long tiles wait for the last wave, `fill_us` what loading and storing a full tile of queries takes, `wide`
+how pairs slow down with heads beyond 128, `store` and `token_ns` what writing the new keys and values takes: times
 what memory would, and of a token for every 128 threads. The others are those of decodes."""
 
 DECODE_AXES = (
@@ -118,12 +119,12 @@ PREFILL_AXES = (
     Axis("heads", lambda s: s["heads"] * s["sequences"], 0.0, 14.0, 6),
     Axis("head_dim", lambda s: s["head_dim"], 6.0, 9.0, 4),
 )
-"""Sizes over which a fit may learn what these leave over."""
+"""Sizes over which the residual of these formulas may be fitted."""
 
 
 def decode_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """`context` is the sum over the sequences of the cached tokens each looks at, `beyond` of those that its window
-    hides. A window begins inside a tile, whose other tokens are read too."""
+    """`context` is the sum over the sequences of the cached tokens each attends to, `beyond` of those outside its
+    window. A window begins inside a tile, whose other tokens are read too."""
     sequences, context, beyond = shape["sequences"], shape["context"], shape.get("beyond", np.zeros(1))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], shape["head_dim"]
     some, masked = sequences > 0, beyond > 0
@@ -154,9 +155,9 @@ def prefill_seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, flo
     """Sums over the prompt chunks: new tokens, query-key pairs, cached tokens read (the new included).
 
     A tile of queries is of one head, or of all heads of a group, whose rows are fewer tokens then (`pack`). It meets no
-    more keys than the `window` before its first one and its own. What the window hides are `beyond` pairs, along an
-    edge like the causal one; parts are planned by all cached tokens, those with them that no query sees. Scores take as
-    many special functions as they are bent (`bends`). Tiles over a long cache take alike, and wait for the last wave;
+    more keys than the `window` before its first one and its own. Pairs outside the window are `beyond`, along an edge
+    like the causal one; parts are planned by all cached tokens, those with them that no query sees. Scores take as many
+    special functions as they are bent (`bends`). Tiles over a long cache take equally long, and wait for the last wave;
     those of a whole prompt do not, and fill it up (`alike`). Keys and values are `written` to the cache, but for those
     unfolded from latents.
     """
@@ -209,16 +210,16 @@ def forward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]
     tiled = {"head_dim": padded, "value_dim": padded, "rows": np.full(1, float(QUERY_TILE))}
     known = WHOLE | {"edge": c["diagonal"], **c}
     took = prefill_seconds(shape | tiled, dtype, chip, known, dtype)
-    return _paced(took, launch, shape)
+    return _at_efficiency(took, launch, shape)
 
 
 def _rate(chip: Chip, dtype: str) -> float:
-    """Narrow formats are widened before they are multiplied; older chips do so to fp16."""
+    """Narrow formats are dequantized before the matmul; older chips do so to fp16."""
     return chip.half_rate(dtype) if width(dtype) <= 2 else chip.rate(dtype)
 
 
-def _paced(took: Floats, launch: float, shape: Shape) -> Floats:
-    """What a kernel slower than FlashAttention's takes."""
+def _at_efficiency(took: Floats, launch: float, shape: Shape) -> Floats:
+    """Seconds of a kernel slower than FlashAttention's."""
     if "efficiency" not in shape:
         return took
     return np.where(took > 0, (took - launch) / shape["efficiency"] + launch, 0.0)
@@ -229,7 +230,7 @@ def _padded(shape: Shape) -> Floats:
 
 
 def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """Five products over the pairs, one thread block a tile of keys, over all queries; two small kernels beside."""
+    """Five matmuls over the pairs, one thread block per tile of keys, over all queries; two small kernels besides."""
     sequences, tokens, pairs, context = (shape[name] for name in ("sequences", "tokens", "pairs", "context"))
     heads, kv_heads, head_dim = shape["heads"], shape["kv_heads"], _padded(shape)
     some = sequences > 0
@@ -245,7 +246,7 @@ def backward_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float
     p = c["overlap"]
     body = (work**p + longest**p) ** (1 / p) + streamed
     launch = c["launch_us"] * 1e-6
-    return _paced(np.where(some, body + launch, 0.0), launch, shape)
+    return _at_efficiency(np.where(some, body + launch, 0.0), launch, shape)
 
 
 def scalar_prefill(op: Attention, chip: Chip, c: Mapping[str, float]) -> ScalarPrefill:

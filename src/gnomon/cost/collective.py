@@ -22,7 +22,7 @@ __all__ = ["PASSES", "one_node", "seconds", "sm_contention"]
 
 CHANNELS = 16
 """Thread blocks of a running NCCL collective, each on a processor of its own (16 to 24 in NCCL's logs of A100 and
-H100 nodes, from memory): while it runs beside products, they have so many fewer."""
+H100 nodes, from memory): GEMMs that overlap with it have so many fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def measured_shots(link: str) -> Shots:
 
 
 def sm_contention(sm_count: int) -> float:
-    """The share of a hidden collective's time that the computation beside it is longer for it."""
+    """The share of an overlapped collective's time by which the computation it overlaps with takes longer."""
     return CHANNELS / max(sm_count - CHANNELS, CHANNELS)
 
 
@@ -80,7 +80,7 @@ def one_node(op: str, payload: Floats, ranks: int, link: Link, library: str = ""
 
 
 def own_sum(c: Shots, payload: Floats, ranks: int, link: Link) -> Floats:
-    """Seconds of an engine's own all-reduce, the quicker way of the two."""
+    """Seconds of an engine's own all-reduce, the faster of the two ways."""
     hop, bandwidth = link.latency_s, link.bandwidth_bytes_s
     one = (ranks - 1) * payload / (c.one * bandwidth) + hop
     two = 2 * (ranks - 1) / ranks * payload / (c.two * bandwidth) + 2 * hop + c.meet_s

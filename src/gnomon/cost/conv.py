@@ -1,4 +1,4 @@
-"""Convolutions as matrix products whose left side is made on the fly, or on the vector units where groups are thin.
+"""Convolutions as implicit GEMMs, or on the vector units where groups have few channels.
 
 Tiles and waves are those of `gnomon.cost.gemm`; the bytes are the convolution's own, since a value of the input is
 read once from memory and again from caches for every weight that meets it.
@@ -16,7 +16,7 @@ from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
 
 WAYS = {"by_input": (0.9, 0.2, 1.5), "by_weight": (0.7, 0.2, 1.5)}
-"""Paces of the gradients' arithmetic beside the forward one's."""
+"""Throughput of the gradients' arithmetic relative to the forward pass."""
 TURNING = {"turn": (0.4, 0.05, 2.0), "turn_weights": (0.15, 0.02, 2.0)}
 """Shares of the memory's bandwidth at which tensors, and weights, that lie channels first are turned."""
 COEFFICIENTS = (
@@ -36,7 +36,7 @@ FEW = TURNING | {
 }
 """`vector` is what kernels for few channels reach, as a share of the plain fp32 rate."""
 DEPTHWISE = {name: ends for name, ends in FEW.items() if name not in TURNING} | {"first": (0.2, 0.02, 1.5)}
-"""`first` is the pace of PyTorch's own kernels, which take channels first, beside cuDNN's."""
+"""`first` is the throughput of PyTorch's own kernels, which take channels first, relative to cuDNN's."""
 
 
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:

@@ -1,4 +1,4 @@
-"""The draws of every estimate: one place for all of them, so that the same name is drawn alike anywhere."""
+"""The draws of every estimate: one place for all of them, so that a name has the same draws everywhere."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Formats that no profile of ours has a fit for: how much slower their kernels are than those it has.
 
-A pace scales the coefficients of a family that was fitted (16-bit products, or eight-bit ones) by what published tables
-show for the same kernels: shares of its arithmetic rate and of its memory rate, and microseconds beside its launch.
+A relative efficiency scales the coefficients of a family that was fitted (16-bit or eight-bit GEMMs) by what published
+tables show for the same kernels: shares of its arithmetic and memory rates, and microseconds on top of its launch.
 All are from AIConfigurator 0.12's operator tables, fitted to whole tables and checked with a quarter of the shapes
 held out, or on the GB200 for those of Blackwell's experts, which are of the engine's own version alone: releases
-before it ran other kernels. `spread` is the error that was left. Rows are short bursts. What is said of an
-architecture without a table of its own is an estimate with the widest spread.
+before it ran other kernels. `spread` is the error that was left. Rows are short bursts. Figures of an
+architecture without a table of its own are estimates with the widest spread.
 """
 
 from __future__ import annotations
@@ -15,76 +15,72 @@ from dataclasses import dataclass
 TABLES = "AIConfigurator 0.12"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """Kernels of one format on one architecture, beside those of `base`."""
+@dataclass(frozen=True, slots=True)
+class RelativeEfficiency:
+    """Kernels of one format on one architecture, relative to those of `base`."""
 
     base: str
-    rate: float = 1.0
-    memory: float = 1.0
-    launch_us: float = 0.0
+    rate: float
+    memory: float
+    launch_us: float
     spread: float
     source: str
 
 
-def _of(base: str, rate: float, memory: float, launch_us: float, spread: float, source: str) -> Pace:
-    return Pace(base=base, rate=rate, memory=memory, launch_us=launch_us, spread=spread, source=source)
-
-
-_WIDE = f"{TABLES}, TensorRT-LLM's weight-only products on an A100: off by 11% at the median"
+_WIDE = f"{TABLES}, TensorRT-LLM's weight-only GEMMs on an A100: off by 11% at the median"
 _MARLIN = "Marlin multiplies with Ampere's instructions, at 0.5 to 0.66 of Hopper's in vLLM's experts; estimated"
-_TURNED = f"{TABLES}, vLLM's Marlin experts on an H100: off by 12%, by 29% on shapes it had not seen"
+_TURNED = f"{TABLES}, vLLM's Marlin experts on an H100: off by 12%, by 29% on held-out shapes"
 _SLOW = f"{TABLES}, vLLM 0.24's Marlin experts on a B200: off by 10%, by 16% on a GB200"
 _AMPERE = f"{TABLES}, SGLang's Marlin experts on an A100: off by 11%"
 
 ANY = ""
 """An architecture that is not named."""
-_PRODUCTS = {
-    "Ampere": _of("bf16", 1.0, 1.0, 8.1, 0.25, _WIDE),
-    "Hopper": _of("bf16", 0.6, 1.0, 8.1, 0.35, _MARLIN),
-    "Blackwell": _of("bf16", 0.35, 0.8, 8.1, 0.5, _MARLIN),
-    ANY: _of("bf16", 1.0, 1.0, 8.1, 0.4, _WIDE),
+_GEMMS = {
+    "Ampere": RelativeEfficiency("bf16", 1.0, 1.0, 8.1, 0.25, _WIDE),
+    "Hopper": RelativeEfficiency("bf16", 0.6, 1.0, 8.1, 0.35, _MARLIN),
+    "Blackwell": RelativeEfficiency("bf16", 0.35, 0.8, 8.1, 0.5, _MARLIN),
+    ANY: RelativeEfficiency("bf16", 1.0, 1.0, 8.1, 0.4, _WIDE),
 }
 _THREE = "Three bits as four, by their bytes: no table of ours has a kernel for them; estimated"
 _EXPERTS = {
-    "Ampere": _of("bf16", 1.12, 1.2, 0.0, 0.16, _AMPERE),
-    "Hopper": _of("bf16", 0.48, 1.0, 27.0, 0.27, _TURNED),
-    "Blackwell": _of("bf16", 0.31, 0.43, 21.0, 0.25, _SLOW),
-    ANY: _of("bf16", 1.0, 1.0, 10.0, 0.4, _AMPERE),
+    "Ampere": RelativeEfficiency("bf16", 1.12, 1.2, 0.0, 0.16, _AMPERE),
+    "Hopper": RelativeEfficiency("bf16", 0.48, 1.0, 27.0, 0.27, _TURNED),
+    "Blackwell": RelativeEfficiency("bf16", 0.31, 0.43, 21.0, 0.25, _SLOW),
+    ANY: RelativeEfficiency("bf16", 1.0, 1.0, 10.0, 0.4, _AMPERE),
 }
-_DEEP = f"{TABLES}, SGLang's block-scaled products on an H100 and a B200: off by 13%"
-_FOUR = f"{TABLES}, vLLM's nvfp4 products on a B200: off by 9%"
-_SMOOTH = f"{TABLES}, TensorRT-LLM's int8 products on an A100: off by 12%"
+_DEEP = f"{TABLES}, SGLang's block-scaled GEMMs on an H100 and a B200: off by 13%"
+_FOUR = f"{TABLES}, vLLM's nvfp4 GEMMs on a B200: off by 9%"
+_SMOOTH = f"{TABLES}, TensorRT-LLM's int8 GEMMs on an A100: off by 12%"
 _GROUPED = f"{TABLES}, vLLM's block-scaled experts: off by 9% on an H100; 0.24's by 11% on a B200 and on a GB200"
 _OPEN = f"{TABLES}, vLLM's mxfp4 experts: off by 14% on an H100; 0.24's by 14% on a B200 and on a GB200"
 _FOUR_EXPERTS = f"{TABLES}, vLLM 0.24's nvfp4 experts: off by 13% on a B200, by 12% on a GB200"
 
-EFFICIENCIES: dict[tuple[str, str], dict[str, Pace]] = {
-    **{("gemm", f"{name}-weights"): _PRODUCTS for name in ("int4", "int8", "fp8", "mxfp4", "nvfp4")},
+EFFICIENCIES: dict[tuple[str, str], dict[str, RelativeEfficiency]] = {
+    **{("gemm", f"{name}-weights"): _GEMMS for name in ("int4", "int8", "fp8", "mxfp4", "nvfp4")},
     **{("moe", f"{name}-weights"): _EXPERTS for name in ("int4", "int8", "fp8", "nvfp4")},
-    ("gemm", "int3-weights"): {ANY: _of("int4-weights", 1.0, 1.0, 0.0, 0.3, _THREE)},
-    ("gemm", "fp8-blocks"): {ANY: _of("fp8", 1.0, 1.0, 0.0, 0.25, _DEEP)},
-    ("gemm", "nvfp4"): {ANY: _of("fp8", 0.86, 0.83, 1.1, 0.19, _FOUR)},
+    ("gemm", "int3-weights"): {ANY: RelativeEfficiency("int4-weights", 1.0, 1.0, 0.0, 0.3, _THREE)},
+    ("gemm", "fp8-blocks"): {ANY: RelativeEfficiency("fp8", 1.0, 1.0, 0.0, 0.25, _DEEP)},
+    ("gemm", "nvfp4"): {ANY: RelativeEfficiency("fp8", 0.86, 0.83, 1.1, 0.19, _FOUR)},
     ("gemm", "int8"): {
-        "Ampere": _of("bf16", 1.17, 1.0, 4.5, 0.3, _SMOOTH),
-        ANY: _of("fp8", 1.0, 1.0, 0.0, 0.3, "as quick as fp8; not measured"),
+        "Ampere": RelativeEfficiency("bf16", 1.17, 1.0, 4.5, 0.3, _SMOOTH),
+        ANY: RelativeEfficiency("fp8", 1.0, 1.0, 0.0, 0.3, "as fast as fp8; not measured"),
     },
     ("moe", "fp8-blocks"): {
-        "Hopper": _of("bf16", 0.52, 1.07, 27.0, 0.17, _GROUPED),
-        "Blackwell": _of("bf16", 0.4, 0.88, 14.3, 0.2, _GROUPED),
-        ANY: _of("bf16", 0.5, 1.0, 27.0, 0.4, _GROUPED),
+        "Hopper": RelativeEfficiency("bf16", 0.52, 1.07, 27.0, 0.17, _GROUPED),
+        "Blackwell": RelativeEfficiency("bf16", 0.4, 0.88, 14.3, 0.2, _GROUPED),
+        ANY: RelativeEfficiency("bf16", 0.5, 1.0, 27.0, 0.4, _GROUPED),
     },
     ("moe", "mxfp4-weights"): {
-        "Hopper": _of("bf16", 0.66, 0.84, 21.0, 0.26, _OPEN),
-        "Blackwell": _of("bf16", 0.53, 0.5, 6.6, 0.25, _OPEN),
+        "Hopper": RelativeEfficiency("bf16", 0.66, 0.84, 21.0, 0.26, _OPEN),
+        "Blackwell": RelativeEfficiency("bf16", 0.53, 0.5, 6.6, 0.25, _OPEN),
         "Ampere": _EXPERTS["Ampere"],
         ANY: _EXPERTS[ANY],
     },
-    ("moe", "nvfp4"): {ANY: _of("bf16", 0.97, 0.96, 1.2, 0.26, _FOUR_EXPERTS)},
+    ("moe", "nvfp4"): {ANY: RelativeEfficiency("bf16", 0.97, 0.96, 1.2, 0.26, _FOUR_EXPERTS)},
 }
 
 
-def efficiency(kind: str, dtype: str, architecture: str) -> Pace | None:
-    """The pace of a kind of operator in a format; None where profiles have it, or nobody does."""
+def efficiency(kind: str, dtype: str, architecture: str) -> RelativeEfficiency | None:
+    """The relative efficiency of an operator kind in a format; None where profiles have a fit, or nothing is known."""
     found = EFFICIENCIES.get((kind, dtype))
     return found.get(architecture.partition(" ")[0], found[ANY]) if found else None

@@ -24,8 +24,8 @@ LONGEST = 256 * 1024
 
 
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """What L2 holds was just written there and streams at a multiple of memory bandwidth; what takes a row a thread
-    block takes no less than one block needs for one row, be there ever so few."""
+    """What L2 holds was just written there and streams at a multiple of memory bandwidth; a kernel with one
+    thread block per row takes no less than one block needs for one row, however few there are."""
     read = shape["bytes_read"]
     moved = read + shape["bytes_written"]
     share = shape.get("cached", 1.0) / (1 + (np.maximum(read, moved - read) / (HELD * chip.l2_bytes)) ** 2)

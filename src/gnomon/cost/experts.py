@@ -1,7 +1,7 @@
-"""Tokens sent to the ranks of their experts, and results sent back, by kernels made for it (DeepEP and its kin).
+"""Tokens dispatched to the ranks of their experts and combined again, by kernels made for it, such as DeepEP's.
 
-A token goes once to each rank that holds any of its experts. So many thread blocks copy rows, at a pace each, until
-the link is full; every token is looked up besides, and every rank reads or adds up its own rows once.
+A token goes once to each rank that holds any of its experts. Thread blocks copy rows, each at its own throughput, until
+the link is full; in addition every token is looked up, and every rank reads or adds up its own rows once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gnomon.spec.workload import Floats
 
 DISPATCH, COMBINE, PREPARE = "moe_dispatch", "moe_combine", "moe_prepare"
 BLOCKS = 20.0
-"""Thread blocks that DeepEP takes unless told otherwise."""
+"""Thread blocks that DeepEP uses by default."""
 USUAL_BLOCKS = 24.0
 SUMMED = 2.0
 """Bytes of an element that is added up."""
@@ -34,8 +34,8 @@ COEFFICIENTS = {
     "launch_us": (25.0, 1.0, 400.0),
     "row_us": (2.0, 0.0, 50.0),
 }
-"""Where a fit starts, the least and the most: shares of the link and of the memory, the pace of a thread block, what a
-token takes beside its bytes with 24 of them, and what one row of 4096 channels takes from end to end."""
+"""Where a fit starts, the least and the most: shares of the link and of the memory, the throughput of a thread block,
+what a token takes beside its bytes with 24 of them, and what one row of 4096 channels takes from end to end."""
 
 
 def width_of(kind: str, dtype: str) -> float:

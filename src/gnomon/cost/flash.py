@@ -1,6 +1,6 @@
 """How FlashAttention-3 cuts attention: tiles of queries and keys, and parts of a cache for processors left idle.
 
-A part more may start another wave, and a sequence more may leave it out, so that more work is sometimes quicker: by as
+A part more may start another wave, and a sequence more may leave it out, so that more work is sometimes faster: by as
 much as a half on an H200, as measured.
 """
 
@@ -57,7 +57,7 @@ def in_turn(cuts: Iterable[Cut], tiles: Floats, cached: Floats, sms: float, spli
 def one_in_turn(
     cuts: Iterable[tuple[float, float]], tiles: float, cached: float, sms: float, split: float
 ) -> tuple[float, float]:
-    """The same in plain numbers."""
+    """`in_turn` for one step, in plain floats."""
     steps = parts = 0.0
     for share, blocks in cuts:
         if share > 0:

@@ -1,4 +1,4 @@
-"""Dense matrix products: tiles, waves, split-K, streaming weights.
+"""Dense GEMMs: tiles, waves, split-K, streaming weights.
 
 A library picks among a few tile shapes and splits of k. We price each and take the least, as it would: that
 keeps the cliffs where one more row starts another wave. Some kernels have one tile for many rows and never split k;
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from gnomon.cost.residual import Axis
-from gnomon.graph.dtypes import Product, product
+from gnomon.graph.dtypes import GemmFormat, gemm_format
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
@@ -24,9 +24,9 @@ MORE_TILES = dict.fromkeys(
     ("Hopper", "Blackwell"), ((128, 64), (128, 96), (96, 128), (128, 160), (160, 128), (192, 128), (192, 192))
 )
 """cuBLAS of CUDA 13.0 has kernels with a side of a multiple of 64 and another of 8, chosen so that tiles just fill the
-chip: the names of 748 kernels on an H200 (measurements/h200-2026-11-15/products.csv), where a step along k takes 1.2 to
-1.35 of its time at the peak, at the median of each tile with no side below 112. Of Blackwell no names are known: these
-tiles lower the error on its published tables a little, and raise it on Ampere's."""
+chip: the names of 748 kernels on an H200 (`measurements/h200-2026-11-15/products.csv`), where a step along k takes 1.2
+to 1.35 of its time at the peak, at the median of each tile with no side below 112. Of Blackwell no names are known:
+these tiles lower the error on its published tables a little, and raise it on Ampere's."""
 SPLITS = (1, 2, 4, 8)
 MORE_SPLITS, LEAST_PART = (16, 32, 64, 128), 4096
 """Sums over very many rows, as of gradients by weight, are split further where so few tiles as they have would leave
@@ -35,7 +35,7 @@ BY_ROWS = ((64.0, 64, 64, 1), (128.0, 64, 128, 1), (np.inf, 128, 128, 2))
 """CUTLASS kernels of vLLM and SGLang choose by the number of rows alone, and do not split k: up to (rows, tile), and
 how many tiles of neighbouring rows share what they read: they run together, or idle together."""
 LONG_S = 1e-3
-"""Published products of about so long were held back, as it seems by the power limit, shorter ones not (GB200,
+"""Published GEMMs of about this length were slowed down, apparently by the power limit, shorter ones not (GB200,
 vLLM in bf16: 1800 TFLOP/s up to 0.5 ms, 1100 from 1 ms on; SGLang in block-scaled fp8: 3200 and 1600)."""
 
 TILED = {
@@ -53,30 +53,30 @@ TILED = {
 of its bandwidth, what tiles with a side below 128 lose, how far waves are whole, how well times overlap, and what
 feeds one multiprocessor."""
 COEFFICIENTS = TILED | {"step_ns": (0.7, 0.0, 6.0), "held": (0.05, 0.0, 2.0), "fixed": (0.2, 0.0, 1.0)}
-"""And the least time of one step along k, however small the tile; how much longer long products take than short ones;
+"""And the least time of one step along k, however small the tile; how much longer long GEMMs take than short ones;
 how far tiles are chosen by rows alone."""
 
 
 LEVEL = 0.03
-"""By how much what is learnt may fall an octave of rows: few of them only stream the weights, however many."""
+"""By how much the residual may fall per octave of rows: few rows only stream the weights, however many they are."""
 AXES = (
     Axis("m", lambda s: s["m"] * s.get("batch", 1.0), 0.0, 16.0, 13, LEVEL),
     Axis("n", lambda s: s["n"], 5.0, 18.0, 9),
     Axis("k", lambda s: s["k"], 5.0, 17.0, 9),
 )
-"""Sizes over which a fit may learn what this leaves over."""
+"""Sizes over which the residual of this formula may be fitted."""
 
 ACROSS = {"across": (0.9, 0.3, 1.2), "across_twice": (0.6, 0.3, 1.2)}
 """What operands that do not lie along k make of rates, of formats whose tensor cores or loads want them so."""
 QUANTISED = {"quantised": (1.0, 0.0, 6.0), "quantised_row_ns": (1.0, 0.0, 20.0)}
 """Of tables whose times hold the making of narrow activations from wide ones, which steps list apart: passes over their
-bytes at the full bandwidth, and nanoseconds a row. vLLM 0.24 took an H100 0.24 ms to multiply 32768 rows by 32x32."""
+bytes at the full bandwidth, and nanoseconds per row. vLLM 0.24 took an H100 0.24 ms to multiply 32768 rows by 32x32."""
 UNALIGNED = (
     TILED
     | {"rate": (0.3, 0.02, 1.1), "tile": (0.1, 0.0, 0.9), "launch_us": (2.0, 0.1, 15.0)}
     | {"odd": (0.6, 0.2, 1.2), "odd_result": (0.4, 0.1, 1.2)}
 )
-"""As of others, and what rows that begin at any value, of operands or of the result alone, make of rates."""
+"""`TILED`, and what rows that begin at any value, of operands or of the result alone, make of rates."""
 PAIR = 4
 """Bytes that the older kernels copy at least at once."""
 
@@ -85,7 +85,7 @@ CHUNK = 8192
 
 
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """Device seconds of m x k by k x n products."""
+    """Device seconds of m x k by k x n GEMMs."""
     return _priced(shape, _across(shape, c), dtype, chip, c)
 
 
@@ -104,7 +104,7 @@ def _across(shape: Shape, c: Mapping[str, float]) -> Floats:
 
 def _priced(shape: Shape, efficiency: Floats, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
     m, n, k, batch = shape["m"], shape["n"], shape["k"], shape.get("batch", np.ones(1))
-    sides = product(dtype)
+    sides = gemm_format(dtype)
     moved = batch * (m * k * sides.inputs + n * k * sides.weights + m * n * max(sides.inputs, 2.0))
     streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
     body = tiled(m, n, k / efficiency, batch, streamed, chip, dtype, c)
@@ -114,8 +114,8 @@ def _priced(shape: Shape, efficiency: Floats, dtype: str, chip: Chip, c: Mapping
     return np.where(m > 0, body + c["launch_us"] * 1e-6 + _quantised(shape, sides, chip, c), 0.0)
 
 
-def _quantised(shape: Shape, sides: Product, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """What rows beside the product have that were timed with it: a kernel that narrows the activations."""
+def _quantised(shape: Shape, sides: GemmFormat, chip: Chip, c: Mapping[str, float]) -> Floats:
+    """Seconds of quantizing the activations, for rows that were timed together with it."""
     if "quantised" not in shape:
         return np.zeros(1)
     a_row = c["quantised"] * shape["k"] * (2.0 + sides.inputs) / chip.memory_bandwidth_bytes_s
@@ -137,7 +137,7 @@ def tiled(
 def _picked(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, float]) -> Floats:
     """Between the best of all tiles and the one that the rows decide, as far as `fixed` says; a family that does not
     say has the kernels of its format: eight-bit ones CUTLASS's, others cuBLAS's."""
-    fixed = c.get("fixed", 0.0 if product(dtype).inputs >= 2 else 1.0)
+    fixed = c.get("fixed", 0.0 if gemm_format(dtype).inputs >= 2 else 1.0)
     if fixed == 0:
         return _any_tile(sizes, chip, dtype, c)
     if fixed == 1:
@@ -146,7 +146,7 @@ def _picked(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, flo
 
 
 def _any_tile(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, float]) -> Floats:
-    """The least of all."""
+    """Seconds under the fastest tile and split."""
     m, n, k, batch, streamed = sizes
     p, epilogue = c["overlap"], c["epilogue_us"] * 1e-6
     menu = TILES + MORE_TILES.get(chip.architecture, ())
@@ -188,10 +188,11 @@ def _waves(tiles: Floats, at_once: float, c: Mapping[str, float]) -> Floats:
 
 
 def _step(tile_m: int, tile_n: int, chip: Chip, dtype: str, c: Mapping[str, float]) -> float:
-    """Seconds that one step along k of one tile takes a multiprocessor: to multiply, to be fed, to come round."""
-    sides, p = product(dtype), c["overlap"]
+    """Seconds that one step along k of one tile takes a multiprocessor: to multiply, to be fed, and the least of a loop
+    iteration."""
+    sides, p = gemm_format(dtype), c["overlap"]
     whole = min(tile_m, tile_n, 128) / 128
-    rate = chip.matrix_rate(sides.multiplied) / chip.sm_count * c["rate"] * whole ** c["tile"]
+    rate = chip.matrix_rate(sides.compute_dtype) / chip.sm_count * c["rate"] * whole ** c["tile"]
     multiplied = 2.0 * tile_m * tile_n / rate
     fed = (tile_m * sides.inputs + tile_n * sides.weights) / (c["sm_gb_s"] * 1e9)
     return float((multiplied**p + fed**p + (c.get("step_ns", 0.0) * 1e-9) ** p) ** (1 / p))

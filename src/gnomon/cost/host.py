@@ -29,12 +29,12 @@ class HostModel:
     eager_launch_s: float
     """To prepare and launch a step kernel by kernel."""
     captured_launch_s: float = 0.0
-    """The same for a step with prompts, from captured pieces."""
+    """To prepare and launch a step with prompts from captured pieces."""
     decode_base_s: float = 0.0
     """Between two captured decode steps at least."""
     decode_sequence_s: float = 0.0
     gap_base_s: float = 0.0
-    """The device idles so long between two steps."""
+    """Idle time of the device between two steps."""
     gap_sequence_s: float = 0.0
     captured: tuple[int, ...] = ()
     """Token counts with a captured graph, rising; a smaller step is padded up to the next."""
@@ -69,11 +69,12 @@ class HostModel:
         return self.gap_base_s + self.gap_sequence_s * sequences
 
     def launch(self, tokens: float) -> float:
-        """Of a step with prompts."""
+        """Host seconds to launch a step with prompts."""
         return self.captured_launch_s if tokens <= self.largest else self.eager_launch_s
 
     def decode(self, sequences: float) -> float:
-        """Of a decode step; a batch larger than any captured one is launched kernel by kernel."""
+        """Least seconds of a decode step on the host; a batch larger than any captured one is launched kernel by
+        kernel."""
         least = self.decode_base_s + self.decode_sequence_s * sequences
         return least if sequences <= self.largest else max(least, self.eager_launch_s)
 

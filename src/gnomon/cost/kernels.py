@@ -1,4 +1,4 @@
-"""The kernel models by operator kind: which sizes each needs, its seconds, and what a fit may change."""
+"""The kernel models by operator kind: its seconds, and what a fit may change."""
 
 from __future__ import annotations
 
@@ -16,135 +16,43 @@ from gnomon.spec.workload import Floats
 Coefficients = Mapping[str, float]
 UNFITTED = 0.3
 """The spread of a formula whose figures no measurement has moved, and what a fit in another format adds: decodes over
-an fp8 cache are 27% quicker by the bf16 fit than published for an H100, fp8 experts 16 to 78%."""
+an fp8 cache are 27% faster by the bf16 fit than published for an H100, fp8 experts 16 to 78%."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class KernelModel:
     """Physics with a few coefficients; `ranges` has where each one's fit starts, its least and its most."""
 
     kind: str
-    columns: tuple[str, ...]
     seconds: Callable[[Shape, str, Chip, Coefficients], Floats]
     ranges: Mapping[str, tuple[float, float, float]]
     some: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
-    """The same of coefficients that only rows have with a column of their first word's name."""
+    """Ranges of coefficients that apply only to tables with a column of their first word's name."""
     axes: tuple[Axis, ...] = ()
-    """Sizes over which a fit may learn what the formula leaves over."""
+    """Sizes over which the residual of the formula may be fitted."""
     spread: float = UNFITTED
     """What its formula may be off by (log) before anything is fitted."""
 
 
-SCAN = ("sequences", "tokens", "heads", "head_dim", "state_dim", "groups", "chunk", "state_bytes")
-MODELS = {
-    model.kind: model
-    for model in (
-        KernelModel(
-            kind="gemm",
-            columns=("m", "n", "k"),
-            seconds=gemm.seconds,
-            ranges=gemm.COEFFICIENTS,
-            some=gemm.ACROSS | gemm.QUANTISED,
-            axes=gemm.AXES,
-        ),
-        KernelModel(
-            kind="gemm_unaligned",
-            columns=("m", "n", "k", "aligned"),
-            seconds=gemm.unaligned_seconds,
-            ranges=gemm.UNALIGNED,
-            some=gemm.ACROSS,
-        ),
-        KernelModel(
-            kind="conv",
-            columns=("m", "n", "k", "batch", "bytes"),
-            seconds=conv.seconds,
-            ranges=conv.COEFFICIENTS,
-        ),
-        KernelModel(
-            kind="conv_few",
-            columns=("m", "n", "k", "batch", "bytes"),
-            seconds=conv.few_seconds,
-            ranges=conv.FEW,
-        ),
-        KernelModel(
-            kind="conv_depthwise",
-            columns=("m", "n", "k", "batch", "bytes"),
-            seconds=conv.depthwise_seconds,
-            ranges=conv.DEPTHWISE,
-        ),
-        KernelModel(
-            kind="moe",
-            columns=("tokens", "hidden", "inter", "experts", "topk"),
-            seconds=moe.seconds,
-            ranges=moe.COEFFICIENTS,
-            some=moe.NON_LOCAL,
-            axes=moe.AXES,
-        ),
-        KernelModel(
-            kind="attention_decode",
-            columns=("sequences", "context", "heads", "kv_heads", "head_dim"),
-            seconds=attention.decode_seconds,
-            ranges=attention.DECODE,
-            axes=attention.DECODE_AXES,
-        ),
-        KernelModel(
-            kind="attention_prefill",
-            columns=("sequences", "tokens", "pairs", "context", "heads", "kv_heads", "head_dim"),
-            seconds=attention.prefill_seconds,
-            ranges=attention.PREFILL,
-            axes=attention.PREFILL_AXES,
-        ),
-        KernelModel(
-            kind="attention_forward",
-            columns=("sequences", "tokens", "pairs", "context", "heads", "kv_heads", "head_dim"),
-            seconds=attention.forward_seconds,
-            ranges=attention.FORWARD,
-            axes=attention.PREFILL_AXES,
-        ),
-        KernelModel(
-            kind="attention_backward",
-            columns=("sequences", "tokens", "pairs", "context", "heads", "kv_heads", "head_dim"),
-            seconds=attention.backward_seconds,
-            ranges=attention.BACKWARD,
-        ),
-        KernelModel(
-            kind="mla_decode",
-            columns=("sequences", "context", "heads", "kv_rank", "rope_dim"),
-            seconds=latent.seconds,
-            ranges=latent.COEFFICIENTS,
-            axes=latent.AXES,
-        ),
-        KernelModel(
-            kind="index_scores",
-            columns=("tokens", "pairs", "context", "heads", "head_dim"),
-            seconds=latent.index_seconds,
-            ranges=latent.INDEX,
-        ),
-        *(
-            KernelModel(
-                kind=f"scan_prefill_{mixer}", columns=SCAN, seconds=scan.prefill(mixer), ranges=scan.PREFILL[mixer]
-            )
-            for mixer in MIXINGS
-        ),
-        *(
-            KernelModel(kind=f"scan_decode_{mixer}", columns=SCAN, seconds=scan.decode(mixer), ranges=scan.DECODE)
-            for mixer in MIXINGS
-        ),
-        KernelModel(
-            kind="elementwise",
-            columns=("bytes_read", "bytes_written"),
-            seconds=elementwise.seconds,
-            ranges=elementwise.COEFFICIENTS,
-        ),
-        KernelModel(
-            kind="algebra",
-            columns=("flops", "bytes", "steps"),
-            seconds=algebra.seconds,
-            ranges=algebra.COEFFICIENTS,
-            spread=algebra.SPREAD,
-        ),
-    )
-}
+_MODELS = (
+    KernelModel("gemm", gemm.seconds, gemm.COEFFICIENTS, some=gemm.ACROSS | gemm.QUANTISED, axes=gemm.AXES),
+    KernelModel("gemm_unaligned", gemm.unaligned_seconds, gemm.UNALIGNED, some=gemm.ACROSS),
+    KernelModel("conv", conv.seconds, conv.COEFFICIENTS),
+    KernelModel("conv_few", conv.few_seconds, conv.FEW),
+    KernelModel("conv_depthwise", conv.depthwise_seconds, conv.DEPTHWISE),
+    KernelModel("moe", moe.seconds, moe.COEFFICIENTS, some=moe.NON_LOCAL, axes=moe.AXES),
+    KernelModel("attention_decode", attention.decode_seconds, attention.DECODE, axes=attention.DECODE_AXES),
+    KernelModel("attention_prefill", attention.prefill_seconds, attention.PREFILL, axes=attention.PREFILL_AXES),
+    KernelModel("attention_forward", attention.forward_seconds, attention.FORWARD, axes=attention.PREFILL_AXES),
+    KernelModel("attention_backward", attention.backward_seconds, attention.BACKWARD),
+    KernelModel("mla_decode", latent.seconds, latent.COEFFICIENTS, axes=latent.AXES),
+    KernelModel("index_scores", latent.index_seconds, latent.INDEX),
+    *(KernelModel(f"scan_prefill_{mixer}", scan.prefill(mixer), scan.PREFILL[mixer]) for mixer in MIXINGS),
+    *(KernelModel(f"scan_decode_{mixer}", scan.decode(mixer), scan.DECODE) for mixer in MIXINGS),
+    KernelModel("elementwise", elementwise.seconds, elementwise.COEFFICIENTS),
+    KernelModel("algebra", algebra.seconds, algebra.COEFFICIENTS, spread=algebra.SPREAD),
+)
+MODELS = {model.kind: model for model in _MODELS}
 
 
 def kernel_model(kind: str) -> KernelModel:

@@ -43,7 +43,7 @@ AXES = (
     Axis("length", lambda s: s["context"] / s["sequences"], 0.0, 17.0, 7),
     Axis("heads", lambda s: s["heads"], 0.0, 7.0, 4),
 )
-"""Sizes over which a fit may learn what the formula leaves over."""
+"""Sizes over which the residual of the formula may be fitted."""
 
 INDEX = {
     "rate": (0.5, 0.05, 1.0),
@@ -51,11 +51,11 @@ INDEX = {
     "launch_us": (15.0, 1.0, 80.0),
     "overlap": (1.5, 1.0, 8.0),
 }
-"""The same for scores: two kernels, which multiply and which choose."""
+"""Ranges of the coefficients of index scores: one kernel multiplies, one selects."""
 
 
 def seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """`context` is the sum over the sequences of the latents each reads, `pairs` of those its tokens look at, where
+    """`context` is the sum over the sequences of the latents each reads, `pairs` of those its tokens attend to, where
     these are more."""
     sequences, context, heads = shape["sequences"], shape["context"], shape["heads"]
     pairs = shape.get("pairs", context)
@@ -78,7 +78,7 @@ def seconds(shape: Shape, kv_dtype: str, chip: Chip, c: Mapping[str, float]) -> 
 
 
 def index_seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """Products in eight bits where the chip has them."""
+    """Index scores with eight-bit matmuls where the chip has them."""
     flops = 2.0 * shape["pairs"] * shape["heads"] * shape["head_dim"]
     rate = chip.rate(dtype if dtype in chip.rates_flops else chip.half)
     streamed = index_bytes(shape, dtype) / (chip.memory_bandwidth_bytes_s * c["memory"])

@@ -35,7 +35,7 @@ def operator_line(
     machine: Machine, op: Op, steps: Batch, seconds: float, *, draws: Floats | None = None, runs: int = 1
 ) -> OperatorTime:
     """An operator that takes `seconds` in all over these steps, each of which has it `runs` times. FLOPs and bytes are
-    those of the work asked for, without padding; draws are those of its name, where none are given."""
+    those of the requested work, without padding; draws are those of its name, where none are given."""
     dtype = priced_dtype(op)
     count = runs * op.count * steps.size
     flops, moved = (runs * op.count * figure(steps).sum(keepdims=True) for figure in (op.flops, op.bytes))
@@ -83,11 +83,11 @@ def by_name(lines: Iterable[OperatorTime]) -> list[OperatorTime]:
     groups: dict[str, list[OperatorTime]] = {}
     for one in lines:
         groups.setdefault(one.op, []).append(one)
-    return [alike[0] if len(alike) == 1 else sum_line(name, alike) for name, alike in groups.items()]
+    return [found[0] if len(found) == 1 else sum_line(name, found) for name, found in groups.items()]
 
 
 def blurred(line: OperatorTime, factors: Floats) -> OperatorTime:
-    """The same with draws that are off by further factors."""
+    """A line whose draws are multiplied by further factors."""
     time = line.time_s
     return replace(line, time_s=Estimate(time.value, time.draws * factors, time.provenance, time.source))
 

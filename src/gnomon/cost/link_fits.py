@@ -1,4 +1,4 @@
-"""What was fitted to published collectives, by library and link: figures, their error on unseen rows, their source."""
+"""Fits to published collectives, by library and link: coefficients, their error on held-out rows, their source."""
 
 from __future__ import annotations
 

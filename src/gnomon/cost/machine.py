@@ -13,7 +13,7 @@ from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
-from gnomon.graph.dtypes import PRODUCTS, WIDTH, product
+from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format
 from gnomon.graph.ops import Attention, Collective, LatentDecode, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.chip import HALVES
@@ -24,7 +24,8 @@ EXCHANGES = frozenset((experts.DISPATCH, experts.COMBINE))
 NETWORK_SPREAD, SHEET_SPREAD = 0.2, 0.4
 """Of collectives that leave a node over links whose inside is measured, and of links known by their data sheet alone
 (B200 and MI300X, priced so, are off by as much as the second)."""
-PRODUCT_KINDS = ("gemm", "moe")
+GEMM_KINDS = ("gemm", "moe")
+"""Operators whose two operands may be in different formats."""
 MULTIPLY = frozenset(("gemm", "gemm_unaligned", "conv", "conv_few", "conv_depthwise", "moe"))
 """Kinds that run in the format of their operands, which come from memory: no step leaves them in a cache."""
 WIDEST = 2**24
@@ -108,14 +109,15 @@ class Machine:
         found = kernel_model(kind).seconds(shape, dtype, self.chip, family.coefficients)
         if family.residual is not None:
             found = found * family.residual.factor(shape)
-        elif kind not in PRODUCT_KINDS:
+        elif kind not in GEMM_KINDS:
             return found
         return np.where(found > 0, np.maximum(found, self.least(kind, dtype, shape)), 0.0)
 
     def least(self, kind: str, dtype: str, shape: Shape) -> Floats:
         """What the data sheet's best figures would take: nothing fitted goes below that."""
         flops, moved = work(kind, dtype, shape)
-        rate = self.chip.matrix_rate(product(dtype).multiplied) if kind in PRODUCT_KINDS else self.chip.half_rate(dtype)
+        compute_dtype = gemm_format(dtype).compute_dtype if kind in GEMM_KINDS else ""
+        rate = self.chip.matrix_rate(compute_dtype) if compute_dtype else self.chip.half_rate(dtype)
         return np.maximum(flops / rate, moved / self.chip.memory_bandwidth_bytes_s)
 
     def floor(self, kind: str, dtype: str, shape: Shape, seconds: Floats) -> Floats:
@@ -123,8 +125,8 @@ class Machine:
         streams, as much as the cache holds may come from there; networks have no such figure."""
         if kind in COLLECTIVES or kind in EXCHANGES:
             return np.zeros_like(seconds)
-        rates, multiplied = self.chip.rates_flops, product(dtype).multiplied if kind in MULTIPLY else ""
-        rate = rates.get(multiplied, max(rates.values())) if kind in MULTIPLY else self.chip.half_rate(dtype)
+        rates, compute_dtype = self.chip.rates_flops, gemm_format(dtype).compute_dtype if kind in MULTIPLY else ""
+        rate = rates.get(compute_dtype, max(rates.values())) if kind in MULTIPLY else self.chip.half_rate(dtype)
         flops, moved = work(kind, dtype, shape)
         if kind not in MULTIPLY and not kind.startswith(("attention", "mla")):
             moved = np.maximum(moved - self.chip.l2_bytes, 0.0)
@@ -132,7 +134,7 @@ class Machine:
         return np.asarray(np.minimum(least, seconds))
 
     def op_draws(self, op: Op, batch: Batch, seconds: Floats) -> NDArray[np.float64]:
-        """Draws of an operator's `op_seconds` in all, none quicker than the chip can be."""
+        """Draws of an operator's `op_seconds` in all, none faster than the data sheet's peaks allow."""
         draws = float(seconds.sum()) * self.factors(op.name, op.kind, priced_dtype(op))
         return np.asarray(np.maximum(draws, float(np.sum(self.op_floor(op, batch, seconds)))))
 
@@ -159,7 +161,7 @@ class Machine:
         return found
 
     def clock_slowdown(self, kind: str, dtype: str, shape: Shape, seconds: Floats) -> Floats:
-        """What an operator that runs for seconds on end is slower by than a burst of it, under the power limit."""
+        """How much slower an operator is sustained than in a burst, under the power limit."""
         if kind not in ARITHMETIC:
             return np.ones_like(seconds)
         power, none = self.profile.power, np.zeros_like(seconds)
@@ -167,7 +169,7 @@ class Machine:
         if kind.startswith("attention"):
             flops_j = clock.attention_joules(power, self.chip, flops, seconds)
         else:
-            each = clock.narrow(power, self.chip, product(dtype).multiplied)
+            each = clock.narrow(power, self.chip, gemm_format(dtype).compute_dtype)
             flops_j = power.get(clock.BURST, power["j_per_flop"]) * each * flops
         joules = flops_j + power["j_per_byte"] * moved
         return clock.slowdown(power, self.chip, compute_s=seconds, compute_j=joules, other_s=none, other_j=none)
@@ -179,7 +181,7 @@ class Machine:
         return np.minimum(free, self.chip.tdp_w * seconds)
 
     @property
-    def clock_words(self) -> str:
+    def clock_note(self) -> str:
         """What is known of the clock under the power limit."""
         known = clock.LIMIT in self.profile.power
         return "at the clock the power limit allows" if known else "whose clock under the power limit is not measured"
@@ -190,7 +192,7 @@ class Machine:
 
     def factors(self, op_name: str, kind: str, dtype: str) -> NDArray[np.float64]:
         """What each draw multiplies an operator's time by: a part its family shares, a part of its own, and one of all
-        operators where the chip was measured elsewhere.
+        operators where the chip was measured on another system.
 
         Drawn from the held-out errors, by name, so that the same operator gets the same draws anywhere.
         """
@@ -203,14 +205,14 @@ class Machine:
 
     def arithmetic(self, kind: str, dtype: str) -> str:
         """The number format whose rate an operator's kernel has: attention widens what it reads to 16 bits, scans on
-        vector units compute in fp32, weight-only products in the format of their activations."""
+        vector units compute in fp32, weight-only GEMMs in the format of their activations."""
         if kind.startswith("scan_decode") or kind == "scan_prefill_mamba":
-            multiplied = "fp32"
+            compute_dtype = "fp32"
         elif kind.startswith(("scan", "mla", "attention")) and WIDTH.get(dtype, 0.0) <= WIDTH["bf16"]:
-            multiplied = dtype if dtype in HALVES else self.chip.half
+            compute_dtype = dtype if dtype in HALVES else self.chip.half
         else:
-            multiplied = PRODUCTS[dtype].multiplied if dtype in PRODUCTS else dtype
-        return multiplied if multiplied in self.chip.rates_flops else self.chip.half
+            compute_dtype = GEMM_FORMATS[dtype].compute_dtype if dtype in GEMM_FORMATS else dtype
+        return compute_dtype if compute_dtype in self.chip.rates_flops else self.chip.half
 
     def bound(
         self, flops: Floats, moved: Floats, seconds: Floats, kind: str, dtype: str, runs: int = 1

@@ -1,9 +1,9 @@
-"""Experts of a mixture: a grouped matrix product over the experts that the tokens visit.
+"""Experts of a mixture: grouped GEMMs over the experts that the tokens visit.
 
-Two products of tiles: rows of an expert are padded to a block, blocks times tiles of columns are shared out to the
+Two tiled GEMMs: rows of an expert are padded to a block, blocks times tiles of columns are shared out to the
 processors, and a tile takes its arithmetic and a constant. Beside them the weights of visited experts stream in once.
-How many experts are visited and how far blocks fill is routing's matter: at random and evenly where nothing is said,
-dealt out evenly with a `skew` of 0, by a power law with more (`gnomon.graph.uneven`).
+How many experts are visited and how far blocks fill follows from the routing: uniformly random by default,
+equal counts with a `skew` of 0, a power law with more (`gnomon.graph.uneven`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from gnomon.cost.residual import Axis
-from gnomon.graph.dtypes import product
+from gnomon.graph.dtypes import gemm_format
 from gnomon.graph.ops import Shape, non_local_bytes
 from gnomon.graph.uneven import counts_between, integral, visited_by
 from gnomon.spec import Chip
@@ -22,7 +22,7 @@ from gnomon.spec.workload import Floats
 BLOCKS = (16, 32, 64, 128)
 """Rows a block takes; an expert's tokens are padded to a multiple. The library's tuning picks the best."""
 PLAIN = 64
-"""Rows of a block where nobody has tuned the library, once there are more tokens than experts."""
+"""Rows of a block where the library is not tuned, once there are more tokens than experts."""
 COLUMNS = 128
 """Columns of a tile."""
 
@@ -40,37 +40,38 @@ COEFFICIENTS = {
 }
 """Where a fit starts, and the range in which each means what it says: the share of the data sheet's rate that tiles of
 128 rows reach, and how it falls with smaller ones; a tile's own time; how far the library is from taking the best block
-(1: always `PLAIN`); the share of memory bandwidth; how well both overlap; and what kernels around the products take
+(1: always `PLAIN`); the share of memory bandwidth; how well both overlap; and what kernels around the GEMMs take
 once, by expert, by visit and by token of 2048 channels."""
 
 NON_LOCAL = {"absent": (1.0, 0.0, 5.0), "map_us": (10.0, 0.0, 150.0)}
-"""The same where other ranks hold experts too: how much of `absent_bytes` a kernel moves, and what its map takes."""
+"""Ranges of further coefficients where other ranks hold experts too: how much of `non_local_bytes` a kernel moves, and
+what its map takes."""
 
 LEVEL = 0.03
-"""By how much what is learnt may fall an octave: whoever only streams weights takes as long for more rows."""
+"""By how much the residual may fall per octave: what only streams weights takes as long for more rows."""
 AXES = (
     Axis("tokens", lambda s: s["tokens"] * s["topk"] / s["experts"], -8.0, 14.0, 9, LEVEL),
     Axis("experts", lambda s: s["experts"], 2.0, 10.0, 4),
     Axis("width", lambda s: s["hidden"] * s["inter"], 16.0, 28.0, 4, LEVEL),
 )
-"""Sizes over which a fit may learn what this leaves over: rows of an expert, experts, values of one."""
+"""Sizes over which the residual may be fitted: rows per expert, experts, weights per expert."""
 
 MAP_US = 20.6
-"""Kernels that a map of a rank's own experts adds. Fitted, with what `absent_bytes` counts, to vLLM 0.24's Triton
+"""Kernels that a map of a rank's own experts adds. Fitted, with what `non_local_bytes` counts, to vLLM 0.24's Triton
 experts in bf16 on an H100 with 2 to 256 ranks and even routing (AIConfigurator 0.12, 456 rows): off by 6% at the
 median."""
 CHANNELS = 2048.0
 
 
 def seconds(shape: Shape, dtype: str, chip: Chip, c: Mapping[str, float]) -> Floats:
-    """Both products, activation, and the sum over the chosen experts."""
+    """Both GEMMs, activation, and the sum over the chosen experts."""
     tokens, hidden, inner = shape["tokens"], shape["hidden"], shape["inter"]
-    sides, up = product(dtype), shape["matrices"] - 1.0 if "matrices" in shape else 2.0
+    sides, up = gemm_format(dtype), shape["matrices"] - 1.0 if "matrices" in shape else 2.0
     visits, visited, rows = _routed(shape)
     weights = visited * (up + 1.0) * hidden * inner * sides.weights
     moved = weights + visits * (2.0 * hidden + (up + 1.0) * inner) * 2.0
     streamed = moved / (chip.memory_bandwidth_bytes_s * c["memory"])
-    rate = chip.matrix_rate(sides.multiplied) / chip.sm_count
+    rate = chip.matrix_rate(sides.compute_dtype) / chip.sm_count
 
     def computed(block: int) -> Floats:
         blocks, speed = rows(block) / block, rate * c["rate"] * (block / 128.0) ** c["small"]
@@ -115,8 +116,8 @@ def padded_rows(pairs: Floats, visited: Floats, block: int) -> Floats:
 
 
 def uneven_rows(pairs: Floats, visited: Floats, block: int, skew: Floats, least: Floats, most: Floats) -> Floats:
-    """The same where counts have a density of x^-skew from `least` to `most`, scaled to make up `pairs` in all; where
-    skew is 0, each expert has as many as any other."""
+    """Rows computed where token counts of experts have a density of x^-skew from `least` to `most`, scaled to make up
+    `pairs` in all; where skew is 0, each expert has as many as any other."""
     share = pairs / np.maximum(visited, 1e-9)
     whole = integral(least, most, 1.0 - skew)
     scale = share * whole / integral(least, most, 2.0 - skew)

@@ -25,12 +25,12 @@ PASSES = {
 WHOLE = ("broadcast", "send_recv")
 """All bytes cross the link; of the others, a rank already holds its own part."""
 EFFICIENCY = 0.76
-"""Of the link's bandwidth, on large messages over a link that nobody measured."""
+"""Of the link's bandwidth, on large messages over a link without measurements."""
 LAUNCH_S = 3.4e-6
 """Device time of the smallest collective beside its hops, on such a link."""
 NETWORK_S = 12e-6
-"""The same where it crosses a network, through a thread of the host: 17 us for 2 KiB between two H100 nodes (Vidur),
-of which a hop is 5."""
+"""Device time of the smallest collective over a network, through a thread of the host: 17 us for 2 KiB between two H100
+nodes (Vidur), of which a hop is 5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ RANGES = {
 }
 """Where a fit of each figure starts, its least and its most."""
 SWITCH = {"switch": (0.6, 0.1, 1.0), "switch_us": (80.0, 0.0, 300.0)}
-"""The same where the switch adds up."""
+"""Further figures where the switch adds up: where their fit starts, their least and their most."""
 
 
 def figures(c: Mapping[str, float]) -> Nccl:
@@ -84,8 +84,9 @@ LIKE = {
     "NVLink4 bridge": "NVLink4",
     "NVLink6": "NVLink5",
 }
-"""Links nobody measured, and those whose shares and latencies they are taken to have. Above 20 us, a measured NVLink by
-another's figures and its own bandwidth is off by 11 to 28%; by its data sheet alone by 27 to 38%, always too quick."""
+"""Links without measurements, and those whose shares and latencies they are taken to have. Above 20 us, a measured
+NVLink by another's figures and its own bandwidth is off by 11 to 28%; by its data sheet alone by 27 to 38%, always too
+fast."""
 LIKE_SPREAD = 0.25
 ADDING = ("NVLink6",)
 """Those of them whose switch adds up."""
@@ -102,7 +103,7 @@ def measured(link: str) -> Nccl | None:
 
 
 def _figures(link: Link, network: bool) -> Nccl:
-    """A link nobody measured is priced by its data sheet."""
+    """Figures of a link; without measurements, those of its data sheet."""
     known = None if network else measured(link.name)
     if known:
         return known
@@ -118,7 +119,7 @@ def level(op: str, payload: Floats, ranks: int, link: Link, *, network: bool = F
 
 
 def by(c: Nccl, op: str, payload: Floats, ranks: int, link: Link, *, network: bool = False) -> Floats:
-    """The same by figures that are given."""
+    """Seconds of a collective by the given figures."""
     if ranks <= 1:
         return np.zeros_like(payload)
     best = _ring(op, payload, ranks, link, c)

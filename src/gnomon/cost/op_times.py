@@ -36,7 +36,7 @@ Decoding = Attention | LatentDecode | IndexScores
 
 
 class OpTimes:
-    """Of steps of any tokens and sequences, with contexts up to `max_context`."""
+    """Seconds of the operators of steps of any tokens and sequences, with contexts up to `max_context`."""
 
     def __init__(self, graph: Graph, machine: Machine, *, max_context: int, max_tokens: int) -> None:
         self._graph, self._machine, self._max_context = graph, machine, max_context

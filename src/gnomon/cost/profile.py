@@ -1,4 +1,4 @@
-"""What a profile holds: fitted coefficients of a chip, small, dated, with the error they had on data they had not seen.
+"""What a profile holds: fitted coefficients of a chip, small, dated, with their error on held-out data.
 
 Coefficients are fractions of the data sheet's figures or absolute times, so that other chips can use them.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import hypot
 
-from gnomon.cost.efficiencies import Pace, efficiency
+from gnomon.cost.efficiencies import RelativeEfficiency, efficiency
 from gnomon.cost.kernels import UNFITTED
 from gnomon.cost.residual import Residual
 from gnomon.spec import Provenance
@@ -19,7 +19,7 @@ SYSTEM_SPREAD = 0.12
 machines, driver and engine versions, settings. Fitted so that the bands of every second published vLLM deployment of
 2025-26 (InferenceX, H100 and B200) hold 88% of them; the other half's then hold 85%."""
 HALF = ("bf16", "fp16")
-"""Formats that run alike."""
+"""Formats with the same throughput."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Family:
     provenance: Provenance
     source: str
     residual: Residual | None = None
-    """What the formula leaves over, where a fit has learnt it."""
+    """What the formula leaves over, where it was fitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Profile:
     families: Mapping[str, Family]
     power: Mapping[str, float]
     transferred: bool = False
-    """From a donor's profile, in whole."""
+    """Whether all of it is from a donor's profile."""
     system_spread: float = 0.0
     """What all its operators together may be off by, where it was not measured by whoever uses it."""
     architecture: str = ""
@@ -57,9 +57,9 @@ class Profile:
         any framework there is."""
         own = (f"{kind}.{dtype}.{framework}", f"{kind}.bf16.{framework}") if framework else ()
         fitted = {f"{kind}.{dtype}", f"{kind}.{dtype}.{framework}"} & self.families.keys()
-        paced = None if fitted else efficiency(kind, dtype, self.architecture)
-        if paced:
-            return _paced(self.family(kind, paced.base, framework), paced)
+        relative = None if fitted else efficiency(kind, dtype, self.architecture)
+        if relative:
+            return _scaled(self.family(kind, relative.base, framework), relative)
         for key in (*own, f"{kind}.{dtype}", kind, f"{kind}.bf16"):
             if key in self.families:
                 return self.families[key] if dtype in key or dtype in HALF else _unfitted(self.families[key], dtype)
@@ -70,7 +70,7 @@ class Profile:
 
 
 def _unfitted(family: Family, dtype: str) -> Family:
-    """A fit in another format than the one that is asked for."""
+    """A fit in another format than the requested one."""
     return replace(
         family,
         spread=hypot(family.spread, UNFITTED),
@@ -79,8 +79,8 @@ def _unfitted(family: Family, dtype: str) -> Family:
     )
 
 
-def _paced(family: Family, found: Pace) -> Family:
-    """A family in a format that nobody has fitted on this chip."""
+def _scaled(family: Family, found: RelativeEfficiency) -> Family:
+    """A family in a format without a fit on this chip."""
     c = dict(family.coefficients)
     c |= {"rate": c["rate"] * found.rate, "memory": c["memory"] * found.memory}
     c["launch_us"] += found.launch_us
@@ -90,5 +90,5 @@ def _paced(family: Family, found: Pace) -> Family:
         residual=None,
         spread=hypot(family.spread, found.spread),
         shared=hypot(family.shared, found.spread / 2),
-        source=f"{family.source}, paced by {found.source}",
+        source=f"{family.source}, efficiency by {found.source}",
     )

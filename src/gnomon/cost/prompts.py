@@ -1,7 +1,7 @@
-"""What the prompts of a step take beside its tokens: attention, what unfolds keys and values, scans.
+"""What the prompts of a step take beside its tokens: attention, the up-projection of latents, scans.
 
 Called for every step of a simulation with prompts in it, so that plain attention is priced in plain floats and
-products are read off a table.
+GEMMs are read off a table.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from gnomon.spec import Batch
 from gnomon.spec.workload import Floats
 
 TILE, COARSE = 16, 96
-"""Rows of the smallest tile of a matrix product, at both ends of which a table has an entry up to a step's most tokens;
+"""Rows of the smallest tile of a GEMM, at both ends of which a table has an entry up to a step's most tokens;
 and how many it has beyond them, each larger by the same factor."""
 REACH = 64
-"""Times a step's most tokens that the table goes; beyond, its last slope goes on."""
+"""Times a step's most tokens that the table goes; beyond, it is extrapolated."""
 MOST_KNOWN = 100_000
-"""Sums of prompts whose seconds are remembered: prompts of one length come again and again."""
+"""Sums of prompts whose seconds are remembered: prompts of one length repeat."""
 
 
 class OpTime(NamedTuple):
@@ -50,7 +50,7 @@ def summed(times: Times, factors: Mapping[str, float]) -> Floats:
 
 
 Sums = tuple[int, int, int, int]
-"""Of a step's prompts: how many, their new tokens, pairs, and tokens looked at."""
+"""Of a step's prompts: how many, their new tokens, pairs, and tokens attended to."""
 Table = tuple[list[float], Times]
 """Rows, and the seconds of each operator there."""
 
@@ -113,7 +113,7 @@ class PromptCost:
         self._known: dict[Sums, float] = {}
 
     def seconds(self, chunks: Sequence[tuple[int, int]], new: int, pairs: int, read: int) -> float:
-        """Of chunks (new tokens, cached tokens), with the sums of their tokens, pairs and tokens looked at."""
+        """Of chunks (new tokens, cached tokens), with the sums of their tokens, pairs and tokens attended to."""
         if self._windowed:
             return self._by_sums((len(chunks), new, pairs, read)) + self._in_windows(chunks, new, pairs)
         sums = (len(chunks), new, pairs, read)
@@ -176,10 +176,10 @@ def _between(x: list[float], times: Times, factors: Mapping[str, float]) -> Call
 def _priced(op: Attention, machine: Machine) -> ScalarPrefill:
     family = machine.evidence(op.kind, op.kv_dtype)
     one = scalar_prefill(op, machine.chip, family.coefficients)
-    return _learnt(op, one, family.residual) if family.residual else one
+    return _with_residual(op, one, family.residual) if family.residual else one
 
 
-def _learnt(op: Attention, one: ScalarPrefill, residual: Residual) -> ScalarPrefill:
+def _with_residual(op: Attention, one: ScalarPrefill, residual: Residual) -> ScalarPrefill:
     """With what the formula leaves over; `Machine.seconds` prices many at once the same way, but for the bound of the
     data sheet, which no prompt reaches."""
     known = {"heads": float(op.heads), "kv_heads": float(op.kv_heads), "head_dim": float(op.head_dim)}

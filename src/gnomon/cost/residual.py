@@ -1,9 +1,9 @@
-"""What a formula leaves over, learnt: a smooth surface over the sizes of an operator.
+"""What a formula leaves over, as fitted: a smooth surface over the sizes of an operator.
 
-log(measured / formula) on a coarse grid of log2 sizes, straight between its knots and level beyond its ends, so that
-it says nothing new where nothing was measured. It is small by construction (`MOST`), and along no size does it fall
-by more than its `Axis.fall` an octave, but for the rounding of what is stored, so that more work stays all but never
-quicker.
+log(measured / formula) on a coarse grid of log2 sizes, linear between its knots and constant beyond its ends, so that
+it adds nothing where nothing was measured. It is small by construction (`MOST`), and along no size does it fall
+by more than its `Axis.fall` an octave, but for the rounding of what is stored, so that more work is practically never
+faster.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Residual:
         return np.asarray(np.exp(total))
 
     def one(self, sizes: Mapping[str, float]) -> float:
-        """The same for one operator in plain numbers."""
+        """`factor` for one operator, in plain floats."""
         corners = [(0, 1.0)]
         for axis, stride in zip(self.axes, self._strides, strict=True):
             place = min(max((log2(max(axis.of(sizes), 1e-9)) - axis.low) / axis.step, 0.0), axis.knots - 1.0)

@@ -56,8 +56,8 @@ OPTIONAL: Mapping[str, Mapping[str, float]] = {
     **{kind: {"state_bytes": 2.0} for kind, columns in COLUMNS.items() if columns is _SCAN},
 }
 """The columns each operator may have, and what stands for them where they are empty: no window, as few nodes as hold
-the ranks, states in 16 bits, no rows that a thread block takes whole, as many
-thread blocks as DeepEP takes."""
+the ranks, states in 16 bits, no rows that a thread block takes whole, as many thread
+blocks as DeepEP takes."""
 
 _TURNED = {"turned": 0.0, "turned_weights": 0.0, "by_input": 0.0, "by_weight": 0.0}
 BESIDE: Mapping[str, Mapping[str, float]] = {
@@ -68,15 +68,15 @@ BESIDE: Mapping[str, Mapping[str, float]] = {
     "conv_depthwise": {name: usual for name, usual in _TURNED.items() if name != "turned_weights"},
     "moe": {"skew": nan, "visited": nan, "absent": 0.0, "matrices": 3.0},
 }
-"""What may be said beside, and what stands for it in rows that say nothing where others do; no number stands for `nan`.
-Bytes of a convolution that lie channels first, which gradient it is; of a product, how its rows are aligned, how many
+"""Further columns, and their value in rows that leave them empty where others do not; `nan` is no value. Bytes of a
+convolution that lie channels first, which gradient it is; of a GEMM, how its rows are aligned, how many
 operands do not lie along k, and whether its time holds the narrowing of activations; of experts, how unevenly they are
-chosen, how many are visited, rows whose experts stand elsewhere, and matrices of one."""
+chosen, how many are visited, rows of non-local experts, and matrices of one."""
 SAID = tuple(dict.fromkeys(name for names in BESIDE.values() for name in names))
 
 
 def kind_of(row: Mapping[str, str]) -> str:
-    """The operator of a row: scans say in a column of their own which they are."""
+    """The operator of a row: scans are named by an additional column."""
     op = row.get("op") or ""
     return f"{op}_{row.get('mixer')}" if op in ("scan_prefill", "scan_decode") else op
 

@@ -36,8 +36,8 @@ PREFILL: Mapping[Mixing, Mapping[str, tuple[float, float, float]]] = {
     "lightning": _PREFILL,
     "mamba": _PREFILL | {"rate": (0.15, 0.01, 1.0), "launch_us": (6.0, 1.0, 60.0), "chunk_us": (8.0, 0.0, 100.0)},
 }
-"""The same for prompts: a few kernels of small products, at the share of the tensor cores that Triton's reach at tiles
-of 64; of the first Mamba, the vector units' share beside their exponentials."""
+"""Ranges of the coefficients of prompts: a few kernels of small matmuls, at the share of the tensor cores that Triton's
+reach at tiles of 64; of the first Mamba, the vector units' share beside their exponentials."""
 
 
 def prefill(mixer: Mixing) -> Seconds:
@@ -45,7 +45,7 @@ def prefill(mixer: Mixing) -> Seconds:
         rate = chip.vector_rate if mixer == "mamba" else chip.half_rate("bf16")
         multiplied = scan_flops("prefill", mixer, shape) / (rate * c["rate"])
         streamed = scan_bytes("prefill", mixer, shape) / (chip.memory_bandwidth_bytes_s * c["memory"])
-        # A head of a sequence has a processor to itself as far as they go round.
+        # A head of a sequence has a multiprocessor to itself while there are enough of them.
         rounds = np.maximum(shape["sequences"] * shape["heads"] * shape["head_dim"] / 64 / chip.sm_count, 1.0)
         chained = chunks_of(shape)[0] * rounds * c["chunk_us"] * 1e-6
         p = c["overlap"]

@@ -30,10 +30,10 @@ if TYPE_CHECKING:  # a prediction compiles no table
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Seconds of a decode step over the mean number of cached tokens a sequence.
+    """Seconds of a decode step over the mean number of cached tokens per sequence.
 
     `context` holds whole, rising numbers starting at 0; between two of them the time is linear, and
-    the last slope goes on for ever.
+    the last slope continues beyond them.
     """
 
     context: NDArray[np.int64]
@@ -63,7 +63,7 @@ class StepPrice:
     machine: Machine
     operators: tuple[OperatorTime, ...]
     host_s: Estimate
-    """What the host needs for all of them: it runs ahead, so only what goes beyond the device's time is seen."""
+    """What the host needs for all of them: it runs ahead, so only what goes beyond the device's time is exposed."""
     gap_s: Estimate
     """What the device idles between them in any case."""
     waits: tuple[OperatorTime, ...] = ()
@@ -97,7 +97,7 @@ class StepPrice:
 
     @property
     def joules(self) -> Estimate:
-        """Of one rank that is busy all the time."""
+        """Energy of one rank that is busy all the time."""
         return self.time_s.map(lambda seconds: self.machine.joules(seconds, self.flops, self.bytes))
 
     @property
@@ -106,7 +106,7 @@ class StepPrice:
         return ("host", 1.0) if self.host_s.value >= self.time_s.value * (1 - 1e-9) else bound_of(self.lines)
 
     def __add__(self, other: StepPrice) -> StepPrice:
-        """What one host launches one after the other."""
+        """Two prices of steps that one host launches one after the other."""
         host_s, gap_s = self.host_s + other.host_s, self.gap_s + other.gap_s
         ops, waits = (*self.operators, *other.operators), (*self.waits, *other.waits)
         return replace(self, operators=ops, host_s=host_s, gap_s=gap_s, waits=waits)
@@ -139,7 +139,7 @@ class StepModel:
         return operator_line(self.machine, op, steps, float(each.sum()), draws=draws)
 
     def table(self, *, max_context: int, max_tokens: int, max_sequences: int) -> TableStepCost:
-        """The same for steps of up to so many tokens and sequences, with contexts up to `max_context`."""
+        """The tables of steps of up to so many tokens and sequences, with contexts up to `max_context`."""
         from gnomon.cost.table import TableStepCost
 
         return TableStepCost(self, max_context=max_context, max_tokens=max_tokens, max_sequences=max_sequences)

@@ -23,10 +23,10 @@ from gnomon.cost.step import Curve, StepModel
 from gnomon.spec.workload import Floats
 
 ALIGNED = 16
-"""Rows of the smallest tile of a matrix product: above the captured sizes dense operators are priced at both ends of
+"""Rows of the smallest tile of a GEMM: above the captured sizes dense operators are priced at both ends of
 every such tile, and taken as straight inside, where no other begins."""
 EACH = 256
-"""Up to so many tokens they are priced at every number: experts are visited one by one there."""
+"""Up to so many tokens dense operators are priced at every number: experts are visited one by one there."""
 
 Pieces = tuple[list[int], list[float], list[float]]
 """Contexts, seconds there, and what each token beyond them adds."""
@@ -118,14 +118,14 @@ class TableStepCost:
         return Curve(self._times.knots, np.maximum(seconds, self.host.decode(sequences)))
 
     def _attention_of(self, sequences: int) -> Floats:
-        """At the knots; worked out for some numbers of decodes at once."""
+        """Seconds of decode attention at the knots, computed for several numbers of decodes at once."""
         if sequences not in self._attention:
             first = (sequences - 1) // self._times.at_once * self._times.at_once + 1
             self._attention |= enumerate(summed(self._times.attention(first), self.factors), first)
         return self._attention[sequences]
 
     def _pieces(self, sequences: int) -> Pieces:
-        """The same as plain numbers."""
+        """Decode attention over the mean context, in plain floats."""
         x, y = self._times.knots, self._attention_of(sequences)
         slopes = np.diff(y) / np.diff(x)
         found = self._lists[sequences] = (x.tolist(), y.tolist(), [*slopes.tolist(), float(slopes[-1])])

@@ -27,18 +27,18 @@ def price(ops: Iterable[Op], machine: Machine, batch: Batch, factor: Factor | No
         apart = (op.ranks, op.stride) if op.kind in COLLECTIVES else ()  # type: ignore[union-attr]
         groups[op.kind, priced_dtype(op), *apart].append(op)
     found: dict[Op, Floats] = {}
-    for alike in groups.values():
-        shapes = [op.shape(batch) for op in alike]
+    for group in groups.values():
+        shapes = [op.shape(batch) for op in group]
         together = {name: np.concatenate([shape[name] for shape in shapes]) for name in shapes[0]}
-        seconds = machine.seconds(alike[0].kind, priced_dtype(alike[0]), together)
-        for op, part in zip(alike, np.split(seconds, len(alike)), strict=True):
+        seconds = machine.seconds(group[0].kind, priced_dtype(group[0]), together)
+        for op, part in zip(group, np.split(seconds, len(group)), strict=True):
             found[op] = op.count * part * (factor(op) if factor else 1.0)
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TapeCost:
-    """One direction of a tape: device seconds of arithmetic, of streaming memory, and of what it cannot hide of its
+    """One direction of a tape: device seconds of arithmetic, of streaming memory, and of exposed
     collectives; the work behind them."""
 
     compute_s: Floats
@@ -58,34 +58,34 @@ class TapeCost:
 
 
 def forward(tape: Tape, times: Times, batch: Batch, sm_contention: float = 0.0) -> TapeCost:
-    hidden = _own_hidden((node.forward for node in tape.nodes if node.own_overlap), times)
-    return _pass(tape.forward_ops(), times, batch, hidden * (1 - sm_contention))
+    overlapped = _own_overlap((node.forward for node in tape.nodes if node.own_overlap), times)
+    return _pass(tape.forward_ops(), times, batch, overlapped * (1 - sm_contention))
 
 
 def backward(tape: Tape, mode: str, times: Times, batch: Batch, sm_contention: float = 0.0) -> TapeCost:
-    """The backward pass, with what is recomputed in it. Collectives hide behind the products they may run beside,
-    but for the processors they take from them: `crowding` of their time shows."""
+    """The backward pass, with what is recomputed in it. Collectives overlap with the GEMMs they may run
+    concurrently with, but `sm_contention` of their time is lost to the SMs they take."""
     nodes = {node.name: node for node in tape.nodes}
     own = [node.by_input for node in tape.nodes if node.own_overlap]
     own += [node.forward for node in tape.recomputed(mode) if node.own_overlap]
-    hidden = _own_hidden(own, times)
+    overlapped = _own_overlap(own, times)
     for node in tape.nodes:
         if node.beside:
-            hidden = hidden + _hidden(node, [nodes[name] for name in node.beside if name in nodes], times)
-    return _pass(tape.backward_ops(mode), times, batch, hidden * (1 - sm_contention))
+            overlapped = overlapped + _overlap(node, [nodes[name] for name in node.beside if name in nodes], times)
+    return _pass(tape.backward_ops(mode), times, batch, overlapped * (1 - sm_contention))
 
 
-def _own_hidden(parts: Iterable[Sequence[Op]], times: Times) -> Floats:
-    """What collectives hide behind the arithmetic of their own node."""
-    hidden: Floats = np.zeros(1)
+def _own_overlap(parts: Iterable[Sequence[Op]], times: Times) -> Floats:
+    """Seconds of collectives that overlap with the arithmetic of their own node."""
+    overlapped: Floats = np.zeros(1)
     for ops in parts:
         networked = _sum(times, (op for op in ops if op.kind in COLLECTIVES))
-        hidden = hidden + np.minimum(networked, _sum(times, (op for op in ops if op.kind not in COLLECTIVES)))
-    return hidden
+        overlapped = overlapped + np.minimum(networked, _sum(times, (op for op in ops if op.kind not in COLLECTIVES)))
+    return overlapped
 
 
-def _hidden(node: TapeNode, beside: Sequence[TapeNode], times: Times) -> Floats:
-    """What is gathered again hides behind the products by input, what is summed behind those by weight."""
+def _overlap(node: TapeNode, beside: Sequence[TapeNode], times: Times) -> Floats:
+    """Seconds of collectives that overlap: gathers with the GEMMs by input, reductions with those by weight."""
     *gathered, summed = (times[op] for op in node.by_input if op.kind in COLLECTIVES)
     by_input = _sum(times, (op for other in beside for op in other.by_input))
     by_weight = _sum(times, (op for other in beside for op in other.by_weight))
@@ -97,7 +97,7 @@ def _sum(times: Times, ops: Iterable[Op]) -> Floats:
     return np.asarray(sum((times[op] for op in ops), np.zeros(1)))
 
 
-def _pass(ops: Sequence[Op], times: Times, batch: Batch, hidden: Floats) -> TapeCost:
+def _pass(ops: Sequence[Op], times: Times, batch: Batch, overlapped: Floats) -> TapeCost:
     networked = [op for op in ops if op.kind in COLLECTIVES]
     compute = [op for op in ops if isinstance(op, (Gemm, Attention))]
     stream = [op for op in ops if op.kind not in COLLECTIVES and not isinstance(op, (Gemm, Attention))]
@@ -108,7 +108,7 @@ def _pass(ops: Sequence[Op], times: Times, batch: Batch, hidden: Floats) -> Tape
     return TapeCost(
         compute_s=_sum(times, compute),
         stream_s=_sum(times, stream),
-        exposed_s=_sum(times, networked) - hidden,
+        exposed_s=_sum(times, networked) - overlapped,
         flops=total("flops", compute),
         attention_flops=total("flops", (op for op in compute if isinstance(op, Attention))),
         narrow_flops=total("flops", (op for op in compute if width(op.dtype) < 2)),

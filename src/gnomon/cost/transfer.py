@@ -14,7 +14,7 @@ import numpy as np
 from gnomon.cost.clock import BURST, BUSY
 from gnomon.cost.kernels import kernel_model
 from gnomon.cost.profile import SYSTEM_SPREAD, Family, Profile
-from gnomon.graph.dtypes import PRODUCTS
+from gnomon.graph.dtypes import GEMM_FORMATS
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip, Provenance
 
@@ -23,7 +23,7 @@ TRANSFER_SPREAD = 1.5
 H100 table of vLLM 0.24 (AIConfigurator 0.12, 3,425 shapes), and by 0.08 on the H200's own held-out shapes."""
 FOREIGN, FOREIGN_SHARED = 0.35, 0.25
 """What another architecture's fit adds to its spread, and to the part that its operators share: the H200's fits are
-off by 0.15 (matrix products) to 0.5 (decode attention) on the published A100 tables, mostly one way."""
+off by 0.15 (GEMMs) to 0.5 (decode attention) on the published A100 tables, mostly one way."""
 FORWARD, BACKWARD = "attention_forward", "attention_backward"
 LONG: Shape = {
     "sequences": np.array([4.0]), "tokens": np.array([16384.0]), "pairs": np.array([4 * 4096 * 4097 / 2]),
@@ -32,7 +32,7 @@ LONG: Shape = {
 }  # fmt: skip
 """A shape that fills any chip, by which two fits are compared."""
 OF_ANOTHER_KIND = 3.0
-"""A processor so many times as fast as the donor's is no such processor but an array of them: a TPU's core has 120
+"""A processor so many times as fast as the donor's is an array of processors: a TPU's core has 120
 times the rate of an H200's multiprocessor, a B200's multiprocessor twice."""
 OF_A_PROCESSOR = {
     "sm_gb_s": 1.0, "step_ns": -1.0, "epilogue_us": -1.0, "block_us": -1.0, "key_tile_us": -1.0, "exp_ps": -1.0,
@@ -57,8 +57,8 @@ def transferred(kind: str, chip: Chip, donors: Iterable[Donor]) -> dict[str, Fam
     """A kind of operator from the first who has it, else from the formula's own figures."""
     for donor, profile in donors:
         found = of_kind(profile, kind)
-        if donor.architecture != chip.architecture:  # `paces` knows more of these formats' kernels
-            found = {key: family for key, family in found.items() if key.partition(".")[2] not in PRODUCTS}
+        if donor.architecture != chip.architecture:  # `efficiencies` knows more of these formats' kernels
+            found = {key: family for key, family in found.items() if key.partition(".")[2] not in GEMM_FORMATS}
         if found:
             return {key: _widen(_fed(kind, family, chip, donor), chip, donor) for key, family in found.items()}
     return {f"{kind}.bf16": _formula(kind)}
@@ -77,7 +77,7 @@ def _fed(kind: str, family: Family, chip: Chip, other: Chip) -> Family:
 
 
 def as_forward(chip: Chip, families: Mapping[str, Family], donors: Iterable[Donor]) -> dict[str, Family]:
-    """A transferred backward attention, as much slower or quicker than its donor's as the chip's own forward is."""
+    """A transferred backward attention, as much slower or faster than its donor's as the chip's own forward is."""
     donor = next((profile for _, profile in donors if of_kind(profile, BACKWARD)), None)
     if donor is None:
         return {}
@@ -90,13 +90,13 @@ def as_forward(chip: Chip, families: Mapping[str, Family], donors: Iterable[Dono
     efficiency = next(seconds) / next(seconds)
     ranges = kernel_model(BACKWARD).ranges
 
-    def paced(family: Family) -> Family:
+    def scaled(family: Family) -> Family:
         c = dict(family.coefficients)
         for name, value in (("rate", c["rate"] * efficiency), ("exp_ps", c["exp_ps"] / efficiency)):
             c[name] = min(max(value, ranges[name][1]), ranges[name][2])
-        return replace(family, coefficients=c, source=f"{family.source}, paced by its forward")
+        return replace(family, coefficients=c, source=f"{family.source}, efficiency by its forward")
 
-    return {key: paced(family) for key, family in families.items() if key.startswith(BACKWARD)}
+    return {key: scaled(family) for key, family in families.items() if key.startswith(BACKWARD)}
 
 
 def transferred_profile(chip: Chip, donor: Chip, profile: Profile) -> Profile:
@@ -107,8 +107,8 @@ def transferred_profile(chip: Chip, donor: Chip, profile: Profile) -> Profile:
 
 
 def transferred_power(chip: Chip, other: Chip, power: Mapping[str, float]) -> dict[str, float]:
-    """Watts are the donor's share of its limit, joules a FLOP follow from the limit and the rate; joules a byte are
-    taken as they are."""
+    """Watts are the donor's share of its limit, joules per FLOP follow from the limit and the rate; joules per byte
+    are the donor's."""
     share = chip.tdp_w / other.tdp_w
     per_flop = share * other.rate(other.half) / chip.rate(chip.half)
     factors = {"active_w": share, BUSY: share, "j_per_flop": per_flop, BURST: per_flop}
@@ -127,12 +127,12 @@ def _formula(kind: str) -> Family:
 
 
 def _widen(family: Family, chip: Chip, other: Chip) -> Family:
-    spread, shared, autograd = family.spread * TRANSFER_SPREAD, family.shared + 0.05, family.residual
+    spread, shared, residual = family.spread * TRANSFER_SPREAD, family.shared + 0.05, family.residual
     if other.architecture != chip.architecture:
-        spread, shared, autograd = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED), None
+        spread, shared, residual = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED), None
     return replace(
         family,
-        residual=autograd,
+        residual=residual,
         coefficients=_resized(family.coefficients, chip, other),
         spread=spread,
         shared=min(spread, shared),

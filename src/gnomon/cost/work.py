@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 
-from gnomon.graph.dtypes import product, width
+from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.mixer_ops import Mixing, index_bytes, scan_bytes, scan_flops
 from gnomon.graph.ops import Shape
 from gnomon.graph.uneven import visited_by
@@ -23,14 +23,14 @@ ARITHMETIC = (
     "attention_forward",
     "attention_backward",
 )
-"""Kinds whose pace follows the clock; the others stream memory or cross links."""
+"""Kinds whose throughput follows the clock; the others stream memory or cross links."""
 
 
 def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
     """FLOPs, and bytes read and written. Attention's `dtype` is that of its cache."""
     if kind.startswith("gemm"):
         m, n, k, batch = shape["m"], shape["n"], shape["k"], shape.get("batch", np.ones(1))
-        sides = product(dtype)
+        sides = gemm_format(dtype)
         return 2.0 * batch * m * n * k, batch * (m * k * sides.inputs + n * k * sides.weights + m * n * 2.0)
     if kind.startswith("conv"):
         return 2.0 * shape["m"] * shape["n"] * shape["k"] * shape["batch"], shape["bytes"]
@@ -54,7 +54,7 @@ def work(kind: str, dtype: str, shape: Shape) -> tuple[Floats, Floats]:
 def _experts(dtype: str, shape: Shape) -> tuple[Floats, Floats]:
     hidden, inner, visited = shape["hidden"], shape["inter"], visited_by(shape)
     matrices = shape.get("matrices", 3.0)
-    weights = visited * matrices * hidden * inner * product(dtype).weights
+    weights = visited * matrices * hidden * inner * gemm_format(dtype).weights
     rows = shape["tokens"] * shape["topk"]
     return 2.0 * matrices * rows * hidden * inner, weights + rows * (2.0 * hidden + matrices * inner) * 2.0
 

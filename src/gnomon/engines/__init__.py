@@ -26,7 +26,7 @@ LIBRARIES = "nccl"
 """What runs where no engine is named: NCCL's collectives, and the serving kernels beside them."""
 
 OWN = ("", LIBRARIES, "torch")
-"""Kernels that every chip has some of; those of other frameworks only a profile of theirs has."""
+"""Kernels that every chip can be priced with; those of other frameworks need a profile of them."""
 
 
 def engine(label: str) -> Engine:
@@ -53,7 +53,7 @@ def training_engine(label: str) -> TrainingEngine:
 
 
 def planned_training_engine(choice: EngineChoice) -> TrainingEngine:
-    """The training engine that a plan names; what there is not is told by the plan's field."""
+    """The training engine of a plan; errors name the plan's field."""
     field = "engine.name"
     try:
         _check_name(choice.name, TRAINING, SERVING, "train")
@@ -65,7 +65,7 @@ def planned_training_engine(choice: EngineChoice) -> TrainingEngine:
 
 
 def kernels_of(label: str, frameworks: Sequence[str]) -> str:
-    """Whose kernels an engine runs, as `gnomon.cost.machine.Machine` names them: `name` or `name@version`, the word
+    """Whose kernels an engine runs, as `gnomon.cost.machine.Machine` names them: `name` or `name@version`,
     `nccl`, one of the `frameworks` that profiles were fitted to, or nothing."""
     name, _, version = label.partition("@")
     if name in ("", LIBRARIES) and not version:

@@ -1,4 +1,4 @@
-"""The contract of an engine: all that is particular to vLLM, or to any other, stands behind it."""
+"""The contract of an engine: everything specific to vLLM, or to any other engine, is behind it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:  # serving imports nothing of training
 
 
 class AppliedTechniques(Protocol):
-    """What techniques make of a deployment, behind whatever engine runs it."""
+    """How techniques change a deployment, whatever engine runs it."""
 
     @property
     def brings_gemm_kernels(self) -> bool:
         """Whether they bring the kernels that read narrow weights, so that the engine's own need not know them."""
 
     def graph(self, graph: Graph, deployment: Deployment) -> Graph:
-        """The operators of a step on one rank, as they make it of the engine's."""
+        """The operators of a step on one rank, rewritten from the engine's."""
 
     def extra_bytes(self, deployment: Deployment) -> float:
-        """Bytes on every rank beside what the engine takes."""
+        """Bytes on every rank in addition to the engine's."""
 
     def waits(self, deployment: Deployment, steps: Batch, cached_bytes: float) -> Sequence[Wait]:
-        """What steps wait for beside their operators, with so many bytes of cache on a rank."""
+        """What steps wait for in addition to their operators, with so many bytes of cache on a rank."""
 
     def metrics(self, used: MemoryUse, deployment: Deployment) -> Mapping[str, Mapping[str, float]]:
-        """Figures beside whether it fits, by technique."""
+        """Further metrics of memory, by technique."""
 
     def check_simulated(self) -> None:
         """Raise InputError where a load cannot be simulated with them."""
@@ -54,10 +54,10 @@ class Deployment:
     profile: Profile
     """What the chip's operators are priced by."""
     overheads: MeasuredHosts = field(default_factory=dict)
-    """The engine's own share of a step as the user measured it, where that was done; see `engines/own.py`."""
+    """Host overheads that the user measured; see `engines/own.py`."""
     dp_load_ratio: float = 1.0
     """Tokens of all data-parallel ranks in a step, over those if each had as many as the busiest."""
-    applied: AppliedTechniques | None = None
+    techniques: AppliedTechniques | None = None
     """Techniques, where there are any; `strategy.techniques` has their names."""
 
 
@@ -119,7 +119,7 @@ class StageWork:
 
 
 class TrainingEngine(Protocol):
-    """One training engine in one version: its habits stand in its traits, and all prediction reads them there."""
+    """One training engine in one version: its behaviour is described by its traits, which predictions read."""
 
     @property
     def name(self) -> str: ...
@@ -167,18 +167,19 @@ class Engine(Protocol):
         """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""
 
     def arranged(self, strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
-        """Degrees and given settings as the engine has them, where it takes a degree for a setting."""
+        """Degrees and given settings as the engine takes them, where a degree is one of its settings."""
 
     def check_memory(self, deployment: Deployment) -> None:
-        """The same for what only has to fit: operators need not stand for all of the model."""
+        """Raise InputError for what the engine cannot load; unlike `check`, operators need not exist for all of the
+        model."""
 
     def graph(self, deployment: Deployment) -> Graph:
         """The operators a step passes through, as this engine fuses them: those of one rank of each stage. The batch is
         that of one data-parallel rank."""
 
     def stages(self, deployment: Deployment) -> tuple[StageWork, ...]:
-        """The same by stage of the pipeline, one where there is none; a full pipeline takes a step of as many
-        batches as it has stages, and no less time than its busiest stage for each."""
+        """The operators of each pipeline stage, one where there is no pipeline; a full pipeline steps as many batches
+        as it has stages, and takes no less time than its busiest stage for each."""
 
     def memory(self, deployment: Deployment) -> MemoryUse:
         """Memory of one rank; `kv_blocks` is 0 or less when the model does not fit."""
@@ -193,20 +194,20 @@ class Engine(Protocol):
         """What prices a step of all layers, or of a stage of a pipeline."""
 
     def step_cost(self, deployment: Deployment, longest: int | None = None) -> StepCost:
-        """The step model's table, for sequences of up to `longest` tokens where not all that the engine takes are
-        asked for. Raises InputError for strategies whose steps are not those of one scheduler, one after another."""
+        """The step model's table, for sequences of up to `longest` tokens where shorter than the engine's longest.
+        Raises InputError for strategies whose steps are not those of one scheduler, one after another."""
 
     def drawn(
         self, deployment: Deployment, draws: int, longest: int | None = None
     ) -> Iterator[tuple[StepCost, ServingLimits]]:
-        """That table and the limits by the central estimate first, then under each of so many draws; operators are
+        """The step cost and the limits by the central estimate first, then under each of so many draws; operators are
         priced once."""
 
     def command(self, plan: Plan) -> list[str]:
-        """The words of the launch command of one replica."""
+        """The arguments of the launch command of one replica."""
 
     def own_checkpoint(self, model: Model, dtype: str) -> str:
-        """What has to be made before the engine loads the model in a format; empty where nothing has."""
+        """The checkpoint to create before the engine can load the model in a format; empty where none is needed."""
 
     def not_expressed(self, plan: Plan) -> list[str]:
-        """What the plan says and the engine's options cannot."""
+        """What of the plan the engine's options cannot express."""

@@ -17,7 +17,7 @@ MeasuredHosts = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
+class MeasuredHost:
     """One kind of model under one version of an engine, in microseconds."""
 
     version: str
@@ -27,13 +27,13 @@ class Own:
 
 def figures_of(
     hosts: MeasuredHosts, engine: str, kind: str, ranges: Ranges, optional: Collection[str] = ()
-) -> Own | None:
+) -> MeasuredHost | None:
     """The user's own figures of a kind of model, each within its range; none where it was not measured."""
     found = hosts.get(engine)
     if found is None or kind not in found["figures"]:
         return None
     figures = check_figures(found["figures"][kind], kind, ranges, found["file"], optional)
-    return Own(version=found["version"], date=found["date"], figures=figures)
+    return MeasuredHost(version=found["version"], date=found["date"], figures=figures)
 
 
 def check_figures(
@@ -41,12 +41,12 @@ def check_figures(
 ) -> dict[str, float]:
     """Figures of one kind of model: all that there should be, no others, each within its range."""
     if not isinstance(given, Mapping):
-        raise CalibrationError(f"is not whole ({kind} holds no figures)", where=where, hint=AGAIN)
+        raise CalibrationError(f"is incomplete ({kind} holds no figures)", where=where, hint=AGAIN)
     missing = next((name for name in ranges if name not in given and name not in optional), None)
     unknown = next((name for name in given if name not in ranges), None)
     if missing is not None or unknown is not None:
-        what = f"no {missing}" if missing is not None else f"'{unknown}', which is no figure of this engine"
-        raise CalibrationError(f"is not whole ({kind} has {what})", where=where, hint=AGAIN)
+        what = f"no {missing}" if missing is not None else f"'{unknown}', which is not a figure of this engine"
+        raise CalibrationError(f"is not valid ({kind} has {what})", where=where, hint=AGAIN)
     for name, value in given.items():
         low, high = ranges[name]
         number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gnomon.engines.megatron import launch
-from gnomon.engines.megatron.launch import Beside
+from gnomon.engines.megatron.launch import TechniqueOptions
 from gnomon.engines.megatron.options import COMMIT
 from gnomon.export.base import Rendered, check_trained_on, header, in_other_words, training_job
 from gnomon.load.plan import plan_to_yaml
@@ -53,9 +53,9 @@ def check(plan: Plan, job: TrainingJob | None = None) -> None:
     check_trained_on(found, "Megatron-LM")
 
 
-def _beside(plan: Plan) -> tuple[Beside, Plan, list[str]]:
+def _beside(plan: Plan) -> tuple[TechniqueOptions, Plan, list[str]]:
     """What Megatron-LM can say of the plan's techniques, the plan with those it cannot, and parameters it cannot."""
-    beside, left, unsaid = Beside(), [], []
+    beside, left, unsaid = TechniqueOptions(), [], []
     for text in plan.strategy.techniques:
         one, values = applied([text]).pairs[0]
         said: Mapping[str, Any] = {}

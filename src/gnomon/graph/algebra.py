@@ -1,4 +1,4 @@
-"""Dense linear algebra that is no plain product: factorisations, solves, transforms, by textbook counts."""
+"""Dense linear algebra other than GEMMs: factorisations, solves, transforms, by textbook counts."""
 
 from __future__ import annotations
 

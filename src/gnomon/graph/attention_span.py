@@ -1,23 +1,21 @@
-"""Attention that does not look back at a cache of its own tokens: in both directions, or at what a tower has made."""
+"""Attention without a cache of its own tokens: bidirectional, or over the output of a tower."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from gnomon.graph.dtypes import width
-from gnomon.graph.ops import Shape
+from gnomon.graph.sizes import Shape, constants
 from gnomon.spec.workload import Batch, Floats
 
 MASK_BYTES = 2.0
-"""Of one number that is added to a score."""
+"""Bytes of one number that is added to a score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeAttention:
-    """Softmax attention over whole sequences in both directions, all of a step's sequences alike."""
+    """Softmax attention over whole sequences in both directions, all sequences of a step equally long."""
 
     name: str
     heads: int
@@ -26,11 +24,11 @@ class WholeAttention:
     keys: float | None = None
     """How many tokens a token sees on average, itself included; all of its sequence where not given."""
     pieces: int = 1
-    """Parts of a sequence that look at themselves alone."""
+    """Parts of a sequence that attend only to themselves."""
     masked: bool = False
     """A number for each pair and head is read and added to its score."""
     efficiency: float = 1.0
-    """How fast its kernel is beside FlashAttention's."""
+    """Throughput of its kernel relative to FlashAttention's."""
     dtype: str = "bf16"
     count: int = 1
     kind: Literal["attention_forward"] = "attention_forward"
@@ -97,5 +95,4 @@ SpanAttention = WholeAttention | SourceAttention
 
 
 def _heads(op: SpanAttention, batch: Batch) -> Shape:
-    sizes = {"heads": op.heads, "kv_heads": op.kv_heads, "head_dim": op.head_dim, "efficiency": op.efficiency}
-    return {name: np.full(batch.size, float(size)) for name, size in sizes.items()}
+    return constants(batch, heads=op.heads, kv_heads=op.kv_heads, head_dim=op.head_dim, efficiency=op.efficiency)

@@ -41,7 +41,7 @@ class PartAttention(Attention):
 
 
 def _part(op: Attention, **changes: float) -> PartAttention:
-    """The same kernel on a part of the cache."""
+    """An attention kernel on a part of the cache."""
     known: dict[str, Any] = {field.name: getattr(op, field.name) for field in fields(op)}
     return PartAttention(**known | changes)
 
@@ -49,8 +49,8 @@ def _part(op: Attention, **changes: float) -> PartAttention:
 def decode_context(graph: Graph, ranks: int) -> Graph:
     """The cache of each head spread over `ranks` neighbours that hold the same key-value head.
 
-    All queries of the group look at a rank's share of the cache; what they find is weighed by its softmax's sum
-    and added up, each rank keeping its own heads, and merged with what they see of the step's new tokens. Prompts
+    All queries of the group attend to a rank's share of the cache; the partial results are weighted by their softmax's
+    sum and reduced, each rank keeping its own heads, and merged with what they see of the step's new tokens. Prompts
     do the same work as without it: fewer cached tokens, for more heads.
     """
 

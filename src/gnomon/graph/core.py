@@ -8,6 +8,7 @@ import numpy as np
 
 from gnomon.graph.dtypes import width
 from gnomon.graph.ops import Attention, Shape
+from gnomon.graph.sizes import constants
 from gnomon.spec.workload import Batch, Floats
 
 
@@ -16,7 +17,7 @@ class CoreAttention(Attention):
     """Forward over whole causal sequences, and backward to the gradients of queries, keys and values.
 
     The batch holds what one rank has of each sequence; with several, each has an early piece and a late one, so that
-    causal pairs are shared out evenly.
+    causal pairs are balanced.
     """
 
     over: int = 1
@@ -24,36 +25,28 @@ class CoreAttention(Attention):
     traded: bool = False
     """The ranks have traded tokens for heads: each has all tokens of its own heads."""
 
-    def pairs(self, batch: Batch) -> Floats:
-        """Of queries and keys, a head on one rank."""
-        return self._of_a_part(batch) * (self.over if self.traded else 1)
-
-    def _of_a_part(self, batch: Batch) -> Floats:
-        whole = self.over * batch.prefill_pairs - (self.over - 1) / 2 * batch.prefill_tokens
+    def _pairs(self, batch: Batch) -> Floats:
+        """Query-key pairs of one head on one rank."""
         if self.window is None:
-            return whole
-        return np.asarray(batch.prefills * self.window.below(self.over * batch.prompt) / self.over)
+            pairs = self.over * batch.prefill_pairs - (self.over - 1) / 2 * batch.prefill_tokens
+        else:
+            pairs = np.asarray(batch.prefills * self.window.below(self.over * batch.prompt) / self.over)
+        return pairs * (self.over if self.traded else 1)
 
     def queries(self, batch: Batch) -> Floats:
         return batch.prefill_tokens * (self.over if self.traded else 1)
 
     def shape(self, batch: Batch) -> Shape:
-        """Kernels take heads of one width: the mean of those the products have."""
+        """Kernels take heads of one width: the mean over the matmuls."""
         wide, narrow = (3, 2) if self.phase == "backward" else (1, 1)
         mean = (wide * self.head_dim + narrow * self.values) / (wide + narrow)
-        sizes = {"heads": self.heads, "kv_heads": self.kv_heads, "head_dim": mean}
-        sums = {"sequences": batch.prefills, "tokens": self.queries(batch), "pairs": self.pairs(batch)}
+        sums = {"sequences": batch.prefills, "tokens": self.queries(batch), "pairs": self._pairs(batch)}
         sums |= {"context": self.over * batch.prefill_context}
-        return sums | {name: np.full(batch.size, float(size)) for name, size in sizes.items()}
-
-    def flops(self, batch: Batch) -> Floats:
-        """Two products forward; backward the scores again, then the gradients of queries, keys, values and scores."""
-        wide, narrow = (3, 2) if self.phase == "backward" else (1, 1)
-        return 2.0 * (wide * self.head_dim + narrow * self.values) * self.pairs(batch) * self.heads
+        return sums | constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=mean)
 
     @property
     def scores_share(self) -> float:
-        """Of the FLOPs backward, those that make the scores again."""
+        """The share of the backward FLOPs that recomputes the scores."""
         return self.head_dim / (3 * self.head_dim + 2 * self.values)
 
     def bytes(self, batch: Batch) -> Floats:

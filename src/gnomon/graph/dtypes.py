@@ -1,4 +1,4 @@
-"""Number formats: widths of their values, and how products run in them."""
+"""Number formats: widths of their values, and how GEMMs run in them."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ def width(dtype: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
-    """How a product runs whose two sides are not simply in one format."""
+class GemmFormat:
+    """Formats of a GEMM whose two operands differ, or carry scales."""
 
     inputs: float
-    """Bytes of a value of the activations, scales included."""
+    """Bytes per activation value, scales included."""
     weights: float
-    """Bytes of a weight, scales included."""
-    multiplied: str
-    """The format a chip multiplies them in."""
+    """Bytes per weight, scales included."""
+    compute_dtype: str
+    """The format that the tensor cores run in."""
 
 
 _BLOCKS_OF_128 = 1 + 4 / 128
 _HALF = 2.0
-PRODUCTS = {
-    "fp8-blocks": Product(inputs=_BLOCKS_OF_128, weights=1 + 4 / 128**2, multiplied="fp8"),
-    "nvfp4": Product(inputs=0.5 + 1 / 16, weights=0.5 + 1 / 16, multiplied="fp4"),
-    "mxfp4-mxfp8": Product(inputs=1 + 1 / 32, weights=0.5 + 1 / 32, multiplied="fp8"),
-    "fp8-weights": Product(inputs=_HALF, weights=1.0, multiplied="bf16"),
-    "int8-weights": Product(inputs=_HALF, weights=1 + 2 / 128, multiplied="bf16"),
-    "int4-weights": Product(inputs=_HALF, weights=0.5 + 2 / 128, multiplied="bf16"),
-    "int3-weights": Product(inputs=_HALF, weights=0.375 + 2 / 128, multiplied="bf16"),
-    "mxfp4-weights": Product(inputs=_HALF, weights=0.5 + 1 / 32, multiplied="bf16"),
-    "nvfp4-weights": Product(inputs=_HALF, weights=0.5 + 1 / 16, multiplied="bf16"),
+GEMM_FORMATS = {
+    "fp8-blocks": GemmFormat(inputs=_BLOCKS_OF_128, weights=1 + 4 / 128**2, compute_dtype="fp8"),
+    "nvfp4": GemmFormat(inputs=0.5 + 1 / 16, weights=0.5 + 1 / 16, compute_dtype="fp4"),
+    "mxfp4-mxfp8": GemmFormat(inputs=1 + 1 / 32, weights=0.5 + 1 / 32, compute_dtype="fp8"),
+    "fp8-weights": GemmFormat(inputs=_HALF, weights=1.0, compute_dtype="bf16"),
+    "int8-weights": GemmFormat(inputs=_HALF, weights=1 + 2 / 128, compute_dtype="bf16"),
+    "int4-weights": GemmFormat(inputs=_HALF, weights=0.5 + 2 / 128, compute_dtype="bf16"),
+    "int3-weights": GemmFormat(inputs=_HALF, weights=0.375 + 2 / 128, compute_dtype="bf16"),
+    "mxfp4-weights": GemmFormat(inputs=_HALF, weights=0.5 + 1 / 32, compute_dtype="bf16"),
+    "nvfp4-weights": GemmFormat(inputs=_HALF, weights=0.5 + 1 / 16, compute_dtype="bf16"),
 }
-"""`-weights` are weight-only products: narrow weights stream in and meet 16-bit activations."""
+"""`-weights` are weight-only quantization: narrow weights are dequantized to the activations' 16 bits."""
 
 
-def product(dtype: str) -> Product:
-    """Both sides of a product in a format; the same one where nothing else is said."""
-    found = PRODUCTS.get(dtype)
-    return found or Product(inputs=width(dtype), weights=width(dtype), multiplied=dtype)
+def gemm_format(dtype: str) -> GemmFormat:
+    """How a GEMM runs in a format: both operands in it, unless `GEMM_FORMATS` has it."""
+    found = GEMM_FORMATS.get(dtype)
+    return found or GemmFormat(inputs=width(dtype), weights=width(dtype), compute_dtype=dtype)

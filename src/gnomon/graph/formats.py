@@ -1,16 +1,16 @@
-"""From how a matrix is stored to how its product runs (`graph.dtypes`)."""
+"""From how a matrix is stored to how its GEMM runs (`graph.dtypes`)."""
 
 from __future__ import annotations
 
-from gnomon.graph.dtypes import PRODUCTS, WIDTH
+from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH
 from gnomon.spec import Format
 
 
-def product_of(format: Format) -> str:
-    """The kind of product that weights of a format take part in.
+def gemm_dtype(format: Format) -> str:
+    """The format (`graph.dtypes`) that a GEMM with such weights runs in.
 
-    Weights whose inputs are not narrowed stream in narrow and are widened. Scales of blocks are applied inside the
-    product, scales of rows and matrices behind it.
+    Weights whose inputs are not narrowed are read narrow and dequantized. Scales of blocks are applied inside the
+    GEMM, scales of rows and matrices after it.
     """
     if not format.activations:
         return f"{format.name}-weights"
@@ -20,5 +20,5 @@ def product_of(format: Format) -> str:
 
 
 def known(format: Format) -> bool:
-    """Whether operators stand for it."""
-    return product_of(format) in {*PRODUCTS, *WIDTH}
+    """Whether a GEMM in it can be priced."""
+    return gemm_dtype(format) in {*GEMM_FORMATS, *WIDTH}

@@ -20,7 +20,7 @@ __all__ = ["Cut", "embedding", "head", "layer"]
 def layer(model: Model, block: Block, cut: Cut, style: KernelStyle) -> Tape:
     """One layer, from the residual stream to the residual stream."""
     writer = Writer(model, cut, style)
-    nodes = list(_side_by_side(writer, block) if block.parallel else _in_turn(writer, block))
+    nodes = list(_parallel(writer, block) if block.parallel else _sequential(writer, block))
     return _layer_tape(nodes, writer.sizes, style)
 
 
@@ -36,7 +36,7 @@ def head(model: Model, cut: Cut, style: KernelStyle) -> Tape:
     return Tape(name="head", nodes=tuple(ends.head(writer)), sizes=writer.sizes)
 
 
-def _in_turn(writer: Writer, block: Block) -> Iterator[TapeNode]:
+def _sequential(writer: Writer, block: Block) -> Iterator[TapeNode]:
     yield writer.norm("attention.norm", SOURCE, "normed")
     yield from _mixer(writer, block, "normed")
     yield from writer.leave("attention", "attended", SOURCE, "between")
@@ -45,7 +45,7 @@ def _in_turn(writer: Writer, block: Block) -> Iterator[TapeNode]:
     yield from _onto(writer, block, "between")
 
 
-def _side_by_side(writer: Writer, block: Block) -> Iterator[TapeNode]:
+def _parallel(writer: Writer, block: Block) -> Iterator[TapeNode]:
     """Both halves read the same stream, through one norm or one each, and both results are added to it."""
     yield writer.norm("attention.norm", SOURCE, "normed")
     yield from _mixer(writer, block, "normed")
@@ -71,7 +71,7 @@ def _feed(writer: Writer, block: Block, read: str) -> Iterator[TapeNode]:
 
 
 def _onto(writer: Writer, block: Block, beside: str) -> Iterator[TapeNode]:
-    """Experts give whole sums for a rank's own tokens, dense feed-forwards a part of them."""
+    """Experts give full sums for a rank's own tokens, dense feed-forwards partial ones."""
     if isinstance(block.feed_forward, MoeFfn):
         yield writer.residual("ffn", "fed", beside, RESULT)
     else:
@@ -80,18 +80,18 @@ def _onto(writer: Writer, block: Block, beside: str) -> Iterator[TapeNode]:
 
 def _layer_tape(nodes: list[TapeNode], sizes: dict[str, float], style: KernelStyle) -> Tape:
     kept = frozenset(tensor for node in nodes for tensor in node.keeps)
-    products = frozenset(tensor for node in nodes if not node.cheap for tensor in node.writes)
+    outputs = frozenset(tensor for node in nodes if not node.cheap for tensor in node.writes)
     inside = frozenset(tensor for node in nodes if node.cheap for tensor in node.writes)
     lasting = kept & frozenset(tensor for node in nodes if not node.cheap for tensor in node.keeps)
     last = max(place for place, node in enumerate(nodes) if node.keeps)
     recomputed = nodes[:last] if style.stop_early else nodes
-    stored = (products | {SOURCE}) - {RESULT} if style.stop_early else lasting | (kept - inside) | {SOURCE}
+    stored = (outputs | {SOURCE}) - {RESULT} if style.stop_early else lasting | (kept - inside) | {SOURCE}
     return Tape(
         name="layer",
         nodes=tuple(nodes),
         sizes=sizes,
         stored={"full": frozenset({SOURCE}), "selective": frozenset(stored)},
-        again={
+        recomputes={
             "full": frozenset(node.name for node in recomputed),
             "selective": frozenset(node.name for node in recomputed if node.cheap),
         },

@@ -1,7 +1,7 @@
 """Which bytes are live while a tape runs, operator by operator: forward, and back again.
 
 The rules are those of reference counting: a tensor goes when nothing later reads it and nothing holds it for its
-gradient. Bytes are a token's; the tensor a tape begins with counts to it, the one it ends with to the next.
+gradient. Bytes are per token; the tensor a tape begins with counts to it, the one it ends with to the next.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from gnomon.graph.tape import RESULT, SOURCE, Tape, TapeNode
 
 Moment = tuple[str, float]
-"""An operator, and the bytes a token live while it runs."""
+"""An operator, and the live bytes per token while it runs."""
 
 
 def forward(tape: Tape, mode: str) -> list[Moment]:
@@ -20,7 +20,8 @@ def forward(tape: Tape, mode: str) -> list[Moment]:
 
 
 def backward(tape: Tape, mode: str) -> list[Moment]:
-    """The same for the backward pass, which begins with what stayed and the gradient of the result."""
+    """Live bytes at each operator of the backward pass, which begins with what stayed and the gradient of the
+    result."""
     sizes = tape.sizes
     live = set(tape.stays(mode))
     moments: list[Moment] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from gnomon.errors import InputError
@@ -11,8 +11,9 @@ from gnomon.graph.cuts import mixer_obstacle, widest
 from gnomon.graph.lowering.ends import embedding, head
 from gnomon.graph.lowering.layer import layer
 from gnomon.graph.lowering.parts import parts
-from gnomon.graph.lowering.site import STATE, Site, distinct
+from gnomon.graph.lowering.site import STATE, Site
 from gnomon.graph.ops import LOGITS, Op
+from gnomon.graph.sizes import merged
 from gnomon.graph.stages import ENDS
 from gnomon.graph.support import check_priced
 from gnomon.spec import Block, Model, MoeFfn, Strategy
@@ -53,7 +54,7 @@ def obstacle(model: Model, tp: int, strategy: Strategy = ALONE) -> str:
 
 
 def cut_widths(ffn: Ffn | None, tp: int, strategy: Strategy) -> Iterator[tuple[int, int]]:
-    """Inner widths, and the parts each is cut into. Experts that are spread whole are not cut."""
+    """Inner widths, and the parts each is cut into. Experts of expert parallelism are not cut."""
     if ffn is None:
         return
     if not isinstance(ffn, MoeFfn):
@@ -75,9 +76,9 @@ def lower(
     ends: Collection[str] = ENDS,
 ) -> Graph:
     """The operators of a step on one rank: of all layers of `model`, and of the `ends` that a stage of a pipeline has:
-    an embedding before them, a head behind.
+    an embedding before them, a head after.
 
-    The batch is that of the busiest data-parallel rank; all have `fill` times as many tokens as if they were alike.
+    The batch is that of the busiest data-parallel rank; all have `fill` times as many tokens as if they were balanced.
     """
     check_degrees(model, strategy)
     model = in_format(model, dtype)
@@ -93,17 +94,8 @@ def lower(
         gathered=strategy.dp * fill,
     )
     ops: list[Op] = [*embedding(model, strategy.tp), *parts(model.stem, site, "stem")] if ENDS[0] in ends else []
-    for block in distinct(model.blocks):
+    for block in merged(model.blocks):
         ops += layer(replace(site, block=block))
     if ENDS[1] in ends:
         ops += [*parts(model.tail, site, "tail", LOGITS), *head(model, strategy.tp)]
-    return Graph(_together(ops))
-
-
-def _together(ops: Iterable[Op]) -> tuple[Op, ...]:
-    """Equal operators of layers that differ elsewhere, as one."""
-    counts: dict[Op, int] = {}
-    for op in ops:
-        alone = replace(op, count=1)
-        counts[alone] = counts.get(alone, 0) + op.count
-    return tuple(replace(op, count=count) for op, count in counts.items())
+    return Graph(tuple(merged(ops)))

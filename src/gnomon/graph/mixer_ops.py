@@ -1,4 +1,4 @@
-"""Operators of mixers beside softmax attention: latent attention over its cache, the choice of tokens, and scans."""
+"""Operators of mixers other than softmax attention: latent attention over its cache, token selection, and scans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gnomon.spec.workload import Batch, Floats
 class LatentDecode:
     """Attention of folded queries over cached latents, one for all heads (MLA).
 
-    With `topk`, tokens of prompts come this way too, and each token looks at so many chosen ones.
+    With `topk`, tokens of prompts come this way too, and each token attends to so many selected ones.
     """
 
     name: str
@@ -51,7 +51,7 @@ class LatentDecode:
         return batch.decodes if self.phase == "decode" else batch.prefill_tokens
 
     def _seen(self, batch: Batch) -> Floats:
-        """A token looks at all before it as long as they are no more than it may choose."""
+        """A token attends to all before it as long as they are no more than `topk`."""
         chosen = Window(self.topk) if self.topk else None
         if self.phase == "decode":
             return chosen.decode_context(batch) if chosen else batch.decode_context
@@ -144,13 +144,10 @@ class Scan:
     def bytes(self, batch: Batch) -> Floats:
         return scan_bytes(self.phase, self.mixer, self.shape(batch))
 
-    def bends(self, longest: int) -> tuple[int, ...]:
-        return ()
-
 
 def chunks_of(shape: Shape) -> tuple[Floats, Floats, Floats]:
-    """Chunks of one sequence, chunks of all of them, and causal pairs inside all chunks. Sequences are taken as alike;
-    each begins a chunk of its own."""
+    """Chunks of one sequence, chunks of all of them, and causal pairs inside all chunks. Sequences are taken as equally
+    long; each begins a chunk of its own."""
     n = np.maximum(shape["sequences"], 1e-9)
     new, chunk = shape["tokens"] / n, shape["chunk"]
     full = np.floor(new / chunk)
@@ -178,7 +175,7 @@ def scan_flops(phase: str, mixer: Mixing, shape: Shape) -> Floats:
         return np.asarray(2.0 * pairs * (shape["groups"] * keys + heads * values) + 4.0 * tokens * state)
     if mixer == "lightning":
         return np.asarray(2.0 * pairs * heads * (keys + values) + 4.0 * tokens * state)
-    # Keys with keys, a triangular inverse, its products with keys and with values, queries with keys, scores with
+    # Keys with keys, a triangular inverse, its matmuls with keys and with values, queries with keys, scores with
     # values; into the state, off it for the keys, off it for the queries.
     filled = np.minimum(shape["chunk"], tokens / np.maximum(shape["sequences"], 1e-9))
     inverse = chunks * heads * filled**3 / 3
@@ -186,8 +183,8 @@ def scan_flops(phase: str, mixer: Mixing, shape: Shape) -> Floats:
 
 
 def scan_bytes(phase: str, mixer: Mixing, shape: Shape) -> Floats:
-    """Values in and out, keys and queries of every group, the state read and written once a sequence. Mamba-2's kernels
-    also write the state of every chunk, carry it on and read it, in fp32."""
+    """Values in and out, keys and queries of every group, the state read and written once per sequence. Mamba-2's
+    kernels also write the state of every chunk, carry it on and read it, in fp32."""
     heads, values, keys = (shape[name] for name in ("heads", "head_dim", "state_dim"))
     state = heads * values * keys
     once = shape["sequences"] * 2.0 * state * shape["state_bytes"]

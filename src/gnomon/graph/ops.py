@@ -1,6 +1,6 @@
 """Operators with exact FLOPs and bytes. Shapes are functions of the batch; no hardware here.
 
-Every operator answers for arrays of batches at once. `count` is how often it runs in the step, and all
+Every operator takes arrays of batches at once. `count` is how often it runs in the step, and all
 figures are of one run on one rank.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Union
 
 import numpy as np
 
-from gnomon.graph.dtypes import product, width
+from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.mixer_ops import IndexScores, LatentDecode, MixerOp, Scan
 from gnomon.graph.routing import busiest, most_held, most_visited
 from gnomon.graph.sizes import LOGITS, PREFILLS, PROMPT, TOKENS, Rows, Shape, Size, constants, size_of
@@ -36,7 +36,7 @@ FEW_CHANNELS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
-    """`batch` products of `m x k` by `k x n`, each operand read once."""
+    """`batch` GEMMs of `m x k` by `k x n`, each operand read once."""
 
     name: str
     m: Size
@@ -49,7 +49,7 @@ class Gemm:
     aligned: int = ROW_BYTES
     """Bytes of which the distance between two rows is a multiple, in the operands."""
     out_aligned: int = ROW_BYTES
-    """The same of the result."""
+    """Bytes of which the distance between two rows of the result is a multiple."""
     across: int = 0
     """Operands that do not lie along k, as of gradients by input (one) and by weight (two)."""
 
@@ -59,7 +59,7 @@ class Gemm:
 
     def shape(self, batch: Batch) -> Shape:
         """With its layout only where that counts, so that the many others stay small."""
-        beside = {"across": self.across} if product(self.dtype).inputs > 2 else {}
+        beside = {"across": self.across} if gemm_format(self.dtype).inputs > 2 else {}
         if self.kind == "gemm_unaligned":
             beside |= {"aligned": self.aligned, "out_aligned": self.out_aligned}
         return self._sizes(batch) | constants(batch, **beside)
@@ -69,15 +69,15 @@ class Gemm:
         return {name: size_of(size, batch) for name, size in sizes.items()}
 
     def flops(self, batch: Batch) -> Floats:
-        m, n, k, products = self._sizes(batch).values()
-        return 2.0 * products * m * n * k
+        m, n, k, gemms = self._sizes(batch).values()
+        return 2.0 * gemms * m * n * k
 
     def bytes(self, batch: Batch) -> Floats:
         """None where it has no rows: then it does not run."""
-        m, n, k, products = self._sizes(batch).values()
-        sides = product(self.dtype)
+        m, n, k, gemms = self._sizes(batch).values()
+        sides = gemm_format(self.dtype)
         moved = m * k * sides.inputs + n * k * sides.weights + m * n * width(self.out_dtype)
-        return (m > 0) * products * moved
+        return (m > 0) * gemms * moved
 
 
 def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | float) -> Floats:
@@ -86,16 +86,16 @@ def visited_experts(tokens: Floats, experts: Floats | float, topk: Floats | floa
 
 
 def non_local_bytes(hidden: Floats | float, inner: Floats | float, dtype: str) -> Floats | float:
-    """Traffic of a row whose expert stands elsewhere: both products and a clearing write zeros, which are activated and
-    added up with the rest. Kernels of narrow activations sort such rows out, and only the sum meets them."""
-    return (hidden if product(dtype).inputs < width("bf16") else 3.0 * hidden + 5.0 * inner) * width("bf16")
+    """Traffic of a row of a non-local expert: both GEMMs and a memset write zeros, which are activated and added up
+    with the rest. Kernels of narrow activations skip such rows, and only the sum reads them."""
+    return (hidden if gemm_format(dtype).inputs < width("bf16") else 3.0 * hidden + 5.0 * inner) * width("bf16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """The gated feed-forward of the experts a step's tokens visit, with dispatch and sum.
 
-    Where whole experts are spread over ranks, FLOPs and bytes are those of the mean rank, and the sizes that are timed
+    Where experts are spread over ranks, FLOPs and bytes are those of the mean rank, and the sizes that are timed
     those of the busiest, which all others wait for.
     """
 
@@ -109,8 +109,8 @@ class Experts:
     dtype: str
     ranks: int = 1
     sent: bool = False
-    """Tokens come to the ranks they chose alone; else every rank's kernel keeps a row for every choice of every token,
-    and activates and adds up those of other ranks' experts with its own."""
+    """Tokens are sent only to the ranks they chose; else every rank's kernel keeps a row for every choice of every
+    token, and activates and adds up those of other ranks' experts with its own."""
     count: int = 1
     kind: Literal["moe"] = "moe"
 
@@ -136,7 +136,7 @@ class Experts:
         return {"tokens": visits / choices, "visited": visited, "absent": self._non_local_rows(batch)} | sizes
 
     def _non_local_rows(self, batch: Batch) -> Floats:
-        """Rows of choices whose experts stand elsewhere."""
+        """Rows of non-local experts."""
         return size_of(self.tokens, batch) * self.topk * (0 if self.sent else 1 - self.held / self.experts)
 
     def flops(self, batch: Batch) -> Floats:
@@ -145,7 +145,7 @@ class Experts:
     def bytes(self, batch: Batch) -> Floats:
         pairs = size_of(self.tokens, batch) * self.topk
         visited = visited_experts(size_of(self.tokens, batch), self.experts, self.topk)
-        weights = visited * 3 * self.hidden * self.inner * product(self.dtype).weights
+        weights = visited * 3 * self.hidden * self.inner * gemm_format(self.dtype).weights
         own = (weights + pairs * (2 * self.hidden + 3 * self.inner) * width("bf16")) / self.ranks
         return own + self._non_local_rows(batch) * non_local_bytes(self.hidden, self.inner, self.dtype)
 
@@ -167,9 +167,9 @@ class Attention:
     """Channels of a value head that was unfolded from latents with its key: neither is written to a cache."""
     window: Window | None = None
     capped: bool = False
-    """Scores are bent by a second function beside the softmax's."""
+    """Scores pass through a soft cap before the softmax."""
     efficiency: float = 1.0
-    """Forward, how fast its kernel is beside the profile's."""
+    """Throughput of its forward kernel relative to the profile's."""
 
     @property
     def kind(self) -> str:
@@ -196,7 +196,7 @@ class Attention:
         return sums | constants(batch, value_dim=self.values, window=reach, bends=1 + self.capped, written=written)
 
     def flops(self, batch: Batch) -> Floats:
-        """Two products forward; backward the scores again and four more."""
+        """Two matmuls forward; backward the recomputed scores and four more."""
         wide, narrow = (3, 2) if self.phase == "backward" else (1, 1)
         return 2.0 * self._pairs(batch) * self.heads * (wide * self.head_dim + narrow * self.values)
 
@@ -242,7 +242,7 @@ class SequenceAttention:
     mask_bytes: float = 0.0
     """Of the numbers that are added to the scores."""
     efficiency: float = 1.0
-    """How fast its kernel is beside FlashAttention's."""
+    """Throughput of its kernel relative to FlashAttention's."""
     count: int = 1
 
     @property
@@ -270,7 +270,7 @@ class SequenceAttention:
         return sums | constants(batch, heads=self.heads, kv_heads=self.kv_heads, head_dim=self.head_dim)
 
     def flops(self, batch: Batch) -> Floats:
-        """Two products forward; backward the scores again, then the gradients of queries, keys and values and of the
+        """Two matmuls forward; backward the recomputed scores, then the gradients of queries, keys, values and
         scores."""
         wide, narrow = (1, 1) if self.phase == "forward" else (3, 2)
         once = wide * self.head_dim + narrow * self.value_dim
@@ -286,9 +286,9 @@ class SequenceAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution:
-    """A convolution, or its gradient by input or by weight, as the matrix product it amounts to in each group.
+    """A convolution, or its gradient by input or by weight, as an implicit GEMM in each group.
 
-    Operands are read once: the product's left side is made on the fly from an input that is smaller than it.
+    Operands are read once: the left operand is made on the fly from an input that is smaller than it.
     """
 
     name: str
@@ -306,7 +306,7 @@ class Convolution:
     turned: float = 0.0
     """Bytes that lie channels first, and that kernels for channels last turn before or after."""
     turned_weights: float = 0.0
-    """The same of its weights, or of their gradient."""
+    """Bytes of weights, or of their gradient, that lie channels first."""
 
     @property
     def kind(self) -> Literal["conv", "conv_few", "conv_depthwise"]:
@@ -337,9 +337,9 @@ class Elementwise:
     dtype: str = "bf16"
     count: int = 1
     efficiency: float = 1.0
-    """How fast its kernel streams beside a plain one; strided and mixed-format ones are slower."""
+    """Throughput of its kernel relative to a plain one; strided and mixed-format ones are slower."""
     cached: bool = True
-    """Whether it is quicker on what lies in a cache: a kernel held up by its own instructions is not."""
+    """Whether it is faster on data in L2: a kernel bound by its own instructions is not."""
     by_row: bool = False
     """Whether one thread block takes a whole row, as norms and fused activations of serving engines do."""
     kind: Literal["elementwise"] = "elementwise"

@@ -16,7 +16,7 @@ _REACH, _STEPS = 8.0, 4001
 
 
 def most_held(experts: int, ranks: int) -> int:
-    """Experts of the fullest rank: whole ones, and the first ranks have one more where they do not divide."""
+    """Experts of the fullest rank: the first ranks have one more where they do not divide."""
     return -(-experts // ranks)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -31,11 +32,23 @@ PREFILLS = Rows("prefills")
 DECODES = Rows("decodes")
 PROMPT_TOKENS = Rows("prefill_tokens")
 PROMPT_CONTEXT = Rows("prefill_context")
-"""Tokens that prompts look at: the new ones and those cached before them."""
+"""Tokens that prompts attend to: the new ones and those cached before them."""
 CACHED = Rows("cached")
+
+Counted = TypeVar("Counted", bound=Any)
+"""A frozen dataclass with a field `count`."""
 
 Shape = dict[str, Floats]
 """Sizes of one operator for many steps, under the column names of an operator table."""
+
+
+def merged(items: Iterable[Counted]) -> list[Counted]:
+    """Equal operators, or equal layers, as one that comes more often: their order does not change what a rank runs."""
+    counts: dict[Counted, int] = {}
+    for item in items:
+        alone = replace(item, count=1)
+        counts[alone] = counts.get(alone, 0) + item.count
+    return [replace(item, count=count) for item, count in counts.items()]
 
 
 def constants(batch: Batch, /, **sizes: float) -> Shape:

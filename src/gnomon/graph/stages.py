@@ -11,7 +11,7 @@ from gnomon.graph.ops import TOKENS, Collective, Op
 from gnomon.spec import Block, Model, Strategy
 
 ENDS = ("embedding", "head")
-"""What stands before the layers of a network, and behind them."""
+"""What comes before the layers of a network, and after them."""
 PASSED = 2
 """Streams that leave a stage: what the last layer made, and the residual it has not been added to yet."""
 
@@ -35,7 +35,7 @@ class Stage:
         return self.end - self.start
 
     def of(self, model: Model) -> Model:
-        """The same network with this stage's layers alone. Its embedding and head are still named: see `first`, `last`;
+        """The model with only this stage's layers. Its embedding and head are still named: see `first`, `last`;
         a head that shares the embedding's weights is a copy of them on the last stage."""
         return replace(model, blocks=tuple(self._blocks(model)))
 

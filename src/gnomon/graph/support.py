@@ -14,7 +14,7 @@ from gnomon.spec import AttentionMixer, Block, CrossAttention, Format, LatentAtt
 
 
 def check_priced(model: Model, dtype: str | None = None) -> None:
-    """Raise InputError where the model has something no operator stands for, as stored in `dtype` where that is asked.
+    """Raise InputError where the model has something no operator stands for, as stored in `dtype` where given.
 
     Engines call it first, so that nothing behind it meets such a model.
     """
@@ -32,7 +32,8 @@ def unpriced(model: Model) -> str:
 
 
 def unpriced_step(model: Model) -> str:
-    """The same for one step by itself, for which there are operators of towers, encoders and diffusion as well."""
+    """The first thing of a model that has no operators in a single step, for which there are operators of towers,
+    encoders and diffusion as well."""
     attends = any(isinstance(block.mixer, CrossAttention) for block in model.blocks)
     if attends or model.kind in ("encoder", "diffusion", "encoder-decoder"):
         return check_plain(model.blocks)
@@ -40,7 +41,7 @@ def unpriced_step(model: Model) -> str:
 
 
 def unpriced_format(model: Model, dtype: str) -> str:
-    """The first format of a matrix that no product stands for; empty where all have one."""
+    """The first format of a matrix that no GEMM can be priced in; empty where there is none."""
     if dtype != model.dtype:
         return ""
     stored = [format for block in model.blocks for _, format in block.formats]
@@ -49,7 +50,7 @@ def unpriced_format(model: Model, dtype: str) -> str:
 
 
 def _missing(model: Model) -> Iterator[str]:
-    """A step of text runs no tower, but where its layers look at one."""
+    """A step of text runs no tower, unless its layers attend to one."""
     if not model.has_head or not model.vocab:
         yield "no head that predicts tokens"
     for block in model.blocks:
@@ -62,7 +63,7 @@ def _missing(model: Model) -> Iterator[str]:
         if not block.parallel and block.stream_norms not in (block.halves, 2 * block.halves):
             yield f"{block.stream_norms} norms in a layer"
         if isinstance(block.ffn, MoeFfn) and (not block.ffn.gated or block.ffn.latent):
-            yield "experts of another kind (ungated, or behind a fold)"
+            yield "experts of another kind (ungated, or with latent projections)"
         if len(_expert_formats(block)) > 1:
             yield "experts whose matrices are in different formats"
 

@@ -1,7 +1,7 @@
 """Differentiable operators: what each runs forward, what its gradients run, and which tensors they hold for that.
 
-A tape is a stretch of network (an embedding, one layer, a head) on one rank. Sizes of its tensors are bytes a
-token, so a tape is written once and asked about any number of sequences.
+A tape is a part of a network (an embedding, one layer, a head) on one rank. Sizes of its tensors are bytes per
+token, so that a tape is written once for any number of sequences.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class TapeNode:
     experts: float = 0.0
     """Of the parameters, those of experts, which fewer ranks hold copies of."""
     narrow_parameters: float = 0.0
-    """Of the parameters, those that products read in a narrower format, from copies beside the weights."""
+    """Of the parameters, those that GEMMs read in a narrower format, from copies of the weights."""
     passes_on: bool = False
     """The gradient of what it writes is handed on to what it reads, without a copy."""
     cheap: bool = False
-    """Selective recomputation runs it again rather than hold what it wrote."""
+    """Selective recomputation recomputes it rather than save what it wrote."""
     beside: tuple[str, ...] = ()
-    """Nodes whose products may run while this one's collectives of the backward pass do."""
+    """Nodes whose GEMMs this one's collectives of the backward pass may overlap with."""
     own_overlap: bool = False
-    """Its collectives run beside its own arithmetic, both ways."""
+    """Its collectives overlap with its own arithmetic, forward and backward."""
     scratch: float = 0.0
-    """Bytes a token held only while it runs forward."""
+    """Bytes per token held only while it runs forward."""
     gradient_scratch: float = 0.0
 
 
@@ -51,9 +51,9 @@ class Tape:
     nodes: tuple[TapeNode, ...]
     sizes: Mapping[str, float]
     stored: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By recomputation mode, the tensors that stay between forward and backward; `none` stands for every kept one."""
-    again: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By recomputation mode, the nodes that the backward pass runs forward once more."""
+    """By recomputation mode, the tensors that stay between forward and backward; without an entry, every kept one."""
+    recomputes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By recomputation mode, the nodes that the backward pass recomputes."""
 
     @property
     def parameters(self) -> float:
@@ -72,11 +72,11 @@ class Tape:
         return self.stored.get(mode, frozenset(name for node in self.nodes for name in node.keeps))
 
     def saved_activation_bytes(self, mode: str) -> float:
-        """Bytes a token between forward and backward."""
+        """Bytes per token between forward and backward."""
         return sum(self.sizes[name] for name in sorted(self.stays(mode)))
 
     def recomputed(self, mode: str) -> tuple[TapeNode, ...]:
-        names = self.again.get(mode, frozenset())
+        names = self.recomputes.get(mode, frozenset())
         return tuple(node for node in self.nodes if node.name in names)
 
     def forward_ops(self) -> tuple[Op, ...]:

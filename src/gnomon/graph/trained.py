@@ -28,7 +28,7 @@ def _missing(model: Model) -> Iterator[str]:
     for block in model.blocks:
         yield from _of_block(block)
     if model.stem or any(tensor.columns > 1 for tensor in part_tensors(model.tail)):
-        yield "further parts before its layers or behind them"
+        yield "further parts before or after its layers"
 
 
 def _of_block(block: Block) -> Iterator[str]:
@@ -40,7 +40,7 @@ def _of_block(block: Block) -> Iterator[str]:
     elif mixer.indexer:
         yield "latent attention over chosen tokens"
     if ffn is None:
-        yield "layers with one half only"
+        yield "layers without a feed-forward"
     if block.cross is not None:
         yield "cross-attention"
     if block.stream_norms not in ((1, 2) if block.parallel else (2,)):
@@ -48,7 +48,7 @@ def _of_block(block: Block) -> Iterator[str]:
     if block.extras:
         yield f"further parts in its layers ({block.extras[0].name})"
     if isinstance(ffn, MoeFfn) and ffn.latent:
-        yield "experts behind a fold"
+        yield "experts with latent projections"
 
 
 def _of_attention(mixer: AttentionMixer) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _of_attention(mixer: AttentionMixer) -> Iterator[str]:
         "capped attention scores": mixer.logit_cap is not None,
         "attention sinks": mixer.sinks,
         "gated attention": mixer.output_gate,
-        "distances in the place of positions (ALiBi)": mixer.alibi,
+        "ALiBi position biases": mixer.alibi,
         "learned distances": mixer.relative_buckets > 0,
         "keys and values of other layers": mixer.shared_kv,
         "values that are its keys": mixer.tied_values,

@@ -1,4 +1,4 @@
-"""How tokens fall on experts that are not liked alike: shares of a power law.
+"""How tokens fall on experts under skewed routing: shares of a power law.
 
 The law is the one of AIConfigurator's tables (its collector's `power_law` distributions): each expert draws a weight x
 with a density of x^-skew between 1 and 0.8 of the tokens, or between 0.01 and 2 where choices are fewer than experts;
@@ -15,17 +15,17 @@ from gnomon.graph.ops import Shape, visited_experts
 from gnomon.graph.routing import largest_normal
 from gnomon.spec.workload import Floats
 
-MOST_LIKED = 0.8
-"""Of all tokens, what the most liked expert's weight can be; the least liked one's is 1."""
+MOST_POPULAR = 0.8
+"""Of all tokens, the largest weight of the most popular expert; the least popular one's is 1."""
 FEW = (0.01, 2.0)
-"""The same where choices are fewer than experts."""
+"""Least and largest weight where choices are fewer than experts."""
 _NEAR_ZERO = 1e-6
 
 
 def _ends(tokens: Floats, experts: Floats, topk: Floats) -> tuple[Floats, Floats]:
     """The least and the largest weight an expert draws."""
     many = tokens * topk > experts
-    return np.where(many, 1.0, FEW[0]), np.where(many, np.maximum(MOST_LIKED * tokens, 1.0 + _NEAR_ZERO), FEW[1])
+    return np.where(many, 1.0, FEW[0]), np.where(many, np.maximum(MOST_POPULAR * tokens, 1.0 + _NEAR_ZERO), FEW[1])
 
 
 def integral(low: Floats, high: Floats, power: Floats) -> Floats:
@@ -73,8 +73,8 @@ def busiest_unevenly(tokens: Floats, experts: Floats, topk: Floats, skew: Floats
     """Visits to the busiest of the ranks: the largest of sums of h weights each, taken as gamma distributed.
 
     With mean m and variance v of a sum, k = m^2 / v, the largest of R is m (1 - 1 / 9k + e / 3 sqrt(k))^3 where e is
-    the largest of R normal numbers (Wilson and Hilferty). Choices so few that all shares round to nothing are dealt out
-    rank by rank.
+    the largest of R normal numbers (Wilson and Hilferty). Choices so few that all shares round to nothing are
+    distributed round-robin over the ranks.
     """
     scale, low, high = _scale(tokens, experts, topk, skew)
     held = experts / ranks
@@ -82,6 +82,6 @@ def busiest_unevenly(tokens: Floats, experts: Floats, topk: Floats, skew: Floats
     shape = held * mean**2 / np.maximum(square - mean**2, 1e-12)
     largest = held * mean * (1 - 1 / (9 * shape) + largest_normal(ranks) / (3 * np.sqrt(shape))) ** 3
     visits = scale * np.minimum(largest, held * high)
-    dealt = np.ceil(tokens * topk / ranks - _NEAR_ZERO)
+    spread = np.ceil(tokens * topk / ranks - _NEAR_ZERO)
     most = tokens * np.minimum(topk, held)
-    return np.asarray(np.where(scale * high < 0.5, dealt, np.clip(visits, np.minimum(dealt, most), most)))
+    return np.asarray(np.where(scale * high < 0.5, spread, np.clip(visits, np.minimum(spread, most), most)))

@@ -1,6 +1,6 @@
-"""What attention sees where it looks back a window only: the last so many tokens, or those of its own chunk.
+"""What windowed attention attends to: the last so many tokens, or those of its own chunk.
 
-A batch is known by its sums, so its sequences are taken as alike: exact for equal ones, by the mean for others.
+A batch is known by its sums, so its sequences are taken as equal: exact for equal ones, by the mean for others.
 `in_chunks` has the sums of chunks that are known one by one.
 """
 

@@ -63,7 +63,7 @@ class Binding:
             settings=engine.settings(given, model, pool),
             profile=self.profile,
             overheads=self.overheads,
-            applied=applied or None,
+            techniques=applied or None,
         )
         (engine.check if priced else engine.check_memory)(deployment)
         _check_count(strategy, pool)

@@ -13,7 +13,7 @@ HALVES = ("bf16", "fp16", "fp32")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A connection between chips or nodes. Bandwidth in bytes a second, one direction, one chip."""
+    """A connection between chips or nodes. Bandwidth in bytes per second, one direction, one chip."""
 
     name: str
     bandwidth_bytes_s: float
@@ -26,7 +26,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """One accelerator. Rates are operations a second by number format, dense unless they are `sparse_flops`."""
+    """One accelerator. Rates are operations per second by number format, dense unless they are `sparse_flops`."""
 
     name: str
     vendor: str
@@ -66,7 +66,7 @@ class Chip:
         return hash(self.name)
 
     def rate(self, dtype: str) -> float:
-        """Dense operations a second in a number format."""
+        """Dense operations per second in a number format."""
         try:
             return self.rates_flops[dtype]
         except KeyError:
@@ -80,16 +80,16 @@ class Chip:
         return next((dtype for dtype in HALVES if dtype in self.rates_flops), next(iter(self.rates_flops)))
 
     def half_rate(self, dtype: str) -> float:
-        """Operations a second on 16-bit values that are kept in a number format, perhaps a narrower one."""
+        """Operations per second on 16-bit values that are kept in a number format, perhaps a narrower one."""
         return self.rates_flops[dtype if dtype in HALVES and dtype in self.rates_flops else self.half]
 
     def matrix_rate(self, dtype: str) -> float:
-        """`rate` of a product inside a step, whose 16-bit values are in the one such format that the chip has."""
+        """`rate` of a GEMM inside a step, whose 16-bit values are in the one such format that the chip has."""
         return self.half_rate(dtype) if dtype in HALVES[:2] else self.rate(dtype)
 
     @property
     def vector_rate(self) -> float:
-        """Plain fp32 operations a second; chips that name no such rate have an eighth of their 16-bit products."""
+        """Plain fp32 operations per second; an eighth of the 16-bit matrix rate where the data sheet gives none."""
         return self.rates_flops.get("fp32", self.rates_flops[self.half] / 8)
 
     def instead_of(self, dtype: str) -> str | None:

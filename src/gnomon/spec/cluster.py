@@ -26,7 +26,7 @@ class Node:
     oversubscription: float = 1.0
     """What leaves the switches of a pod has the bandwidth of the adapters divided by this."""
     pod_nodes: int = 1
-    """Nodes whose adapters reach each other at full bandwidth: under one switch, or one a rail."""
+    """Nodes whose adapters reach each other at full bandwidth: under one switch, or one per rail."""
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     confidence: Mapping[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ KWH_J = 3.6e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerGrid:
-    """Where electricity comes from: grams of CO2 equivalent a kilowatt-hour, mean of a year."""
+    """Where electricity comes from: grams of CO2 equivalent per kilowatt-hour, mean of a year."""
 
     name: str
     place: str
@@ -113,7 +113,7 @@ class Pool:
 
     @property
     def unusual_node_size(self) -> int:
-        """The same where it differs from the chip's usual number, else 0."""
+        """Chips of a full node where that differs from the chip's usual number, else 0."""
         return self.node_size if self.node_size != self.chip.scaleup_size else 0
 
     @property

@@ -17,7 +17,7 @@ class Host:
     memory_bytes: float
     memory_bandwidth_bytes_s: float
     adam_parameters_s: float
-    """Parameters an optimizer on all cores updates a second: Adam with fp32 states, 16-bit weights written out."""
+    """Parameters an optimizer on all cores updates per second: Adam with fp32 states, 16-bit weights written out."""
     nvme_bytes: float
     nvme_read_bytes_s: float
     nvme_write_bytes_s: float
@@ -48,5 +48,5 @@ class Host:
         )
 
     def copy_bytes_s(self, chips: int = 1) -> float:
-        """Bytes a second that each of so many neighbouring chips copies to or from the host at once."""
+        """Bytes per second that each of so many neighbouring chips copies to or from the host at once."""
         return self.link.bandwidth_bytes_s / min(max(chips, 1), self.link_sharing)

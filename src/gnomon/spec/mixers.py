@@ -1,4 +1,4 @@
-"""What lets tokens look at each other. Each answers its weights, and what it keeps of the tokens it has seen.
+"""Mixers: how tokens attend to each other. Each has its weights, and what it keeps of earlier tokens.
 
 `cache_values` are numbers a token leaves behind on one of `tp` ranks, `state_values` numbers a sequence keeps whatever
 its length.
@@ -13,7 +13,7 @@ from gnomon.spec.parts import Tensor, count, vector
 
 
 class MixerBase:
-    """What every mixer answers. Kept numbers are none unless it says otherwise."""
+    """What every mixer has. It keeps no numbers unless it overrides this."""
 
     __slots__ = ()
 
@@ -112,7 +112,7 @@ class AttentionMixer(MixerBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer:
-    """Small heads that choose the `topk` tokens the large ones look at."""
+    """Small heads that choose the `topk` tokens the large ones attend to."""
 
     heads: int
     head_dim: int
@@ -121,7 +121,7 @@ class Indexer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention(MixerBase):
-    """Attention whose keys and values are unfolded from one small latent vector a token (MLA)."""
+    """Attention whose keys and values are unfolded from one small latent vector per token (MLA)."""
 
     heads: int
     kv_rank: int
@@ -168,7 +168,7 @@ class LatentAttention(MixerBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossAttention(MixerBase):
-    """Queries from the stream, keys and values from what a tower has made, `source_width` channels a token."""
+    """Queries from the stream, keys and values from what a tower has made, `source_width` channels per token."""
 
     heads: int
     kv_heads: int

@@ -28,7 +28,7 @@ def in_format(model: Model, dtype: str) -> Model:
 
 
 def narrowed(model: Model, format: Format) -> Model:
-    """The same in any narrow format, under its name."""
+    """The model with the matrices of its layers in any narrow format, under its name."""
     return replace(_with(model, format), dtype=format.name, kept_dtype=model.working_dtype, head_format=None)
 
 

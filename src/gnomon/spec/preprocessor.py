@@ -1,4 +1,4 @@
-"""What a tower takes in: pictures cut into patches, sound cut into frames, or text; and what it makes of it."""
+"""The input of a tower: images cut into patches, audio cut into frames, or text; and the tokens it makes of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ImageTokens:
     """One picture, or one stretch of sound or text, inside a tower."""
 
     sequences: int
-    """That look at themselves alone: tiles, where each is worked on by itself."""
+    """Sequences that attend only to themselves: tiles, where each is worked on by itself."""
     positions: int
     """Of one such sequence."""
     patches: int

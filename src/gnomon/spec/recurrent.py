@@ -1,4 +1,4 @@
-"""Mixers that keep a state of fixed size in the place of a cache: state spaces, linear attention, convolutions."""
+"""Mixers that keep a state of fixed size instead of a cache: state spaces, linear attention, convolutions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Mamba(MixerBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mamba2(MixerBase):
-    """A state space with one decay a head, computed in chunks as products of matrices."""
+    """A state space with one decay per head, computed in chunks as matmuls."""
 
     heads: int
     head_dim: int
@@ -104,7 +104,7 @@ class GatedDelta(MixerBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LightningAttention(MixerBase):
-    """Linear attention with a fixed decay a head, computed in blocks, gated and normed."""
+    """Linear attention with a fixed decay per head, computed in blocks, gated and normed."""
 
     heads: int
     head_dim: int

@@ -22,4 +22,4 @@ class ServingLimits:
     egress_s: float = 0.0
     """From the end of a step until the client holds its token."""
     idle_start_s: float = 0.0
-    """Added to the first step after the engine was idle: nothing hides the host's work."""
+    """Added to the first step after the engine was idle: the host's work is exposed."""

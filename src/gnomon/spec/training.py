@@ -1,4 +1,4 @@
-"""A training job: what is learnt from, and how one step is carried out."""
+"""A training job: its load, and how one step is carried out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 RECOMPUTE = ("none", "selective", "full")
 CP_COMMS = ("p2p", "a2a", "allgather")
-"""How ranks that share a sequence meet each other's keys: keys go round in a ring, tokens are traded for heads, or
+"""How ranks that share a sequence meet each other's keys: keys travel around a ring, tokens are traded for heads, or
 every rank gathers all keys."""
 OPTIMIZERS = ("adamw", "adamw-bf16", "adam8bit", "sgd", "adafactor", "lion", "muon")
 """AdamW with fp32 weights and moments beside the working weights, and AdamW with everything in bf16; moments of a byte
@@ -22,7 +22,7 @@ MAX_ZERO = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingLoad:
-    """Sequences of `seq` tokens, `global_batch` of them a step; `tokens` is the whole run, where one is asked for."""
+    """Sequences of `seq` tokens, `global_batch` of them per step; `tokens` is the whole run, where one is asked for."""
 
     seq: int
     global_batch: int

@@ -31,7 +31,7 @@ class TrainingJob:
 
     @property
     def plan(self) -> Plan:
-        """The same with names, as it is stored and exported."""
+        """The job as a plan with names, as it is stored and exported."""
         name, _, version = self.engine.partition("@")
         return Plan(
             model=self.name or self.model.name,

@@ -99,9 +99,9 @@ class TechniqueComparison(Result):
     helps: bool
     verdict: str
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Of `plain` and `applied`, why one has no figures, in a few words."""
+    """Of `plain` and `applied`, why one has no figures."""
     assumed: tuple[str, ...] = ()
-    """What the technique takes the machine to have that nobody has told."""
+    """What the technique assumes of the machine."""
     inputs: Annotated[Mapping[str, Any], TriedServing | TriedTraining]
     reports: tuple[Any, Any] = (None, None)
 

@@ -147,7 +147,7 @@ class ServingLoad:
 
 MAX_TOKENS = 100_000_000
 MAX_ARRIVAL_S = 1e9
-"""Of a request: more tokens, or a later arrival, is a slip of the pen."""
+"""Of a request: more tokens, or a later arrival, is taken as a typing error."""
 METRICS = ("ttft", "tpot", "e2e")
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 STATISTICS = ("mean", *QUANTILES)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gnomon.engines.base import Deployment
 from gnomon.graph import Graph
-from gnomon.graph.dtypes import product, width
+from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.ops import Elementwise, Gemm, Op
 from gnomon.spec import Block, Format, Model
 from gnomon.spec.narrowed import in_format, narrowed
@@ -122,7 +122,7 @@ def _unpacked(op: Op, half: str) -> tuple[Op, ...]:
     stream = Elementwise(
         name=f"{op.name}.unpack",
         rows=op.n * op.k,
-        read_per_row=product(op.dtype).weights,
+        read_per_row=gemm_format(op.dtype).weights,
         written_per_row=width(half),
         count=op.count,
     )

@@ -21,7 +21,7 @@ SPARE = 0.03
 ZERO = {"2.4": (0,), "3.0": (0, 1), "2026.08": (0, 1, 2, 3)}
 """The distributed optimizer came with 3.0, sharded gradients and weights with Megatron-FSDP."""
 LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, "2026.08": 29e-6}
-"""Host seconds a listed kernel. 65 us: one constant fitted to every second of 120 single-node runs of small networks
+"""Host seconds per kernel. 65 us: one constant fitted to every second of 120 single-node runs of small networks
 (vTrain, Bang et al. 2024, Megatron-DeepSpeed on A100), where a layer never took less than 3.2 ms; the other half is
 off by 8% with it and by 32% without. Today's is taken to be PyTorch's own, measured under the built-in runner."""
 
@@ -37,9 +37,9 @@ class Megatron:
             raise unknown_name("version of megatron", self.version, VERSIONS)
 
     def traits(self, model: Model) -> Traits:
-        """Without a pipeline PyTorch's DDP hides gradient reduction. 2.4 hides nothing else; 3.0 hides the collectives
-        of tensor parallelism behind weight products; today's also hides gradient reduction in pipelines, and sends
-        beside the passes."""
+        """Without a pipeline PyTorch's DDP overlaps gradient reduction. 2.4 overlaps nothing else; 3.0 overlaps the
+        collectives of tensor parallelism with the GEMMs by weight; today's also overlaps gradient reduction in
+        pipelines, and sends with the passes."""
         today = self.version == VERSIONS[-1]
         summed = self.version != "2.4"
         return Traits(
@@ -64,14 +64,16 @@ class Megatron:
                 message = f"{recipe.optimizer} is not priced under Megatron-LM {self.version}"
                 raise InputError(message, where="engine.settings.optimizer", hint=f"Use {' or '.join(RUN)}.")
         elif model.is_moe and strategy.tp > 1 and not recipe.sequence_parallel:
-            message = "false, but Megatron-LM trains experts in tensor parallel only with it"
+            message = "false, but Megatron-LM needs it for experts with tensor parallelism"
             raise InputError(message, where="engine.settings.sequence_parallel", hint="Set it to true.")
-        elif strategy.tp > 1 and not recipe.sequence_parallel and _folds(model):
-            message = "false, and latent attention in tensor parallel is priced only with it"
+        elif strategy.tp > 1 and not recipe.sequence_parallel and _is_latent(model):
+            message = "false, but latent attention with tensor parallelism is priced only with it"
             raise InputError(message, where="engine.settings.sequence_parallel", hint="Set it to true.")
         windows = windows_of(model, load.seq)
         if windows and strategy.cp > 1 and recipe.cp_comm == "p2p":
-            message = f"{model.name} looks back {min(windows)} tokens, and keys that go round know no windows"
+            message = (
+                f"{model.name} has a sliding window of {min(windows)} tokens, which ring attention does not support"
+            )
             raise InputError(message, where="engine.settings.cp_comm", hint="Use a2a or allgather.")
         if recipe.zero not in ZERO[self.version]:
             hint = f"Use {' or '.join(map(str, ZERO[self.version]))}, or a later version: {VERSIONS[-1]}."
@@ -84,11 +86,11 @@ class Megatron:
         check_equal_stages(model, strategy)
         later = {
             f"{model.name} is a mixture of experts": model.is_moe,
-            f"{model.name} has latent attention": _folds(model),
+            f"{model.name} has latent attention": _is_latent(model),
             f"{model.name} has windows": bool(windows_of(model, load.seq)),
-            f"{model.name} has attention and feed-forward side by side": any(b.parallel for b in model.blocks),
+            f"{model.name} has parallel attention and feed-forward": any(b.parallel for b in model.blocks),
             f"cp is {strategy.cp}": strategy.cp > 1,
-            "products are in fp8": dtype == "fp8",
+            "GEMMs are in fp8": dtype == "fp8",
         }
         for what, there in later.items():
             if there:
@@ -96,5 +98,5 @@ class Megatron:
                 raise InputError(message, where="engine", hint=f"Use megatron@{VERSIONS[-1]}.")
 
 
-def _folds(model: Model) -> bool:
+def _is_latent(model: Model) -> bool:
     return any(isinstance(block.mixer, LatentAttention) for block in model.blocks)

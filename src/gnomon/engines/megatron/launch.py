@@ -1,4 +1,4 @@
-"""A training plan as a Megatron-LM command, and what that command cannot say.
+"""A training plan as a Megatron-LM command, and what that command cannot express.
 
 The checks Megatron-LM makes at its start (`validate_args`) are kept here, so that what is written also starts.
 """
@@ -29,14 +29,14 @@ _OPTIMIZERS = {"adamw": "adam", "adamw-bf16": "adam", "sgd": "sgd", "lion": "lio
 """Megatron-LM's name of each optimizer it has."""
 _NOTE = "In a folder of Megatron-LM, or with MEGATRON_PATH naming one. Further options may follow."
 RATE, LEAST_RATE = 1e-4, 1e-5
-"""Of learning, which a plan does not say and time does not depend on."""
+"""Learning rates, which a plan does not set and time does not depend on."""
 SAVED = "checkpoints"
 """The folder that states are saved to, beside where run.sh is started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """What techniques ask of Megatron-LM beside the plan's recipe."""
+class TechniqueOptions:
+    """What techniques require of Megatron-LM beyond the plan's recipe."""
 
     offloaded: float = 0.0
     """Share of the optimizer states that lives in the host's memory and is updated there."""
@@ -45,34 +45,34 @@ class Beside:
     save_async: bool = False
 
 
-NOTHING = Beside()
+NOTHING = TechniqueOptions()
 
 
-def command(job: TrainingJob, beside: Beside = NOTHING) -> list[str]:
-    """The words that start the job on one node, or on each of several beside their rendezvous."""
-    lines = words(options(job, beside))
+def command(job: TrainingJob, extra: TechniqueOptions = NOTHING) -> list[str]:
+    """The command that starts the job on one node, or on each of several except for their rendezvous."""
+    lines = words(options(job, extra))
     return [*torchrun(job), "pretrain_gpt.py", *(word for line in lines for word in line)]
 
 
-def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = (), beside: Beside = NOTHING) -> str:
+def run_script(job: TrainingJob, plan: Plan, notes: Sequence[str] = (), extra: TechniqueOptions = NOTHING) -> str:
     """`run.sh`, which every node starts."""
     return script(
         job,
         headline(plan, f"Megatron-LM {COMMIT} of {DATE}"),
         setup=_environment(job),
         program='"${MEGATRON_PATH:-.}/pretrain_gpt.py"',
-        arguments=words(options(job, beside)),
+        arguments=words(options(job, extra)),
         notes=(*notes, _NOTE),
     )
 
 
-def options(job: TrainingJob, beside: Beside = NOTHING) -> dict[str, Value]:
+def options(job: TrainingJob, extra: TechniqueOptions = NOTHING) -> dict[str, Value]:
     """Every option and its value, in the order they are written."""
     check_job(job)
-    _check(job, beside)
+    _check(job, extra)
     values = network.options(job) | _parallel(job) | _batch(job) | _recompute(job)
-    values |= _sharding(job) | _precision(job) | _optimizer(job) | _offload(beside)
-    return values | _saving(job, beside) | _data()
+    values |= _sharding(job) | _precision(job) | _optimizer(job) | _offload(extra)
+    return values | _saving(job, extra) | _data()
 
 
 def check(job: TrainingJob) -> None:
@@ -90,30 +90,30 @@ def check(job: TrainingJob) -> None:
         )
 
 
-def not_expressed(job: TrainingJob, plan: Plan, beside: Beside = NOTHING) -> list[str]:
-    """What the plan of a job says and Megatron-LM's options cannot."""
+def not_expressed(job: TrainingJob, plan: Plan, extra: TechniqueOptions = NOTHING) -> list[str]:
+    """What of a job's plan Megatron-LM's options cannot express."""
     check_job(job)
-    kept = "" if beside.save_every else ", checkpoints"
-    saved = "" if beside.save_every else ", and saves nothing"
+    kept = "" if extra.save_every else ", checkpoints"
+    saved = "" if extra.save_every else ", and saves nothing"
     own = f"data, tokenizer{kept} and a learning rate of your own"
-    said = [f"{own}: run.sh learns from made-up tokens, at {RATE:g} falling to {LEAST_RATE:g}{saved}"]
-    said += network.not_expressed(job)
-    if beside.save_async and _fsdp(job):
-        said.append("checkpoints written beside the next steps: Megatron-FSDP saves them while training waits")
+    missing = [f"{own}: run.sh trains on mock data, with a learning rate of {RATE:g} decaying to {LEAST_RATE:g}{saved}"]
+    missing += network.not_expressed(job)
+    if extra.save_async and _fsdp(job):
+        missing.append("asynchronous checkpoints: Megatron-FSDP saves them while training waits")
     if plan.engine.name == NAME and plan.engine.version not in ("", VERSIONS[-1]):
-        said.append(f"Megatron-LM {plan.engine.version}: run.sh is for {COMMIT} of {DATE}")
+        missing.append(f"Megatron-LM {plan.engine.version}: run.sh is for {COMMIT} of {DATE}")
     if job.recipe.schedule == "gpipe" and plan.strategy.pp > 1:
-        said.append("the gpipe schedule: Megatron-LM runs 1f1b")
+        missing.append("the gpipe schedule: Megatron-LM runs 1f1b")
     if job.recipe.recompute == "selective" and plan.engine.name != NAME:
-        said.append(f"selective recomputing as {plan.engine.name} does it: Megatron-LM recomputes the attention core")
+        missing.append(f"selective recomputation as in {plan.engine.name}: Megatron-LM recomputes the attention core")
     if _in_working_format(job):
         kept = "a master copy of the weights in fp32"
         kept += "" if _shards_states(job) else ", moments and gradients too: they need zero 1 or more"
-        said.append(f"optimizer states in {plan.dtype} alone: Megatron-LM keeps {kept}")
-    return said + common_not_expressed(job, plan, NAME)
+        missing.append(f"optimizer states in {plan.dtype} alone: Megatron-LM keeps {kept}")
+    return missing + common_not_expressed(job, plan, NAME)
 
 
-def _check(job: TrainingJob, beside: Beside) -> None:
+def _check(job: TrainingJob, extra: TechniqueOptions) -> None:
     if job.dtype not in _DTYPES:
         raise unknown_name("training format", job.dtype, _DTYPES, where="dtype")
     if job.recipe.optimizer not in _OPTIMIZERS:
@@ -122,26 +122,26 @@ def _check(job: TrainingJob, beside: Beside) -> None:
         raise InputError(message, where="engine.settings.optimizer", hint=hint)
     strategy = job.strategy
     check_experts(job.model, strategy, job.recipe)
-    _check_offload(job, beside)
+    _check_offload(job, extra)
     if job.model.is_moe and _DTYPES[job.dtype] != "--bf16":
         message = f"Megatron-LM trains experts in bf16 or fp8, not in {job.dtype}"
         raise InputError(message, where="dtype", hint="Use bf16.")
     if job.model.is_moe and strategy.tp > 1 and not job.recipe.sequence_parallel:
-        message = "false, but Megatron-LM trains experts in tensor parallel only with it"
+        message = "false, but Megatron-LM needs it for experts with tensor parallelism"
         raise InputError(message, where="engine.settings, field sequence_parallel", hint="Set it to true.")
 
 
-def _check_offload(job: TrainingJob, beside: Beside) -> None:
+def _check_offload(job: TrainingJob, extra: TechniqueOptions) -> None:
     """Its offload is of the distributed optimizer (`--use-precision-aware-optimizer` asks for it)."""
-    if not beside.offloaded or (_shards_states(job) and not _fsdp(job)):
+    if not extra.offloaded or (_shards_states(job) and not _fsdp(job)):
         return
-    what = "shares its states out (ZeRO 1)" if not _fsdp(job) else "is not Megatron-FSDP (ZeRO 2 and 3)"
+    what = "shards its states (ZeRO 1)" if not _fsdp(job) else "is not Megatron-FSDP (ZeRO 2 and 3)"
     message = f"Megatron-LM offloads the states of an optimizer that {what}, and zero is {job.recipe.zero}"
     raise InputError(message, where="engine.settings.zero", hint="Use 1.")
 
 
 def _environment(job: TrainingJob) -> list[str]:
-    """One queue a device keeps tensor-parallel messages in order before Blackwell; sharded weights need several."""
+    """One queue per device keeps tensor-parallel messages in order before Blackwell; sharded weights need several."""
     if _fsdp(job):
         return ["unset CUDA_DEVICE_MAX_CONNECTIONS"]
     alone = job.strategy.tp == 1 and job.strategy.cp == 1
@@ -155,7 +155,7 @@ def _parallel(job: TrainingJob) -> dict[str, Value]:
         "--sequence-parallel": strategy.tp > 1 and job.recipe.sequence_parallel,
         "--pipeline-model-parallel-size": strategy.pp,
         "--num-virtual-stages-per-pipeline-rank": strategy.vp if strategy.vp > 1 and not layout else False,
-        "--pipeline-model-parallel-layout": layout or False,  # which says the parts of a rank too
+        "--pipeline-model-parallel-layout": layout or False,  # which includes the chunks of a rank
         "--context-parallel-size": strategy.cp if strategy.cp > 1 else False,
         "--cp-comm-type": _CP_COMMS[job.recipe.cp_comm] if strategy.cp > 1 else False,
         "--expert-model-parallel-size": strategy.ep if strategy.ep > 1 else False,
@@ -194,7 +194,7 @@ def _recompute(job: TrainingJob) -> dict[str, Value]:
 
 
 def _copies(job: TrainingJob) -> int:
-    """Ranks that hold the same weights, among which states can be shared out: of experts there may be more than of the
+    """Ranks that hold the same weights, among which states can be sharded: of experts there may be more than of the
     rest, where tensor-parallel ranks hold them uncut."""
     strategy = job.strategy
     alike = strategy.dp * strategy.cp
@@ -218,7 +218,7 @@ def _in_working_format(job: TrainingJob) -> bool:
 def _sharding(job: TrainingJob) -> dict[str, Value]:
     """How gradients and weights travel. Reductions overlap with the backward pass where the plan's engine does so."""
     overlap = _copies(job) > 1 and (job.engine.partition("@")[0] == NAME or _fsdp(job))
-    own_shards = job.recipe.optimizer == "muon" and not _fsdp(job)  # dist_muon shares its states out by itself
+    own_shards = job.recipe.optimizer == "muon" and not _fsdp(job)  # dist_muon shards its states itself
     shards = _shards_states(job) and (_copies(job) > 1 or _in_working_format(job))
     values: dict[str, Value] = {
         "--use-distributed-optimizer": shards and not own_shards,
@@ -256,25 +256,25 @@ def _precision(job: TrainingJob) -> dict[str, Value]:
     }
 
 
-def _offload(beside: Beside) -> dict[str, Value]:
+def _offload(extra: TechniqueOptions) -> dict[str, Value]:
     """States on the host; gradients, updates and weights pass each other there (`cpu_offloading`)."""
-    if not beside.offloaded:
+    if not extra.offloaded:
         return {}
     return {
         "--use-distributed-optimizer": True,
         "--use-precision-aware-optimizer": True,
         "--optimizer-cpu-offload": True,
-        "--optimizer-offload-fraction": float(beside.offloaded),
+        "--optimizer-offload-fraction": float(extra.offloaded),
         "--overlap-cpu-optimizer-d2h-h2d": True,
     }
 
 
-def _saving(job: TrainingJob, beside: Beside) -> dict[str, Value]:
+def _saving(job: TrainingJob, extra: TechniqueOptions) -> dict[str, Value]:
     """Sharded states of Megatron-FSDP are only written while training waits."""
-    if not beside.save_every:
+    if not extra.save_every:
         return {}
-    values: dict[str, Value] = {"--save": SAVED, "--save-interval": beside.save_every}
-    return values | {"--async-save": beside.save_async and not _fsdp(job)}
+    values: dict[str, Value] = {"--save": SAVED, "--save-interval": extra.save_every}
+    return values | {"--async-save": extra.save_async and not _fsdp(job)}
 
 
 def _named(job: TrainingJob) -> str:
@@ -284,7 +284,7 @@ def _named(job: TrainingJob) -> str:
 
 
 def _optimizer(job: TrainingJob) -> dict[str, Value]:
-    """What a plan does not say and time does not depend on, as large models are commonly trained."""
+    """What a plan does not set and time does not depend on, as large models are commonly trained."""
     return {
         "--optimizer": _named(job),
         "--adam-beta1": 0.9,
@@ -300,7 +300,7 @@ def _optimizer(job: TrainingJob) -> dict[str, Value]:
 
 
 def _data() -> dict[str, Value]:
-    """Made-up tokens, so that it starts without files; no evaluation, whose time no plan has."""
+    """Mock data, so that it starts without files; no evaluation, which plans do not price."""
     return {
         "--mock-data": True,
         "--tokenizer-type": "NullTokenizer",

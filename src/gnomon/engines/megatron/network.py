@@ -1,4 +1,4 @@
-"""A model as Megatron-LM's options, and what of it they cannot say."""
+"""A model as Megatron-LM's options, and what of it they cannot express."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ def _heads(model: Model) -> dict[str, Value]:
 
 
 def not_expressed(job: TrainingJob) -> list[str]:
-    """What of the model Megatron-LM's options do not say."""
-    model, said = job.model, []
+    """What of the model Megatron-LM's options do not express."""
+    model, missing = job.model, []
     padded = math.ceil(model.vocab / (VOCAB_MULTIPLE * job.strategy.tp)) * VOCAB_MULTIPLE * job.strategy.tp
     if padded != model.vocab:
-        said.append(f"a vocabulary of {model.vocab:,} tokens: Megatron-LM pads it to {padded:,}")
+        missing.append(f"a vocabulary of {model.vocab:,} tokens: Megatron-LM pads it to {padded:,}")
     if not _has_all_biases(model) and _has_bias_beyond_qkv(model):
-        said.append("biases in some linear layers only: Megatron-LM has them in all, in query-key-value or in none")
+        missing.append("biases in some linear layers only: Megatron-LM has them in all, in query-key-value or in none")
     if len(_windows(job)) > 1:
-        said.append("a sliding window in some layers only: all of them attend to everything")
+        missing.append("a sliding window in some layers only: all of them attend to everything")
     if any(block.parallel for block in model.blocks):
-        said.append("attention and feed-forward side by side: Megatron-LM runs them in turn")
+        missing.append("parallel attention and feed-forward: Megatron-LM runs them one after the other")
     if any(block.norm_after for block in model.blocks):
-        said.append("norms behind the halves of a layer: Megatron-LM has them before")
+        missing.append("norms after the halves of a layer: Megatron-LM has them before")
     if any(isinstance(block.mixer, AttentionMixer) and block.mixer.qk_norm_whole for block in model.blocks):
-        said.append("one norm over all heads' queries and keys: Megatron-LM norms each head")
+        missing.append("one norm over all heads' queries and keys: Megatron-LM norms each head")
     if model.mtp:
-        said.append("the layers that draft tokens beyond the next: they are neither priced nor trained")
-    return said + ([] if model.learned_positions else _rope(job.config)[1])
+        missing.append("the layers that draft tokens beyond the next: they are neither priced nor trained")
+    return missing + ([] if model.learned_positions else _rope(job.config)[1])
 
 
 def experts(model: Model) -> MoeFfn | None:
@@ -145,22 +145,22 @@ def _positions(job: TrainingJob) -> dict[str, Value]:
 
 
 def _rope(config: Mapping[str, Any]) -> tuple[dict[str, Value], list[str]]:
-    """The rotary embedding as config.json gives it, and what of it cannot be said."""
+    """The rotary embedding as config.json gives it, and what of it cannot be expressed."""
     scaling: Any = config.get("rope_parameters") or config.get("rope_scaling")
     scaling = scaling if isinstance(scaling, Mapping) else {}
     base: Any = config.get("rope_theta", scaling.get("rope_theta"))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     values: dict[str, Value] = {}
-    said = []
+    missing = []
     if _number(base) and base == base // 1:
         values["--rotary-base"] = int(base)
     elif base is not None:
-        said.append(f"a rotary base of {shown(base)}")
+        missing.append(f"a rotary base of {shown(base)}")
     if kind == "llama3" and _number(scaling.get("factor")):
         values |= {"--use-rope-scaling": True, "--rope-scaling-factor": float(scaling["factor"])}
     elif kind != "default":
-        said.append(f"rotary positions of the kind {shown(kind)}")
-    return values, said
+        missing.append(f"rotary embeddings of type {shown(kind)}")
+    return values, missing
 
 
 MOST = 1e300

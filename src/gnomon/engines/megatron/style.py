@@ -19,7 +19,7 @@ _COMMON: dict[str, Any] = {
 }
 """Layer norm, rotary embedding, gate, and GELU with its bias each have a kernel of their own."""
 WITH_DROPOUT = Stream(2, 1.5, 1.5, 1)
-"""Bias, dropout and residual in one kernel, which leaves a mask of one byte a value."""
+"""Bias, dropout and residual in one kernel, which leaves a mask of one byte per value."""
 VOCABULARY_LOSS = Stream(10, 6, 4, 4, 5, 2)
 """Largest value, difference, exponential, sum and quotient of the fp32 logits are passes of their own."""
 
@@ -48,7 +48,7 @@ def fused() -> KernelStyle:
 
 
 def optimizers(fp32_sum: bool) -> Mapping[str, Optimizer]:
-    """AdamW over fp32 weights and moments. `fp32_sum`: the weight product adds to fp32 gradients itself; else each
+    """AdamW over fp32 weights and moments. `fp32_sum`: the GEMM by weight accumulates into fp32 gradients; else each
     micro-batch adds to gradients in the working format, widened once before the update."""
     widen = () if fp32_sum else (Update("optimizer.widen", 2, 4),)
     clean = (Update("optimizer.unscale", 4, 4), Update("optimizer.norm", 4, 0), Update("optimizer.scale", 4, 4))
@@ -86,10 +86,10 @@ _KINDS = {
     "lion": (4.0, 12.0, 8.0),
     "muon": (4.0, 16.0, 10.0),
 }
-"""Bytes a parameter of moments beside the fp32 weights, and those an update reads and writes. A moment of eight bits
+"""Bytes per parameter of moments beside the fp32 weights, and those an update reads and writes. A moment of eight bits
 has an fp32 scale for every 256 (Dettmers et al. 2022: blocks of 2,048, of 256 in bitsandbytes), two of them 2.03 bytes.
 Adafactor reads its gradient twice for the sums of rows and columns, which are next to nothing themselves. Muon's
-momentum is read and written, and the result of its products read."""
+momentum is read and written, and the result of its GEMMs read."""
 
 
 def _with_fp32_weights(adamw: Optimizer, moments: float, reads: float, writes: float) -> Optimizer:

@@ -66,29 +66,29 @@ class CommModel:
         return _Group(self.grid, ("dp", "cp", "tp", "ep", "expert_tp"))
 
     def passes(self, forward_s: Floats, backward_s: Floats, held: ParamCount) -> tuple[Floats, Floats, Floats, Floats]:
-        """Seconds of a layer both ways, and what the first of a chunk adds both ways. With ZeRO 3 a layer's weights
-        are gathered while the one before it runs, and its gradients scattered while the one after it does."""
+        """Seconds of a layer forward and backward, and what the first of a chunk adds to both. With ZeRO 3 a layer's
+        weights are gathered while the one before it runs, and its gradients scattered while the one after it does."""
         zero = self.grid.zero
         first, scatter = self.gathered(held), self.scattered(held)
-        again = first * (zero == 3)
-        there, back = self._beside(forward_s, first), self._beside(backward_s, again + scatter)
+        regathered = first * (zero == 3)
+        there, back = self._overlap(forward_s, first), self._overlap(backward_s, regathered + scatter)
         plain = zero < 2
         return (
             np.where(plain, forward_s, there),
             np.where(plain, backward_s, back),
             np.where(plain, 0.0, first + forward_s - there),
-            np.where(plain, 0.0, again + backward_s + scatter - back),
+            np.where(plain, 0.0, regathered + backward_s + scatter - back),
         )
 
-    def _beside(self, compute: Floats, network: Floats) -> Floats:
-        """Both at once: the longer of them, and what the collective takes from the computation."""
+    def _overlap(self, compute: Floats, network: Floats) -> Floats:
+        """Overlapped: the longer of both, and what SM contention adds to the computation."""
         contended = sm_contention(self.machine.chip.sm_count) * np.minimum(compute, network)
         return np.maximum(compute + contended, network)
 
     def contended(self, held: ParamCount) -> Floats:
-        """What gradients reduced beside the last backward passes add to them."""
-        hidden = self.traits.overlaps(self.grid.pp) * self.reduce(held)
-        return np.asarray(sm_contention(self.machine.chip.sm_count) * hidden)
+        """What SM contention of overlapped gradient reductions adds to the last backward passes."""
+        overlapped = self.traits.overlaps(self.grid.pp) * self.reduce(held)
+        return np.asarray(sm_contention(self.machine.chip.sm_count) * overlapped)
 
     def gathered(self, held: ParamCount) -> Floats:
         """Weights that a forward pass has to gather first."""
@@ -109,18 +109,18 @@ class CommModel:
         return self.updates(self.states.updates, own) + self.updates((self.states.clear,), held.total)
 
     def newton(self, block: Block) -> Floats:
-        """Products that make a layer's momenta orthogonal: of m x n matrices, m the less, X by X, that by itself, and
-        it by X. Whole matrices, as tensor-parallel ranks gather them; with ZeRO every copy takes a part of them."""
+        """GEMMs that make a layer's momenta orthogonal: of m x n matrices, m the smaller, X by X, that by itself, and
+        it by X. Full matrices, as tensor-parallel ranks gather them; with ZeRO every copy takes a part of them."""
         total: Floats = np.zeros(self.grid.size)
         for tensor in block.tensors(self.model.hidden):
             if tensor.columns > 1 and self.states.newton_steps:
                 m, n = sorted((tensor.rows, tensor.columns))
-                once = sum(self._product(*sizes) for sizes in ((m, m, n), (m, m, m), (m, n, m)))
+                once = sum(self._gemm(*sizes) for sizes in ((m, m, n), (m, m, m), (m, n, m)))
                 held = tensor.copies / (self.grid.ep if tensor.role.startswith("expert") else 1)
                 total = total + self.states.newton_steps * held * once
         return np.asarray(total / np.where(self.grid.zero >= 1, self.grid.copies, 1))
 
-    def _product(self, m: float, n: float, k: float) -> float:
+    def _gemm(self, m: float, n: float, k: float) -> float:
         shape = {"m": np.array([m]), "n": np.array([n]), "k": np.array([k]), "batch": np.ones(1)}
         return float(self.machine.seconds("gemm", self.machine.chip.half, shape)[0])
 
@@ -145,7 +145,7 @@ class CommModel:
 
     @property
     def _wire_bytes(self) -> float:
-        """Bytes of a gradient on its way."""
+        """Bytes of a gradient on the link."""
         return self.traits.wire_bytes or self.states.gradient_bytes
 
     def reduce(self, held: ParamCount) -> Floats:
@@ -180,7 +180,7 @@ class CommModel:
         part = np.where(self.traits.split_sends & (grid.sequence_parallel == 0), grid.tp, 1)
         payload = self.sent_bytes() / part
         within = self.machine.pool.per_node
-        # Some stage's neighbour is in another node once a pipeline spans nodes, and the slowest link sets the pace.
+        # Some stage's neighbour is in another node once a pipeline spans nodes, and the slowest link decides.
         near, far = (self.priced("send_recv", payload, 2, stride) for stride in (1, within))
         found = np.where(grid.ranks > within, far, near)
         joined = self._collective_tp("all_gather", payload * part) if self.traits.split_sends else 0.0

@@ -1,4 +1,4 @@
-"""Plans side by side: one array a choice. A single plan is a grid of one."""
+"""Many plans as columns: one array per choice. A single plan is a grid of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no training engine could cut up as a job says, and what settings matter only between ranks."""
+"""Checks that a job can be sharded as it says, and which settings matter only between ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRAINED_ON = ("NVIDIA", "AMD")
 
 
 def check_job(job: TrainingJob) -> None:
-    """Raise InputError where no engine could cut the job up as it says. Places are the fields of a plan."""
+    """Raise InputError where no engine could shard the job as it says. Places are the fields of a plan."""
     check_trained(job.model)
     check_positions(job.model, job.load.seq)
     _check_schedule(job)
@@ -30,8 +30,8 @@ def not_trained_on(chip: Chip, engine: str) -> str:
 def idle_settings(strategy: Strategy, model: Model) -> dict[str, str]:
     """Settings of a recipe that only matter between ranks which are not there, and why they do not here."""
     alone = {
-        "zero": strategy.dp * strategy.cp == 1 and "one rank has nobody to share its states with",
-        "schedule": strategy.pp == 1 and "one pipeline rank has one order of passes",
+        "zero": strategy.dp * strategy.cp == 1 and "one rank has no others to shard its states over",
+        "schedule": strategy.pp == 1 and "one pipeline rank has only one order of passes",
         "sequence_parallel": strategy.tp == 1 and "one tensor-parallel rank has the whole sequence",
         "cp_comm": strategy.cp == 1 and "one context-parallel rank has all keys",
         "expert_tp": (not model.is_moe and "the model has no experts")
@@ -46,7 +46,7 @@ def equal_stages(model: Model) -> bool:
 
 
 def check_equal_stages(model: Model, strategy: Strategy) -> None:
-    """Raise where layers cannot be shared out evenly, for engines that know no other stages."""
+    """Raise where layers cannot be split evenly, for engines that need equal stages."""
     cut(model.layers, strategy.pp * strategy.vp, "layers", "strategy, pp x vp")
 
 
@@ -81,7 +81,7 @@ def _check_context(job: TrainingJob) -> None:
 
 
 def check_experts(model: Model, strategy: Strategy, recipe: Recipe) -> None:
-    """Raise where experts cannot be shared out so; of a dense model, where there are none to share out."""
+    """Raise where experts cannot be sharded so, and for ep on a dense model."""
     if strategy.ep > 1 and not model.is_moe:
         message = f"{strategy.ep} is not 1, and {model.name} has no experts"
         raise InputError(message, where="strategy.ep", hint="Use 1.")
@@ -97,7 +97,7 @@ def check_experts(model: Model, strategy: Strategy, recipe: Recipe) -> None:
 
 
 def _widths(block: Block, recipe: Recipe) -> tuple[int, ...]:
-    """Columns that tensor-parallel ranks share out; experts may stay whole."""
+    """Columns that tensor-parallel ranks split; experts may stay unsharded."""
     if not isinstance(block.ffn, MoeFfn):
         return (block.feed_forward.inner,)
     own = () if recipe.expert_tp == 1 else (block.ffn.inner,)
@@ -108,31 +108,32 @@ def check_positions(model: Model, seq: int) -> None:
     """Raise for sequences beyond what the model is made for, as serving does."""
     learned, most = model.learned_positions, model.max_context
     if learned and seq > learned:
-        message = f"{seq} is more than the {learned} positions {model.name} has learnt"
+        message = f"{seq} is more than the {learned} positions {model.name} was trained with"
         raise InputError(message, where="load.seq", hint=f"Use at most {learned}.")
     if seq > most:
-        message = f"{seq:,} is more than the {most:,} tokens {model.name} was made for"
+        message = f"{seq:,} is more than the {most:,} tokens {model.name} supports"
         hint = f"Use at most {most}, or give it a config.json with a larger max_position_embeddings."
         raise InputError(message, where="load.seq", hint=hint)
 
 
 def _multiple(value: int, of: int, what: str, where: str) -> None:
-    """The load can be changed: the nearest loads that can be shared out are named."""
+    """Raise for a load that cannot be split so, naming the nearest loads that can."""
     if value % of:
         below = value // of * of
         hint = f"Use {f'{below} or ' if below else ''}{below + of}."
-        raise InputError(f"{value} is no multiple of {of} ({what})", where=where, hint=hint)
+        raise InputError(f"{value} is not a multiple of {of} ({what})", where=where, hint=hint)
 
 
 def cut(whole: int, parts: int, what: str, where: str, together: int = 0) -> None:
-    """The model cannot be changed: the nearest degrees that can cut it, and all that is cut with it, are named."""
+    """Raise for a size that cannot be split so, naming the nearest degrees that can split it and all that is split
+    with it."""
     if whole % parts == 0:
         return
     common = together or whole
     near = [next(n for n in range(min(parts, common), 0, -1) if common % n == 0)]
     near += [n for n in range(parts, min(2 * parts, common) + 1) if common % n == 0][:1]
     hint = f"Use {' or '.join(map(str, near))}."
-    raise InputError(f"{whole} {what} cannot be cut into {parts} equal parts", where=where, hint=hint)
+    raise InputError(f"{whole} {what} cannot be split into {parts} equal parts", where=where, hint=hint)
 
 
 def _check_schedule(job: TrainingJob) -> None:
@@ -140,7 +141,7 @@ def _check_schedule(job: TrainingJob) -> None:
     if strategy.pp == strategy.vp == 1:
         return
     if (schedule == "interleaved") != (strategy.vp > 1):
-        hint = "The interleaved schedule has vp of 2 or more, every other schedule has vp 1."
-        raise InputError(f"{strategy.vp} does not go with the schedule {schedule}", where="strategy.vp", hint=hint)
+        hint = "The interleaved schedule needs vp of 2 or more, every other schedule vp 1."
+        raise InputError(f"{strategy.vp} does not match the schedule {schedule}", where="strategy.vp", hint=hint)
     if strategy.pp == 1:
-        raise InputError("1 pipeline rank has nobody to interleave with", where="strategy.pp", hint="Use 2 or more.")
+        raise InputError("interleaving needs more than 1 pipeline rank", where="strategy.pp", hint="Use 2 or more.")

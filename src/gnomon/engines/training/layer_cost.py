@@ -28,22 +28,22 @@ from gnomon.spec.workload import Floats
 
 ENDS = ("embedding", "head")
 WORKING = {"fp8": "bf16"}
-"""What activations and states are in, where only weight products are in the format of a plan."""
+"""Formats of activations and states, where only GEMMs with weights are in the format of a plan."""
 NARROW_SAVES = 0.5
 """Of the energy of a FLOP, what one of eight bits saves: half as many bits are moved and multiplied in as much time at
-twice the rate. An estimate; no narrow product is measured for long."""
+twice the rate. An estimate; no narrow GEMM is measured sustained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCost:
-    """One piece under one way to recompute. Seconds of a micro-batch; bytes kept and needed at most by one."""
+    """One piece under one recomputation mode. Seconds of a micro-batch; bytes saved and needed at most by one."""
 
     forward_s: Floats
     backward_s: Floats
     clock_slowdown: Floats
-    """What the clock under the power limit makes of arithmetic."""
+    """The factor by which the power limit slows arithmetic."""
     forward_exposed_s: Floats
-    """Of that, collectives that nothing hides."""
+    """Of that, exposed collectives."""
     backward_exposed_s: Floats
     flops: Floats
     recomputed_flops: Floats
@@ -92,7 +92,7 @@ def units(
     parts: Mapping[str, Tape], recompute: str, times: tapes.Times, machine: Machine, batch: Batch, traits: Traits,
     weights: Sequence[int] = (1,),
 ) -> dict[str, LayerCost]:  # fmt: skip
-    """Every piece, its arithmetic stretched by the clock that the layers' mixture of work allows; `weights` say how
+    """Every piece, its arithmetic slowed by the clock that the layers' mix of work allows; `weights` say how
     often each kind of layer comes."""
     contended = sm_contention(machine.chip.sm_count)
     passes = {
@@ -150,7 +150,7 @@ def _unit(
     forward, backward = passes
     power, launch_s = machine.profile.power, traits.launch_s.get(mode, 0.0)
     again = sum((op.count * op.flops(batch) for node in tape.recomputed(mode) for op in node.forward), np.zeros(1))
-    # Of the five products of a fused attention's backward, one makes the scores again.
+    # Of the five matmuls of a fused attention's backward, one recomputes the scores.
     back = (op for node in tape.nodes for op in node.by_input if isinstance(op, CoreAttention))
     again = again + sum((op.count * op.flops(batch) * op.scores_share for op in back), np.zeros(1))
     # As in the law of the clock, a slower one saves of the constant part as well while arithmetic runs.
@@ -173,7 +173,7 @@ def _unit(
 
 
 def sizes(parts: Mapping[str, Tape], recompute: str, batch: Batch) -> dict[str, dict[str, Floats]]:
-    """Of every piece what needs no seconds: parameters and bytes, by the names that `Unit` has for them."""
+    """Parameters and bytes of every piece, by the field names of `LayerCost`."""
     return {name: _sizes(tape, _mode(name, recompute), batch) for name, tape in parts.items()}
 
 

@@ -14,7 +14,7 @@ from gnomon.spec.training import SCHEDULES
 from gnomon.spec.workload import Floats
 
 GATHERED_LAYERS = 2
-"""With ZeRO 3, whole layers at once: the one that runs and the one that is gathered ahead."""
+"""With ZeRO 3, unsharded layers at once: the one that runs and the one that is gathered ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,10 +39,6 @@ def rank_held(found: Sizes, rank: Ints | int) -> ParamCount:
     """Parameters of a rank, its part of the ends included."""
     body = found.chunks.body(rank)
     return ParamCount(body.dense + _ends(found, rank), body.experts)
-
-
-def rank_parameters(found: Sizes, rank: Ints | int) -> Floats:
-    return rank_held(found, rank).total
 
 
 def _ends(found: Sizes, rank: Ints | int) -> Floats:

@@ -19,7 +19,7 @@ SECONDS = ("forward_s", "backward_s", "reduce_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerCosts:
-    """A layer of one kind on one rank, one row a plan. Seconds and kept bytes are of a micro-batch."""
+    """A layer of one kind on one rank, one row per plan. Seconds and saved activation bytes are per micro-batch."""
 
     forward_s: Floats
     backward_s: Floats
@@ -70,7 +70,8 @@ class StageCosts:
         return [((pp, vp), rows) for (pp, vp), rows in self.grid.groups(("pp", "vp"))]
 
     def of_row(self, name: str, row: int) -> Floats:
-        """Seconds of every chunk of one plan, ends included: [pp, vp]. Quiet ones have their ends as they are."""
+        """Seconds of every chunk of one plan, ends included: [pp, vp]. Compute-only ones have their ends as they
+        are."""
         pp, vp = int(self.grid.pp[row]), int(self.grid.vp[row])
         found: Floats = self.bodies(name, pp, vp, np.array([row]))[0]
         plain = name.removeprefix("compute_only_")

@@ -24,12 +24,12 @@ from gnomon.spec.workload import Floats
 
 _CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp")
 NARROW_BYTES = 2.0
-"""A parameter in eight bits is kept twice, as it is and turned over, as Hopper's products want their operands."""
+"""A parameter in eight bits is kept twice, as it is and transposed, as Hopper's GEMMs need their operands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sizes:
-    """What the memory of ranks follows from, one row a plan."""
+    """What the memory of ranks follows from, one row per plan."""
 
     grid: Grid
     chunks: StageCosts
@@ -101,9 +101,9 @@ class StepTable(Sizes):
 
 
 def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> Sizes:
-    """All rows of a grid without their seconds: a search asks which plans fit before it prices those."""
+    """All rows of a grid without their seconds: a search finds which plans fit before it prices them."""
     grid, stages = _as_sharded(grid, traits), Stages(model)
-    found = _sized(model, load, grid, traits, dtype, stages)
+    found = _sized(model, load, grid, traits, dtype)
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     nothing = np.broadcast_to(0.0, grid.tp.shape)
     unpriced = {field.name: nothing for field in fields(LayerCosts) if field.name.endswith("_s")}
@@ -134,7 +134,7 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
 
 
 def _as_sharded(grid: Grid, traits: Traits) -> Grid:
-    """One rank has nobody to share gradients and weights with."""
+    """One rank has no others to shard gradients and weights over."""
     if traits.shards_alone:
         return grid
     return replace(grid, zero=np.where(grid.copies == 1, np.minimum(grid.zero, 1), grid.zero))
@@ -275,9 +275,7 @@ def _priced(
     return {part: LayerCost(**columns) for part, columns in rows.columns().items()}
 
 
-def _sized(
-    model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str, stages: Stages
-) -> dict[str, dict[str, Floats]]:
+def _sized(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> dict[str, dict[str, Floats]]:
     """Parameters and bytes of the pieces of every row."""
     rows = _Rows(grid)
     for cp, ways in rows.by_context():

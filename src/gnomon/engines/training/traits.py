@@ -13,7 +13,7 @@ from gnomon.graph.style import KernelStyle
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One kernel over all parameters of a rank: bytes read and written a parameter, and its pace."""
+    """One kernel over all parameters of a rank: bytes read and written per parameter, and its efficiency."""
 
     name: str
     reads: float
@@ -23,13 +23,13 @@ class Update:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """Bytes a parameter of working weights, gradients and states, and the kernels of an update."""
+    """Bytes per parameter of working weights, gradients and states, and the kernels of an update."""
 
     weight_bytes: float
     gradient_bytes: float
     state_bytes: float
     sharded_weight_bytes: float
-    """Of weights at rest where ranks share them out: none where the optimizer's own are the weights."""
+    """Of sharded weights at rest: none where the optimizer's own are the weights."""
     updates: tuple[Update, ...]
     """Of the parameters whose states a rank holds."""
     accumulate: Update
@@ -37,7 +37,7 @@ class Optimizer:
     clear: Update
     """Gradients set to zero, of all parameters of a rank."""
     newton_steps: int = 0
-    """Steps of Newton and Schulz that make each matrix of momenta orthogonal, three products a step (Muon)."""
+    """Steps of Newton and Schulz that make each matrix of momenta orthogonal, three GEMMs per step (Muon)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,34 +47,34 @@ class Traits:
     style: KernelStyle
     optimizers: Mapping[str, Optimizer]
     framework: str = "torch"
-    """Whose kernels a profile should speak of, where it knows several."""
+    """Whose kernels to price, where a profile has several."""
     wire_bytes: float | None = None
     """Bytes of a gradient on the wire; None where it travels as it is summed."""
     overlap_reduce: bool = False
     """Gradients are reduced while the backward pass goes on."""
     overlap_alone: bool = False
-    """The same, but only of plans without a pipeline."""
+    """Gradients are reduced while the backward pass goes on, but only in plans without a pipeline."""
     blocking_sends: bool = False
     split_sends: bool = True
     """Tensor-parallel ranks that hold the same activations send a part each."""
     launch_s: Mapping[str, float] = field(default_factory=dict)
-    """Host seconds to launch a kernel, by recomputation: a pass cannot be quicker than its launches."""
+    """Host seconds to launch a kernel, by recomputation: a pass cannot be faster than its launches."""
     runtime_bytes: float = 0.0
     """What the framework holds beside tensors: libraries, workspaces, buffers of collectives."""
     spare: float = 0.0
     """Share of the chip's memory that fragments and cannot be counted on."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
     fills_pipelines: bool = False
-    """1F1B needs a micro-batch a stage."""
+    """1F1B needs a micro-batch per stage."""
     shards_alone: bool = False
     """ZeRO 2 and 3 keep states as they do among several ranks even where there is one."""
     whole_sums: bool = False
-    """In a pipeline, gradients that ranks share out (ZeRO 2 and 3) stay whole until the last micro-batch."""
+    """In a pipeline, gradients that ZeRO 2 and 3 shard stay unsharded until the last micro-batch."""
     gathers_forward: bool = False
     """With ZeRO 2, weights are gathered for every forward, not once after the optimizer."""
     buffers_ahead: bool = False
     """A stage holds a buffer for what each micro-batch of the step will send it."""
 
     def overlaps(self, pp: Any) -> Any:
-        """Whether gradients of a plan, or of each of many, are reduced beside its backward passes."""
+        """Whether gradients of a plan, or of each of many, are reduced overlapped with its backward passes."""
         return self.overlap_reduce | (self.overlap_alone & np.equal(pp, 1))

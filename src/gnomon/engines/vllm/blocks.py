@@ -33,7 +33,7 @@ def check_blocks(model: Model, strategy: Strategy) -> None:
 
 
 def _with(strategy: Strategy, tp: int, spread: bool) -> Strategy:
-    """The degrees with another tensor-parallel one, whole experts spread over all ranks or cut by width."""
+    """The strategy with another tensor-parallel degree, experts spread over all ranks or cut by width."""
     return replace(strategy, tp=tp, ep=tp * strategy.dp if spread else 1)
 
 

@@ -1,4 +1,4 @@
-"""How vLLM lays out what layers keep of the tokens they have seen: pages, groups of layers, blocks.
+"""How vLLM lays out the caches and states of layers: pages, groups of layers, blocks.
 
 All layers share one pool of blocks. Layers of one kind form groups of equal size, a block holds one page of each layer
 of a group, and every group takes blocks of its own for a sequence. So pages are made equal first: those of narrow
@@ -38,13 +38,13 @@ SPARSE_FP8_BYTES = 656
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeps:
-    """What one layer keeps: so many bytes a token, or a state of fixed size."""
+    """What one layer keeps: so many bytes per token, or a state of fixed size."""
 
     kind: Literal["full", "window", "chunk", "state", "source"]
     token_bytes: int = 0
     state_bytes: int = 0
     window: int = 0
-    """Tokens it looks back at; of `source`, tokens of what a tower has made."""
+    """Tokens of its attention window; of `source`, tokens that a tower makes."""
     block_tokens: int = 16
     padded: int = 0
     """Bytes of a page where it is larger than what it holds."""
@@ -145,7 +145,7 @@ def state_bytes(
     mixer: Mamba | Mamba2 | GatedDelta | LightningAttention | ShortConvolution, model: Model, tp: int
 ) -> int:
     """A sequence's state in one layer, as `MambaStateShapeCalculator` shapes it: a convolution keeps one token less
-    than it looks at, and groups of state vectors are copied where they do not divide."""
+    than its kernel, and groups of state vectors are copied where they do not divide."""
     value = int(width(model.working_dtype if model.working_dtype in ("bf16", "fp16") else "bf16"))
     deep = int(width(state_dtype(model)))
     match mixer:
@@ -171,7 +171,7 @@ def sequence_state_bytes(model: Model) -> int:
 
 
 def source_tokens(model: Model) -> int:
-    """The most tokens a tower makes for layers that look at them: its positions."""
+    """The most tokens a tower makes for layers that attend to them: its positions."""
     parts = [part for tower in model.towers for part in tower.stem]
     return max((part.rows for part in parts if isinstance(part, Embedding)), default=0)
 
@@ -219,7 +219,7 @@ def _equal_pages(kept: dict[tuple[int, int], Keeps]) -> dict[tuple[int, int], Ke
 
 
 def _even(kept: dict[tuple[int, int], Keeps]) -> Iterable[CacheGroup]:
-    """Layers of each kind dealt out to as many groups as keep all groups about as large as the smallest kind."""
+    """Layers of each kind distributed over as many groups as keep all groups about as large as the smallest kind."""
     kinds: dict[Keeps, list[int]] = {}
     for (number, _), keeps in kept.items():
         kinds.setdefault(keeps, []).append(number)

@@ -12,11 +12,12 @@ from gnomon.engines.vllm.states import state_dtype
 from gnomon.errors import InputError
 from gnomon.graph import Graph, lower
 from gnomon.graph.context import decode_context
+from gnomon.graph.sizes import merged
 from gnomon.graph.stages import Stage, crossings, cut, received
 from gnomon.spec import AttentionMixer, Model, MoeFfn, Strategy
 
 CONTEXT = "decode_context_parallel_size"
-PARTS_TOKENS = (
+SEQUENCE_PARALLEL_MOE = (
     "deepseek_v2",
     "deepseek_v3",
     "deepseek_v32",
@@ -31,7 +32,7 @@ PARTS_TOKENS = (
     "granitemoe",
     "nemotron_h",
 )
-"""Families whose layers part their tokens among tensor-parallel ranks before experts that data-parallel ranks share
+"""Families whose layers split their tokens among tensor-parallel ranks before experts that data-parallel ranks share
 (`use_sequence_parallel_moe` in vLLM's models). The others run the same tokens on all of them."""
 
 
@@ -40,9 +41,9 @@ def arranged(strategy: Strategy, settings: Mapping[str, Any]) -> tuple[Strategy,
     no further chips. Its other kind, of prompts, has no attention kernel yet."""
     given = dict(settings)
     if strategy.cp > 1:
-        said = given.setdefault(CONTEXT, strategy.cp)
-        if str(said) != str(strategy.cp):
-            raise InputError(f"{strategy.cp} and the setting {CONTEXT} {said} differ", where="--cp", hint="Give one.")
+        known = given.setdefault(CONTEXT, strategy.cp)
+        if str(known) != str(strategy.cp):
+            raise InputError(f"{strategy.cp} and the setting {CONTEXT} {known} differ", where="--cp", hint="Give one.")
     return replace(strategy, cp=1), given
 
 
@@ -67,8 +68,8 @@ def shared_cache(deployment: Deployment) -> int:
 def check_simulated(deployment: Deployment) -> None:
     """Raise InputError where one step does not follow another: a simulated replica has one scheduler and one batch."""
     strategy = deployment.strategy
-    if deployment.applied is not None:
-        deployment.applied.check_simulated()
+    if deployment.techniques is not None:
+        deployment.techniques.check_simulated()
     if strategy.pp > 1:
         raise InputError(
             f"a pipeline of {strategy.pp} stages runs several batches at once, which is not simulated",
@@ -114,7 +115,7 @@ def _check_experts(model: Model, strategy: Strategy) -> None:
 
 
 def _check_context(model: Model, tp: int, ranks: int) -> None:
-    """The heads of queries that share one of keys and values must be enough to go round."""
+    """Query heads that share a key-value head must be a multiple of the ranks."""
     if ranks == 1:
         return
     mixers = [block.mixer for block in model.blocks if isinstance(block.mixer, AttentionMixer)]
@@ -139,8 +140,8 @@ def _check_context(model: Model, tp: int, ranks: int) -> None:
 
 
 def sequence_parallel_moe(model: Model, strategy: Strategy) -> bool:
-    """Whether tensor-parallel ranks part their tokens before the experts, as vLLM does only where all of it is on."""
-    return strategy.ep > 1 and strategy.tp > 1 and strategy.dp > 1 and model.family in PARTS_TOKENS
+    """Whether tensor-parallel ranks split their tokens before the experts, as vLLM does only where all of it is on."""
+    return strategy.ep > 1 and strategy.tp > 1 and strategy.dp > 1 and model.family in SEQUENCE_PARALLEL_MOE
 
 
 def stages(model: Model, pp: int) -> tuple[Stage, ...]:
@@ -170,7 +171,7 @@ def stage_work(deployment: Deployment) -> tuple[StageWork, ...]:
             ends=stage.ends,
         )
         graph = decode_context(graph, shared_cache(deployment))
-        graph = graph if deployment.applied is None else deployment.applied.graph(graph, deployment)
+        graph = graph if deployment.techniques is None else deployment.techniques.graph(graph, deployment)
         joined = () if stage.first else tuple(received(deployment.model, strategy, crosses, pool.per_node))
         found.append(StageWork(layers=stage.layers, graph=Graph((*joined, *graph.ops))))
     return tuple(found)
@@ -180,9 +181,4 @@ def walk(work: tuple[StageWork, ...]) -> Graph:
     """All stages one after another: what one batch passes through. Equal operators become one that runs more often."""
     if len(work) == 1:
         return work[0].graph
-    counts: dict[Any, int] = {}
-    for stage in work:
-        for op in stage.graph.ops:
-            alone = replace(op, count=1)
-            counts[alone] = counts.get(alone, 0) + op.count
-    return Graph(tuple(replace(op, count=count) for op, count in counts.items()))
+    return Graph(tuple(merged(op for stage in work for op in stage.graph.ops)))

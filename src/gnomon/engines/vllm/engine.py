@@ -86,7 +86,7 @@ class Vllm:
             raise DoesNotFitError(
                 f"{deployment.model.name} in {deployment.dtype} leaves room for {held:,} cached tokens on "
                 f"{deployment.strategy.tp} x {deployment.pool.chip.name}, less than max_model_len "
-                f"{settings['max_model_len']:,} (weights {format_bytes(use.parts['weights'])} a chip of "
+                f"{settings['max_model_len']:,} (weights {format_bytes(use.parts['weights'])} per chip of "
                 f"{format_bytes(use.usable_bytes)} usable)",
                 hint="`gnomon fit` lists the smallest changes that fit.",
             )
@@ -154,6 +154,6 @@ class Vllm:
 
 
 def _check_blocks(deployment: Deployment) -> None:
-    """A technique that brings its own products reads blocks in its own way."""
-    if deployment.applied is None or not deployment.applied.brings_gemm_kernels:
+    """A technique with its own GEMM kernels reads blocks in its own way."""
+    if deployment.techniques is None or not deployment.techniques.brings_gemm_kernels:
         check_blocks(deployment.model, deployment.strategy)

@@ -17,13 +17,13 @@ BEFORE_MARLIN = ("Kepler", "Maxwell", "Pascal", "Volta")
 NO_INT8 = ("Blackwell", "Blackwell Ultra", "Rubin")
 """vLLM has no kernels for int8 inputs there."""
 NO_KERNEL = ("int3",)
-"""Formats with a product that is another's than vLLM's: its GPTQ reads four and eight bits (`AutoGPTQConfig`)."""
+"""Formats whose GEMM kernel is not vLLM's: its GPTQ reads four and eight bits (`AutoGPTQConfig`)."""
 NATIVE = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}
-"""The rate a chip needs for products whose inputs are narrowed to a format."""
+"""The rate a chip needs for GEMMs whose inputs are quantized to a format."""
 
 
 def check_formats(deployment: Deployment) -> None:
-    """Raise InputError where vLLM cannot run the weights or the cache in the formats asked for."""
+    """Raise InputError where vLLM cannot run the weights or the cache in the requested formats."""
     chip, dtype, kv_dtype = deployment.pool.chip, deployment.dtype, deployment.kv_dtype
     run_model(deployment)
     if dtype in PLAIN_BITS and (dtype not in chip.rates_flops or dtype == "fp32"):
@@ -34,8 +34,8 @@ def check_formats(deployment: Deployment) -> None:
 
 
 def run_model(deployment: Deployment) -> Model:
-    """The model with every format as it runs; a technique that brings its own products runs them as they are stored."""
-    if deployment.applied is not None and deployment.applied.brings_gemm_kernels:
+    """The model with every format as it runs; a technique with its own GEMM kernels runs them as stored."""
+    if deployment.techniques is not None and deployment.techniques.brings_gemm_kernels:
         return deployment.model
     return running(deployment.model, deployment.pool.chip)
 
@@ -69,7 +69,7 @@ def obstacle(format: Format, chip: Chip) -> str:
     if format.activations == "int8":
         return "vLLM multiplies int8 from Turing to Hopper only"
     if not known(replace(format, activations="")):
-        return "no product stands for it"
+        return "no GEMM in it can be priced"
     if format.name in NO_KERNEL:
         return f"vLLM has no kernel for {format.name}"
     return not_widened(chip)
@@ -78,10 +78,10 @@ def obstacle(format: Format, chip: Chip) -> str:
 def not_widened(chip: Chip) -> str:
     """What keeps a chip from running narrow weights beside 16-bit inputs; empty where nothing does."""
     if chip.vendor != "NVIDIA":
-        return "weight-only products (Marlin) are NVIDIA's alone"
+        return "weight-only GEMMs (Marlin) are only on NVIDIA"
     if chip.architecture in BEFORE_MARLIN:
-        return "weight-only products (Marlin) need Turing or later"
-    return "" if wide(chip) else "narrow weights meet 16-bit values, and it has no rate in bf16 or fp16"
+        return "weight-only GEMMs (Marlin) need Turing or later"
+    return "" if wide(chip) else "weights are dequantized to 16 bits, and it has no rate in bf16 or fp16"
 
 
 def _native(format: Format, chip: Chip) -> bool:
@@ -96,8 +96,8 @@ def wide(chip: Chip) -> list[str]:
 
 
 def supported(chip: Chip) -> list[str]:
-    """Formats of weights that vLLM runs on a chip; without one of 16 bits there is none, as values beside products and
-    the cache have it."""
+    """Formats of weights that vLLM runs on a chip; without one of 16 bits there is none, as activations and the
+    cache are in it."""
     if not wide(chip):
         return []
     return wide(chip) + [name for name, format in NARROW.items() if not obstacle(format, chip)]

@@ -1,4 +1,4 @@
-"""A plan as vLLM 0.24 launch commands, one a replica and node, and what those commands cannot say."""
+"""A plan as vLLM 0.24 launch commands, one per replica and node, and what those commands cannot express."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """One process: the node it runs on, its chips there, its words and the variable that shows it its chips."""
+    """One process: the node it runs on, its chips there, its arguments and the variable that selects its chips."""
 
     node: int
     devices: tuple[int, ...]
@@ -108,7 +108,7 @@ def layout(plan: Plan) -> NodeLayout:
     if plan.ranks > per_node and plan.ranks % per_node:
         near = plan.ranks // per_node * per_node
         raise InputError(
-            f"a replica of {plan.ranks} chips does not fill nodes of {per_node}, as vLLM wants it",
+            f"a replica of {plan.ranks} chips does not fill nodes of {per_node}, which vLLM requires",
             where="strategy",
             hint=f"Plan replicas of {near} or {near + per_node} chips.",
         )
@@ -116,7 +116,7 @@ def layout(plan: Plan) -> NodeLayout:
 
 
 def command(plan: Plan) -> list[str]:
-    """The words of `vllm serve` of one replica, without its port and its nodes."""
+    """The `vllm serve` command of one replica, without its port and its nodes."""
     model, pool = load_model(plan.model), plan_pool(plan)
     strategy, given = arranged(plan.strategy, plan.engine.settings)
     words = ["vllm", "serve", served_name(plan, model), "--tensor-parallel-size", str(strategy.tp)]
@@ -128,7 +128,7 @@ def command(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """All processes of a plan, node by node, each made when it is asked for."""
+    """All processes of a plan, node by node, each made on demand."""
 
     where: NodeLayout
     words: tuple[str, ...]
@@ -162,8 +162,8 @@ def servers(plan: Plan) -> Servers:
 
 
 def first_command(plan: Plan) -> list[str]:
-    """The words that start one replica, without its port; of several nodes those of the first, with a placeholder for
-    its address."""
+    """The command that starts one replica, without its port; of several nodes those of the first, with a placeholder
+    for its address."""
     where, words = layout(plan), command(plan)
     if where.nodes_each == 1:
         return words
@@ -177,23 +177,23 @@ def _meeting(where: NodeLayout, rank: str) -> list[str]:
 
 
 def not_expressed(plan: Plan) -> list[str]:
-    """What the plan says and vLLM's options cannot."""
-    model, said = load_model(plan.model), []
+    """What of the plan vLLM's options cannot express."""
+    model, missing = load_model(plan.model), []
     if plan.replicas > 1:
         how = {"random": "at random", "round-robin": "round-robin"}.get(plan.router, "by least requests")
-        said.append(f"the router: a load balancer that assigns requests to the {plan.replicas:,} replicas {how}")
+        missing.append(f"the router: a load balancer that assigns requests to the {plan.replicas:,} replicas {how}")
     elif plan.router != ROUTERS[0]:
-        said.append(f"the router {plan.router}: one replica has every request")
+        missing.append(f"the router {plan.router}: one replica has every request")
     if plan.goals:
         goals = ", ".join(f"{goal.name} {goal.limit_s:g} s" for goal in plan.goals)
-        said.append(f"the goals ({goals}): vLLM does not know them")
+        missing.append(f"the goals ({goals}): vLLM does not know them")
     if lacking := no_weights(plan, model):
-        said.append(f"weights, for which {CHECKPOINT} stands: {lacking.message}. {lacking.hint}")
+        missing.append(f"weights, for which {CHECKPOINT} stands: {lacking.message}. {lacking.hint}")
     elif plan.checkpoint and not Path(plan.checkpoint).exists():
-        said.append(f"the weights of {plan.checkpoint}: that they are {model.name} in {plan.dtype} was not checked")
+        missing.append(f"the weights of {plan.checkpoint}: that they are {model.name} in {plan.dtype} was not checked")
     if why := platforms.not_run(plan_pool(plan).chip):
-        said.append(f"a server: {why}")
-    return said + [f"the technique {name}" for name in plan.strategy.techniques]
+        missing.append(f"a server: {why}")
+    return missing + [f"the technique {name}" for name in plan.strategy.techniques]
 
 
 def no_weights(plan: Plan, model: Model) -> InputError | None:
@@ -208,9 +208,9 @@ def no_weights(plan: Plan, model: Model) -> InputError | None:
     if not made:
         return None
     return InputError(
-        f"{_as_stored(model)} holds {model.dtype}, and vLLM does not make {plan.dtype} of it while it loads",
+        f"{_as_stored(model)} holds {model.dtype}, which vLLM does not quantize to {plan.dtype} at load",
         where="dtype",
-        hint=f"Make {made} and {named}.",
+        hint=f"Create {made} and {named}.",
     )
 
 
@@ -269,7 +269,7 @@ def _precision(plan: Plan, model: Model) -> list[str]:
 
 
 def _cache(plan: Plan) -> list[str]:
-    """vLLM keeps a cache of 16 bits in the format it computes in, and makes one of fp8 where it is told to."""
+    """vLLM keeps a cache of 16 bits in the format it computes in, and makes one of fp8 on request."""
     if plan.kv_dtype in ("", "bf16", "fp16"):
         return []
     if plan.kv_dtype != "fp8":

@@ -60,8 +60,8 @@ def _per_token(deployment: Deployment) -> float:
 def _rank(deployment: Deployment, usable: float, plan: CacheLayout, stage: StageWeights) -> _Rank:
     model, strategy, settings = deployment.model, deployment.strategy, deployment.settings
     weights = weight_bytes(model, strategy, stage, deployment.pool.chip.architecture)
-    beside = deployment.applied.extra_bytes(deployment) if deployment.applied else 0.0
-    activations = reserve.activation_bytes(model, settings, strategy, stage) + beside
+    extra = deployment.techniques.extra_bytes(deployment) if deployment.techniques else 0.0
+    activations = reserve.activation_bytes(model, settings, strategy, stage) + extra
     runtime = reserve.runtime_bytes(model, settings, strategy)
     kv = usable - weights - activations - runtime
     page = plan.block_bytes(stage.numbers)

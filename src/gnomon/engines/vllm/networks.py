@@ -20,10 +20,11 @@ from gnomon.graph.dtypes import width
 from gnomon.graph.lowering.cross import cross
 from gnomon.graph.lowering.networks import check_network, encoder_graph
 from gnomon.graph.lowering.plain import Kernels
-from gnomon.graph.lowering.site import STATE, Site, distinct
+from gnomon.graph.lowering.site import STATE, Site
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.lowering.towers import check_tower, tower_graph
 from gnomon.graph.ops import Op
+from gnomon.graph.sizes import merged
 from gnomon.graph.style import NOTHING, KernelStyle, Stream
 from gnomon.spec import Batch, Model, NetworkStep, Strategy, Tower
 
@@ -31,7 +32,7 @@ FORMATS = ("bf16", "fp16")
 NOT_SERVED = {
     "t5": "vLLM 0.24 has no T5",
     "bart": "vLLM 0.24 leaves BART to a plugin",
-    "mllama": "vLLM has left out Llama 3.2 Vision since 0.11",
+    "mllama": "vLLM dropped Llama 3.2 Vision in 0.11",
 }
 FUSED = Stream(2, 2, 0, 0)
 COMPILED = KernelStyle(
@@ -128,7 +129,7 @@ def tower_dtype(deployment: Deployment) -> str:
 
 
 def _kernels(tower: Tower, model: Model) -> Kernels:
-    """PyTorch's own, but for products that vLLM joins, and kernels of its own that turn heads and gate channels."""
+    """PyTorch's own, but for GEMMs that vLLM fuses, and its own kernels for rotary embedding and gating."""
     from gnomon.engines.torch.published import half_style
 
     own = half_style(replace(model, norm_bias=tower.norm_bias))
@@ -136,9 +137,9 @@ def _kernels(tower: Tower, model: Model) -> Kernels:
 
 
 def _crossing(deployment: Deployment, source: int) -> Iterator[Op]:
-    """What layers do between their halves to look at the source."""
+    """Cross-attention to the source between the halves of layers."""
     model = deployment.model
-    for block in distinct(model.blocks):
+    for block in merged(model.blocks):
         if block.cross is None:
             continue
         site = Site(

@@ -20,13 +20,12 @@ LARGEST_DEFAULT_CAPTURE = 512
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Option:
     """One setting. `default` is None where it depends on the chip, the model or another setting."""
 
     name: str
     kind: type[int] | type[float] | type[bool] | type[str]
-    flag: str
     what: str
     default: int | float | bool | str | None = None
     choices: tuple[str, ...] = ()
@@ -40,101 +39,66 @@ class Option:
     idle: str = ""
     """Why an answer may not depend on it, of settings that others do depend on."""
 
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
 
 OPTIONS = (
     Option(
-        name="max_model_len",
-        kind=int,
-        flag="--max-model-len",
+        "max_model_len", int, "tokens of the longest sequence",
         always=True,
-        what="tokens of the longest sequence",
         idle="it only limits how long a sequence may be, and no sequence here is longer",
     ),
     Option(
-        name="max_num_seqs",
-        kind=int,
-        flag="--max-num-seqs",
+        "max_num_seqs", int, "sequences in one step",
         always=True,
-        what="sequences in one step",
         idle="it only limits how many sequences run at once, and no more do here",
     ),
     Option(
-        name="max_num_batched_tokens",
-        kind=int,
-        flag="--max-num-batched-tokens",
+        "max_num_batched_tokens", int, "tokens in one step; a longer prompt is cut into chunks",
         always=True,
-        what="tokens in one step; a longer prompt is cut into chunks",
         idle="it only limits the tokens of a step, and no step here has more",
     ),
     Option(
-        name="gpu_memory_utilization",
-        kind=float,
-        flag="--gpu-memory-utilization",
-        always=True,
-        default=0.92,
-        low=0.0,
-        high=1.0,
-        what="share of the memory the engine may take",
+        "gpu_memory_utilization", float, "share of the memory the engine may take",
+        always=True, default=0.92, low=0.0, high=1.0,
         idle="it only limits the memory",
     ),
     Option(
-        name="block_size",
-        kind=int,
-        flag="--block-size",
-        low=16,
-        step=16,
-        what="tokens in a KV block",
+        "block_size", int, "tokens in a KV block",
+        low=16, step=16,
         idle="the cache of a step is counted by tokens, not by blocks",
     ),
     Option(
-        name="decode_context_parallel_size",
-        kind=int,
-        flag="--decode-context-parallel-size",
+        "decode_context_parallel_size", int, "tensor-parallel ranks that share the cache of one key-value head",
         default=1,
-        what="tensor-parallel ranks that share the cache of one key-value head",
     ),
     Option(
-        name="all2all_backend",
-        kind=str,
-        flag="--all2all-backend",
-        default="allgather_reducescatter",
-        choices=("allgather_reducescatter",),
-        what="how tokens reach experts of other data-parallel ranks; only vLLM's default is priced",
+        "all2all_backend", str, "how tokens reach experts of other data-parallel ranks; only vLLM's default is priced",
+        default="allgather_reducescatter", choices=("allgather_reducescatter",),
     ),
     Option(
-        name="async_scheduling",
-        kind=bool,
-        flag="--async-scheduling",
+        "async_scheduling", bool, "schedule the next step while one runs",
         default=True,
-        what="schedule the next step while one runs",
         idle="it decides how steps follow one another, which only a simulated load has",
     ),
     Option(
-        name="enforce_eager",
-        kind=bool,
-        flag="--enforce-eager",
+        "enforce_eager", bool, "no CUDA graphs",
         default=False,
-        what="no CUDA graphs",
         idle="there are no CUDA graphs in these steps, and vLLM reserves no memory for those of this model",
     ),
     Option(
-        name="enable_prefix_caching",
-        kind=bool,
-        flag="--enable-prefix-caching",
+        "enable_prefix_caching", bool, "reuse the KV blocks of equal prompt beginnings",
         default=True,
-        what="reuse the KV blocks of equal prompt beginnings",
         unmodelled="requests carry no shared prefixes, so every prompt is computed in full",
     ),
     Option(
-        name="max_cudagraph_capture_size",
-        kind=int,
-        flag="--max-cudagraph-capture-size",
-        low=0,
-        high=2**17,
-        what="tokens of the largest captured step",
+        "max_cudagraph_capture_size", int, "tokens of the largest captured step",
+        low=0, high=2**17,
         idle="these steps run in the same graph, or without one, and vLLM reserves no memory for those of this model",
     ),
-)
+)  # fmt: skip
 BY_NAME = {option.name: option for option in OPTIONS}
 _FROM_STRATEGY = {
     "tensor_parallel_size": "--tp",
@@ -165,14 +129,14 @@ def fill(given: Mapping[str, Any], model: Model, pool: Pool) -> dict[str, Any]:
 def not_modelled(given: Mapping[str, Any], idle: Sequence[str] = ()) -> tuple[NotModelled, ...]:
     """Settings among those given that no figure depends on; of those that are `idle`, none of one answer."""
     named = {_named(name): value for name, value in given.items() if value is not None}
-    told = {name: str(value).lower() if isinstance(value, bool) else value for name, value in named.items()}
+    shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in named.items()}
     still = {_named(name) for name in idle}
-    why = {name: BY_NAME[name].unmodelled or (BY_NAME[name].idle if name in still else "") for name in told}
-    return tuple(NotModelled(option=f"{name}={value}", why=why[name]) for name, value in told.items() if why[name])
+    why = {name: BY_NAME[name].unmodelled or (BY_NAME[name].idle if name in still else "") for name in shown}
+    return tuple(NotModelled(option=f"{name}={value}", why=why[name]) for name, value in shown.items() if why[name])
 
 
 def block_tokens(model: Model, chip: Chip) -> int:
-    """Tokens of a block as the attention kernels want it: those of latent attention on large Blackwell chips take no
+    """Tokens of a block as the attention kernels need it: those of latent attention on large Blackwell chips take no
     less than 32, and those that choose their tokens 64 (`get_supported_kernel_block_sizes`)."""
     latent = [block.mixer for block in model.blocks if isinstance(block.mixer, LatentAttention)]
     if any(mixer.indexer for mixer in latent):
@@ -193,7 +157,7 @@ def captured_sizes(settings: Mapping[str, Any]) -> list[int]:
 
 
 def flags(settings: Mapping[str, Any], model: Model, pool: Pool) -> list[str]:
-    """The words of a launch command that say these settings; what vLLM would choose by itself is left out."""
+    """The flags of a launch command for these settings, without those that equal vLLM's defaults."""
     defaults = fill({option.name: settings[option.name] for option in OPTIONS if option.always}, model, pool)
     words: list[str] = []
     for option in OPTIONS:
@@ -229,7 +193,7 @@ def _fill_capture(settings: dict[str, Any]) -> None:
 def _check(settings: Mapping[str, Any], model: Model) -> None:
     if settings["max_model_len"] > model.max_context:
         raise InputError(
-            f"{settings['max_model_len']:,} is more than the {model.max_context:,} tokens {model.name} was made for",
+            f"{settings['max_model_len']:,} is more than the {model.max_context:,} tokens {model.name} supports",
             where="setting max_model_len",
             hint=f"Use at most {model.max_context}.",
         )
@@ -295,4 +259,4 @@ def _number(option: Option, value: Any) -> float:
 
 
 def _bad(option: Option, value: Any, wanted: str) -> InputError:
-    return InputError(f"'{value}' is not {wanted}", where=f"setting {option.name}", hint=f"It sets: {option.what}.")
+    return InputError(f"'{value}' is not {wanted}", where=f"setting {option.name}", hint=f"It is: {option.what}.")

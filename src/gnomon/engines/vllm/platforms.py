@@ -4,7 +4,7 @@ Sources: `vllm/platforms` of vLLM 0.24.0 (cuda, rocm and xpu are its own; tpu ha
 CPU platform answers), its installation pages (docs/getting_started/installation: `gpu.cuda.inc.md` of v0.21.0 and later
 asks for compute capability 7.5, `gpu.rocm.inc.md` lists gfx90a, gfx942, gfx950, gfx1100/1101, gfx1150/1151 and
 gfx1200/1201, `gpu.xpu.inc.md` Data Center and Arc GPUs), and the kernels inside its wheel, which are built for sm_75,
-80, 86, 89, 90, 100 and 120. Images: `vllm/vllm-openai` and `vllm/vllm-openai-rocm` have a tag a release;
+80, 86, 89, 90, 100 and 120. Images: `vllm/vllm-openai` and `vllm/vllm-openai-rocm` have a tag per release;
 `vllm/vllm-openai-xpu` begins with v0.26.0. Kubernetes resources are those of the vendors' device plugins.
 """
 
@@ -19,7 +19,7 @@ TITLE = "vLLM 0.24"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """One of vLLM's own platforms: how a process is shown its chips, and how Kubernetes deals them out."""
+    """One of vLLM's own platforms: how a process is shown its chips, and how Kubernetes allocates them."""
 
     name: str
     visible: str
@@ -105,7 +105,7 @@ def obstacle(chip: Chip) -> str:
 
 
 def not_run(chip: Chip) -> str:
-    """The same as a sentence; empty where it runs."""
+    """Why vLLM does not run on a chip, as a sentence; empty where it does."""
     why = obstacle(chip)
     return f"{TITLE} does not run on {chip.name}: {why}" if why else ""
 

@@ -33,7 +33,7 @@ STREAM_COPIES, SAMPLED_COPIES = 4, 3
 INNER_COPIES = 1.5
 """Of what a layer's widest projection makes, alive at once: gate and up side by side, and what becomes of them."""
 SAMPLER = {"v2": 4.0, "v1": 12.0}
-"""Bytes a logit beside its 16 bits: an fp32 copy; the first runner also draws with probabilities and noise."""
+"""Bytes per logit beside its 16 bits: an fp32 copy; the first runner also draws with probabilities and noise."""
 V2_FAMILIES = ("llama", "mistral", "qwen3", "deepseek_v2", "qwen2_moe", "granitemoe")
 """Families that vLLM 0.24 runs on its second model runner (`DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES`). It reserves
 nothing for CUDA graphs; the first one does."""
@@ -43,8 +43,8 @@ with 51 sizes captured whole and in pieces."""
 MEASURED_ON = ("Hopper", 143771 * MIB)
 SLACK = {"measured": 0.05e9, "kind": 0.35e9, "runner": 0.65e9, "chip": 0.15e9, "ranks": 0.6e9}
 """How far the reserve may be off, 90%: dense models of the second runner on an H200; what mixtures and latents add on
-that runner (DeepSeek-V2-Lite, seen afterwards, had 0.32 GB less room than said), the first runner (Qwen2.5-14B, seen
-afterwards, had 0.62 GB more), another chip and several ranks."""
+that runner (DeepSeek-V2-Lite, measured afterwards, had 0.32 GB less room than predicted), the first runner
+(Qwen2.5-14B, measured afterwards, had 0.62 GB more), another chip and several ranks."""
 
 
 def visible_bytes(chip: Chip) -> float:
@@ -73,7 +73,7 @@ def activation_bytes(model: Model, settings: Mapping[str, Any], strategy: Strate
 
 
 def _widest(block: Block, model: Model, strategy: Strategy) -> float:
-    """Bytes a token of what lives beside the stream in a layer's busiest moment."""
+    """Bytes per token of what lives beside the stream in a layer's busiest moment."""
     return max(_feed_forward(block, model, strategy), _projection(block, model, strategy)) + _quantised(block, model)
 
 
@@ -82,7 +82,7 @@ def _feed_forward(block: Block, model: Model, strategy: Strategy) -> float:
     if isinstance(ffn, DenseFfn):
         return (2 if ffn.gated else 1) * INNER_COPIES * ffn.inner / strategy.tp * width("bf16")
     if isinstance(ffn, MoeFfn):
-        # Both halves of a pair's first product share memory with the result of its second; its activation stands alone.
+        # Both halves of a pair's first GEMM share memory with the result of its second; its activation stands alone.
         # Ranks of data parallelism bring their tokens together before the experts.
         inner = ffn.inner if strategy.ep > 1 else ffn.inner / (strategy.tp * strategy.dp)
         return strategy.dp * ffn.topk * (max(2 * inner, model.hidden) + inner) * width("bf16")

@@ -1,4 +1,4 @@
-"""Real vLLM with dummy weights, under a replayed load: what reality says.
+"""Real vLLM with dummy weights, under a replayed load.
 
 Runs vLLM's own asynchronous engine in this process (its core in a second one, as `vllm serve` does) and
 notes when each token arrives. Needs a GPU and vLLM; nothing here predicts.
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from gnomon.errors import GnomonError, MissingExtraError
 from gnomon.spec import Requests
 
-QUIET = {
+ENVIRONMENT = {
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
@@ -35,7 +35,7 @@ QUIET = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredRun:
-    """Client-side times of one replayed load, in seconds from its start; NaN where vLLM did not say."""
+    """Client-side times of one replayed load, in seconds from its start; NaN where vLLM does not report them."""
 
     requests: Requests
     first_token_s: NDArray[np.float64]
@@ -73,7 +73,7 @@ class VllmRunner:
     def __init__(self, config: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         if importlib.util.find_spec("vllm") is None:
             raise MissingExtraError("vllm", "vllm", "running a plan for real")
-        for name, value in QUIET.items():
+        for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         self._folder = tempfile.TemporaryDirectory(prefix="gnomon-model-")
         Path(self._folder.name, "config.json").write_text(json.dumps(dict(config)))
@@ -85,7 +85,7 @@ class VllmRunner:
         try:
             self._engine = self._loop.run_until_complete(self._start())
         except (RuntimeError, ValueError) as reason:
-            hint = "What vLLM printed above says why."
+            hint = "See vLLM's output above."
             raise GnomonError(f"vLLM did not start: {str(reason).splitlines()[0][:200]}", hint=hint) from None
         self.startup_s = time.monotonic() - start
 
@@ -174,7 +174,7 @@ class VllmRunner:
             seen += made
             clock.last = now
         if seen != output:
-            raise GnomonError(f"vLLM made {seen} tokens where {output} were asked for")
+            raise GnomonError(f"vLLM made {seen} tokens where {output} were requested")
 
     def close(self) -> None:
         self._engine.shutdown()

@@ -1,7 +1,7 @@
 """Weights of one rank under vLLM: each tensor in its own format, cut or copied as vLLM's layers do it.
 
 Matrices by role: those that make heads or inner channels are cut along their outputs, those that lead back to the
-stream along their inputs, and what every rank needs whole is copied. Norms, biases and other vectors are counted as
+stream along their inputs, and what every rank needs in full is copied. Norms, biases and other vectors are counted as
 copied; vLLM cuts a few of them, which changes less than a tenth of a percent.
 """
 
@@ -48,7 +48,7 @@ class StageWeights:
     """Layers of one pipeline stage, and which ends of the network it holds."""
 
     layers: tuple[Block, ...]
-    """One entry a layer, each of count 1."""
+    """One entry per layer, each of count 1."""
     numbers: range
     """Their places in the whole network."""
     first: bool
@@ -79,7 +79,7 @@ def check_cuts(model: Model, strategy: Strategy) -> None:
     if strategy.ep > 1 and (experts % strategy.ep or strategy.ep > strategy.tp * strategy.dp):
         ranks = strategy.tp * strategy.dp
         hint = f"It divides the {experts} experts of {model.name}, and is at most tp times dp ({ranks})."
-        raise InputError(f"experts cannot be dealt to {strategy.ep} ranks", where="ep", hint=hint)
+        raise InputError(f"experts cannot be spread over {strategy.ep} ranks", where="ep", hint=hint)
 
 
 def uncut(model: Model, tp: int) -> str:
@@ -151,7 +151,7 @@ def cut_tensor(tensor: Tensor, block: Block, strategy: Strategy, steps: tuple[in
 
 
 def _expert(tensor: Tensor, strategy: Strategy, steps: tuple[int, int]) -> Tensor:
-    """Whole experts dealt out where there is expert parallelism; else every expert cut over all ranks.
+    """Experts spread over ranks with expert parallelism; else every expert cut over all ranks.
 
     Without expert parallelism the ranks of data parallelism share the experts too (`FusedMoEParallelConfig`).
     """
@@ -172,7 +172,7 @@ def _of_groups(rows: int, mixer: Mamba2, tp: int) -> int:
 
 
 def _unfolded(block: Block, formats: dict[str, Format], strategy: Strategy) -> float:
-    """Latent attention multiplies by both halves of its unfolding matrix in 16 bits: a narrow one is kept twice."""
+    """Latent attention multiplies by both halves of its up-projection in 16 bits: a narrow one is kept twice."""
     if not isinstance(block.mixer, LatentAttention) or "kv_up" not in formats:
         return 0.0
     mixer = block.mixer

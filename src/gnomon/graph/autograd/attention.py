@@ -15,7 +15,7 @@ from gnomon.graph.windows import Window
 from gnomon.spec import AttentionMixer
 
 LSE_BYTES = 4.0
-"""Fused attention keeps one fp32 number a head and token."""
+"""Fused attention saves one fp32 number per head and token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
     heads, kv_heads = shape.heads // tp, max(1, shape.kv_heads // tp)
     q, kv = heads * shape.head_dim, kv_heads * shape.head_dim
     whole = yield from writer.enter("attention", read)
-    yield from writer.products("attention", whole, {"q": q, "k": kv, "v": kv}, hidden, shape.qkv_bias)
+    yield from writer.linears("attention", whole, {"q": q, "k": kv, "v": kv}, hidden, shape.qkv_bias)
     queries, keys = "q", "k"
     if shape.qk_norm:
         normed = writer.elementwise("attention.qk_norm", style.norm, q + kv, ("q", "k"), {"qn": q, "kn": kv}, True)
@@ -61,7 +61,7 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
 
 
 def _norm_parameters(shape: AttentionMixer, tp: int) -> float:
-    """A norm over all heads is cut with them; one for each head alike is not."""
+    """A norm over all heads is cut with them; one that all heads share is not."""
     widths = (shape.q_width + shape.kv_width) / tp if shape.qk_norm_whole else 2.0 * shape.head_dim
     return widths * (shape.qk_norm_weight + shape.qk_norm_bias)
 
@@ -103,19 +103,19 @@ def _kernel(writer: Writer, of: Heads, name: str, phase: Literal["forward", "bac
 
 
 def _ring(writer: Writer, of: Heads, node: TapeNode) -> TapeNode:
-    """Keys and values go round the ranks while attention over those that are there runs; backward their gradients
-    go round with them, once more than they do."""
+    """Ring attention: keys and values travel around the ranks, overlapped with attention over those that have arrived;
+    backward their gradients travel with them, one hop more."""
     cut, size = writer.cut, of.cached * writer.value
     # A neighbour is at most as far away as half the ring is wide.
     apart = -(-cut.tp * cut.cp // 2)
 
-    def turns(name: str, count: int) -> Op:
+    def hops(name: str, count: int) -> Op:
         return replace(writer.exchange(name, "send_recv", size, 2, apart), count=count)
 
     return replace(
         node,
-        forward=(*node.forward, turns("attention.ring", cut.cp - 1)),
-        by_input=(*node.by_input, turns("attention.ring.by_input", 2 * cut.cp - 1)),
+        forward=(*node.forward, hops("attention.ring", cut.cp - 1)),
+        by_input=(*node.by_input, hops("attention.ring.by_input", 2 * cut.cp - 1)),
         own_overlap=True,
         # What runs now and what arrives meanwhile.
         scratch=2 * size,
@@ -185,15 +185,15 @@ def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str,
         "context": (PROMPT, of.key_dim, PROMPT),
     }
 
-    def product(name: str, of: str, times: int = 1) -> Op:
+    def matmul(name: str, of: str, times: int = 1) -> Op:
         m, n, k = sizes[of]
         return Gemm(name=name, m=m, n=n, k=k, batch=several, dtype=cut.dtype, count=times)
 
     writer.sizes |= {"scores": square * writer.value, "mixed": mixed * writer.value}
     yield TapeNode(
         name="attention.scores",
-        forward=(product("attention.scores", "scores"),),
-        by_input=(product("attention.scores.by_input", "context", 2),),
+        forward=(matmul("attention.scores", "scores"),),
+        by_input=(matmul("attention.scores.by_input", "context", 2),),
         reads=(queries, keys),
         writes=("scores",),
         keeps=(queries, keys),
@@ -209,10 +209,10 @@ def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str,
         shares = "left"
     yield TapeNode(
         name="attention.context",
-        forward=(product("attention.context", "context"),),
+        forward=(matmul("attention.context", "context"),),
         by_input=(
-            product("attention.context.by_input", "scores"),
-            product("attention.context.by_value", "context"),
+            matmul("attention.context.by_input", "scores"),
+            matmul("attention.context.by_value", "context"),
         ),
         reads=(shares, values),
         writes=("mixed",),

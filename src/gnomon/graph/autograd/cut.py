@@ -1,4 +1,4 @@
-"""One rank's part of a network that is learnt."""
+"""One rank's part of a network in training."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gnomon.graph.ops import Rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """How a layer is shared out, and the length of a sequence. Tokens of a batch are those one context-parallel rank
-    has."""
+    """How a layer is sharded, and the length of a sequence. Tokens of a batch are those of one context-parallel
+    rank."""
 
     seq: int
     tp: int = 1
@@ -18,7 +18,7 @@ class Cut:
     """Tensor-parallel ranks also hold a part of the tokens between the matrices."""
     dtype: str = "bf16"
     matrix: str = ""
-    """What weight products multiply in, where it is narrower than activations."""
+    """The format that GEMMs with weights run in, where it is narrower than activations."""
     cp: int = 1
     """Ranks a sequence lies on."""
     cp_comm: str = "p2p"

@@ -1,4 +1,4 @@
-"""What stands before the layers and behind them, with gradients: the embedding, and the head with its loss."""
+"""What comes before the layers and after them, with gradients: the embedding, and the head with its loss."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def head(writer: Writer) -> Iterator[TapeNode]:
     vocab = -(-model.vocab // cut.tp)
     yield writer.norm("head.norm", SOURCE, "normed", shared=False)
     whole = yield from writer.enter("head", "normed")
-    product = writer.linear("head.logits", (whole,), {"logits": vocab}, model.hidden, False, dtype=cut.dtype)
-    own = 0.0 if model.tied_embeddings else product.parameters
-    yield replace(product, parameters=own + count(part_tensors(model.tail)))
+    logits = writer.linear("head.logits", (whole,), {"logits": vocab}, model.hidden, False, dtype=cut.dtype)
+    own = 0.0 if model.tied_embeddings else logits.parameters
+    yield replace(logits, parameters=own + count(part_tensors(model.tail)))
     if cut.tp > 1:
-        # Largest value, target's value and sum of each row are agreed on: three numbers a token.
+        # Largest value, target's value and sum of each row are all-reduced: three numbers per token.
         writer.sizes["agreed"] = 0.0
         yield TapeNode(name="head.agree", forward=(writer.exchange("head.agree", "all_reduce", 3 * LOSS_BYTES),))
     writer.sizes |= {"wide": vocab * LOSS_BYTES, "likely": vocab * LOSS_BYTES}

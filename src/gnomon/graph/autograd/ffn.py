@@ -26,15 +26,15 @@ def _dense(writer: Writer, part: str, ffn: DenseFfn, read: str, names: tuple[str
         yield writer.linear(f"{part}.up", (read,), {up: inner}, hidden, ffn.bias)
         yield writer.elementwise(f"{part}.activation", writer.style.plain, inner, (up,), {active: inner}, True)
     else:
-        yield from writer.products(part, read, {gate: inner, up: inner}, hidden, ffn.bias)
+        yield from writer.linears(part, read, {gate: inner, up: inner}, hidden, ffn.bias)
         yield from writer.gate(part, inner, (gate, up), active)
     yield writer.linear(f"{part}.down", (active,), {fed: hidden}, inner, ffn.bias)
 
 
 def mixture(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
-    """From the normed stream to `fed`, whole on every rank for its own tokens.
+    """From the normed stream to `fed`, full sums on every rank for its own tokens.
 
-    Tokens choose experts evenly, as the losses that balance them want it: every rank gets as many rows as it sends,
+    Tokens choose experts evenly, as load-balancing losses aim for: every rank gets as many rows as it sends,
     and every expert as many as the next. Shares are multiplied in with the activation, so that what experts give need
     not stay.
     """
@@ -54,13 +54,13 @@ def rows_of(writer: Writer, ffn: MoeFfn) -> Rows:
 def _route(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
     """Scores in the working format, then fp32 shares of the chosen and a map of them."""
     share, rows = writer.cut.share, writer.cut.rows
-    product = writer.linear(
+    gate = writer.linear(
         "ffn.router", (read,), {"scores": ffn.experts}, writer.model.hidden, ffn.router_bias, rows, writer.cut.dtype
     )
     # Permuting hands a second gradient of the stream on, shared experts a third.
     more = writer.total("ffn.router", writer.model.hidden, rows) * (2 if ffn.shared_inner else 1)
     correction = ffn.experts * ffn.correction
-    yield replace(product, by_input=product.by_input + more, parameters=product.parameters + correction)
+    yield replace(gate, by_input=gate.by_input + more, parameters=gate.parameters + correction)
     writer.sizes |= {"shares": ffn.experts * SCORE_BYTES * share, "map": ffn.experts * MAP_BYTES * share}
     read_bytes, written = ffn.experts * writer.value, ffn.experts * (SCORE_BYTES + MAP_BYTES)
     yield TapeNode(
@@ -95,7 +95,7 @@ def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, Non
 
 
 def _experts(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
-    """Two grouped products, one matrix an expert of this rank, with the gated activation between."""
+    """Two grouped GEMMs, one matrix per expert of this rank, with the gated activation between."""
     cut, hidden, rows = writer.cut, writer.model.hidden, rows_of(writer, ffn)
     inner = ffn.inner // cut.expert_tp
     up = {"expert.gate": inner, "expert.up": inner} if ffn.gated else {"expert.up": inner}
@@ -109,22 +109,22 @@ def _experts(writer: Writer, ffn: MoeFfn, read: str) -> Iterator[TapeNode]:
 
 
 def grouped(writer: Writer, name: str, ffn: MoeFfn, read: str, widths: dict[str, int], k: int) -> TapeNode:
-    """One product for each expert of the rank, over equal parts of the rows."""
+    """One GEMM for each expert of the rank, over equal parts of the rows."""
     cut, experts, n = writer.cut, ffn.experts // writer.cut.ep, sum(widths.values())
     rows = rows_of(writer, ffn)
     each = Rows("tokens", rows.factor / experts)
     dtype, back = writer.matrix, writer.style.gradient_dtype
     writer.sizes |= {written: size * writer.value * rows.factor for written, size in widths.items()}
 
-    def product(name: str, m: Rows | int, n: int, k: Rows | int, out: str = "bf16") -> Op:
+    def gemm(name: str, m: Rows | int, n: int, k: Rows | int, out: str = "bf16") -> Op:
         return Gemm(name=name, m=m, n=n, k=k, dtype=dtype, batch=experts, out_dtype=out)
 
     parameters = float(experts * n * (k + ffn.bias))
     node = TapeNode(
         name=name,
-        forward=(product(name, each, n, k),),
-        by_input=(product(f"{name}.by_input", each, k, n),),
-        by_weight=(product(f"{name}.by_weight", n, k, each, back),),
+        forward=(gemm(name, each, n, k),),
+        by_input=(gemm(f"{name}.by_input", each, k, n),),
+        by_weight=(gemm(f"{name}.by_weight", n, k, each, back),),
         reads=(read,),
         writes=tuple(widths),
         keeps=(read,),
@@ -135,7 +135,7 @@ def grouped(writer: Writer, name: str, ffn: MoeFfn, read: str, widths: dict[str,
 
 
 def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
-    """Back the same way, and the rows of a token added up."""
+    """Rows sent back to the ranks of their tokens, and the rows of a token added up."""
     cut, hidden = writer.cut, writer.model.hidden
     now = "given"
     if cut.ep > 1 and ffn.experts > cut.ep:

@@ -1,4 +1,4 @@
-"""Latent attention (MLA) with its gradients: queries, keys and values unfolded from small vectors a token."""
+"""Latent attention (MLA) with its gradients: queries, keys and values projected up from a small latent per token."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gnomon.spec import LatentAttention
 
 
 def latent(writer: Writer, shape: LatentAttention, read: str) -> Iterator[TapeNode]:
-    """From the normed stream to `attended`. Every tensor-parallel rank folds its own tokens with the whole matrices;
-    the small vectors are gathered and unfolded to its own heads."""
+    """From the normed stream to `attended`. Every tensor-parallel rank projects its own tokens down with unsharded
+    matrices; the latents are gathered and projected up to its own heads."""
     heads, turning = shape.heads // writer.cut.tp, shape.rope_dim
     wide = shape.nope_dim + turning
     yield from _queries(writer, shape, read, heads * wide)
@@ -22,10 +22,8 @@ def latent(writer: Writer, shape: LatentAttention, read: str) -> Iterator[TapeNo
     unfolded = {"kv": heads * (shape.nope_dim + shape.value_dim)}
     yield writer.linear("attention.kv.up", (gathered,), unfolded, shape.kv_rank, False)
     # Turned parts and the others are put together: keys get the one turned part beside each head's own.
-    value_width, joined = (
-        heads * shape.value_dim,
-        {"qr": heads * wide, "kr": heads * wide, "v": heads * shape.value_dim},
-    )
+    value_width = heads * shape.value_dim
+    joined = {"qr": heads * wide, "kr": heads * wide, "v": value_width}
     moved = 2 * heads * wide + value_width
     yield writer.elementwise("attention.rope", writer.style.rope, moved, ("q", "kv"), joined, False)
     of = Heads(heads=heads, kv_heads=heads, key_dim=wide, value_dim=shape.value_dim, window=shape.window)
@@ -43,7 +41,7 @@ def _queries(writer: Writer, shape: LatentAttention, read: str, n: int) -> Itera
 
 
 def _folded(writer: Writer, name: str, read: str, rank: int, beside: int, bias: bool) -> Generator[TapeNode, None, str]:
-    """A small vector a token, normed, and gathered from the ranks that share the tokens out. `beside` are channels
+    """A latent per token, normed, and gathered from the ranks that share the tokens out. `beside` are channels
     that are neither normed nor unfolded."""
     rows = writer.cut.rows
     folded, normed = f"{name}.folded", f"{name}.normed"

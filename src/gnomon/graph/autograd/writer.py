@@ -17,11 +17,11 @@ from gnomon.graph.tape import RESULT, SOURCE, TapeNode
 from gnomon.spec import Model
 
 NARROW = ".narrow"
-"""Names the copy of a tensor that weight products read, where they multiply in a narrower format."""
+"""Names the copy of a tensor that GEMMs read, where they run in a narrower format."""
 
 
 class Writer:
-    """`value` is bytes of an activation, `stream` bytes a token of the residual stream on this rank."""
+    """`value` is bytes of an activation, `stream` bytes per token of the residual stream on this rank."""
 
     def __init__(self, model: Model, cut: Cut, style: KernelStyle) -> None:
         self.model, self.cut, self.style = model, cut, style
@@ -31,7 +31,7 @@ class Writer:
         self.sizes: dict[str, float] = {SOURCE: self.stream, RESULT: self.stream}
 
     def norm(self, name: str, read: str, written: str, shared: bool = True) -> TapeNode:
-        """Over the stream. What it reads is shared with the residual stream, whose gradient is added."""
+        """A norm over the stream. What it reads is shared with the residual stream, whose gradient is added."""
         hidden, sizes = self.model.hidden, {written: self.model.hidden * self.cut.share}
         node = self.elementwise(name, self.style.norm, hidden, (read,), sizes, True, self.cut.rows)
         if shared:
@@ -58,8 +58,8 @@ class Writer:
     def _beside(self, part: str) -> tuple[str, ...]:
         if not self.style.overlap_by_weight:
             return ()
-        products = {"attention": ("qkv", "q", "k", "v"), "ffn": ("up", "gate"), "head": ("logits",)}
-        return tuple(f"{part}.{name}" for name in products.get(part, ("up", "gate")))
+        gemms = {"attention": ("qkv", "q", "k", "v"), "ffn": ("up", "gate"), "head": ("logits",)}
+        return tuple(f"{part}.{name}" for name in gemms.get(part, ("up", "gate")))
 
     def leave(self, part: str, read: str, beside: str, written: str) -> Iterator[TapeNode]:
         """Out of the matrices and onto the residual stream."""
@@ -67,7 +67,7 @@ class Writer:
         yield self.residual(part, summed, beside, written)
 
     def summed(self, part: str, read: str) -> Generator[TapeNode, None, str]:
-        """Partial sums of the tensor-parallel ranks made whole."""
+        """Partial sums of the tensor-parallel ranks, reduced."""
         if self.cut.tp == 1:
             return read
         self.sizes[f"{part}.summed"] = self.stream
@@ -84,8 +84,8 @@ class Writer:
         mask = (f"{part}.mask",) if style.dropout else ()
         return replace(node, passes_on=True, writes=node.writes + mask, keeps=mask)
 
-    def products(self, part: str, read: str, widths: dict[str, int], k: int, bias: bool) -> Iterator[TapeNode]:
-        """Several matrices that read the same: one product, or one each, whose gradients are added."""
+    def linears(self, part: str, read: str, widths: dict[str, int], k: int, bias: bool) -> Iterator[TapeNode]:
+        """Several matrices that read the same input: one GEMM, or one each, whose gradients are added."""
         if self.style.joined:
             name = "qkv" if part == "attention" else "up"
             yield self.linear(f"{part}.{name}", (read,), widths, k, bias)
@@ -98,7 +98,7 @@ class Writer:
         self, name: str, reads: tuple[str, ...], widths: dict[str, int], k: int, bias: bool, rows: Rows = TOKENS,
         dtype: str = "",
     ) -> TapeNode:  # fmt: skip
-        """A weight matrix. `dtype` where it is not the one of the other products."""
+        """A weight matrix. `dtype` where it is not the one of the other GEMMs."""
         dtype, n = dtype or self.matrix, sum(widths.values())
         self.sizes |= {written: size * self.value * rows.factor for written, size in widths.items()}
         kept = reads if self.style.keeps_gathered else tuple(read.removesuffix(".whole") for read in reads)
@@ -116,8 +116,8 @@ class Writer:
         return self.narrowed(node, n, k, rows) if width(dtype) < self.value else node
 
     def narrowed(self, node: TapeNode, n: float, k: float, rows: Rows) -> TapeNode:
-        """Operands in a narrower format: what is read and its gradient are each converted and turned over in one
-        kernel, which writes both; the turned one stays for the gradient of the weight."""
+        """Operands in a narrower format: the input and its gradient are each cast and transposed in one kernel, which
+        writes both; the transposed one is saved for the gradient of the weight."""
         (kept,) = node.keeps
         narrow = width(self.matrix)
         self.sizes[kept + NARROW] = self.sizes[kept] / self.value * narrow
@@ -137,15 +137,12 @@ class Writer:
 
     def total(self, name: str, values: float, rows: Size = TOKENS) -> tuple[Op, ...]:
         """The second gradient of a tensor is added to the first."""
-        total = self.style.total
-        return (
-            self._stream(f"{name}.total", values, total.reads, total.writes, rows, total.kernels, total.efficiency),
-        )
+        return (self._stream(f"{name}.total", values, self.style.total, rows),)
 
     def gate(
         self, part: str, inner: float, read: tuple[str, str], written: str, rows: Rows = TOKENS
     ) -> Iterator[TapeNode]:
-        """A gate and what it lets through. Sizes are a row's."""
+        """A gated activation. Sizes are per row."""
         if self.style.fused_activation:
             yield self.rowed(f"{part}.activation", self.style.gated, inner, read, written, True, rows)
             return
@@ -156,7 +153,7 @@ class Writer:
     def rowed(
         self, name: str, stream: Stream, values: float, reads: tuple[str, ...], written: str, keeps: bool, rows: Rows
     ) -> TapeNode:
-        """An elementwise operator over rows that are not one a token, as wide as what it writes."""
+        """An elementwise operator over rows that are not one per token, as wide as what it writes."""
         return self.elementwise(name, stream, values, reads, {written: values * rows.factor}, keeps, rows)
 
     def elementwise(
@@ -164,39 +161,25 @@ class Writer:
         keeps: bool, rows: Size = TOKENS,
     ) -> TapeNode:  # fmt: skip
         self.sizes |= {written: size * self.value for written, size in writes.items()}
-        there = (stream.reads, stream.writes, rows, stream.kernels, stream.efficiency)
-        back = (
-            stream.gradient_reads,
-            stream.gradient_writes,
-            rows,
-            stream.gradient_kernels,
-            stream.gradient_efficiency,
-        )
         return TapeNode(
             name=name,
-            forward=(self._stream(name, values, *there),),
-            by_input=(self._stream(f"{name}.by_input", values, *back),),
+            forward=(self._stream(name, values, stream, rows),),
+            by_input=(self._stream(f"{name}.by_input", values, stream.backward, rows),),
             reads=reads,
             writes=tuple(writes),
             keeps=reads if keeps else (),
             cheap=self.style.stop_early,
         )
 
-    def _stream(
-        self, name: str, values: float, reads: float, writes: float, rows: Size, kernels: int, efficiency: float
-    ) -> Elementwise:
-        size = values * self.value / kernels
+    def _stream(self, name: str, values: float, stream: Stream, rows: Size) -> Elementwise:
+        size = values * self.value / stream.kernels
         return Elementwise(
-            name=name,
-            rows=rows,
-            read_per_row=reads * size,
-            written_per_row=writes * size,
-            count=kernels,
-            efficiency=efficiency,
-        )
+            name=name, rows=rows, read_per_row=stream.reads * size, written_per_row=stream.writes * size,
+            count=stream.kernels, efficiency=stream.efficiency,
+        )  # fmt: skip
 
     def exchange(self, name: str, op: str, bytes_per_row: float, ranks: int = 0, stride: int = 1) -> Collective:
-        """Among tensor-parallel ranks, unless others are named."""
+        """A collective among tensor-parallel ranks, unless others are given."""
         ranks = ranks or self.cut.tp
         return Collective(name=name, op=op, rows=TOKENS, bytes_per_row=bytes_per_row, ranks=ranks, stride=stride)  # type: ignore[arg-type]
 

@@ -29,8 +29,8 @@ def cross(
     efficiency: float = 1.0,
     kept: Stream = NOTHING,
 ) -> Iterator[Op]:
-    """One half of a layer. Prompts make keys and values of `source` tokens a sequence; decodes find them there.
-    `pace` is that of attention over prompts, `kept` what keys and values are moved by to be kept."""
+    """One half of a layer. Prompts make keys and values of `source` tokens per sequence; decodes reuse them.
+    `efficiency` is that of attention over prompts, `kept` what keys and values are moved by to be kept."""
     heads, kv_heads = heads_of(shape, site)
     q, kv, rows = heads * shape.head_dim, kv_heads * shape.head_dim, Rows("prefills", float(source))
     yield from linear("cross.q", "cross_q", q, site.hidden, site)

@@ -1,11 +1,11 @@
-"""What stands before the layers and behind them."""
+"""What comes before the layers and after them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from gnomon.graph.dtypes import width
-from gnomon.graph.formats import product_of
+from gnomon.graph.formats import gemm_dtype
 from gnomon.graph.lowering.site import STATE, stream
 from gnomon.graph.ops import LOGITS, TOKENS, Collective, Elementwise, Gemm, Op
 from gnomon.spec import Model
@@ -24,7 +24,7 @@ def embedding(model: Model, tp: int) -> Iterator[Op]:
 def head(model: Model, tp: int) -> Iterator[Op]:
     yield stream("head.norm", model.hidden, 2, 1)
     vocab = -(-model.vocab // tp)
-    dtype = product_of(model.head_format) if model.head_format else STATE
+    dtype = gemm_dtype(model.head_format) if model.head_format else STATE
     yield Gemm(name="head.logits", m=LOGITS, n=vocab, k=model.embedding_width or model.hidden, dtype=dtype)
     if tp > 1:
         yield Collective(

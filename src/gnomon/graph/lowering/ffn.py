@@ -38,11 +38,11 @@ def dense(ffn: DenseFfn, site: Site, parts: int, rows: Size = TOKENS, name: str 
 
 
 def mixture(ffn: MoeFfn, site: Site) -> Iterator[Op]:
-    """Tokens of all data-parallel ranks meet at the experts, which are spread whole over the ranks of both kinds, or
-    cut among them.
+    """Tokens of all data-parallel ranks meet at the experts, which are spread over the ranks of both kinds (expert
+    parallel), or cut among them.
 
-    Tensor-parallel ranks hold the same tokens. Where they part them first (`site.parts_tokens`), each routes its own
-    and runs the shared experts on them with whole weights; else all do the same, and add up what their experts say.
+    Tensor-parallel ranks hold the same tokens. Where they split them first (`site.sequence_parallel_moe`), each routes
+    its own and runs the shared experts on them with unsharded weights; else all do the same, and reduce the results.
     """
     own = Rows("tokens", 1 / site.tp) if site.sequence_parallel_moe else TOKENS
     yield Gemm(name="ffn.router", m=own, n=ffn.experts, k=site.hidden, dtype=STATE, count=site.count)
@@ -76,7 +76,7 @@ def experts(ffn: MoeFfn, site: Site) -> Experts:
         inner=ffn.inner // (strategy.tp * strategy.dp if strategy.ep == 1 else 1),
         experts=ffn.experts,
         topk=ffn.topk,
-        dtype=site.product("expert_up"),
+        dtype=site.gemm_dtype("expert_up"),
         ranks=strategy.ep,
         count=site.count,
     )
@@ -102,7 +102,7 @@ def _exchange(name: str, op: Exchange, bytes_per_token: float, site: Site) -> It
 
 
 def _dispatched_bytes(ffn: MoeFfn, site: Site) -> float:
-    """A token's channels, quantised before they leave where the experts are, and what it has chosen."""
+    """A token's channels, quantised before they leave where the experts are, and its choices."""
     narrow = site.dtype == "fp8"
     channels = width(site.dtype) + 4 / SCALE_BLOCK if narrow else width(STATE)
     return site.hidden * channels + ffn.topk * CHOICE_BYTES

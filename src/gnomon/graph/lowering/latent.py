@@ -1,7 +1,7 @@
-"""Latent attention (MLA): prompts unfold their keys and values, decodes fold their queries and look at latents.
+"""Latent attention (MLA): prompts project keys and values up, decodes absorb the up-projection and attend to latents.
 
-Every rank has the matrices that fold and the whole cache; those that unfold are cut by heads. Where tokens are
-chosen by an indexer, all of them take the decodes' way.
+Every rank has the down-projections and the full cache; up-projections are cut by heads. Where tokens are chosen by an
+indexer, prompts run as decodes do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def latent(shape: LatentAttention, site: Site) -> Iterator[Op]:
 
 
 def _projections(shape: LatentAttention, site: Site, queries: int, folded: int) -> Iterator[Op]:
-    """Queries and latents are folded in one product where both are."""
+    """Queries and latents are projected down in one GEMM where both are."""
     if shape.q_rank is None:
         yield from linear("attention.q", "q", queries, site.hidden, site)
         yield from linear("attention.kv_down", "kv_down", folded, site.hidden, site)
@@ -43,7 +43,7 @@ def _projections(shape: LatentAttention, site: Site, queries: int, folded: int) 
 
 
 def _unfolded(shape: LatentAttention, site: Site, heads: int, folded: int) -> Iterator[Op]:
-    """Prompts: what was cached before them is gathered, widened and unfolded again."""
+    """Prompts: what was cached before them is gathered, widened and projected up again."""
     count, key = site.count, shape.nope_dim + shape.rope_dim
     yield stream("attention.gather", folded, width(site.kv_dtype) / width(STATE), 1, count, CACHED)
     unfolded = heads * (shape.nope_dim + shape.value_dim)
@@ -62,7 +62,7 @@ def _unfolded(shape: LatentAttention, site: Site, heads: int, folded: int) -> It
 
 
 def _folded(shape: LatentAttention, site: Site, heads: int, rows: Rows) -> Iterator[Op]:
-    """The matrix that unfolds is multiplied into queries and results instead, in 16 bits whatever it is stored in."""
+    """The up-projection is absorbed into queries and results, in 16 bits whatever it is stored in."""
     topk = shape.indexer.topk if shape.indexer else None
     yield _by_head("attention.fold", heads, rows, shape.kv_rank, shape.nope_dim, site.count)
     for phase in ("prefill", "decode") if topk else ("decode",):
@@ -87,7 +87,7 @@ def _index(indexer: Indexer, shape: LatentAttention, site: Site) -> Iterator[Op]
     """Every rank scores with all of its heads."""
     count, wide = site.count, indexer.heads * indexer.head_dim
     yield from linear("attention.index_q", "index_q", wide, shape.q_rank or site.hidden, site)
-    # Keys and weights in one product, widened to 16 bits where they are stored in fewer.
+    # Keys and weights in one GEMM, widened to 16 bits where they are stored in fewer.
     n = indexer.head_dim + indexer.heads
     yield Gemm(name="attention.index_k", m=TOKENS, n=n, k=site.hidden, dtype=STATE, count=count)
     # Normed, turned and narrowed to eight bits.

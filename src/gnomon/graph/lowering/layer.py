@@ -1,8 +1,8 @@
-"""One layer of a network: its halves, the norms around them and the sums of the ranks behind them."""
+"""One layer of a network: its halves, the norms around them and the all-reduces after them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from gnomon.graph.lowering.convolution import short_convolution
 from gnomon.graph.lowering.ffn import feed_forward
@@ -23,6 +23,16 @@ from gnomon.spec import (
     ShortConvolution,
 )
 
+MIXERS: Mapping[type, Callable[..., Iterator[Op]]] = {
+    AttentionMixer: softmax,
+    LatentAttention: latent,
+    Mamba: mamba,
+    Mamba2: mamba2,
+    GatedDelta: gated_delta,
+    LightningAttention: lightning,
+    ShortConvolution: short_convolution,
+}
+
 
 def layer(site: Site) -> Iterator[Op]:
     """Two norms for each half stand around it; with fewer norms than halves, both halves read what the first gave."""
@@ -31,7 +41,7 @@ def layer(site: Site) -> Iterator[Op]:
     if block.mixer is not None:
         part = "attention" if isinstance(block.mixer, (AttentionMixer, LatentAttention)) else "mixer"
         yield stream(f"{part}.norm", site.hidden, 2, 2, site.count)
-        yield from _mixed(site)
+        yield from MIXERS[type(block.mixer)](block.mixer, site)
         if not (block.parallel and site.one_sum):
             yield from all_reduce(f"{part}.all_reduce", site)
         if around:
@@ -44,21 +54,3 @@ def layer(site: Site) -> Iterator[Op]:
     if block.parallel:
         yield stream("layer.add", site.hidden, 2, 1, site.count)
     yield from parts(block.extras, site, "layer")
-
-
-def _mixed(site: Site) -> Iterator[Op]:
-    match site.block.mixer:
-        case AttentionMixer() as shape:
-            yield from softmax(shape, site)
-        case LatentAttention() as shape:
-            yield from latent(shape, site)
-        case Mamba() as shape:
-            yield from mamba(shape, site)
-        case Mamba2() as shape:
-            yield from mamba2(shape, site)
-        case GatedDelta() as shape:
-            yield from gated_delta(shape, site)
-        case LightningAttention() as shape:
-            yield from lightning(shape, site)
-        case ShortConvolution() as shape:
-            yield from short_convolution(shape, site)

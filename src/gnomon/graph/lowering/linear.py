@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gnomon.graph.dtypes import product, width
+from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.lowering.site import STATE, Site
 from gnomon.graph.ops import TOKENS, Elementwise, Gemm, Op, Size
 
@@ -14,8 +14,8 @@ def linear(name: str, role: str, n: int, k: int, site: Site, rows: Size = TOKENS
 
     Where its input is narrowed too, that happens first: a row is read for its largest values, then again.
     """
-    dtype = site.product(role)
-    narrow = product(dtype).inputs
+    dtype = site.gemm_dtype(role)
+    narrow = gemm_format(dtype).inputs
     if narrow < width(STATE):
         yield Elementwise(
             name=f"{name}.quantise",

@@ -1,4 +1,4 @@
-"""Whole networks in plain kernels: encoders, diffusion transformers, and decoders that look at a tower."""
+"""Whole networks in plain kernels: encoders, diffusion transformers, and decoders that attend to a tower."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gnomon.errors import InputError
 from gnomon.graph.base import Graph
-from gnomon.graph.lowering.plain import Kernels, check_plain, layers, matrix, product
+from gnomon.graph.lowering.plain import Kernels, check_plain, gemm, layers, matrix
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.lowering.towers import stem_ops
 from gnomon.graph.ops import LOGITS, TOKENS, Op, Rows
@@ -26,7 +26,7 @@ def check_network(model: Model) -> None:
 def encoder_graph(
     model: Model, kernels: Kernels, length: int, dtype: str, *, head: bool, strategy: Strategy = ALONE
 ) -> Graph:
-    """Whole sequences of `length` tokens in both directions; with `head`, what stands behind the layers too."""
+    """Whole sequences of `length` tokens in both directions; with `head`, what follows the layers too."""
     style, how = kernels.style, kernels.over(model.blocks, length=length)
     return Graph(
         (
@@ -40,7 +40,7 @@ def encoder_graph(
 
 
 def diffusion_graph(model: Model, kernels: Kernels, length: int, dtype: str) -> Graph:
-    """One step over `length` patches: the image's, and the time's and the class's once a sample."""
+    """One step over `length` patches: the image's, and the time's and the class's once per sample."""
     style, how = kernels.style, kernels.over(model.blocks, length=length)
     first = (part for part in model.blocks[0].extras if isinstance(part, Linear))
     # The last modulation is made of the same vectors as a layer's, which are made for it once more.
@@ -57,8 +57,8 @@ def diffusion_graph(model: Model, kernels: Kernels, length: int, dtype: str) -> 
 
 
 def decoder_graph(model: Model, kernels: Kernels, length: int, source: int, dtype: str) -> Graph:
-    """Prompts of `length` tokens or decodes, which look at `source` tokens of a tower; without a source, layers that
-    look at one are skipped."""
+    """Prompts of `length` tokens or decodes, which attend to `source` tokens of a tower; without a source, layers
+    that attend to one are skipped."""
     style, how = kernels.style, kernels.over(model.blocks, length=length, source=source)
     # Those with an encoder of text or sound have short prompts, and their code makes logits for all of them.
     rows = LOGITS if model.kind == "multimodal" else TOKENS
@@ -79,4 +79,4 @@ def _ends(model: Model, style: KernelStyle, dtype: str, rows: Rows) -> Iterator[
         elif isinstance(part, Norm):
             yield from streamed(part.name, style.norm, part.width, 1)
     if model.has_head and model.vocab:
-        yield product("head", rows, model.vocab, model.hidden, dtype)
+        yield gemm("head", rows, model.vocab, model.hidden, dtype)

@@ -1,4 +1,4 @@
-"""What stands beside the halves of a layer, or before and behind all layers: every rank has it whole."""
+"""Parts beside the halves of a layer, or before and after all layers: unsharded on every rank."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Layers as one kernel after another, as a framework runs them that fuses little: in both directions, or causally.
 
-The kernels between products are those of a `KernelStyle`. Sequences of a step are alike and whole; a decode appends to
-a cache that is made anew.
+The kernels between GEMMs are those of a `KernelStyle`. Sequences of a step are whole and equally long; a decode appends
+to a cache that is allocated anew.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from gnomon.graph.attention_span import WholeAttention
 from gnomon.graph.dtypes import width
 from gnomon.graph.lowering.cross import cross, heads_of
 from gnomon.graph.lowering.linear import linear
-from gnomon.graph.lowering.site import STATE, Site, all_reduce, distinct
+from gnomon.graph.lowering.site import STATE, Site, all_reduce
 from gnomon.graph.lowering.streams import streamed
 from gnomon.graph.ops import PREFILLS, ROW_BYTES, TOKENS, Attention, Elementwise, Gemm, Op, Rows
+from gnomon.graph.sizes import merged
 from gnomon.graph.style import NOTHING, POINTWISE, KernelStyle, Stream
 from gnomon.spec import AttentionMixer as Softmax
 from gnomon.spec import Block, CrossAttention, DenseFfn, Embedding, Linear, Strategy
 
 SMALL_KERNELS = 17
-"""Of a few numbers a sample, which make a layer's modulation from the time and the class: those of DiT in diffusers
+"""Of a few numbers per sample, which make a layer's modulation from the time and the class: those of DiT in diffusers
 0.42, counted by tracing it. They take no time of their own, but have to be launched."""
 
 
@@ -33,20 +34,20 @@ class Kernels:
 
     style: KernelStyle
     beside: Stream = NOTHING
-    """What the code around attention moves besides, in values a value of its queries."""
+    """What the code around attention moves besides, in values per value of its queries."""
     kept: Stream = NOTHING
-    """What keys and values of a source are moved by to be kept, in values a value of theirs."""
+    """What keys and values of a source are moved by to be kept, in values per value of theirs."""
     scaled: Stream = POINTWISE
     """A shift, a scale or a gate, one for all tokens of a sample."""
     masked: bool = False
     """Scores get a mask added, which takes a kernel that reads it."""
     efficiency: float = 1.0
     masked_efficiency: float = 1.0
-    """How fast attention is beside the profile's, without and with a mask."""
+    """Throughput of attention relative to the profile's, without and with a mask."""
     skips: bool = True
-    """Kernels skip what a sliding window hides; else it is a mask."""
+    """Kernels skip what is outside a sliding window; else it is masked."""
     window_mask: Stream = NOTHING
-    """What makes that mask for each layer, in values a pair of tokens."""
+    """What makes that mask for each layer, in values per pair of tokens."""
 
     def over(
         self, blocks: tuple[Block, ...], *, length: int, grid: tuple[int, int] = (0, 0), source: int = 0
@@ -64,9 +65,9 @@ class LayerRun:
     length: int
     """Tokens of each sequence."""
     grid: tuple[int, int] = (0, 0)
-    """The same down and across, of a picture."""
+    """Tokens down and across, of an image."""
     source: int = 0
-    """Tokens of a tower that each sequence looks at."""
+    """Tokens of a tower that each sequence attends to."""
     masked: bool = False
 
     @property
@@ -83,8 +84,8 @@ def distances(blocks: tuple[Block, ...]) -> bool:
 
 
 def layers(blocks: tuple[Block, ...], hidden: int, strategy: Strategy, dtype: str, how: LayerRun) -> Iterator[Op]:
-    """All of them; what looks at a source is left out where there is none."""
-    for block in distinct(blocks):
+    """All layers; those that attend to a source are skipped where there is none."""
+    for block in merged(blocks):
         if isinstance(block.mixer, CrossAttention) and not how.source:
             continue
         yield from layer(Site(block=block, hidden=hidden, strategy=strategy, dtype=dtype, kv_dtype=STATE), how)
@@ -126,15 +127,15 @@ def _attention(site: Site, how: LayerRun) -> Iterator[Op]:
     if turned:
         yield from streamed("attention.rope", style.rope, (heads + kv_heads) * turned, count)
     yield from streamed("attention.copies", how.kernels.beside, q, count)
-    yield from _looks(site, how, heads, kv_heads)
+    yield from _attend(site, how, heads, kv_heads)
     yield from linear("attention.out", "out", site.hidden, q, site)
     yield from all_reduce("attention.all_reduce", site)
 
 
-def _looks(site: Site, how: LayerRun, heads: int, kv_heads: int) -> Iterator[Op]:
+def _attend(site: Site, how: LayerRun, heads: int, kv_heads: int) -> Iterator[Op]:
     shape, count = site.block.attention, site.count
     if shape.causal:
-        yield from _looks_back(site, how, heads, kv_heads)
+        yield from _causal(site, how, heads, kv_heads)
     if how.masked or not shape.causal:
         keys, pieces = attention_span(shape, how)
         windowed = shape.window is not None and not shape.chunked and not how.kernels.skips
@@ -154,7 +155,7 @@ def _looks(site: Site, how: LayerRun, heads: int, kv_heads: int) -> Iterator[Op]
         )
 
 
-def _looks_back(site: Site, how: LayerRun, heads: int, kv_heads: int) -> Iterator[Op]:
+def _causal(site: Site, how: LayerRun, heads: int, kv_heads: int) -> Iterator[Op]:
     """Decodes, whose cache is copied to append to it, and prompts where a kernel for them skips what is ahead."""
     head_dim = site.block.attention.head_dim
     size = 2 * kv_heads * head_dim * width(STATE)
@@ -211,7 +212,7 @@ def _feed_forward(site: Site, how: LayerRun) -> Iterator[Op]:
 
 
 def _extras(site: Site, how: LayerRun) -> Iterator[Op]:
-    """Shifts, scales and gates of both halves, and the matrices that make them once a sequence."""
+    """Shifts, scales and gates of both halves, and the matrices that make them once per sequence."""
     found = site.block.extras
     for part in found:
         if isinstance(part, Linear):
@@ -225,13 +226,14 @@ def _extras(site: Site, how: LayerRun) -> Iterator[Op]:
 
 
 def matrix(part: Linear, dtype: str, count: int = 1, rows: Rows = TOKENS) -> Gemm:
-    """One that stands outside the halves."""
+    """A weight matrix outside the halves."""
     rows = PREFILLS if part.once else rows
-    return product(part.name, rows, part.outputs, part.inputs, dtype, count)
+    return gemm(part.name, rows, part.outputs, part.inputs, dtype, count)
 
 
-def product(name: str, rows: Rows, n: int, k: int, dtype: str, count: int = 1) -> Gemm:
-    """One whose rows may begin anywhere, as logits of an odd vocabulary do; kernels of plain fp32 do not mind."""
+def gemm(name: str, rows: Rows, n: int, k: int, dtype: str, count: int = 1) -> Gemm:
+    """A GEMM whose rows may begin anywhere, as logits of an odd vocabulary do; kernels of plain fp32 are not
+    affected."""
     aligned, out = (ROW_BYTES if dtype == "fp32" else gcd(ROW_BYTES, int(size * width(STATE))) for size in (k, n))
     return Gemm(name=name, m=rows, n=n, k=k, dtype=dtype, count=count, aligned=aligned, out_aligned=out)
 
@@ -253,11 +255,11 @@ def check_plain(blocks: tuple[Block, ...]) -> str:
 
 def _unusual(shape: Softmax) -> str:
     features = {
-        "a window that looks back": shape.causal and shape.window is not None,
+        "a causal window": shape.causal and shape.window is not None,
         "capped attention scores": shape.logit_cap is not None,
         "attention sinks": shape.sinks,
         "gated attention": shape.output_gate,
-        "distances in the place of positions (ALiBi)": shape.alibi,
+        "ALiBi position biases": shape.alibi,
         "keys and values of other layers": shape.shared_kv,
         "values that are its keys": shape.tied_values,
     }

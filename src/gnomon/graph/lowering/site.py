@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from gnomon.graph.dtypes import width
-from gnomon.graph.formats import product_of
+from gnomon.graph.formats import gemm_dtype
 from gnomon.graph.ops import TOKENS, Collective, Elementwise, Op, Size
 from gnomon.spec import Block, Strategy
 from gnomon.spec.formats import PLAIN_BITS
@@ -27,11 +27,11 @@ class Site:
     state_dtype: str = STATE
     """Of what mixers without a cache keep."""
     one_sum: bool = False
-    """Halves that stand side by side are added before the ranks sum them, not after."""
+    """Parallel halves are added before the all-reduce, not after."""
     gathered: float = 1.0
     """Tokens of all data-parallel ranks over those of this one."""
     sequence_parallel_moe: bool = False
-    """Tensor-parallel ranks part their tokens before experts that several data-parallel ranks share."""
+    """Tensor-parallel ranks split their tokens before experts that several data-parallel ranks share."""
 
     @property
     def count(self) -> int:
@@ -41,27 +41,18 @@ class Site:
     def tp(self) -> int:
         return self.strategy.tp
 
-    def product(self, role: str) -> str:
-        """How the product of a matrix runs, by its role (`graph.dtypes`). A shared expert's matrices have roles of
+    def gemm_dtype(self, role: str) -> str:
+        """The format of the GEMM with a matrix, by its role (`graph.dtypes`). A shared expert's matrices have roles of
         their own beside those of a dense feed-forward."""
         formats = dict(self.block.formats)
         format = formats.get(role) or formats.get(f"shared_{role}")
         if format is not None:
-            return product_of(format)
+            return gemm_dtype(format)
         return self.dtype if self.dtype in PLAIN_BITS else STATE
 
 
-def distinct(blocks: Iterable[Block]) -> list[Block]:
-    """Equal layers together, wherever they stand: their order does not change what one rank runs."""
-    counts: dict[Block, int] = {}
-    for block in blocks:
-        alone = replace(block, count=1)
-        counts[alone] = counts.get(alone, 0) + block.count
-    return [replace(block, count=count) for block, count in counts.items()]
-
-
 def stream(name: str, values: float, reads: float, writes: float, count: int = 1, rows: Size = TOKENS) -> Elementwise:
-    """An operator that reads and writes so many times `values` numbers a token."""
+    """An operator that reads and writes so many times `values` numbers per token."""
     size = values * width(STATE)
     return Elementwise(
         name=name, rows=rows, read_per_row=reads * size, written_per_row=writes * size, count=count, by_row=True
@@ -69,7 +60,7 @@ def stream(name: str, values: float, reads: float, writes: float, count: int = 1
 
 
 def all_reduce(name: str, site: Site, values: int | None = None) -> Iterator[Op]:
-    """Partial sums of the tensor-parallel ranks made whole: of the stream, or of so many values a token."""
+    """Partial sums of the tensor-parallel ranks, reduced: of the stream, or of so many values per token."""
     if site.tp > 1:
         size = (site.hidden if values is None else values) * width(STATE)
         yield Collective(name=name, op="all_reduce", rows=TOKENS, bytes_per_row=size, ranks=site.tp, count=site.count)

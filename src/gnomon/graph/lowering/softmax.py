@@ -13,7 +13,7 @@ from gnomon.spec import AttentionMixer as Shape
 
 
 def softmax(shape: Shape, site: Site) -> Iterator[Op]:
-    """Sinks, slopes and learned distances are a few numbers a head, read in the kernel that mixes."""
+    """Sinks, slopes and learned distances are a few numbers per head, read in the kernel that mixes."""
     count, heads = site.count, shape.heads // site.tp
     kv_heads = max(1, shape.kv_heads // site.tp)
     q, kv = heads * shape.head_dim, kv_heads * shape.head_dim

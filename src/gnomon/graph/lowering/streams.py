@@ -11,7 +11,7 @@ from gnomon.graph.style import STREAMING_EFFICIENCY, Stream
 
 
 def streamed(name: str, how: Stream, values: float, count: int, rows: Rows = TOKENS) -> Iterator[Op]:
-    """`count` times a stream over `values` numbers a row, in as many launches as it takes; nothing if it is fused."""
+    """`count` times a stream over `values` numbers per row, in as many launches as it takes; nothing if it is fused."""
     if not count or not how.reads + how.writes:
         return
     size = values * width(STATE) / how.kernels

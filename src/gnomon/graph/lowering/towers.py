@@ -1,4 +1,4 @@
-"""A tower: what stands before its blocks, the blocks in both directions, and what leads to the decoder."""
+"""A tower: its stem, its bidirectional blocks, and the projection to the decoder."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def stem_ops(stem: tuple[Part, ...], hidden: int, style: KernelStyle, dtype: str
 
 
 def _stem(tower: Tower, style: KernelStyle, dtype: str, patches: Rows) -> Iterator[Op]:
-    """One that takes tokens looks them up first."""
+    """The stem; a tower over token ids begins with an embedding."""
     if not any(isinstance(part, ConvolutionLayer | Linear) for part in tower.stem):
         yield from streamed("embedding", POINTWISE, tower.hidden, 1)
     yield from stem_ops(tower.stem, tower.hidden, style, dtype, patches)

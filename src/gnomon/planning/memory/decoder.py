@@ -85,7 +85,7 @@ def _answer(engine: Engine, deployment: Deployment, inputs: dict[str, Any]) -> F
         close=abs(margin) < use.slack_bytes,
         block_tokens=use.block_tokens,
         changes=() if fits else tuple(_changes(engine, deployment, wanted)),
-        techniques=deployment.applied.metrics(use, deployment) if deployment.applied else {},
+        techniques=deployment.techniques.metrics(use, deployment) if deployment.techniques else {},
         inputs=inputs | {"context": wanted},
     )
 
@@ -146,7 +146,7 @@ def _changes(engine: Engine, deployment: Deployment, wanted: int) -> Iterator[Ch
 
 
 def _formats(deployment: Deployment) -> list[str]:
-    if deployment.applied is not None:  # which may have chosen the format
+    if deployment.techniques is not None:  # which may have chosen the format
         return [deployment.dtype]
     own = DIGITS_OF.get(deployment.dtype, 0.0)
     return [deployment.dtype, *(name for name in NARROWER if NARROW[name].bits < own)]

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost import clock
-from gnomon.cost.machine import COLLECTIVES, Machine, known_kinds
+from gnomon.cost.machine import COLLECTIVES, GEMM_KINDS, Machine, known_kinds
 from gnomon.cost.profile import Profile
 from gnomon.cost.rows import BESIDE, COLUMNS, OPTIONAL, SAID, shape_of
 from gnomon.engines import OWN, kernels_of
 from gnomon.engines.vllm.formats import not_widened
 from gnomon.errors import InputError, UnknownNameError, unknown_name
-from gnomon.graph.dtypes import PRODUCTS, WIDTH, product
+from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format
 from gnomon.planning.operators.ranges import Places, check_range, check_sizes
 from gnomon.spec import Pool
 from gnomon.spec.workload import Floats
@@ -28,9 +28,8 @@ ADDED = ("time_us", "low_us", "high_us", "provenance")
 DECIMALS = 4
 MOST_RANKS = 10_000_000
 TRUTH = {"true": 1.0, "false": 0.0}
-FORMATS = tuple(dict.fromkeys((*WIDTH, *PRODUCTS)))
-GEMM_KINDS = ("gemm", "moe")
-"""Operators whose two operands may be in different formats."""
+FORMATS = tuple(dict.fromkeys((*WIDTH, *GEMM_FORMATS)))
+
 WIDENED = ("int4", "mxfp4", "nvfp4")
 """Weight-only formats on most chips."""
 _SPELLED = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
@@ -156,9 +155,9 @@ class Pricer:
                 hint = f"Use one of {', '.join(chip.rates_flops)}."
                 raise InputError(f"{dtype} do not run on {chip.name}: {why}", where=where, hint=hint)
             try:
-                (chip.matrix_rate if dtype in PRODUCTS else chip.rate)(product(dtype).multiplied)
+                (chip.matrix_rate if dtype in GEMM_FORMATS else chip.rate)(gemm_format(dtype).compute_dtype)
             except InputError as problem:
-                narrow = f" Or {dtype}-weights, which are dequantized." if f"{dtype}-weights" in PRODUCTS else ""
+                narrow = f" Or {dtype}-weights, which are widened." if f"{dtype}-weights" in GEMM_FORMATS else ""
                 raise InputError(problem.message, where=where, hint=problem.hint + narrow) from None
 
     def _run_in(self, group: OperatorGroup) -> str:
@@ -166,7 +165,7 @@ class Pricer:
         widened, chip = f"{group.dtype}-weights", self.pool.chip
         if group.kind not in GEMM_KINDS or group.dtype not in WIDENED:
             return group.dtype
-        return group.dtype if product(group.dtype).multiplied in chip.rates_flops else widened
+        return group.dtype if gemm_format(group.dtype).compute_dtype in chip.rates_flops else widened
 
     def priced(self, group: OperatorGroup, columns: Mapping[str, Floats], places: Places) -> dict[str, Any]:
         """The columns that are added; the provenance is one for all rows. Rows that leave out what others say are
@@ -206,7 +205,7 @@ class Pricer:
         added: dict[str, Any] = {name: np.round(micros * factor, DECIMALS) for name, factor in times}
         floor = machine.floor(group.kind, dtype, shape, seconds) * 1e6
         np.maximum(added["low_us"], np.round(floor, DECIMALS), out=added["low_us"])
-        told = f", {machine.clock_words}" if group.sustained else ""
+        told = f", {machine.clock_note}" if group.sustained else ""
         told += f", as {dtype}" if dtype != group.dtype else ""
         if group.framework not in OWN and f"{group.kind}.{dtype}.{group.framework}" not in machine.profile.families:
             told += f", none of {group.framework}"
@@ -217,8 +216,8 @@ class Pricer:
         asked = np.flatnonzero(columns.get("quantised", np.zeros(1)) > 0)
         if not asked.size:
             return
-        narrow = product(dtype).inputs < WIDTH["bf16"]
-        why = f"activation quantisation with {dtype} GEMMs on {self.pool.chip.name} is not fitted"
+        narrow = gemm_format(dtype).inputs < WIDTH["bf16"]
+        why = f"how long narrowing takes beside {dtype} products on {self.pool.chip.name} is not fitted"
         if not (narrow and fitted):
             raise InputError(
                 why if narrow else f"activations of {dtype} GEMMs are not quantised",

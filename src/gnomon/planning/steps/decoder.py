@@ -27,7 +27,7 @@ def predict_step(engine: Engine, deployment: Deployment, asked: Mapping[str, Any
         deployment = replace(deployment, dp_load_ratio=batch / (share * deployment.strategy.dp))
     use = engine.memory(deployment)
     kv = share * use.sequence_bytes(context + tokens, tokens)
-    waits = deployment.applied.waits(deployment, steps, kv) if deployment.applied else ()
+    waits = deployment.techniques.waits(deployment, steps, kv) if deployment.techniques else ()
     price = replace(engine.step_model(deployment).price(steps), waits=tuple(wait.line for wait in waits))
     return prediction(
         price,

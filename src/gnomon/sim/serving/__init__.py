@@ -42,12 +42,12 @@ def simulate(
     progress: Progress | None = None,
     curves: Curves | None = None,
 ) -> ServingRun:
-    """Serve the requests on one replica and say when each token that matters reached its client.
+    """Serve the requests on one replica; the run has the times of each request as its client sees them.
 
     Raises InputError, before anything runs, for a request the replica could never serve. `record`
     collects every step (slower: without it, runs of equal steps are summed in closed form);
-    `progress` is called now and then with the number of finished requests. `curves` keeps what was
-    worked out of the cost for further runs on it.
+    `progress` is called periodically with the number of finished requests. `curves` caches decode
+    curves for further runs on the same cost.
     """
     if policy not in POLICIES:
         raise unknown_name("serving policy", policy, POLICIES)

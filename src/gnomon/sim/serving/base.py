@@ -1,4 +1,4 @@
-"""The contract of a serving policy: what it is given and what it answers with."""
+"""The contract of a serving policy: its inputs and its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
 Progress = Callable[[int], None]
-"""Called now and then with the number of requests that have finished so far."""
+"""Called periodically with the number of requests that have finished so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

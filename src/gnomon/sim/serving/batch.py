@@ -22,34 +22,11 @@ class BatchState:
     """
 
     __slots__ = (
-        "_base_sum",
-        "_block",
-        "_crossings",
-        "_decode_context",
-        "_decodes",
-        "_ends",
-        "_least_free",
-        "_made",
-        "_output",
-        "_places",
-        "_prefill_context",
-        "_prefill_pairs",
-        "_prefill_tokens",
-        "_prefills",
-        "_prompt",
-        "_stack",
-        "_stack_limit",
-        "_total",
-        "clock",
-        "count",
-        "decoding",
-        "free",
-        "leaving",
-        "partial",
-        "partial_tokens",
-        "preemptions",
-        "resumed",
-    )
+        "_base_sum", "_block", "_crossings", "_decode_context", "_decodes", "_ends", "_least_free", "_made",
+        "_output", "_places", "_prefill_context", "_prefill_pairs", "_prefill_tokens", "_prefills", "_prompt",
+        "_stack", "_stack_limit", "_total", "clock", "count", "decoding", "free", "leaving", "partial",
+        "partial_tokens", "preemptions", "resumed",
+    )  # fmt: skip
 
     def __init__(self, prompt: list[int], output: list[int], limits: ServingLimits) -> None:
         self._prompt, self._output = prompt, output
@@ -76,7 +53,7 @@ class BatchState:
         """Preempted requests, the next to come back last; they go before all new ones."""
 
     def forked(self, prompt: list[int], output: list[int]) -> BatchState:
-        """The same batch, to go on by itself with requests of which the first are those known so far."""
+        """A copy of the batch, to go on by itself with requests of which the first are those known so far."""
         other = copy(self)
         other._prompt, other._output = prompt, output
         other._crossings, other._ends, other._stack = self._crossings[:], self._ends[:], self._stack[:]
@@ -127,7 +104,8 @@ class BatchState:
         return -(-self.goal(waiting) // self._block) > self.free - need
 
     def claim(self, step_tokens: int) -> tuple[int, list[int]]:
-        """Blocks for the decodes and the partial prompt. Says how much of the prompt runs, and who was preempted."""
+        """Blocks for the decodes and the partial prompt. Returns how much of the prompt runs, and the preempted
+        requests."""
         if len(self._stack) > self._stack_limit:
             self._stack = [r for r in self._stack if r in self.decoding or r in self.leaving or r == self.partial]
         slot = self.clock % self._block
@@ -148,8 +126,8 @@ class BatchState:
         return piece, out
 
     def enter(self, request: int, budget: int) -> int:
-        """Give a waiting request a place, and blocks for its first tokens, as many as the budget has. Says how many,
-        or 0 where there are no blocks for all it has to compute."""
+        """Give a waiting request a place, and blocks for its first tokens, as many as the budget has. Returns how
+        many, or 0 where there are no blocks for all it has to compute."""
         goal = self._prompt[request] + (self._made.get(request, 0) if self._made else 0)
         blocks = -(-goal // self._block)
         if blocks > self.free:
@@ -172,7 +150,7 @@ class BatchState:
     def begin(self, request: int) -> tuple[bool, int]:
         """The prompt is through, and the step that ran it is on the clock: decode from now on.
 
-        Answers whether that step made its first token, and with the request's blocks if it also made its last, else 0.
+        Returns whether that step made its first token, and with the request's blocks if it also made its last, else 0.
         """
         made, clock = self._made.get(request, 0) if self._made else 0, self.clock
         goal, more = self._prompt[request] + made, self._output[request] - made - 1
@@ -268,8 +246,8 @@ class BatchState:
         return (request for request in self._stack if request in self.decoding)
 
     def _drop(self, request: int) -> int:
-        """Take a decode out, and count what it decoded: after n steps from a goal of g tokens it looked at g + 1, g + 2
-        … g + n. Its cached tokens."""
+        """Take a decode out, and count what it decoded: after n steps from a goal of g tokens it attended to g + 1,
+        g + 2 … g + n. Its cached tokens."""
         base, _ = self.decoding.pop(request)
         self._base_sum -= base
         self._crossings[-base % self._block] -= 1

@@ -21,7 +21,7 @@ def check(requests: Requests, limits: ServingLimits) -> None:
     late = np.concatenate([[False], arrival[1:] < arrival[:-1]])
     _refuse(late, "it arrives at {} s, before the request in front of it", arrival, "Sort the requests by arrival.")
     _refuse(prompt < 1, "its prompt has {} tokens", prompt, "A prompt has at least one token.")
-    _refuse(output < 1, "it asks for {} output tokens", output, "Ask for at least one token.")
+    _refuse(output < 1, "it requests {} output tokens", output, "Request at least one token.")
     total = prompt + output
     _refuse(
         total > limits.max_context,

@@ -60,28 +60,10 @@ class ChunkedReplica:
     """
 
     __slots__ = (
-        "_batch",
-        "_busy_s",
-        "_cost",
-        "_curves",
-        "_end",
-        "_finish",
-        "_finished",
-        "_first",
-        "_fresh_first",
-        "_fresh_last",
-        "_head",
-        "_in_flight",
-        "_limits",
-        "_now",
-        "_peak_sequences",
-        "_peak_tokens",
-        "_progress",
-        "_record",
-        "_scheduled",
-        "_visible",
-        "ended",
-    )
+        "_batch", "_busy_s", "_cost", "_curves", "_end", "_finish", "_finished", "_first", "_fresh_first",
+        "_fresh_last", "_head", "_in_flight", "_limits", "_now", "_peak_sequences", "_peak_tokens", "_progress",
+        "_record", "_scheduled", "_visible", "ended",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""A closed loop on one replica: so many clients, each of whom sends its next request when its last answer is there."""
+"""A closed loop on one replica: so many clients, each of which sends its next request when the last one has
+finished."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from gnomon.spec.workload import Requests
 
 
 def simulate_closed(requests: Requests, clients: int, cost: StepCost, limits: ServingLimits) -> ServingRun:
-    """Serve the requests in their order, never more than `clients` at once; their own arrival times are not looked at.
+    """Serve the requests in their order, never more than `clients` at once; their own arrival times are ignored.
 
     The first ones arrive together, each other one at the moment a client has the last token of the one before it. The
     run's requests have the arrivals that came of it: `simulate` makes the same run of them.
@@ -30,25 +31,25 @@ def simulate_closed(requests: Requests, clients: int, cost: StepCost, limits: Se
 class _Loop(ChunkedReplica):
     """The engine's loop, whose completions are the next arrivals."""
 
-    __slots__ = ("_asked", "_sent", "arrivals")
+    __slots__ = ("_released", "_sent", "arrivals")
 
     def __init__(self, requests: Requests, clients: int, cost: StepCost, limits: ServingLimits) -> None:
-        """Nobody has asked beyond the first request of each client."""
+        """Each client has sent one request."""
         self.arrivals = [0.0] * len(requests)
         super().__init__(replace(requests, arrival_s=np.array(self.arrivals)), cost, limits, None, None)
-        self._asked = min(clients, len(requests))
+        self._released = min(clients, len(requests))
         self._sent: dict[int, int] = {}
         """Who was sent last, by the request whose end it waited for."""
-        self._visible[self._asked :] = [inf] * (len(self._visible) - self._asked)
+        self._visible[self._released :] = [inf] * (len(self._visible) - self._released)
 
     def _end_requests(self, ended: dict[int, int], end: float) -> None:
         super()._end_requests(ended, end)
         self._sent = {}
         for request in ended:
-            if self._asked < len(self.arrivals):
-                self._sent[request] = self._asked
-                self._send(self._asked, self._finish[request])
-                self._asked += 1
+            if self._released < len(self.arrivals):
+                self._sent[request] = self._released
+                self._send(self._released, self._finish[request])
+                self._released += 1
 
     def _delay(self, until: float) -> None:
         super()._delay(until)

@@ -10,7 +10,7 @@ from gnomon.cost.step import Curve
 from gnomon.errors import InputError
 
 Curves = dict[int, "DecodeCurve"]
-"""Of one step cost, by the number of decodes; runs on the same cost may share them."""
+"""Decode curves of one step cost, by the number of decodes; runs on the same cost may share them."""
 TRIALS = 6
 """Guesses along a line before the rest is halved."""
 
@@ -82,9 +82,9 @@ class DecodeCurve:
         return steps
 
     def _search(self, context: int, wait_s: float, low: int, high: int) -> int:
-        """The same beyond the piece that the first `low` steps are in, which end before the wait does: where a straight
-        line between two known sums meets the wait. Steps differ little, so that two or three trials find it; halves,
-        where they do not."""
+        """`steps_until` beyond the piece that the first `low` steps are in, which end before the wait does: where a
+        straight line between two known sums meets the wait. Steps differ little, so that two or three trials find it;
+        halves, where they do not."""
         trials, start = 0, self._below(context)
         short, long = (self._below(context + steps * self._sequences) - start for steps in (low, high))
         if long < wait_s:

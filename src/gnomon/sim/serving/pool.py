@@ -1,4 +1,4 @@
-"""Equal replicas behind a router that looks at them: they are simulated together, arrival by arrival."""
+"""Equal replicas behind a router that sees their load: they are simulated together, arrival by arrival."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def simulate_pool(
     router: Router = least_requests,
     curves: Curves | None = None,
 ) -> list[ServingRun]:
-    """The runs of all replicas that got a request. What the router knows is who has got its last token by then."""
+    """The runs of all replicas that got a request. The router knows which requests have finished by then."""
     check(requests, limits)
     nothing = Requests(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64), requests.name)
     shared: Curves = {} if curves is None else curves

@@ -1,4 +1,4 @@
-"""What a simulated run came to: times of each request, and sums over the steps."""
+"""The result of a simulated run: times of each request, and sums over the steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The most requests a second that a replica sustains: its throughput while requests never stop waiting."""
+"""The highest request rate that a replica sustains: its throughput with a queue that is never empty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIDDLE = (0.3, 0.8)
 
 
 def saturation_rps(requests: Requests, cost: StepCost, limits: ServingLimits) -> float:
-    """Requests a second beyond which the queue of a load of such lengths grows without end."""
+    """Requests per second beyond which the queue of a load of such lengths grows without bound."""
     tokens = float((requests.input_tokens + requests.output_tokens / 2).mean())
     held = math.ceil(min(limits.max_sequences, limits.kv_blocks * limits.block_tokens / max(tokens, 1.0)))
     count = min(max(LEAST_REQUESTS, GENERATIONS * held), MOST_REQUESTS)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from gnomon.errors import unknown_name
 from gnomon.sim.training.base import Orders, Schedule, Task
-from gnomon.sim.training.gpipe import GPipe
 from gnomon.sim.training.interleaved import Interleaved
-from gnomon.sim.training.one_f_one_b import OneFOneB
+from gnomon.sim.training.one_f_one_b import GPipe, OneFOneB
 from gnomon.sim.training.timeline import Span, Timeline, timeline
 from gnomon.sim.training.times import StepTimes, regular, without_communication
 from gnomon.sim.training.validate import validate
@@ -37,7 +36,6 @@ SCHEDULES: dict[str, Schedule] = {known.name: known for known in _KNOWN}
 
 
 def schedule(name: str) -> Schedule:
-    """The schedule of a name."""
     if name not in SCHEDULES:
         raise unknown_name("pipeline schedule", name, SCHEDULES)
     return SCHEDULES[name]

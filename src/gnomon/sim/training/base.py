@@ -45,32 +45,24 @@ class Schedule(Protocol):
     def held(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts) -> Any:
         """Most passes that a rank holds at once over all its chunks: forward begun, backward not yet ended."""
 
-    def peak_in_flight(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts, chunk: Counts) -> Any:
-        """Most micro-batches that a chunk holds at once, from the start of the forward to the end of the backward."""
-
 
 def check_sizes(pp: int, vp: int, micros: int) -> None:
     for name, size in (("pp", pp), ("vp", vp), ("micro-batches", micros)):
         if size < 1:
-            raise InputError(f"{size} is no size of a pipeline", where=name, hint="It is at least 1.")
+            raise InputError(f"{size} is not a valid pipeline size", where=name, hint="It is at least 1.")
 
 
 def check_one_chunk(name: str, vp: int) -> None:
     if vp != 1:
         raise InputError(
-            f"the schedule {name} keeps the network of a rank in one part, not in {vp}",
+            f"the schedule {name} has one model chunk per rank, not {vp}",
             where="vp",
-            hint="Set vp to 1, or take the schedule interleaved.",
+            hint="Set vp to 1, or use the schedule interleaved.",
         )
 
 
-def spread(counts: Counts, *others: Counts) -> Any:
-    """The counts in the shape they have in common with the others."""
-    return np.broadcast_arrays(counts, *others)[0][()]
-
-
 def in_order(forwards: list[Task], backwards: list[Task], warm_ups: int) -> list[Task]:
-    """So many forwards; then a forward and a backward in turn; then the backwards that are left."""
+    """The warm-up forwards; then one forward and one backward alternately; then the remaining backwards."""
     pairs = len(forwards) - warm_ups
     paired: list[Task] = forwards[:pairs] * 2
     paired[::2] = forwards[warm_ups:]

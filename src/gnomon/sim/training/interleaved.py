@@ -1,4 +1,4 @@
-"""Interleaved 1F1B (Narayanan et al. 2021, section 2.2): every rank holds several chunks and takes them in turn."""
+"""Interleaved 1F1B (Narayanan et al. 2021, section 2.2): every rank alternates between several chunks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Interleaved:
             )
         if vp < 2:
             raise InputError(
-                "the schedule interleaved needs several parts of the network on a rank, and vp is 1",
+                "the schedule interleaved needs several model chunks per rank, and vp is 1",
                 where="vp",
-                hint="Set vp to 2 or more, or take the schedule 1f1b.",
+                hint="Set vp to 2 or more, or use the schedule 1f1b.",
             )
         if micros % pp:
             below = micros - micros % pp
             near = f"{below} or {below + pp}" if below else f"{pp}"
             raise InputError(
-                f"the schedule interleaved takes micro-batches {pp} at a time (pp), and {micros} is no multiple of it",
+                f"the schedule interleaved needs a multiple of pp ({pp}) micro-batches, not {micros}",
                 where="micro-batches",
                 hint=f"Nearest: {near}.",
             )
@@ -47,14 +47,6 @@ class Interleaved:
         """The warm-up and the forward after it."""
         pp, vp, rank = (np.asarray(size, np.int64) for size in (pp, vp, rank))
         return np.minimum((vp - 1) * pp + 2 * (pp - 1 - rank) + 1, vp * micros)
-
-    def peak_in_flight(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts, chunk: Counts) -> Any:
-        """Highest when the chunk ends a round of forwards, less the backwards it has ended by then."""
-        pp, vp, rank, chunk = (np.asarray(size, np.int64) for size in (pp, vp, rank, chunk))
-        ended = 2 * rank + 1 - (vp - chunk) * pp
-        rounds, into = np.divmod(ended, pp * vp)
-        backwards = pp * rounds + np.clip(into - (vp - 1 - chunk) * pp, 0, pp)
-        return np.minimum(micros, pp - backwards)
 
 
 def _warm_ups(pp: int, vp: int, micros: int, rank: int) -> int:

@@ -1,4 +1,4 @@
-"""1F1B (PipeDream-Flush, Narayanan et al. 2021): a backward as soon as the last rank can give one."""
+"""1F1B (PipeDream-Flush, Narayanan et al. 2021) and GPipe (Huang et al. 2019): one chunk of the network per rank."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from gnomon.sim.training.base import Counts, Task, check_one_chunk, check_sizes, in_order, micro_batches, spread
+from gnomon.sim.training.base import Counts, Task, check_one_chunk, check_sizes, in_order, micro_batches
 
 
 class OneFOneB:
-    """As Megatron-LM and torch.distributed.pipelining run it."""
+    """A backward as soon as the last rank can give one, as Megatron-LM and torch.distributed.pipelining run it."""
 
     name = "1f1b"
 
@@ -21,11 +21,23 @@ class OneFOneB:
     def tasks(self, pp: int, vp: int, micros: int) -> list[list[Task]]:
         self.check(pp, vp, micros)
         forwards, backwards = micro_batches("F", micros), micro_batches("B", micros)
-        return [in_order(forwards, backwards, min(micros, pp - 1 - rank)) for rank in range(pp)]
+        return [in_order(forwards, backwards, self._warm_ups(pp, micros, rank)) for rank in range(pp)]
+
+    def _warm_ups(self, pp: int, micros: int, rank: int) -> int:
+        return min(micros, pp - 1 - rank)
 
     def held(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts) -> Any:
+        """One for each rank from here to the last."""
         return np.minimum(micros, np.subtract(pp, rank))
 
-    def peak_in_flight(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts, chunk: Counts) -> Any:
-        """One for each rank from here to the last."""
-        return spread(np.minimum(micros, np.subtract(pp, rank)), vp, chunk)
+
+class GPipe(OneFOneB):
+    """All forwards, then all backwards."""
+
+    name = "gpipe"
+
+    def _warm_ups(self, pp: int, micros: int, rank: int) -> int:
+        return micros
+
+    def held(self, pp: Counts, vp: Counts, micros: Counts, rank: Counts) -> Any:
+        return np.broadcast_arrays(micros, pp, rank)[0]

@@ -17,7 +17,7 @@ NEVER = -np.inf
 
 
 def gpipe_s(t: Terms) -> Floats:
-    """Exact: all forwards pass as through a row of machines, the slowest of which sets the pace, then all backwards."""
+    """Exact: all forwards pass through the stages at the rate of the slowest one, then all backwards."""
     return _pass_s(t) + _pass_s(t.turned())
 
 
@@ -105,7 +105,7 @@ def _uneven_s(t: Terms) -> Floats:
         np.where(twice, own + t.send_f + _own_round_s(t.turned()) + p * t.last - (p - 1) * t.f - t.b, NEVER),
         # One micro-batch or a round at the last rank, and more forwards given up before.
         np.where(twice, own + end + np.maximum(t.first_f + t.last, p * t.last) - 2 * (p - 1) * t.f, NEVER),
-        # The same, and a round at the last rank after.
+        # As the one before, and a round at the last rank after.
         np.where(twice, between + np.maximum(t.first_f + (p + 1) * t.last, 2 * p * t.last) - p * t.f, NEVER),
         # A rank between them.
         np.where(p > 2, t.first + begin + _first_round_s(t.turned()) + t.last - 2 * t.f, NEVER),
@@ -119,12 +119,12 @@ def _first_round_s(t: Terms) -> Floats:
 
 
 def _own_round_s(t: Terms) -> Floats:
-    """The same on a path that has not been at the last rank before, which has no sends to gain."""
+    """The first round of a path that has not been at the last rank before, which has no sends to gain."""
     return np.maximum(0, (t.p - 1) * t.first_f) - (t.p - 1) * t.send_f
 
 
 def _waits_s(t: Terms) -> Floats:
-    """Where a send takes longer than the task it hides behind, every chunk but one of every later round waits."""
+    """Where a send takes longer than the task it overlaps with, every chunk but one of every later round waits."""
     return (t.m - t.p) * (t.v - 1) * np.maximum(t.send_b - t.f, t.send_f - t.b)
 
 

@@ -1,4 +1,4 @@
-"""Many pipelines at once, as columns: what a search asks about before it runs any timeline."""
+"""Many pipelines at once, as columns: what a search evaluates before it runs any timeline."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _check_seconds(name: str, columns: dict[str, NDArray[np.generic]]) -> None:
     common = columns[name.split("_", 1)[1]] if name.startswith(("first_", "last_")) else 0.0
     whole = np.add(columns[name], common)
     if whole.size and not (np.min(whole) >= 0 and np.max(whole) < np.inf):
-        raise InputError(f"{np.min(columns[name])} is not possible", where=name, hint="It is 0 or more.")
+        raise InputError(f"{np.min(columns[name])} is not a valid time", where=name, hint="It is 0 or more.")
 
 
 def _check_sizes(schedule: Ints, pp: Ints, vp: Ints, micros: Ints) -> None:
@@ -120,7 +120,7 @@ class Terms:
         return self.send_f + self.send_b
 
     def turned(self) -> Terms:
-        """The step run from its end: backwards become forwards, and every path is one again."""
+        """The step in reverse: backwards become forwards, and every path stays a path."""
         return replace(
             self,
             f=self.b,

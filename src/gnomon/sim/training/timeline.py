@@ -30,7 +30,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """When everything happens. Only starts are kept; what a question needs is worked out when it is asked."""
+    """When everything happens. Only starts are stored; everything else is computed on demand."""
 
     orders: Orders
     times: StepTimes

@@ -21,13 +21,13 @@ class StepTimes:
     """One transfer of activations to the next virtual stage; nothing where that is on the same rank."""
     backward_send_s: float = 0.0
     blocking: bool = False
-    """Whether a rank computes nothing while it sends. Else each rank has a stream a direction, first in, first out."""
+    """Whether a rank computes nothing while it sends. Else each rank has one FIFO stream per direction."""
     reduce_s: Floats | float = 0.0
     """The gradient reduction of one chunk, all its buckets together."""
     reduce_parts: Ints | int = 1
     """Equal buckets of it: bucket j of n is ready when (j + 1) / n of the chunk's last backward is done."""
     overlap: bool = False
-    """Whether buckets are reduced beside the backwards as they get ready, or all of them after the last backward."""
+    """Whether buckets are reduced as they get ready, overlapped with the backwards, or all after the last backward."""
     optimizer_s: Floats | float = 0.0
     """Begins everywhere at once, when the last rank has its gradients: their norm is taken over all of them."""
     gather_s: Floats | float = 0.0
@@ -63,15 +63,15 @@ def regular(
 
 
 def without_communication(times: StepTimes) -> StepTimes:
-    """The same step were every transfer, reduction and gathering free."""
+    """A step in which every transfer, reduction and gather is free."""
     return replace(times, forward_send_s=0.0, backward_send_s=0.0, reduce_s=0.0, gather_s=0.0)
 
 
 def check_times(times: StepTimes) -> None:
-    """Raise InputError for a shape that does not fit the others, or for what is no time."""
+    """Raise InputError for a shape that does not fit the others, or for values that are not times."""
     if times.forward_s.ndim != 2:
         shape = times.forward_s.shape
-        raise InputError(f"it has shape {shape}", where="forward_s", hint="It has one row a rank, one column a chunk.")
+        raise InputError(f"it has shape {shape}", where="forward_s", hint="Its shape is [ranks, chunks].")
     chunks, ranks = times.forward_s.shape, times.forward_s.shape[:1]
     shapes = {
         "forward_s": chunks,
@@ -86,8 +86,8 @@ def check_times(times: StepTimes) -> None:
     for name, shape in shapes.items():
         values = np.asarray(getattr(times, name), float)
         if values.shape not in (shape, ()):
-            raise InputError(f"it has shape {values.shape}", where=name, hint=f"forward_s asks for {shape}.")
+            raise InputError(f"it has shape {values.shape}", where=name, hint=f"It must match forward_s: {shape}.")
         least = 1 if name == "reduce_parts" else 0
         bad = ~(np.isfinite(values) & (values >= least))
         if bad.any():
-            raise InputError(f"{values[bad].flat[0]} is not possible", where=name, hint=f"It is {least} or more.")
+            raise InputError(f"{values[bad].flat[0]} is out of range", where=name, hint=f"It is {least} or more.")

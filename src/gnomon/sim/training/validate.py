@@ -13,10 +13,10 @@ NAMES = {"F": "forward", "B": "backward"}
 
 
 def validate(lists: Orders, pp: int, vp: int, micros: int) -> None:
-    """Raise InputError for the first offence.
+    """Raise InputError for the first violation.
 
     Every rank runs the forward and the backward of every micro-batch through each of its chunks exactly once,
-    the backward after the forward; and no ranks wait for each other for ever.
+    the backward after the forward; and no ranks deadlock.
     """
     check_sizes(pp, vp, micros)
     if len(lists) != pp:
@@ -30,16 +30,16 @@ def _check_tasks(rank: int, tasks: Sequence[Task], vp: int, micros: int) -> None
     seen: set[Task] = set()
     for place, task in enumerate(tasks):
         if task.kind not in NAMES or task.chunk not in range(vp) or task.micro not in range(micros):
-            raise _offence(rank, place, f"{tuple(task)} is no task of {vp} chunks and {micros} micro-batches")
+            raise _violation(rank, place, f"{tuple(task)} is not a task of {vp} chunks and {micros} micro-batches")
         if task in seen:
-            raise _offence(rank, place, f"{_words(task)} comes twice")
+            raise _violation(rank, place, f"{_described(task)} is given twice")
         if task.kind == "B" and Task("F", task.chunk, task.micro) not in seen:
-            raise _offence(rank, place, f"{_words(task)} comes before its forward")
+            raise _violation(rank, place, f"{_described(task)} comes before its forward")
         seen.add(task)
     if len(seen) < 2 * vp * micros:
         every = (Task(kind, chunk, micro) for micro in range(micros) for chunk in range(vp) for kind in ("F", "B"))
         missing = next(task for task in every if task not in seen)
-        raise _offence(rank, len(tasks), f"{_words(missing)} is missing")
+        raise _violation(rank, len(tasks), f"{_described(missing)} is missing")
 
 
 def _check_progress(lists: Orders, pp: int, vp: int) -> None:
@@ -64,8 +64,8 @@ def _check_progress(lists: Orders, pp: int, vp: int) -> None:
         need, rank = min(waiting.items(), key=lambda item: item[1])
         task = lists[rank][places[rank]]
         what = Task("F" if need[0] == "F" else "B", need[1] // pp, need[2])
-        raise _offence(
-            rank, places[rank], f"{_words(task)} waits for ever for {_words(what)} on rank {need[1] % pp}: a deadlock"
+        raise _violation(
+            rank, places[rank], f"{_described(task)} deadlocks waiting for {_described(what)} on rank {need[1] % pp}"
         )
 
 
@@ -77,9 +77,9 @@ def _need(task: Task, rank: int, pp: int, vp: int) -> Event | None:
     return ("B", stage + 1, task.micro) if stage + 1 < pp * vp else ("F", stage, task.micro)
 
 
-def _words(task: Task) -> str:
+def _described(task: Task) -> str:
     return f"the {NAMES[task.kind]} of micro-batch {task.micro} through chunk {task.chunk}"
 
 
-def _offence(rank: int, place: int, what: str) -> InputError:
+def _violation(rank: int, place: int, what: str) -> InputError:
     return InputError(what, where=f"rank {rank}, task {place}")

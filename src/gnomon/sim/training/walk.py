@@ -38,7 +38,7 @@ def walk(orders: Orders, times: StepTimes, micros: int) -> Walked:
     while running:
         before, done = done, sum(map(len, starts))
         if done == before:
-            raise InputError("ranks wait for each other for ever", where="schedule")
+            raise InputError("ranks deadlock: they wait for each other", where="schedule")
         running = [rank for rank in reversed(running) if next(rank, True) is None]
     return Walked(starts, forward, backward)
 
@@ -46,7 +46,7 @@ def walk(orders: Orders, times: StepTimes, micros: int) -> Walked:
 def _rank(
     rank: int, tasks: Sequence[Task], times: StepTimes, starts: Column, forward: list[Column], backward: list[Column]
 ) -> Iterator[None]:
-    """The walk of one rank; it yields when it has to wait for another. This loop is where the time goes."""
+    """The walk of one rank; it yields when it has to wait for another. This is the hot loop."""
     pp, stages, blocking, start = times.pp, len(forward), times.blocking, starts.append
     mine = range(rank, stages, pp)
     forward_s, backward_s = times.forward_s[rank].tolist(), times.backward_s[rank].tolist()

@@ -14,7 +14,7 @@ from gnomon.spec.workload import Goal
 
 Band = tuple[float | None, float | None]
 Times = Annotated[Mapping[str, float], Mapping[str, float | None]]
-"""Seconds by statistic; null in JSON where nobody has them."""
+"""Seconds by statistic; null in JSON where there are none."""
 
 
 class PlanFigures(TypedDict, total=False):
@@ -52,7 +52,7 @@ class ServingReport(Result):
     not_modelled: tuple[NotModelled, ...] = ()
     requests: Degree
     saturation_rps: float = 0.0
-    """Requests a second that the replica sustains at most; 0 where it is not known."""
+    """Requests per second that the replica sustains at most; 0 where it is not known."""
     overloaded: bool = False
     """Requests arrive faster than they are served: times grow with the length of the load."""
     settled: bool | None = None

@@ -37,9 +37,9 @@ class Shortage(Result):
     left_bytes: float
     """Of what is usable, beside the parts before it."""
     sequences: int = 0
-    """Those whose cache, or whose activations, it is."""
+    """Sequences whose cache, or whose activations, it is."""
     tokens: int = 0
-    """Of each."""
+    """Tokens of each sequence."""
 
 
 class PipelineStages(TypedDict):
@@ -103,7 +103,7 @@ class ModulePrediction(Prediction):
     flops: float = 0.0
     kernels: int = 0
     host_s: float = 0.0
-    """What the host needs to launch it all; the step is no quicker."""
+    """What the host needs to launch it all; the step is no faster."""
     unknown: tuple[str, ...] = ()
     """Operators that no rule describes, priced as one pass over their operands."""
     traced: Traced | None = None
@@ -138,7 +138,7 @@ class Fit(Result):
     max_context: int
     max_batch: int
     max_batch_1k: int = 0
-    """The same of 1,025 tokens each, or of those asked for where that is shorter."""
+    """Sequences of 1,025 tokens at once, or of the context asked for where that is shorter."""
     margin_bytes: Signed = 0.0
     """What is left beside one sequence of the context asked for; below zero where it is lacking."""
     slack_bytes: float = 0.0

@@ -70,7 +70,7 @@ class TrainingReport(Result):
     targets: tuple[str, ...]
     """What `gnomon export` can write the plan for, its own engine's first."""
     assumed: tuple[str, ...] = ()
-    """What its techniques take the machine to have that nobody has told."""
+    """What its techniques assume of the machine."""
     inputs: Annotated[Mapping[str, Any], Inputs, RECIPE]
     resolved: Resolved = UNKNOWN
     plan: Plan
@@ -89,13 +89,13 @@ class TrainingPlanReport(Result):
     label: str
     """The best plan in a line."""
     bound_s: float
-    """No plan that was not timed can be quicker than this."""
+    """No plan that was not timed can be faster than this."""
     runner_up: Annotated[Mapping[str, Any], SlowerPlan, OR_EMPTY]
     rejected: Mapping[str, int]
     shortage_bytes: tuple[float, float]
     """What plans that do not fit lack on their fullest rank, least and most."""
     command: str
-    """What starts the best plan on each node, beside where they meet; empty where its engine cannot say it."""
+    """What starts the best plan on each node, except for their rendezvous; empty where its engine cannot express it."""
     inputs: Annotated[Mapping[str, Any], Inputs]
     resolved: Resolved = UNKNOWN
     """Of the cluster that was searched."""

@@ -1,4 +1,4 @@
-"""What can be asked: one frozen class a command, shared by the command line, Python and sweeps."""
+"""What can be asked: one frozen class per command, shared by the command line, Python and sweeps."""
 
 from gnomon.spec.questions.base import Flag, Question
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from gnomon.errors import InputError
 from gnomon.units import parse_count, parse_rate, parse_whole
@@ -70,8 +70,6 @@ class Question:
     """The input of one command. Subclasses are frozen dataclasses whose fields are made by `flag` and `argument`."""
 
     __slots__ = ()
-    COMMAND: ClassVar[str] = ""
-    """The words of the command: `plan serve`."""
 
     def __post_init__(self) -> None:
         for name, each in type(self).flags().items():

@@ -17,7 +17,6 @@ SORTS_HELP = "By family (the default), name, memory, bandwidth, rate, power or p
 class ChipsQuestion(Question):
     """The chips Gnomon knows."""
 
-    COMMAND = "chips"
     name: str | None = None
     """One chip, opened up."""
     vendor: str | None = flag("--vendor", "text", "NAME", "Only this maker's.", default=None)
@@ -30,7 +29,6 @@ class ChipsQuestion(Question):
 class NewChipQuestion(Question):
     """A file that describes a chip of your own."""
 
-    COMMAND = "chips new"
     name: str = argument("plain", "NAME", "The name of a chip of your own.")
     like: str = flag("--like", "chips", "CHIP", "The chip whose figures to begin with.", default="H100")
     replace: bool = flag("--replace", "switch", "", "Take the place of the shipped chip of that name.", default=False)
@@ -43,7 +41,6 @@ class NewChipQuestion(Question):
 class ModelsQuestion(Question):
     """The models Gnomon knows."""
 
-    COMMAND = "models"
     name: str | None = None
     """One model, opened up."""
     find: str | None = flag("--find", "text", "WORDS", "Only those with these in their names.", default=None)

@@ -25,7 +25,6 @@ FORCE_HELP = "Also a plan that would not run, with a warning inside; overwrite o
 class ExportQuestion(Question):
     """A plan as the files that start it. Without --out the first file is printed."""
 
-    COMMAND = "export"
     plan: Plan | str | Path = argument("plain", "PLAN", PLAN_HELP)
     to: str | None = flag("--to", "target", "TARGET", TO_HELP, default=None)
     checkpoint: str | None = flag("--checkpoint", "plain", "NAME", CHECKPOINT_HELP, default=None)
@@ -40,7 +39,6 @@ class CompareQuestion(LoadQuestion):
     job.
     """
 
-    COMMAND = "compare"
     plans: tuple[str | Path | Plan | Result, ...] = argument("plans", "A B…", COMPARED_HELP)
     seed: int | None = flag("--seed", "size", "S", "Seed of the draw.", default=None, least=0)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 class VerifyQuestion(Question):
     """A plan run for real, or an earlier measurement of it, beside its prediction."""
 
-    COMMAND = "verify"
     plan: str | Path | Plan = argument(
         "plain", "PLAN", "A plan's file, a run's id, `last`, or an earlier measurement's .json."
     )
@@ -34,7 +33,6 @@ class VerifyQuestion(Question):
 class LaunchQuestion(Question):
     """A plan's replicas started on this machine."""
 
-    COMMAND = "launch"
     plan: str | Path | Plan = argument("plain", "PLAN", "A plan's file, a run's id, or `last`.")
     dry_run: bool = flag("--dry-run", "switch", "", "Say what would be started, and start nothing.", default=False)
     force: bool = flag(
@@ -50,7 +48,6 @@ BUDGET_S = 440.0
 class CalibrateQuestion(Question):
     """A GPU, or an engine on it, measured and fitted; or measurements made before."""
 
-    COMMAND = "calibrate"
     out: str | Path | None = flag(
         "--out", "plain", "FILE.csv", "The table of measurements (calibration.csv); one begun earlier goes on.",
         default=None,

@@ -50,7 +50,6 @@ class LoadQuestion(Question):
 class SimulateServingQuestion(LoadQuestion, ServedQuestion):
     """TTFT, TPOT, throughput, energy and cost of a served load."""
 
-    COMMAND = "simulate serve"
     engine: str | None = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
 
 
@@ -58,7 +57,6 @@ class SimulateServingQuestion(LoadQuestion, ServedQuestion):
 class PlanServingQuestion(LoadQuestion):
     """The best deployment for a load and its goals, and why it won."""
 
-    COMMAND = "plan serve"
     model: str | Path | Model = argument("model", "MODEL", MODEL_HELP)
     fleet: str | Cluster = flag("--fleet", "chips", "CHIP:N[,CHIP:N]", FLEET_HELP)
     requests: int | None = flag(

@@ -28,7 +28,6 @@ PHASE_HELP = (
 class PredictQuestion(ServedQuestion):
     """Time, memory, energy and cost of one step."""
 
-    COMMAND = "predict"
     model: str | Path | Model = argument("model", "MODEL", MODEL_HELP + SCRIPT_HELP)
     phase: str | None = flag("--phase", "phase", "PHASE", PHASE_HELP, default=None)
     batch: int | None = flag(
@@ -78,7 +77,6 @@ class PredictQuestion(ServedQuestion):
 class FitQuestion(ServedQuestion):
     """Whether a model fits to be served, and what would make it fit."""
 
-    COMMAND = "fit"
     engine: str | None = flag("--engine", "any_engine", "NAME[@VERSION]", ANY_ENGINE_HELP, default=None)
     context: int | None = flag("--context", "whole", "C", "Tokens of each sequence.", default=None)
 
@@ -87,6 +85,5 @@ class FitQuestion(ServedQuestion):
 class OpsQuestion(Question):
     """Times of single operators, added to a table of them."""
 
-    COMMAND = "ops"
     source: Any = argument("plain", "FILE.csv", "One operator a line.")
     on: str = flag("--on", "chips", "CHIP", "The chip.")

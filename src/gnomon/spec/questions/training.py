@@ -53,7 +53,7 @@ def degree(name: str, what: str, note: str = "", *, default: int | None = 1) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingQuestion(Question):
-    """A model that learns from batches of equal sequences."""
+    """A model trained on batches of equal sequences."""
 
     model: str | Path | Model = argument("model", "MODEL", MODEL_HELP)
     seq: int = flag("--seq", "whole", "S", "Tokens of a sequence.", most=MOST_TOKENS)
@@ -108,7 +108,6 @@ def check_ranges(question: Question) -> None:
 class SimulateTrainingQuestion(TrainingQuestion):
     """One training step, with its degrees and recipe. What is None is what techniques set, or else the usual."""
 
-    COMMAND = "simulate train"
     on: str | Pool = flag("--on", "chips", "CHIP[:N]", ON_HELP)
     micro_batch: int = flag(
         "--micro-batch", "whole", "b", "Sequences a rank takes through at a time.", default=1, most=MOST_DEGREE
@@ -152,7 +151,6 @@ class SimulateTrainingQuestion(TrainingQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTrainingQuestion(TrainingQuestion):
-    """The quickest way to train a model on a cluster, how long it takes, and what it needs."""
+    """The fastest way to train a model on a cluster, how long it takes, and what it needs."""
 
-    COMMAND = "plan train"
     cluster: str | Pool = flag("--cluster", "chips", "CHIP:N", "The chips to train on.")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 class TryQuestion(Question):
     """What a paper's idea would bring on your model and chips."""
 
-    COMMAND = "try"
     TRAINING: ClassVar[tuple[str, ...]] = ("seq", "global_batch", "optimizer", "engine")
     """Fields that only ideas of training have."""
     SERVING: ClassVar[tuple[str, ...]] = ("batch", "context")
