@@ -89,7 +89,7 @@ def test_a_check_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     text = capsys.readouterr().out
     assert "simulated at the same rate" in text
     assert "30.00 ms" in text
-    assert "kept as a check" in text
+    assert "stored as a check" in text
 
 
 def test_wrong_words() -> None:
@@ -102,8 +102,8 @@ def test_wrong_words() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("--engine vllm --families gemm", "--families: is of operators"),
-        ("--engine vllm --budget 3m", "--budget: is of operators"),
+        ("--engine vllm --families gemm", "--families: applies to operators"),
+        ("--engine vllm --budget 3m", "--budget: applies to operators"),
         ("--from a.json --engine vllm", "--engine: nothing is measured with --from"),
         ("--from a.csv --force", "--force: nothing is measured with --from"),
     ],

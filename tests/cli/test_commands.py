@@ -212,7 +212,7 @@ USAGE: list[tuple[str, str]] = [
     ("papers --topic moe show tutel", "--topic: narrows the list only"),
     ("papers run", "SLUG: no paper is given"),
     ("papers run gptq --all", "SLUG: a paper and --all exclude each other"),
-    ("papers search the", "WORDS: 'the' has no word to look for"),
+    ("papers search the", "WORDS: 'the' has no searchable word"),
     ("--frobnicate", "no such option: --frobnicate"),
 ]
 

@@ -179,7 +179,7 @@ def test_only_another_outcome_is_written_over(tmp_path: Path, capsys: pytest.Cap
     for text in ("my notes", '{"schema": "gnomon.plan/1"}', "[1]"):
         mine.write_text(text)
         assert run(["lab", "run", "gptq", "--device", "tpu", "--out", str(mine)]) == 2
-        assert "--out" in (said := capsys.readouterr().err) and "no outcome of `gnomon lab`" in said
+        assert "--out" in (said := capsys.readouterr().err) and "not an outcome of `gnomon lab`" in said
         assert mine.read_text() == text
     for text in ("", '{"schema": "gnomon.lab/1"}'):
         mine.write_text(text)
