@@ -67,7 +67,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dict[str, Any], list
         bench: Any = Slow()
         for row, call in module_streams.stream_calls(bench):
             yield row, traced(call)
-        for name in ("products", "attention", "convolutions"):
+        for name in ("gemms", "attention", "convolutions"):
             for row in module_kernels.PARTS[name](bench):
                 yield row, []
 

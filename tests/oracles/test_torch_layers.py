@@ -202,4 +202,4 @@ def test_what_is_run_again(mode: str) -> None:
     with Kernels() as ran:
         result.backward(gradient)
     again = ran.names[: ran.names.index("mm")]
-    assert Counter(again) == Counter(NAMES[node.name.partition(".")[2]] for node in tape.rerun(mode))
+    assert Counter(again) == Counter(NAMES[node.name.partition(".")[2]] for node in tape.recomputed(mode))

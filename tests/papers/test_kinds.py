@@ -75,8 +75,8 @@ def test_figures_stand_for_claims_of_the_entry(slug: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("tolerance: 0.01", "tolerance: 0.001", "an identity that does not come out"),
-        ("0.01, kind: identity", "0.01, kind: contradiction", "a contradiction that comes out"),
+        ("tolerance: 0.01", "tolerance: 0.001", "an identity that is not reproduced"),
+        ("0.01, kind: identity", "0.01, kind: contradiction", "a contradiction that is reproduced"),
     ],
 )
 def test_a_kind_that_is_not_so_is_refused(old: str, new: str, message: str, own: OwnIndex) -> None:
