@@ -206,3 +206,47 @@ def test_a_large_sweep_is_shown_thinned(tmp_path: Path, monkeypatch: pytest.Monk
     report = sweep(STEPS, out=tmp_path / "a.jsonl")
     assert [row["index"] for row in report.rows] == [0, 3, 7]
     assert (report.questions, report.errors[0]["count"]) == (8, 2)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        '"x":1}', '"answer":null}', '"answer":[]}', '"answer":{"time_s":1}}', '"answer":{"schema":"a","b":NaN}}',
+        '"error":5}', '"error":{}}', "[" * 100_000,
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_a_damaged_line_is_no_answer(steps: Path, rest: str) -> None:
+    first, *others = steps.read_text().splitlines(keepends=True)
+    cut = first.index('"answer"')
+    steps.write_text("".join([first[:cut] + rest + "\n", *others]))
+    with pytest.raises(InputError, match="line 1: is not the answer"):
+        sweep(STEPS, out=steps)
+
+
+def test_a_device_keeps_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").symlink_to("/dev/full")
+    with pytest.raises(InputError, match="is not a regular file"):
+        sweep(STEPS, out=tmp_path / "a.jsonl")
+
+
+def test_files_of_a_sweep_take_the_place_of_no_other(steps: Path, tmp_path: Path, capsys: Any) -> None:
+    from gnomon.cli.run import run
+
+    sweep_file = tmp_path / "own.jsonl.sweep"
+    sweep_file.write_text("command: predict\nfixed: {model: llama-3.1-8b, batch: 1}\nover: {'on': [H100, H200]}\n")
+    assert run(["sweep", str(sweep_file), "--out", str(tmp_path / "own.jsonl")]) == 2
+    for out, page in (("t.parquet", "t.jsonl"), ("t.jsonl", "t.jsonl.sweep")):
+        assert run(["sweep", str(sweep_file), "--out", str(tmp_path / out), "--html", str(tmp_path / page)]) == 2
+    assert sweep_file.read_text().startswith("command")
+    (tmp_path / "b.jsonl.sweep").write_text('{"mine": 1}')
+    with pytest.raises(InputError, match="is not a file of a sweep"):
+        sweep(STEPS, out=tmp_path / "b.jsonl")
+
+
+def test_a_table_of_another_is_made_anew(steps: Path) -> None:
+    pytest.importorskip("duckdb")
+    table = steps.with_suffix(".parquet")
+    table.write_text("precious")
+    sweep(STEPS, out=table)
+    assert table.read_bytes().startswith(b"PAR1")

@@ -18,7 +18,7 @@ PART = SweepPart(sweep=SWEEP)
 
 def line(index: int, sweep: Sweep = SWEEP) -> str:
     question = {"command": sweep.command} | sweep.question(index)
-    return compact({"index": index, "question": question, "answer": {"time_s": index / 2, "text": "é"}})
+    return compact({"index": index, "question": question, "answer": {"schema": "a", "time_s": index / 2, "text": "é"}})
 
 
 def filled(path: Path, count: int, part: SweepPart = PART) -> Path:

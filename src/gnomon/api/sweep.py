@@ -72,7 +72,7 @@ def sweep(
             append(lines, line)
             if progress is not None:
                 progress(done, len(part))
-        if target != path and not (target.exists() and target.stat().st_mtime >= path.stat().st_mtime):
+        if target != path:
             to_parquet(path, target)
     return summary(part, path, str(target), found)
 
@@ -142,7 +142,8 @@ def _part(questions: Sweep, shard: str) -> SweepPart:
     if not shard:
         return SweepPart(sweep=questions)
     number, _, count = shard.partition("/")
-    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) <= len(questions)):
+    numbers = shard.isascii() and len(shard) < 20 and number.isdecimal() and count.isdecimal()
+    if not (numbers and 1 <= int(number) <= int(count) <= len(questions)):
         hint = f"Write 1/4 for the first of four; there are {len(questions):,} questions."
         raise InputError(f"'{shard}' is not a shard of this sweep", where="--shard", hint=hint)
     return SweepPart(sweep=questions, first=int(number) - 1, every=int(count))

@@ -68,7 +68,12 @@ def sweep(
     from gnomon.cli.output import emit, say
     from gnomon.cli.progress import Progress
 
-    paths = outputs({"--out": out, FLAG: html}, {"the sweep": file} | {f"--join {one}": one for one in join or ()})
+    sources = {"the sweep": file} | {f"--join {one}": one for one in join or ()}
+    paths = outputs({"--out": out, FLAG: html}, sources)
+    rows = str(paths["--out"].with_suffix(".jsonl"))
+    if rows != str(paths["--out"]):
+        outputs({"--out": rows, FLAG: html}, sources)
+    outputs({"--out": f"{rows}.sweep", FLAG: html}, sources)
     try:
         with Progress("sweep") as tick:
             result = answer(

@@ -62,6 +62,10 @@ def opened(path: Path, part: SweepPart) -> Iterator[tuple[BinaryIO, int]]:
 
     What a killed program left of a line is cut off. Nobody else writes to it in here.
     """
+    if path.exists() and not path.is_file():
+        raise InputError("is not a regular file", where=str(path), hint="Name a file of your own.")
+    if _beside(path).exists() and "gnomon" not in _owner(path):
+        raise InputError("is not a file of a sweep", where=str(_beside(path)), hint=ANOTHER)
     try:
         file = path.open("a+b")
     except OSError as error:
@@ -167,9 +171,10 @@ def _owner(path: Path) -> dict[str, Any]:
 
 def _check_owner(path: Path, part: SweepPart) -> None:
     found, ours = _owner(path), part.owner
+    shard = found.get("shard")
     differs = {
         "gnomon": f"holds answers of Gnomon {found.get('gnomon')}, and this is {ours['gnomon']}",
-        "shard": f"holds shard {'/'.join(map(str, found.get('shard') or '?'))} of this sweep",
+        "shard": f"holds shard {'/'.join(map(str, shard)) if isinstance(shard, list) else shard} of this sweep",
     }
     for name, value in ours.items():
         if found.get(name) != value:
@@ -182,12 +187,28 @@ def _intact(file: BinaryIO, path: Path, part: SweepPart) -> tuple[int, int]:
     for line in file:
         if not line.endswith(b"\n"):
             break
-        if done == len(part) or not line.startswith(part.line_begins(done)) or not line.endswith(b"}\n"):
+        if done == len(part) or not line.startswith(part.line_begins(done)) or not _is_answer(line):
             where = f"{path} line {done + 1}"
             raise InputError("is not the answer to this question of the sweep", where=where, hint=ANOTHER)
         done += 1
         end += len(line)
     return done, end
+
+
+def _is_answer(line: bytes) -> bool:
+    """Whether a line is an object with the answer of a question, or with an error that says what was wrong."""
+    try:
+        row = json.loads(line, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return False
+    answer, error = row.get("answer"), row.get("error")
+    if isinstance(error, dict):
+        return answer is None and isinstance(error.get("message"), str)
+    return isinstance(answer, dict) and isinstance(answer.get("schema"), str)
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
 
 
 def _shard(path: Path, sweep: Sweep, count: int) -> int:
