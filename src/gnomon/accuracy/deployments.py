@@ -28,8 +28,6 @@ FULL = 0.99
 """With so much of the cache in use requests wait for it, and first tokens with them."""
 BY = ("group", "source", "chip", "what")
 
-StepTable = dict[str, float]
-
 
 def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, int], None] | None = None) -> Row:
     """Rows compared, their summaries, and what was left out and why."""
@@ -74,7 +72,7 @@ def compare(case: DeploymentCase) -> list[Row]:
     return rows
 
 
-def figures(case: DeploymentCase, cost: StepCost, limits: ServingLimits, rounds: int) -> StepTable:
+def figures(case: DeploymentCase, cost: StepCost, limits: ServingLimits, rounds: int) -> dict[str, float]:
     """TPOT and TTFT (means) and tokens per second of a case."""
     if case.load == STEADY:
         curve = cost.decode_curve(case.clients)

@@ -70,10 +70,9 @@ def sweep(
 
     sources = {"the sweep": file} | {f"--join {one}": one for one in join or ()}
     paths = outputs({"--out": out, FLAG: html}, sources)
-    rows = str(paths["--out"].with_suffix(".jsonl"))
-    if rows != str(paths["--out"]):
-        outputs({"--out": rows, FLAG: html}, sources)
-    outputs({"--out": f"{rows}.sweep", FLAG: html}, sources)
+    rows = paths["--out"].with_suffix(".jsonl")
+    for written in (rows, rows.with_name(f"{rows.name}.sweep")):  # beside a table, its rows; and whose rows they are
+        outputs({"--out": str(written), FLAG: html}, sources)
     try:
         with Progress("sweep") as tick:
             result = answer(
