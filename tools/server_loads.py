@@ -120,7 +120,7 @@ def beside() -> Iterator[Load]:
 
 
 def static() -> Iterator[Load]:
-    for count in (32, 128, 256, 32, 128):
+    for count in (32, 128, 256):
         yield Load(name="static", requests=together(count, *LONG), about={"count": count})
 
 
@@ -274,13 +274,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=40.0, help="arrivals of each Poisson load last this long")
     parser.add_argument("--budget", type=float, default=3600.0, help="no load starts later than this many seconds")
     parser.add_argument("--quantization", help="fp8: weights in fp8, made from dummy bf16 ones")
+    parser.add_argument("--max-model-len", type=int, default=MAX_MODEL_LEN, help="longest request, in tokens")
     parser.add_argument("--kv-gib", type=float, help="size of the KV cache where engines share a card")
     parser.add_argument("--hold", type=Path, help="touch HOLD.ready once started, go on when HOLD.go exists")
     return parser
 
 
 def _arguments(asked: argparse.Namespace) -> dict[str, Any]:
-    given: dict[str, Any] = {"max_model_len": MAX_MODEL_LEN, "dtype": "bfloat16"}
+    given: dict[str, Any] = {"max_model_len": asked.max_model_len, "dtype": "bfloat16"}
     if asked.quantization:
         given["quantization"] = asked.quantization
     if asked.kv_gib:
