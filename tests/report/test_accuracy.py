@@ -13,6 +13,8 @@ FIGURES = {"rows": 2, "mean_error": 0.05, "median_error": 0.04, "p90_error": 0.0
 RULES = {"least_us": 20.0, "least_rows": 500, "most_rows": 600}
 BANDED = FIGURES | {"banded": 2, "inside": 1, "half_width": 0.1}
 
+COVERED = BANDED | {"engine": "vllm 0.24", "what": "TPOT", "p_value": 0.19, "half_width_over_error": 2.5}
+
 
 def row(model: str, **changes: Any) -> dict[str, Any]:
     job = dict.fromkeys(JOB, 1) | {"model": model, "sequence_parallel": True, "chip": "A100"}
@@ -58,6 +60,7 @@ def payload(*published: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "runs": nothing | counted,
         "published": list(published),
         "measured": [],
+        "coverage": [COVERED],
         "profiles": ["A100 today"],
     }
     return made | changes
@@ -174,3 +177,10 @@ def test_a_page_of_nothing_has_no_worst() -> None:
     made = payload(deployments=nothing | {"usable": 0, "sampled": 0})
     made["operators"] = made["operators"] | {"tables": []}
     assert "## Where it is worst" not in page(made)
+
+
+def test_coverage_is_a_table_of_the_page_and_of_the_terminal() -> None:
+    line = "| vllm 0.24 | TPOT |    2 |       1 |   50% |   0.190 |      10.0% |         4.0% |         2.5 |"
+    assert line in page(payload())
+    assert line in brief(payload())
+    assert "Coverage" not in page(payload(coverage=[]))

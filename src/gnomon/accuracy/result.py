@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.accuracy import stored, truth
+from gnomon.accuracy.coverage import coverage
 from gnomon.accuracy.deployments import deployments
 from gnomon.accuracy.narrow import Wanted, narrowed
 from gnomon.accuracy.operators import gathered, operators
@@ -55,6 +56,8 @@ class Accuracy(Result):
     """Training tables of papers: where from, rows of measured beside predicted, and a summary of each quantity."""
     measured: tuple[Mapping[str, Any], ...]
     """Our own measured training steps, one table per folder."""
+    coverage: tuple[Mapping[str, Any], ...]
+    """How many measurements fell inside the 90% interval, of all and by engine and version."""
     profiles: tuple[str, ...]
     """The fitted profiles that training steps are predicted with."""
 
@@ -79,6 +82,7 @@ def accuracy(
         find_chip(chip)
     found = computed(quick=quick, jobs=jobs, progress=progress) if fresh or quick else stored.load()
     kept = narrowed(found, Wanted(chip=chip, framework=framework, family=family, dtype=dtype))
+    kept |= {"coverage": coverage(kept)}
     names = {field.name for field in fields(Accuracy)}
     return Accuracy(**{name: _frozen(value) for name, value in kept.items() if name in names})
 
@@ -117,7 +121,7 @@ def computed(
         "runs": trained,
         **training,
     }
-    return dict(rounded(found))
+    return dict(rounded(found | {"coverage": coverage(found)}))
 
 
 def _frozen(value: Any) -> Any:

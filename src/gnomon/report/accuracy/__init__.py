@@ -58,6 +58,12 @@ recomputation, a usual value is taken and the run is counted apart. Of several r
 Runs of another recipe (adapters, heads for several tokens, sends that are overlapped, dropped tokens) or format (NVFP4,
 MXFP8, fp8 scaled by row) than Gnomon trains are left out, with the reason."""
 
+ON_COVERAGE = """\
+Of steps, deployments and training runs with an interval, by the engine and version that were measured, where there are
+20 rows or more; the first line pools all of them, smaller groups included. A p-value below 5% says that the interval
+is too narrow or too wide there (exact binomial test against 90%). Half-width over error compares medians: above 3 an
+interval is wider than it need be."""
+
 FEW = 40
 """Tables that a terminal is shown one by one."""
 NEXT = "next: gnomon accuracy --chip H100 --family gemm · gnomon accuracy --page DIR · gnomon accuracy --fresh"
@@ -78,6 +84,7 @@ def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
     parts = [f"# {payload['title']}", f"Computed {payload['date']}.{hurry}", INTRO]
     parts += ["## Where it is worst", ON_WORST, table] if (table := worst(payload)) else []
     parts += ["## Summary", summary(payload)]
+    parts += ["## Coverage of the 90% intervals", ON_COVERAGE, covered(payload)] if payload["coverage"] else []
     parts += [f"![Error by family and chip]({beside}/families.svg)", "## Operators"]
     parts += [ON_OPERATORS.format(**payload["operators"]["rules"]), _families(payload), *_ours(payload)]
     parts += [f"![Predicted over measured by size]({beside}/sizes.svg)", f"![What bands hold]({beside}/coverage.svg)"]
@@ -96,6 +103,7 @@ def brief(payload: Mapping[str, Any], *, narrow: bool = False) -> str:
     """What a terminal shows: the summary, then the tables of what is left when only a few are, and of a part of the
     results (`narrow`) the tables that were left out."""
     parts = [f"{payload['title']}, computed {payload['date']}", summary(payload)]
+    parts += ["Coverage of the 90% intervals:", covered(payload)] if payload["coverage"] else []
     tables = payload["operators"]["tables"]
     if 0 < len(tables) <= FEW:
         parts.append(scored(lists.TABLE, tables))
@@ -131,6 +139,17 @@ def summary(payload: Mapping[str, Any]) -> str:
         ]
     rows += [(f"training step: {what}", of, *found) for of, what, found in _training_rows(payload)]
     return grid(rows, "<<" + ">" * len(HEADS))
+
+
+def covered(payload: Mapping[str, Any]) -> str:
+    """How many measurements each engine's intervals contain."""
+    rows = [("engine", "what", "rows", "in band", "share", "p-value", "half-width", "median error", "width/error")]
+    for found in payload["coverage"]:
+        inside, banded = found["inside"], found["banded"]
+        figures = (f"{banded:,}", f"{inside:,}", f"{inside / banded:.0%}", f"{found['p_value']:.3f}")
+        widths = (f"{found[name]:.1%}" for name in ("half_width", "median_error"))
+        rows.append((found["engine"], found["what"], *figures, *widths, f"{found['half_width_over_error']:.1f}"))
+    return grid(rows, "<<" + ">" * 7)
 
 
 def _families(payload: Mapping[str, Any]) -> str:
