@@ -9,13 +9,15 @@ from typing import Any
 from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.report.opened import opened
 from gnomon.spec.answers import AnswerNode, Explanation, Prediction
+from gnomon.spec.questions.plans import ExplainQuestion
 from gnomon.store import Entry, answer_of
 
 
 def explain(what: str | Path = "last", *, op: str | None = None) -> Explanation:
     """The answer of a run id, of `last` or of a JSON file, as a tree of formulas and sources; `op` keeps one
     operator."""
-    id, where, answer = answer_of(what)
+    question = ExplainQuestion(what=what, op=op)
+    id, where, answer = answer_of(question.what)
     nodes = opened(answer, _typical_step, where)
     names = tuple(dict.fromkeys(node.name for node in _operators(nodes)))
     return Explanation(

@@ -14,10 +14,10 @@ from gnomon.load.files import as_path
 from gnomon.load.sweep import Parameters, read_sweep
 from gnomon.load.sweep_files import named_files
 from gnomon.runner import WorkerDiedError, WorkerStartError, ordered
+from gnomon.spec.questions.plans import SweepQuestion
 from gnomon.spec.sweep import Sweep, SweepReport, compact
 from gnomon.store.sweep_summary import summary
 from gnomon.store.sweeps import PARQUET, ROWS, SweepPart, append, check_unchanged, joined, opened, to_parquet
-from gnomon.units import parse_whole
 
 COMMANDS = {
     "predict": "predict",
@@ -31,7 +31,6 @@ COMMANDS = {
 """Commands and the public functions that answer them."""
 INTERNAL = ("progress", "record")
 """Parameters that are no part of a question."""
-MOST_JOBS = 1024
 
 Progress = Callable[[int, int], None]
 
@@ -57,7 +56,8 @@ def sweep(
     `jobs` processes share the work, or workers of `ray`: the address of a cluster, or `local`. `shard` is one of
     several parts, `2/4`, each with a file of its own; `join` makes one file of all of them.
     """
-    target = as_path(out)
+    asked = SweepQuestion(file=file, out=out, jobs=jobs, ray=ray, shard=shard, join=join)
+    target = as_path(asked.out)
     if target.suffix not in (ROWS, PARQUET):
         hint = f"Call it {target.stem or 'answers'}{ROWS} or {target.stem or 'answers'}{PARQUET}."
         raise InputError(f"'{target.name}' ends in neither {ROWS} nor {PARQUET}", where="--out", hint=hint)
@@ -67,7 +67,7 @@ def sweep(
     if join:
         _refuse_beside_join({"--jobs": jobs is not None, "--ray": bool(ray), "--shard": bool(shard)})
         joined([as_path(one) for one in join], path, part)
-    answers = partial(_answers, part, _jobs(jobs, ray), ray, progress or _silent)
+    answers = partial(_answers, part, _jobs(asked.jobs, ray), ray, progress or _silent)
     with opened(path, part, None if join else answers) as begun:
         for line in answers(range(begun.done, len(part)), begun.done):
             append(begun.file, line)
@@ -149,7 +149,7 @@ def _jobs(jobs: int | None, ray: str) -> int:
     """Questions at once; by default one, or on Ray as many as the cluster has CPUs."""
     if jobs is None:
         return 0 if ray else 1
-    return parse_whole(jobs, "--jobs", most=MOST_JOBS)
+    return jobs
 
 
 def _part(questions: Sweep, shard: str) -> SweepPart:

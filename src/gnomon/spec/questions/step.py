@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,11 +80,14 @@ class FitQuestion(ServedQuestion):
 
     engine: str | None = flag("--engine", "any_engine", "NAME[@VERSION]", ANY_ENGINE_HELP, default=None)
     context: int | None = flag("--context", "whole", "C", "Tokens of each sequence.", default=None)
+    dp: int = degree("dp", "Data", " Ranks with sequences of their own.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpsQuestion(Question):
     """Times of single operators, added to a table of them."""
 
-    source: Any = argument("plain", "FILE.csv", "One operator a line.")
+    source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]] = argument(
+        "plain", "FILE.csv", "One operator a line."
+    )
     on: str = flag("--on", "chips", "CHIP", "The chip.")

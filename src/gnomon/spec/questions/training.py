@@ -66,7 +66,7 @@ class TrainingQuestion(Question):
 
     def __post_init__(self) -> None:
         Question.__post_init__(self)
-        check_ranges(self)
+        check_names(self)
         if self.tokens == 0:
             raise InputError("'0' is not above zero", where="--tokens")
 
@@ -88,20 +88,12 @@ def plan_places(question: type[Question]) -> dict[str, str]:
     return found | {"strategy": chips, "strategy, pp x vp": "--pp x --vp", "strategy.techniques": "--with"}
 
 
-def check_ranges(question: Question) -> None:
-    """Raise InputError for a number outside its flag's range, or a name that is not one of those there are."""
+def check_names(question: Question) -> None:
+    """Raise InputError for a name that is not one of those there are."""
     for name, each in type(question).flags().items():
         value = getattr(question, name)
-        if value is None:
-            continue
-        if name in NAMES and value not in NAMES[name][1]:
-            raise unknown_name(NAMES[name][0], str(value), NAMES[name][1], where=each.where)
-        if each.kind == "whole" and value < each.least:
-            raise InputError(f"{value} is below {each.least}", where=each.where)
-        if each.kind == "whole" and each.most is not None and value > each.most:
-            raise InputError(f"{value} is more than {each.most:,}", where=each.where)
-        if each.kind == "switch" and not isinstance(value, bool):
-            raise InputError(f"'{value}' is neither true nor false", where=each.where)
+        if value is not None and name in NAMES and value not in NAMES[name][1]:
+            raise unknown_name(NAMES[name][0], value, NAMES[name][1], where=each.where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gnomon.spec.questions.base import Question, argument, flag
 from gnomon.spec.questions.parts import ON_HELP
-from gnomon.spec.questions.training import MOST_BATCH, MOST_TOKENS, check_ranges, dtype, plan_places
+from gnomon.spec.questions.training import MOST_BATCH, MOST_TOKENS, check_names, dtype, plan_places
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ class TryQuestion(Question):
 
     def __post_init__(self) -> None:
         Question.__post_init__(self)
-        check_ranges(self)
+        check_names(self)
 
     @classmethod
     def places(cls) -> dict[str, str]:
