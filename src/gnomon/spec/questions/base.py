@@ -10,6 +10,8 @@ from gnomon.errors import InputError, shown
 from gnomon.spec.questions.values import check_value
 from gnomon.units import parse_count, parse_duration, parse_rate, parse_whole
 
+COUNTS = "8k is 8,000 and 8Ki is 8,192."
+"""How counts of tokens are read, for the help of their flags."""
 FLAG = "flag"
 """The key of a field's `Flag` in its metadata."""
 

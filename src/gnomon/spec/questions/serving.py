@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gnomon.spec.questions.base import Question, argument, flag
+from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import ENGINE_HELP, MODEL_HELP, ServedQuestion, degree, settings, techniques
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ DTYPES_HELP = "Number formats to choose from, the preferred one first: the check
 
 
 def length(name: str, what: str) -> Any:
-    return flag(f"--{name}", "size", "TOKENS", f"Mean {what} length.", default=None)
+    return flag(f"--{name}", "size", "TOKENS", f"Mean {what} length. {COUNTS}", default=None)
 
 
 def seed() -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.spec.questions.base import Question, argument, flag
+from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, techniques
 from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, SCHEDULES, TrainingLoad
 
@@ -25,7 +25,7 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "schedule": ("schedule", SCHEDULES),
     "recompute": ("recomputation", RECOMPUTE),
     "optimizer": ("optimizer", OPTIMIZERS),
-    "cp_comm": ("exchange of keys", CP_COMMS),
+    "cp_comm": ("context-parallel communication", CP_COMMS),
 }
 """Fields that take one of a few names: what such a name is, and all of them."""
 OPTIMIZER_HELP = (
@@ -33,8 +33,8 @@ OPTIMIZER_HELP = (
     "adafactor, lion or muon."
 )
 CP_COMM_HELP = (
-    "How context-parallel ranks exchange keys: p2p (a ring, where it is not given), a2a (tokens for heads) or "
-    "allgather."
+    "How context-parallel ranks exchange keys and values, as Megatron's --cp-comm-type: p2p (ring attention, where it "
+    "is not given), a2a (Ulysses: tokens for heads) or allgather."
 )
 WITH = "techniques"
 """Which an error calls by this name where it is no list at all."""
@@ -56,7 +56,7 @@ class TrainingQuestion(Question):
     """A model trained on batches of equal sequences."""
 
     model: str | Path | Model = argument("model", "MODEL", MODEL_HELP)
-    seq: int = flag("--seq", "whole", "S", "Tokens of a sequence.", most=MOST_TOKENS)
+    seq: int = flag("--seq", "whole", "S", f"Tokens of a sequence. {COUNTS}", most=MOST_TOKENS)
     global_batch: int = flag("--global-batch", "whole", "B", "Sequences of a step.", most=MOST_BATCH)
     tokens: float | None = flag("--tokens", "count", "T", "Tokens of the whole run, such as 300B.", default=None)
     optimizer: str = flag("--optimizer", "optimizer", "NAME", OPTIMIZER_HELP, default="adamw")
