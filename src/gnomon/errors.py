@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 LONGEST_NAME = 80
 LONGEST_TEXT = 600
 """Letters of a message or a hint; a longer one loses its middle, which is somebody's value quoted in full."""
-BAD_INPUT, INFEASIBLE = 2, 4
-"""Exit codes of the command line: what cannot be understood, and what is well-formed but has no answer."""
+BAD_INPUT, FAULT, INFEASIBLE = 2, 3, 4
+"""Exit codes of the command line: what cannot be understood, a fault of Gnomon, and what is well-formed but has no
+answer."""
 
 
 def shortened(text: str, most: int = LONGEST_TEXT) -> str:

@@ -223,12 +223,12 @@ def _with_tower(name: str, **changes: Any) -> Model:
 
 def test_a_tower_that_does_not_say_enough() -> None:
     """Shapes written by hand may leave out how pictures are cut."""
-    for intake, word in (
-        (VisionPreprocessor(), "patch"),
-        (VisionPreprocessor(patch=14), "patch"),
-        (VisionPreprocessor(patch=14, any_size=True, merge=0), "merge"),
+    for intake, told in (
+        (VisionPreprocessor(), "does not say its patch"),
+        (VisionPreprocessor(patch=14), "does not say its patch"),
+        (VisionPreprocessor(patch=14, any_size=True, merge=0), "merge: 0 is not a positive whole number"),
     ):
-        with pytest.raises(InputError, match=f"does not say its {word}"):
+        with pytest.raises(InputError, match=told):
             predict(_with_tower("qwen2-vl-7b", intake=intake), on="H200", phase="prefill", tokens=9)
     with pytest.raises(InputError, match="does not say its positions"):
         fit(_with_tower("whisper-small", intake=VisionPreprocessor()), on="H200")

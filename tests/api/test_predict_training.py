@@ -93,11 +93,11 @@ def test_lines_say_where_the_time_goes() -> None:
     found = {line.op: line for line in predicted("data parallel").breakdown}
     assert found["gradient reduction"].bound == found["weight gather"].bound == "network"
     assert found["optimizer"].bound == "memory"
-    assert found["ffn.gate"].count == found["ffn.gate.by_input"].count == 32
+    assert found["ffn.gate"].count == found["ffn.gate.dgrad"].count == 32
     assert found["head.logits"].count == 1
     full = {line.op: line for line in predicted("full recompute").breakdown}
     # Two micro-batches of 32 layers, run forward twice; the last product of a layer only once.
-    assert (full["ffn.gate"].count, full["ffn.gate.by_input"].count, full["ffn.down"].count) == (128, 64, 64)
+    assert (full["ffn.gate"].count, full["ffn.gate.dgrad"].count, full["ffn.down"].count) == (128, 64, 64)
     # A run takes as long as without recomputation, but for the clock.
     plain = {line.op: line for line in ask(batch=2, settings={"micro_batch": 1}).breakdown}
     for op in ("ffn.gate", "ffn.down", "attention.core", "attention.norm"):
@@ -153,3 +153,23 @@ def test_errors_name_the_flags_of_this_command(words: dict[str, Any], flag: str)
 def test_training_has_no_cache_to_give_a_format() -> None:
     with pytest.raises(InputError, match="kv-dtype"):
         ask(kv_dtype="fp8")
+
+
+def test_operators_of_the_backward_pass_have_the_names_of_the_field() -> None:
+    found = gnomon.predict(
+        "mixtral-8x7b", on="H100:16", phase="train", batch=16, tokens=512, engine="megatron", tp=2, ep=8
+    )
+    kinds = {line.op: line.kind for line in found.breakdown}
+    assert not [op for op in kinds if "by_input" in op or "by_weight" in op]
+    assert {kinds[op] for op in kinds if op.endswith(".dgrad")} == {"gemm"}
+    for op in ("ffn.experts.up.dgrad", "ffn.experts.up.wgrad", "attention.core.backward", "embedding.wgrad"):
+        assert op in kinds
+
+
+def test_an_operator_is_found_by_its_former_name_too() -> None:
+    from gnomon.store import save
+
+    found = gnomon.predict("llama-3.2-1b", on="H100:2", phase="train", batch=4, tokens=512)
+    save("predict", found.to_dict())
+    for former, name in (("ffn.up.by_weight", "ffn.up.wgrad"), ("attention.core.by_input", "attention.core.backward")):
+        assert [node.name for node in gnomon.explain("last", op=former).nodes] == [name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import gnomon
 from gnomon.api import sweep as module
 from gnomon.api.sweep import sweep
 from gnomon.errors import InputError, MissingExtraError
-from gnomon.runner import WorkerDiedError
+from gnomon.runner import WorkerDiedError, WorkerStartError
 from gnomon.store import sweep_summary
 
 STEPS = {
@@ -117,7 +118,7 @@ def test_what_it_comes_to(steps: Path) -> None:
     assert report.extremes["step time"]["best"] == {"index": best, "value": times[best]}
     assert report.extremes["step time"]["worst"]["value"] == max(times.values())
     assert report.best_question == {key: lines(steps)[best]["question"][key] for key in report.best_question}
-    assert report.errors == ({"message": "0 is below 1", "count": 2, "first": 2},)
+    assert report.errors == ({"message": "0 is below 1", "count": 2, "first": 2, "code": 2},)
 
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -250,3 +251,95 @@ def test_a_table_of_another_is_made_anew(steps: Path) -> None:
     table.write_text("precious")
     sweep(STEPS, out=table)
     assert table.read_bytes().startswith(b"PAR1")
+
+
+LENGTHS = "input_tokens,output_tokens\n"
+
+
+def test_a_sweep_is_not_resumed_over_files_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNOMON_HOME", str(tmp_path / "home"))
+    trace, out = tmp_path / "t.csv", tmp_path / "a.jsonl"
+    trace.write_text(LENGTHS + "100,8\n" * 20)
+    fixed = {"model": "llama-3.2-1b", "on": "H100", "trace": str(trace), "rate": 20}
+    asked = {"command": "simulate serve", "fixed": fixed, "over": {"seed": [1, 2, 3]}}
+    sweep(asked, out=out)
+    whole = out.read_bytes()
+    out.write_bytes(b"".join(whole.splitlines(keepends=True)[:1]))
+    before = trace.read_text()
+    trace.write_text(LENGTHS + "100,9\n" * 20)
+    with pytest.raises(InputError, match=rf"before '{trace}' changed.*a new --out, or put the file back"):
+        sweep(asked, out=out)
+    trace.write_text(before)
+    own = tmp_path / "home" / "profiles" / "h100-sxm-80gb.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("calibrated meanwhile")
+    with pytest.raises(InputError, match=r"'profiles/h100-sxm-80gb.yaml' was added"):
+        sweep(asked, out=out)
+    own.unlink()
+    sweep(asked, out=out)
+    assert out.read_bytes() == whole
+
+
+def test_a_file_that_changes_while_it_runs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, real = tmp_path / "t.csv", module.answer
+    trace.write_text(LENGTHS + "100,8\n" * 20)
+
+    def meddled(command: str, one: tuple[int, Any]) -> str:
+        trace.write_text(LENGTHS + f"100,{one[0] + 8}\n" * 20)
+        return real(command, one)
+
+    monkeypatch.setattr(module, "answer", meddled)
+    fixed = {"model": "llama-3.2-1b", "on": "H100", "trace": str(trace), "rate": 20}
+    asked = {"command": "simulate serve", "fixed": fixed, "over": {"seed": [1, 2]}}
+    with pytest.raises(InputError, match="changed while the sweep ran"):
+        sweep(asked, out=tmp_path / "a.jsonl")
+
+
+def test_faults_are_asked_again_and_cost_the_exit_code(
+    steps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gnomon.cli.run import run
+
+    file, out = tmp_path / "sweep.yaml", tmp_path / "b.jsonl"
+    file.write_text(json.dumps(STEPS))
+    real = gnomon.predict
+
+    @wraps(real)
+    def broken(**given: Any) -> Any:
+        if given["batch"] == 8:
+            raise ZeroDivisionError("oh")
+        return real(**given)
+
+    monkeypatch.setattr(gnomon, "predict", broken, raising=False)
+    assert run(["sweep", str(file), "--out", str(out)]) == 3
+    said = capsys.readouterr()
+    assert said.err.startswith(f"error: {out}: 2 of 8 questions ended in a fault of Gnomon.")
+    assert "4 answered, 2 refused, 2 failed" in said.out and "failed: 2 questions, the first is #1: ZeroD" in said.out
+    assert sum("failed" in line for line in said.out.splitlines() if line.strip()[:1].isdigit()) == 3
+    monkeypatch.setattr(gnomon, "predict", real, raising=False)
+    told: list[tuple[int, int]] = []
+    report = sweep(STEPS, out=out, progress=lambda *done: told.append(done))
+    assert (report.faults, report.found, told) == (0, 6, [(1, 2), (2, 2)])
+    assert out.read_bytes() == steps.read_bytes()
+    assert run(["sweep", str(file), "--out", str(out)]) == 0
+
+
+def test_what_does_not_fit_is_marked_and_never_the_best(tmp_path: Path) -> None:
+    fixed = {"model": "llama-3.1-8b", "on": "H100:8", "seq": 4096, "global_batch": 64}
+    report = sweep({"command": "simulate train", "fixed": fixed, "over": {"tp": [1, 4]}}, out=tmp_path / "a.jsonl")
+    assert [row["fits"] for row in report.rows] == [False, True]
+    quickest = min(report.rows, key=lambda row: row["figures"]["step time"]["value"])
+    assert quickest["index"] == 0 and report.best_question["tp"] == 4
+    head, first, second = (line.split() for line in str(report).splitlines()[3:6])
+    assert (head[-1], first[-1], second[-1]) == ("fits", "no", "yes")
+    assert "does not fit" in report.to_html()
+
+
+def test_a_row_whose_workers_never_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead(*_: Any, **__: Any) -> Any:
+        raise WorkerStartError((5, {"batch": 3}))
+        yield
+
+    monkeypatch.setattr(module, "ordered", dead)
+    with pytest.raises(WorkerStartError, match=r"question #5, \{'batch': 3\}.*fewer jobs"):
+        sweep(STEPS, out=tmp_path / "a.jsonl", jobs=2)

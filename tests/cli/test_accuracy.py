@@ -130,3 +130,11 @@ def test_nothing_left_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--chip H200-SXM-141GB --framework sglang --family conv: nothing was compared" in err
     err = refused(["--chip", "B200", "--framework", "vllm", "--dtype", "fp8-blocks", "--family", "gemm"], capsys)
     assert "Left out: B200-SXM-180GB vllm 0.24.0 gemm fp8-blocks: held back by the host" in err
+
+
+@pytest.mark.parametrize("words", [{}, {"chip": "H100", "family": "gemm"}, {"framework": "torch"}])
+def test_the_answer_says_what_the_command_prints(words: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    from gnomon.accuracy import accuracy
+
+    assert run(["accuracy", *(part for name, word in words.items() for part in (f"--{name}", word))]) == 0
+    assert capsys.readouterr().out == f"{accuracy(**words)}\n"

@@ -307,3 +307,25 @@ def test_help_lists_every_goal() -> None:
     from gnomon.spec.workload import METRICS, STATISTICS
 
     assert all(name in SLO_HELP for name in (*METRICS, *STATISTICS))
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("predict", ("--tokens", "--context")),
+        ("fit", ("--context",)),
+        ("simulate serve", ("--input", "--output")),
+        ("plan serve", ("--input", "--output")),
+        ("simulate train", ("--seq",)),
+        ("plan train", ("--seq",)),
+        ("try", ("--seq", "--context")),
+    ],
+)
+def test_help_says_what_8k_tokens_are(command: str, flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """And it is so: models of 8,192 tokens are called 8k, units of a thousand are too."""
+    from gnomon.units import parse_whole
+
+    assert run([*command.split(), "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("8k is 8,000 and 8Ki is 8,192") == len(flags)
+    assert (parse_whole("8k"), parse_whole("8Ki")) == (8000, 8192)

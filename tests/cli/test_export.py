@@ -94,4 +94,4 @@ def test_a_checkpoint_by_its_flag(plan: str, tmp_path: Path, capsys: pytest.Capt
     assert "vllm serve org/name " in answer.out
     assert "not in these files: the weights of org/name" in answer.err
     assert run(["export", str(narrow), "--checkpoint", " "]) == 2
-    assert "--checkpoint: ' ' is not a name" in capsys.readouterr().err
+    assert "--checkpoint: is empty" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from gnomon import catalog
 from gnomon.engines.vllm.formats import supported
 from gnomon.load.chip_file import template
 
+ROOT = Path(__file__).parents[2]
 CLUSTER = "schema: gnomon.cluster/1\nchip: H100\ncount: 8\nper_node: 4\n"
 HOST = "host: {memory_gib: 32, memory_gb_s: 300, adam_gparam_s: 4, nvme_write_gb_s: 3}\n"
 FITS = """
@@ -182,6 +183,60 @@ def test_commands_to_go_on_with_run(line: str) -> None:
 @pytest.mark.parametrize("line", ["fit gpt2 --on H100", "predict gpt2 --on H100", *FITS[::8]])
 def test_some_commands_to_go_on_with_run(line: str) -> None:
     test_commands_to_go_on_with_run(line)
+
+
+LOAD = "--rate 4 --input 100 --output 8 --requests 20"
+SMALL = "--set max_num_seqs=64 --set max_num_batched_tokens=2048"
+ANSWERS = f"""
+plan serve llama-3.2-1b --fleet H100:1 {LOAD} {SMALL} --dtype bf16; plan serve llama-3.2-1b --fleet H100:1 {LOAD} {SMALL} --dtype fp8; explain last
+plan train llama-3.2-1b --cluster H100:4 --seq 512 --global-batch 16; plan train llama-3.2-1b --cluster H100:2 --seq 512 --global-batch 16; explain last
+simulate serve llama-3.2-1b --on H100 {LOAD}; explain last
+simulate train llama-3.2-1b --on H100:8 --seq 512 --global-batch 16; explain last
+predict llama-3.2-1b --on H100; explain last; history
+try gptq --model llama-3.2-1b --on H100
+try zero-offload --model llama-3.2-1b --on H100:2
+compare plan.yaml plan.yaml
+sweep sweep.yaml --out rows.jsonl
+chips
+chips show L4
+chips new mine --like L4 --out mine.yaml
+models
+models --find llama
+models show gpt2
+techniques
+papers
+papers search offload
+papers show zero-offload
+papers run zero-offload
+accuracy
+accuracy --chip H100 --family gemm
+lab
+launch plan.yaml --dry-run
+""".strip().splitlines()  # noqa: E501
+"""Command lines that end with others to go on with, in one folder one after the other."""
+NEED_TORCH = ("lab run",)
+"""Commands that refuse with what to install where that is missing."""
+
+
+@pytest.mark.battery(2)
+@pytest.mark.parametrize("lines", ANSWERS, ids=lambda lines: lines[:50])
+def test_what_any_answer_proposes_runs(lines: str) -> None:
+    """As a user pastes them: what an earlier answer left in the folder is not in the way."""
+    Path("plan.yaml").write_text((ROOT / "examples" / "plan.yaml").read_text())
+    Path("sweep.yaml").write_text("command: fit\nfixed: {model: llama-3.2-1b}\nover: {'on': [H100, L4]}\n")
+    for line in lines.split("; "):
+        said = say(line)
+        assert said.code == 0, (line, said.err)
+        proposed = next_lines(said.out)
+        assert proposed, line
+        for more in proposed:
+            tried = say(more + (f" --requests 20 {SMALL}" if more.startswith("plan serve") else ""))
+            if more.startswith(NEED_TORCH) and tried.code:
+                assert "pip install 'gnomon[torch]'" in tried.err
+            else:
+                assert tried.code == 0, (more, tried.err)
+        if line != "explain last":
+            say(line)  # what was pasted is the last run no more
 
 
 @pytest.mark.battery(4)

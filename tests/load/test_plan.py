@@ -57,7 +57,7 @@ predicted:
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | names,
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | names,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
     max_leaves=8,
 )
@@ -135,6 +135,16 @@ def test_a_plan_comes_back(plan: Plan) -> None:
     for read in (load.plan_from_dict, plan_from_file):
         assert read(parse_yaml(text, "plan.yaml"), "plan.yaml") == plan
     assert load.plan_to_yaml(load.plan_from_dict(parse_yaml(text, "plan.yaml"))) == text
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_what_is_no_number_in_json_comes_back_as_nothing(value: float) -> None:
+    job = TrainingLoad(seq=1, global_batch=1, tokens=None)
+    plan = Plan(
+        model="m", chip="c", replicas=1, strategy=Strategy(), dtype="bf16", engine=EngineChoice(name="e"), load=job,
+        predicted={"time_s": value},
+    )  # fmt: skip
+    assert load.plan_from_dict(plan_to_dict(plan)).predicted == {"time_s": None}
 
 
 @given(st.floats(1e-9, 1e9) | st.sampled_from([0.05, 0.04, 1.0, 1 / 3, 0.0425, 2.5e-5, 60.0, 1e-3]))

@@ -58,9 +58,11 @@ def test_order_and_limit() -> None:
     scores = [paper["score"] for paper in answer.papers]
     assert len(scores) == 3 and scores == sorted(scores, reverse=True)
     assert search("xqzvw").papers == ()
-    for nothing in ("", "???", "of the"):
+    for nothing in ("???", "of the"):
         with pytest.raises(InputError, match="has no searchable word"):
             search(nothing)
+    with pytest.raises(InputError, match="WORDS: is empty"):
+        search("")
     with pytest.raises(InputError, match="--limit: '0'"):
         search("offload", limit=0)
 

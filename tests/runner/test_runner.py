@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runner import work
+from tests.runner import fragile, work
 
 from gnomon.errors import InfeasibleError, InputError, MissingExtraError, UnwrittenError
-from gnomon.runner import WorkerDiedError, ordered
-from gnomon.runner.base import MOST_BATCH, WINDOW, Feed, JobOutcome
+from gnomon.runner import WorkerDiedError, WorkerStartError, ordered
+from gnomon.runner.base import MOST_BATCH, START_TRIES, WINDOW, Feed, JobOutcome
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])
@@ -63,6 +63,7 @@ def test_errors_of_any_class_come_back() -> None:
         MissingExtraError("p", "e", "w"),
         UnwrittenError(InputError("m", where="w"), "answer"),
         WorkerDiedError({"batch": 3}),
+        WorkerStartError({"batch": 3}),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -88,6 +89,24 @@ def test_a_worker_that_was_killed_by_chance_costs_nothing(tmp_path: Path) -> Non
     items = [(number, str(tmp_path)) for number in range(12)]
     assert list(ordered(work.dies_once, items, jobs=2)) == list(range(12))
     assert (tmp_path / "died").exists()
+
+
+def killed_at_start(folder: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(times):
+        (folder / str(number)).touch()
+    monkeypatch.setenv(fragile.FOLDER, str(folder))
+
+
+def test_workers_that_are_killed_as_they_start_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed_at_start(tmp_path, START_TRIES - 1, monkeypatch)
+    assert list(ordered(fragile.square, range(9), jobs=2)) == [n * n for n in range(9)]
+    assert not list(tmp_path.iterdir()), "none was killed"
+
+
+def test_starts_are_not_tried_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed_at_start(tmp_path, 3 * START_TRIES, monkeypatch)
+    with pytest.raises(WorkerStartError, match=f"{START_TRIES} worker processes in a row .* for [01]"):
+        list(ordered(fragile.square, range(9), jobs=2))
 
 
 def test_without_ray_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

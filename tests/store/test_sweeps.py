@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,15 +24,15 @@ def line(index: int, sweep: Sweep = SWEEP) -> str:
 
 
 def filled(path: Path, count: int, part: SweepPart = PART) -> Path:
-    with opened(path, part) as (file, done):
-        for place in range(done, done + count):
-            append(file, line(part.index(place), part.sweep))
+    with opened(path, part) as begun:
+        for place in range(begun.done, begun.done + count):
+            append(begun.file, line(part.index(place), part.sweep))
     return path
 
 
 def count_of(path: Path, part: SweepPart = PART) -> int:
-    with opened(path, part) as (_, done):
-        return done
+    with opened(path, part) as begun:
+        return begun.done
 
 
 def test_a_file_is_gone_on_with(tmp_path: Path) -> None:
@@ -78,6 +80,74 @@ def test_answers_of_another_version_are_not_mixed_with_ours(tmp_path: Path, monk
         count_of(path)
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ({"t.csv": "a", "u.csv": "b"}, {"t.csv": "a", "u.csv": "c"}, "before 'u.csv' changed"),
+        ({"t.csv": "a"}, {}, "before 't.csv' was deleted"),
+        ({}, {"profiles/h100.yaml": "a"}, "before 'profiles/h100.yaml' was added"),
+    ],
+)
+def test_answers_from_other_files_are_not_mixed_with_ours(
+    tmp_path: Path, before: dict[str, str], now: dict[str, str], told: str
+) -> None:
+    path = filled(tmp_path / "a.jsonl", 1, replace(PART, files=before))
+    assert count_of(path, replace(PART, files=before)) == 1
+    with pytest.raises(InputError, match=rf"a\.jsonl: .*{told}.*--out"):
+        count_of(path, replace(PART, files=now))
+    first, second = shards(tmp_path, 2)
+    with pytest.raises(InputError, match="was added"):
+        joined([first, second], tmp_path / "all.jsonl", replace(PART, files={"t.csv": "a"}))
+
+
+def fault(index: int, code: int = 3) -> str:
+    question = {"command": SWEEP.command} | SWEEP.question(index)
+    error = {"message": "oh", "where": "", "hint": "", "code": code}
+    return compact({"index": index, "question": question, "error": error})
+
+
+def test_faults_are_asked_again_in_their_places(tmp_path: Path) -> None:
+    whole = filled(tmp_path / "whole.jsonl", 3).read_bytes()
+    path = filled(tmp_path / "a.jsonl", 3)
+    path.write_text("\n".join([fault(0), line(1), fault(2), line(2)[:9]]))
+    asked: list[int] = []
+
+    def again(places: Sequence[int]) -> Iterator[str]:
+        for place in places:
+            asked.append(place)
+            yield line(place)
+
+    with opened(path, PART, again) as begun:
+        assert (begun.done, begun.repeated) == (3, 2)
+    assert asked == [0, 2] and path.read_bytes() == whole
+    with opened(path, PART, again) as begun:
+        assert (begun.done, begun.repeated) == (3, 0)
+    assert asked == [0, 2]
+
+
+def test_killed_while_faults_are_asked_again_nothing_is_lost(tmp_path: Path) -> None:
+    path = filled(tmp_path / "a.jsonl", 3)
+    path.write_text("\n".join([fault(0), line(1), fault(2), ""]))
+    before = path.read_bytes()
+
+    def stopped(places: Sequence[int]) -> Iterator[str]:
+        yield line(places[0])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        with opened(path, PART, stopped):
+            pass
+    assert path.read_bytes() == before
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a.jsonl", "a.jsonl.sweep"]
+
+
+def test_refusals_are_final(tmp_path: Path) -> None:
+    path = filled(tmp_path / "a.jsonl", 3)
+    path.write_text("\n".join([fault(0, 2), line(1), fault(2, 4), ""]))
+    with opened(path, PART, lambda _: pytest.fail("asked again")) as begun:
+        assert (begun.done, begun.repeated) == (3, 0)
+
+
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     path.write_text("mine\n")
@@ -119,7 +189,7 @@ def shards(tmp_path: Path, count: int) -> list[Path]:
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_shards_join_into_the_file_of_all(tmp_path: Path, count: int) -> None:
     files = shards(tmp_path, count)
-    joined(files[::-1], tmp_path / "all.jsonl", SWEEP)
+    joined(files[::-1], tmp_path / "all.jsonl", PART)
     assert (tmp_path / "all.jsonl").read_bytes() == filled(tmp_path / "whole.jsonl", 3).read_bytes()
     assert count_of(tmp_path / "all.jsonl") == 3
 
@@ -127,12 +197,12 @@ def test_shards_join_into_the_file_of_all(tmp_path: Path, count: int) -> None:
 def test_shards_that_do_not_make_a_whole(tmp_path: Path) -> None:
     first, second = shards(tmp_path, 2)
     with pytest.raises(InputError, match="is shard 1/2, and 1 files are joined"):
-        joined([first], tmp_path / "all.jsonl", SWEEP)
+        joined([first], tmp_path / "all.jsonl", PART)
     with pytest.raises(InputError, match="is shard 1 of 2, and so is"):
-        joined([first, first], tmp_path / "all.jsonl", SWEEP)
+        joined([first, first], tmp_path / "all.jsonl", PART)
     second.write_text("")
     with pytest.raises(InputError, match=r"has 0 of 1 answers.*--shard 2/2"):
-        joined([first, second], tmp_path / "all.jsonl", SWEEP)
+        joined([first, second], tmp_path / "all.jsonl", PART)
     assert not (tmp_path / "all.jsonl").exists()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Accuracy(Result):
     """Errors are predicted over measured, less one. Times in seconds, sizes in bytes."""
 
     SCHEMA = "accuracy"
+    HIDDEN = frozenset({"narrowed_to"})
     title: str
     date: str
     """When it was computed."""
@@ -60,6 +61,8 @@ class Accuracy(Result):
     """How many measurements fell inside the 90% interval, of all and by engine and version."""
     profiles: tuple[str, ...]
     """The fitted profiles that training steps are predicted with."""
+    narrowed_to: Mapping[str, str] = field(default_factory=dict)
+    """The chip, framework, family or number format that all of it concerns, where only one was asked for."""
 
 
 def accuracy(
@@ -81,10 +84,14 @@ def accuracy(
     if chip is not None:
         find_chip(chip)
     found = computed(quick=quick, jobs=jobs, progress=progress) if fresh or quick else stored.load()
-    kept = narrowed(found, Wanted(chip=chip, framework=framework, family=family, dtype=dtype))
+    given = {"chip": chip, "framework": framework, "family": family, "dtype": dtype}
+    kept = narrowed(found, Wanted(**given))
     kept |= {"coverage": coverage(kept)}
-    names = {field.name for field in fields(Accuracy)}
-    return Accuracy(**{name: _frozen(value) for name, value in kept.items() if name in names})
+    names = {one.name for one in fields(Accuracy)}
+    return Accuracy(
+        narrowed_to={name: word for name, word in given.items() if word is not None},
+        **{name: _frozen(value) for name, value in kept.items() if name in names},
+    )
 
 
 def computed(

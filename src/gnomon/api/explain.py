@@ -9,13 +9,16 @@ from typing import Any
 from gnomon.errors import GnomonError, InputError, unknown_name
 from gnomon.report.opened import opened
 from gnomon.spec.answers import AnswerNode, Explanation, Prediction
+from gnomon.spec.answers.step import MATRICES, backward_name
+from gnomon.spec.questions.plans import ExplainQuestion
 from gnomon.store import Entry, answer_of
 
 
 def explain(what: str | Path = "last", *, op: str | None = None) -> Explanation:
     """The answer of a run id, of `last` or of a JSON file, as a tree of formulas and sources; `op` keeps one
     operator."""
-    id, where, answer = answer_of(what)
+    question = ExplainQuestion(what=what, op=op)
+    id, where, answer = answer_of(question.what)
     nodes = opened(answer, _typical_step, where)
     names = tuple(dict.fromkeys(node.name for node in _operators(nodes)))
     return Explanation(
@@ -48,7 +51,8 @@ def _only(nodes: Iterable[AnswerNode], op: str, names: tuple[str, ...]) -> tuple
         raise InputError("this answer has no operators", where="--op")
     operators = _operators(nodes)
     wanted = op.strip().lower()
-    exact = [node for node in operators if node.name.lower() == wanted]
+    called = {backward_name(wanted, kind) for kind in ("", *MATRICES)}  # also by its name in earlier versions
+    exact = [node for node in operators if node.name.lower() in called]
     near = exact or [node for node in operators if wanted and wanted in node.name.lower()]
     if not near:
         raise unknown_name("operator", op, names, hint=f"Known: {', '.join(names)}.")

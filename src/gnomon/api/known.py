@@ -41,12 +41,12 @@ def new_chip(name: str, *, like: str = "H100", replace: bool = False, out: str |
     return write_chip(NewChipQuestion(name=name, like=like, replace=replace, out=out))
 
 
-def models(name: str | None = None, *, find: str = "", kind: str = "") -> Models:
+def models(name: str | None = None, *, find: str | None = "", kind: str | None = "") -> Models:
     """Every known model, or the one of a name, a hub id, a folder or a file with its shapes.
 
     `find` keeps those that have all of its words in one of their names, `kind` those built so: see `KINDS`.
     """
-    return list_models(ModelsQuestion(name=name, find=find, kind=kind))
+    return list_models(ModelsQuestion(name=name, find=None if find == "" else find, kind=None if kind == "" else kind))
 
 
 def techniques() -> Techniques:

@@ -12,6 +12,7 @@ from gnomon.planning.operators.columns import priced_columns
 from gnomon.planning.operators.price import ADDED
 from gnomon.planning.operators.rows import price_rows
 from gnomon.spec.questions.step import OpsQuestion
+from gnomon.spec.questions.values import check_value
 
 
 @overload
@@ -30,6 +31,8 @@ def ops(source: Any, *, on: str, out: str | Path | None = None) -> list[dict[str
     `source` is a CSV file, an iterable of mappings, or a mapping of columns, which comes back as one of arrays; there a
     scalar applies to all rows. Times are device times, without launch overhead. A table that has all of these columns
     already is priced again; one that has only some of them is refused."""
+    on = OpsQuestion(source=source, on=on).on
+    check_value(out, "str | Path | None", "out")
     if isinstance(source, Mapping):
         refuse_columns_out(out)
         return priced_columns(source, pricer_of(on, engines_of(source)))
@@ -42,5 +45,4 @@ def ops(source: Any, *, on: str, out: str | Path | None = None) -> list[dict[str
 
 def answer(question: OpsQuestion) -> list[dict[str, Any]]:
     """The rows of a file with their times."""
-    rows: list[dict[str, Any]] = ops(question.source, on=question.on)
-    return rows
+    return [dict(row) for row in ops(str(question.source), on=question.on)]

@@ -9,14 +9,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from gnomon.errors import GnomonError, InputError
+from gnomon.errors import FAULT, GnomonError, InputError
 from gnomon.load.files import as_path
 from gnomon.load.sweep import Parameters, read_sweep
-from gnomon.runner import WorkerDiedError, ordered
+from gnomon.load.sweep_files import named_files
+from gnomon.runner import WorkerDiedError, WorkerStartError, ordered
+from gnomon.spec.questions.plans import SweepQuestion
 from gnomon.spec.sweep import Sweep, SweepReport, compact
 from gnomon.store.sweep_summary import summary
-from gnomon.store.sweeps import PARQUET, ROWS, SweepPart, append, joined, opened, to_parquet
-from gnomon.units import parse_whole
+from gnomon.store.sweeps import PARQUET, ROWS, SweepPart, append, check_unchanged, joined, opened, to_parquet
 
 COMMANDS = {
     "predict": "predict",
@@ -30,9 +31,6 @@ COMMANDS = {
 """Commands and the public functions that answer them."""
 INTERNAL = ("progress", "record")
 """Parameters that are no part of a question."""
-MOST_JOBS = 1024
-FAULT = 3
-"""Exit code of an internal error."""
 
 Progress = Callable[[int, int], None]
 
@@ -50,14 +48,16 @@ def sweep(
     """Ask every question of a sweep and keep the answers, one JSON line each, in the order of the questions.
 
     `file` is a YAML file or a mapping with its fields: `command`, `fixed` values, and the lists `over` which it goes.
-    A refused question is a line with its error. A sweep that was stopped, even by kill -9, resumes where it stopped; a
-    finished one is not re-run. `out` ends in `.jsonl`, or in `.parquet`, which is made of the lines beside it when
-    all are there.
+    A refused question is a line with its error. A sweep that was stopped, even by kill -9, resumes where it stopped,
+    and asks again what ended in a fault of Gnomon; a finished one is not re-run. It is not resumed over files (traces,
+    models, chips, profiles) that have changed since. `out` ends in `.jsonl`, or in `.parquet`, which is made of the
+    lines beside it when all are there.
 
     `jobs` processes share the work, or workers of `ray`: the address of a cluster, or `local`. `shard` is one of
     several parts, `2/4`, each with a file of its own; `join` makes one file of all of them.
     """
-    target = as_path(out)
+    asked = SweepQuestion(file=file, out=out, jobs=jobs, ray=ray, shard=shard, join=join)
+    target = as_path(asked.out)
     if target.suffix not in (ROWS, PARQUET):
         hint = f"Call it {target.stem or 'answers'}{ROWS} or {target.stem or 'answers'}{PARQUET}."
         raise InputError(f"'{target.name}' ends in neither {ROWS} nor {PARQUET}", where="--out", hint=hint)
@@ -66,15 +66,16 @@ def sweep(
     part = _part(questions, shard)
     if join:
         _refuse_beside_join({"--jobs": jobs is not None, "--ray": bool(ray), "--shard": bool(shard)})
-        joined([as_path(one) for one in join], path, questions)
-    with opened(path, part) as (lines, found):
-        for done, line in enumerate(_answers(part, found, _jobs(jobs, ray), ray), found + 1):
-            append(lines, line)
-            if progress is not None:
-                progress(done, len(part))
+        joined([as_path(one) for one in join], path, part)
+    answers = partial(_answers, part, _jobs(asked.jobs, ray), ray, progress or _silent)
+    with opened(path, part, None if join else answers) as begun:
+        for line in answers(range(begun.done, len(part)), begun.done):
+            append(begun.file, line)
+        if begun.repeated or begun.done < len(part):
+            check_unchanged(part, named_files(questions), path)
         if target != path:
             to_parquet(path, target)
-    return summary(part, path, str(target), found)
+    return summary(part, path, str(target), begun.done - begun.repeated)
 
 
 def parameters() -> dict[str, Parameters]:
@@ -104,13 +105,26 @@ def answer(command: str, numbered: tuple[int, Mapping[str, Any]]) -> str:
     return _line(command, index, question, found)
 
 
-def _answers(part: SweepPart, found: int, jobs: int, ray: str) -> Iterator[str]:
-    """The lines that a file still lacks."""
-    if found == len(part):
+def _answers(
+    part: SweepPart, jobs: int, ray: str, progress: Progress, places: Sequence[int], before: int = 0
+) -> Iterator[str]:
+    """The lines of some places of a part's file; `before` of them all were there already."""
+    if not places:
         return
     command = part.sweep.command
-    todo = ((index, part.sweep.question(index)) for index in map(part.index, range(found, len(part))))
-    yield from ordered(partial(answer, command), todo, jobs=jobs, ray=ray, died=partial(_lost, command))
+    todo = ((index, part.sweep.question(index)) for index in map(part.index, places))
+    lines = ordered(partial(answer, command), todo, jobs=jobs, ray=ray, died=partial(_lost, command))
+    try:
+        for done, line in enumerate(lines, before + 1):
+            yield line
+            progress(done, before + len(places))
+    except WorkerStartError as error:
+        index, question = error.item
+        raise WorkerStartError(dict(question), f"question #{index}") from None
+
+
+def _silent(done: int, total: int) -> None:
+    """No progress is shown."""
 
 
 def _lost(command: str, numbered: tuple[int, Mapping[str, Any]]) -> str:
@@ -135,15 +149,16 @@ def _jobs(jobs: int | None, ray: str) -> int:
     """Questions at once; by default one, or on Ray as many as the cluster has CPUs."""
     if jobs is None:
         return 0 if ray else 1
-    return parse_whole(jobs, "--jobs", most=MOST_JOBS)
+    return jobs
 
 
 def _part(questions: Sweep, shard: str) -> SweepPart:
+    files = named_files(questions)
     if not shard:
-        return SweepPart(sweep=questions)
+        return SweepPart(sweep=questions, files=files)
     number, _, count = shard.partition("/")
     numbers = shard.isascii() and len(shard) < 20 and number.isdecimal() and count.isdecimal()
     if not (numbers and 1 <= int(number) <= int(count) <= len(questions)):
         hint = f"Write 1/4 for the first of four; there are {len(questions):,} questions."
         raise InputError(f"'{shard}' is not a shard of this sweep", where="--shard", hint=hint)
-    return SweepPart(sweep=questions, first=int(number) - 1, every=int(count))
+    return SweepPart(sweep=questions, first=int(number) - 1, every=int(count), files=files)

@@ -8,6 +8,7 @@ from pathlib import Path
 from gnomon.api.fit import fit
 from gnomon.api.predict import predict
 from gnomon.errors import placed
+from gnomon.load.objects import checked_pool
 from gnomon.load.training import bind_training, named_model
 from gnomon.planning.comparison.idea import idea_asked
 from gnomon.planning.comparison.serving import compare_serving
@@ -45,6 +46,8 @@ def try_idea(
 def answer(question: TryQuestion, progress: Callable[[int], None] | None = None) -> TechniqueComparison:
     """A question's technique with and without, and whether it helps."""
     one, trial = idea_asked(question)
+    if isinstance(question.on, Pool):
+        checked_pool(question.on, "--on")
     if not isinstance(one, TrainingTechnique):
         return compare_serving(one, trial, question, named_model(question.model), fit, predict)
     from gnomon.planning.comparison.training import compare_training

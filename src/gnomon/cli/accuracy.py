@@ -63,9 +63,7 @@ def accuracy(
     elif written and not problem:
         put("".join(f"{path}\n" for path in written))
     else:
-        from gnomon.report.accuracy import brief
-
-        put(brief(found, narrow=any(word is not None for word in words.values())))
+        put(f"{results}\n")
     if problem:
         raise typer.Exit(fail(problem.message, where=problem.where, hint="Not all files were written."))
 

@@ -55,7 +55,7 @@ KINDS = {
     "any_engine": Kind(parser=_always(flags.any_engine)),
     "training_engine": Kind(parser=_always(flags.training_engine)),
     "dtypes": Kind(parser=_always(flags.formats)),
-    "goals": Kind(type=list[str], several=lambda texts: ",".join(texts or ())),
+    "goals": Kind(type=list[str], several=lambda texts: ",".join(map(flags.word("--slo"), texts or ()))),
     "objective": Kind(parser=_always(flags.objective)),
     "router": Kind(parser=_word, completion=names.words(names.routers)),
     "target": Kind(parser=_always(flags.target), completion=names.words(names.targets)),

@@ -26,7 +26,7 @@ def ops(
     from gnomon.paths import unwritten
 
     paths = output_files({"--out": out})
-    keep_apart(paths, question.source, "the operators")
+    keep_apart(paths, str(question.source), "the operators")
     path = paths.get("--out")
     from gnomon.api.ops import answer
     from gnomon.load.operators import csv_text as table

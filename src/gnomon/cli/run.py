@@ -9,11 +9,11 @@ from itertools import takewhile
 from typing import Any
 
 from gnomon.cli.output import emit, fail, open_missing_streams, settle, silence
-from gnomon.errors import BAD_INPUT, GnomonError, UnwrittenError
+from gnomon.errors import BAD_INPUT, FAULT, GnomonError, UnwrittenError
 
 COMPLETE = "_GNOMON_COMPLETE"
 """Set by a shell that asks for completions."""
-INTERNAL, INTERRUPTED, BROKEN_PIPE = 3, 130, 141
+INTERRUPTED, BROKEN_PIPE = 130, 141
 
 
 def run(argv: Sequence[str]) -> int:
@@ -103,7 +103,7 @@ def _unexpected(error: Exception, argv: Sequence[str], as_json: bool) -> int:
         return fail(error.strerror, where=str(error.filename or ""), as_json=as_json, code=BAD_INPUT)
     what = f"{type(error).__name__}: {error}"
     hint = "Please report it; GNOMON_DEBUG=1 shows the traceback."
-    return fail(what, hint=hint, as_json=as_json, code=INTERNAL, kind="internal error")
+    return fail(what, hint=hint, as_json=as_json, code=FAULT, kind="internal error")
 
 
 def _debugging() -> bool:

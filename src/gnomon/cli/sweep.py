@@ -62,11 +62,13 @@ def sweep(
 ) -> None:
     """Any question over lists of values, one answer per line.
 
-    A stopped sweep resumes where it stopped when the same command is repeated.
+    A stopped sweep resumes where it stopped when the same command is repeated, and asks again what ended in a fault of
+    Gnomon (exit code 3).
     """
     from gnomon.api.sweep import sweep as answer
-    from gnomon.cli.output import emit, say
+    from gnomon.cli.output import emit, fail, say
     from gnomon.cli.progress import Progress
+    from gnomon.errors import FAULT
 
     sources = {"the sweep": file} | {f"--join {one}": one for one in join or ()}
     paths = outputs({"--out": out, FLAG: html}, sources)
@@ -92,3 +94,7 @@ def sweep(
     elif result.found and not join:
         say(f"{result.found:,} answers were in the file; {result.questions - result.found:,} are new")
     emit(result, as_json=as_json, keep=False, files=page(result, paths))
+    if result.faults:
+        hint = "The same command asks them again; please report what the lines say."
+        message = f"{result.faults:,} of {result.questions:,} questions ended in a fault of Gnomon"
+        raise typer.Exit(fail(message, where=result.out, hint=hint, code=FAULT))

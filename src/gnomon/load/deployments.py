@@ -13,6 +13,7 @@ from gnomon.engines import Deployment, Engine, training_engine
 from gnomon.engines import engine as engine_of
 from gnomon.load.fleet import parse_pool
 from gnomon.load.hf import model as load_model
+from gnomon.load.objects import checked_model
 from gnomon.load.overheads import own_overheads
 from gnomon.load.profiles import profile_for
 from gnomon.planning.deploy import Binding, ReplicaSpec
@@ -26,7 +27,8 @@ TOWERS = "transformers"
 
 
 def found_model(model: str | Path | Model) -> Model:
-    return model if isinstance(model, Model) else load_model(model)
+    """A model by whatever names it; an object is checked as a file's shapes are."""
+    return checked_model(model) if isinstance(model, Model) else load_model(model)
 
 
 def bind(pool: Pool, engine: str, *hosts: str) -> Binding:

@@ -12,6 +12,7 @@ from gnomon.load.chips import chip_from_dict
 from gnomon.load.cluster import SCHEMA as CLUSTER
 from gnomon.load.cluster import cluster_from_dict
 from gnomon.load.files import as_path, read_yaml
+from gnomon.load.objects import checked_cluster, checked_pool
 from gnomon.spec import Chip, Cluster, Pool
 from gnomon.units import parse_whole
 
@@ -21,9 +22,9 @@ _FILE = re.compile(r"\s*(.+\.ya?ml)\s*(?::(.*))?", re.IGNORECASE | re.DOTALL)
 
 def parse_pool(text: str | Pool, where: str = "--on") -> Pool:
     """`H100` (one chip), `H100:4`, `chip.yaml:4`, or `cluster.yaml` (`cluster.yaml:8` for a part of it); chips that
-    are there already are handed back."""
+    are there already are checked and handed back."""
     if isinstance(text, Pool):
-        return text
+        return checked_pool(text, where)
     file = _FILE.fullmatch(text)
     if file:
         return _from_file(file[1], file[2], where)
@@ -35,8 +36,10 @@ def parse_pool(text: str | Pool, where: str = "--on") -> Pool:
     return _pool(find_chip(name, where), count_text if colon else "1", where)
 
 
-def parse_fleet(text: str, where: str = "--fleet") -> Cluster:
+def parse_fleet(text: str | Cluster, where: str = "--fleet") -> Cluster:
     """`H100:16,L4:32`, or `cluster.yaml`: pools in the order written, each chip once."""
+    if isinstance(text, Cluster):
+        return checked_cluster(text, where)
     pools = tuple(pool for part in text.split(",") for pool in _pools(part, where))
     names = [pool.chip.name for pool in pools]
     repeated = next((name for name in names if names.count(name) > 1), None)

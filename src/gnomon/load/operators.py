@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gnomon.engines import kernels_of
-from gnomon.errors import GnomonError, InputError
+from gnomon.errors import GnomonError, InputError, shown
 from gnomon.load.files import check_regular
 from gnomon.load.fleet import parse_pool
 from gnomon.load.profiles import profiles
@@ -40,7 +40,11 @@ def operator_table(source: str | Path | Iterable[Mapping[str, Any]]) -> Operator
     if isinstance(source, (str, Path)):
         columns, rows, lines = _read(Path(source))
         return OperatorTable(rows=rows, places=[f"{source} line {line}" for line in lines], columns=columns)
-    rows = [dict(row) for row in source]
+    rows = []
+    for index, row in enumerate(source):
+        if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
+            raise InputError(f"{shown(row)} is not a mapping of columns to values", where=f"row {index}")
+        rows.append(dict(row))
     columns = list(dict.fromkeys(name for row in rows for name in row))
     places = [f"row {index}" for index in range(len(rows))]
     for row, place in zip(rows, places, strict=True):

@@ -58,7 +58,7 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
     if question.router not in ROUTERS:
         raise unknown_name("router", question.router, ROUTERS, where="--router")
     goals, engine = goals_of(question.slo), _engine(question)
-    fleet = question.fleet if isinstance(question.fleet, Cluster) else parse_fleet(question.fleet)
+    fleet = parse_fleet(question.fleet)
     model = found_model(question.model)
     refuse_beside(model, techniques)
     dtypes = None if question.dtypes is None else _checked(question.dtypes)

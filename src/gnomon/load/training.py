@@ -15,6 +15,7 @@ from gnomon.errors import InputError, named_by
 from gnomon.load.fleet import parse_pool
 from gnomon.load.hf import config_of
 from gnomon.load.hf import model as load_model
+from gnomon.load.objects import checked_model
 from gnomon.load.plan import plan_pool
 from gnomon.load.profiles import profile_for
 from gnomon.load.recipe import recipe_of
@@ -27,7 +28,7 @@ from gnomon.spec.training_job import TrainingJob
 
 def named_model(model: str | Path | Model) -> tuple[str, Model]:
     """A model and what it is called in an answer."""
-    return (model.name, model) if isinstance(model, Model) else (str(model), load_model(model))
+    return (model.name, checked_model(model)) if isinstance(model, Model) else (str(model), load_model(model))
 
 
 def job_of(plan: Plan, pool: Pool | None = None) -> TrainingJob:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING, Any
 
 from gnomon.catalog.base import fold
@@ -12,13 +12,12 @@ from gnomon.papers.base import FIGURE_KINDS, STATUSES, Paper
 from gnomon.papers.entries import categories, known_to_hold, paper, papers, reproduced, unchecked
 from gnomon.papers.ranking import ranked
 from gnomon.papers.results import PaperList, PaperShown, PapersRun, ReproducedPaper
-from gnomon.units import parse_whole
+from gnomon.spec.questions.known import PaperQuestion, PaperSearchQuestion, PapersQuestion
 
 if TYPE_CHECKING:  # lists and searches need no engine, technique or experiment
     from gnomon.papers.reproduce import Progress
 
 USUAL_LIMIT = 10
-FIRST_YEAR = 1900
 
 
 def listed(
@@ -30,8 +29,9 @@ def listed(
     since: int | None = None,
 ) -> PaperList:
     """All papers, or those of a topic, a status, a category (`shelf`), hardware they used, or a year and later."""
-    given = {"topic": topic, "status": status, "shelf": shelf, "hardware": hardware, "since": since}
-    filters = {name: value for name, value in given.items() if value is not None}
+    asked = PapersQuestion(topic=topic, status=status, category=shelf, hardware=hardware, since=since)
+    given = zip(_NARROW, astuple(asked), strict=True)  # in the same order
+    filters = {name: value for name, value in given if value is not None}
     found = papers()
     for name, value in filters.items():
         found = _NARROW[name](found, value)
@@ -40,7 +40,8 @@ def listed(
 
 def search(words: str, *, limit: int = USUAL_LIMIT) -> PaperList:
     """Papers that match a full-text query, the best match first."""
-    found = ranked(words)[: parse_whole(limit, "--limit")]
+    asked = PaperSearchQuestion(words=words, limit=limit)
+    found = ranked(asked.words)[: asked.limit]
     return PaperList(papers=tuple(_entry(match) | {"score": round(score, 3)} for match, score in found), query=words)
 
 
@@ -51,7 +52,7 @@ def show(slug: str) -> PaperShown:
     from gnomon.papers.executed import outcome
     from gnomon.techniques import for_paper
 
-    entry = paper(slug)
+    entry = paper(PaperQuestion(slug=slug).slug or "")
     result = reproduce.run(entry.slug) if entry.slug in reproduced() else None
     lab = outcome(entry.slug) if entry.status == "executed" else None
     counts = {"holds": result.holds, "headline": result.headline} if result else unchecked(len(entry.claims))
@@ -73,7 +74,8 @@ def run(slug: str | None = None, *, progress: Progress | None = None, jobs: int 
     """The reproduced figures of a paper; without a name, of every reproduced paper, in `jobs` processes."""
     from gnomon.papers import reproduce
 
-    results = reproduce.run_all(progress, jobs) if slug is None else (reproduce.run(slug),)
+    asked = PaperQuestion(slug=slug, jobs=jobs)
+    results = reproduce.run_all(progress, asked.jobs) if asked.slug is None else (reproduce.run(asked.slug),)
     return PapersRun(results=results, by_kind={kind: _counts(results, kind) for kind in FIGURE_KINDS})
 
 
@@ -114,8 +116,7 @@ def _by_hardware(entries: Iterable[Paper], name: str) -> tuple[Paper, ...]:
 
 
 def _since(entries: Iterable[Paper], year: int) -> tuple[Paper, ...]:
-    first = parse_whole(year, "--since", least=FIRST_YEAR, most=9999)
-    return tuple(entry for entry in entries if entry.date and int(entry.date[:4]) >= first)
+    return tuple(entry for entry in entries if entry.date and int(entry.date[:4]) >= year)
 
 
 def _known(what: str, name: str, known: Iterable[str]) -> str:

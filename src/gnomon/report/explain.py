@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from gnomon.report.figures import Headline
 from gnomon.report.text import Style, next_steps, words
@@ -59,5 +60,7 @@ def _next(answer: Explanation) -> list[str]:
     inner += [
         part.formula.removeprefix(BY) for node in answer.nodes for part in node.parts if part.formula.startswith(BY)
     ]
-    last = "gnomon export last --out deploy" if answer.of.startswith("plan") else "gnomon history"
+    folder = f"deploy-{Path(answer.id).stem.rpartition('-')[2]}"
+    export = words("gnomon", "export", answer.id, "--out", folder)
+    last = export if answer.of.startswith("plan") else "gnomon history"
     return next_steps(*([words("gnomon", "explain", answer.id)] if opened else inner), last)

@@ -23,6 +23,7 @@ def _list(payload: Mapping[str, Any], style: Style) -> str:
             lines += [f"  ran on {entry['ran_on']}: {times(entry['gain'])} the plain version's speed, sustained"]
         rows = [(f"--size {size['name']}=", format_count(size["default"]), size["what"]) for size in entry["sizes"]]
         lines += [*table(rows, "<><"), ""]
+    lines += ["  needs PyTorch: pip install 'gnomon[torch]'; without a GPU, --device cpu checks and times nothing", ""]
     return "\n".join([*lines, *next_steps("gnomon lab run gptq", "gnomon lab run gptq --device cpu")])
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnomon.report.figures import Headline, interval
-from gnomon.report.text import Style, band, digits, known, labelled, next_steps
+from gnomon.report.text import Style, band, digits, folder_of, known, labelled, next_steps
 from gnomon.spec.answers import PlanReport, PlanScore
 from gnomon.spec.workload import METRICS, ServingLoad
 from gnomon.units import format_count, format_duration, format_money
@@ -82,7 +82,8 @@ def render(answer: PlanReport, style: Style) -> str:
     several = answer.command and best.plan.replicas > 1
     lines += [labelled("", f"once for each of the {best.plan.replicas:,} replicas")] if several else []
     lines += [*(labelled("needs", text) for text in answer.left_to_you), ""]
-    exports = ("gnomon export last --to vllm --out deploy", "gnomon export last --to kubernetes")
+    folder = folder_of("deploy", answer.to_dict())
+    exports = (f"gnomon export last --to vllm --out {folder}", "gnomon export last --to kubernetes")
     return "\n".join([*lines, *next_steps(*(exports if answer.command else ()), "gnomon explain last")])
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gnomon.errors import shortened
+from gnomon.errors import FAULT, shortened
 from gnomon.report.figures import Headline
 from gnomon.report.key_figures import as_figure, shown_figure, shown_number
 from gnomon.report.text import INDENT, Style, headed, next_steps, plural, words
-from gnomon.spec.key_figures import KeyFigure
+from gnomon.spec.key_figures import FITS, KeyFigure
 from gnomon.spec.sweep import SweepReport, thinned
 
 Payload = Mapping[str, Any]
@@ -37,8 +37,9 @@ def render(answer: SweepReport, style: Style) -> str:
 
 def counted(answer: SweepReport) -> str:
     """How many there are, and where."""
-    refused = f", {answer.refused:,} refused" if answer.refused else ""
-    return f"{answer.answered:,} answered{refused}: {answer.out}"
+    counts = {"answered": answer.answered, "refused": answer.refused - answer.faults, "failed": answer.faults}
+    said = [f"{count:,} {word}" for word, count in counts.items() if count or word == "answered"]
+    return f"{', '.join(said)}: {answer.out}"
 
 
 def figures(answer: SweepReport) -> list[Headline]:
@@ -58,9 +59,12 @@ def known_figures(answer: SweepReport) -> list[KeyFigure]:
 def as_table(
     answer: SweepReport, rows: Sequence[Payload], most: int | None = None
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
-    """The swept values and the figures of some rows: the head, the cells, and how columns are aligned."""
+    """The swept values and the figures of some rows: the head, the cells, and how columns are aligned. Whether an
+    answer fits is among them wherever one does not."""
     known = known_figures(answer)
     given = [figure for figure in known if any(figure.name in row["figures"] for row in answer.rows)][:most]
+    if FITS.name not in [figure.name for figure in given] and any(row["fits"] is False for row in answer.rows):
+        given.append(FITS)
     head = ("#", *answer.swept, *(figure.name for figure in given))
     cells = [
         (
@@ -74,8 +78,9 @@ def as_table(
 
 
 def _cell(row: Payload, figure: KeyFigure, place: int) -> str:
-    refused = row["error"] and place == 0
-    return "refused" if refused else shown_figure(figure, row["figures"].get(figure.name))
+    if row["error"] and place == 0:
+        return "failed" if row["error"].get("code") == FAULT else "refused"
+    return shown_figure(figure, row["fits"] if figure.name == FITS.name else row["figures"].get(figure.name))
 
 
 def value_word(value: Any) -> str:
@@ -103,7 +108,8 @@ def best_lines(answer: SweepReport) -> Iterator[str]:
 
 def error_lines(answer: SweepReport) -> Iterator[str]:
     for error in answer.errors:
-        yield f"refused: {plural(error['count'], 'question')}, the first is #{error['first']}: {error['message']}"
+        word = "failed" if error["code"] == FAULT else "refused"
+        yield f"{word}: {plural(error['count'], 'question')}, the first is #{error['first']}: {error['message']}"
 
 
 def _next(answer: SweepReport) -> list[str]:

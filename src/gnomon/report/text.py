@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +12,7 @@ from typing import Any
 
 from gnomon.spec.answers import Resolved, Result
 from gnomon.spec.estimate import Estimate
+from gnomon.spec.plan_dict import as_json
 from gnomon.units import format_bytes, format_duration
 
 INDENT = "  "
@@ -160,6 +163,12 @@ def labelled(label: str, text: str, emphasis: Callable[[str], str] = str) -> str
 def next_steps(*commands: str) -> list[str]:
     """The last lines of a report: commands that work when they are pasted."""
     return [f"{NEXT if index == 0 else ' ' * len(NEXT)}{command}" for index, command in enumerate(commands)]
+
+
+def folder_of(use: str, answer: Mapping[str, Any]) -> str:
+    """A folder for the files of one answer, `deploy-3fa9c1`: those of another answer are not in the way there."""
+    content = json.dumps(as_json(answer), sort_keys=True)
+    return f"{use}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"
 
 
 def words(*parts: Any) -> str:

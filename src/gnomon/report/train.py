@@ -7,7 +7,7 @@ from typing import Any
 
 from gnomon.report.figures import Headline
 from gnomon.report.shortage import IF_IT_FITTED, shortage_words
-from gnomon.report.text import Style, band, digits, flag, gib, headed, next_steps, scaled, words
+from gnomon.report.text import Style, band, digits, flag, folder_of, gib, headed, next_steps, scaled, words
 from gnomon.spec.answers import TrainingReport
 from gnomon.spec.answers.training import DEGREES
 from gnomon.spec.chip import HALVES
@@ -202,7 +202,8 @@ def simulated_again(inputs: Mapping[str, Any], on: str) -> str:
 
 def exports(step: TrainingReport) -> list[str]:
     """Commands that write the launch files, for every target that can express the plan."""
-    folders = [("train" if not at else f"train-{name}", name) for at, name in enumerate(step.targets)]
+    folder = folder_of("train", step.to_dict())
+    folders = [(folder if not at else f"{folder}-{name}", name) for at, name in enumerate(step.targets)]
     return [words("gnomon", "export", "last", "--to", name, "--out", folder) for folder, name in folders]
 
 

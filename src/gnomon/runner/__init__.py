@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from gnomon.runner.base import JobOutcome, WorkerDiedError, attempt
+from gnomon.runner.base import JobOutcome, WorkerDiedError, WorkerStartError, attempt
 
-__all__ = ["WorkerDiedError", "ordered"]
+__all__ = ["WorkerDiedError", "WorkerStartError", "ordered"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,7 +32,8 @@ def ordered(
     address of a Ray cluster, or `local` for one on this machine, with `jobs` as the number of its workers; 0 leaves
     that to the cluster. The function is one of a module, so that workers can import it.
 
-    An item whose worker dies, twice, has the value that `died` gives for it, or raises WorkerDiedError.
+    An item whose worker dies, twice, has the value that `died` gives for it, or raises WorkerDiedError. A worker that
+    is killed before it comes to its first item is replaced; WorkerStartError is raised where its replacements are too.
     """
     for item, outcome in _outcomes(function, items, jobs, ray):
         if isinstance(outcome.error, WorkerDiedError) and died is not None:

@@ -31,6 +31,22 @@ class WorkerDiedError(GnomonError):
         )
 
 
+START_TRIES = 5
+"""Processes that are started for one item before it is given up: a full memory may kill some of them, not all."""
+
+
+class WorkerStartError(GnomonError):
+    """Workers are killed as they start, one after the other: nothing can be said of the item that waits."""
+
+    def __init__(self, item: Any, what: str = "") -> None:
+        self.item = item
+        waiting = ", ".join(filter(None, [what, shortened(repr(item), 200)]))
+        super().__init__(
+            f"{START_TRIES} worker processes in a row were killed as they started, for {waiting}",
+            hint="The machine may be out of memory: use fewer jobs, then repeat the command.",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
     """What became of one item: its value, or its error."""

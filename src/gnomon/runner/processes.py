@@ -16,10 +16,12 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from gnomon.errors import GnomonError
-from gnomon.runner.base import Feed, JobOutcome, attempt
+from gnomon.runner.base import START_TRIES, Feed, JobOutcome, WorkerStartError, attempt
 
 T = TypeVar("T")
 STARTED = "started"
+END_S = 5.0
+"""Seconds within which a process has ended whose pipe is closed."""
 
 
 def in_processes(function: Callable[[T], Any], items: Iterable[T], jobs: int) -> Iterator[tuple[T, JobOutcome]]:
@@ -49,7 +51,7 @@ def in_processes(function: Callable[[T], Any], items: Iterable[T], jobs: int) ->
 class _Worker(Generic[T]):
     """A process, the pipe to it, and the items it has not answered."""
 
-    def __init__(self, function: Callable[[T], Any], batch: Iterable[tuple[int, T]]) -> None:
+    def __init__(self, function: Callable[[T], Any], batch: Iterable[tuple[int, T]], failed_starts: int = 0) -> None:
         # Processes are started afresh: a copy of this one would inherit locks that its threads hold.
         context = multiprocessing.get_context("spawn")
         self._function = function
@@ -58,6 +60,8 @@ class _Worker(Generic[T]):
         self._process.start()
         theirs.close()
         self._started = False
+        self._failed_starts = failed_starts
+        """Workers before this one that were killed as they started, in a row."""
         self.waiting: deque[tuple[int, T]] = deque()
         self.give(batch)
 
@@ -83,15 +87,26 @@ class _Worker(Generic[T]):
         return True
 
     def replaced(self, feed: Feed[T]) -> _Worker[T]:
-        """A new worker for what a dead one has left; the item it died of is tried once more."""
+        """A new worker for what a dead one has left; the item it died of is tried once more. One that was killed as it
+        started died of no item, and so did START_TRIES of them in a row: that is raised."""
+        ended_by_itself = self._ended_by_itself()
         self.stop()
-        if not self._started:
+        index, item = self.waiting[0]
+        if self._started:
+            if not feed.suspect(index, item):
+                self.waiting.popleft()
+            return _Worker(self._function, self.waiting)
+        if ended_by_itself:
             hint = "A script that starts jobs keeps them under `if __name__ == '__main__':`."
             raise GnomonError("worker processes end as soon as they start", where="jobs", hint=hint)
-        index, item = self.waiting[0]
-        if not feed.suspect(index, item):
-            self.waiting.popleft()
-        return _Worker(self._function, self.waiting)
+        if self._failed_starts + 1 == START_TRIES:
+            raise WorkerStartError(item)
+        return _Worker(self._function, self.waiting, self._failed_starts + 1)
+
+    def _ended_by_itself(self) -> bool:
+        """Whether the process, whose pipe is closed, was not killed by a signal; it is about to end if it has not."""
+        self._process.join(END_S)
+        return (self._process.exitcode or 0) > 0
 
     def stop(self) -> None:
         self.pipe.close()

@@ -62,6 +62,8 @@ _SERVED = (
     KeyFigure(name="tokens/s", path="output_tokens_per_s", higher_is_better=True),
     KeyFigure(name="$/Mtok", path="usd_per_mtok", unit="usd"),
 )
+FITS = KeyFigure(name="fits", path="fits", higher_is_better=True)
+"""Of whatever is given a memory to fit in."""
 KEY_FIGURES: Mapping[str, tuple[KeyFigure, ...]] = {
     "predict": (
         KeyFigure(name="step time", path="time_s", unit="s"),
@@ -69,10 +71,10 @@ KEY_FIGURES: Mapping[str, tuple[KeyFigure, ...]] = {
         KeyFigure(name="memory", path="memory_bytes", unit="bytes"),
         KeyFigure(name="energy", path="energy_j", unit="J"),
         KeyFigure(name="cost", path="cost_usd", unit="usd"),
-        KeyFigure(name="fits", path="fits", higher_is_better=True),
+        FITS,
     ),
     "fit": (
-        KeyFigure(name="fits", path="fits", higher_is_better=True),
+        FITS,
         KeyFigure(name="longest context", path="max_context", higher_is_better=True),
         KeyFigure(name="sequences", path="max_batch", higher_is_better=True),
         KeyFigure(name="margin", path="margin_bytes", unit="bytes", higher_is_better=True),
@@ -97,7 +99,7 @@ KEY_FIGURES: Mapping[str, tuple[KeyFigure, ...]] = {
         KeyFigure(name="power", path="predicted.power_w", unit="W"),
         KeyFigure(name="meets the goals", path="feasible", higher_is_better=True),
     ),
-    TRAINING_PLAN: (*_STEP, KeyFigure(name="fits", path="fits", higher_is_better=True)),
+    TRAINING_PLAN: (*_STEP, FITS),
     "try": (
         KeyFigure(name="gain", path="gain", unit="x", higher_is_better=True),
         KeyFigure(name="step without", path="plain.step_time_s", unit="s"),

@@ -77,17 +77,20 @@ class SweepReport(Result):
     """Of this file; of a shard, those that are its own."""
     answered: int
     refused: int
-    """Questions without an answer: refused, or with nothing that meets them."""
+    """Questions without an answer: refused, with nothing that meets them, or with a fault of Gnomon."""
+    faults: int = 0
+    """Of those, faults of Gnomon: the same sweep asks them again."""
     out: str
     swept: tuple[str, ...]
     figures: tuple[Mapping[str, Any], ...]
     """What the figures in `rows` are: `figure`, its name, `unit`, and whether `higher_is_better`."""
     rows: tuple[Mapping[str, Any], ...]
-    """The swept values and the figures of each answer, `index` first; of a large sweep evenly thinned."""
+    """The swept values and the figures of each answer, `index` first, and whether it `fits` where that was asked; of a
+    large sweep evenly thinned."""
     extremes: Mapping[str, Mapping[str, Any]]
-    """By figure: the best and the worst of all answers, each as its index and value."""
+    """By figure: the best and the worst of all answers that fit, each as its index and value."""
     errors: tuple[Mapping[str, Any], ...]
-    """What questions were refused for: the message, how many, and the first."""
+    """What questions were refused for: the message, how many, the first, and the exit code."""
     best_question: Mapping[str, Any] = field(default_factory=dict)
     """The question with the best value of the first figure, in full."""
     found: int = 0

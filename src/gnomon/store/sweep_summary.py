@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnomon.spec.key_figures import KEY_FIGURES, KeyFigure
+from gnomon.spec.key_figures import FITS, KEY_FIGURES, KeyFigure
 from gnomon.spec.sweep import SweepReport, thinned
-from gnomon.store.sweeps import SweepPart, rows
+from gnomon.store.sweeps import SweepPart, is_fault, rows
 
 MOST_ROWS = 1000
 """Of the report; the file has all."""
@@ -23,16 +23,22 @@ def summary(part: SweepPart, path: Path, out: str, found: int) -> SweepReport:
     kept: list[dict[str, Any]] = []
     extremes: dict[str, dict[str, Any]] = {}
     errors: Counter[str] = Counter()
-    first: dict[str, int] = {}
+    first: dict[str, dict[str, int]] = {}
+    faults = 0
     for place, row in enumerate(rows(path)):
         values = dict(_figures(figures, row.get("answer")))
+        fits = FITS.of(row.get("answer"))
+        faults += is_fault(row)
         if "error" in row:
             errors[row["error"]["message"]] += 1
-            first.setdefault(row["error"]["message"], row["index"])
-        _keep_extremes(extremes, figures, values, row["index"])
+            first.setdefault(row["error"]["message"], {"first": row["index"], "code": row["error"].get("code")})
+        if fits is not False:
+            _keep_extremes(extremes, figures, values, row["index"])
         if place in shown:
             swept = {name: row["question"].get(name) for name in questions.swept}
-            kept.append({"index": row["index"], "values": swept, "figures": values, "error": row.get("error")})
+            kept.append(
+                {"index": row["index"], "values": swept, "figures": values, "fits": fits, "error": row.get("error")}
+            )
     refused = errors.total()
     best = next((extremes[one.name]["best"]["index"] for one in figures if one.name in extremes), None)
     names = ", ".join(questions.swept)
@@ -42,14 +48,14 @@ def summary(part: SweepPart, path: Path, out: str, found: int) -> SweepReport:
         questions=len(part),
         answered=len(part) - refused,
         refused=refused,
+        faults=faults,
         out=out,
         swept=questions.swept,
         figures=tuple(one.description for one in figures),
         rows=tuple(kept),
         extremes=extremes,
         errors=tuple(
-            {"message": message, "count": count, "first": first[message]}
-            for message, count in errors.most_common(MOST_ERRORS)
+            {"message": message, "count": count} | first[message] for message, count in errors.most_common(MOST_ERRORS)
         ),
         best_question={} if best is None else questions.question(best),
         found=found,

@@ -1,21 +1,23 @@
 """The file of a sweep's answers: a JSON line each, in the order of the questions, resumable wherever it was cut off.
 
-Beside `FILE.jsonl` stands `FILE.jsonl.sweep`, which says whose answers these are: a file that belongs to another sweep
-is never added to.
+Beside `FILE.jsonl` stands `FILE.jsonl.sweep`, which says whose answers these are, by which version of Gnomon and from
+which files: to one that belongs to another sweep, or to the same sweep over other files, nothing is ever added.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gnomon.errors import InputError, MissingExtraError
+from gnomon.errors import FAULT, InputError, MissingExtraError
 from gnomon.load.files import read_json
+from gnomon.load.sweep_files import changed_file
 from gnomon.paths import write_text, written
 from gnomon.spec.sweep import Sweep, compact
 
@@ -33,6 +35,8 @@ class SweepPart:
     first: int = 0
     """Index of its first question."""
     every: int = 1
+    files: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of every file that its questions depend on, by name."""
 
     def __len__(self) -> int:
         return len(range(self.first, len(self.sweep), self.every))
@@ -53,14 +57,40 @@ class SweepPart:
             "sweep": self.sweep.digest,
             "questions": len(self.sweep),
             "shard": [self.first + 1, self.every],
+            "files": dict(self.files),
         }
 
 
-@contextmanager
-def opened(path: Path, part: SweepPart) -> Iterator[tuple[BinaryIO, int]]:
-    """The file, open for the answers that are still to come, and how many there are already.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAnswers:
+    """A file of answers that is open for more."""
 
-    What a killed program left of a line is cut off. Nobody else writes to it in here.
+    file: BinaryIO
+    done: int
+    """Lines that are there."""
+    repeated: int = 0
+    """How many of them were asked again: they were faults of Gnomon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _IntactLines:
+    done: int
+    end: int
+    """Bytes they take."""
+    faults: tuple[int, ...]
+    """Places of those that are faults of Gnomon."""
+
+
+Again = Callable[[Sequence[int]], Iterator[str]]
+"""Gives the lines of some places, computed again."""
+
+
+@contextmanager
+def opened(path: Path, part: SweepPart, again: Again | None = None) -> Iterator[OpenAnswers]:
+    """The file, open for the answers that are still to come.
+
+    What a killed program left of a line is cut off. Lines that are faults of Gnomon are computed `again` first, and
+    take their places when all of them are there. Nobody else writes to the file in here.
     """
     if path.exists() and not path.is_file():
         raise InputError("is not a regular file", where=str(path), hint="Name a file of your own.")
@@ -77,10 +107,26 @@ def opened(path: Path, part: SweepPart) -> Iterator[tuple[BinaryIO, int]]:
         else:
             write_text(_beside(path), compact(part.owner) + "\n")
         file.seek(0)
-        done, end = _intact(file, path, part)
-        if end < path.stat().st_size:
-            file.truncate(end)
-        yield file, done
+        found = _intact(file, path, part)
+        if not found.faults or again is None:
+            if found.end < path.stat().st_size:
+                file.truncate(found.end)
+            yield OpenAnswers(file=file, done=found.done)
+            return
+        _replace_faults(file, path, found, again(found.faults))
+    with opened(path, part) as renewed:
+        yield replace(renewed, repeated=len(found.faults))
+
+
+def _replace_faults(file: BinaryIO, path: Path, found: _IntactLines, lines: Iterator[str]) -> None:
+    """Write the file anew with these lines in the places of faults; until all are there the old one stays."""
+    places = frozenset(found.faults)
+    file.seek(0)
+    with written(path) as out:
+        for place in range(found.done):
+            before = file.readline()
+            out.write(next(lines) + "\n" if place in places else before.decode())
+        next(lines, None)  # whoever computed them is done
 
 
 def append(file: BinaryIO, line: str) -> None:
@@ -95,25 +141,24 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file)
 
 
-def joined(parts: Sequence[Path], path: Path, sweep: Sweep) -> None:
+def joined(parts: Sequence[Path], path: Path, whole: SweepPart) -> None:
     """The files of all shards of a sweep as one, as if it had been run whole."""
     count = len(parts)
     by_shard: dict[int, Path] = {}
     for file in parts:
-        first = _shard(file, sweep, count)
+        first = _shard(file, whole, count)
         if first in by_shard:
             raise InputError(f"is shard {first + 1} of {count}, and so is {by_shard[first]}", where=str(file))
         by_shard[first] = file
-    whole = SweepPart(sweep=sweep)
     if path.exists() and path.stat().st_size:
         _check_owner(path, whole)
     for first, file in by_shard.items():
-        _check_finished(file, SweepPart(sweep=sweep, first=first, every=count))
+        _check_finished(file, replace(whole, first=first, every=count))
     files = [by_shard[first].open("rb") for first in range(count)]
     try:
         write_text(_beside(path), compact(whole.owner) + "\n")
         with written(path) as out:
-            for index in range(len(sweep)):
+            for index in range(len(whole.sweep)):
                 out.write(files[index % count].readline().decode())
     finally:
         for one in files:
@@ -158,7 +203,13 @@ def _lock(file: BinaryIO, path: Path) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise InputError("is being written by another sweep", where=str(path), hint="Wait for it.") from None
+            raise _busy(path) from None
+        if os.fstat(file.fileno()).st_ino != path.stat().st_ino:  # another sweep has just put a new file in its place
+            raise _busy(path)
+
+
+def _busy(path: Path) -> InputError:
+    return InputError("is being written by another sweep", where=str(path), hint="Wait for it.")
 
 
 def _owner(path: Path) -> dict[str, Any]:
@@ -176,54 +227,78 @@ def _check_owner(path: Path, part: SweepPart) -> None:
         "gnomon": f"holds answers of Gnomon {found.get('gnomon')}, and this is {ours['gnomon']}",
         "shard": f"holds shard {'/'.join(map(str, shard)) if isinstance(shard, list) else shard} of this sweep",
     }
+    recorded = found.pop("files", {})
     for name, value in ours.items():
-        if found.get(name) != value:
+        if name != "files" and found.get(name) != value:
             raise InputError(differs.get(name, "holds the answers of another sweep"), where=str(path), hint=ANOTHER)
+    changed = changed_file(recorded if isinstance(recorded, dict) else {}, part.files)
+    if changed:
+        name, what = changed
+        hint = "Give a new --out, or put the file back as it was."
+        raise InputError(f"holds answers computed before '{name}' {what}", where=str(path), hint=hint)
 
 
-def _intact(file: BinaryIO, path: Path, part: SweepPart) -> tuple[int, int]:
-    """How many lines are complete, and the bytes they take."""
+def check_unchanged(part: SweepPart, files: Mapping[str, str], path: Path) -> None:
+    """Raise where a file that questions depend on is not what it was when the sweep began."""
+    changed = changed_file(part.files, files)
+    if changed:
+        name, what = changed
+        hint = "Some answers are of the old file and some of the new: give a new --out."
+        raise InputError(f"'{name}' {what} while the sweep ran", where=str(path), hint=hint)
+
+
+def _intact(file: BinaryIO, path: Path, part: SweepPart) -> _IntactLines:
+    """The lines that are complete."""
     done = end = 0
+    faults = []
     for line in file:
         if not line.endswith(b"\n"):
             break
-        if done == len(part) or not line.startswith(part.line_begins(done)) or not _is_answer(line):
+        row = _row(line) if done < len(part) and line.startswith(part.line_begins(done)) else None
+        if row is None:
             where = f"{path} line {done + 1}"
             raise InputError("is not the answer to this question of the sweep", where=where, hint=ANOTHER)
+        if is_fault(row):
+            faults.append(done)
         done += 1
         end += len(line)
-    return done, end
+    return _IntactLines(done=done, end=end, faults=tuple(faults))
 
 
-def _is_answer(line: bytes) -> bool:
-    """Whether a line is an object with the answer of a question, or with an error that says what was wrong."""
+def is_fault(row: Mapping[str, Any]) -> bool:
+    """Whether a line is a fault of Gnomon: not an answer, and no more final than the fault is."""
+    return bool(row.get("error")) and row["error"].get("code") == FAULT
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """An object with the answer of a question, or with an error that says what was wrong; of other lines, none."""
     try:
-        row = json.loads(line, parse_constant=_no_number)
+        row: dict[str, Any] = json.loads(line, parse_constant=_no_number)
     except (ValueError, RecursionError):
-        return False
+        return None
     answer, error = row.get("answer"), row.get("error")
     if isinstance(error, dict):
-        return answer is None and isinstance(error.get("message"), str)
-    return isinstance(answer, dict) and isinstance(answer.get("schema"), str)
+        return row if answer is None and isinstance(error.get("message"), str) else None
+    return row if isinstance(answer, dict) and isinstance(answer.get("schema"), str) else None
 
 
 def _no_number(text: str) -> float:
     raise ValueError(f"{text} is not JSON")
 
 
-def _shard(path: Path, sweep: Sweep, count: int) -> int:
+def _shard(path: Path, whole: SweepPart, count: int) -> int:
     """Which of so many shards a file is, from zero."""
     given = _owner(path).get("shard")
     if not (isinstance(given, list) and len(given) == 2 and given[1] == count and given[0] in range(1, count + 1)):
         shown = "/".join(map(str, given)) if isinstance(given, list) else "unknown"
         raise InputError(f"is shard {shown}, and {count} files are joined", where=str(path))
-    _check_owner(path, SweepPart(sweep=sweep, first=given[0] - 1, every=count))
+    _check_owner(path, replace(whole, first=given[0] - 1, every=count))
     return int(given[0]) - 1
 
 
 def _check_finished(path: Path, part: SweepPart) -> None:
     with path.open("rb") as file:
-        done, _ = _intact(file, path, part)
+        done = _intact(file, path, part).done
     if done < len(part):
         hint = f"Re-run its shard, which resumes where it stopped: --shard {part.first + 1}/{part.every}."
         raise InputError(f"has {done:,} of {len(part):,} answers", where=str(path), hint=hint)

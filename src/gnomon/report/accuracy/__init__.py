@@ -9,7 +9,7 @@ from gnomon.report.accuracy import lists
 from gnomon.report.accuracy.grid import HEADS, grid, left_out, scored, scores
 from gnomon.report.accuracy.training import name_of, peers, training
 from gnomon.report.accuracy.worst import MOST, worst
-from gnomon.report.text import Style
+from gnomon.report.text import Style, next_steps
 from gnomon.spec.answers import Result
 
 INTRO = """\
@@ -66,7 +66,7 @@ interval is wider than it need be."""
 
 FEW = 40
 """Tables that a terminal is shown one by one."""
-NEXT = "next: gnomon accuracy --chip H100 --family gemm · gnomon accuracy --page DIR · gnomon accuracy --fresh"
+NEXT = ("gnomon accuracy --chip H100 --family gemm", "gnomon accuracy --page accuracy-page")
 
 LISTS = {
     "operators": lists.operators,
@@ -111,13 +111,13 @@ def brief(payload: Mapping[str, Any], *, narrow: bool = False) -> str:
     if left:
         more = f", {len(left) - FEW} more in --out FILE.md" if len(left) > FEW else ""
         parts += [f"Operator tables left out, and why{more}:", left_out(left[:FEW], "table")]
-    parts.append(NEXT)
+    parts.append("\n".join(next_steps(*NEXT)))
     return "\n\n".join(parts) + "\n"
 
 
 def render(answer: Result, style: Style) -> str:
     """The text of the answer, as `gnomon.report.render` gives it."""
-    return brief(answer.to_dict()).removesuffix("\n")
+    return brief(answer.to_dict(), narrow=bool(getattr(answer, "narrowed_to", None))).removesuffix("\n")
 
 
 def listed(payload: Mapping[str, Any]) -> dict[str, str]:

@@ -76,4 +76,4 @@ def _is_number(value: Any) -> bool:
 
 def _name(row: Payload) -> str:
     named = (f"{name} {value_word(value)}" for name, value in row["values"].items() if value is not None)
-    return f"#{row['index']} {', '.join(named)}"
+    return f"#{row['index']} {', '.join(named)}" + ", does not fit" * (row["fits"] is False)

@@ -11,6 +11,9 @@ from gnomon.spec.answers.shapes import Inputs, Signed, Time
 from gnomon.spec.estimate import Estimate
 from gnomon.spec.traced import Traced
 
+MATRICES = ("gemm", "conv", "moe")
+"""Kinds of operators that multiply matrices."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorTime(Result):
@@ -25,6 +28,21 @@ class OperatorTime(Result):
     bytes: float
     arithmetic: str = ""
     """The number format whose rate its kernel has; empty where several kernels or none are behind it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "op", backward_name(self.op, self.kind))
+
+
+def backward_name(op: str, kind: str) -> str:
+    """An operator of the backward pass as it is called in the field: the GEMMs of a layer are `dgrad` (the gradient of
+    its input) and `wgrad` (of its weights), everything else is `backward`.
+
+    >>> backward_name("ffn.up.by_weight", "gemm"), backward_name("attention.core.by_input", "attention_backward")
+    ('ffn.up.wgrad', 'attention.core.backward')
+    """
+    head, _, last = op.rpartition(".")
+    words = {"by_input": "dgrad" if kind in MATRICES else "backward", "by_weight": "wgrad"}
+    return f"{head}.{words[last]}" if head and last in words else op
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
-from gnomon.errors import InputError
-from gnomon.units import parse_count, parse_rate, parse_whole
+from gnomon.errors import InputError, shown
+from gnomon.spec.questions.values import check_value
+from gnomon.units import parse_count, parse_duration, parse_rate, parse_whole
 
+COUNTS = "8k is 8,000 and 8Ki is 8,192."
+"""How counts of tokens are read, for the help of their flags."""
 FLAG = "flag"
 """The key of a field's `Flag` in its metadata."""
 
@@ -53,29 +56,55 @@ def whole(value: Any, where: str) -> int:
     except (TypeError, ValueError, OverflowError):
         same = False
     if not same:
-        raise InputError(f"'{value}' is not a whole number", where=where)
+        raise InputError(f"{shown(value)} is not a whole number", where=where)
+    return number
+
+
+def _in_range(value: Any, flag: Flag) -> int:
+    """A whole number of a flag's range."""
+    number = whole(value, flag.where)
+    if number < flag.least:
+        raise InputError(f"{shown(number)} is below {flag.least}", where=flag.where)
+    if flag.most is not None and number > flag.most:
+        raise InputError(f"{shown(number)} is more than {flag.most:,}", where=flag.where)
     return number
 
 
 NUMBERS: dict[str, Callable[[Any, Flag], Any]] = {
-    "whole": lambda value, flag: whole(value, flag.where),
+    "whole": _in_range,
     "size": lambda value, flag: parse_whole(value, flag.where, least=flag.least, most=flag.most),
     "rate": lambda value, flag: parse_rate(value, flag.where),
     "count": lambda value, flag: parse_count(value, flag.where),
+    "duration": lambda value, flag: parse_duration(value, flag.where),
 }
 """Readers of numbers that come from Python; texts of a command line are read before."""
+LATER = ("techniques",)
+"""Kinds of values whose reader refuses what they cannot be."""
+
+
+def _is_default(value: Any, one: Field[Any]) -> bool:
+    """Whether a field has the value that it has where it is not given."""
+    return type(value) is type(one.default) and bool(value == one.default)
 
 
 class Question:
-    """The input of one command. Subclasses are frozen dataclasses whose fields are made by `flag` and `argument`."""
+    """The input of one command. Subclasses are frozen dataclasses whose fields are made by `flag` and `argument`.
+
+    This is where values come in, from a command line, from Python or from a sweep: one that is not of its field's
+    declared type is refused, whatever it would have become further on.
+    """
 
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        for name, each in type(self).flags().items():
-            value = getattr(self, name)
-            if each.kind in NUMBERS and value is not None:
-                object.__setattr__(self, name, NUMBERS[each.kind](value, each))
+        for one in fields(self):  # type: ignore[arg-type]
+            value, declared, each = getattr(self, one.name), str(one.type), one.metadata.get(FLAG)
+            if _is_default(value, one) or (value is None and declared.endswith("None")):
+                continue
+            if each is not None and each.kind in NUMBERS:
+                object.__setattr__(self, one.name, NUMBERS[each.kind](value, each))
+            elif each is None or each.kind not in LATER:
+                check_value(value, declared, each.where if each else one.name)
 
     @classmethod
     def flags(cls) -> dict[str, Flag]:

@@ -1,4 +1,4 @@
-"""`chips` and `models`: what there is."""
+"""`chips`, `models` and `papers`: what there is."""
 
 from __future__ import annotations
 
@@ -45,3 +45,36 @@ class ModelsQuestion(Question):
     """One model, opened up."""
     find: str | None = flag("--find", "text", "WORDS", "Only those with these in their names.", default=None)
     kind: str | None = flag("--kind", "model_kind", "KIND", "Only dense, moe, hybrid, encoder, …", default=None)
+
+
+FIRST_YEAR, LAST_YEAR = 1900, 9999
+MOST_JOBS, MOST_FOUND = 64, 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PapersQuestion(Question):
+    """The papers Gnomon knows, or some of them."""
+
+    topic: str | None = flag("--topic", "text", "TOPIC", "Only those on this topic.", default=None)
+    status: str | None = flag("--status", "text", "STATUS", "Only those of this status.", default=None)
+    category: str | None = flag("--shelf", "text", "SHELF", "Only those of this topic group.", default=None)
+    hardware: str | None = flag("--hardware", "text", "NAME", "Only those that used this hardware.", default=None)
+    since: int | None = flag(
+        "--since", "size", "YEAR", "Only those of this year or later.", default=None, least=FIRST_YEAR, most=LAST_YEAR
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperSearchQuestion(Question):
+    """Papers by what they say."""
+
+    words: str = argument("plain", "WORDS", "What it is about.")
+    limit: int = flag("--limit", "size", "N", "How many, at most.", default=10, most=MOST_FOUND)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperQuestion(Question):
+    """One paper; without a name, all that are reproduced, in processes."""
+
+    slug: str | None = argument("plain", "SLUG", "A paper's name.")
+    jobs: int = flag("--jobs", "size", "N", "Processes that share all papers.", default=1, most=MOST_JOBS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from gnomon.spec.answers import Result
     from gnomon.spec.plan import Plan
 
+MOST_JOBS = 1024
 PLAN_HELP = "A plan's file, a run's id, or `last`."
 COMPARED_HELP = "Two or more: a plan's file, a run's id, `last`, an answer's .json."
 TO_HELP = "vllm or kubernetes for serving, megatron or torchrun for training; by default what the plan's engine needs."
@@ -29,6 +31,26 @@ class ExportQuestion(Question):
     to: str | None = flag("--to", "target", "TARGET", TO_HELP, default=None)
     checkpoint: str | None = flag("--checkpoint", "plain", "NAME", CHECKPOINT_HELP, default=None)
     force: bool = flag("--force", "switch", "", FORCE_HELP, default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainQuestion(Question):
+    """An earlier answer, or one of its operators, broken down."""
+
+    what: str | Path = argument("plain", "[last|ID|FILE]", "A run's id, a JSON answer, or `last`.")
+    op: str | None = flag("--op", "plain", "NAME", "Show only this operator.", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepQuestion(Question):
+    """Any question over lists of values, and where its answers go."""
+
+    file: str | Path | Mapping[str, Any] = argument("plain", "FILE.yaml", "The command and its values.")
+    out: str | Path = flag("--out", "plain", "FILE", "The file of answers.")
+    jobs: int | None = flag("--jobs", "whole", "N", "Parallel workers.", default=None, most=MOST_JOBS)
+    ray: str = flag("--ray", "plain", "ADDRESS", "A Ray cluster.", default="")
+    shard: str = flag("--shard", "plain", "I/N", "Only shard I of N.", default="")
+    join: Sequence[str | Path] = flag("--join", "plain", "FILE.jsonl", "Files of finished shards.", default=())
 
 
 @dataclass(frozen=True, kw_only=True)

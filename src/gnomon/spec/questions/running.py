@@ -79,7 +79,7 @@ class CalibrateQuestion(Question):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceQuestion:
+class TraceQuestion(Question):
     """How a torch module is called and priced; no command line has it."""
 
     on: str | Pool

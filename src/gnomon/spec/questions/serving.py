@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gnomon.spec.questions.base import Question, argument, flag
-from gnomon.spec.questions.parts import ENGINE_HELP, MODEL_HELP, ServedQuestion, settings, techniques
+from gnomon.spec.questions.base import COUNTS, Question, argument, flag
+from gnomon.spec.questions.parts import ENGINE_HELP, MODEL_HELP, ServedQuestion, degree, settings, techniques
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,11 @@ DTYPES_HELP = "Number formats to choose from, the preferred one first: the check
 
 
 def length(name: str, what: str) -> Any:
-    return flag(f"--{name}", "size", "TOKENS", f"Mean {what} length.", default=None)
+    return flag(f"--{name}", "size", "TOKENS", f"Mean {what} length. {COUNTS}", default=None)
+
+
+def seed() -> Any:
+    return flag("--seed", "size", "S", "Seed of the draw.", default=0, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +47,16 @@ class LoadQuestion(Question):
     requests: int | None = flag(
         "--requests", "size", "N", "How many requests; a trace is cut or repeated.", default=None
     )
-    seed: int | None = flag("--seed", "size", "S", "Seed of the draw.", default=0, least=0)
+    seed: int | None = seed()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateServingQuestion(LoadQuestion, ServedQuestion):
     """TTFT, TPOT, throughput, energy and cost of a served load."""
 
-    engine: str | None = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
+    engine: str = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
+    dp: int = degree("dp", "Data", " Ranks with sequences of their own.")
+    seed: int = seed()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +73,8 @@ class PlanServingQuestion(LoadQuestion):
         "--objective", "objective", "WHAT", "cost (the default), throughput, latency or energy.", default=None
     )
     router: str = flag("--router", "router", "HOW", ROUTER_HELP, default="random")
-    dtypes: Sequence[str] | None = flag("--dtype", "dtypes", "D[,D]", DTYPES_HELP, default=None)
+    seed: int = seed()
+    dtypes: str | Sequence[str] | None = flag("--dtype", "dtypes", "D[,D]", DTYPES_HELP, default=None)
     kv_dtype: str = flag("--kv-dtype", "kv_dtype", "D", "Number format of the KV cache.", default="bf16")
     engine: str | EngineChoice = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
     settings: Mapping[str, Any] | None = settings()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gnomon.spec.questions.base import Question, argument, flag
+from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ServedQuestion, degree
 
 if TYPE_CHECKING:
@@ -37,10 +38,10 @@ class PredictQuestion(ServedQuestion):
         "--tokens",
         "whole",
         "T",
-        "New tokens of each sequence, of text; patches of a diffusion transformer's sample.",
+        f"New tokens of each sequence, of text; patches of a diffusion transformer's sample. {COUNTS}",
         default=None,
     )
-    context: int = flag("--context", "whole", "C", "Tokens already in the cache.", default=0, least=0)
+    context: int = flag("--context", "whole", "C", f"Tokens already in the cache. {COUNTS}", default=0, least=0)
     source: int | None = flag(
         "--source",
         "whole",
@@ -78,12 +79,15 @@ class FitQuestion(ServedQuestion):
     """Whether a model fits to be served, and what would make it fit."""
 
     engine: str | None = flag("--engine", "any_engine", "NAME[@VERSION]", ANY_ENGINE_HELP, default=None)
-    context: int | None = flag("--context", "whole", "C", "Tokens of each sequence.", default=None)
+    context: int | None = flag("--context", "whole", "C", f"Tokens of each sequence. {COUNTS}", default=None)
+    dp: int = degree("dp", "Data", " Ranks with sequences of their own.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpsQuestion(Question):
     """Times of single operators, added to a table of them."""
 
-    source: Any = argument("plain", "FILE.csv", "One operator a line.")
+    source: str | Path | Mapping[str, Any] | Iterable[Mapping[str, Any]] = argument(
+        "plain", "FILE.csv", "One operator a line."
+    )
     on: str = flag("--on", "chips", "CHIP", "The chip.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnomon.errors import InputError, unknown_name
-from gnomon.spec.questions.base import Question, argument, flag
+from gnomon.spec.questions.base import COUNTS, Question, argument, flag
 from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, techniques
 from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, SCHEDULES, TrainingLoad
 
@@ -25,7 +25,7 @@ NAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "schedule": ("schedule", SCHEDULES),
     "recompute": ("recomputation", RECOMPUTE),
     "optimizer": ("optimizer", OPTIMIZERS),
-    "cp_comm": ("exchange of keys", CP_COMMS),
+    "cp_comm": ("context-parallel communication", CP_COMMS),
 }
 """Fields that take one of a few names: what such a name is, and all of them."""
 OPTIMIZER_HELP = (
@@ -33,8 +33,8 @@ OPTIMIZER_HELP = (
     "adafactor, lion or muon."
 )
 CP_COMM_HELP = (
-    "How context-parallel ranks exchange keys: p2p (a ring, where it is not given), a2a (tokens for heads) or "
-    "allgather."
+    "How context-parallel ranks exchange keys and values, as Megatron's --cp-comm-type: p2p (ring attention, where it "
+    "is not given), a2a (Ulysses: tokens for heads) or allgather."
 )
 WITH = "techniques"
 """Which an error calls by this name where it is no list at all."""
@@ -56,7 +56,7 @@ class TrainingQuestion(Question):
     """A model trained on batches of equal sequences."""
 
     model: str | Path | Model = argument("model", "MODEL", MODEL_HELP)
-    seq: int = flag("--seq", "whole", "S", "Tokens of a sequence.", most=MOST_TOKENS)
+    seq: int = flag("--seq", "whole", "S", f"Tokens of a sequence. {COUNTS}", most=MOST_TOKENS)
     global_batch: int = flag("--global-batch", "whole", "B", "Sequences of a step.", most=MOST_BATCH)
     tokens: float | None = flag("--tokens", "count", "T", "Tokens of the whole run, such as 300B.", default=None)
     optimizer: str = flag("--optimizer", "optimizer", "NAME", OPTIMIZER_HELP, default="adamw")
@@ -66,7 +66,7 @@ class TrainingQuestion(Question):
 
     def __post_init__(self) -> None:
         Question.__post_init__(self)
-        check_ranges(self)
+        check_names(self)
         if self.tokens == 0:
             raise InputError("'0' is not above zero", where="--tokens")
 
@@ -88,20 +88,12 @@ def plan_places(question: type[Question]) -> dict[str, str]:
     return found | {"strategy": chips, "strategy, pp x vp": "--pp x --vp", "strategy.techniques": "--with"}
 
 
-def check_ranges(question: Question) -> None:
-    """Raise InputError for a number outside its flag's range, or a name that is not one of those there are."""
+def check_names(question: Question) -> None:
+    """Raise InputError for a name that is not one of those there are."""
     for name, each in type(question).flags().items():
         value = getattr(question, name)
-        if value is None:
-            continue
-        if name in NAMES and value not in NAMES[name][1]:
-            raise unknown_name(NAMES[name][0], str(value), NAMES[name][1], where=each.where)
-        if each.kind == "whole" and value < each.least:
-            raise InputError(f"{value} is below {each.least}", where=each.where)
-        if each.kind == "whole" and each.most is not None and value > each.most:
-            raise InputError(f"{value} is more than {each.most:,}", where=each.where)
-        if each.kind == "switch" and not isinstance(value, bool):
-            raise InputError(f"'{value}' is neither true nor false", where=each.where)
+        if value is not None and name in NAMES and value not in NAMES[name][1]:
+            raise unknown_name(NAMES[name][0], value, NAMES[name][1], where=each.where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
