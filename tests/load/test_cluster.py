@@ -181,7 +181,7 @@ def test_bridges_join_pairs_where_they_are_fitted(tmp_path: Path) -> None:
         load.parse_pool(write(tmp_path, chip="A100-PCIe", count=8, **more)) for more in ({}, {"bridged": True})
     )
     assert seconds(bridged, 2) < 0.3 * seconds(plain, 2)
-    assert seconds(bridged, 4) == seconds(plain, 4)
+    assert 3 * seconds(bridged, 2) < seconds(bridged, 4) <= seconds(plain, 4)
     assert seconds(load.parse_pool("H100-NVL:2"), 2) < 0.3 * seconds(load.parse_pool("H100-PCIe:2"), 2)
 
 
