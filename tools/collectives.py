@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from tools.collective_tables import Collectives, Exchanges, Group, collectives, exchanges, pcie_tables
 from tools.node_tables import node_exchanges, small_messages
+from tools.pcie_serving import served
 
 from gnomon.calibrate.fit import FamilyFit, spread_of
 from gnomon.calibrate.least_squares import fit
@@ -57,7 +58,7 @@ SMALL_BY = "A100, A40 and H100, nccl (torch), vidur; H20 and GB10, measurements/
 FULL_RATE = (2, 4)
 """Nodes whose adapters all reach each other at full rate: on eight, the fabric of the published table carries half."""
 LOCAL = 20.0
-"""A rank's own copies against a slot's bandwidth: its memory is so much quicker that they do not show."""
+"""A rank's own copies against a slot's bandwidth: its memory is so much faster that they do not show."""
 LEAST_S, LEAST_ROWS = 20e-6, 100
 """What is counted of a table, and how much of it there must be to speak of."""
 
@@ -190,7 +191,7 @@ def shipped(folder: Path) -> dict[str, Any]:
             of = [table for table in tables if table.chip == chip and table.library.startswith(ran)]
             entry = _entry(make(of), f"{chip}, {_names(table.library for table in of)}, {_by(of)}")
             fits[library][link] = _with_steps(of, entry) if library == "nccl" else entry
-    fits["nccl"] |= pcie_fits(tables)
+    fits["nccl"] |= pcie_fits(tables, served(folder))
     fits[token_once.LIBRARY] = {
         token_once.FIT: _entry(across_nodes(folder), "H100-SXM-80GB, DeepEP, aiconfigurator-0.12.0")
     }
@@ -202,13 +203,13 @@ def shipped(folder: Path) -> dict[str, Any]:
     return {"schema": SCHEMA, "date": DATE, "fits": fits, "tables": list(_spoken_of(folder))}
 
 
-def pcie_fits(tables: Iterable[Collectives]) -> dict[str, Any]:
+def pcie_fits(tables: Iterable[Collectives], beside: Iterable[Collectives] = ()) -> dict[str, Any]:
     """Cards without NVLink: between pairs of a bridge, of one processor, and across two. The first gives the share of
     the link that cards reach which read each other's memory."""
     paired = [_thinned(table) for table in tables if table.link.name.endswith(BETWEEN_BRIDGES)]
     bridges = fit_pcie(paired)
     found = {nccl.PCIE + BETWEEN_BRIDGES: _entry(bridges, f"{_names(t.chip for t in paired)}, {_by(paired)}")}
-    usual = [table for table in pcie_tables() if table.library == USUAL]
+    usual = [*(table for table in pcie_tables() if table.library == USUAL), *beside]
     usual = [table for table in usual if not table.link.name.startswith(nccl.OLD_PCIE)]
     for way in ("", ACROSS_SOCKETS):
         of = [table for table in usual if table.link.name.endswith(ACROSS_SOCKETS) == bool(way)]

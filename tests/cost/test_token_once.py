@@ -78,7 +78,7 @@ def over(size: np.ndarray, ranks: int, routed: TokenRouting | None, chips: str =
 
 @pytest.mark.parametrize("ranks", [16, 32, 64])
 @pytest.mark.parametrize("chip", ["H100", "B200"])
-def test_large_exchanges_are_quicker_once_than_in_copies(chip: str, ranks: int) -> None:
+def test_large_exchanges_are_faster_once_than_in_copies(chip: str, ranks: int) -> None:
     large = SIZES[SIZES > 1e8]
     once, copies = (over(large, ranks, routed, f"{chip}:64") for routed in (DEEPSEEK, None))
     assert np.all(once < copies)

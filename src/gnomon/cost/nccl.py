@@ -106,7 +106,7 @@ PCIE, OLD_PCIE = "PCIe", "PCIe 3.0"
 """How names of such links begin. One fit stands for all of them but the oldest, which has its own."""
 MACHINES_SPREAD = 0.4
 """Of log(predicted / measured) from one machine without NVLink to the next: those with switches or with settings of
-NCCL made by hand are 10 to 60% quicker or slower than the fit to usual ones (measurements/published)."""
+NCCL made by hand are 10 to 60% faster or slower than the fit to usual ones (measurements/published)."""
 
 
 @cache
