@@ -105,8 +105,8 @@ ADDING = ("NVLink6",)
 PCIE, OLD_PCIE = "PCIe", "PCIe 3.0"
 """How names of such links begin. One fit stands for all of them but the oldest, which has its own."""
 MACHINES_SPREAD = 0.4
-"""Of log(predicted / measured) from one machine without NVLink to the next: those with switches or with settings of
-NCCL made by hand are 10 to 60% faster or slower than the fit to usual ones (measurements/published)."""
+"""Of log(predicted / measured) from one machine without NVLink to the next: on those with switches alone, or with NCCL
+set by hand, the fit to usual ones is 0.5 to 2.3 times what was measured (measurements/published)."""
 
 
 @cache
