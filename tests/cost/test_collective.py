@@ -302,3 +302,15 @@ def test_superchips_of_a_quad_have_a_third_of_their_links_for_each_other() -> No
     assert quad.between(2, quad.scaleup).bandwidth_bytes_s == pytest.approx(150e9)
     assert quad.machine and alone.machine and quad.machine.memory_bytes == alone.machine.memory_bytes
     assert over("all_reduce", np.array([1e6]), 4, quad)[0] < 60e-6
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "send_recv"])
+def test_small_messages_over_two_nodes_are_latency(op: str) -> None:
+    """A few KiB take what the network adds to every message and its hops; twice the adapters would not help."""
+    pool, size = parse_pool("H100:16"), np.array([4096.0])
+    assert pool.node
+    wide = replace(pool, node=replace(pool.node, adapters=2 * pool.node.adapters))
+    ranks = 2 if op == "send_recv" else 16
+    one, two = (float(over(op, size, ranks, on, library="nccl", nodes=2)[0]) for on in (pool, wide))
+    assert nccl.network_s(op) + pool.scaleout.latency_s < one < 100e-6
+    assert 0.97 * one < two <= one
