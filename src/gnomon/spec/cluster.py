@@ -157,10 +157,9 @@ class Pool:
             return bridge
         if node is None or link.direct:
             return link
-        if bridge:
-            return replace(link, name=link.name + BETWEEN_BRIDGES)
-        crossing = node.sockets > 1 and span > -(-node.chips // node.sockets)
-        return replace(link, name=link.name + ACROSS_SOCKETS) if crossing else link
+        if node.sockets > 1 and span > -(-node.chips // node.sockets):
+            return replace(link, name=link.name + ACROSS_SOCKETS)
+        return replace(link, name=link.name + BETWEEN_BRIDGES) if bridge else link
 
     def between(self, ranks: int, link: Link) -> Link:
         """A link of one node as so many of its chips can use it: in a mesh, the wires that lead to each other."""
