@@ -7,9 +7,10 @@ measured, or somebody else's traffic.
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from gnomon.cost.nccl import PASSES, WHOLE
 from gnomon.errors import UnknownNameError
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip, Link
+from gnomon.spec.cluster import ACROSS_SOCKETS, BETWEEN_BRIDGES
 from gnomon.spec.workload import Floats
 
 OPS = {
@@ -122,7 +124,8 @@ def _inside(row: Row) -> bool:
 
 def _link(row: Row) -> Link | None:
     if row["impl"] in PAIRED and row["n_gpus"] != "2":
-        return catalog.link(PAIRED[row["impl"]])
+        link = catalog.link(PAIRED[row["impl"]])
+        return replace(link, name=link.name + BETWEEN_BRIDGES)
     try:
         return catalog.chip(row["gpu"]).scaleup
     except UnknownNameError:
@@ -133,7 +136,8 @@ def _collectives(
     key: tuple[str, ...], times: Mapping[tuple[str, int, bool], Iterable[tuple[float, float]]]
 ) -> Collectives:
     source, chip, library, impl, name = key
-    link, groups, left = catalog.link(name), [], 0
+    usual = catalog.link(name.removesuffix(BETWEEN_BRIDGES))
+    link, groups, left = replace(usual, name=name), [], 0
     for (op, ranks, plain), pairs in sorted(times.items()):
         payload, took = np.array(sorted(pairs)).T
         later = np.minimum.accumulate(took[::-1])[::-1]
@@ -162,6 +166,41 @@ def _least(op: str, payload: Floats, ranks: int, link: Link) -> Floats:
     """What the wires alone take; a switch that adds up halves it."""
     share = 1.0 if op in WHOLE else (ranks - 1) / ranks
     return np.asarray(share * payload / link.bandwidth_bytes_s)
+
+
+PCIE_ROWS = Path(__file__).parents[1] / "measurements" / "published" / "pcie.csv"
+PATHS = {"socket": "", "sockets": ACROSS_SOCKETS, "switch": ""}
+"""What a group of cards without NVLink crossed: one processor, both, or switches alone."""
+
+
+@cache
+def pcie_tables(file: Path = PCIE_ROWS) -> tuple[Collectives, ...]:
+    """Published times of NCCL among cards without NVLink, one table a machine, its settings and a path."""
+    found: dict[tuple[str, ...], dict[tuple[str, int], list[tuple[float, float]]]] = {}
+    with file.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            key = tuple(row[name] for name in ("source", "gpu", "settings", "machine", "link", "path"))
+            group = found.setdefault(key, defaultdict(list))[row["op"], int(row["ranks"])]
+            group.append((number(row, "bytes"), number(row, "time_us") * 1e-6))
+    return tuple(_pcie_table(key, found[key]) for key in sorted(found))
+
+
+def _pcie_table(key: tuple[str, ...], times: Mapping[tuple[str, int], list[tuple[float, float]]]) -> Collectives:
+    source, gpu, settings, machine, name, path = key
+    link = catalog.link(name)
+    groups = []
+    for (op, ranks), pairs in sorted(times.items()):
+        payload, took = np.array(sorted(pairs)).T
+        groups.append(Group(op=op, ranks=ranks, plain=False, payload=payload, seconds=took))
+    return Collectives(
+        source=source,
+        chip=gpu,
+        library=f"nccl, {settings}",
+        impl=machine,
+        link=replace(link, name=link.name + PATHS[path]),
+        groups=tuple(groups),
+        left_out=0,
+    )
 
 
 @cache

@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tools.collective_tables import Collectives, Exchanges, Group, collectives, exchanges
+from tools.collective_tables import Collectives, Exchanges, Group, collectives, exchanges, pcie_tables
+from tools.node_tables import node_exchanges, small_messages
+from tools.pcie_serving import served
 
 from gnomon.calibrate.fit import FamilyFit, spread_of
 from gnomon.calibrate.least_squares import fit
 from gnomon.calibrate.truth import folder as truth_folder
-from gnomon.cost import collective, experts, nccl
+from gnomon.cost import collective, experts, nccl, token_once
 from gnomon.cost.link_fits import FILE, FIRST, SCALE, SCHEMA, LinkFit
 from gnomon.spec import Link
+from gnomon.spec.cluster import ACROSS_SOCKETS, BETWEEN_BRIDGES
 from gnomon.spec.workload import Floats
 
 DATE = "2026-11-15"
@@ -48,6 +51,14 @@ LEAST_GROUPS = 6
 LAST, FINE = 29, 8
 """The octave at which steps end, and the parts of an octave in which formulas are looked at."""
 MOST_STEP, SAFE, LEAST_OCTAVES = 0.35, 0.9, 6
+USUAL, EACH = "nccl, default", 10
+"""Settings of NCCL that an engine leaves as they are, and how many rows of a long table one stands for."""
+SENT_BY = "H100-SXM-80GB, deepep_normal sglang/0.5.6.post2, aiconfigurator-0.12.0"
+SMALL_BY = "A100, A40 and H100, nccl (torch), vidur; H20 and GB10, measurements/published/two_nodes.csv"
+FULL_RATE = (2, 4)
+"""Nodes whose adapters all reach each other at full rate: on eight, the fabric of the published table carries half."""
+LOCAL = 20.0
+"""A rank's own copies against a slot's bandwidth: its memory is so much faster that they do not show."""
 LEAST_S, LEAST_ROWS = 20e-6, 100
 """What is counted of a table, and how much of it there must be to speak of."""
 
@@ -76,6 +87,22 @@ def fit_nccl(tables: Iterable[Collectives]) -> FamilyFit:
     summed = any(group.op == "all_reduce" and group.ranks == 8 and not group.plain for group in groups)
     ranges = nccl.RANGES | (nccl.SWITCH if summed and link.name in SWITCHED else {})
     return _fitted("nccl", groups, ranges, fold, partial(_by_nccl, link))
+
+
+def fit_pcie(tables: Iterable[Collectives], ring: float | None = None) -> FamilyFit:
+    """NCCL's figures on cards of any generation, each at its own link's bandwidth; machines count alike. Every other
+    octave is set aside. With a known share `ring` of the link, the rest of a byte's time is that of host memory."""
+    placed = [(table.link, group) for table in tables for group in table.groups if group.seconds.size]
+    ranges = dict(nccl.RANGES) if ring is None else nccl.RANGES | nccl.STAGED | {"ring": (ring, ring, ring)}
+    ranges["local"] = (LOCAL, LOCAL, LOCAL)
+    took = np.concatenate([group.seconds for _, group in placed])
+    fold = _nearest(np.concatenate([group.payload for _, group in placed])) % 2
+    counts = np.concatenate([np.full(group.seconds.size, group.seconds.size) for _, group in placed])
+
+    def seconds(c: Mapping[str, float]) -> Floats:
+        return np.concatenate([_by_nccl(link, group, c) for link, group in placed])
+
+    return checked("nccl", ranges, fold, took, seconds, np.sqrt(np.mean(counts) / counts))
 
 
 def _by_nccl(link: Link, group: Group, c: Mapping[str, float]) -> Floats:
@@ -129,30 +156,30 @@ def fit_exchange(table: Exchanges) -> FamilyFit:
 
 
 def checked(
-    kind: str, ranges: Ranges, fold: Labels, took: Floats, seconds: Callable[[Mapping[str, float]], Floats]
-) -> FamilyFit:
-    """Fitted to all rows, its errors those of fits without each fold."""
+    kind: str, ranges: Ranges, fold: Labels, took: Floats, seconds: Callable[[Mapping[str, float]], Floats],
+    weight: Floats | None = None,
+) -> FamilyFit:  # fmt: skip
+    """Fitted to all rows, its errors those of fits without each fold; `weight` is how much a row counts."""
+    counted = np.ones(took.size) if weight is None else weight
+
+    def fitted(seen: Labels) -> dict[str, float]:
+        return fit(lambda c: (counted * np.log(seconds(c) / took))[seen], ranges)
+
     errors = np.zeros(took.size)
     for part in np.unique(fold):
         aside = fold == part
         if not aside.all():
-            errors[aside] = np.log(seconds(_fit(ranges, ~aside, took, seconds)) / took)[aside]
+            errors[aside] = np.log(seconds(fitted(~aside)) / took)[aside]
     everywhere = np.ones(took.size, bool)
     return FamilyFit(
         kind=kind,
         dtype="",
-        coefficients=_fit(ranges, everywhere, took, seconds),
+        coefficients=fitted(everywhere),
         residual=None,
         errors=errors,
         measured_s=took,
         fold=fold,
     )
-
-
-def _fit(
-    ranges: Ranges, seen: Labels, took: Floats, seconds: Callable[[Mapping[str, float]], Floats]
-) -> dict[str, float]:
-    return fit(lambda c: np.log(seconds(c) / took)[seen], ranges)
 
 
 def shipped(folder: Path) -> dict[str, Any]:
@@ -164,11 +191,62 @@ def shipped(folder: Path) -> dict[str, Any]:
             of = [table for table in tables if table.chip == chip and table.library.startswith(ran)]
             entry = _entry(make(of), f"{chip}, {_names(table.library for table in of)}, {_by(of)}")
             fits[library][link] = _with_steps(of, entry) if library == "nccl" else entry
+    fits["nccl"] |= pcie_fits(tables, served(folder))
+    fits[token_once.LIBRARY] = {
+        token_once.FIT: _entry(across_nodes(folder), "H100-SXM-80GB, DeepEP, aiconfigurator-0.12.0")
+    }
+    fits[nccl.NETWORK] = {nccl.TWO_NODES: _entry(small_over_nodes(folder), "A100, A40 and H100, nccl (torch), vidur")}
     for link, chip in EXPERTS.items():
         for table in sent:
             if table.chip.name == chip and table.library == DEEPEP and table.op in fits:
                 fits[table.op][link] = _entry(fit_exchange(table), f"{chip}, {DEEPEP}, aiconfigurator-0.12.0")
     return {"schema": SCHEMA, "date": DATE, "fits": fits, "tables": list(_spoken_of(folder))}
+
+
+def pcie_fits(tables: Iterable[Collectives], beside: Iterable[Collectives] = ()) -> dict[str, Any]:
+    """Cards without NVLink: between pairs of a bridge, of one processor, and across two. The first gives the share of
+    the link that cards reach which read each other's memory."""
+    paired = [_thinned(table) for table in tables if table.link.name.endswith(BETWEEN_BRIDGES)]
+    bridges = fit_pcie(paired)
+    found = {nccl.PCIE + BETWEEN_BRIDGES: _entry(bridges, f"{_names(t.chip for t in paired)}, {_by(paired)}")}
+    usual = [*(table for table in pcie_tables() if table.library == USUAL), *beside]
+    usual = [table for table in usual if not table.link.name.startswith(nccl.OLD_PCIE)]
+    for way in ("", ACROSS_SOCKETS):
+        of = [table for table in usual if table.link.name.endswith(ACROSS_SOCKETS) == bool(way)]
+        entry = _entry(fit_pcie(of, bridges.coefficients["ring"]), f"{_names(t.chip for t in of)}, {_by(of)}")
+        found[nccl.PCIE + way] = entry
+    return found
+
+
+def _thinned(table: Collectives) -> Collectives:
+    """Every so many rows of a long table, which are enough for eight figures."""
+    return replace(
+        table,
+        groups=tuple(replace(g, payload=g.payload[::EACH], seconds=g.seconds[::EACH]) for g in table.groups),
+    )
+
+
+def across_nodes(folder: Path) -> FamilyFit:
+    """Tokens sent to a node once, on two and on four nodes; every other number of tokens is set aside."""
+    sent = [one for one in node_exchanges(folder) if one.nodes in FULL_RATE]
+    took = np.array([one.seconds for one in sent])
+    fold = _nearest(np.array([one.tokens for one in sent])) % 2
+    ranges = token_once.COEFFICIENTS
+    return checked(token_once.LIBRARY, ranges, fold, took, lambda c: np.array([one.by(dict(c)) for one in sent]))
+
+
+def small_over_nodes(folder: Path) -> FamilyFit:
+    """What a network adds to the smallest messages; machines count alike, and each is set aside in turn."""
+    sent = small_messages(folder)
+
+    def seconds(c: Mapping[str, float]) -> Floats:
+        added = [c["send_us" if one.op == "send_recv" else "collective_us"] for one in sent]
+        return np.array([one.base_s for one in sent]) + 1e-6 * np.array(added)
+
+    machines, fold = np.unique([one.machine for one in sent], return_inverse=True)
+    counts = np.bincount(fold, minlength=machines.size)[fold]
+    took = np.array([one.seconds for one in sent])
+    return checked(nccl.NETWORK, nccl.NETWORK_US, fold, took, seconds, np.sqrt(np.mean(counts) / counts))
 
 
 def steps(

@@ -129,7 +129,6 @@ def test_what_a_training_row_leaves_out(changes: dict[str, str], assumed: tuple[
         ({"features": "peft; torch.compile"}, "adapters"),
         ({"features": "w/ MTP"}, "MTP"),
         ({"features": "torch.compile; AsyncTP"}, "AsyncTP"),
-        ({"features": "HybridEP; force-balanced; EP overlap off"}, "HybridEP"),
         ({"features": "force-balanced; EP overlap on"}, "overlapped"),
         ({"features": "tokendrop"}, "dropped"),
         ({"precision": "NVFP4"}, "training in NVFP4 is not simulated"),

@@ -262,7 +262,7 @@ def test_collectives_run_inside_a_node() -> None:
     assert alone == eight
     two, many = (price(ROWS[8] | {"bytes": 1 << 26, "ranks": ranks}, on="H100")[0]["time_us"] for ranks in (16, 128))
     # Two nodes' adapters keep pace with the links inside them, sixteen nodes' do not.
-    assert eight < two < 1.1 * eight
+    assert eight < two < 1.15 * eight
     assert many > 1.5 * eight
 
 

@@ -83,6 +83,7 @@ CLUSTER: dict[str, tuple[Entry, Any]] = {
     "oversubscription": ({}, 4),
     "pod_nodes": ({"oversubscription": 4, "count": 32}, 4),
     "bridged": ({"chip": "A100-PCIe"}, True),
+    "sockets": ({"chip": "A100-PCIe"}, 8),
     "host": ({}, "Workstation"),
     "host.cores": ({"host": HOST}, 8),
     "host.memory_gib": ({"host": HOST}, 16),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from gnomon.cost.nccl import PASSES, measured
 from gnomon.cost.nccl import level as nccl_level
 from gnomon.load import parse_pool
 from gnomon.spec import Link
+from gnomon.spec.cluster import ACROSS_SOCKETS, BETWEEN_BRIDGES
 
 NCCL = ("NVLink3", "NVLink4", "NVLink5")
 LINK = Link(name="test", bandwidth_bytes_s=4e11, latency_s=1e-6)
@@ -253,3 +255,62 @@ def test_a_link_like_a_measured_one_has_its_shares(name: str) -> None:
     assert np.all(nccl_level("all_reduce", SIZES, 8, link) >= nccl.by(like, "all_reduce", SIZES, 8, LINK))
     usual = SIZES[(SIZES > 1e5) & (SIZES < 1e8)]
     assert np.all(nccl_level("all_gather", usual, 8, link) > nccl_level("all_gather", usual, 8, LINK))
+
+
+PCIE = ("PCIe 3.0 x16", "PCIe 4.0 x16", "PCIe 5.0 x8", "PCIe 5.0 x16", "PCIe 6.0 x16")
+
+
+@pytest.mark.parametrize("way", ["", ACROSS_SOCKETS, BETWEEN_BRIDGES])
+@pytest.mark.parametrize("op", PASSES)
+def test_cards_without_nvlink(op: str, way: str) -> None:
+    """More bytes or ranks, an older slot, or a second processor in between is never quicker."""
+    times = {}
+    for name, ranks in product(PCIE, (2, 4, 8)):
+        link = catalog.link(name)
+        times[name, ranks] = nccl_level(op, SIZES, ranks, replace(link, name=name + way))
+        assert np.all(np.diff(times[name, ranks]) >= 0), name
+        if way == ACROSS_SOCKETS:
+            assert np.all(times[name, ranks] >= nccl_level(op, SIZES, ranks, link)), name
+        if name != PCIE[0]:
+            assert np.all(
+                times[name, ranks]
+                <= nccl_level(
+                    op, SIZES, ranks, replace(link, name=name + way, bandwidth_bytes_s=link.bandwidth_bytes_s / 2)
+                )
+            )
+    large = SIZES > 1e7
+    for older, newer in pairwise(PCIE):
+        assert np.all(times[newer, 4][large] <= times[older, 4][large]), (older, newer)
+    if op not in ("broadcast", "send_recv"):
+        assert np.all(times["PCIe 4.0 x16", 8][large] >= times["PCIe 4.0 x16", 4][large])
+
+
+def test_a_group_of_two_sockets_crosses_between_them() -> None:
+    """Four of eight cards stand at one processor, eight at two; a workstation has one."""
+    server, station = parse_pool("L40S:8"), parse_pool("RTX-4090:4")
+    assert server.inside(4).name == "PCIe 4.0 x16"
+    assert server.inside(8).name == "PCIe 4.0 x16" + ACROSS_SOCKETS
+    assert station.inside(4).name == "PCIe 4.0 x16"
+    size = np.array([2.0**26])
+    assert over("all_reduce", size, 8, server)[0] > 1.2 * over("all_reduce", size, 4, server)[0]
+    assert machine("L40S", 8).evidence("all_reduce", "bf16").spread >= nccl.MACHINES_SPREAD
+
+
+def test_superchips_of_a_quad_have_a_third_of_their_links_for_each_other() -> None:
+    quad, alone = parse_pool("GH200:4"), parse_pool("GH200:1")
+    assert (quad.per_node, quad.scaleup.name, quad.scaleup.mesh) == (4, "NVLink4 mesh", True)
+    assert quad.between(2, quad.scaleup).bandwidth_bytes_s == pytest.approx(150e9)
+    assert quad.machine and alone.machine and quad.machine.memory_bytes == alone.machine.memory_bytes
+    assert over("all_reduce", np.array([1e6]), 4, quad)[0] < 60e-6
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "send_recv"])
+def test_small_messages_over_two_nodes_are_latency(op: str) -> None:
+    """A few KiB take what the network adds to every message and its hops; twice the adapters would not help."""
+    pool, size = parse_pool("H100:16"), np.array([4096.0])
+    assert pool.node
+    wide = replace(pool, node=replace(pool.node, adapters=2 * pool.node.adapters))
+    ranks = 2 if op == "send_recv" else 16
+    one, two = (float(over(op, size, ranks, on, library="nccl", nodes=2)[0]) for on in (pool, wide))
+    assert nccl.network_s(op) + pool.scaleout.latency_s < one < 100e-6
+    assert 0.97 * one < two <= one

@@ -131,6 +131,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "over": ({"chip": "H100", "count": 8, "oversubscription": 0.5}, "field oversubscription: 0.5 is below 1"),
     "bridge": ({"chip": "H100", "count": 8, "bridged": True}, "field bridged: H100-SXM-80GB has no bridge"),
+    "sockets": ({"chip": "H100", "count": 8, "sockets": 2}, "field sockets: says nothing where NVLink4 joins the chips"),
     "host": ({"chip": "H100", "count": 8, "host": "DGX-H1000"}, "field host: unknown host 'DGX-H1000'"),
     "cloud": ({"chip": "H100", "count": 8, "cloud": "moon"}, "field cloud: unknown cloud 'moon'"),
     "offer": ({"chip": "MI100", "count": 8, "cloud": "aws"}, "field cloud: no on-demand price of MI100 at aws"),
@@ -181,7 +182,7 @@ def test_bridges_join_pairs_where_they_are_fitted(tmp_path: Path) -> None:
         load.parse_pool(write(tmp_path, chip="A100-PCIe", count=8, **more)) for more in ({}, {"bridged": True})
     )
     assert seconds(bridged, 2) < 0.3 * seconds(plain, 2)
-    assert seconds(bridged, 4) == seconds(plain, 4)
+    assert 3 * seconds(bridged, 2) < seconds(bridged, 4) <= seconds(plain, 4)
     assert seconds(load.parse_pool("H100-NVL:2"), 2) < 0.3 * seconds(load.parse_pool("H100-PCIe:2"), 2)
 
 

@@ -61,13 +61,12 @@ NOT_SIMULATED = {
     r"(?<!w/o )\bmtp\b": "multi-token prediction (MTP) is not trained here",
     r"\basynctp\b": "overlapped tensor-parallel communication (AsyncTP) is not simulated",
     r"\bep overlap on\b": "overlapped expert-parallel communication is not simulated",
-    r"\b(hybridep|deepep)\b": "tokens sent to a node once (HybridEP, DeepEP) are not simulated",
     r"\btokendrop\b": "tokens dropped at an expert's capacity are not simulated",
 }
 """What makes another run of it, in a row's model or features, and why it is left out."""
 PLAIN_FEATURES = (
     "", "2d", "dropless", "eager", "force-balanced", "fsdp2", "fsdp2+tp", "fsdp shards over dp*cp", "vanilla tp",
-    "w/o mtp", "ep overlap off",
+    "w/o mtp", "ep overlap off", "hybridep", "deepep",
 )  # fmt: skip
 """Features that the plan's other columns say, or that are so in a prediction."""
 FORMATS = {

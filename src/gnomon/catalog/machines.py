@@ -134,6 +134,7 @@ def _node(name: str) -> tuple[Node, str]:
         adapter=link(entry["adapter"]),
         adapters=figures.whole("adapters", "adapters"),
         bridged=entry.get("bridged", False),
+        sockets=figures.whole("sockets", "sockets") if "sockets" in entry else 1,
         sources=figures.sources,
         confidence=figures.confidence,
     )

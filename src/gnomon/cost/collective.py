@@ -12,9 +12,10 @@ from functools import cache
 
 import numpy as np
 
-from gnomon.cost import nccl
+from gnomon.cost import nccl, token_once
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.nccl import PASSES
+from gnomon.graph.routing import TokenRouting
 from gnomon.spec import Link, Pool
 from gnomon.spec.workload import Floats
 
@@ -88,12 +89,14 @@ def own_sum(c: Shots, payload: Floats, ranks: int, link: Link) -> Floats:
 
 
 def seconds(
-    op: str, payload: Floats, ranks: int, pool: Pool, stride: int = 1, library: str = "", nodes: int = 0
-) -> Floats:
+    op: str, payload: Floats, ranks: int, pool: Pool, stride: int = 1, library: str = "", nodes: int = 0,
+    routed: TokenRouting | None = None,
+) -> Floats:  # fmt: skip
     """Seconds of a collective over `payload` bytes among ranks `stride` chips apart, or spread evenly over `nodes`.
 
     Pieces flow through both levels at once, so the slower one decides and the other adds its latency. `library` is
-    "nccl" where all is left to it, else an engine's own kernels take the small all-reduces of a node.
+    "nccl" where all is left to it, else an engine's own kernels take the small all-reduces of a node. `routed` says of
+    tokens for experts that each crosses to a node once.
     """
     if nodes:
         within, span = -(-ranks // nodes), ranks if nodes == 1 else nodes * pool.per_node
@@ -107,7 +110,10 @@ def seconds(
     wire = pool.across(span)
     if op == "send_recv":
         return nccl.level(op, payload, ranks, wire, network=True)
-    return _two_levels(op, payload, (within, link), (-(-ranks // within), wire))
+    inner, outer = (within, link), (-(-ranks // within), wire)
+    if routed and op == "all_to_all":
+        return token_once.seconds(payload, routed, inner, outer)
+    return _two_levels(op, payload, inner, outer)
 
 
 def _straddles(pool: Pool, span: int) -> bool:

@@ -15,6 +15,7 @@ from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
 from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format
 from gnomon.graph.ops import Attention, Collective, LatentDecode, Op, Shape
+from gnomon.graph.routing import TokenRouting
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.chip import HALVES
 from gnomon.spec.workload import Floats
@@ -57,13 +58,15 @@ class Machine:
         return self.profile.family(kind, dtype, self.framework)
 
     def _collective(self, kind: str) -> Family:
-        link = self.pool.scaleup.name
-        fits = [link_fit(library, link) for library in ("nccl", *(() if self.framework else ("vllm",)))]
+        link = self.pool.inside(self.pool.per_node).name
+        names = [("nccl", link if link in nccl.LIKE else nccl.fit_of(link)), ("vllm", link)]
+        fits = [link_fit(*name) for name in (names[:1] if self.framework else names)]
         known = [found for found in fits if found]
         if known and self.pool.count <= self.pool.per_node:
+            apart = nccl.MACHINES_SPREAD if link.startswith(nccl.PCIE) else 0.0
             return Family(
                 coefficients={},
-                spread=max(found.spread_of(kind) for found in known),
+                spread=max(apart, *(found.spread_of(kind) for found in known)),
                 shared=max(found.shared for found in known),
                 provenance=Provenance.FITTED,
                 source=f"{link}; {known[0].source}",
@@ -148,10 +151,11 @@ class Machine:
         library = "nccl" if self.framework else ""
         sizes = shape["ranks"] * WIDEST + shape.get("nodes", np.zeros(1))
         same = np.broadcast_to(sizes, payload.shape)
+        routed = _routing(shape) if payload.size else None
 
         def of(rows: NDArray[np.int64] | slice) -> Floats:
             ranks, nodes = divmod(int(same[rows][0]), WIDEST)
-            return collective.seconds(kind, payload[rows], ranks, self.pool, stride, library, nodes)
+            return collective.seconds(kind, payload[rows], ranks, self.pool, stride, library, nodes, routed)
 
         if not payload.size or (same == same[0]).all():
             return of(slice(None)) if payload.size else np.zeros_like(payload)
@@ -227,6 +231,13 @@ class Machine:
         named = np.where(compute >= memory, "compute", "memory")
         slow = np.where(seconds > SMALL_S * max(runs, 1), "efficiency", "latency")
         return np.asarray(np.where(busiest < LATENCY_SHARE * seconds, slow, named))
+
+
+def _routing(shape: Shape) -> TokenRouting | None:
+    """Of tokens for experts, where each crosses to a node once; all rows of a call are of one network."""
+    if "topk" not in shape:
+        return None
+    return TokenRouting(**{name: int(shape[name][0]) for name in ("experts", "topk", "groups", "topk_groups")})
 
 
 def priced_dtype(op: Op) -> str:

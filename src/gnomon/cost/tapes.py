@@ -24,7 +24,7 @@ def price(ops: Iterable[Op], machine: Machine, batch: Batch, factor: Factor | No
     """Seconds of every operator, all its runs, for every batch. Operators of one family are priced in one call."""
     groups: dict[tuple[object, ...], list[Op]] = defaultdict(list)
     for op in dict.fromkeys(ops):
-        apart = (op.ranks, op.stride) if op.kind in COLLECTIVES else ()  # type: ignore[union-attr]
+        apart = (op.ranks, op.stride, op.routed) if op.kind in COLLECTIVES else ()  # type: ignore[union-attr]
         groups[op.kind, priced_dtype(op), *apart].append(op)
     found: dict[Op, Floats] = {}
     for group in groups.values():

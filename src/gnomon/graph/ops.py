@@ -6,14 +6,14 @@ figures are of one run on one rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, Union
 
 import numpy as np
 
 from gnomon.graph.dtypes import gemm_format, width
 from gnomon.graph.mixer_ops import IndexScores, LatentDecode, MixerOp, Scan
-from gnomon.graph.routing import busiest, most_held, most_visited
+from gnomon.graph.routing import TokenRouting, busiest, most_held, most_visited
 from gnomon.graph.sizes import LOGITS, PREFILLS, PROMPT, TOKENS, Rows, Shape, Size, constants, size_of
 from gnomon.graph.windows import Window
 from gnomon.spec.workload import Batch, Floats
@@ -370,14 +370,18 @@ class Collective:
     """How many chips apart the group's ranks stand: 1 for neighbours."""
     dtype: str = "bf16"
     count: int = 1
+    routed: TokenRouting | None = None
+    """Of tokens on their way to experts and back, where a token crosses to another node once for all it visits there;
+    rows and bytes still count a copy for each expert."""
 
     @property
     def kind(self) -> str:
         return self.op
 
     def shape(self, batch: Batch) -> Shape:
+        more = asdict(self.routed) if self.routed else {}
         return {"bytes": size_of(self.rows, batch) * self.bytes_per_row} | constants(
-            batch, ranks=self.ranks, stride=self.stride
+            batch, ranks=self.ranks, stride=self.stride, **more
         )
 
     def flops(self, batch: Batch) -> Floats:

@@ -6,6 +6,7 @@ Real routers are less even, and drift with the text; what a router's history sho
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -13,6 +14,45 @@ import numpy as np
 from gnomon.spec.workload import Floats
 
 _REACH, _STEPS = 8.0, 4001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRouting:
+    """How many experts a token visits of how many, and from how many of their groups it may take them."""
+
+    experts: int
+    topk: int
+    groups: int = 1
+    topk_groups: int = 1
+
+    def reached(self, parts: int) -> float:
+        """Of so many equal parts of the experts (ranks, or nodes), those that a token visits on average."""
+        return parts * (1 - self._missed(parts))
+
+    def _missed(self, parts: int) -> float:
+        """The chance that a token has nothing to do with one part."""
+        held, open_groups = self.experts / parts, min(self.topk_groups, self.groups)
+        whole, left = divmod(self.groups, parts)
+        if open_groups == self.groups or (left and parts % self.groups):
+            return _none_of(held, self.experts, self.topk)
+        group = self.experts / self.groups
+        if left:  # a part lies within one group
+            chosen = open_groups / self.groups
+            return 1 - chosen + chosen * _none_of(held, open_groups * group, self.topk)
+        found = 0.0
+        for count in range(min(whole, open_groups) + 1):
+            ways = math.comb(whole, count) * math.comb(self.groups - whole, open_groups - count)
+            share = ways / math.comb(self.groups, open_groups)
+            found += share * _none_of(count * group, open_groups * group, self.topk)
+        return found
+
+
+def _none_of(held: float, among: float, taken: int) -> float:
+    """The chance that none of so many are taken, where each is as likely to be."""
+    chance = 1.0
+    for already in range(taken):
+        chance *= min(max((among - already - held) / max(among - already, 1.0), 0.0), 1.0)
+    return chance
 
 
 def most_held(experts: int, ranks: int) -> int:

@@ -78,3 +78,6 @@ class KernelStyle:
     """With sequence parallelism, the gathered input of a GEMM is saved; else its shard is saved and gathered again."""
     overlap_by_weight: bool = True
     """Collectives of the backward pass overlap with the GEMMs by weight."""
+    routes_once: bool = False
+    """A token is sent to another node once for all experts it visits there, and handed on inside (DeepEP); else a copy
+    for each expert crosses."""

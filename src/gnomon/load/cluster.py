@@ -20,6 +20,7 @@ from gnomon.spec import Chip, Cluster, Host, Link, Node, NotModelled, Pool, Powe
 SCHEMA = "gnomon.cluster/1"
 MOST_CHIPS = 10_000_000
 MOST_OVERSUBSCRIBED = 1000.0
+MOST_SOCKETS = 64
 FABRIC = ("oversubscription", "pod_nodes")
 LINK = {"gb_s": (1e-3, 1e5), "latency_us": (1e-3, 1e6)}
 HOST = {
@@ -118,6 +119,7 @@ def _node(fields: Fields, chip: Chip) -> Node:
         adapters=_adapters(fields, scaled, size),
         host=_host(fields, usual.host),
         bridged=_bridged(fields, chip, usual.bridged),
+        sockets=_sockets(fields, scaleup, usual.sockets),
         oversubscription=oversubscription,
         pod_nodes=_pod_nodes(fields, usual.pod_nodes, oversubscription),
     )
@@ -224,6 +226,14 @@ def _unread(fields: Fields) -> tuple[NotModelled, ...]:
     said |= {f"link.{name}": value for name, value in link.items()} if isinstance(link, Mapping) else {}
     given = [name for name in UNREAD if said.get(name) is not None]
     return tuple(NotModelled(option=f"{fields.spot('host')}.{name}", why=UNREAD[name]) for name in given)
+
+
+def _sockets(fields: Fields, scaleup: Link, usual: int) -> int:
+    sockets = fields.whole("sockets", usual, most=MOST_SOCKETS)
+    if scaleup.direct and fields.raw("sockets", None) is not None:
+        message = f"says nothing where {scaleup.name} joins the chips, past their processors"
+        raise InputError(message, where=fields.spot("sockets"), hint="Leave it out.")
+    return sockets
 
 
 def _bridged(fields: Fields, chip: Chip, usual: bool) -> bool:

@@ -177,6 +177,7 @@ def _node(node: Node) -> dict[str, Any]:
         "adapter": asdict(node.adapter),
         "adapters": node.adapters,
         "bridged": node.bridged,
+        "sockets": node.sockets,
         "host": _host(node.host) if node.host else None,
     }
 

@@ -9,6 +9,10 @@ from gnomon.spec.answers import NotModelled
 from gnomon.spec.chip import Chip, Link
 from gnomon.spec.host import Host
 
+ACROSS_SOCKETS, BETWEEN_BRIDGES = " across sockets", " between bridges"
+"""What the name of a node's link ends with where a group of chips needs more than the chips of one processor, or of
+one bridge, can reach by themselves."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
@@ -23,6 +27,8 @@ class Node:
     host: Host | None = None
     bridged: bool = False
     """Whether the chips' own bridges are fitted; the rest of the node is joined by `scaleup`."""
+    sockets: int = 1
+    """Processors that share the chips out, where these have no link but that of their slots."""
     oversubscription: float = 1.0
     """What leaves the switches of a pod has the bandwidth of the adapters divided by this."""
     pod_nodes: int = 1
@@ -145,8 +151,15 @@ class Pool:
 
     def inside(self, span: int) -> Link:
         """The slowest link among so many neighbouring chips of one node."""
-        bridge = self.chip.bridge if self.node and self.node.bridged else None
-        return bridge if bridge and span <= self.chip.bridge_size else self.scaleup
+        node, link = self.node, self.scaleup
+        bridge = self.chip.bridge if node and node.bridged else None
+        if bridge and span <= self.chip.bridge_size:
+            return bridge
+        if node is None or link.direct:
+            return link
+        if node.sockets > 1 and span > -(-node.chips // node.sockets):
+            return replace(link, name=link.name + ACROSS_SOCKETS)
+        return replace(link, name=link.name + BETWEEN_BRIDGES) if bridge else link
 
     def between(self, ranks: int, link: Link) -> Link:
         """A link of one node as so many of its chips can use it: in a mesh, the wires that lead to each other."""

@@ -30,7 +30,7 @@ def options(job: TrainingJob) -> dict[str, Value]:
         "--vocab-size": model.vocab,
         "--make-vocab-size-divisible-by": VOCAB_MULTIPLE,
     }
-    return values | _norm(job) | _biases(model) | _window(job) | _positions(job) | _mixture(model)
+    return values | _norm(job) | _biases(model) | _window(job) | _positions(job) | _mixture(job)
 
 
 def _heads(model: Model) -> dict[str, Value]:
@@ -171,8 +171,8 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < MOST
 
 
-def _mixture(model: Model) -> dict[str, Value]:
-    mixture = experts(model)
+def _mixture(job: TrainingJob) -> dict[str, Value]:
+    model, mixture = job.model, experts(job.model)
     if mixture is None:
         return {}
     layers = "+".join(f"[{int(isinstance(block.ffn, MoeFfn))}]*{block.count}" for block in model.blocks)
@@ -187,6 +187,18 @@ def _mixture(model: Model) -> dict[str, Value]:
         "--moe-router-num-groups": mixture.groups if mixture.groups > 1 else False,
         "--moe-router-group-topk": mixture.topk_groups if mixture.groups > 1 else False,
         "--moe-layer-freq": f"({layers})" if _dense(model) else False,
-        "--moe-token-dispatcher-type": "alltoall",
+        **_dispatcher(job),
         "--moe-grouped-gemm": True,
+    }
+
+
+def _dispatcher(job: TrainingJob) -> dict[str, Value]:
+    """Across nodes DeepEP's, as it is priced: a token crosses once for all its experts there. It takes fp32 shares."""
+    wide = job.recipe.expert_tp or job.strategy.tp
+    if job.strategy.ep * wide <= job.pool.per_node:
+        return {"--moe-token-dispatcher-type": "alltoall"}
+    return {
+        "--moe-token-dispatcher-type": "flex",
+        "--moe-flex-dispatcher-backend": "deepep",
+        "--moe-router-dtype": "fp32",
     }

@@ -38,12 +38,13 @@ def parted(overlap: bool, gradient_dtype: str) -> KernelStyle:
 
 
 def fused() -> KernelStyle:
-    """Fused attention, no dropout, a loss that reads the logits twice."""
+    """Fused attention, no dropout, a loss that reads the logits twice; the flex dispatcher across nodes."""
     return KernelStyle(
         **_COMMON,
         residual=Stream(2, 1, 0, 0),
         loss=Stream(4, 2, 4, 2),
         gradient_dtype="fp32",
+        routes_once=True,
     )
 
 

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from gnomon.graph.autograd.writer import Writer
 from gnomon.graph.ops import Collective, Elementwise, Gemm, Op, Rows
+from gnomon.graph.routing import TokenRouting
 from gnomon.graph.tape import TapeNode
 from gnomon.spec import DenseFfn, MoeFfn
 
 SCORE_BYTES, MAP_BYTES = 4.0, 1.0
 """The router's shares are fp32, and a byte says whether a token visits an expert."""
+EXCHANGED = ("all_to_all", "all_to_all")
 
 
 def dense(writer: Writer, ffn: DenseFfn, read: str) -> Iterator[TapeNode]:
@@ -82,11 +84,11 @@ def _dispatch(writer: Writer, ffn: MoeFfn, read: str) -> Generator[TapeNode, Non
     now = "permuted"
     yield _moved(writer, "ffn.permute", (read,), now, rows, hidden)
     if cut.ep > 1:
-        yield _sent(writer, "ffn.dispatch", "all_to_all", "all_to_all", now, "arrived", rows, cut.ep)
+        yield _sent(writer, "ffn.dispatch", EXCHANGED, now, "arrived", rows, cut.ep, _routing(writer, ffn))
         now = "arrived"
     if cut.expert_tp > 1:
         everyone = rows_of(writer, ffn)
-        yield _sent(writer, "ffn.dispatch.enter", "all_gather", "reduce_scatter", now, "joined", everyone, 0)
+        yield _sent(writer, "ffn.dispatch.enter", ("all_gather", "reduce_scatter"), now, "joined", everyone)
         now = "joined"
     if cut.ep > 1 and ffn.experts > cut.ep:
         yield _moved(writer, "ffn.sort", (now,), "sorted", rows_of(writer, ffn), hidden)
@@ -144,12 +146,12 @@ def _combine(writer: Writer, ffn: MoeFfn, written: str) -> Iterator[TapeNode]:
     rows = Rows("tokens", ffn.topk * cut.share)
     if cut.expert_tp > 1:
         everyone = rows_of(writer, ffn)
-        node = _sent(writer, "ffn.combine.leave", "reduce_scatter", "all_gather", now, "parted", everyone, 0)
+        node = _sent(writer, "ffn.combine.leave", ("reduce_scatter", "all_gather"), now, "parted", everyone)
         writer.sizes["parted"] = hidden * writer.value * rows.factor
         yield node
         now = "parted"
     if cut.ep > 1:
-        yield _sent(writer, "ffn.combine", "all_to_all", "all_to_all", now, "returned", rows, cut.ep)
+        yield _sent(writer, "ffn.combine", EXCHANGED, now, "returned", rows, cut.ep, _routing(writer, ffn))
         now = "returned"
     yield _moved(writer, "ffn.unpermute", (now,), written, rows, hidden, cut.share)
 
@@ -165,14 +167,27 @@ def _moved(
     return TapeNode(name=name, forward=(op,), by_input=(back,), reads=reads, writes=(written,))
 
 
-def _sent(writer: Writer, name: str, there: str, back: str, read: str, written: str, rows: Rows, ep: int) -> TapeNode:
-    """Rows to other ranks: those that hold other experts, or where `ep` is 0 those with parts of the same ones."""
+def _routing(writer: Writer, ffn: MoeFfn) -> TokenRouting | None:
+    """What decides how many nodes a token is sent to, where that counts."""
+    if not writer.style.routes_once:
+        return None
+    return TokenRouting(experts=ffn.experts, topk=ffn.topk, groups=ffn.groups, topk_groups=ffn.topk_groups)
+
+
+def _sent(
+    writer: Writer, name: str, ways: tuple[str, str], read: str, written: str, rows: Rows, ep: int = 0,
+    routed: TokenRouting | None = None,
+) -> TapeNode:  # fmt: skip
+    """Rows to other ranks: those that hold other experts, or where `ep` is 0 those with parts of the same ones. `ways`
+    are the collectives there and, for gradients, back."""
+    there, back = ways
     cut, size = writer.cut, writer.model.hidden * writer.value * rows.factor
     ranks, stride = (ep, cut.expert_tp) if ep else (cut.expert_tp, 1)
     writer.sizes[written] = size
 
     def exchange(name: str, op: str) -> Collective:
-        return writer.exchange(name, op, size, ranks, stride)
+        found = writer.exchange(name, op, size, ranks, stride)
+        return replace(found, routed=routed) if op == "all_to_all" else found
 
     return TapeNode(
         name=name,
