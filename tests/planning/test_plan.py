@@ -40,7 +40,7 @@ def test_best_meets_its_goals_and_counts_add_up() -> None:
     assert best.ttft_s["p90"] <= 1.0
     assert best.tpot_s["p90"] <= 0.05
     assert report.plans_simulated <= report.plans_fit <= report.plans_considered
-    assert sum(report.rejected.values()) <= report.plans_considered
+    assert sum(report.rejected.values()) == report.plans_considered - 1
     assert best.max_rate_per_s is not None
     assert best.max_rate_per_s >= 4
     assert best.usd_per_mtok == pytest.approx(best.usd_h / (4 * 256 * 3600 / 1e6))
@@ -48,6 +48,19 @@ def test_best_meets_its_goals_and_counts_add_up() -> None:
     assert report.binding in ("ttft_p90", "tpot_p90")
     assert min(best.margin.values()) == pytest.approx(best.margin[report.binding])
     assert report.command.startswith("vllm serve llama-3.1-70b")
+
+
+ASKED = ({"objective": "latency"}, {"objective": "energy"}, {"objective": "throughput"}, {"rate": None}, {"slo": ""})
+
+
+@pytest.mark.battery(3)
+@pytest.mark.parametrize("changes", ASKED, ids=str)
+def test_reasons_of_all_plans_add_up(changes: dict[str, Any]) -> None:
+    """The plan that was chosen, and a reason for each of the others, as `explain` lists them."""
+    report = plan(**changes)
+    assert sum(report.rejected.values()) == report.plans_considered - 1
+    ran = sum(count for reason, count in report.rejected.items() if "when simulated" in reason)
+    assert ran == report.plans_simulated - 1
 
 
 def test_plan_can_be_written_and_read_back() -> None:

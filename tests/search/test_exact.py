@@ -12,6 +12,7 @@ from tests.search.fakes import FakeEvaluator, Queue, every_plan, exhaustive, ran
 
 from gnomon.search import OBJECTIVES, Candidate, Level, PlanFamily, Score, SearchJob, highest_rate, search
 from gnomon.search.best_first import FULL_TOLERANCE
+from gnomon.search.fates import NO_MEMORY, OUTDONE
 from gnomon.search.rate import TOLERANCE
 from gnomon.spec import Goal
 
@@ -69,16 +70,23 @@ def test_bigger_fleet_never_costs_more(seed: int) -> None:
     assert small is None or (large is not None and large.plan.usd_h <= small.plan.usd_h)
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.parametrize("name", OBJECTIVES)
+@settings(max_examples=60, deadline=None)
 @given(seed=SEEDS)
-def test_every_plan_has_one_fate(seed: int) -> None:
+def test_every_plan_has_one_fate(name: str, seed: int) -> None:
+    """The best plan, and one reason for every other: those that ran, those that do not fit, those that were pruned."""
     rng = np.random.default_rng(seed)
     evaluator, job = random_space(rng), random_job(rng)
-    found = search(evaluator.queues, evaluator, OBJECTIVES["cost"], job)
-    met = sum(score.meets(job.goals) for score in found.scores)
-    assert sum(found.rejected.values()) + met == found.considered == sum(f.most for f in evaluator.queues)
-    assert found.simulated <= found.fit <= found.considered
+    job = replace(job, rate_per_s=0.0) if name == "throughput" and seed % 2 else job
+    found = search(evaluator.queues, evaluator, OBJECTIVES[name], job)
+    chosen = found.best is not None
+    assert sum(found.rejected.values()) + chosen == found.considered == sum(f.most for f in evaluator.queues)
+    assert found.considered - found.fit == found.rejected.get(NO_MEMORY, 0)
+    ran = sum(count for reason, count in found.rejected.items() if "when simulated" in reason)
+    assert ran + chosen == found.simulated == len({plan for plan, _, _ in evaluator.calls}) <= found.fit
     assert all(count > 0 for count in found.rejected.values())
+    if not chosen:
+        assert OUTDONE not in found.rejected
 
 
 def test_runs_few_of_many_plans() -> None:

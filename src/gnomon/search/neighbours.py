@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score, Shape
-from gnomon.search.best_first import SearchResult, confirmed_rate, missed_by_bound
+from gnomon.search.best_first import SearchResult, confirmed_rate
+from gnomon.search.fates import missed_by_bound
 from gnomon.search.objectives import LEAST_SHARE, Objective, SearchJob
 from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, lowered, raised
 
