@@ -104,6 +104,33 @@ def test_the_runner_up_meets_the_goals(objective: str) -> None:
     assert plan_from_dict(other["plan"]).chips >= 1
 
 
+@pytest.mark.parametrize("objective", ["cost", "throughput"])
+def test_a_plan_that_differs_only_in_its_budgets_is_a_runner_up(objective: str) -> None:
+    """And the best of another shape stands beside it, where one meets the goals."""
+    report = plan(objective=objective, rate=4 if objective == "cost" else None)
+    best, other = report.best.plan, plan_from_dict(report.runner_up["plan"])
+    assert report.runner_up["usd_h"] == report.best.usd_h
+    assert (other.strategy, other.dtype, other.replicas) == (best.strategy, best.dtype, best.replicas)
+    assert other.engine.settings != best.engine.settings
+    shape = plan_from_dict(report.alternative["plan"])
+    assert (shape.strategy, shape.dtype) != (best.strategy, best.dtype)
+    assert min(report.alternative["margin"].values()) >= 0
+
+
+@pytest.mark.parametrize(("chips", "dearer"), [(8, 1.5), (4, None)])
+def test_no_other_plan_meets_the_goals_only_where_none_does(chips: int, dearer: float | None) -> None:
+    """One format and one setting of the budgets: eight chips have room for a plan that costs half as much again, which
+    no search for the cheapest one runs; four have not."""
+    fixed = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
+    report = plan(fleet=f"H100:{chips}", rate=6, settings=fixed, dtypes=["bf16"])
+    if dearer is None:
+        assert report.runner_up == {"why": "no other plan meets the goals"}
+        assert not any("meets the goals" in reason for reason in report.rejected)
+    else:
+        assert report.runner_up["usd_h"] == pytest.approx(dearer * report.best.usd_h)
+        assert min(report.runner_up["margin"].values()) >= 0
+
+
 def test_near_ties_cost_hardly_more_and_buy_something() -> None:
     """A chip of the same price by all but a few percent that has twice the bandwidth."""
     first, second = parse_fleet("H100:8,H200:8").pools

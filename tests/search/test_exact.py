@@ -30,6 +30,41 @@ def test_same_best_as_running_all(name: str, seed: int) -> None:
     assert (found.best.plan if found.best else None) == expected
 
 
+@pytest.mark.parametrize("name", ["cost", "latency", "energy"])
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS)
+def test_the_runner_up_is_the_best_of_all_others(name: str, seed: int) -> None:
+    """Whatever it differs in from the best: budgets, replicas, degrees or chips, and however much more it costs."""
+    rng = np.random.default_rng(seed)
+    evaluator, job = random_space(rng), random_job(rng)
+    found = search(evaluator.queues, evaluator, OBJECTIVES[name], job)
+    if found.best is None:
+        assert found.runner_up is None
+        return
+    expected = exhaustive(evaluator, OBJECTIVES[name], job, but=found.best.plan)
+    assert (found.runner_up.plan if found.runner_up else None) == expected
+    assert found.runner_up is None or found.runner_up.surely_meets(job.goals)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_the_runner_up_by_rate_is_the_best_of_all_others(seed: int) -> None:
+    """It is what a search finds that never knew the best plan's family."""
+    rng = np.random.default_rng(seed)
+    evaluator, job = random_space(rng, families=6, most=4), replace(random_job(rng), rate_per_s=0.0)
+    found = search(evaluator.queues, evaluator, OBJECTIVES["throughput"], job)
+    if found.best is None:
+        return
+    others = FakeEvaluator({f: queue for f, queue in evaluator.queues.items() if f != found.best.plan.family})
+    expected = search(others.queues, others, OBJECTIVES["throughput"], job).best
+    if expected is None or found.runner_up is None:
+        assert expected is found.runner_up is None
+        return
+    assert found.runner_up.surely_meets(job.goals)
+    assert found.runner_up.rate_per_s <= found.best.rate_per_s
+    assert found.runner_up.rate_per_s >= expected.rate_per_s * (1 - TOLERANCE) * (1 - 2 * FULL_TOLERANCE)
+
+
 @settings(max_examples=25, deadline=None)
 @given(seed=SEEDS)
 def test_highest_rate_of_all(seed: int) -> None:

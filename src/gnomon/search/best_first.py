@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score
 from gnomon.search.fates import fates, missed_by_bound
 from gnomon.search.ledger import Ledger
-from gnomon.search.objectives import Objective, SearchJob
+from gnomon.search.objectives import LEAST_SHARE, Objective, SearchJob
 from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, highest, lowered
 
 Progress = Callable[[int, int], None]
@@ -27,6 +27,8 @@ class SearchResult:
     """The outcome: the best plan on the full load (None where no plan meets the goals) and what was learned."""
 
     best: Score | None
+    runner_up: Score | None
+    """The best other plan that meets the goals on the full load; None where there is none."""
     scores: tuple[Score, ...]
     """Every plan that ran, at the rate it was judged by, in the order of the first run."""
     bounds: dict[PlanFamily, Bounds]
@@ -56,12 +58,13 @@ def search(
     hopeful = [f for f in hopeful if job.replicas(bounds[f]) <= f.most]
     hopeful.sort(key=lambda f: objective.bound(f, bounds[f], job))
     ledger = Ledger(evaluator, job)
-    confirm = _confirmed_rate if objective.name == "throughput" else _confirmed
-    best = confirm(hopeful, bounds, objective, ledger, _Meter(progress, considered))
-    scores = ledger.judged()
+    rated = objective.name == "throughput"
+    best = (_confirmed_rate if rated else _confirmed)(hopeful, bounds, objective, ledger, _Meter(progress, considered))
+    runner_up = None if best is None else (_second_rate if rated else _second)(hopeful, bounds, objective, ledger, best)
     return SearchResult(
         best=best,
-        scores=scores,
+        runner_up=runner_up,
+        scores=ledger.judged(),
         bounds=bounds,
         considered=considered,
         fit=sum(family.most for family in fitting),
@@ -84,10 +87,16 @@ class _Meter:
 
 
 def _confirmed(
-    hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], objective: Objective, ledger: Ledger, meter: _Meter
+    hopeful: list[PlanFamily],
+    bounds: dict[PlanFamily, Bounds],
+    objective: Objective,
+    ledger: Ledger,
+    meter: _Meter,
+    found: Score | None = None,
 ) -> Score | None:
-    """The best plan on the full load: no other promises more on its sample."""
-    job, found = ledger.job, None
+    """The best plan on the full load: no other promises more on its sample. Better than one already `found`, or that
+    one."""
+    job = ledger.job
     while True:
         best = _best(hopeful, bounds, objective, ledger, meter, found)
         if best is None or best is found:
@@ -135,6 +144,65 @@ def _confirmed_rate(
         if full.surely_meets(job.goals) and (found is None or objective.key(full, job) < objective.key(found, job)):
             found = full
     meter.at(1.0)
+    return found
+
+
+def _second(
+    hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], objective: Objective, ledger: Ledger, best: Score
+) -> Score | None:
+    """The best plan but one: the search goes on without the best plan and its family, and the best's own family offers
+    one replica more or fewer."""
+    job, family = ledger.job, best.plan.family
+    ledger.barred[best.plan] = best
+    decided = [score for score in ledger.barred.values() if score is not best and score.surely_meets(job.goals)]
+    found = min(decided, key=lambda score: objective.key(score, job), default=None)
+    others = [other for other in hopeful if other != family]
+    found = _confirmed(others, bounds, objective, ledger, _Meter(None, 0), found)
+    own = [replace(best.plan, replicas=best.plan.replicas + more) for more in (1, -1)]
+    for plan in own:
+        dearer = objective.name == "cost" and found is not None and plan.usd_h > found.plan.usd_h
+        if dearer or not job.replicas(bounds[family]) <= plan.replicas <= family.most:
+            continue
+        full = ledger.run_in_full(plan, job.rate_per_s) if ledger.run(plan, job.rate_per_s).meets(job.goals) else None
+        if full is not None and full.surely_meets(job.goals):
+            found = min(
+                [found or full, full], key=lambda score: objective.key(_promised(score, objective, ledger), job)
+            )
+    return found
+
+
+def _promised(full: Score, objective: Objective, ledger: Ledger) -> Score:
+    """What a search ranks a plan by: its sample, unless the full load does not keep what that promised."""
+    sample = ledger.sample(full.plan, full.rate_per_s)
+    return sample if objective.as_promised(full, sample, ledger.job) else full
+
+
+def _second_rate(
+    hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], objective: Objective, ledger: Ledger, best: Score
+) -> Score | None:
+    """The family with the highest rate but one on the full load: none holds more than the best, so each is tried at the
+    best's rate first, and only where it holds more than those before it."""
+    job = ledger.job
+    decided = [score for score in ledger.barred.values() if score.plan != best.plan and score.surely_meets(job.goals)]
+    found = min(decided, key=lambda score: objective.key(score, job), default=None)
+    for family in hopeful:
+        plan = Candidate(family=family, replicas=family.most)
+        beyond = min(best.rate_per_s, family.most * bounds[family].rate_per_s)
+        least = found.rate_per_s * (1 + TOLERANCE) if found else max(job.rate_per_s, LEAST_SHARE * beyond)
+        if found and least > beyond:
+            break  # sorted by bound: no later family can do better
+        if plan == best.plan or least > beyond:
+            continue
+
+        def room(rate_per_s: float, plan: Candidate = plan) -> float:
+            return ledger.sample(plan, rate_per_s).room(job.goals)
+
+        if room(least) < 0 or not ledger.run_in_full(plan, least).surely_meets(job.goals):
+            continue
+        rate = lowered(room, beyond, least, FULL_TOLERANCE)
+        full = ledger.run_in_full(plan, confirmed_rate(plan, rate or least, least, ledger.evaluator, job))
+        if full.surely_meets(job.goals) and (not found or objective.key(full, job) < objective.key(found, job)):
+            found = full
     return found
 
 

@@ -24,6 +24,7 @@ class Ledger:
     decided, and the search goes on among the others."""
     least: dict[PlanFamily, int] = field(default_factory=dict)
     """Replicas below which a family misses its goals on the full load."""
+    seen_in_full: dict[tuple[Candidate, float, Level], Score] = field(default_factory=dict)
     full: dict[Candidate, Score] = field(default_factory=dict)
     """The last run of each plan that had one on the full load."""
 
@@ -31,10 +32,11 @@ class Ledger:
         if plan in self.barred:
             return replace(self.barred[plan], grows=True)
         if plan.replicas < self.least.get(plan.family, 0):
-            return replace(self._sample(plan, rate_per_s), grows=True)
-        return self._sample(plan, rate_per_s)
+            return replace(self.sample(plan, rate_per_s), grows=True)
+        return self.sample(plan, rate_per_s)
 
-    def _sample(self, plan: Candidate, rate_per_s: float) -> Score:
+    def sample(self, plan: Candidate, rate_per_s: float) -> Score:
+        """A plan on its sample, whatever is decided."""
         key = (plan, rate_per_s)
         if key not in self.seen:
             self.seen[key] = self.evaluator.evaluate(plan, rate_per_s, Level.SEARCH)
@@ -45,7 +47,10 @@ class Ledger:
         return self._full(plan, rate_per_s, Level.SURE if rate_per_s == self.job.rate_per_s else Level.FULL)
 
     def _full(self, plan: Candidate, rate_per_s: float, level: Level) -> Score:
-        self.full[plan] = self.evaluator.evaluate(plan, rate_per_s, level)
+        key = (plan, rate_per_s, level)
+        if key not in self.seen_in_full:
+            self.seen_in_full[key] = self.evaluator.evaluate(plan, rate_per_s, level)
+        self.full[plan] = self.seen_in_full[key]
         return self.full[plan]
 
     def enough(self, plan: Candidate) -> bool:

@@ -15,7 +15,15 @@ from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
 from gnomon.planning.unmodelled import idle_in_plans
 from gnomon.search import Candidate, Score, SearchResult, highest_rate, pareto
-from gnomon.search.neighbours import Neighbour, alternatives, confirmed, fastest, next_cheaper, second_best, second_rate
+from gnomon.search.neighbours import (
+    Neighbour,
+    alternatives,
+    confirmed,
+    fastest,
+    next_cheaper,
+    other_shape,
+    other_shape_by_rate,
+)
 from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.plan import ROUTERS
@@ -25,6 +33,7 @@ from gnomon.techniques import beyond_config
 SETTING_LABELS = {"max_num_seqs": "{} sequences", "max_num_batched_tokens": "chunked prefill {}"}
 NEAR_TIE = 1.1
 """Price, relative to the best, up to which a plan that does something better is listed."""
+NO_OTHER = "no other plan meets the goals"
 ONE_POOL = "a plan has replicas of one kind of chip: the pools are alternatives"
 
 
@@ -42,10 +51,6 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
     book = PlanBook(question, evaluator)
     chosen = book.score(best, most)
     cheaper = next_cheaper(found, best, evaluator, job) if question.objective.name == "cost" else None
-    if question.objective.name == "throughput":
-        second = second_rate(found, best, evaluator, question.objective, job)
-    else:
-        second = second_best(met, best, question.objective, evaluator, job)
     replica, chip = evaluator.replicas[best.plan.family], question.chip(best.plan.family.chip)
     goal, _ = best.worst(job.goals)
     return PlanReport(
@@ -66,7 +71,8 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         best=chosen,
         pareto=tuple(_front(book, best, chosen, met)),
         binding=goal.name if goal else "load",
-        runner_up=_runner_up(book, best, second),
+        runner_up=_runner_up(book, best, found.runner_up),
+        alternative=_alternative(book, found, best, met),
         next_cheaper=_next_cheaper(book, found, cheaper) if question.objective.name == "cost" else {},
         near_ties=tuple(_near_ties(book, best, met)),
         rejected=found.rejected,
@@ -232,11 +238,26 @@ def _front(book: PlanBook, best: Score, chosen: PlanScore, met: list[Score]) -> 
     return [chosen if s is best else book.score(s, draw=False) for s in front]
 
 
-def _runner_up(book: PlanBook, best: Score, other: Neighbour | None) -> dict[str, Any]:
+def _runner_up(book: PlanBook, best: Score, other: Score | None) -> dict[str, Any]:
     """The best other plan that meets the goals, and what it costs and buys."""
-    if other is None or other.score is None:
-        return {"why": "no other simulated plan meets the goals"}
-    return book.facts(book.score(other.score)) | {"why": why_second(book.question.objective.name, best, other.score)}
+    if other is None:
+        whole = book.question.objective.name == "throughput"
+        return {"why": "no other plan on all chips of a pool meets the goals" if whole else NO_OTHER}
+    return book.facts(book.score(other)) | {"why": why_second(book.question.objective.name, best, other)}
+
+
+def _alternative(book: PlanBook, found: SearchResult, best: Score, met: list[Score]) -> dict[str, Any]:
+    """The best plan of another shape, where the runner-up is of the best's own."""
+    if found.runner_up is None or found.runner_up.plan.family.shape != best.plan.family.shape:
+        return {}
+    aim, job = book.question.objective, book.question.job
+    if aim.name == "throughput":
+        other = other_shape_by_rate(found, best, book.evaluator, aim, job)
+    else:
+        other = other_shape(met, best, aim, book.evaluator, job)
+    if other is None:
+        return {}
+    return book.facts(book.score(other, draw=False)) | {"why": why_second(aim.name, best, other)}
 
 
 def _next_cheaper(book: PlanBook, found: SearchResult, other: Neighbour | None) -> dict[str, Any]:

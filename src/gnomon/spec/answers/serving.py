@@ -131,6 +131,9 @@ class PlanReport(Result):
     binding: str
     runner_up: Annotated[Mapping[str, Any], OtherPlan]
     """The best other plan that meets the goals, and what it costs and buys."""
+    alternative: Annotated[Mapping[str, Any], OtherPlan] = field(default_factory=dict)
+    """Where the runner-up has the best plan's chip, degrees and number format: the best simulated plan with others that
+    meets the goals, and what it costs and buys."""
     next_cheaper: Annotated[Mapping[str, Any], OtherPlan] = field(default_factory=dict)
     """By cost: the cheaper plan that comes nearest to the goals, and what it misses."""
     near_ties: tuple[Annotated[Mapping[str, Any], OtherPlan], ...] = ()
