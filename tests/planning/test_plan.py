@@ -131,6 +131,20 @@ def test_no_other_plan_meets_the_goals_only_where_none_does(chips: int, dearer: 
         assert min(report.runner_up["margin"].values()) >= 0
 
 
+def test_a_rate_is_the_least_that_the_highest_throughput_has_to_be_and_is_said_to_be() -> None:
+    """The plan is the one of a load without a rate; a rate that no plan sustains has none."""
+    given, free = plan(objective="throughput"), plan(rate=None)
+    assert given.best.label == free.best.label
+    assert given.best.max_rate_per_s == pytest.approx(free.best.max_rate_per_s, rel=0.03)
+    listed = {each.option: each.why for each in given.not_modelled}
+    assert "4/s is the least" in listed["--rate 4"]
+    assert "at least 4/s" in given.title
+    assert "--rate 4" not in {each.option for each in (*free.not_modelled, *plan().not_modelled)}
+    assert "at least" not in free.title
+    with pytest.raises(NoPlanError):
+        plan(objective="throughput", rate=1.5 * free.best.max_rate_per_s)
+
+
 def test_near_ties_cost_hardly_more_and_buy_something() -> None:
     """A chip of the same price by all but a few percent that has twice the bandwidth."""
     first, second = parse_fleet("H100:8,H200:8").pools

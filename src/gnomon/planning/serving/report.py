@@ -29,11 +29,15 @@ from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import plan_to_dict
 from gnomon.techniques import beyond_config
+from gnomon.units import format_rate
 
 SETTING_LABELS = {"max_num_seqs": "{} sequences", "max_num_batched_tokens": "chunked prefill {}"}
 NEAR_TIE = 1.1
 """Price, relative to the best, up to which a plan that does something better is listed."""
 NO_OTHER = "no other plan meets the goals"
+LEAST_RATE = (
+    "the plan is for the highest rate that meets the goals on all chips of a pool; {} is the least it has to sustain"
+)
 ONE_POOL = "a plan has replicas of one kind of chip: the pools are alternatives"
 
 
@@ -89,6 +93,10 @@ def _not_modelled(question: PlanTask, best: Score) -> Iterable[NotModelled]:
     if question.arrivals.router != ROUTERS[0] and best.plan.replicas == 1:
         why = "the best plan has one replica, which gets all requests"
         yield NotModelled(option=f"--router {question.arrivals.router}", why=why)
+    if question.objective.name == "throughput" and question.job.rate_per_s:
+        given = question.arrivals.load.rate_per_s
+        option = "arrival times of --trace" if given is None else f"--rate {given:g}"
+        yield NotModelled(option=option, why=LEAST_RATE.format(format_rate(question.job.rate_per_s)))
     asked, ran = question.requests, best.detail.requests
     if asked is not None and asked < ran:
         why = f"{ran:,} were simulated, which the plan needs to reach a steady state and a clear verdict"
