@@ -153,3 +153,16 @@ def test_errors_name_the_flags_of_this_command(words: dict[str, Any], flag: str)
 def test_training_has_no_cache_to_give_a_format() -> None:
     with pytest.raises(InputError, match="kv-dtype"):
         ask(kv_dtype="fp8")
+
+
+@pytest.mark.parametrize("cut", [{"on": "H200:8", "tp": 2, "pp": 2, "dp": 2}, {"on": "H200:4", "dp": 4}], ids=str)
+def test_every_line_of_a_step_has_an_interval(cut: dict[str, Any]) -> None:
+    """Bubbles, the optimizer and what is reduced and gathered too, each as far off as what it is made of."""
+    load = {"phase": "train", "batch": 8, "tokens": 1024, "engine": "megatron"}
+    answer = gnomon.predict("llama-3.2-1b", **load, **cut, settings={"zero": 1})
+    kinds = {line.op for line in answer.breakdown if line.kind == "step"}
+    assert {"optimizer", "weight gather"} <= kinds
+    for line in answer.breakdown:
+        assert line.time_s.low < line.time_s.value < line.time_s.high, line.op
+        assert line.time_s.high < 3 * line.time_s.value
+    assert answer.energy_j.low < answer.energy_j.value < answer.energy_j.high
