@@ -136,6 +136,9 @@ def test_simulated_loads_have_their_intervals() -> None:
     assert [(value["low"], value["high"]) for value in row["values"]] == [
         tuple(answer.bands["ttft_s"]["p90"]) for answer in answers
     ]
+    power = interval(found, "power")
+    assert power["low"] < power["value"] < power["high"]
+    assert "low" not in interval(found, "preemptions")
     row = next(row for row in found.rows if row["figure"] == "tokens/s")
     assert (row["values"][1]["low"], row["values"][1]["high"]) == answers[1].bands["output_tokens_per_s"]["mean"]
 
