@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from gnomon.errors import DoesNotFitError, InputError, NoPlanError, UnknownNameE
 from gnomon.load import parse_fleet, plan_from_dict
 from gnomon.load import serving as load_serving
 from gnomon.planning.serving import evaluator as plan_evaluator
+from gnomon.planning.serving import intervals
 from gnomon.spec import Cluster, Goal
 from gnomon.spec.answers import PlanReport
 from gnomon.spec.plan_dict import plan_to_dict
@@ -175,6 +177,46 @@ def test_every_figure_has_an_interval_and_watts_are_those_of_the_chips() -> None
         watts = scored.wh_per_mtok * 3600 / 1e6 * scored.output_tokens_per_s
         assert watts == pytest.approx(scored.power_w)
         assert watts <= scored.plan.chips * 700.0
+
+
+def test_the_highest_rate_has_an_interval_and_so_has_what_follows_from_it() -> None:
+    """A given rate is exact, and so are the tokens it brings; the highest that meets the goals is not."""
+    drawn, given = plan(rate=None), plan()
+    for figures in (drawn.best.predicted, drawn.runner_up["predicted"]):
+        rate, tokens, cost = (figures[name] for name in ("rate_per_s", "output_tokens_per_s", "usd_per_mtok"))
+        assert rate.low < rate.value < rate.high
+        assert tokens.high / tokens.value == pytest.approx(rate.high / rate.value)
+        assert cost.low / cost.value == pytest.approx(rate.value / rate.high, rel=0.02)
+    assert drawn.best.predicted["rate_per_s"].value == drawn.best.max_rate_per_s
+    assert "rate_per_s" not in given.best.predicted
+    assert given.best.predicted["output_tokens_per_s"].low == given.best.output_tokens_per_s
+
+
+def test_plans_whose_runs_are_the_same_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared draws are those that the plan's own runs would give."""
+    shared = plan().runner_up["predicted"]
+    monkeypatch.setattr(intervals.DrawnPlan, "shared_with", lambda self, score: False)
+    own = plan().runner_up["predicted"]
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert shared[name]["p90"].to_dict() == own[name]["p90"].to_dict()
+    assert shared["power_w"].to_dict() == own["power_w"].to_dict()
+
+
+@pytest.mark.parametrize("steepness", [0.3, 2.0, 25.0])
+@pytest.mark.parametrize("place", [0.2, 0.7, 0.99, 1.0, 1.3, 3.0])
+@pytest.mark.parametrize("guess", [0.6, 1.0, 1.6])
+def test_where_room_is_used_up_is_found(place: float, steepness: float, guess: float) -> None:
+    """From a guess that is off by up to 1.7 times, for lines and for queues that overflow."""
+    guess *= place
+
+    def straight(share: float) -> float:
+        return -steepness * math.log(share / place)
+
+    def overflowing(share: float) -> float:
+        return (1 if share < place else 30) * straight(share)
+
+    assert intervals.crossing(straight, guess) == pytest.approx(place, rel=0.03)
+    assert intervals.crossing(overflowing, guess) == pytest.approx(place, rel=0.1)
 
 
 @pytest.mark.slow

@@ -156,6 +156,9 @@ def headroom_lines(answer: PlanReport) -> list[str]:
     asked = plan.load.rate_per_s if isinstance(plan.load, ServingLoad) else None
     now = asked or plan.predicted.get("rate_per_s")
     what = "meets the goals up to" if answer.goals else "sustains"
+    drawn = interval(answer.best.predicted.get("rate_per_s"), digits)
+    if drawn:  # planned for this very rate
+        return [f"{what} {digits(most)} req/s {drawn}"]
     return [f"{what} {digits(most)} req/s" + (f" (now {digits(now)})" if now else "")]
 
 

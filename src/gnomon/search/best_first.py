@@ -197,10 +197,13 @@ def _second_rate(
         def room(rate_per_s: float, plan: Candidate = plan) -> float:
             return ledger.sample(plan, rate_per_s).room(job.goals)
 
-        if room(least) < 0 or not ledger.run_in_full(plan, least).surely_meets(job.goals):
-            continue
-        rate = lowered(room, beyond, least, FULL_TOLERANCE)
-        full = ledger.run_in_full(plan, confirmed_rate(plan, rate or least, least, ledger.evaluator, job))
+        near = family.shape == best.plan.family.shape  # most often as good: what the best holds, it holds
+        full = ledger.run_in_full(plan, beyond) if near and room(beyond) >= 0 else None
+        if full is None or not full.surely_meets(job.goals):
+            if room(least) < 0 or not ledger.run_in_full(plan, least).surely_meets(job.goals):
+                continue
+            rate = lowered(room, beyond, least, FULL_TOLERANCE)
+            full = ledger.run_in_full(plan, confirmed_rate(plan, rate or least, least, ledger.evaluator, job))
         if full.surely_meets(job.goals) and (not found or objective.key(full, job) < objective.key(found, job)):
             found = full
     return found

@@ -133,7 +133,9 @@ def other_shape_by_rate(
 
         beyond = min(best.rate_per_s, plan.replicas * found.bounds[plan.family].rate_per_s)
         least = second[1] * (1 + TOLERANCE) if second else max(job.rate_per_s, LEAST_SHARE * beyond)
-        rate = lowered(room, beyond, least, FULL_TOLERANCE) if least < beyond else None
+        if least >= beyond or (second and room(least) < 0):
+            continue
+        rate = lowered(room, beyond, least, FULL_TOLERANCE)
         second = (plan, rate) if rate is not None else second
     if second is None:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from gnomon.engines import Engine
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
-from gnomon.planning.serving.intervals import Spread, estimate, spread
+from gnomon.planning.serving.intervals import Spreads, estimate
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
 from gnomon.planning.unmodelled import idle_in_plans
@@ -28,6 +28,7 @@ from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, ServingLoad, 
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import plan_to_dict
+from gnomon.spec.workload import Floats
 from gnomon.techniques import beyond_config
 from gnomon.units import format_rate
 
@@ -114,11 +115,15 @@ def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class PlanBook:
-    """Scores as answers. Intervals are drawn for the best plan and the runner-up; the others have none."""
+    """Scores as answers. Intervals are drawn for the best plan, the runner-up and the next cheaper plan."""
 
     question: PlanTask
     evaluator: ServingEvaluator
-    spreads: dict[Candidate, Spread] = field(default_factory=dict)
+    spreads: Spreads = field(init=False)
+
+    def __post_init__(self) -> None:
+        rated = self.question.objective.name == "throughput"
+        self.spreads = Spreads(self.evaluator, self.question.job.goals, rated)
 
     def score(self, score: Score, most: float | None = None, *, draw: bool = True) -> PlanScore:
         figures: ServingFigures = score.detail
@@ -158,14 +163,13 @@ class PlanBook:
         )
 
     def _predicted(self, score: Score, usd_per_mtok: float, tokens_per_s: float, draw: bool) -> dict[str, Any]:
-        if draw and score.plan not in self.spreads:
-            self.spreads[score.plan] = spread(self.evaluator, score)
-        found = self.spreads.get(score.plan)
+        found = self.spreads.draw(score) if draw else self.spreads.known.get(score.plan)
         if found is None:
             return {}
+        behind = found.tokens if score.grows or score.partial else None
         return found.of(score.detail) | {
-            "output_tokens_per_s": Estimate.exact(tokens_per_s, "the requested rate"),
-            "usd_per_mtok": Estimate.exact(usd_per_mtok, "the requested rate, at the price of the chips"),
+            **_made(tokens_per_s, usd_per_mtok, found.rate if found.rate is not None else behind),
+            **({"rate_per_s": estimate(score.rate_per_s, found.rate)} if found.rate is not None else {}),
             "wh_per_mtok": estimate(score.wh_per_mtok, found.power),
             "power_w": estimate(score.detail.power_w, found.power),
         }
@@ -185,6 +189,20 @@ class PlanBook:
             "margin": scored.margin,
             "predicted": scored.predicted,
         }
+
+
+def _made(tokens_per_s: float, usd_per_mtok: float, factors: Floats | None) -> dict[str, Estimate]:
+    """Tokens per second and dollars for a million of them; exact where the load decides how many there are."""
+    if factors is None:
+        tokens = Estimate.exact(tokens_per_s, "the requested rate")
+        return {
+            "output_tokens_per_s": tokens,
+            "usd_per_mtok": Estimate.exact(usd_per_mtok, "the requested rate, at the price of the chips"),
+        }
+    return {
+        "output_tokens_per_s": estimate(tokens_per_s, factors),
+        "usd_per_mtok": estimate(usd_per_mtok, 1 / factors),
+    }
 
 
 def label(question: PlanTask, plan: Candidate) -> str:
@@ -277,7 +295,9 @@ def _next_cheaper(book: PlanBook, found: SearchResult, other: Neighbour | None) 
         usd_h = plan.chips * book.question.chip(plan.family.chip).price_usd_h
         why = why_bounded(plan, found.bounds[plan.family], job)
         return {"label": label(book.question, plan), "usd_h": usd_h, "why": why}
-    return book.facts(book.score(other.score, draw=False)) | {"why": why_missed(other.score, job)}
+    # What falls behind has no figures of its own: they grow with the length of the load.
+    drawn = not other.score.grows and other.score.settled
+    return book.facts(book.score(other.score, draw=drawn)) | {"why": why_missed(other.score, job)}
 
 
 def _near_ties(book: PlanBook, best: Score, met: list[Score]) -> Iterable[dict[str, Any]]:

@@ -23,6 +23,8 @@ class PlanFigures(TypedDict, total=False):
     ttft_s: Mapping[str, Estimate]
     tpot_s: Mapping[str, Estimate]
     e2e_s: Mapping[str, Estimate]
+    rate_per_s: Estimate
+    """The highest rate that meets the goals, of a plan for that."""
     output_tokens_per_s: Estimate
     usd_per_mtok: Estimate
     wh_per_mtok: Estimate
@@ -106,7 +108,7 @@ class PlanScore(Result):
     label: str
     predicted: Annotated[Mapping[str, Any], PlanFigures] = field(default_factory=dict)
     """The same figures as estimates with their intervals; times by statistic. Of plans beside the best
-    only the runner-up has them."""
+    only the runner-up and the next cheaper one have them."""
 
 
 @dataclass(frozen=True, kw_only=True)
