@@ -36,6 +36,11 @@ def ratios(answer: SideBySide, figure: str) -> list[float]:
     return next(row["ratios"] for row in answer.rows if row["figure"] == figure)
 
 
+def interval(answer: SideBySide, figure: str) -> dict[str, float]:
+    """Of the first."""
+    return next(row["values"][0] for row in answer.rows if row["figure"] == figure)
+
+
 def test_serving_plans_under_the_first_ones_load(plan: Plan, tmp_path: Path) -> None:
     other = replace(plan, id="other", strategy=replace(plan.strategy, tp=2), load=replace(plan.load, rate_per_s=1.0))
     write_plan(other, tmp_path / "other.yaml")
@@ -97,6 +102,13 @@ def test_training_plans_do_one_job() -> None:
     alone = gnomon.simulate_training("llama-3.2-1b", **JOB, tp=2)
     assert values(found, "step time") == [one.step_time_s.value, alone.step_time_s.value]
     assert values(found, "fits") == [True, True]
+    drawn = {"step time", "MFU", "tokens/s per GPU", "cost of a step", "energy of a step"}
+    assert {row["figure"] for row in found.rows if "low" in str(row["values"][0])} == drawn
+    for name in drawn:
+        low, value, high = (interval(found, name)[key] for key in ("low", "value", "high"))
+        assert low < value < high
+    step, used = interval(found, "step time"), interval(found, "MFU")
+    assert used["high"] / used["value"] == pytest.approx(step["value"] / step["low"], rel=1e-2)
 
 
 def test_stored_answers_as_they_are_kept(tmp_path: Path) -> None:
@@ -124,6 +136,9 @@ def test_simulated_loads_have_their_intervals() -> None:
     assert [(value["low"], value["high"]) for value in row["values"]] == [
         tuple(answer.bands["ttft_s"]["p90"]) for answer in answers
     ]
+    power = interval(found, "power")
+    assert power["low"] < power["value"] < power["high"]
+    assert "low" not in interval(found, "preemptions")
     row = next(row for row in found.rows if row["figure"] == "tokens/s")
     assert (row["values"][1]["low"], row["values"][1]["high"]) == answers[1].bands["output_tokens_per_s"]["mean"]
 

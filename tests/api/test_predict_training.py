@@ -173,3 +173,16 @@ def test_an_operator_is_found_by_its_former_name_too() -> None:
     save("predict", found.to_dict())
     for former, name in (("ffn.up.by_weight", "ffn.up.wgrad"), ("attention.core.by_input", "attention.core.backward")):
         assert [node.name for node in gnomon.explain("last", op=former).nodes] == [name]
+
+
+@pytest.mark.parametrize("cut", [{"on": "H200:8", "tp": 2, "pp": 2, "dp": 2}, {"on": "H200:4", "dp": 4}], ids=str)
+def test_every_line_of_a_step_has_an_interval(cut: dict[str, Any]) -> None:
+    """Bubbles, the optimizer and what is reduced and gathered too, each as far off as what it is made of."""
+    load = {"phase": "train", "batch": 8, "tokens": 1024, "engine": "megatron"}
+    answer = gnomon.predict("llama-3.2-1b", **load, **cut, settings={"zero": 1})
+    kinds = {line.op for line in answer.breakdown if line.kind == "step"}
+    assert {"optimizer", "weight gather"} <= kinds
+    for line in answer.breakdown:
+        assert line.time_s.low < line.time_s.value < line.time_s.high, line.op
+        assert line.time_s.high < 3 * line.time_s.value
+    assert answer.energy_j.low < answer.energy_j.value < answer.energy_j.high

@@ -75,6 +75,9 @@ def test_bands_hold_their_figures() -> None:
             assert 0 < low < value < high
             # Before first tokens requests wait, which grows by more than steps do: 1.3 at 1 a second, 2.08 at 20.
             assert statistic in ("p95", "p99") or 1.01 < high / low < (2.5 if metric == "ttft_s" else 1.8)
+    for name in ("energy_j", "power_w", "saturation_rps", "makespan_s", "cost_usd", "usd_per_mtok"):
+        low, high = report.bands[name]["mean"]
+        assert low < getattr(report, name) < high, name
     assert report.bands == serve(rate=20).bands
 
 

@@ -81,7 +81,7 @@ def test_bf16_learns_about_what_fp32_does(measured: dict[str, Any], name: str) -
     np.testing.assert_allclose(measured[name]["losses"], exact, rtol=1e-3)
 
 
-def test_a_process_alone_shares_out_with_itself(measured: dict[str, Any]) -> None:
+def test_a_process_alone_has_nothing_to_shard_over(measured: dict[str, Any]) -> None:
     from gnomon.engines.torch.train import train
 
     asked = JOB | {"recipe": Recipe(micro_batch=2, zero=3)}

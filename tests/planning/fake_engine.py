@@ -22,20 +22,22 @@ DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "max_model_len"
 
 
 class RooflineCost:
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: Deployment, slower: float = 1.0) -> None:
         chip, tp, model = deployment.pool.chip, deployment.strategy.tp, deployment.model
         self.weights_s = model.parameters * BYTES[deployment.dtype] / tp / chip.memory_bandwidth_bytes_s
         self.token_s = 2 * model.parameters / tp / (0.6 * chip.rate(deployment.dtype))
         self.cache_s = model.kv_bytes_per_token(2.0, tp) / chip.memory_bandwidth_bytes_s
         self.join_s = HOST_S + 2e-5 * model.layers * (tp > 1)
+        self.slower = slower
 
     def decode_curve(self, sequences: int) -> Curve:
         context = np.array([0, 100_000])
-        return Curve(context, self._body(sequences) + self.cache_s * sequences * context)
+        return Curve(context, self.slower * (self._body(sequences) + self.cache_s * sequences * context))
 
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
         tokens = decodes + sum(new for new, _ in chunks)
-        return self._body(tokens) + self.cache_s * (decode_context + sum(new + cached for new, cached in chunks))
+        cached = decode_context + sum(new + cached for new, cached in chunks)
+        return self.slower * (self._body(tokens) + self.cache_s * cached)
 
     def launch(self, tokens: int, sequences: int) -> float:
         return HOST_S
@@ -105,8 +107,9 @@ class FakeEngine:
     def drawn(
         self, deployment: Deployment, draws: int, longest: int | None = None
     ) -> Iterator[tuple[RooflineCost, ServingLimits]]:
-        cost = self.step_cost(deployment)
-        yield from ((cost, self.limits(deployment)) for _ in range(1 + draws))
+        limits = self.limits(deployment)
+        for draw in range(1 + draws):
+            yield RooflineCost(deployment, 1.0 if draw == 0 else 1 + 0.2 * (draw / draws - 0.5)), limits
 
     def cost_key(self, deployment: Deployment) -> str:
         return ""

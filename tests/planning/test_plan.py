@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from gnomon.errors import DoesNotFitError, InputError, NoPlanError, UnknownNameE
 from gnomon.load import parse_fleet, plan_from_dict
 from gnomon.load import serving as load_serving
 from gnomon.planning.serving import evaluator as plan_evaluator
+from gnomon.planning.serving import intervals
 from gnomon.spec import Cluster, Goal
 from gnomon.spec.answers import PlanReport
 from gnomon.spec.plan_dict import plan_to_dict
@@ -40,7 +42,7 @@ def test_best_meets_its_goals_and_counts_add_up() -> None:
     assert best.ttft_s["p90"] <= 1.0
     assert best.tpot_s["p90"] <= 0.05
     assert report.plans_simulated <= report.plans_fit <= report.plans_considered
-    assert sum(report.rejected.values()) <= report.plans_considered
+    assert sum(report.rejected.values()) == report.plans_considered - 1
     assert best.max_rate_per_s is not None
     assert best.max_rate_per_s >= 4
     assert best.usd_per_mtok == pytest.approx(best.usd_h / (4 * 256 * 3600 / 1e6))
@@ -48,6 +50,19 @@ def test_best_meets_its_goals_and_counts_add_up() -> None:
     assert report.binding in ("ttft_p90", "tpot_p90")
     assert min(best.margin.values()) == pytest.approx(best.margin[report.binding])
     assert report.command.startswith("vllm serve llama-3.1-70b")
+
+
+ASKED = ({"objective": "latency"}, {"objective": "energy"}, {"objective": "throughput"}, {"rate": None}, {"slo": ""})
+
+
+@pytest.mark.battery(3)
+@pytest.mark.parametrize("changes", ASKED, ids=str)
+def test_reasons_of_all_plans_add_up(changes: dict[str, Any]) -> None:
+    """The plan that was chosen, and a reason for each of the others, as `explain` lists them."""
+    report = plan(**changes)
+    assert sum(report.rejected.values()) == report.plans_considered - 1
+    ran = sum(count for reason, count in report.rejected.items() if "when simulated" in reason)
+    assert ran == report.plans_simulated - 1
 
 
 def test_plan_can_be_written_and_read_back() -> None:
@@ -91,6 +106,47 @@ def test_the_runner_up_meets_the_goals(objective: str) -> None:
     assert plan_from_dict(other["plan"]).chips >= 1
 
 
+@pytest.mark.parametrize("objective", ["cost", "throughput"])
+def test_a_plan_that_differs_only_in_its_budgets_is_a_runner_up(objective: str) -> None:
+    """And the best of another shape stands beside it, where one meets the goals."""
+    report = plan(objective=objective, rate=4 if objective == "cost" else None)
+    best, other = report.best.plan, plan_from_dict(report.runner_up["plan"])
+    assert report.runner_up["usd_h"] == report.best.usd_h
+    assert (other.strategy, other.dtype, other.replicas) == (best.strategy, best.dtype, best.replicas)
+    assert other.engine.settings != best.engine.settings
+    shape = plan_from_dict(report.alternative["plan"])
+    assert (shape.strategy, shape.dtype) != (best.strategy, best.dtype)
+    assert min(report.alternative["margin"].values()) >= 0
+
+
+@pytest.mark.parametrize(("chips", "dearer"), [(8, 1.5), (4, None)])
+def test_no_other_plan_meets_the_goals_only_where_none_does(chips: int, dearer: float | None) -> None:
+    """One format and one setting of the budgets: eight chips have room for a plan that costs half as much again, which
+    no search for the cheapest one runs; four have not."""
+    fixed = {"max_num_seqs": 256, "max_num_batched_tokens": 2048}
+    report = plan(fleet=f"H100:{chips}", rate=6, settings=fixed, dtypes=["bf16"])
+    if dearer is None:
+        assert report.runner_up == {"why": "no other plan meets the goals"}
+        assert not any("meets the goals" in reason for reason in report.rejected)
+    else:
+        assert report.runner_up["usd_h"] == pytest.approx(dearer * report.best.usd_h)
+        assert min(report.runner_up["margin"].values()) >= 0
+
+
+def test_a_rate_is_the_least_that_the_highest_throughput_has_to_be_and_is_said_to_be() -> None:
+    """The plan is the one of a load without a rate; a rate that no plan sustains has none."""
+    given, free = plan(objective="throughput"), plan(rate=None)
+    assert given.best.label == free.best.label
+    assert given.best.max_rate_per_s == pytest.approx(free.best.max_rate_per_s, rel=0.03)
+    listed = {each.option: each.why for each in given.not_modelled}
+    assert "4/s is the least" in listed["--rate 4"]
+    assert "at least 4/s" in given.title
+    assert "--rate 4" not in {each.option for each in (*free.not_modelled, *plan().not_modelled)}
+    assert "at least" not in free.title
+    with pytest.raises(NoPlanError):
+        plan(objective="throughput", rate=1.5 * free.best.max_rate_per_s)
+
+
 def test_near_ties_cost_hardly_more_and_buy_something() -> None:
     """A chip of the same price by all but a few percent that has twice the bandwidth."""
     first, second = parse_fleet("H100:8,H200:8").pools
@@ -121,6 +177,46 @@ def test_every_figure_has_an_interval_and_watts_are_those_of_the_chips() -> None
         watts = scored.wh_per_mtok * 3600 / 1e6 * scored.output_tokens_per_s
         assert watts == pytest.approx(scored.power_w)
         assert watts <= scored.plan.chips * 700.0
+
+
+def test_the_highest_rate_has_an_interval_and_so_has_what_follows_from_it() -> None:
+    """A given rate is exact, and so are the tokens it brings; the highest that meets the goals is not."""
+    drawn, given = plan(rate=None), plan()
+    for figures in (drawn.best.predicted, drawn.runner_up["predicted"]):
+        rate, tokens, cost = (figures[name] for name in ("rate_per_s", "output_tokens_per_s", "usd_per_mtok"))
+        assert rate.low < rate.value < rate.high
+        assert tokens.high / tokens.value == pytest.approx(rate.high / rate.value)
+        assert cost.low / cost.value == pytest.approx(rate.value / rate.high, rel=0.02)
+    assert drawn.best.predicted["rate_per_s"].value == drawn.best.max_rate_per_s
+    assert "rate_per_s" not in given.best.predicted
+    assert given.best.predicted["output_tokens_per_s"].low == given.best.output_tokens_per_s
+
+
+def test_plans_whose_runs_are_the_same_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared draws are those that the plan's own runs would give."""
+    shared = plan().runner_up["predicted"]
+    monkeypatch.setattr(intervals.DrawnPlan, "shared_with", lambda self, score: False)
+    own = plan().runner_up["predicted"]
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert shared[name]["p90"].to_dict() == own[name]["p90"].to_dict()
+    assert shared["power_w"].to_dict() == own["power_w"].to_dict()
+
+
+@pytest.mark.parametrize("steepness", [0.3, 2.0, 25.0])
+@pytest.mark.parametrize("place", [0.2, 0.7, 0.99, 1.0, 1.3, 3.0])
+@pytest.mark.parametrize("guess", [0.6, 1.0, 1.6])
+def test_where_room_is_used_up_is_found(place: float, steepness: float, guess: float) -> None:
+    """From a guess that is off by up to 1.7 times, for lines and for queues that overflow."""
+    guess *= place
+
+    def straight(share: float) -> float:
+        return -steepness * math.log(share / place)
+
+    def overflowing(share: float) -> float:
+        return (1 if share < place else 30) * straight(share)
+
+    assert intervals.crossing(straight, guess) == pytest.approx(place, rel=0.03)
+    assert intervals.crossing(overflowing, guess) == pytest.approx(place, rel=0.1)
 
 
 @pytest.mark.slow

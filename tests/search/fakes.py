@@ -105,10 +105,14 @@ def every_plan(evaluator: FakeEvaluator) -> list[Candidate]:
     ]
 
 
-def exhaustive(evaluator: FakeEvaluator, objective: Objective, job: SearchJob) -> Candidate | None:
-    """The best plan by running all of them: it must meet the goals on the sample and on the full load."""
+def exhaustive(
+    evaluator: FakeEvaluator, objective: Objective, job: SearchJob, but: Candidate | None = None
+) -> Candidate | None:
+    """The best plan, but for one, by running all of them: it must meet the goals on the sample and on the full load."""
     lawful = []
     for plan in every_plan(evaluator):
+        if plan == but:
+            continue
         sample = evaluator.evaluate(plan, job.rate_per_s, Level.SEARCH)
         full = evaluator.evaluate(plan, job.rate_per_s, Level.FULL)
         if sample.meets(job.goals) and full.meets(job.goals):

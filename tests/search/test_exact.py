@@ -12,6 +12,7 @@ from tests.search.fakes import FakeEvaluator, Queue, every_plan, exhaustive, ran
 
 from gnomon.search import OBJECTIVES, Candidate, Level, PlanFamily, Score, SearchJob, highest_rate, search
 from gnomon.search.best_first import FULL_TOLERANCE
+from gnomon.search.fates import NO_MEMORY, OUTDONE
 from gnomon.search.rate import TOLERANCE
 from gnomon.spec import Goal
 
@@ -27,6 +28,41 @@ def test_same_best_as_running_all(name: str, seed: int) -> None:
     found = search(evaluator.queues, evaluator, OBJECTIVES[name], job)
     expected = exhaustive(evaluator, OBJECTIVES[name], job)
     assert (found.best.plan if found.best else None) == expected
+
+
+@pytest.mark.parametrize("name", ["cost", "latency", "energy"])
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS)
+def test_the_runner_up_is_the_best_of_all_others(name: str, seed: int) -> None:
+    """Whatever it differs in from the best: budgets, replicas, degrees or chips, and however much more it costs."""
+    rng = np.random.default_rng(seed)
+    evaluator, job = random_space(rng), random_job(rng)
+    found = search(evaluator.queues, evaluator, OBJECTIVES[name], job)
+    if found.best is None:
+        assert found.runner_up is None
+        return
+    expected = exhaustive(evaluator, OBJECTIVES[name], job, but=found.best.plan)
+    assert (found.runner_up.plan if found.runner_up else None) == expected
+    assert found.runner_up is None or found.runner_up.surely_meets(job.goals)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_the_runner_up_by_rate_is_the_best_of_all_others(seed: int) -> None:
+    """It is what a search finds that never knew the best plan's family."""
+    rng = np.random.default_rng(seed)
+    evaluator, job = random_space(rng, families=6, most=4), replace(random_job(rng), rate_per_s=0.0)
+    found = search(evaluator.queues, evaluator, OBJECTIVES["throughput"], job)
+    if found.best is None:
+        return
+    others = FakeEvaluator({f: queue for f, queue in evaluator.queues.items() if f != found.best.plan.family})
+    expected = search(others.queues, others, OBJECTIVES["throughput"], job).best
+    if expected is None or found.runner_up is None:
+        assert expected is found.runner_up is None
+        return
+    assert found.runner_up.surely_meets(job.goals)
+    assert found.runner_up.rate_per_s <= found.best.rate_per_s
+    assert found.runner_up.rate_per_s >= expected.rate_per_s * (1 - TOLERANCE) * (1 - 2 * FULL_TOLERANCE)
 
 
 @settings(max_examples=25, deadline=None)
@@ -69,16 +105,23 @@ def test_bigger_fleet_never_costs_more(seed: int) -> None:
     assert small is None or (large is not None and large.plan.usd_h <= small.plan.usd_h)
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.parametrize("name", OBJECTIVES)
+@settings(max_examples=60, deadline=None)
 @given(seed=SEEDS)
-def test_every_plan_has_one_fate(seed: int) -> None:
+def test_every_plan_has_one_fate(name: str, seed: int) -> None:
+    """The best plan, and one reason for every other: those that ran, those that do not fit, those that were pruned."""
     rng = np.random.default_rng(seed)
     evaluator, job = random_space(rng), random_job(rng)
-    found = search(evaluator.queues, evaluator, OBJECTIVES["cost"], job)
-    met = sum(score.meets(job.goals) for score in found.scores)
-    assert sum(found.rejected.values()) + met == found.considered == sum(f.most for f in evaluator.queues)
-    assert found.simulated <= found.fit <= found.considered
+    job = replace(job, rate_per_s=0.0) if name == "throughput" and seed % 2 else job
+    found = search(evaluator.queues, evaluator, OBJECTIVES[name], job)
+    chosen = found.best is not None
+    assert sum(found.rejected.values()) + chosen == found.considered == sum(f.most for f in evaluator.queues)
+    assert found.considered - found.fit == found.rejected.get(NO_MEMORY, 0)
+    ran = sum(count for reason, count in found.rejected.items() if "when simulated" in reason)
+    assert ran + chosen == found.simulated == len({plan for plan, _, _ in evaluator.calls}) <= found.fit
     assert all(count > 0 for count in found.rejected.values())
+    if not chosen:
+        assert OUTDONE not in found.rejected
 
 
 def test_runs_few_of_many_plans() -> None:

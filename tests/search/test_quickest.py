@@ -63,6 +63,8 @@ def test_of_equal_ones_the_one_that_needs_least_wins() -> None:
     answer = quickest(bounds, lambda place: float(bounds[place]), needs=needs)
     assert (answer.best, answer.second) == (2, 3)
     assert quickest(bounds, lambda place: float(bounds[place])).best == 1
+    looser = np.array([2.0, 0.5, 1.0])  # bounds of plans that take equally long say nothing
+    assert quickest(looser, [2.0, 1.0, 1.0 + 1e-13].__getitem__, needs=np.array([1.0, 5.0, 4.0])).best == 2
 
 
 def test_progress_counts() -> None:

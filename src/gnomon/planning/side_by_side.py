@@ -133,25 +133,32 @@ def figure_values(figures: Sequence[KeyFigure], answers: Sequence[Mapping[str, A
 
 
 def _with_interval(figure: KeyFigure, answer: Mapping[str, Any]) -> Any:
-    """The value; a number with its interval where the answer has one, as an estimate or among its bands."""
+    """The value; a number with its interval where the answer has one, as an estimate or among its bands. A number
+    without one has no low and high."""
     value = figure.of(answer)
     if isinstance(value, Mapping):
         edges = {name: value.get(name) for name in ("value", "low", "high")}
-        return edges if all(map(_is_number, edges.values())) else None
+        if not all(map(_is_number, edges.values())):
+            return None
+        return edges if edges["low"] < edges["high"] else {"value": edges["value"]}
     if not _is_number(value):
         return value if isinstance(value, (bool, str)) else None
-    bands = (KeyFigure(name="", path=f"bands.{path}").of(answer) for path in _spots(figure))
+    bands = (KeyFigure(name="", path=path).of(answer) for path in _spots(figure))
     band = next(filter(None, bands), None)
     low, high = band if isinstance(band, (list, tuple)) and len(band) == 2 else (None, None)
-    return {"value": value, "low": value if low is None else low, "high": value if high is None else high}
+    return {"value": value} | ({"low": low, "high": high} if _is_number(low) and _is_number(high) else {})
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _spots(figure: KeyFigure) -> tuple[str, str]:
-    return f"{figure.path}.mean", figure.path
+def _spots(figure: KeyFigure) -> Iterator[str]:
+    """Where an interval may stand: among the bands of the answer, or of the part of it that has the figure."""
+    names = figure.path.split(".")
+    for depth in range(len(names)):
+        place = ".".join([*names[:depth], "bands", *names[depth:]])
+        yield from (f"{place}.mean", place)
 
 
 def _ratio(value: Any, first: Any) -> float | None:

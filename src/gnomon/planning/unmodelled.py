@@ -148,7 +148,7 @@ def idle_in_training(
     given = {name: value for name, value in settings.items() if value is not None and value != usual[name]}
     return tuple(
         NotModelled(option=(written or _flag)(name, given[name]), why=why)
-        for name, why in idle_settings(strategy, model).items()
+        for name, why in idle_settings(strategy, model, settings.get("expert_tp") or 0).items()
         if name in given
     )
 

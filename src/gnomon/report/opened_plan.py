@@ -76,7 +76,8 @@ def _choice(answer: PlanReport) -> AnswerNode:
         for name, margin in spare
         if margin is not None
     ]
-    for name, other in (("runner-up", answer.runner_up), ("next cheaper", answer.next_cheaper)):
+    beside = {"runner-up": answer.runner_up, "other shape": answer.alternative, "next cheaper": answer.next_cheaper}
+    for name, other in beside.items():
         if other.get("why"):
             parts.append(AnswerNode(name=name, shown=other.get("label") or "none", formula=other["why"]))
     parts += [

@@ -74,6 +74,7 @@ def render(answer: PlanReport, style: Style) -> str:
     lines += [labelled("headroom", text) for text in headroom_lines(answer)]
     lines += [labelled("binding", text) for text in binding_lines(answer)]
     lines += [labelled("runner-up", text) for text in runner_up_lines(answer, shown)]
+    lines += [labelled("other", text) for text in alternative_lines(answer, shown)]
     lines += [labelled("near tie", text) for text in near_tie_lines(answer)]
     lines += [labelled("also" if index == 0 else "", text) for index, text in enumerate(also_lines(answer, shown))]
     lines += [labelled("left out", f"{chip}: {why}") for chip, why in answer.left_out.items()]
@@ -156,6 +157,9 @@ def headroom_lines(answer: PlanReport) -> list[str]:
     asked = plan.load.rate_per_s if isinstance(plan.load, ServingLoad) else None
     now = asked or plan.predicted.get("rate_per_s")
     what = "meets the goals up to" if answer.goals else "sustains"
+    drawn = interval(answer.best.predicted.get("rate_per_s"), digits)
+    if drawn:  # planned for this very rate
+        return [f"{what} {digits(most)} req/s {drawn}"]
     return [f"{what} {digits(most)} req/s" + (f" (now {digits(now)})" if now else "")]
 
 
@@ -174,9 +178,16 @@ def runner_up_lines(answer: PlanReport, shown: list[tuple[str, str]]) -> list[st
     return [f"{_score(PlanLine.of(other), shown)}: {_goals(other['why'])}"]
 
 
+def alternative_lines(answer: PlanReport, shown: list[tuple[str, str]]) -> list[str]:
+    """The best plan with another chip, other degrees or another number format, where the runner-up has none."""
+    other = answer.alternative
+    return [f"{_score(PlanLine.of(other), shown)}: {_goals(other['why'])}"] if "label" in other else []
+
+
 def near_tie_lines(answer: PlanReport) -> list[str]:
-    """Plans that cost hardly more, but for the runner-up, which has its own line."""
-    ties = [tie for tie in answer.near_ties if tie["label"] != answer.runner_up.get("label")]
+    """Plans that cost hardly more, but for those that have their own line."""
+    listed = (answer.runner_up.get("label"), answer.alternative.get("label"))
+    ties = [tie for tie in answer.near_ties if tie["label"] not in listed]
     price = answer.best.usd_h
     return [
         f"{tie['label']}   {format_money(tie['usd_h'])}/h, {tie['usd_h'] / price - 1:+.0%}: {', '.join(tie['buys'])}"

@@ -9,25 +9,17 @@ winner and missed their goals on the sample by no more than chance explains are 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score
-from gnomon.search.objectives import Objective, SearchJob
-from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, highest, lowered, raised
-from gnomon.spec import Goal
+from gnomon.search.fates import fates, missed_by_bound
+from gnomon.search.ledger import Ledger
+from gnomon.search.objectives import LEAST_SHARE, Objective, SearchJob
+from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, highest, lowered
 
 Progress = Callable[[int, int], None]
 """Called with the plans decided so far and the plans there are."""
-
-NO_MEMORY = "does not fit in memory"
-TOO_SLOW = "cannot keep up with the load"
-GROWING = "queue grows without end when simulated"
-UNSETTLED = "does not settle in the longest run"
-BEATEN = "cannot beat the best"
-MANY_REPLICAS = 64
-"""Of so many replicas one more or less decides nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,85 +27,18 @@ class SearchResult:
     """The outcome: the best plan on the full load (None where no plan meets the goals) and what was learned."""
 
     best: Score | None
+    runner_up: Score | None
+    """The best other plan that meets the goals on the full load; None where there is none."""
     scores: tuple[Score, ...]
     """Every plan that ran, at the rate it was judged by, in the order of the first run."""
     bounds: dict[PlanFamily, Bounds]
     """Families that fit."""
     considered: int
     fit: int
+    simulated: int
+    """Plans that the search ran, on their sample or on the full load."""
     rejected: dict[str, int]
-
-    @property
-    def simulated(self) -> int:
-        return len({score.plan for score in self.scores})
-
-
-@dataclass(slots=True)
-class _Ledger:
-    """Runs each plan once at each rate, and remembers."""
-
-    evaluator: Evaluator
-    job: SearchJob
-    seen: dict[tuple[Candidate, float], Score] = field(default_factory=dict)
-    barred: dict[Candidate, Score] = field(default_factory=dict)
-    """Plans that missed their goals on the full load, or met them by less than the sample promised: they are
-    decided, and the search goes on among the others."""
-    least: dict[PlanFamily, int] = field(default_factory=dict)
-    """Replicas below which a family misses its goals on the full load."""
-
-    def run(self, plan: Candidate, rate_per_s: float) -> Score:
-        if plan in self.barred:
-            return replace(self.barred[plan], grows=True)
-        if plan.replicas < self.least.get(plan.family, 0):
-            return replace(self._sample(plan, rate_per_s), grows=True)
-        return self._sample(plan, rate_per_s)
-
-    def _sample(self, plan: Candidate, rate_per_s: float) -> Score:
-        key = (plan, rate_per_s)
-        if key not in self.seen:
-            self.seen[key] = self.evaluator.evaluate(plan, rate_per_s, Level.SEARCH)
-        return self.seen[key]
-
-    def run_in_full(self, plan: Candidate, rate_per_s: float) -> Score:
-        """At a rate that may be lowered an unclear verdict is a no; at a given one it is worth longer runs."""
-        level = Level.SURE if rate_per_s == self.job.rate_per_s else Level.FULL
-        return self.evaluator.evaluate(plan, rate_per_s, level)
-
-    def enough(self, plan: Candidate) -> bool:
-        """Whether a plan meets the goals on the full load. Of hundreds of replicas one more or less decides nothing, so
-        an unclear verdict is a no there, and is not worth a longer run."""
-        level = Level.SURE if plan.replicas < MANY_REPLICAS else Level.FULL
-        return self.evaluator.evaluate(plan, self.job.rate_per_s, level).surely_meets(self.job.goals)
-
-    def more_replicas(self, plan: Candidate) -> int:
-        """The fewest replicas of the plan's family that meet the goals on the full load, where the plan's own do not:
-        growing steps up, then back to the border. One more than there are where none do."""
-
-        def enough(replicas: int) -> bool:
-            return self.enough(replace(plan, replicas=replicas))
-
-        most = plan.family.most
-        if plan.replicas >= most:
-            return most + 1
-        found = raised(enough, plan.replicas + 1, most, max(1, plan.replicas // MANY_REPLICAS))
-        return most + 1 if found is None else found
-
-    def judged(self) -> tuple[Score, ...]:
-        """One score a plan: at the highest rate that meets the goals, or else at the lowest. A plan that only its
-        sample let through has none."""
-        chosen: dict[Candidate, Score] = {}
-        for score in self.seen.values():
-            if score.plan in self.barred:
-                chosen[score.plan] = self.barred[score.plan]
-                continue
-            if score.meets(self.job.goals) and score.plan.replicas < self.least.get(score.plan.family, 0):
-                continue
-            other = chosen.setdefault(score.plan, score)
-            sign = 1 if score.meets(self.job.goals) else -1
-            known = 1 if other.meets(self.job.goals) else -1
-            if (sign, sign * score.rate_per_s) > (known, known * other.rate_per_s):
-                chosen[score.plan] = score
-        return tuple(chosen.values())
+    """Plans by the reason why they are not the best; with the best they add up to those considered."""
 
 
 def search(
@@ -132,24 +57,20 @@ def search(
     hopeful = [f for f in fitting if missed_by_bound(bounds[f], job.goals) is None]
     hopeful = [f for f in hopeful if job.replicas(bounds[f]) <= f.most]
     hopeful.sort(key=lambda f: objective.bound(f, bounds[f], job))
-    ledger = _Ledger(evaluator, job)
-    confirm = _confirmed_rate if objective.name == "throughput" else _confirmed
-    best = confirm(hopeful, bounds, objective, ledger, _Meter(progress, considered))
-    scores = ledger.judged()
+    ledger = Ledger(evaluator, job)
+    rated = objective.name == "throughput"
+    best = (_confirmed_rate if rated else _confirmed)(hopeful, bounds, objective, ledger, _Meter(progress, considered))
+    runner_up = None if best is None else (_second_rate if rated else _second)(hopeful, bounds, objective, ledger, best)
     return SearchResult(
         best=best,
-        scores=scores,
+        runner_up=runner_up,
+        scores=ledger.judged(),
         bounds=bounds,
         considered=considered,
         fit=sum(family.most for family in fitting),
-        rejected=_fates(space, bounds, job, scores),
+        simulated=len(ledger.ran),
+        rejected=fates(space, bounds, ledger, best),
     )
-
-
-def missed_by_bound(bounds: Bounds, goals: tuple[Goal, ...]) -> Goal | None:
-    """The goal that a request misses even when it has a replica to itself."""
-    beyond = [goal for goal in goals if bounds.floors_s[goal.name] > goal.limit_s]
-    return max(beyond, key=lambda goal: bounds.floors_s[goal.name] / goal.limit_s, default=None)
 
 
 @dataclass(slots=True)
@@ -166,10 +87,16 @@ class _Meter:
 
 
 def _confirmed(
-    hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], objective: Objective, ledger: _Ledger, meter: _Meter
+    hopeful: list[PlanFamily],
+    bounds: dict[PlanFamily, Bounds],
+    objective: Objective,
+    ledger: Ledger,
+    meter: _Meter,
+    found: Score | None = None,
 ) -> Score | None:
-    """The best plan on the full load: no other promises more on its sample."""
-    job, found = ledger.job, None
+    """The best plan on the full load: no other promises more on its sample. Better than one already `found`, or that
+    one."""
+    job = ledger.job
     while True:
         best = _best(hopeful, bounds, objective, ledger, meter, found)
         if best is None or best is found:
@@ -191,7 +118,7 @@ def _confirmed(
 
 
 def _confirmed_rate(
-    hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], objective: Objective, ledger: _Ledger, meter: _Meter
+    hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], objective: Objective, ledger: Ledger, meter: _Meter
 ) -> Score | None:
     """The plan with the highest rate on the full load, in one pass from the highest bound on: a family has to hold more
     than the best rate known, on its sample and on the full load, before its own highest rate is looked for."""
@@ -220,7 +147,69 @@ def _confirmed_rate(
     return found
 
 
-def _could_win(plan: Candidate, found: Score, ledger: _Ledger) -> bool:
+def _second(
+    hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], objective: Objective, ledger: Ledger, best: Score
+) -> Score | None:
+    """The best plan but one: the search goes on without the best plan and its family, and the best's own family offers
+    one replica more or fewer."""
+    job, family = ledger.job, best.plan.family
+    ledger.barred[best.plan] = best
+    decided = [score for score in ledger.barred.values() if score is not best and score.surely_meets(job.goals)]
+    found = min(decided, key=lambda score: objective.key(score, job), default=None)
+    others = [other for other in hopeful if other != family]
+    found = _confirmed(others, bounds, objective, ledger, _Meter(None, 0), found)
+    own = [replace(best.plan, replicas=best.plan.replicas + more) for more in (1, -1)]
+    for plan in own:
+        dearer = objective.name == "cost" and found is not None and plan.usd_h > found.plan.usd_h
+        if dearer or not job.replicas(bounds[family]) <= plan.replicas <= family.most:
+            continue
+        full = ledger.run_in_full(plan, job.rate_per_s) if ledger.run(plan, job.rate_per_s).meets(job.goals) else None
+        if full is not None and full.surely_meets(job.goals):
+            found = min(
+                [found or full, full], key=lambda score: objective.key(_promised(score, objective, ledger), job)
+            )
+    return found
+
+
+def _promised(full: Score, objective: Objective, ledger: Ledger) -> Score:
+    """What a search ranks a plan by: its sample, unless the full load does not keep what that promised."""
+    sample = ledger.sample(full.plan, full.rate_per_s)
+    return sample if objective.as_promised(full, sample, ledger.job) else full
+
+
+def _second_rate(
+    hopeful: list[PlanFamily], bounds: dict[PlanFamily, Bounds], objective: Objective, ledger: Ledger, best: Score
+) -> Score | None:
+    """The family with the highest rate but one on the full load: none holds more than the best, so each is tried at the
+    best's rate first, and only where it holds more than those before it."""
+    job = ledger.job
+    decided = [score for score in ledger.barred.values() if score.plan != best.plan and score.surely_meets(job.goals)]
+    found = min(decided, key=lambda score: objective.key(score, job), default=None)
+    for family in hopeful:
+        plan = Candidate(family=family, replicas=family.most)
+        beyond = min(best.rate_per_s, family.most * bounds[family].rate_per_s)
+        least = found.rate_per_s * (1 + TOLERANCE) if found else max(job.rate_per_s, LEAST_SHARE * beyond)
+        if found and least > beyond:
+            break  # sorted by bound: no later family can do better
+        if plan == best.plan or least > beyond:
+            continue
+
+        def room(rate_per_s: float, plan: Candidate = plan) -> float:
+            return ledger.sample(plan, rate_per_s).room(job.goals)
+
+        near = family.shape == best.plan.family.shape  # most often as good: what the best holds, it holds
+        full = ledger.run_in_full(plan, beyond) if near and room(beyond) >= 0 else None
+        if full is None or not full.surely_meets(job.goals):
+            if room(least) < 0 or not ledger.run_in_full(plan, least).surely_meets(job.goals):
+                continue
+            rate = lowered(room, beyond, least, FULL_TOLERANCE)
+            full = ledger.run_in_full(plan, confirmed_rate(plan, rate or least, least, ledger.evaluator, job))
+        if full.surely_meets(job.goals) and (not found or objective.key(full, job) < objective.key(found, job)):
+            found = full
+    return found
+
+
+def _could_win(plan: Candidate, found: Score, ledger: Ledger) -> bool:
     """Whether a family has a plan that meets the goals on the full load for less than the best one known; if not even
     the most replicas that cost less do, none of them does."""
     family = plan.family
@@ -231,7 +220,7 @@ def _could_win(plan: Candidate, found: Score, ledger: _Ledger) -> bool:
     return False
 
 
-def _recovered(found: Score | None, objective: Objective, ledger: _Ledger) -> Score | None:
+def _recovered(found: Score | None, objective: Objective, ledger: Ledger) -> Score | None:
     """The winner, or a better plan that the sample ruled out by chance."""
     job = ledger.job
     near = [score for score in ledger.seen.values() if score.plan not in ledger.barred and score.nearly(job.goals)]
@@ -248,7 +237,7 @@ def _best(
     hopeful: list[PlanFamily],
     bounds: dict[PlanFamily, Bounds],
     objective: Objective,
-    ledger: _Ledger,
+    ledger: Ledger,
     meter: _Meter,
     found: Score | None,
 ) -> Score | None:
@@ -262,38 +251,6 @@ def _best(
             best = score
         meter.at((place + 1) / (len(hopeful) + 1))
     return best
-
-
-def _fates(
-    space: list[PlanFamily], bounds: dict[PlanFamily, Bounds], job: SearchJob, scores: tuple[Score, ...]
-) -> dict[str, int]:
-    """How many plans were lost to what; with the plans that met the goals they add up to all."""
-    fates: Counter[str] = Counter()
-    for family in space:
-        if family not in bounds:
-            fates[NO_MEMORY] += family.most
-        elif (goal := missed_by_bound(bounds[family], job.goals)) is not None:
-            fates[f"cannot meet {goal.name}"] += family.most
-        else:
-            few = min(family.most, job.replicas(bounds[family]) - 1)
-            fates[TOO_SLOW] += few
-            fates[BEATEN] += family.most - few
-    for score in scores:
-        missed = not score.meets(job.goals)
-        if missed and score.rate_per_s > job.rate_per_s:
-            continue  # it only did not hold the rate of the best
-        fates[BEATEN] -= 1
-        if missed:
-            fates[miss_name(score, job.goals)] += 1
-    return {name: count for name, count in fates.items() if count}
-
-
-def miss_name(score: Score, goals: tuple[Goal, ...]) -> str:
-    """Why a plan that ran is out."""
-    goal, share = score.worst(goals)
-    if goal is not None and share > 1:
-        return f"misses {goal.name} when simulated"
-    return GROWING if score.grows or score.settled else UNSETTLED
 
 
 def highest_rate(score: Score, evaluator: Evaluator, bounds: Bounds, job: SearchJob) -> float:

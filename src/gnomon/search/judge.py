@@ -192,6 +192,18 @@ class Peaks:
     kv_blocks: int
     """What was in use, and what the longest prompt would have needed beside it."""
 
+    def over(self, *others: Peaks) -> Peaks:
+        """The most of these and others."""
+        each = (self, *others)
+        return Peaks(
+            places=max(one.places for one in each),
+            step_tokens=max(one.step_tokens for one in each),
+            kv_blocks=max(one.kv_blocks for one in each),
+        )
+
+
+NO_PEAKS = Peaks(places=0, step_tokens=0, kv_blocks=0)
+
 
 def places_taken(peak_sequences: int, finish_s: Floats) -> int:
     """Places that were taken at once, at most: the sequences of the largest step, and those that keep their place

@@ -1,4 +1,4 @@
-"""Plans beside the best one: what is cheaper and why it fails, the best other plan, the nearest to its goals."""
+"""Plans beside the best one: what is cheaper and why it fails, the best of another shape, the nearest to its goals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gnomon.search.base import Bounds, Candidate, Evaluator, Level, PlanFamily, Score, Shape
-from gnomon.search.best_first import SearchResult, confirmed_rate, missed_by_bound
+from gnomon.search.best_first import SearchResult, confirmed_rate
+from gnomon.search.fates import missed_by_bound
 from gnomon.search.objectives import LEAST_SHARE, Objective, SearchJob
 from gnomon.search.rate import FULL_TOLERANCE, TOLERANCE, lowered, raised
 
@@ -55,20 +56,15 @@ def next_cheaper(found: SearchResult, best: Score, evaluator: Evaluator, job: Se
     return Neighbour(plan=plan, score=None)
 
 
-def second_best(
+def other_shape(
     scores: Iterable[Score], best: Score, objective: Objective, evaluator: Evaluator, job: SearchJob
-) -> Neighbour | None:
-    """The best other plan that meets the goals on the full load: of another shape where there is one, since plans that
-    differ from the best only in step budgets are no alternative; else with more replicas."""
-    others = [score for score in scores if score.meets(job.goals) and score.plan != best.plan]
-    other_shapes = [score for score in others if score.plan.family.shape != best.plan.family.shape]
-    larger = [score for score in others if _shape(score.plan) != _shape(best.plan)]
-    for pool in (other_shapes, larger) if objective.name == "cost" else (larger,):
-        for score in sorted(pool, key=lambda score: objective.key(score, job))[:CONFIRMED]:
-            full = confirmed(score, evaluator, job)
-            if full is not None:
-                return Neighbour(plan=full.plan, score=full)
-    return None
+) -> Score | None:
+    """Of plans that ran, the best with another chip, other degrees or another number format that meets the goals on the
+    full load."""
+    others = [score for score in scores if score.meets(job.goals) and score.plan.family.shape != best.plan.family.shape]
+    ranked = sorted(others, key=lambda score: objective.key(score, job))[:CONFIRMED]
+    held = (confirmed(score, evaluator, job) for score in ranked)
+    return next((score for score in held if score is not None), None)
 
 
 def confirmed(score: Score, evaluator: Evaluator, job: SearchJob) -> Score | None:
@@ -119,16 +115,16 @@ def _by_least_price(found: SearchResult, best: Score, job: SearchJob) -> list[tu
     return sorted(priced, key=lambda pair: (pair[1], pair[0].order))
 
 
-def second_rate(
+def other_shape_by_rate(
     found: SearchResult, best: Score, evaluator: Evaluator, objective: Objective, job: SearchJob
-) -> Neighbour | None:
-    """The best other plan by its highest rate: of the other shapes with the highest bounds, some are run at rates below
-    the best; each only where it sustains more than those before it."""
-    plans: dict[tuple[Shape, int], Candidate] = {}
+) -> Score | None:
+    """The best plan of another shape by its highest rate: of the shapes with the highest bounds, some are run at rates
+    below the best; each only where it sustains more than those before it."""
+    plans: dict[Shape, Candidate] = {}
     for family in sorted(found.bounds, key=lambda family: objective.bound(family, found.bounds[family], job)):
         plan = Candidate(family=family, replicas=family.most)
-        if _shape(plan) != _shape(best.plan) and missed_by_bound(found.bounds[family], job.goals) is None:
-            plans.setdefault(_shape(plan), plan)
+        if family.shape != best.plan.family.shape and missed_by_bound(found.bounds[family], job.goals) is None:
+            plans.setdefault(family.shape, plan)
     second: tuple[Candidate, float] | None = None
     for plan in list(plans.values())[:OTHER_SHAPES]:
 
@@ -137,14 +133,16 @@ def second_rate(
 
         beyond = min(best.rate_per_s, plan.replicas * found.bounds[plan.family].rate_per_s)
         least = second[1] * (1 + TOLERANCE) if second else max(job.rate_per_s, LEAST_SHARE * beyond)
-        rate = lowered(room, beyond, least, FULL_TOLERANCE) if least < beyond else None
+        if least >= beyond or (second and room(least) < 0):
+            continue
+        rate = lowered(room, beyond, least, FULL_TOLERANCE)
         second = (plan, rate) if rate is not None else second
     if second is None:
         return None
     plan, most = second
     rate = confirmed_rate(plan, most, LEAST_SHARE * most, evaluator, job)
     score = evaluator.evaluate(plan, rate, Level.FULL)
-    return Neighbour(plan=plan, score=score) if score.surely_meets(job.goals) else None
+    return score if score.surely_meets(job.goals) else None
 
 
 def fastest(found: SearchResult, evaluator: Evaluator, job: SearchJob) -> list[Score]:
@@ -186,7 +184,3 @@ def _cheaper(family: PlanFamily, usd_h: float) -> int:
     while replicas and replicas * family.usd_h >= usd_h:
         replicas -= 1
     return replicas
-
-
-def _shape(plan: Candidate) -> tuple[Shape, int]:
-    return plan.family.shape, plan.replicas

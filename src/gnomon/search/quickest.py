@@ -9,6 +9,9 @@ import numpy as np
 
 from gnomon.spec.workload import Floats
 
+EQUAL = 1e-9
+"""Values that differ by no more than this share are equal: sums in another order round differently."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quickest:
@@ -31,8 +34,8 @@ def quickest(
     needs: Floats | None = None,
 ) -> Quickest:
     """Evaluate plans, the most hopeful first, until no bound left is below the second best value, so that the best
-    two are certain. Of equal ones the first in order of bound, then of what it needs (memory, say), then of place,
-    wins."""
+    two are certain. Of equal ones the one that needs least (by its place in an order of preference, say) wins, then
+    the first in order of bound, then of place."""
     order = np.argsort(bounds, kind="stable") if needs is None else np.lexsort((needs, bounds))
     found: list[tuple[float, int]] = []
     best = second = np.inf
@@ -45,6 +48,10 @@ def quickest(
         if progress:
             progress(count + 1)
     ranked = sorted(found)
+    equal = [pair for pair in ranked if pair[0] <= ranked[0][0] * (1 + EQUAL)]
+    if needs is not None and len(equal) > 1:
+        chosen = min(equal, key=lambda pair: (needs[order[pair[1]]], pair[1]))
+        ranked = [chosen, *(pair for pair in ranked if pair is not chosen)]
     places = [int(order[count]) for _, count in ranked]
     left = bounds[order[len(found)]] if len(found) < order.size else np.inf
     return Quickest(

@@ -38,7 +38,6 @@ class Torch:
             optimizers=optimizers(),
             split_sends=False,
             fills_pipelines=True,
-            shards_alone=True,
             whole_sums=True,
             gathers_forward=True,
             buffers_ahead=True,

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from gnomon.errors import InputError
-from gnomon.spec import Recipe, Strategy
+from gnomon.spec import Strategy
 
 AXES = ("pp", "dp", "tp")
 
@@ -39,9 +39,9 @@ class Place:
 
 
 @contextmanager
-def joined(strategy: Strategy, recipe: Recipe, device: str) -> Iterator[Place]:
+def joined(strategy: Strategy, device: str) -> Iterator[Place]:
     """Join the plan's process group; on exit, destroy it where it was created here."""
-    alone = strategy.ranks == 1 and recipe.zero < 2
+    alone = strategy.ranks == 1
     known = dist.is_initialized()
     where = _device(device)
     if not known and not alone:
@@ -63,12 +63,9 @@ def _device(name: str) -> Any:
 
 def _init_group(ranks: int, device: Any) -> None:
     how: dict[str, Any] = {"backend": "nccl", "device_id": device} if device.type == "cuda" else {"backend": "gloo"}
-    if "RANK" in os.environ:
-        dist.init_process_group(**how)
-    elif ranks == 1:
-        dist.init_process_group(**how, store=dist.HashStore(), rank=0, world_size=1)
-    else:
+    if "RANK" not in os.environ:
         raise _wrong_number(ranks, 1)
+    dist.init_process_group(**how)
 
 
 def _place(strategy: Strategy, device: Any) -> Place:

@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -50,7 +50,9 @@ def train(job: TrainingJob, measuring: Measuring, tell: Callable[[str], None] = 
     """
     warmup, steps = measuring.warmup, measuring.steps
     check(job.model, job.strategy, job.recipe, job.load, job.dtype)
-    with joined(job.strategy, job.recipe, measuring.device) as place:
+    if job.strategy.dp == 1:  # nothing to shard over, so weights and states stay as they are without ZeRO
+        job = replace(job, recipe=replace(job.recipe, zero=0))
+    with joined(job.strategy, measuring.device) as place:
         rank = prepare(job, measuring.seed, place)
         _reset_peak(place)
         with _collected_between_steps():

@@ -27,10 +27,13 @@ def not_trained_on(chip: Chip, engine: str) -> str:
     return "" if chip.vendor in TRAINED_ON else f"{engine} does not run on {chip.name}: it needs CUDA or ROCm"
 
 
-def idle_settings(strategy: Strategy, model: Model) -> dict[str, str]:
-    """Settings of a recipe that only matter between ranks which are not there, and why they do not here."""
+def idle_settings(strategy: Strategy, model: Model, expert_tp: int = 0) -> dict[str, str]:
+    """Settings of a recipe that only matter between ranks which are not there, and why they do not here. `expert_tp`
+    is the recipe's: unsharded experts may have copies where nothing else has."""
+    copies = strategy.dp * strategy.cp
+    experts = copies * strategy.tp // ((expert_tp or strategy.tp) * strategy.ep) if model.is_moe else copies
     alone = {
-        "zero": strategy.dp * strategy.cp == 1 and "one rank has no others to shard its states over",
+        "zero": copies == 1 >= experts and "one rank has no others to shard its states over",
         "schedule": strategy.pp == 1 and "one pipeline rank has only one order of passes",
         "sequence_parallel": strategy.tp == 1 and "one tensor-parallel rank has the whole sequence",
         "cp_comm": strategy.cp == 1 and "one context-parallel rank has all keys",

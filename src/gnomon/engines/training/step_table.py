@@ -102,7 +102,7 @@ class StepTable(Sizes):
 
 def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> Sizes:
     """All rows of a grid without their seconds: a search finds which plans fit before it prices them."""
-    grid, stages = _as_sharded(grid, traits), Stages(model)
+    grid, stages = _as_sharded(grid), Stages(model)
     found = _sized(model, load, grid, traits, dtype)
     micros: Ints = load.global_batch // (grid.dp * grid.micro_batch)
     nothing = np.broadcast_to(0.0, grid.tp.shape)
@@ -133,10 +133,8 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
     )
 
 
-def _as_sharded(grid: Grid, traits: Traits) -> Grid:
+def _as_sharded(grid: Grid) -> Grid:
     """One rank has no others to shard gradients and weights over."""
-    if traits.shards_alone:
-        return grid
     return replace(grid, zero=np.where(grid.copies == 1, np.minimum(grid.zero, 1), grid.zero))
 
 
@@ -158,7 +156,7 @@ def figures(
     factor: Factor | None = None,
 ) -> StepTable:
     """All rows of a grid. `factor` gives each row its own draw of an operator's error."""
-    grid, stages = _as_sharded(grid, traits), Stages(model)
+    grid, stages = _as_sharded(grid), Stages(model)
     priced = _priced(model, load, grid, machine, traits, dtype, factor, stages)
     wire = CommModel(
         model, load, grid, machine, traits, traits.optimizers[optimizer], WORKING.get(dtype, dtype), factor

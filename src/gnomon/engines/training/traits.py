@@ -66,8 +66,6 @@ class Traits:
     zero: tuple[int, ...] = (0, 1, 2, 3)
     fills_pipelines: bool = False
     """1F1B needs a micro-batch per stage."""
-    shards_alone: bool = False
-    """ZeRO 2 and 3 keep states as they do among several ranks even where there is one."""
     whole_sums: bool = False
     """In a pipeline, gradients that ZeRO 2 and 3 shard stay unsharded until the last micro-batch."""
     gathers_forward: bool = False

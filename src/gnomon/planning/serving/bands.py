@@ -6,8 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
+from gnomon.planning.steps.energy import energy_j
+from gnomon.search.bounds import Demand, KnownSteps, most_requests_per_s
 from gnomon.sim.serving import ServingRun, simulate
+from gnomon.spec import ServingLimits
 from gnomon.spec.workload import METRICS
 
 DRAWN = 16
@@ -16,13 +20,22 @@ PART = 1000
 """Requests of each drawn run: the first of the load. Their relative spread is taken for that of all of them."""
 
 Band = tuple[float, float]
+Figures = Mapping[str, Mapping[str, float]]
 
 
-def bands(engine: Engine, deployment: Deployment, run: ServingRun) -> dict[str, dict[str, Band]]:
-    """Low and high, 90%, of every statistic of a run, by metric."""
-    part = run.requests.first(PART)
-    center, *draws = (_figures(simulate(part, *drawn)) for drawn in engine.drawn(deployment, DRAWN, part.longest))
-    whole = _figures(run)
+def bands(
+    engine: Engine, deployment: Deployment, run: ServingRun, sustained: float = 0.0
+) -> dict[str, dict[str, Band]]:
+    """Low and high, 90%, of every statistic of a run, by metric; `sustained` is its saturation rate, where it is
+    known."""
+    part, demand = run.requests.first(PART), Demand.of(run.requests)
+
+    def figures(cost: StepCost, limits: ServingLimits) -> Figures:
+        most = most_requests_per_s(KnownSteps(cost, demand), limits)
+        return _figures(engine, deployment, simulate(part, cost, limits), most)
+
+    center, *draws = (figures(*drawn) for drawn in engine.drawn(deployment, DRAWN, part.longest))
+    whole = _figures(engine, deployment, run, sustained)
     return {
         metric: {
             name: band_of(value, center[metric][name], [d[metric][name] for d in draws]) for name, value in by.items()
@@ -31,12 +44,28 @@ def bands(engine: Engine, deployment: Deployment, run: ServingRun) -> dict[str, 
     }
 
 
-def _figures(run: ServingRun) -> Mapping[str, Mapping[str, float]]:
+def _figures(engine: Engine, deployment: Deployment, run: ServingRun, sustained: float) -> Figures:
+    """By the names of a `ServingReport`."""
+    joules = energy_j(engine, deployment, run)
+    tokens = float(run.requests.output_tokens.sum())
+    means = {
+        "output_tokens_per_s": run.output_tokens_per_s,
+        "total_tokens_per_s": (tokens + float(run.requests.input_tokens.sum())) / run.makespan_s,
+        "makespan_s": run.makespan_s,
+        "energy_j": joules,
+        "power_w": joules / run.makespan_s,
+        "saturation_rps": sustained,
+    }
+    hours = run.makespan_s / 3600 * deployment.strategy.ranks
+    means |= {"cost_usd": hours * deployment.pool.chip.price_usd_h}
+    means |= {"usd_per_mtok": means["cost_usd"] / tokens * 1e6}
     times = {f"{metric}_s": run.statistics(metric) for metric in METRICS}
-    return times | {"output_tokens_per_s": {"mean": run.output_tokens_per_s}}
+    return times | {name: {"mean": value} for name, value in means.items()}
 
 
 def band_of(value: float, center: float, draws: list[float]) -> Band:
     """The 90% band of a value whose run and its draws gave these figures."""
+    if not center:  # nothing that scales, such as the price of a chip without one
+        return value, value
     low, high = np.quantile(np.array(draws) / center, [0.05, 0.95])
     return min(value, value * float(low)), max(value, value * float(high))

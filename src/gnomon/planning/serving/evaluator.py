@@ -14,7 +14,7 @@ from gnomon.planning.serving.replicas import Replica, Replicas
 from gnomon.planning.steps.energy import power_use
 from gnomon.search import Bounds, Candidate, Level, PlanFamily, Score
 from gnomon.search.arrivals import Arrivals, Routed
-from gnomon.search.bounds import Demand, KnownSteps, bounds
+from gnomon.search.bounds import Demand, KnownSteps, bounds, most_requests_per_s
 from gnomon.search.judge import (
     SETTLED,
     WARM_UP,
@@ -126,13 +126,23 @@ class ServingEvaluator:
         other._goals, other._bounds, other._known = goals, {}, {}
         return other
 
-    def drawn(self, plan: Candidate, rate_per_s: float, count: int, draws: int) -> list[ServingFigures]:
-        """Figures of a part of the load: by the central estimate first, then by draws of the step cost."""
-        replica = self.replicas[plan.family]
+    def part(
+        self, plan: Candidate, rate_per_s: float, count: int, cost: StepCost, limits: ServingLimits
+    ) -> tuple[ServingFigures, Peaks]:
+        """A plan on a part of its load by another step cost and other limits than its own."""
         routed = self._routed_to(plan, rate_per_s, count, self.bounds(plan.family).e2e_s)
-        drawn = replica.engine.drawn(replica.deployment, draws, self.longest)
-        runs = (self._runs(plan, routed, *each, {}) for each in drawn)
-        return [self._figures(plan, rate_per_s, each, _steady(each)) for each in runs]
+        runs = self._runs(plan, routed, cost, limits, {})
+        return self._figures(plan, rate_per_s, runs, _steady(runs)), self._peaks(runs, limits)
+
+    def most_per_s(self, cost: StepCost, limits: ServingLimits) -> float:
+        """The bound on the rate of one replica by such a cost."""
+        return most_requests_per_s(KnownSteps(cost, self._demand), limits)
+
+    def alike(self, one: Candidate, other: Candidate, peaks: Peaks) -> bool:
+        """Whether runs of one plan that asked for no more than `peaks` are those of the other too."""
+        ours, theirs = self.replicas[one.family], self.replicas[other.family]
+        shared = (ours.cost_key, one.replicas) == (theirs.cost_key, other.replicas)
+        return shared and same_schedule(ours.limits, theirs.limits, peaks)
 
     def _judged(self, plan: Candidate, rate_per_s: float, level: Level) -> tuple[Score, Peaks]:
         """Runs of growing length, until the plan is lost, or has settled and its verdict is clear."""
@@ -184,14 +194,16 @@ class ServingEvaluator:
         else:
             runs = self._runs(plan, routed, replica.cost, replica.limits, replica.curves)
         self.longest_run = max(self.longest_run, routed.requests)
+        return runs, self._peaks(runs, replica.limits)
+
+    def _peaks(self, runs: list[ServingRun], limits: ServingLimits) -> Peaks:
         sequences = max(run.peak_sequences for run in runs)
-        longest = -(-self._arrivals.longest // replica.limits.block_tokens)
-        peaks = Peaks(
+        longest = -(-self._arrivals.longest // limits.block_tokens)
+        return Peaks(
             places=max(places_taken(run.peak_sequences, run.finish_s) for run in runs),
             step_tokens=max(sequences, *(run.peak_step_tokens for run in runs)),
             kv_blocks=max(run.peak_kv_blocks for run in runs) + longest + sequences,
         )
-        return runs, peaks
 
     def _continued(self, key: Hashable, routed: Routed, replica: Replica) -> list[ServingRun]:
         """Runs that go on from those of fewer requests of the same plan at the same rate."""

@@ -14,10 +14,9 @@ from gnomon.planning.serving.evaluator import ServingEvaluator
 from gnomon.planning.serving.report import PlanBook
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.why import why_bounded, why_missed
-from gnomon.search import Candidate, Level, SearchJob, SearchResult
+from gnomon.search import Candidate, SearchResult
 from gnomon.search.advice import Advice, advice
-from gnomon.search.neighbours import nearest, shortfall
-from gnomon.search.objectives import LEAST_SHARE
+from gnomon.search.nearest import nearest_plan
 from gnomon.spec import Pool
 from gnomon.spec.plan_dict import plan_to_dict
 
@@ -26,12 +25,9 @@ def no_plan(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator
     """The error of a search that found nothing."""
     if not found.bounds:
         return _does_not_fit(question, evaluator.longest)
-    plan = _nearest(found, question.job)
-    bounds = found.bounds[plan.family]
-    job = question.job
-    if not job.rate_per_s:  # no rate meets the goals, so the lowest that is tried stands for all
-        job = replace(job, rate_per_s=LEAST_SHARE * plan.replicas * bounds.rate_per_s)
-    score = evaluator.evaluate(plan, job.rate_per_s, Level.TO_THE_END)
+    score = nearest_plan(found, evaluator, question.job)
+    plan, bounds = score.plan, found.bounds[score.plan.family]
+    job = replace(question.job, rate_per_s=score.rate_per_s)
     why = why_bounded(plan, bounds, job) or why_missed(score, job)
     changes = _flags(question, plan, advice(plan, bounds, job, evaluator, evaluator.with_goals))
     tried = " or ".join(f"{flag} {value}" for flag, value in changes.items())
@@ -50,13 +46,6 @@ def no_plan(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator
             "changes": changes,
         },
     )
-
-
-def _nearest(found: SearchResult, job: SearchJob) -> Candidate:
-    if found.scores:
-        return nearest(found.scores, job).plan
-    plans = [Candidate(family=family, replicas=family.most) for family in found.bounds]
-    return min(plans, key=lambda plan: shortfall(plan, found.bounds[plan.family], job))
 
 
 def _does_not_fit(question: PlanTask, longest: int) -> DoesNotFitError:

@@ -10,21 +10,35 @@ from typing import Any
 
 from gnomon.engines import Engine
 from gnomon.planning.serving.evaluator import MOST_REQUESTS, ServingEvaluator, ServingFigures
-from gnomon.planning.serving.intervals import Spread, estimate, spread
+from gnomon.planning.serving.intervals import Spreads, estimate
 from gnomon.planning.serving.task import PlanTask
 from gnomon.planning.serving.why import what_it_buys, why_bounded, why_missed, why_second
 from gnomon.planning.unmodelled import idle_in_plans
 from gnomon.search import Candidate, Score, SearchResult, highest_rate, pareto
-from gnomon.search.neighbours import Neighbour, alternatives, confirmed, fastest, next_cheaper, second_best, second_rate
+from gnomon.search.neighbours import (
+    Neighbour,
+    alternatives,
+    confirmed,
+    fastest,
+    next_cheaper,
+    other_shape,
+    other_shape_by_rate,
+)
 from gnomon.spec import EngineChoice, Estimate, NotModelled, Plan, ServingLoad, Strategy
 from gnomon.spec.answers import PlanReport, PlanScore, Resolved
 from gnomon.spec.plan import ROUTERS
 from gnomon.spec.plan_dict import plan_to_dict
+from gnomon.spec.workload import Floats
 from gnomon.techniques import beyond_config
+from gnomon.units import format_rate
 
 SETTING_LABELS = {"max_num_seqs": "{} sequences", "max_num_batched_tokens": "chunked prefill {}"}
 NEAR_TIE = 1.1
 """Price, relative to the best, up to which a plan that does something better is listed."""
+NO_OTHER = "no other plan meets the goals"
+LEAST_RATE = (
+    "the plan is for the highest rate that meets the goals on all chips of a pool; {} is the least it has to sustain"
+)
 ONE_POOL = "a plan has replicas of one kind of chip: the pools are alternatives"
 
 
@@ -42,10 +56,6 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
     book = PlanBook(question, evaluator)
     chosen = book.score(best, most)
     cheaper = next_cheaper(found, best, evaluator, job) if question.objective.name == "cost" else None
-    if question.objective.name == "throughput":
-        second = second_rate(found, best, evaluator, question.objective, job)
-    else:
-        second = second_best(met, best, question.objective, evaluator, job)
     replica, chip = evaluator.replicas[best.plan.family], question.chip(best.plan.family.chip)
     goal, _ = best.worst(job.goals)
     return PlanReport(
@@ -66,7 +76,8 @@ def report(question: PlanTask, found: SearchResult, evaluator: ServingEvaluator)
         best=chosen,
         pareto=tuple(_front(book, best, chosen, met)),
         binding=goal.name if goal else "load",
-        runner_up=_runner_up(book, best, second),
+        runner_up=_runner_up(book, best, found.runner_up),
+        alternative=_alternative(book, found, best, met),
         next_cheaper=_next_cheaper(book, found, cheaper) if question.objective.name == "cost" else {},
         near_ties=tuple(_near_ties(book, best, met)),
         rejected=found.rejected,
@@ -83,6 +94,10 @@ def _not_modelled(question: PlanTask, best: Score) -> Iterable[NotModelled]:
     if question.arrivals.router != ROUTERS[0] and best.plan.replicas == 1:
         why = "the best plan has one replica, which gets all requests"
         yield NotModelled(option=f"--router {question.arrivals.router}", why=why)
+    if question.objective.name == "throughput" and question.job.rate_per_s:
+        given = question.arrivals.load.rate_per_s
+        option = "arrival times of --trace" if given is None else f"--rate {given:g}"
+        yield NotModelled(option=option, why=LEAST_RATE.format(format_rate(question.job.rate_per_s)))
     asked, ran = question.requests, best.detail.requests
     if asked is not None and asked < ran:
         why = f"{ran:,} were simulated, which the plan needs to reach a steady state and a clear verdict"
@@ -100,11 +115,15 @@ def _left(engine: Engine, plan: Plan) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class PlanBook:
-    """Scores as answers. Intervals are drawn for the best plan and the runner-up; the others have none."""
+    """Scores as answers. Intervals are drawn for the best plan, the runner-up and the next cheaper plan."""
 
     question: PlanTask
     evaluator: ServingEvaluator
-    spreads: dict[Candidate, Spread] = field(default_factory=dict)
+    spreads: Spreads = field(init=False)
+
+    def __post_init__(self) -> None:
+        rated = self.question.objective.name == "throughput"
+        self.spreads = Spreads(self.evaluator, self.question.job.goals, rated)
 
     def score(self, score: Score, most: float | None = None, *, draw: bool = True) -> PlanScore:
         figures: ServingFigures = score.detail
@@ -144,14 +163,13 @@ class PlanBook:
         )
 
     def _predicted(self, score: Score, usd_per_mtok: float, tokens_per_s: float, draw: bool) -> dict[str, Any]:
-        if draw and score.plan not in self.spreads:
-            self.spreads[score.plan] = spread(self.evaluator, score)
-        found = self.spreads.get(score.plan)
+        found = self.spreads.draw(score) if draw else self.spreads.known.get(score.plan)
         if found is None:
             return {}
+        behind = found.tokens if score.grows or score.partial else None
         return found.of(score.detail) | {
-            "output_tokens_per_s": Estimate.exact(tokens_per_s, "the requested rate"),
-            "usd_per_mtok": Estimate.exact(usd_per_mtok, "the requested rate, at the price of the chips"),
+            **_made(tokens_per_s, usd_per_mtok, found.rate if found.rate is not None else behind),
+            **({"rate_per_s": estimate(score.rate_per_s, found.rate)} if found.rate is not None else {}),
             "wh_per_mtok": estimate(score.wh_per_mtok, found.power),
             "power_w": estimate(score.detail.power_w, found.power),
         }
@@ -171,6 +189,20 @@ class PlanBook:
             "margin": scored.margin,
             "predicted": scored.predicted,
         }
+
+
+def _made(tokens_per_s: float, usd_per_mtok: float, factors: Floats | None) -> dict[str, Estimate]:
+    """Tokens per second and dollars for a million of them; exact where the load decides how many there are."""
+    if factors is None:
+        tokens = Estimate.exact(tokens_per_s, "the requested rate")
+        return {
+            "output_tokens_per_s": tokens,
+            "usd_per_mtok": Estimate.exact(usd_per_mtok, "the requested rate, at the price of the chips"),
+        }
+    return {
+        "output_tokens_per_s": estimate(tokens_per_s, factors),
+        "usd_per_mtok": estimate(usd_per_mtok, 1 / factors),
+    }
 
 
 def label(question: PlanTask, plan: Candidate) -> str:
@@ -232,11 +264,26 @@ def _front(book: PlanBook, best: Score, chosen: PlanScore, met: list[Score]) -> 
     return [chosen if s is best else book.score(s, draw=False) for s in front]
 
 
-def _runner_up(book: PlanBook, best: Score, other: Neighbour | None) -> dict[str, Any]:
+def _runner_up(book: PlanBook, best: Score, other: Score | None) -> dict[str, Any]:
     """The best other plan that meets the goals, and what it costs and buys."""
-    if other is None or other.score is None:
-        return {"why": "no other simulated plan meets the goals"}
-    return book.facts(book.score(other.score)) | {"why": why_second(book.question.objective.name, best, other.score)}
+    if other is None:
+        whole = book.question.objective.name == "throughput"
+        return {"why": "no other plan on all chips of a pool meets the goals" if whole else NO_OTHER}
+    return book.facts(book.score(other)) | {"why": why_second(book.question.objective.name, best, other)}
+
+
+def _alternative(book: PlanBook, found: SearchResult, best: Score, met: list[Score]) -> dict[str, Any]:
+    """The best plan of another shape, where the runner-up is of the best's own."""
+    if found.runner_up is None or found.runner_up.plan.family.shape != best.plan.family.shape:
+        return {}
+    aim, job = book.question.objective, book.question.job
+    if aim.name == "throughput":
+        other = other_shape_by_rate(found, best, book.evaluator, aim, job)
+    else:
+        other = other_shape(met, best, aim, book.evaluator, job)
+    if other is None:
+        return {}
+    return book.facts(book.score(other, draw=False)) | {"why": why_second(aim.name, best, other)}
 
 
 def _next_cheaper(book: PlanBook, found: SearchResult, other: Neighbour | None) -> dict[str, Any]:
@@ -248,7 +295,9 @@ def _next_cheaper(book: PlanBook, found: SearchResult, other: Neighbour | None) 
         usd_h = plan.chips * book.question.chip(plan.family.chip).price_usd_h
         why = why_bounded(plan, found.bounds[plan.family], job)
         return {"label": label(book.question, plan), "usd_h": usd_h, "why": why}
-    return book.facts(book.score(other.score, draw=False)) | {"why": why_missed(other.score, job)}
+    # What falls behind has no figures of its own: they grow with the length of the load.
+    drawn = not other.score.grows and other.score.settled
+    return book.facts(book.score(other.score, draw=drawn)) | {"why": why_missed(other.score, job)}
 
 
 def _near_ties(book: PlanBook, best: Score, met: list[Score]) -> Iterable[dict[str, Any]]:

@@ -101,7 +101,7 @@ def _report(
         kv_blocks=engine.limits(deployment).kv_blocks,
         peak_kv_blocks=run.peak_kv_blocks,
         inputs=inputs,
-        bands=bands(engine, deployment, run),
+        bands=bands(engine, deployment, run, sustained),
         run=run,
     )
 

@@ -76,4 +76,5 @@ class PlanTask:
     def stream(self) -> str:
         load = self.arrivals.load
         what = load.trace or f"{load.input_tokens:,} in and {load.output_tokens:,} out"
-        return f"{what} at {format_rate(self.job.rate_per_s)}" if self.job.rate_per_s else what
+        least = "at least " if self.objective.name == "throughput" else ""
+        return f"{what} at {least}{format_rate(self.job.rate_per_s)}" if self.job.rate_per_s else what

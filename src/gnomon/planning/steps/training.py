@@ -25,9 +25,9 @@ from gnomon.planning.training.step import TrainingStep
 from gnomon.planning.unmodelled import idle_in_training
 from gnomon.spec import Batch, Estimate, Provenance
 from gnomon.spec.answers import OperatorTime, Prediction, TrainingReport
-from gnomon.spec.estimate import DRAWS
 from gnomon.spec.questions.step import PredictQuestion
 from gnomon.spec.questions.training import SimulateTrainingQuestion
+from gnomon.spec.workload import Floats
 
 ENGINE = "torch"
 KNOWN = (
@@ -106,7 +106,7 @@ def _prediction(answer: TrainingReport, asked: Mapping[str, Any]) -> Prediction:
         shares[line.bound] = shares.get(line.bound, 0.0) + line.time_s.value / total.value
     bound, share = max(shares.items(), key=lambda item: item[1])
     fullest = int(np.argmax(step.peaks))
-    energy = total * (answer.energy_j / total.value)
+    energy = step.energy_j
     return Prediction(
         title=answer.title,
         time_s=total,
@@ -145,17 +145,25 @@ def _lines(step: TrainingStep) -> Iterator[OperatorTime]:
             spent += line.time_s.value
             yield line
     total = step.timeline.step_s
+    reduction = step.timeline.optimizer_start_s - step.timeline.pipeline_s
     beside = {
-        "optimizer": (float(found.optimizer_s[0]), "memory"),
-        "gradient reduction": (step.timeline.optimizer_start_s - step.timeline.pipeline_s, "network"),
-        "weight gather": (float(found.gather_s[0]), "network"),
+        "optimizer": (_as_drawn(found.optimizer_s, float(found.optimizer_s[0])), "memory"),
+        "gradient reduction": (_as_drawn(found.reduce_s + found.first_reduce_s, reduction), "network"),
+        "weight gather": (_as_drawn(found.gather_s, float(found.gather_s[0])), "network"),
     }
-    for name, (seconds, bound) in beside.items():
-        if seconds > 0:
-            yield _line(step, name, seconds, bound)
-    left = total - spent - sum(seconds for seconds, _ in beside.values())
-    if left > 1e-9 * total:
-        yield _line(step, "waiting and gradient sums", left, "waiting")
+    for name, (drawn, bound) in beside.items():
+        if drawn[0] > 0:
+            yield _line(step, name, drawn, bound)
+    left = total - spent - sum(float(drawn[0]) for drawn, _ in beside.values())
+    if left > 1e-9 * total:  # bubbles last as long as the passes that others wait for
+        lasting = step.step_s
+        drawn = np.concatenate([[left], left * lasting.draws / lasting.value])
+        yield _line(step, "waiting and gradient sums", drawn, "waiting")
+
+
+def _as_drawn(rows: Floats, value: float) -> Floats:
+    """A value, then its draws, which are as far from it as those of its rows are from their first."""
+    return np.asarray(value * rows / rows[0]) if rows[0] > 0 else np.full(rows.shape, value)
 
 
 def _operators(
@@ -193,7 +201,7 @@ def _all(tape: Tape) -> list[Op]:
     return [op for node in tape.nodes for op in node.forward + node.by_input + node.by_weight]
 
 
-def _line(step: TrainingStep, name: str, seconds: float, bound: str) -> OperatorTime:
-    """A part of the step that is no operator."""
-    time_s = Estimate(seconds, np.full(DRAWS, seconds), Provenance.FITTED, step.machine.profile.source)
+def _line(step: TrainingStep, name: str, drawn: Floats, bound: str) -> OperatorTime:
+    """A part of the step that is no operator: its seconds, then draws of them."""
+    time_s = Estimate(float(drawn[0]), drawn[1:], Provenance.FITTED, step.machine.profile.source)
     return OperatorTime(op=name, kind="step", time_s=time_s, bound=bound, count=1, flops=0.0, bytes=0.0)

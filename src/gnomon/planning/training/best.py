@@ -49,7 +49,7 @@ def best_of(searches: Sequence[Search], progress: Progress | None) -> tuple[Sear
     best: tuple[Search, Quickest] | None = None
     for search in searches:
         if best is None or search.bounds_s.min() < best[1].value:
-            found = quickest(search.bounds_s, search.step_s, progress, needs=search.peak_bytes)
+            found = quickest(search.bounds_s, search.step_s, progress, needs=search.preference)
             if best is None or found.value < best[1].value:
                 best = search, found
     assert best is not None  # some search has a plan that fits

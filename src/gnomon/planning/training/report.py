@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gnomon.catalog import model_title
@@ -24,8 +25,14 @@ def report_step(step: TrainingStep) -> TrainingReport:
     seconds, strategy = step.step_s, job.strategy
     ranks = strategy.ranks
     peak = ranks * chip.rate(job.dtype)
-    flops = step.flops
-    cost = ranks * chip.price_usd_h * seconds.value / HOURS
+    flops, joules = step.flops, step.energy_j
+    cost = seconds.map(lambda lasting: ranks * chip.price_usd_h * lasting / HOURS)
+    rates = {
+        "mfu": seconds.map(lambda lasting: flops["model"] / lasting / peak),
+        "hfu": seconds.map(lambda lasting: (flops["model"] + flops["recomputed"]) / lasting / peak),
+        "tokens_per_s_per_gpu": seconds.map(lambda lasting: job.load.step_tokens / lasting / ranks),
+    }
+    run = _run(step, cost)
     each = strategy.tp * strategy.cp * strategy.dp
     return TrainingReport(
         title=_title(step),
@@ -35,9 +42,9 @@ def report_step(step: TrainingStep) -> TrainingReport:
             *idle_beyond(step.pool, ranks),
         ),
         step_time_s=seconds,
-        mfu=flops["model"] / seconds.value / peak,
-        hfu=(flops["model"] + flops["recomputed"]) / seconds.value / peak,
-        tokens_per_s_per_gpu=job.load.step_tokens / seconds.value / ranks,
+        mfu=rates["mfu"].value,
+        hfu=rates["hfu"].value,
+        tokens_per_s_per_gpu=rates["tokens_per_s_per_gpu"].value,
         peak_memory_bytes=Estimate.exact(max(step.peaks), MEMORY_SOURCE),
         usable_memory_bytes=step.usable_bytes,
         fits=step.fits,
@@ -52,11 +59,12 @@ def report_step(step: TrainingStep) -> TrainingReport:
         exposed_communication_s=max(step.timeline.step_s - step.compute_only_s, 0.0),
         step_parts=_step_parts(step),
         micro_batches=int(step.figures.micros[0]),
-        energy_j=step.energy_j,
-        co2_g=grid.co2_g(step.energy_j) if grid else None,
+        energy_j=joules.value,
+        co2_g=grid.co2_g(joules.value) if grid else None,
         grid=grid.told if grid else {},
-        cost_usd=cost,
-        run=_run(step, cost),
+        cost_usd=cost.value,
+        run={name: figure.value for name, figure in run.items()},
+        bands=_edges(rates | {"energy_j": joules, "cost_usd": cost}) | ({"run": _edges(run)} if run else {}),
         targets=(),
         assumed=step.applied.assumed(step.figures, step.case),
         inputs=_inputs(step),
@@ -111,16 +119,21 @@ def _step_parts(step: TrainingStep) -> dict[str, float]:
     } | ({"waits_s": step.waits_s} if step.waits_s else {})
 
 
-def _run(step: TrainingStep, cost_usd: float) -> dict[str, float]:
-    steps = step.job.load.steps
+def _run(step: TrainingStep, cost_usd: Estimate) -> dict[str, Estimate]:
+    steps, grid = step.job.load.steps, step.pool.grid
     if steps is None:
         return {}
     return {
-        "steps": steps,
-        "days": steps * step.step_s.value / DAYS,
-        "cost_usd": steps * cost_usd,
-        "energy_kwh": steps * step.energy_j / KWH_J,
-    } | ({"co2_kg": steps * step.pool.grid.co2_g(step.energy_j) / 1e3} if step.pool.grid else {})
+        "steps": Estimate.exact(steps),
+        "days": step.step_s.map(lambda lasting: steps * lasting / DAYS),
+        "cost_usd": cost_usd.map(lambda usd: steps * usd),
+        "energy_kwh": step.energy_j.map(lambda joules: steps * joules / KWH_J),
+    } | ({"co2_kg": step.energy_j.map(lambda joules: steps * grid.co2_g(joules) / 1e3)} if grid else {})
+
+
+def _edges(figures: Mapping[str, Estimate]) -> dict[str, Any]:
+    """Ends of the intervals of figures that are plain numbers in the answer; exact ones have none."""
+    return {name: (figure.low, figure.high) for name, figure in figures.items() if figure.draws.size}
 
 
 def _inputs(step: TrainingStep) -> dict[str, Any]:

@@ -34,6 +34,9 @@ from gnomon.techniques import Applied, TrainingCase, applied
 DECIDING = ("pp", "vp", "cp", "ep", "dp", "micro_batch", "schedule", "recompute", "cp_comm")
 """What of a plan decides whether techniques apply to it: not how its layers, states and experts are cut."""
 
+SIMPLEST = ("zero", "tp", "recompute", "pp", "vp", "cp", "ep", "sequence_parallel")
+"""Of plans that take equally long the one with less of these is chosen, the first of them first."""
+
 
 @dataclass(frozen=True)
 class Search:
@@ -102,6 +105,15 @@ class Search:
         if self.figures.chunks.uneven:
             return rank_peaks(self.figures, case, self.applied)
         return np.asarray(np.max([memory_of(self.figures, case, rank, self.applied).total for rank in ranks], axis=0))
+
+    @cached_property
+    def preference(self) -> Floats:
+        """Lower for what is preferred where plans take equally long: the simplest, then what needs less memory."""
+        place = np.zeros(self.grid.size)
+        for name in SIMPLEST:
+            column = getattr(self.grid, name)
+            place = place * (int(column.max()) + 1) + column
+        return np.asarray(place + self.peak_bytes / (2 * float(self.peak_bytes.max())))
 
     @cached_property
     def fits(self) -> NDArray[np.bool_]:

@@ -168,9 +168,7 @@ class Choices:
         return self._made[key]
 
     def _listed(self, pp: int, each: int, copies: bool, cuts: tuple[int, ...]) -> Ints:
-        traits = self.traits
-        alone = tuple(zero for zero in traits.zero if zero != 1) if traits.shards_alone else (0,)
-        ways = list(product(traits.zero if copies else alone, self.modes, cuts))
+        ways = list(product(self.traits.zero if copies else (0,), self.modes, cuts))
         pipes = list(_pipes(self.model, pp))
         runs = [
             (micro_batch, vp, schedule)

@@ -304,12 +304,16 @@ class TrainingStep:
         return usable_bytes(self.pool, self.traits)
 
     @cached_property
-    def energy_j(self) -> float:
+    def energy_j(self) -> Estimate:
         """Of all chips over a step; a board never draws more than its limit."""
-        chip, seconds = self.pool.chip, self.step_s.value
-        ranks, power = self.job.strategy.ranks, self.machine.profile.power
-        free = float(self.figures.energy_j[0]) + ranks * power["active_w"] * seconds
-        return min(free, ranks * chip.tdp_w * seconds)
+        ranks, power, seconds = self.job.strategy.ranks, self.machine.profile.power, self.step_s
+
+        def joules(free: Any, lasting: Any) -> Any:
+            return np.minimum(free + ranks * power["active_w"] * lasting, ranks * self.pool.chip.tdp_w * lasting)
+
+        free = self.figures.energy_j
+        draws = np.asarray(joules(free[1:], seconds.draws))
+        return Estimate(float(joules(free[0], seconds.value)), draws, seconds.provenance, seconds.source)
 
     @property
     def flops(self) -> Mapping[str, float]:

@@ -139,7 +139,9 @@ def time_bar(name: str, time: Estimate) -> Bar:
 def figure_bar(name: str, figure: KeyFigure, value: Any) -> Bar:
     """A key figure of an answer, with its interval where it has one, as a bar."""
     middle = number(value) or 0.0
-    low, high = (value["low"], value["high"]) if isinstance(value, Mapping) else (middle, middle)
+    low, high = (
+        (value.get("low", middle), value.get("high", middle)) if isinstance(value, Mapping) else (middle, middle)
+    )
     shown = " ".join(filter(None, (shown_figure(figure, value), shown_interval(figure, value))))
     return Bar(name, middle, low, high, shown)
 

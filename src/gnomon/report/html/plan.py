@@ -10,6 +10,7 @@ from gnomon.report.html.svg import Point, scatter
 from gnomon.report.plan import (
     ROUTED,
     PlanLine,
+    alternative_lines,
     binding_lines,
     changed_lines,
     energy_lines,
@@ -93,8 +94,10 @@ def _goals(answer: PlanReport) -> list[PageBlock]:
 
 
 def _plans(answer: PlanReport, shown: list[tuple[str, str]]) -> list[PageBlock]:
-    """The best plan, the runner-up, near ties, the next cheaper plan and the Pareto set, each once."""
-    beside = [("runner-up", answer.runner_up), ("next cheaper", answer.next_cheaper)]
+    """The best plan, the runner-up, the best of another shape, the next cheaper plan, near ties and the Pareto set,
+    each once."""
+    beside = [("runner-up", answer.runner_up), ("other shape", answer.alternative)]
+    beside += [("next cheaper", answer.next_cheaper)]
     beside += [("near tie", tie) for tie in answer.near_ties]
     listed = [("best", PlanLine.of(answer.best))]
     listed += [(what, PlanLine.of(other)) for what, other in beside if "label" in other]
@@ -118,6 +121,7 @@ def _reasons(answer: PlanReport, shown: list[tuple[str, str]]) -> list[str]:
     told = [*energy_lines(answer.best), *changed_lines(answer), *headroom_lines(answer)]
     told += [f"binding: {text}" for text in binding_lines(answer)]
     told += [f"runner-up: {text}" for text in runner_up_lines(answer, shown)]
+    told += [f"other shape: {text}" for text in alternative_lines(answer, shown)]
     return told + [f"near tie: {text}" for text in near_tie_lines(answer)]
 
 

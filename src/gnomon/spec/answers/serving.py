@@ -23,6 +23,8 @@ class PlanFigures(TypedDict, total=False):
     ttft_s: Mapping[str, Estimate]
     tpot_s: Mapping[str, Estimate]
     e2e_s: Mapping[str, Estimate]
+    rate_per_s: Estimate
+    """The highest rate that meets the goals, of a plan for that."""
     output_tokens_per_s: Estimate
     usd_per_mtok: Estimate
     wh_per_mtok: Estimate
@@ -106,7 +108,7 @@ class PlanScore(Result):
     label: str
     predicted: Annotated[Mapping[str, Any], PlanFigures] = field(default_factory=dict)
     """The same figures as estimates with their intervals; times by statistic. Of plans beside the best
-    only the runner-up has them."""
+    only the runner-up and the next cheaper one have them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +133,9 @@ class PlanReport(Result):
     binding: str
     runner_up: Annotated[Mapping[str, Any], OtherPlan]
     """The best other plan that meets the goals, and what it costs and buys."""
+    alternative: Annotated[Mapping[str, Any], OtherPlan] = field(default_factory=dict)
+    """Where the runner-up has the best plan's chip, degrees and number format: the best simulated plan with others that
+    meets the goals, and what it costs and buys."""
     next_cheaper: Annotated[Mapping[str, Any], OtherPlan] = field(default_factory=dict)
     """By cost: the cheaper plan that comes nearest to the goals, and what it misses."""
     near_ties: tuple[Annotated[Mapping[str, Any], OtherPlan], ...] = ()

@@ -67,6 +67,8 @@ class TrainingReport(Result):
     cost_usd: float
     run: Annotated[Mapping[str, float], OR_EMPTY, ("steps", "days", "cost_usd", "energy_kwh")]
     """Of the whole run, where its tokens are given: steps, days, dollars, kilowatt-hours."""
+    bands: Mapping[str, Any] = field(default_factory=dict)
+    """The ends of the intervals of figures that are plain numbers here, by name; those of `run` within it."""
     targets: tuple[str, ...]
     """What `gnomon export` can write the plan for, its own engine's first."""
     assumed: tuple[str, ...] = ()

@@ -1,0 +1,77 @@
+"""A setting that only matters between ranks which are not there changes no figure, and a search does not try it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import gnomon
+from gnomon.engines.training.job import idle_settings
+from gnomon.load import model as load_model
+from gnomon.spec import Strategy
+from gnomon.spec.training import CP_COMMS
+
+VALUES: dict[str, tuple[Any, ...]] = {
+    "zero": (0, 1, 2, 3),
+    "schedule": ("1f1b", "gpipe"),
+    "sequence_parallel": (False, True),
+    "cp_comm": CP_COMMS,
+    "expert_tp": (0, 1),
+}
+ALONE = [
+    ("llama-3.1-8b", {"tp": 1}),
+    ("llama-3.1-8b", {"tp": 4}),
+    ("llama-3.1-8b", {"dp": 4}),
+    ("llama-3.1-8b", {"pp": 4}),
+    ("llama-3.1-8b", {"cp": 2}),
+    ("qwen3-30b-a3b", {"tp": 1}),
+    ("qwen3-30b-a3b", {"tp": 4}),
+    ("qwen3-30b-a3b", {"dp": 4, "ep": 4}),
+]
+"""Models, and degrees of which all others are 1."""
+
+
+def step(model: str, degrees: dict[str, int], engine: str, **changes: Any) -> dict[str, Any]:
+    ranks = degrees.get("tp", 1) * degrees.get("pp", 1) * degrees.get("dp", 1) * degrees.get("cp", 1)
+    load = {"on": f"H200:{ranks}", "seq": 8192, "micro_batch": 1, "global_batch": 8}
+    return gnomon.simulate_training(model, **load, engine=engine, **degrees, **changes).to_dict()
+
+
+def without_words(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name not in ("inputs", "not_modelled", "title", "plan")}
+
+
+@pytest.mark.battery(4)
+@pytest.mark.parametrize("engine", ["torch", "megatron"])
+@pytest.mark.parametrize(("model", "degrees"), ALONE, ids=str)
+def test_settings_between_ranks_that_are_not_there_change_nothing(
+    model: str, degrees: dict[str, int], engine: str
+) -> None:
+    if engine == "torch" and (model.startswith("qwen") or "cp" in degrees):
+        return  # the built-in runner has neither experts nor context parallelism
+    idle = idle_settings(Strategy(**degrees), load_model(model))
+    assert set(idle) <= set(VALUES)
+    assert idle
+    for name in idle:
+        answers = [without_words(step(model, degrees, engine, **{name: value})) for value in VALUES[name]]
+        assert all(answer == answers[0] for answer in answers), name
+
+
+def test_states_shard_over_the_copies_of_experts_even_without_data_parallelism() -> None:
+    """Four tensor-parallel ranks with unsharded experts hold four copies of each: ZeRO 1 shards their states."""
+    strategy, model = Strategy(tp=4), load_model("qwen3-30b-a3b")
+    assert "zero" in idle_settings(strategy, model)
+    assert "zero" not in idle_settings(strategy, model, expert_tp=1)
+    plain, sharded = (
+        step("qwen3-30b-a3b", {"tp": 4}, "megatron", expert_tp=1, zero=zero)["peak_memory_bytes"]["value"]
+        for zero in (0, 1)
+    )
+    assert sharded < plain
+
+
+@pytest.mark.parametrize("engine", ["torch", "megatron"])
+def test_a_plan_on_one_chip_shards_nothing(engine: str) -> None:
+    report = gnomon.plan_training("llama-3.2-1b", cluster="H100:1", seq=4096, global_batch=8, engine=engine)
+    assert report.best.plan.engine.settings["zero"] == 0
+    assert "ZeRO" not in report.label
