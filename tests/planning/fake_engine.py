@@ -37,7 +37,7 @@ class RooflineCost:
         tokens = decodes + sum(new for new, _ in chunks)
         return self._body(tokens) + self.cache_s * (decode_context + sum(new + cached for new, cached in chunks))
 
-    def launch(self, tokens: int, sequences: int) -> float:
+    def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         return HOST_S
 
     def _body(self, tokens: int) -> float:

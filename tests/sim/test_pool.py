@@ -44,7 +44,7 @@ def test_together_each_replica_does_what_it_does_alone(case: Case, replicas: int
 class NoLaunch(Smooth):
     """No step is still being launched when the one before it ends, which would hold its tokens back."""
 
-    def launch(self, tokens: int, sequences: int) -> float:
+    def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         return 0.0
 
 
