@@ -11,7 +11,7 @@ from typing import Any
 from gnomon.catalog.base import packaged
 from gnomon.cost.host import HostModel
 from gnomon.engines.base import Deployment
-from gnomon.engines.own import figures_of
+from gnomon.engines.own import SPEED, figures_of
 
 FILE = Path(__file__).parent / "overheads.yaml"
 DECODE = {
@@ -82,4 +82,9 @@ def overheads(deployment: Deployment) -> Overheads:
     if own is not None:
         return Overheads(figures=own.figures, source=f"vLLM {own.version}, {own.date}, on your own host")
     table = _table()
-    return Overheads(figures=table["figures"][kind], source=f"vLLM {table['version']}, {table['date']}")
+    figures, source = table["figures"][kind], f"vLLM {table['version']}, {table['date']}"
+    host = deployment.overheads.get(SPEED)
+    if host is not None:
+        figures = {name: value / host["speed"] if name.endswith("_us") else value for name, value in figures.items()}
+        source = f"{source}, {host['source']}"
+    return Overheads(figures=figures, source=source)

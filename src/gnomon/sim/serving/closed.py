@@ -63,12 +63,13 @@ class _Loop(ChunkedReplica):
 
     def _send_next(self, ended: Iterable[int]) -> None:
         """One more request for each that has ended, when its client has the last token."""
-        left, count = self._front.left_s, 0
+        left = self._front.left_s
         if self._limits.request_s and self._sent and self.arrivals[self._sent - 1] < left:
             left = max(left, self._front.door_s)
-        for count, request in enumerate(ended, 1):
+        for request in ended:
             self._finish[request] = left
-        self._send(min(count, len(self.arrivals) - self._released), left)
+            if self._released < len(self.arrivals):
+                self._send(1, left)
 
     def _send(self, count: int, arrival_s: float) -> None:
         for request in range(self._released, self._released + count):

@@ -24,8 +24,8 @@ class FrontEnd:
     """When requests get through to the scheduler, and outputs to the client."""
 
     __slots__ = (
-        "_each_s", "_egress_s", "_ingress_s", "_limits", "_noted_s", "_output_egress_s", "_tokens", "_way_s", "_before_s",
-        "door_s", "left_s",
+        "_before_s", "_each_s", "_egress_s", "_ingress_s", "_limits", "_noted_s", "_output_egress_s", "_tokens",
+        "_way_s", "door_s", "left_s",
     )  # fmt: skip
 
     def __init__(self, limits: ServingLimits) -> None:
