@@ -18,6 +18,7 @@ from gnomon.spec.workload import Requests
 
 SLEEP_S = 1e-3
 MOST_SHARE = 0.5
+OUTPUT_WAIT = 0.5
 
 
 @dataclass(eq=False)
@@ -115,7 +116,7 @@ class Plain:
         for times in (self.first_s, self.finish_s) if self.limits.request_s else ():
             for i, left in enumerate(times):
                 earlier = [req.taken_in_s for req in self.all if req.arrival_s < left]
-                times[i] = max([left, *earlier])
+                times[i] += OUTPUT_WAIT * max([0.0, *(taken_in - left for taken_in in earlier)])
         return self
 
     def has_requests(self) -> bool:

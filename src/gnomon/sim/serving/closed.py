@@ -12,6 +12,7 @@ import numpy as np
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.chunked import ChunkedReplica
+from gnomon.sim.serving.frontend import OUTPUT_WAIT
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
@@ -63,11 +64,12 @@ class _Loop(ChunkedReplica):
 
     def _send_next(self, ended: Iterable[int]) -> None:
         """One more request for each that has ended, when its client has the last token."""
-        left = self._front.left_s
-        if self._limits.request_s and self._sent and self.arrivals[self._sent - 1] < left:
-            left = max(left, self._front.door_s)
-        for request in ended:
-            self._finish[request] = left
+        left, before = self._front.left_s, self._sent - 1
+        if self._limits.request_s:
+            while before and self.arrivals[before] >= left:
+                before -= 1
+            left += OUTPUT_WAIT * max(self._visible[before] - self._limits.ingress_s - left, 0.0)
+        for _ in ended:
             if self._released < len(self.arrivals):
                 self._send(1, left)
 

@@ -2,7 +2,7 @@
 
 It takes requests in one after the other, `request_s` each, and streams outputs between them: the share of the time
 that outputs took since the scheduler last let a request in slows the next ones down. Outputs leave in order, those of
-a large batch later, and not before the front end is through with the requests that had arrived by then.
+a large batch later, and wait for a part of its work on requests that had arrived before them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ MOST_OUTPUT_SHARE = 0.5
 """Of the front end's time that outputs take while requests wait: an event loop serves both in turn, and tokens of a
 sequence that wait are sent together (RequestOutputCollector merges them). `vllm serve` under 800 and 1,200 requests of
 16 tokens per second spent 0.46 to 0.50 of its time on them (measurements/h200-2026-11-18/http-qwen3-0.6b.json.gz)."""
+OUTPUT_WAIT = 0.5
+"""Of the front end's work on requests that arrived before an output, what the output waits for. On bursts of 32 to 512
+requests to `vllm serve` (the same file) the mean absolute log error of TTFT p50 is 0.26 with none of it, 0.18 with
+half and 0.24 with all."""
 
 
 class FrontEnd:
@@ -73,9 +77,9 @@ class FrontEnd:
         return left
 
     def through(self, left_s: Floats, arrival_s: Floats, taken_in_s: Floats) -> Floats:
-        """When outputs that leave the engine's side then have passed the requests that had arrived before them;
+        """When outputs that leave the engine's side then have passed requests that had arrived before them;
         `taken_in_s` is when the front end was through with each."""
         if not self._limits.request_s:
             return left_s
         before = np.searchsorted(arrival_s, left_s, side="left") - 1
-        return np.maximum(left_s, taken_in_s[np.maximum(before, 0)])
+        return left_s + OUTPUT_WAIT * np.maximum(taken_in_s[np.maximum(before, 0)] - left_s, 0.0)
