@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tools.server_loads import MAX_MODEL_LEN, SHARED, Load, bursts, rates, wait_at
+from tools.server_loads import MAX_MODEL_LEN, SHARED, wait_at
 
+from gnomon.calibrate.server_loads import Load, bursts, rates
 from gnomon.engines.vllm.runner import ENVIRONMENT, versions
 from gnomon.load import config_of
 

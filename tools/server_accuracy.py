@@ -64,6 +64,7 @@ class Simulator:
 
     def __init__(self, chip: str, found: Mapping[str, Any]) -> None:
         self._flags = [found["model"], "--on", chip, "--set", f"max_model_len={found['settings']['max_model_len']}"]
+        self._flags += ["--set", "front_end=in_process"]
         if found["quantization"]:
             self._flags += ["--dtype", found["quantization"]]
         one = {"requests": 1, "each": {"arrival_us": [0], "input_tokens": 16, "output_tokens": 2}}

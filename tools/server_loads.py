@@ -27,15 +27,14 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tools.power_samples import Card, sampled
 
+from gnomon.calibrate.server_loads import Load, Recorded, arriving, bursts, rates, renewal, together
 from gnomon.engines.vllm.runner import MeasuredRun, VllmRunner, versions
 from gnomon.load import config_of
 from gnomon.spec import Requests
@@ -46,19 +45,10 @@ SHARED = 0.05
 """Share of the memory that must be free where the size of the KV cache is given."""
 LONG = (1024, 256)
 """Tokens in and out of the static and Poisson loads."""
-SHORT = (64, 16)
 SHARES = (0.6, 0.85, 0.3)
 """Of the saturation rate; the most telling first, should the time run out."""
 OVERLOAD_S = 20.0
 PARTS = ("bursts", "rates", "beside", "static", "poisson")
-Numbers = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    name: str
-    requests: Requests
-    about: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,38 +64,6 @@ class Ask:
     """Where it is known, no overload is run."""
     until_s: float
     """No load starts after this time of the monotonic clock."""
-
-
-def together(count: int, tokens: int, output: int) -> Requests:
-    return Requests(np.zeros(count), np.full(count, tokens, np.int64), np.full(count, output, np.int64))
-
-
-def arriving(arrivals: Numbers, tokens: int, output: int) -> Requests:
-    count = len(arrivals)
-    return Requests(arrivals, np.full(count, tokens, np.int64), np.full(count, output, np.int64))
-
-
-def renewal(rate_per_s: float, seconds: float, cv: float, seed: int) -> Numbers:
-    """Arrivals whose gaps are Gamma distributed with this coefficient of variation; 1 is Poisson."""
-    shape = 1 / cv**2
-    draw = np.random.default_rng(seed)
-    gaps = draw.gamma(shape, 1 / (rate_per_s * shape), int(3 * rate_per_s * seconds + 100))
-    times = np.cumsum(gaps)
-    return np.asarray(times[times < seconds] - times[0])
-
-
-def bursts() -> Iterator[Load]:
-    for count in (1, 8, 32, 128, 256, 512):
-        for output in (1, 16):
-            for again in range(2):
-                about = {"count": count, "again": again}
-                yield Load(name="burst", requests=together(count, 128, output), about=about)
-
-
-def rates(per_s: Sequence[float], seconds: float = 4.0) -> Iterator[Load]:
-    for rate in per_s:
-        arrivals = renewal(rate, seconds, 1.0, int(rate))
-        yield Load(name="rate", requests=arriving(arrivals, *SHORT), about={"rate_per_s": rate})
 
 
 def beside() -> Iterator[Load]:
@@ -132,49 +90,6 @@ def poisson(saturation_per_s: float, seconds: float) -> Iterator[Load]:
         yield Load(name="poisson" if cv == 1.0 else "gamma", requests=arriving(arrivals, *LONG), about=about)
 
 
-class StepLog:
-    """Outputs of the engine core as they come in, noted on their way to the front end."""
-
-    COLUMNS = ("core_us", "received_us", "outputs", "prompts", "prompt_tokens", "running", "waiting")
-
-    def __init__(self, core: Any) -> None:
-        self.rows: list[tuple[float, ...]] = []
-        self._get = core.get_output_async
-        core.get_output_async = self._noted
-
-    async def _noted(self) -> Any:
-        got = await self._get()
-        now = time.monotonic()
-        stats = got.scheduler_stats
-        prefills = [one.prefill_stats for one in got.outputs if one.prefill_stats is not None]
-        tokens = sum(prefill.num_computed_tokens for prefill in prefills)
-        running, waiting = (stats.num_running_reqs, stats.num_waiting_reqs) if stats else (-1, -1)
-        self.rows.append((got.timestamp, now, len(got.outputs), len(prefills), tokens, running, waiting))
-        return got
-
-    def columns(self, begin_s: float) -> dict[str, list[int]]:
-        """Ends of steps as differences, the first from `begin_s`; what the front end had them after."""
-        if not self.rows:
-            return {name: [] for name in self.COLUMNS}
-        table = np.array(self.rows)
-        core, received = table[:, 0] - begin_s, table[:, 1] - table[:, 0]
-        ends = np.diff(np.round(core * 1e6), prepend=0.0)
-        whole = [ends, np.round(received * 1e6), *table[:, 2:].T]
-        return {name: column.astype(int).tolist() for name, column in zip(self.COLUMNS, whole, strict=True)}
-
-
-def request_columns(run: MeasuredRun) -> dict[str, Any]:
-    """Each stage from the one before it: arrival, queued, scheduled, made, first, finish."""
-    stages = (run.requests.arrival_s, run.queued_s, run.scheduled_s, run.made_s, run.first_token_s, run.finish_s)
-    names = ("arrival_us", "queued_us", "scheduled_us", "made_us", "first_us", "finish_us")
-    micro = [np.round(np.nan_to_num(stage, nan=-1.0) * 1e6) for stage in stages]
-    gaps = [micro[0], *(later - earlier for earlier, later in pairwise(micro))]
-    columns: dict[str, Any] = {name: gap.astype(int).tolist() for name, gap in zip(names, gaps, strict=True)}
-    for name, values in (("input_tokens", run.requests.input_tokens), ("output_tokens", run.requests.output_tokens)):
-        columns[name] = int(values[0]) if np.all(values == values[0]) else values.tolist()
-    return columns
-
-
 def _core_cpu_s() -> float:
     """Processor seconds of the engine's processes."""
     ticks = 0
@@ -187,22 +102,14 @@ def _core_cpu_s() -> float:
 class Bench:
     """One engine, and what was measured on it so far, kept on disk."""
 
-    def __init__(self, runner: VllmRunner, log: StepLog, facts: dict[str, Any], out: Path) -> None:
-        self._runner, self._log, self._out = runner, log, out
+    def __init__(self, runner: VllmRunner, facts: dict[str, Any], out: Path) -> None:
+        self._runner, self._recorded, self._out = runner, Recorded(runner), out
         self._found = facts | {"loads": []}
 
     def run(self, load: Load) -> dict[str, Any]:
-        self._log.rows.clear()
-        front, core = time.process_time(), _core_cpu_s()
-        run = self._runner.replay(load.requests, seed=len(self._found["loads"]))
-        front, core = time.process_time() - front, _core_cpu_s() - core
-        first = next(row[0] for row in self._log.rows if row[2])
-        begin = first - float(np.nanmin(run.made_s))
-        row = {
-            "name": load.name, **load.about, "requests": len(load.requests), "begin_s": round(begin, 4),
-            "wall_s": round(float(np.max(run.finish_s)), 4), "front_cpu_s": round(front, 3),
-            "core_cpu_s": round(core, 3), "each": request_columns(run), "steps": self._log.columns(begin),
-        }  # fmt: skip
+        core = _core_cpu_s()
+        row, run = self._recorded.run(load)
+        row["core_cpu_s"] = round(_core_cpu_s() - core, 3)
         self._found["loads"].append(row)
         self._out.write_text(json.dumps(self._found, separators=(",", ":")) + "\n")
         print(summary(row, run), file=sys.stderr, flush=True)
@@ -292,7 +199,6 @@ def _arguments(asked: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     asked = _parser().parse_args()
     runner = VllmRunner(config_of(asked.model), _arguments(asked))
-    log = StepLog(runner._engine.engine_core)
     facts = {
         "schema": "gnomon.server-loads/1", "engine": "vllm", "date": time.strftime("%Y-%m-%d"), "versions": versions(),
         "host": f"{os.cpu_count()} cores, Python {platform.python_version()}", "limits_w": Card().limits_w(),
@@ -312,7 +218,7 @@ def main() -> None:
     code = 1
     try:
         with sampled(asked.out.with_suffix(".csv"), HZ):
-            Bench(runner, log, facts, asked.out).run_all(ask)
+            Bench(runner, facts, asked.out).run_all(ask)
         code = 0
     except Exception:
         traceback.print_exc()

@@ -9,19 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tools.governor_steps import text_of
+from tools.server_loads import MAX_MODEL_LEN
 
 from gnomon import catalog
 from gnomon.calibrate import engine_fit, module_fit, pooled, training_fit
+from gnomon.calibrate.http_fit import fit_http
 from gnomon.calibrate.power import board, loads
+from gnomon.calibrate.server_rows import server_rows
 from gnomon.calibrate.table import read_rows
 from gnomon.catalog import build
 from gnomon.engines.torch.efficiencies import FILE as EFFICIENCIES
-from gnomon.engines.vllm.overheads import FILE
+from gnomon.engines.vllm.overheads import FILE, HTTP, Overheads
+from gnomon.load import config_of
+from gnomon.load import model as load_model
 from gnomon.load.profile_file import SCHEMA
 from gnomon.load.profiles import forget_profiles
 from gnomon.spec import Chip
 
 PROFILES = catalog.PROFILES
+SERVER = "h200-2026-11-18"
+"""Beside the folder of operators: loads of tools/server_loads.py and tools/http_loads.py."""
+SERVED = ("qwen3-0.6b", "llama-3.1-8b")
+"""Models whose server loads the overheads are fitted to; those of the others check them."""
 TABLE, TORCH, ENGINE, INFO = "kernels.csv", "torch.csv", "engine.json", "measured.json"
 POWER = "power.csv"
 """Sustained work of many kinds, where it was measured."""
@@ -75,11 +85,30 @@ def torch_kernels(folder: Path, profile: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def overheads(folder: Path) -> dict[str, Any]:
-    """The engine's figures from its measured steps."""
+def overheads(folder: Path, server: Path | None = None) -> dict[str, Any]:
+    """The engine's figures from its measured steps in one folder, and from the server loads of another."""
     data = json.loads((folder / ENGINE).read_text())
     info = json.loads((folder / INFO).read_text())
-    return engine_fit.overheads(data, catalog.chip(info["chip"]), str(folder / ENGINE))
+    chip, server = catalog.chip(info["chip"]), server or folder.parent / SERVER
+    for name in SERVED:
+        found = json.loads(text_of(server, f"server-{name}.json"))
+        data["rows"] += server_rows(name, found["loads"], max(found["settings"]["capture_sizes"]))
+        data["models"][name] = config_of(name)
+    made = engine_fit.overheads(data, chip, str(folder / ENGINE))
+    dense = made["figures"]["dense"]
+    for figures in made["figures"].values():
+        figures |= {name: figures.get(name, value) for name, value in (dense | {"idle_launch": 1.0}).items()}
+    about = json.loads((server / INFO).read_text())
+    made |= {"date": about["date"], "measured": [data["date"], about["date"]]}
+    return made | {"front_ends": {HTTP: http(server, dense, chip)}}
+
+
+def http(server: Path, dense: Mapping[str, float], chip: Chip) -> dict[str, float]:
+    """Figures behind the HTTP server, beside the others."""
+    found = json.loads(text_of(server, f"http-{SERVED[0]}.json"))
+    known = Overheads(figures=dense, source="")
+    cost, limits, layers = engine_fit.priced_model(load_model(found["model"]), chip, MAX_MODEL_LEN)
+    return fit_http(found["loads"], known, cost.under(known.host(layers, cost.host.captured)), limits)
 
 
 def main(folder: str) -> None:

@@ -100,7 +100,8 @@ def test_the_whole_range_has_a_price(case: str) -> None:
     cost = table_of(case)
     times = np.array([cost.dense_s(n) for n in range(1, 8193, 3)])
     assert np.all(times >= 0.96 * np.maximum.accumulate(times))  # what fits learnt may fall by 3% a doubling
-    assert cost.mixed(1023, 1023 * 100, [(8192 - 1023, 0)]) > cost.decode_curve(1024).seconds[0]
+    mixed = max(cost.mixed(1023, 1023 * 100, [(8192 - 1023, 0)]), cost.launch(8192, 1024, 1))
+    assert mixed > cost.decode_curve(1024).seconds[0]
 
 
 def test_without_graphs_nothing_is_padded() -> None:
@@ -117,8 +118,11 @@ def test_without_graphs_nothing_is_padded() -> None:
 
 def test_launch_depends_on_whether_the_step_is_captured() -> None:
     cost = table_of(PLAIN)
-    assert cost.launch(1, 1) == cost.launch(512, 1) == cost.host.captured_launch_s
-    assert cost.launch(513, 1) == cost.launch(8192, 1) == cost.host.eager_launch_s
+    assert cost.launch(1, 0, 0) == cost.launch(512, 0, 0) == cost.host.captured_launch_s
+    assert cost.launch(513, 0, 0) == cost.launch(8192, 0, 0) == cost.host.eager_launch_s
+    more = cost.launch(513, 9, 4) - cost.launch(513, 2, 1)
+    assert more == pytest.approx(7 * cost.host.launch_sequence_s + 3 * cost.host.launch_prompt_s)
+    assert cost.launch(600, 9, 4) == pytest.approx(cost.host.launch(600, 9, 4), rel=1e-12)
     assert 1e-3 < cost.host.captured_launch_s < cost.host.eager_launch_s < 0.1
 
 

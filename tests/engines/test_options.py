@@ -42,6 +42,7 @@ def test_defaults_of_a_large_chip(model: Model, pool: Pool) -> None:
         "enforce_eager": False,
         "enable_prefix_caching": True,
         "max_cudagraph_capture_size": 512,
+        "front_end": "http",
     }
 
 
@@ -161,3 +162,8 @@ def test_every_option_has_its_words() -> None:
     for option in OPTIONS:
         assert option.flag == "--" + option.name.replace("_", "-")
         assert option.what
+
+
+def test_what_takes_requests_in_is_no_flag(model: Model, pool: Pool) -> None:
+    settings = fill({"front_end": "in_process"}, model, pool)
+    assert flags(settings, model, pool) == flags(fill({}, model, pool), model, pool)

@@ -12,11 +12,12 @@ import pytest
 from gnomon.engines import SERVING, Deployment, Engine, engine
 from gnomon.engines.vllm.engine import VERSIONS
 from gnomon.engines.vllm.options import captured_sizes
-from gnomon.errors import UnknownNameError
+from gnomon.errors import InputError, UnknownNameError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.deployments import deploy
-from gnomon.spec import Batch, Strategy
+from gnomon.sim.serving import saturation_rps
+from gnomon.spec import Batch, Requests, Strategy
 from gnomon.spec.estimate import DRAWS
 
 MEASURED = Path(__file__).parents[2] / "measurements/h200-2026-11-15"
@@ -76,6 +77,24 @@ def test_limits() -> None:
         assert 1e-4 < latency < 0.02
     plain = deployed(async_scheduling=False)
     assert plain[0].limits(plain[1]).lookahead == 0
+
+
+def test_the_front_end_that_is_asked_for_takes_requests_in() -> None:
+    (chosen, http), (_, inside) = deployed(), deployed(front_end="in_process")
+    over, within = chosen.limits(http), chosen.limits(inside)
+    assert over.request_s > 2 * within.request_s > 1e-4
+    assert over.output_s > within.output_s > 0
+    assert within.idle_launch > 1
+    (_, drawn), *_ = list(chosen.drawn(http, 2))[1:]
+    factor = drawn.request_s / over.request_s
+    assert factor != 1
+    assert drawn.output_s / over.output_s == pytest.approx(factor)
+    assert drawn.idle_launch == over.idle_launch
+    short = Requests(np.zeros(64), np.full(64, 16), np.full(64, 10))
+    cost = chosen.step_cost(http, 64)
+    assert saturation_rps(short, cost, over) < min(1 / over.request_s, saturation_rps(short, cost, within))
+    with pytest.raises(InputError, match="one of http, in_process"):
+        deployed(front_end="grpc")
 
 
 def padded_tokens(batch: Batch, **settings: Any) -> int:

@@ -161,7 +161,7 @@ class Batch:
         return interpolate(curve.context, curve.seconds, sum(self.contexts) / len(self.contexts))
 
     def launch(self, cost: StepCost) -> float:
-        return cost.launch(sum(self.tokens.values()), len(self.tokens)) if self.chunks else 0.0
+        return cost.launch(sum(self.tokens.values()), len(self.tokens), len(self.chunks)) if self.chunks else 0.0
 
     def result(self) -> ModelRunnerOutput:
         self.clock.now = max(self.clock.now, self.end_s)

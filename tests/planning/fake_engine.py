@@ -39,7 +39,7 @@ class RooflineCost:
         cached = decode_context + sum(new + cached for new, cached in chunks)
         return self.slower * (self._body(tokens) + self.cache_s * cached)
 
-    def launch(self, tokens: int, sequences: int) -> float:
+    def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         return HOST_S
 
     def _body(self, tokens: int) -> float:

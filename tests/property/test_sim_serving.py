@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -60,6 +62,10 @@ def cases(draw: st.DrawFn) -> Case:
         ingress_s=draw(st.sampled_from([0.0, 0.25])),
         egress_s=draw(st.sampled_from([0.0, 0.5])),
         idle_start_s=draw(st.sampled_from([0.0, GRID_S])),
+        idle_launch=draw(st.sampled_from([1.0, 1.5])),
+        request_s=draw(st.sampled_from([0.0, GRID_S, 0.01])),
+        output_s=draw(st.sampled_from([0.0, 1e-3, 1.0])),
+        egress_sequence_s=draw(st.sampled_from([0.0, 0.01])),
     )
     cost = draw(st.sampled_from([Cliffs(), Dyadic(), Smooth()]))
     return Requests(np.cumsum(gaps) * scale * GRID_S, prompt, output), cost, limits
@@ -92,7 +98,8 @@ def test_random_loads(name: str, lookahead: int, cost: StepCost) -> None:
     arrival = np.cumsum(rng.exponential(1, 150) * gap_s)
     load = Requests(arrival, rng.integers(1, prompt + 1, 150), rng.integers(1, output + 1, 150))
     base = {"kv_blocks": 1500, "max_sequences": 32, "max_step_tokens": 512, "max_context": 1024}
-    limits = ServingLimits(**{**base, **changes}, lookahead=lookahead, ingress_s=0.004, idle_start_s=0.003)
+    front: dict[str, Any] = {"request_s": 1e-3, "output_s": 1e-4, "egress_sequence_s": 1e-4, "idle_launch": 1.5}
+    limits = ServingLimits(**base | changes | front, lookahead=lookahead, ingress_s=0.004, idle_start_s=0.003)
     run = compare(load, cost, limits)
     assert (run.preemptions > 0) == ("blocks" in name)
 

@@ -34,7 +34,7 @@ class Cost:
         pairs = sum(new * cached + new * new / 2 for new, cached in chunks)
         return self._body(decodes + tokens) + self.cache_s * decode_context + 1e-9 * pairs
 
-    def launch(self, tokens: int, sequences: int) -> float:
+    def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         return (4e-3 if tokens > 256 else 1e-3) + 1e-5 * sequences
 
     def _body(self, tokens: int) -> float:

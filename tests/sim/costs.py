@@ -27,8 +27,8 @@ class Cliffs:
         pairs = sum(new * (cached + new / 2) for new, cached in chunks)
         return self.scale * (6e-3 + 1.7e-4 * tokens + 3e-7 * pairs + 2e-7 * decode_context)
 
-    def launch(self, tokens: int, sequences: int) -> float:
-        return self.scale * ((23e-3 if tokens > 24 else 1e-3) + 1e-4 * sequences)
+    def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
+        return self.scale * ((23e-3 if tokens > 24 else 1e-3) + 1e-4 * sequences + 3e-4 * prompts)
 
 
 class Dyadic:
@@ -40,7 +40,7 @@ class Dyadic:
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
         return 2.0**-6 + 2.0**-12 * sum(new for new, _ in chunks)
 
-    def launch(self, tokens: int, sequences: int) -> float:
+    def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         return 2.0**-5 if tokens > 32 else 2.0**-9
 
 
@@ -55,7 +55,7 @@ class Smooth:
         tokens = sum(new for new, _ in chunks)
         return max(7e-3 + 2e-5 * decodes, 1e-4 * tokens) + 5e-8 * decode_context + 2e-4
 
-    def launch(self, tokens: int, sequences: int) -> float:
+    def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         return 3e-3 if tokens <= 512 else 20e-3
 
 
@@ -68,5 +68,5 @@ class Flat:
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
         return 2.0
 
-    def launch(self, tokens: int, sequences: int) -> float:
+    def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         return 0.0

@@ -1,7 +1,8 @@
 """The serving simulator without any cleverness: every step, every request, one at a time.
 
 It follows the loop of vLLM's engine core literally: a queue of batches in flight, a scheduler that
-is called when the queue has room, and outputs that are taken in order.
+is called when the queue has room, and outputs that are taken in order. The front end stands before and after it: it
+takes requests in one by one, more slowly the more it streams, and outputs wait for the requests before them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
 SLEEP_S = 1e-3
+MOST_SHARE = 0.5
+OUTPUT_WAIT = 0.5
 
 
 @dataclass(eq=False)
 class Req:
     index: int
-    visible_s: float
+    arrival_s: float
     prompt: int
     output: int
     computed: int = 0
@@ -32,6 +35,8 @@ class Req:
     """Tokens to compute before this stay in the batch makes its first token."""
     blocks: int = 0
     waiting: bool = True
+    taken_in_s: float = np.inf
+    """When the front end is through with it; known once the request before it was scheduled."""
     times: list[float] = field(default_factory=list)
 
 
@@ -50,7 +55,7 @@ class Plain:
     def __init__(self, requests: Requests, cost: StepCost, limits: ServingLimits) -> None:
         self.cost, self.limits = cost, limits
         columns = zip(requests.arrival_s, requests.input_tokens, requests.output_tokens, strict=True)
-        self.all = [Req(i, float(a + limits.ingress_s), int(p), int(o)) for i, (a, p, o) in enumerate(columns)]
+        self.all = [Req(i, float(a), int(p), int(o)) for i, (a, p, o) in enumerate(columns)]
         self.arriving = deque(self.all)
         self.waiting: deque[Req] = deque()
         self.running: list[Req] = []
@@ -66,16 +71,29 @@ class Plain:
         self.preemptions = 0
         self.peak_blocks = 0
         self.busy_s = 0.0
+        self.each_s = limits.request_s
+        self.streamed = 0
+        self.streamed_since = -np.inf
+        self.left_s = -np.inf
+        self.warm = False
+        self.take_in(0)
+
+    def take_in(self, index: int) -> None:
+        if index < len(self.all):
+            before = self.all[index - 1].taken_in_s if index else -np.inf
+            self.all[index].taken_in_s = max(before, self.all[index].arrival_s) + self.each_s
+
+    def visible_s(self, req: Req) -> float:
+        return req.taken_in_s + self.limits.ingress_s
 
     def run(self) -> Plain:
         depth = 1 + self.limits.lookahead
         while True:
             if not (self.has_requests() or self.queue):
                 if not self.arriving:
-                    return self
-                self.now = max(self.now, self.arriving[0].visible_s)
-            while self.arriving and self.arriving[0].visible_s <= self.now:
-                self.waiting.append(self.arriving.popleft())
+                    return self.through()
+                self.now = max(self.now, self.visible_s(self.arriving[0]))
+            self.see()
             ran = False
             if self.has_requests():
                 step = self.schedule()
@@ -87,6 +105,19 @@ class Plain:
             self.take_outputs(self.queue.popleft())
             if not ran and self.has_requests():
                 self.now += SLEEP_S
+
+    def see(self) -> None:
+        """Requests behind the first that has never run are looked at only once that one runs."""
+        while self.arriving and self.visible_s(self.arriving[0]) <= self.now:
+            self.waiting.append(self.arriving.popleft())
+
+    def through(self) -> Plain:
+        """Outputs wait for requests that came before them."""
+        for times in (self.first_s, self.finish_s) if self.limits.request_s else ():
+            for i, left in enumerate(times):
+                earlier = [req.taken_in_s for req in self.all if req.arrival_s < left]
+                times[i] += OUTPUT_WAIT * max([0.0, *(taken_in - left for taken_in in earlier)])
+        return self
 
     def has_requests(self) -> bool:
         return bool(self.running or self.waiting or self.unreported)
@@ -121,10 +152,22 @@ class Plain:
             self.allocate(req, tokens)
             self.waiting.popleft().waiting = False
             self.running.append(req)
+            if np.isnan(self.scheduled_s[req.index]):
+                self.let_in(req)
             self.put(step, req, tokens)
             budget -= tokens
         self.peak_blocks = max(self.peak_blocks, self.limits.kv_blocks - self.free)
         return step
+
+    def let_in(self, req: Req) -> None:
+        waited = self.now - self.streamed_since
+        if waited > 0:
+            share = min(self.streamed * self.limits.output_s / waited, MOST_SHARE)
+            self.each_s = self.limits.request_s / (1 - share)
+            self.streamed, self.streamed_since = 0, self.now
+        self.scheduled_s[req.index] = self.now
+        self.take_in(req.index + 1)
+        self.see()
 
     def put(self, step: Step, req: Req, tokens: int) -> None:
         before = req.computed
@@ -155,14 +198,14 @@ class Plain:
         step.start_s = step.end_s = max(self.now, self.device_end)
         if step.work:
             seconds = self.seconds(step)
-            idle = self.limits.idle_start_s if self.now > self.device_end else 0.0
-            launch = self.launch(step)
+            was_idle = self.now > self.device_end
+            idle = self.limits.idle_start_s if was_idle else 0.0
+            launch = self.launch(step) * (1.0 if self.warm and not was_idle else self.limits.idle_launch)
             step.end_s = max(step.start_s + idle + seconds, self.now + launch)
             self.busy_s += seconds
             self.device_end = step.end_s
-            for req, *_ in step.work:
-                if np.isnan(self.scheduled_s[req.index]):
-                    self.scheduled_s[req.index] = step.scheduled_s
+            self.warm = not was_idle or not self.limits.lookahead
+            self.streamed += sum(makes for *_, makes in step.work)
             self.now += launch
         if step.work or step.preempted:
             self.steps.append(step)
@@ -179,19 +222,24 @@ class Plain:
     def launch(self, step: Step) -> float:
         if not any(before < req.goal for req, _, before, _ in step.work):
             return 0.0
-        return self.cost.launch(sum(tokens for _, tokens, _, _ in step.work), len(step.work))
+        prompts = sum(before < req.goal for req, _, before, _ in step.work)
+        return self.cost.launch(sum(tokens for _, tokens, _, _ in step.work), len(step.work), prompts)
 
     def take_outputs(self, step: Step) -> None:
         self.now = max(self.now, step.end_s)
+        if step.work:
+            outputs = sum(makes for *_, makes in step.work)
+            left = self.now + self.limits.egress_s + self.limits.egress_sequence_s * outputs
+            self.left_s = max(self.left_s, left)
         for req, _, _, makes in step.work:
             if not makes:
                 continue
             req.in_flight -= 1
             req.made += 1
             if req.made == 1:
-                self.first_s[req.index] = self.now + self.limits.egress_s
+                self.first_s[req.index] = self.left_s
             if req.made == req.output:
-                self.finish_s[req.index] = self.now + self.limits.egress_s
+                self.finish_s[req.index] = self.left_s
                 self.unreported = True
                 self.free += req.blocks
                 req.blocks = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +13,7 @@ from tests.sim.costs import Cliffs, Smooth
 
 from gnomon.search.judge import backlog_grows
 from gnomon.sim.serving import ServingRun, saturation_rps, simulate
+from gnomon.sim.serving.closed import simulate_closed
 from gnomon.sim.serving.pool import least_requests, simulate_pool
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
@@ -44,7 +47,7 @@ def test_together_each_replica_does_what_it_does_alone(case: Case, replicas: int
 class NoLaunch(Smooth):
     """No step is still being launched when the one before it ends, which would hold its tokens back."""
 
-    def launch(self, tokens: int, sequences: int) -> float:
+    def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         return 0.0
 
 
@@ -92,3 +95,35 @@ def test_below_saturation_a_queue_settles_and_above_it_grows(cost: Smooth | Clif
     for share, grows in ((0.9, False), (1.1, True)):
         run = simulate(load(share * most, 12_000), cost, LIMITS)
         assert backlog_grows(run.requests.arrival_s, run.first_token_s, run.finish_s) is grows, share
+
+
+FRONT = replace(LIMITS, request_s=0.02, egress_s=0.01, egress_sequence_s=1e-3, idle_launch=1.5)
+
+
+def test_a_closed_loop_is_the_run_of_the_arrivals_that_came_of_it() -> None:
+    rng = np.random.default_rng(3)
+    asked = Requests(np.zeros(120), rng.integers(1, 300, 120), rng.integers(1, 40, 120))
+    loop = simulate_closed(asked, 24, Smooth(), FRONT)
+    again = simulate(loop.requests, Smooth(), FRONT)
+    np.testing.assert_allclose(again.finish_s, loop.finish_s, rtol=1e-12)
+    np.testing.assert_allclose(again.first_token_s, loop.first_token_s, rtol=1e-12)
+    ends = np.sort(loop.finish_s)
+    np.testing.assert_allclose(loop.requests.arrival_s[24:], ends[: 120 - 24], rtol=1e-12)
+
+
+def test_one_replica_of_a_pool_is_a_replica_by_itself() -> None:
+    rng = np.random.default_rng(4)
+    asked = Requests(np.cumsum(rng.exponential(0.01, 200)), rng.integers(1, 300, 200), rng.integers(1, 40, 200))
+    limits = replace(FRONT, output_s=2e-4)
+    (run,) = simulate_pool(asked, Smooth(), limits, replicas=1)
+    alone = simulate(asked, Smooth(), limits)
+    np.testing.assert_allclose(run.first_token_s, alone.first_token_s, rtol=1e-12)
+    np.testing.assert_allclose(run.finish_s, alone.finish_s, rtol=1e-12)
+
+
+def test_a_front_end_bounds_the_rate_and_serializes_a_burst() -> None:
+    short = Requests(np.zeros(300), np.full(300, 8), np.full(300, 1))
+    run = simulate(short, Smooth(), FRONT)
+    assert run.scheduled_s.max() >= 300 * FRONT.request_s
+    assert saturation_rps(short, Smooth(), FRONT) == pytest.approx(1 / FRONT.request_s, rel=0.02)
+    assert saturation_rps(short, Smooth(), LIMITS) > 2 / FRONT.request_s

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from tools.power_samples import COLUMNS
 
+from gnomon.calibrate import server_loads as recorded
 from gnomon.engines.vllm.runner import MeasuredRun
 from tools import http_loads, server_accuracy, server_loads
 
 
 @pytest.mark.parametrize("cv", [1.0, 3.0])
 def test_arrivals_have_the_rate_and_the_spread_asked_for(cv: float) -> None:
-    arrivals = server_loads.renewal(50.0, 400.0, cv, 3)
+    arrivals = recorded.renewal(50.0, 400.0, cv, 3)
     gaps = np.diff(arrivals)
     assert arrivals[0] == 0.0 and np.all(gaps >= 0.0)
     assert len(arrivals) / 400.0 == pytest.approx(50.0, rel=0.1)
@@ -56,8 +57,8 @@ def test_steps_are_noted_and_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         return waiting.pop(0)
 
     core = SimpleNamespace(get_output_async=get)
-    log = server_loads.StepLog(core)
-    monkeypatch.setattr(server_loads.time, "monotonic", lambda: 10.5)
+    log = recorded.StepLog(core)
+    monkeypatch.setattr(recorded.time, "monotonic", lambda: 10.5)
     got = [asyncio.run(core.get_output_async()) for _ in range(2)]
     assert got == given
     assert log.columns(9.0) == {
@@ -67,7 +68,7 @@ def test_steps_are_noted_and_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _load() -> dict[str, Any]:
-    requests = server_loads.arriving(np.array([0.0, 1.0]), 64, 11)
+    requests = recorded.arriving(np.array([0.0, 1.0]), 64, 11)
     run = MeasuredRun(
         requests=requests,
         queued_s=np.array([0.001, 1.002]),
@@ -76,7 +77,7 @@ def _load() -> dict[str, Any]:
         first_token_s=np.array([0.014, 1.026]),
         finish_s=np.array([0.114, 1.226]),
     )
-    each = server_loads.request_columns(run)
+    each = recorded.request_columns(run)
     return {"name": "poisson", "requests": 2, "begin_s": 100.0, "wall_s": 1.226, "each": each}
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from gnomon.calibrate.server_loads import Recorded, bursts, rates, together
+from gnomon.calibrate.server_rows import server_rows
 from gnomon.engines.vllm.runner import MeasuredRun, VllmRunner
 from gnomon.spec import Requests
 
@@ -16,16 +18,14 @@ DECODES = ((1, 128), (1, 4096), (2, 512), (4, 512), (8, 512), (8, 4096), (16, 51
            (256, 512), (384, 128))  # fmt: skip
 BESIDE = ((8, 256), (8, 1024), (32, 128), (32, 512), (32, 2048), (64, 1024), (128, 256), (128, 1024))
 STEPS = 48
-
-
-def _together(count: int, tokens: int, output: int) -> Requests:
-    return Requests(np.zeros(count), np.full(count, tokens, np.int64), np.full(count, output, np.int64))
+RATES = (100.0, 200.0, 400.0, 800.0, 1200.0)
+"""Requests per second; beyond what the front end sustains at last."""
 
 
 def prompts(runner: VllmRunner, repeats: int = 4) -> Iterator[dict[str, Any]]:
     """Time to the first token of one prompt on an idle engine."""
     for tokens in PROMPTS:
-        runs = [runner.replay(_together(1, tokens, 1), seed=i) for i in range(repeats)]
+        runs = [runner.replay(together(1, tokens, 1), seed=i) for i in range(repeats)]
         times = [float(run.ttft_s[0]) for run in runs]
         waits = [float(run.scheduled_s[0]) for run in runs]
         yield {
@@ -40,7 +40,7 @@ def prompts(runner: VllmRunner, repeats: int = 4) -> Iterator[dict[str, Any]]:
 def decodes(runner: VllmRunner) -> Iterator[dict[str, Any]]:
     """Median time of a step once all sequences decode; their prompts are in before the clock runs."""
     for count, tokens in DECODES:
-        run = runner.replay(_together(count, tokens, STEPS + 16), keep_tokens=True)
+        run = runner.replay(together(count, tokens, STEPS + 16), keep_tokens=True)
         gaps, context = _steady_gaps(run)
         yield {
             "kind": "decode",
@@ -104,8 +104,21 @@ def frontend(runner: VllmRunner) -> Iterator[dict[str, Any]]:
         }
 
 
-def measure(runner: VllmRunner, model: str) -> list[dict[str, Any]]:
-    """All rows of one engine; the first requests only warm it up."""
-    runner.replay(_together(4, 512, 32))
+def served(runner: VllmRunner, model: str) -> list[dict[str, Any]]:
+    """Bursts and rising rates of short requests, which keep front end, core and host busy, as rows."""
+    recorded = Recorded(runner)
+    runner.replay(together(256, 128, 8))
+    loads = [recorded.run(load)[0] for load in (*bursts(), *rates(RATES))]
+    return server_rows(model, loads, max(runner.settings()["capture_sizes"], default=0))
+
+
+def parts(runner: VllmRunner, model: str) -> list[dict[str, Any]]:
+    """Prompts, decodes and both together; the first requests only warm the engine up."""
+    runner.replay(together(4, 512, 32))
     rows = [*frontend(runner), *prompts(runner), *decodes(runner), *beside(runner)]
     return [{"model": model} | row for row in rows]
+
+
+def measure(runner: VllmRunner, model: str) -> list[dict[str, Any]]:
+    """All rows of one engine."""
+    return parts(runner, model) + served(runner, model)

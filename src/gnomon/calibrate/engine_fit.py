@@ -13,7 +13,7 @@ from gnomon.calibrate.readers.engine_steps import check_steps
 from gnomon.engines import Deployment
 from gnomon.engines.own import check_figures
 from gnomon.engines.vllm.engine import Vllm
-from gnomon.engines.vllm.overheads import RANGES
+from gnomon.engines.vllm.overheads import LATER, RANGES
 from gnomon.errors import CalibrationError
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
@@ -21,16 +21,19 @@ from gnomon.load.overheads import SCHEMA
 from gnomon.load.profiles import profile_for
 from gnomon.spec import Chip, Model, Strategy
 
+SHARED = ("frontend", "front", "egress")
+"""Rows of the front end, whatever model is behind it."""
+
 
 def overheads(data: Mapping[str, Any], chip: Chip, where: str = "the measured steps") -> dict[str, Any]:
     """The content of an overheads file from measured steps; models of one kind are fitted together."""
     check_steps(data, where, ("vllm",))
     models = {name: _loaded(config) for name, config in data["models"].items()}
     kinds = {name: "moe" if model.is_moe else "dense" for name, model in models.items()}
-    priced: Priced = {name: _price(model, chip, data["max_model_len"]) for name, model in models.items()}
+    priced: Priced = {name: priced_model(model, chip, data["max_model_len"]) for name, model in models.items()}
     figures = {}
     for kind in sorted(set(kinds.values())):
-        rows = [row for row in data["rows"] if row["kind"] == "frontend" or kinds[row["model"]] == kind]
+        rows = [row for row in data["rows"] if row["kind"] in SHARED or kinds[row["model"]] == kind]
         try:
             found = fit_overheads(rows, priced)
         except CalibrationError as problem:
@@ -38,7 +41,7 @@ def overheads(data: Mapping[str, Any], chip: Chip, where: str = "the measured st
         except (KeyError, TypeError, ValueError) as problem:
             raise CalibrationError(f"a measured step cannot be read ({problem})", where=where) from None
         rounded = {name: round(value, 1 if name.endswith("_us") else 4) for name, value in found.items()}
-        figures[kind] = check_figures(rounded, kind, RANGES, where)
+        figures[kind] = check_figures(rounded, kind, RANGES, where, LATER)
     return overheads_file(data, figures)
 
 
@@ -56,7 +59,8 @@ def _loaded(config: Mapping[str, Any]) -> Model:
         return load_model(path)
 
 
-def _price(model: Model, chip: Chip, context: int) -> Any:
+def priced_model(model: Model, chip: Chip, context: int) -> Any:
+    """A model's steps without the engine's overheads, its limits and its layers."""
     vllm, pool = Vllm(), parse_pool(chip.name)
     settings = vllm.settings({"max_model_len": context}, model, pool)
     deployment = Deployment(

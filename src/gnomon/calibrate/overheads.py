@@ -14,13 +14,18 @@ import numpy as np
 
 from gnomon.calibrate.engine import beside_requests
 from gnomon.calibrate.least_squares import fit
+from gnomon.calibrate.server_loads import together
 from gnomon.cost.table import TableStepCost
-from gnomon.engines.vllm.overheads import DECODE, LAUNCH, Overheads
+from gnomon.engines.vllm.overheads import BUSY, DECODE, FRONT, LAUNCH, Overheads
 from gnomon.errors import CalibrationError
 from gnomon.sim.serving import simulate
 from gnomon.spec import Requests, ServingLimits
 from gnomon.spec.workload import Floats
 
+HOST_BOUND = 0.85
+"""A launch shows in the time between outputs where the device had less than this share of it to do."""
+STEP = (300.0, 0.0, 2000.0)
+"""Processor microseconds of the front end on a step's outputs, before each of them: start, least, most."""
 WORST = 1.0
 """Steps that stay off by more than a factor of two are of another chip or model than they say."""
 Rows = Sequence[Mapping[str, Any]]
@@ -38,8 +43,10 @@ def fit_overheads(rows: Rows, priced: Priced) -> dict[str, float]:
     if not waits:
         raise CalibrationError("the rows hold no prompt that says when it was scheduled")
     leaves = [row["egress_s"] for row in rows if row["kind"] == "frontend"]
-    figures |= {"ingress_us": float(np.quantile(waits, 0.25)) * 1e6, "egress_us": float(np.median(leaves)) * 1e6}
-    figures |= _fit_launch(prompts, priced, figures)
+    figures |= {"egress_us": float(np.median(leaves)) * 1e6} | fit_front(rows)
+    arrives = float(np.quantile(waits, 0.25)) * 1e6
+    figures["ingress_us"] = max(arrives - figures.get("request_us", 0.0), 0.0)
+    figures |= _fit_launch(prompts, [row for row in rows if row["kind"] == "launch"], priced, figures)
     return figures | {"spread": _spread(rows, priced, figures)}
 
 
@@ -49,7 +56,7 @@ def _spread(rows: Rows, priced: Priced, figures: Mapping[str, float]) -> float:
     The other machine has no say in the fit: it met one model only, so that its speed would pass for that of layers.
     """
     alone = [row for row in rows if row["kind"] in ("prompt", "prompt_again")]
-    mixed = [row for row in rows if row["kind"] == "beside"]
+    mixed = [row for row in rows if row["kind"] in ("beside", "burst")]
     errors = _launch_errors(alone, priced, figures, "time_s"), _launch_errors(mixed, priced, figures, "ttft_s")
     return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
 
@@ -73,9 +80,57 @@ def _fit_decode(rows: Rows, priced: Priced) -> dict[str, float]:
     return found
 
 
-def _fit_launch(rows: Rows, priced: Priced, known: Mapping[str, float]) -> dict[str, float]:
-    """From the fastest of the repeated prompts: slower ones shared the host with other work."""
-    return fit(lambda c: _launch_errors(rows, priced, {**known, **c}, "least_s"), LAUNCH, rounds=30)
+def _fit_launch(rows: Rows, busy: Rows, priced: Priced, known: Mapping[str, float]) -> dict[str, float]:
+    """From the fastest of the repeated prompts of an idle engine, since slower ones shared the host with other work,
+    and from launches of a busy one, where there are any."""
+    held_up = [row for row in busy if _before_s(row, priced) < HOST_BOUND * row["time_s"]]
+    if not held_up:
+        return fit(lambda c: _launch_errors(rows, priced, {**known, **c}, "least_s"), LAUNCH, rounds=30)
+
+    def residual(c: Mapping[str, float]) -> Floats:
+        idle = _launch_errors(rows, priced, {**known, **c}, "least_s")
+        return np.concatenate([idle, _busy_errors(held_up, priced, c)])
+
+    return fit(residual, LAUNCH | BUSY, rounds=30)
+
+
+def _before_s(row: Mapping[str, Any], priced: Priced) -> float:
+    """Device seconds of the step in flight while the next one was launched."""
+    cost, _, _ = priced[row["model"]]
+    prompts, decodes = row["before_prompts"], row["before_sequences"] - row["before_prompts"]
+    context = row["tokens"] // max(row["prompts"], 1)
+    if not prompts:
+        curve = cost.decode_curve(decodes)
+        return float(np.interp(context, curve.context, curve.seconds))
+    each = max(row["before_tokens"] // prompts, 1)
+    return cost.mixed(decodes, decodes * context, [(each, 0)] * prompts)
+
+
+def _busy_errors(rows: Rows, priced: Priced, c: Mapping[str, float]) -> Floats:
+    """log(ours / measured) of launches under load."""
+    ours = []
+    for row in rows:
+        cost, _, layers = priced[row["model"]]
+        host = _overheads(c).host(layers, cost.host.captured)
+        tokens = row["sequences"] - row["prompts"] + row["tokens"]
+        ours.append(host.launch(tokens, row["sequences"], row["prompts"]))
+    return np.asarray(np.log(np.array(ours) / np.array([row["time_s"] for row in rows])))
+
+
+def fit_front(rows: Rows) -> dict[str, float]:
+    """What the front end works, by its processor seconds, and what outputs take to the client, by how many leave."""
+    loads = [row for row in rows if row["kind"] == "front"]
+    leaves = [row for row in rows if row["kind"] == "egress"]
+    if not loads or not leaves:
+        return {}
+    counts = np.array([(row["requests"], row["steps"], row["outputs"]) for row in loads], float)
+    seconds = np.array([row["cpu_s"] for row in loads])
+    sequences, taken = (np.array([row[name] for row in leaves], float) for name in ("sequences", "egress_s"))
+    work = {"request_us": FRONT["request_us"], "step_us": STEP, "output_us": FRONT["output_us"]}
+    found = fit(lambda c: np.log(counts @ np.array(list(c.values())) * 1e-6 / seconds), work)
+    way = {name: FRONT[name] for name in ("egress_us", "egress_sequence_us")}
+    found |= fit(lambda c: np.log((c["egress_us"] + c["egress_sequence_us"] * sequences) * 1e-6 / taken), way)
+    return {name: value for name, value in found.items() if name in FRONT}
 
 
 def _launch_errors(rows: Rows, priced: Priced, c: Mapping[str, float], column: str) -> Floats:
@@ -94,10 +149,12 @@ def _requests(row: Mapping[str, Any]) -> tuple[Requests, slice]:
     """The requests a row was measured with, and those whose first token it timed."""
     if row["kind"].startswith("prompt"):
         return Requests(np.zeros(1), np.array([row["tokens"]]), np.ones(1, np.int64)), slice(0, 1)
+    if row["kind"] == "burst":
+        return together(row["requests"], row["tokens"], row["output"]), slice(None)
     return beside_requests(row["sequences"], row["tokens"]), slice(row["sequences"], None)
 
 
-NOTHING = dict.fromkeys([*DECODE, *LAUNCH, "ingress_us", "egress_us", "spread"], 0.0)
+NOTHING = dict.fromkeys([*DECODE, *LAUNCH, *BUSY, *FRONT, "ingress_us", "spread"], 0.0) | {"idle_launch": 1.0}
 
 
 def bare(cost: TableStepCost) -> TableStepCost:

@@ -22,7 +22,7 @@ from gnomon.spec import Chip
 from gnomon.spec.answers import Result
 from gnomon.spec.questions.running import BUDGET_S, CalibrateQuestion
 
-PROFILE, MOST_BYTES = re.compile(rb"^schema: gnomon\.profile/\d", re.MULTILINE), 4096
+PROFILE, MOST_BYTES = re.compile(rb"^schema: gnomon\.(profile|card)/\d", re.MULTILINE), 4096
 TABLE = "calibration.csv"
 
 

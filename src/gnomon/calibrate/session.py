@@ -26,20 +26,9 @@ def measure(
     out: Path, families: Sequence[str], *, budget_s: float, force: bool, tell: Tell | None
 ) -> tuple[Log, Chip, dict[str, int]]:
     """The table with all that could be measured in the time, the chip, and how many rows each outcome got."""
-    torch, card = torch_module(), first_card()
-    problems = before(card)
-    if not force:
-        refuse(problems, str(out))
-    name = str(torch.cuda.get_device_name(0))
-    if not name.startswith(card.name):
-        hint = "Set CUDA_VISIBLE_DEVICES to the card, by the name that `nvidia-smi -L` gives it."
-        raise CalibrationError(f"PyTorch measures {name}, and the driver watches {card.name}", hint=hint)
-    lab = Lab(torch, card)
-    problems += lab.settle()
-    if not force:
-        refuse(problems, str(out))
-    chip = find_chip(name)
-    log = Log.open(out, _head(torch, chip, card))
+    lab, chip, head, problems = opened(str(out), force=force)
+    torch = torch_module()
+    log = Log.open(out, head)
     if force:
         log.force(problems)
     wanted = designs(
@@ -53,6 +42,25 @@ def measure(
         return log, chip, run.measure(wanted)
     finally:
         lab.close()
+
+
+def opened(out: str, *, force: bool) -> tuple[Lab, Chip, dict[str, Any], tuple[str, ...]]:
+    """The first card, warmed up: its lab, chip, versions, and what is wrong with it, where it is measured in spite of
+    that."""
+    torch, card = torch_module(), first_card()
+    problems = before(card)
+    if not force:
+        refuse(problems, out)
+    name = str(torch.cuda.get_device_name(0))
+    if not name.startswith(card.name):
+        hint = "Set CUDA_VISIBLE_DEVICES to the card, by the name that `nvidia-smi -L` gives it."
+        raise CalibrationError(f"PyTorch measures {name}, and the driver watches {card.name}", hint=hint)
+    lab = Lab(torch, card)
+    problems += lab.settle()
+    if not force:
+        refuse(problems, out)
+    chip = find_chip(name)
+    return lab, chip, _head(torch, chip, card), problems
 
 
 def first_card() -> Card:

@@ -12,7 +12,7 @@ from gnomon.cli.generate import asks
 from gnomon.errors import InputError
 from gnomon.spec.questions.running import CalibrateQuestion
 
-TABLE, STEPS = "calibration.csv", "engine.json"
+TABLE, STEPS, ROWS = "calibration.csv", "engine.json", "quick.json"
 
 
 def add(app: typer.Typer) -> None:
@@ -35,7 +35,7 @@ def calibrate(question: CalibrateQuestion, as_json: flags.Json = False) -> None:
     from gnomon.cli.progress import Progress
 
     _check(question)
-    table = str(question.out or (STEPS if question.engine else TABLE))
+    table = str(question.out or (STEPS if question.engine else ROWS if question.quick else TABLE))
     profile, source = (None if path is None else str(path) for path in (question.profile, question.source))
     paths = output_files({"--out": table if source is None else None, "--profile": profile})
     keep_apart(paths, source, "--from")
@@ -53,6 +53,13 @@ def _check(question: CalibrateQuestion) -> None:
     if question.source is not None:
         given = {"--out": question.out, "--budget": question.budget, "--force": forced, "--engine": question.engine}
         _refuse_measuring(given)
+        _refuse_measuring({"--quick": question.quick or None})
+    if question.quick:
+        named: dict[str, object] = {"--budget": question.budget, "--families": question.families}
+        named |= {"--engine": question.engine, "--model": question.model}
+        _refuse_measuring(named, "does not go with --quick")
+    elif question.on is not None and question.source is None:
+        raise InputError("names the chip of measurements made before", where="--on", hint="Give --from or --quick.")
     if question.engine is not None:
         others = {"--budget": question.budget, "--families": question.families, "--profile": question.profile}
         _refuse_measuring(others | {"--force": forced}, "applies to operators, and --engine measures an engine")

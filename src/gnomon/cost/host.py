@@ -36,6 +36,10 @@ class HostModel:
     gap_base_s: float = 0.0
     """Idle time of the device between two steps."""
     gap_sequence_s: float = 0.0
+    launch_sequence_s: float = 0.0
+    """To launch a step with prompts, or one beyond the captured sizes: more for each sequence in it."""
+    launch_prompt_s: float = 0.0
+    """And for each prompt, which the engine takes in and places in its batch."""
     captured: tuple[int, ...] = ()
     """Token counts with a captured graph, rising; a smaller step is padded up to the next."""
     spread: float = 0.0
@@ -68,15 +72,16 @@ class HostModel:
     def gap(self, sequences: float) -> float:
         return self.gap_base_s + self.gap_sequence_s * sequences
 
-    def launch(self, tokens: float) -> float:
+    def launch(self, tokens: float, sequences: float, prompts: float) -> float:
         """Host seconds to launch a step with prompts."""
-        return self.captured_launch_s if tokens <= self.largest else self.eager_launch_s
+        base = self.captured_launch_s if tokens <= self.largest else self.eager_launch_s
+        return base + self.launch_sequence_s * sequences + self.launch_prompt_s * prompts
 
     def decode(self, sequences: float) -> float:
         """Least seconds of a decode step on the host; a batch larger than any captured one is launched kernel by
         kernel."""
         least = self.decode_base_s + self.decode_sequence_s * sequences
-        return least if sequences <= self.largest else max(least, self.eager_launch_s)
+        return least if sequences <= self.largest else max(least, self.launch(sequences, sequences, 0))
 
     def dp_padded(self, steps: Batch) -> bool:
         """Whether data-parallel ranks are padded to the size of the busiest in all of these steps."""
@@ -91,6 +96,6 @@ class HostModel:
         padding = np.array([self.padded(new) - new for new, _, _ in rows])
         return HostSteps(
             padded=replace(batch, prefill_tokens=batch.prefill_tokens + padding),
-            host_s=sum(self.launch(new) if prompts else self.decode(sequences) for new, sequences, prompts in rows),
+            host_s=sum(self.launch(*row) if row[2] else self.decode(row[1]) for row in rows),
             gap_s=sum(self.gap(sequences) for _, sequences, _ in rows),
         )

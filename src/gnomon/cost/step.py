@@ -51,9 +51,9 @@ class StepCost(Protocol):
         """Device seconds of a step with prompt chunks (new tokens, tokens cached before them) beside
         `decodes` decodes whose cached tokens sum to `decode_context`. `chunks` is never empty."""
 
-    def launch(self, tokens: int, sequences: int) -> float:
-        """Host seconds to prepare and launch such a step of so many tokens and sequences. They run while
-        the device works on the step before; only then do the outputs of that one leave the engine."""
+    def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
+        """Host seconds to prepare and launch such a step of so many tokens, sequences and, among them, prompts.
+        They run while the device works on the step before; only then do the outputs of that one leave the engine."""
 
 
 @dataclass(frozen=True, kw_only=True)

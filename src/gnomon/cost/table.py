@@ -52,7 +52,9 @@ class TableStepCost:
     host: HostModel = field(init=False)
     _gaps: list[float] = field(init=False)
     _launches: tuple[float, float] = field(init=False)
-    """Of a captured step and of a larger one."""
+    """Of a captured step and of a larger one, before its sequences and prompts."""
+    _launch_sequence: float = field(init=False)
+    _launch_prompt: float = field(init=False)
     _largest: int = field(init=False)
     _curves: dict[int, Curve] = field(init=False)
     _attention: dict[int, Floats] = field(init=False)
@@ -76,7 +78,8 @@ class TableStepCost:
     def _launch_by(self, host: HostModel) -> None:
         self.host, self._curves = host, {}
         self._gaps = [host.gap(sequences) for sequences in range(self.max_sequences + 1)]
-        self._launches, self._largest = (host.launch(0), host.launch(np.inf)), host.largest
+        self._launches, self._largest = (host.launch(0, 0, 0), host.launch(np.inf, 0, 0)), host.largest
+        self._launch_sequence, self._launch_prompt = host.launch_sequence_s, host.launch_prompt_s
 
     def _draw(self, host: HostModel, factors: Mapping[str, float]) -> None:
         self._launch_by(host)
@@ -150,5 +153,6 @@ class TableStepCost:
             device += self._decodes[decodes] + seconds[i] + slopes[i] * (mean - knots[i])
         return device
 
-    def launch(self, tokens: int, sequences: int) -> float:
-        return self._launches[tokens > self._largest]
+    def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
+        base = self._launches[tokens > self._largest]
+        return base + self._launch_sequence * sequences + self._launch_prompt * prompts

@@ -14,6 +14,8 @@ ROUNDED = 1e-3
 Ranges = Mapping[str, tuple[float, float]]
 MeasuredHosts = Mapping[str, Mapping[str, Any]]
 """By engine: what its file says, and under `file` which that is."""
+SPEED = "host"
+"""Among them: how fast the user's host is beside the one an engine was measured on, under `speed`, and whose it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

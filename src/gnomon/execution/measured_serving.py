@@ -31,6 +31,8 @@ LEAST_REQUESTS = 500
 """Fewer requests leave too few for a median that repeats."""
 MADE_HERE = ("bf16", "fp16", "fp8")
 """Formats that the engine makes of dummy weights."""
+IN_PROCESS = {"front_end": "in_process"}
+"""How the engine is called here, whatever the plan says."""
 
 
 def measure(
@@ -41,7 +43,7 @@ def measure(
     progress: Callable[[str], None] | None = None,
 ) -> Measured:
     """Run the plan's load for real on one replica."""
-    from gnomon.calibrate.engine import measure as measure_parts
+    from gnomon.calibrate.engine import parts as measure_parts
     from gnomon.engines.vllm.runner import VllmRunner, versions
 
     tell = progress or (lambda text: None)
@@ -118,7 +120,7 @@ def _warm_up(first: tuple[float, Requests]) -> Requests:
 def _arguments(plan: Plan) -> dict[str, Any]:
     """The plan's settings as vLLM's engine takes them; prompts are random, so prefixes are never shared."""
     _, settings = arranged(plan.strategy, plan.engine.settings)
-    given = {name: value for name, value in settings.items() if name != "enable_prefix_caching"}
+    given = {name: value for name, value in settings.items() if name not in ("enable_prefix_caching", *IN_PROCESS)}
     given |= {"tensor_parallel_size": plan.strategy.tp, "dtype": "bfloat16"}
     if plan.strategy.ep > 1:
         given["enable_expert_parallel"] = True
@@ -151,7 +153,7 @@ def _deployed(measured: Measured) -> tuple[Engine, Deployment]:
         strategy=plan.strategy,
         dtype=plan.dtype,
         kv_dtype=plan.kv_dtype,
-        engine=plan.engine,
+        engine=replace(plan.engine, settings={**plan.engine.settings, **IN_PROCESS}),
     )
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from gnomon.engines import Deployment, Engine, training_engine
 from gnomon.engines import engine as engine_of
+from gnomon.load.cards import host_of, own_cards
 from gnomon.load.fleet import parse_pool
 from gnomon.load.hf import model as load_model
 from gnomon.load.objects import checked_model
 from gnomon.load.overheads import own_overheads
-from gnomon.load.profiles import profile_for
+from gnomon.load.profiles import profile_on
 from gnomon.planning.deploy import Binding, ReplicaSpec
 from gnomon.planning.steps.network_words import PHASES, refuse_beside
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
@@ -41,8 +42,11 @@ def bind(pool: Pool, engine: str, *hosts: str) -> Binding:
 def bind_each(pools: Sequence[Pool], engine: str, *hosts: str) -> list[Binding]:
     """An engine's name on chips of several kinds; `hosts` are other engines whose overheads it needs."""
     chosen = engine_of(engine)
-    own = own_overheads(chosen.name, *hosts)
-    return [Binding(pool=pool, profile=profile_for(pool.chip), engine=chosen, overheads=own) for pool in pools]
+    own, cards = own_overheads(chosen.name, *hosts), own_cards(*(pool.chip.name for pool in pools))
+    return [
+        Binding(pool=pool, profile=profile_on(pool.chip, card), engine=chosen, overheads=own | host_of(card))
+        for pool, card in ((pool, cards.get(pool.chip.name)) for pool in pools)
+    ]
 
 
 def replica_of(question: ServedQuestion, engine: str | None, *, priced: bool = True) -> ReplicaSpec:

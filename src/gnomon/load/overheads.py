@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnomon.engines.own import AGAIN, MeasuredHosts
+from gnomon.engines.own import AGAIN
 from gnomon.errors import CalibrationError
 from gnomon.load.files import read_yaml
 from gnomon.load.schemas import check_schema
@@ -20,7 +20,7 @@ def own_path(engine: str) -> Path:
     return home() / "overheads" / f"{engine}.yaml"
 
 
-def own_overheads(*engines: str) -> MeasuredHosts:
+def own_overheads(*engines: str) -> dict[str, Mapping[str, Any]]:
     """The user's own files of these engines, as far as there are any."""
     found = {engine: _read(own_path(engine), engine) for engine in engines}
     return {engine: data for engine, data in found.items() if data is not None}

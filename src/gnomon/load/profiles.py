@@ -9,10 +9,12 @@ from math import log
 from pathlib import Path
 
 from gnomon import catalog
+from gnomon.cost.card import CARD_SPREAD, CardFactors
 from gnomon.cost.kernels import MODELS
 from gnomon.cost.profile import HALF, Profile
 from gnomon.cost.transfer import BACKWARD, FORWARD, Donor, as_forward, of_kind, transferred, transferred_profile
 from gnomon.errors import CalibrationError, UnknownNameError
+from gnomon.load.cards import own_cards
 from gnomon.load.chips import ChipBook, own_chips
 from gnomon.load.files import read_yaml
 from gnomon.load.profile_file import profile_from_dict
@@ -55,6 +57,10 @@ class Profiles:
                 raise CalibrationError(f"is named after no chip ({problem.message})", where=str(path)) from None
         return {chip: dict(sorted(files.items())) for chip, files in found.items()}
 
+    def is_own(self, name: str) -> bool:
+        """Whether the user measured a profile of the chip."""
+        return any(path.parent == self.own for path in self.files.get(name, {}).values())
+
     @cached_property
     def _found(self) -> dict[tuple[Chip, str], Profile]:
         return {}
@@ -86,6 +92,20 @@ class Profiles:
         if (chip, framework) not in self._found:
             self._found[chip, framework] = self._resolved(chip, framework)
         return self._found[chip, framework]
+
+    def on_card(self, chip: Chip, framework: str, card: CardFactors | None) -> Profile:
+        """The profile for one card: with its factors where they are known, or else with what cards of one kind differ
+        by."""
+        known = (chip, framework, card.source if card else "", tuple(sorted(card.factors.items())) if card else ())
+        if known not in self._cards:
+            profile = self.resolve(chip, framework)
+            wider = replace(profile, system_spread=max(profile.system_spread, CARD_SPREAD))
+            self._cards[known] = card.applied(profile) if card else wider
+        return self._cards[known]
+
+    @cached_property
+    def _cards(self) -> dict[tuple[object, ...], Profile]:
+        return {}
 
     def _resolved(self, chip: Chip, framework: str) -> Profile:
         donors = self._nearest(chip)
@@ -174,8 +194,21 @@ def profile_of(name: str, framework: str = "") -> Profile | None:
 
 
 def profile_for(chip: Chip, framework: str = "") -> Profile:
-    """What a chip is priced by; see `Profiles.resolve`."""
-    return profiles().resolve(chip, framework)
+    """What a chip is priced by: the profile that `Profiles.resolve` finds, with the factors of the user's own card on
+    it where a short calibration found them, or else with what cards of one kind differ by. A profile that was measured
+    on that card needs neither."""
+    return profile_on(chip, own_cards(chip.name).get(chip.name), framework)
+
+
+def profile_on(chip: Chip, card: CardFactors | None, framework: str = "") -> Profile:
+    """The same, with the factors of a card."""
+    found = profiles()
+    return found.resolve(chip, framework) if found.is_own(chip.name) else found.on_card(chip, framework, card)
+
+
+def shipped_profile(chip: Chip) -> Profile:
+    """What a chip is priced by where the user has measured nothing."""
+    return _profiles(None, tuple(own_chips().values())).resolve(chip, "")
 
 
 def _format(key: str) -> str:

@@ -33,6 +33,7 @@ REPORTS = {
     "gnomon.calibrate/1": "gnomon.report.calibrate",
     "gnomon.calibrate.engine/1": "gnomon.report.calibrate_engine",
     "gnomon.calibrate.check/1": "gnomon.report.calibrate_engine",
+    "gnomon.calibrate.quick/1": "gnomon.report.calibrate_quick",
     "gnomon.lab/1": "gnomon.report.lab",
     "gnomon.lab.list/1": "gnomon.report.lab",
     "gnomon.chips/1": "gnomon.report.chips",

@@ -18,8 +18,16 @@ class ServingLimits:
     lookahead: int = 1
     """Steps scheduled before the outputs of the running one are known: 1 with asynchronous scheduling, else 0."""
     ingress_s: float = 0.0
-    """From the client's call until the scheduler can see the request."""
+    """From the client's call until the scheduler can see the request, without the front end's own work on it."""
     egress_s: float = 0.0
     """From the end of a step until the client holds its token."""
     idle_start_s: float = 0.0
     """Added to the first step after the engine was idle: the host's work is exposed."""
+    idle_launch: float = 1.0
+    """How many times as long launches take before an engine that was idle has its first outputs."""
+    request_s: float = 0.0
+    """Work of the front end on a request before the scheduler can see it, one after the other."""
+    output_s: float = 0.0
+    """Work of the front end on an output token, which it does between that on requests."""
+    egress_sequence_s: float = 0.0
+    """Added to `egress_s` for each sequence whose token leaves in the same step."""

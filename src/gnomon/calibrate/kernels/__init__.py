@@ -26,6 +26,7 @@ KERNELS = {
     "sampling": "streams",
     "host_copy": "host",
     "launch": "host",
+    "host_loop": "host",
     "sustained": "sustained",
     "collective": "collectives",
     "vllm_gemm_fp8": "vllm",

@@ -14,6 +14,7 @@ from gnomon.calibrate.timer import Timing, captured, elapsed_s, steadiest
 
 REPEATS = 9
 LAUNCHES = 1000
+LOOPS = 20_000
 
 
 def host_copy(lab: Lab, name: str, size: int) -> Row:
@@ -47,6 +48,23 @@ def launch(lab: Lab, name: str, kernels: int) -> Row:
     times = max(20, LAUNCHES // kernels)
     timing = steadiest(lambda: Timing.of(np.array([_host_s(torch, calls[name], times) for _ in range(REPEATS)])))
     return lab.row("launch", "bf16", timing, batch=kernels, kernel=name)
+
+
+def host_loop(lab: Lab) -> Row:
+    """Seconds of a fixed piece of plain Python, as a scheduler is made of: look-ups, small objects, lists."""
+    timing = steadiest(lambda: Timing.of(np.array([_loop_s() for _ in range(REPEATS)])))
+    return lab.row("host_loop", "int8", timing)
+
+
+def _loop_s() -> float:
+    start = time.perf_counter()
+    table: dict[int, list[int]] = {}
+    for i in range(LOOPS):
+        row = table.setdefault(i % 97, [])
+        row.append(i)
+        if len(row) > 50:
+            table[i % 97] = [x for x in row if x & 1]
+    return time.perf_counter() - start
 
 
 def _host_s(torch: Any, call: Callable[[], Any], times: int) -> float:

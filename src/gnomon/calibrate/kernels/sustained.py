@@ -20,7 +20,7 @@ BATCH_S, MOST_CALLS = 0.02, 2000
 """Work is replayed in graphs of about so long, so that the host does not hold it up."""
 
 
-def sustained(lab: Lab, name: str, m: int = 0, n: int = 0, k: int = 0) -> Row:
+def sustained(lab: Lab, name: str, m: int = 0, n: int = 0, k: int = 0, seconds: float = SECONDS) -> Row:
     """A GEMM in some format, a plain sum of two arrays, attention over whole sequences, or nothing at all."""
     if name == "rest":
         return _rest(lab)
@@ -33,7 +33,7 @@ def sustained(lab: Lab, name: str, m: int = 0, n: int = 0, k: int = 0) -> Row:
     for _ in ("settle", "read"):
         lab.torch.cuda.synchronize()
         start, energy, calls, clocks = time.monotonic(), lab.card.joules, 0, []
-        while time.monotonic() - start < SECONDS:
+        while time.monotonic() - start < seconds:
             graph.replay()
             clocks.append(lab.card.sm_hz)
             lab.torch.cuda.synchronize()

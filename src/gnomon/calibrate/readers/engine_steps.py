@@ -13,11 +13,16 @@ MOST = 1e9
 """No other figure of a measured step is beyond this."""
 SECONDS, MANY, LONG = (1e-7, 1e4), (1.0, 1e5), (1.0, 1e7)
 """The least and the most of a time, of sequences or kernels, and of tokens."""
-WHOLE = ("sequences", "tokens", "kernels", "max_model_len")
+WHOLE = (
+    "sequences", "tokens", "kernels", "max_model_len", "requests", "output", "prompts", "before_sequences",
+    "before_prompts", "before_tokens",
+)  # fmt: skip
 RANGES = {
     "egress_s": SECONDS, "time_s": SECONDS, "least_s": SECONDS, "ttft_s": SECONDS, "scheduled_s": SECONDS,
     "step_s": SECONDS, "device_s": SECONDS, "graph_launch_s": SECONDS, "sequences": MANY, "kernels": (1.0, 1e7),
-    "tokens": LONG, "context": LONG, "max_model_len": LONG,
+    "tokens": LONG, "context": LONG, "max_model_len": LONG, "p90_s": SECONDS, "cpu_s": SECONDS, "requests": MANY,
+    "output": LONG, "prompts": MANY, "before_sequences": MANY, "before_prompts": (0.0, 1e5),
+    "before_tokens": (0.0, 1e7),
 }  # fmt: skip
 PROMPT = ("model", "tokens", "time_s", "least_s")
 NEEDED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -27,6 +32,20 @@ NEEDED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "prompt_again": PROMPT,
         "decode": ("model", "sequences", "context", "time_s"),
         "beside": ("model", "sequences", "tokens", "ttft_s"),
+        "launch": (
+            "model",
+            "time_s",
+            "sequences",
+            "prompts",
+            "tokens",
+            "before_sequences",
+            "before_prompts",
+            "before_tokens",
+        ),
+        "egress": ("sequences", "egress_s"),
+        "front": ("cpu_s", "requests", "steps", "outputs"),
+        "burst": ("model", "requests", "tokens", "output", "ttft_s", "p90_s"),
+        "rate": ("model", "requests", "rate_per_s", "tokens", "output", "ttft_s", "p90_s"),
     },
     "transformers": {"decode": ("step_s", "device_s", "kernels")},
 }

@@ -97,7 +97,7 @@ class Vllm:
             max_step_tokens=settings["max_num_batched_tokens"],
             max_context=settings["max_model_len"],
             lookahead=1 if settings["async_scheduling"] else 0,
-            **overheads(deployment).latencies(),
+            **overheads(deployment).latencies(front_end=settings["front_end"]),
         )
 
     def host(self, deployment: Deployment, layers: int | None = None) -> HostModel:
@@ -125,7 +125,7 @@ class Vllm:
         cost, limits, extra = self.step_cost(deployment, longest), self.limits(deployment), overheads(deployment)
         yield cost, limits
         for draw in range(draws):
-            yield cost.drawn(draw), replace(limits, **extra.latencies(draw))
+            yield cost.drawn(draw), replace(limits, **extra.latencies(draw, deployment.settings["front_end"]))
 
     @property
     def cost_ranges(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.engines.vllm.overheads import FRONT_ENDS
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Chip, LatentAttention, Model, NotModelled, Pool
 
@@ -34,6 +35,8 @@ class Option:
     step: int = 1
     always: bool = False
     """Written into a launch command even when it has its default."""
+    flagged: bool = True
+    """Whether vLLM has a flag for it; what it has none for says how vLLM is called."""
     unmodelled: str = ""
     """Why no figure depends on it, where none does."""
     idle: str = ""
@@ -97,6 +100,11 @@ OPTIONS = (
         "max_cudagraph_capture_size", int, "tokens of the largest captured step",
         low=0, high=2**17,
         idle="these steps run in the same graph, or without one, and vLLM reserves no memory for those of this model",
+    ),
+    Option(
+        "front_end", str, "what takes requests in: vllm serve over http, or the engine called in_process",
+        default=FRONT_ENDS[0], choices=FRONT_ENDS, flagged=False,
+        idle="it decides how requests reach the engine and tokens leave it, which only a simulated load has",
     ),
 )  # fmt: skip
 BY_NAME = {option.name: option for option in OPTIONS}
@@ -162,7 +170,7 @@ def flags(settings: Mapping[str, Any], model: Model, pool: Pool) -> list[str]:
     words: list[str] = []
     for option in OPTIONS:
         value = settings[option.name]
-        if value == defaults[option.name] and not option.always:
+        if not option.flagged or (value == defaults[option.name] and not option.always):
             continue
         if option.kind is bool:
             words.append(option.flag if value else option.flag.replace("--", "--no-", 1))

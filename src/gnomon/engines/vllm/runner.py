@@ -104,6 +104,11 @@ class VllmRunner:
         return AsyncLLM.from_engine_args(arguments, usage_context=UsageContext.OPENAI_API_SERVER)
 
     @property
+    def core(self) -> Any:
+        """The front end's side of the engine's core."""
+        return self._engine.engine_core
+
+    @property
     def kv_blocks(self) -> int:
         return int(self._engine.vllm_config.cache_config.num_gpu_blocks)
 

@@ -10,6 +10,8 @@ ends. A request whose last token is in flight is not scheduled again but keeps i
 until that token is there. The loop launches a step before it looks at the outputs of the one in flight, so
 a step with prompts that takes the host long to launch also delays the tokens before it.
 
+Before the scheduler and after it stands the front end, see `frontend`.
+
 Between two changes of the batch the steps are not walked but summed, see `curve` and `batch`.
 """
 
@@ -26,6 +28,7 @@ from gnomon.cost.step import StepCost
 from gnomon.sim.serving.base import Progress, Recorder, StepRecord
 from gnomon.sim.serving.batch import NO_REQUEST, BatchState
 from gnomon.sim.serving.curve import Curves, DecodeCurve
+from gnomon.sim.serving.frontend import FrontEnd
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
@@ -60,9 +63,9 @@ class ChunkedReplica:
     """
 
     __slots__ = (
-        "_batch", "_busy_s", "_cost", "_curves", "_end", "_finish", "_finished", "_first", "_fresh_first",
-        "_fresh_last", "_head", "_in_flight", "_limits", "_now", "_peak_sequences", "_peak_tokens", "_progress",
-        "_record", "_scheduled", "_visible", "ended",
+        "_batch", "_busy_s", "_cold", "_cost", "_curves", "_end", "_finish", "_finished", "_first", "_fresh_first",
+        "_fresh_last", "_front", "_head", "_in_flight", "_limits", "_now", "_peak_sequences", "_peak_tokens",
+        "_progress", "_record", "_scheduled", "_visible", "ended",
     )  # fmt: skip
 
     def __init__(
@@ -77,8 +80,10 @@ class ChunkedReplica:
         self._cost, self._limits = cost, limits
         self._record, self._progress = record, progress
         self._batch = BatchState(*_lengths(requests), limits)
-        self._visible: list[float] = _visible(requests, limits)
-        """When the scheduler can see each request; at last, when it could see one that is not known yet."""
+        self._visible: list[float] = [*requests.arrival_s.tolist(), inf]
+        """When the scheduler can see each request up to the head, and when those behind it arrive; at last, when it
+        could see one that is not known yet."""
+        self._front = FrontEnd(limits)
         self._head = 0
         """The first request that has never run."""
         self._now = -inf
@@ -87,6 +92,8 @@ class ChunkedReplica:
         """When the last scheduled step ends."""
         self._in_flight = False
         """With lookahead: a step is in flight whose outputs the next call will not know."""
+        self._cold = False
+        """The step in flight is the first since the engine was idle."""
         self._fresh_first: Iterable[int] = ()
         self._fresh_last: Iterable[int] = ()
         """Whose first, and whose last, token the last scheduled step makes."""
@@ -97,21 +104,36 @@ class ChunkedReplica:
         self._first, self._finish, self._scheduled = array("d", blank), array("d", blank), array("d", blank)
         self.ended: list[int] | None = None
         """A list here gets each request whose last token is scheduled; its reader may empty it."""
+        self._take_in_head()
 
     def add(self, arrival_s: float, prompt: int, output: int) -> int:
         """One more request, which arrives no earlier than the others; its index."""
         index = self._batch.add(prompt, output)
-        self._visible.insert(index, arrival_s + self._limits.ingress_s)
+        self._visible.insert(index, arrival_s)
         for times in (self._first, self._finish, self._scheduled):
             times.append(0.0)
+        if index == self._head:
+            self._take_in_head()
         return index
+
+    def _take_in_head(self) -> None:
+        """The front end's work on the request that is now the first of those that have never run."""
+        head = self._head
+        if head < len(self._first):
+            self._visible[head] = self._front.visible_s(self._visible[head])
 
     def forked(self, requests: Requests | None = None) -> ChunkedReplica:
         """A copy as it stands now: to go on by itself with requests of which the first are those that it ran so far,
         or, without any, to be forked again."""
         other = copy(self)
         other._batch = self._batch.forked(*(_lengths(requests) if requests else ([], [])))
-        other._visible = _visible(requests, self._limits) if requests else []
+        other._front = copy(self._front)
+        other._visible = self._visible[: min(self._head + 1, len(self._first))]
+        if requests:
+            taken_in = len(other._visible)
+            other._visible += [*requests.arrival_s[taken_in:].tolist(), inf]
+            if taken_in == self._head:
+                other._take_in_head()
         more = array("d", bytes(8 * (len(requests) - len(self._first)) if requests else 0))
         other._first, other._finish, other._scheduled = self._first + more, self._finish + more, self._scheduled + more
         return other
@@ -124,7 +146,7 @@ class ChunkedReplica:
         """Call the scheduler as long as no request that arrives from `until` on could matter to it."""
         batch, visible, lookahead = self._batch, self._visible, self._limits.lookahead
         resumed = batch.resumed
-        visible[-1] = horizon = until + self._limits.ingress_s
+        visible[-1] = horizon = until + self._limits.request_s + self._limits.ingress_s
         while self._now < horizon:
             waiting = resumed[-1] if resumed else self._head if visible[self._head] <= self._now else NO_REQUEST
             if waiting == NO_REQUEST and not batch.count:
@@ -146,10 +168,14 @@ class ChunkedReplica:
 
     def result(self, requests: Requests) -> ServingRun:
         batch, totals = self._batch, self._batch.totals()
+        taken_in = np.array(self._visible[:-1]) - self._limits.ingress_s
+        first_s, finish_s = (
+            self._front.through(np.array(times), requests.arrival_s, taken_in) for times in (self._first, self._finish)
+        )
         return ServingRun(
             requests=requests,
-            first_token_s=np.array(self._first),
-            finish_s=np.array(self._finish),
+            first_token_s=first_s,
+            finish_s=finish_s,
             scheduled_s=np.array(self._scheduled),
             preemptions=batch.preemptions,
             steps=totals.steps,
@@ -187,14 +213,15 @@ class ChunkedReplica:
         if self._record is not None:
             self._note(start, end, [], [], [])
         batch.advance(steps)
+        self._front.leave(end, decodes, steps)
         ended: dict[int, int] = {}
         self._fresh_first, self._fresh_last = (), ()
         if steps == to_end:
             ended = batch.retire()
             self._fresh_last = list(ended)
-            self._end_requests(ended, end)
+            self._end_requests(ended)
         if look:
-            self._now = start + before_s
+            self._now, self._cold = start + before_s, False
         else:
             batch.leaving, ended = ended, {}
             self._now = end
@@ -226,7 +253,8 @@ class ChunkedReplica:
         if chunks:
             seconds = self._cost.mixed(decodes, context, chunks)
             tokens, sequences = most - left, decodes + len(chunks)
-            launched += self._cost.launch(tokens, sequences)
+            launch = self._cost.launch(tokens, sequences, len(chunks))
+            launched += launch * self._limits.idle_launch if self._cold or now > before else launch
             if tokens > self._peak_tokens:
                 self._peak_tokens = tokens
             if sequences > self._peak_sequences:  # a step without prompts has no more than the one before it
@@ -244,14 +272,14 @@ class ChunkedReplica:
         ended = batch.tick()
         if self._in_flight and launched > before:
             self._delay(launched)
-        self._end_prompts(prompts, ended, end)
+        self._end_prompts(prompts, ended, end, decodes)
         self._retire(ended, end, launched)
 
     def _admit(self, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> int:
         """Let waiting requests in, in order, while there are tokens, places and blocks for the whole prompt; the tokens
         that are left."""
         batch, places, visible, now = self._batch, self._limits.max_sequences, self._visible, self._now
-        resumed = batch.resumed
+        resumed, begun = batch.resumed, self._head
         while budget > 0 and batch.count < places:
             if resumed:
                 request = resumed[-1]
@@ -265,45 +293,54 @@ class ChunkedReplica:
             if resumed:
                 resumed.pop()
             else:
-                self._head += 1
+                if request == begun:
+                    self._front.note(now)
+                self._head = request + 1
                 self._scheduled[request] = now
+                self._take_in_head()
             budget -= tokens
             chunks.append((tokens, 0))
             prompts.append(request)
         return budget
 
-    def _end_prompts(self, prompts: list[int], ended: dict[int, int], end: float) -> None:
+    def _end_prompts(self, prompts: list[int], ended: dict[int, int], end: float, decodes: int) -> None:
         """Prompts that are through make their first token, and go on as decodes, or are `ended` as well."""
         batch = self._batch
         firsts: list[int] = []
+        outputs = decodes
         for request in prompts:
             if request == batch.partial:
                 if batch.partial_tokens < batch.goal(request):
                     continue
                 batch.partial = NO_REQUEST
+            outputs += 1
             is_first, blocks = batch.begin(request)
             if is_first:
-                self._first[request] = end + self._limits.egress_s
                 firsts.append(request)
             if blocks:
                 ended[request] = blocks
+        left = self._front.leave(end, outputs, 1)
+        for request in firsts:
+            self._first[request] = left
         self._fresh_first, self._fresh_last = firsts, ()
         if ended:
             self._fresh_last = list(ended)
-            self._end_requests(ended, end)
+            self._end_requests(ended)
 
     def _delay(self, until: float) -> None:
         """The host was still launching when the step in flight ended: its tokens leave only now."""
+        left = self._front.delay(until)
         for request in self._fresh_first:
-            self._first[request] = until + self._limits.egress_s
+            self._first[request] = left
         for request in self._fresh_last:
-            self._finish[request] = until + self._limits.egress_s
+            self._finish[request] = left
 
-    def _end_requests(self, ended: dict[int, int], end: float) -> None:
-        before = self._finished
+    def _end_requests(self, ended: dict[int, int]) -> None:
+        """Requests whose last token leaves with the outputs of the last scheduled step."""
+        before, left = self._finished, self._front.left_s
         self._finished += len(ended)
         for request in ended:
-            self._finish[request] = end + self._limits.egress_s
+            self._finish[request] = left
         if self.ended is not None:
             self.ended += ended
         if self._progress and self._finished // PROGRESS_EVERY > before // PROGRESS_EVERY:
@@ -321,9 +358,10 @@ class ChunkedReplica:
                 batch.release()
             batch.leaving = ended
             self._now = launched if launched > self._end else self._end
+            self._cold = False
         else:
             batch.leaving = ended
-            self._in_flight = True
+            self._in_flight = self._cold = True
             self._now = launched
         self._end = end
 
@@ -359,7 +397,3 @@ class ChunkedReplica:
 
 def _lengths(requests: Requests) -> tuple[list[int], list[int]]:
     return requests.input_tokens.tolist(), requests.output_tokens.tolist()
-
-
-def _visible(requests: Requests, limits: ServingLimits) -> list[float]:
-    return [*(requests.arrival_s + limits.ingress_s).tolist(), inf]

@@ -3,6 +3,7 @@ finished."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
@@ -11,6 +12,7 @@ import numpy as np
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.chunked import ChunkedReplica
+from gnomon.sim.serving.frontend import OUTPUT_WAIT
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
@@ -20,7 +22,8 @@ def simulate_closed(requests: Requests, clients: int, cost: StepCost, limits: Se
     """Serve the requests in their order, never more than `clients` at once; their own arrival times are ignored.
 
     The first ones arrive together, each other one at the moment a client has the last token of the one before it. The
-    run's requests have the arrivals that came of it: `simulate` makes the same run of them.
+    run's requests have the arrivals that came of it: `simulate` makes the same run of them, but for the front end's
+    work on output tokens, which here slows requests down from when they are sent.
     """
     check(requests, limits)
     loop = _Loop(requests, clients, cost, limits)
@@ -31,32 +34,47 @@ def simulate_closed(requests: Requests, clients: int, cost: StepCost, limits: Se
 class _Loop(ChunkedReplica):
     """The engine's loop, whose completions are the next arrivals."""
 
-    __slots__ = ("_released", "_sent", "arrivals")
+    __slots__ = ("_door", "_released", "_sent", "arrivals")
 
     def __init__(self, requests: Requests, clients: int, cost: StepCost, limits: ServingLimits) -> None:
         """Each client has sent one request."""
         self.arrivals = [0.0] * len(requests)
         super().__init__(replace(requests, arrival_s=np.array(self.arrivals)), cost, limits, None, None)
-        self._released = min(clients, len(requests))
-        self._sent: dict[int, int] = {}
-        """Who was sent last, by the request whose end it waited for."""
-        self._visible[self._released :] = [inf] * (len(self._visible) - self._released)
+        self._released = 0
+        self._visible[:] = [inf] * len(self._visible)
+        self._door = self._front.door_s
+        """When the front end was through with all requests but those that were sent last."""
+        self._sent = 0
+        """The first of those."""
+        self._send(min(clients, len(requests)), 0.0)
 
-    def _end_requests(self, ended: dict[int, int], end: float) -> None:
-        super()._end_requests(ended, end)
-        self._sent = {}
-        for request in ended:
-            if self._released < len(self.arrivals):
-                self._sent[request] = self._released
-                self._send(self._released, self._finish[request])
-                self._released += 1
+    def _take_in_head(self) -> None:
+        """The front end takes requests in when they are sent."""
+
+    def _end_requests(self, ended: dict[int, int]) -> None:
+        super()._end_requests(ended)
+        self._door, self._sent = self._front.door_s, self._released
+        self._send_next(ended)
 
     def _delay(self, until: float) -> None:
         super()._delay(until)
-        for request in self._fresh_last:
-            if request in self._sent:
-                self._send(self._sent[request], self._finish[request])
+        if self._fresh_last:
+            self._front.door_s, self._released = self._door, self._sent
+            self._send_next(self._fresh_last)
 
-    def _send(self, request: int, arrival_s: float) -> None:
-        self.arrivals[request] = arrival_s
-        self._visible[request] = arrival_s + self._limits.ingress_s
+    def _send_next(self, ended: Iterable[int]) -> None:
+        """One more request for each that has ended, when its client has the last token."""
+        left, before = self._front.left_s, self._sent - 1
+        if self._limits.request_s:
+            while before and self.arrivals[before] >= left:
+                before -= 1
+            left += OUTPUT_WAIT * max(self._visible[before] - self._limits.ingress_s - left, 0.0)
+        for _ in ended:
+            if self._released < len(self.arrivals):
+                self._send(1, left)
+
+    def _send(self, count: int, arrival_s: float) -> None:
+        for request in range(self._released, self._released + count):
+            self.arrivals[request] = arrival_s
+            self._visible[request] = self._front.visible_s(arrival_s)
+        self._released += count

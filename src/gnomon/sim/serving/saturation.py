@@ -8,7 +8,7 @@ import numpy as np
 
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
-from gnomon.sim.serving.chunked import chunked
+from gnomon.sim.serving.chunked import ChunkedReplica
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
 
@@ -31,7 +31,10 @@ def saturation_rps(requests: Requests, cost: StepCost, limits: ServingLimits) ->
     outputs[:held] = np.maximum(1, outputs[:held] * random.random(outputs[:held].size)).astype(np.int64)
     waiting = Requests(np.zeros(count), requests.input_tokens[at], outputs, requests.name)
     check(waiting, limits)
-    ends = np.sort(chunked(waiting, cost, limits).finish_s)
+    replica = ChunkedReplica(waiting, cost, limits, None, None)
+    replica.run()
+    # As they leave the scheduler: that all arrived together delays outputs in the front end, and the last ones least.
+    ends = np.sort([replica.finish_s(request) for request in range(count)])
     first, last = (int(share * count) for share in MIDDLE)
     middle = float(ends[last] - ends[first])
     # Where one step ends them all there is no middle, and what the step takes is all there is.

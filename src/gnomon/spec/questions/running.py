@@ -56,7 +56,10 @@ class CalibrateQuestion(Question):
         "--from", "plain", "PATH",
         "Read measurements (CSV, Parquet, an engine's steps, vLLM or AIPerf results); measure nothing.", default=None,
     )  # fmt: skip
-    on: str | None = flag("--on", "plain", "CHIP", "With --from: the chip it was measured on.", default=None)
+    on: str | None = flag(
+        "--on", "plain", "CHIP", "With --from: the chip it was measured on; with --quick: the chip it must be.",
+        default=None,
+    )  # fmt: skip
     profile: str | Path | None = flag(
         "--profile", "plain", "FILE.yaml", "Write the profile here, not where it is used.", default=None
     )
@@ -68,6 +71,10 @@ class CalibrateQuestion(Question):
     )
     force: bool = flag(
         "--force", "switch", "", "Measure a card that others use or that is held back; the profile says so.",
+        default=False,
+    )  # fmt: skip
+    quick: bool = flag(
+        "--quick", "switch", "", "About a minute: this card's and host's factors on the shipped profile.",
         default=False,
     )  # fmt: skip
     engine: str | None = flag(
