@@ -1,7 +1,8 @@
 """Measured server loads beside `gnomon simulate serve`: `python -m tools.server_accuracy FOLDER CHIP`.
 
 Reads every server-*.json of tools/server_loads.py in the folder, simulates the same arrivals with as many KV blocks as
-the engine had, and prints measured, predicted and error of TTFT and TPOT (p50 and p90), wall time and watts.
+the engine had, and prints measured, predicted and error of TTFT and TPOT (p50 and p90), wall time, watts and how much lower the clock was
+than the highest.
 """
 
 from __future__ import annotations
@@ -34,13 +35,16 @@ class Times:
     tpot_s: Numbers
     wall_s: float
     watts: float
+    clock: float
+    """How much lower the clock was than the highest, on average."""
 
     def figures(self) -> dict[str, float]:
         """What is compared, in milliseconds, seconds and watts."""
         first = np.quantile(self.ttft_s, (0.5, 0.9)) * 1e3
         token = np.quantile(self.tpot_s, (0.5, 0.9)) * 1e3 if len(self.tpot_s) else (np.nan, np.nan)
         named = zip(("TTFT p50", "TTFT p90", "TPOT p50", "TPOT p90"), (*first, *token), strict=True)
-        return {name: float(value) for name, value in named} | {"wall": self.wall_s, "watts": self.watts}
+        found = {name: float(value) for name, value in named}
+        return found | {"wall": self.wall_s, "watts": self.watts, "slowdown": self.clock}
 
 
 def _each(load: Mapping[str, Any], name: str) -> NDArray[np.int64]:
@@ -56,7 +60,9 @@ def measured(load: Mapping[str, Any], power: Numbers) -> Times:
     clock, joules = power[:, COLUMNS.index("monotonic_s")], power[:, COLUMNS.index("energy_j")]
     inside = (clock > load["begin_s"]) & (clock < load["begin_s"] + load["wall_s"])
     watts = np.ptp(joules[inside]) / np.ptp(clock[inside]) if inside.sum() > 10 else np.nan
-    return Times(ttft_s=ttft, tpot_s=tpot, wall_s=load["wall_s"], watts=float(watts))
+    mhz = power[:, COLUMNS.index("sm_mhz")]
+    lower = float(np.mean(mhz.max() / mhz[inside])) if inside.any() else np.nan
+    return Times(ttft_s=ttft, tpot_s=tpot, wall_s=load["wall_s"], watts=float(watts), clock=lower)
 
 
 class Simulator:
@@ -79,7 +85,13 @@ class Simulator:
         )
         many = output > 1
         tpot = (finish - first)[many] / (output[many] - 1)
-        return Times(ttft_s=first - arrival, tpot_s=tpot, wall_s=answer["makespan_s"], watts=answer["power_w"])
+        return Times(
+            ttft_s=first - arrival,
+            tpot_s=tpot,
+            wall_s=answer["makespan_s"],
+            watts=answer["power_w"],
+            clock=answer.get("clock_slowdown", 1.0),
+        )
 
     def _run(self, load: Mapping[str, Any], share: float) -> tuple[dict[str, Any], list[dict[str, str]]]:
         tokens = (_each(load, f"{name}_tokens") for name in ("input", "output"))

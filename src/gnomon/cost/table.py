@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.cost.governor import Governor
 from gnomon.cost.host import HostModel
 from gnomon.cost.machine import priced_dtype
 from gnomon.cost.op_times import OpTimes
-from gnomon.cost.prompts import PromptCost, Times, summed
+from gnomon.cost.prompts import PromptCost, Times, Work, summed
 from gnomon.cost.step import Curve, StepModel
 from gnomon.spec.workload import Floats
 
@@ -28,8 +29,8 @@ every such tile, and taken as straight inside, where no other begins."""
 EACH = 256
 """Up to so many tokens dense operators are priced at every number: experts are visited one by one there."""
 
-Pieces = tuple[list[int], list[float], list[float]]
-"""Contexts, seconds there, and what each token beyond them adds."""
+Pieces = tuple[list[int], list[Work], list[Work]]
+"""Contexts, the work there, and what each token beyond them adds."""
 
 
 @dataclass(slots=True)
@@ -45,16 +46,16 @@ class TableStepCost:
     _sizes: Floats = field(init=False)
     _padded: NDArray[np.int64] = field(init=False)
     _parts: tuple[Times, Times, Times] = field(init=False)
-    _dense: list[float] = field(init=False)
-    _logits: list[float] = field(init=False)
-    _decodes: list[float] = field(init=False)
+    _dense: list[Work] = field(init=False)
+    _logits: list[Work] = field(init=False)
+    _decodes: list[Work] = field(init=False)
     _prompts: PromptCost = field(init=False)
     host: HostModel = field(init=False)
     _gaps: list[float] = field(init=False)
     _launches: tuple[float, float] = field(init=False)
     """Of a captured step and of a larger one."""
     _largest: int = field(init=False)
-    _curves: dict[int, Curve] = field(init=False)
+    _works: dict[int, Floats] = field(init=False)
     _attention: dict[int, Floats] = field(init=False)
     _lists: dict[int, Pieces] = field(init=False)
 
@@ -74,7 +75,7 @@ class TableStepCost:
         self._draw(host, self.factors)
 
     def _launch_by(self, host: HostModel) -> None:
-        self.host, self._curves = host, {}
+        self.host, self._works = host, {}
         self._gaps = [host.gap(sequences) for sequences in range(self.max_sequences + 1)]
         self._launches, self._largest = (host.launch(0), host.launch(np.inf)), host.largest
 
@@ -82,8 +83,8 @@ class TableStepCost:
         self._launch_by(host)
         self.factors = factors
         dense, logits, decodes = (summed(part, factors) for part in self._parts)
-        self._dense = np.interp(self._padded, self._sizes, dense).tolist()
-        self._logits, self._decodes = ([0.0, *part.tolist()] for part in (logits, decodes))
+        self._dense = _rows(np.stack([np.interp(self._padded, self._sizes, row) for row in dense]))
+        self._logits, self._decodes = ([(0.0, 0.0, 0.0), *_rows(part)] for part in (logits, decodes))
         self._prompts = PromptCost(self._times.prompts, factors)
         self._attention, self._lists = {}, {}
 
@@ -102,36 +103,42 @@ class TableStepCost:
         other._draw(self.host.drawn(draw), factors)
         return other
 
+    @property
+    def governor(self) -> Governor:
+        return self.model.machine.governor
+
     def dense_s(self, tokens: int) -> float:
         """Device seconds of everything that depends on the step's tokens alone, padding included."""
-        return self._dense[tokens]
+        return self._dense[tokens][0]
 
-    def decode_curve(self, sequences: int) -> Curve:
-        curve = self._curves.get(sequences)
-        if curve is None:
-            curve = self._curves[sequences] = self._curve(sequences)
-        return curve
-
-    def _curve(self, sequences: int) -> Curve:
-        fixed = self.dense_s(sequences) + self._logits[sequences] + self._decodes[sequences] + self._gaps[sequences]
-        seconds = self._attention_of(sequences) + fixed
-        return Curve(self._times.knots, np.maximum(seconds, self.host.decode(sequences)))
+    def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
+        work = self._works.get(sequences)
+        if work is None:
+            fixed = np.sum([self._dense[sequences], self._logits[sequences], self._decodes[sequences]], axis=0)
+            work = self._works[sequences] = self._attention_of(sequences) + fixed[:, None]
+        seconds, clocked, joules = work
+        device = seconds + self._gaps[sequences] + (slowdown - 1) * clocked
+        return Curve(self._times.knots, np.maximum(device, self.host.decode(sequences)), clocked, joules)
 
     def _attention_of(self, sequences: int) -> Floats:
-        """Seconds of decode attention at the knots, computed for several numbers of decodes at once."""
+        """Work of decode attention at the knots, computed for several numbers of decodes at once."""
         if sequences not in self._attention:
             first = (sequences - 1) // self._times.at_once * self._times.at_once + 1
-            self._attention |= enumerate(summed(self._times.attention(first), self.factors), first)
+            found = summed(self._times.attention(first), self.factors)
+            self._attention |= enumerate(np.moveaxis(found, 1, 0), first)
         return self._attention[sequences]
 
     def _pieces(self, sequences: int) -> Pieces:
         """Decode attention over the mean context, in plain floats."""
         x, y = self._times.knots, self._attention_of(sequences)
         slopes = np.diff(y) / np.diff(x)
-        found = self._lists[sequences] = (x.tolist(), y.tolist(), [*slopes.tolist(), float(slopes[-1])])
+        found = self._lists[sequences] = (x.tolist(), _rows(y), _rows(np.append(slopes, slopes[:, -1:], axis=1)))
         return found
 
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
+        return self.mixed_work(decodes, decode_context, chunks)[0]
+
+    def mixed_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> Work:
         if len(chunks) == 1:
             ((new, cached),) = chunks
             pairs, read = new * cached + new * (new + 1) // 2, new + cached
@@ -142,13 +149,24 @@ class TableStepCost:
                 pairs += q * c + q * (q + 1) // 2
                 read += q + c
         sequences = decodes + len(chunks)
-        device = self._dense[decodes + new] + self._logits[sequences] + self._gaps[sequences]
-        device += self._prompts.seconds(chunks, new, pairs, read)
+        seconds, clocked, joules = self._prompts.work(chunks, new, pairs, read)
+        dense, logits = self._dense[decodes + new], self._logits[sequences]
+        seconds += dense[0] + logits[0] + self._gaps[sequences]
+        clocked += dense[1] + logits[1]
+        joules += dense[2] + logits[2]
         if decodes:
-            mean, (knots, seconds, slopes) = decode_context / decodes, self._lists.get(decodes) or self._pieces(decodes)
+            mean, (knots, works, slopes) = decode_context / decodes, self._lists.get(decodes) or self._pieces(decodes)
             i = bisect_right(knots, mean) - 1
-            device += self._decodes[decodes] + seconds[i] + slopes[i] * (mean - knots[i])
-        return device
+            more, alone, here, slope = mean - knots[i], self._decodes[decodes], works[i], slopes[i]
+            seconds += alone[0] + here[0] + slope[0] * more
+            clocked += alone[1] + here[1] + slope[1] * more
+            joules += alone[2] + here[2] + slope[2] * more
+        return seconds, clocked, joules
 
     def launch(self, tokens: int, sequences: int) -> float:
         return self._launches[tokens > self._largest]
+
+
+def _rows(columns: Floats) -> list[Work]:
+    """Seconds, clocked seconds and joules, as a list of each size's."""
+    return list(zip(*columns.tolist(), strict=True))

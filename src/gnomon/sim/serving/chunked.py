@@ -25,6 +25,7 @@ import numpy as np
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.base import Progress, Recorder, StepRecord
 from gnomon.sim.serving.batch import NO_REQUEST, BatchState
+from gnomon.sim.serving.clock import ClockState
 from gnomon.sim.serving.curve import Curves, DecodeCurve
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
@@ -60,7 +61,7 @@ class ChunkedReplica:
     """
 
     __slots__ = (
-        "_batch", "_busy_s", "_cost", "_curves", "_end", "_finish", "_finished", "_first", "_fresh_first",
+        "_batch", "_busy_s", "_clock", "_cost", "_curves", "_end", "_finish", "_finished", "_first", "_fresh_first",
         "_fresh_last", "_head", "_in_flight", "_limits", "_now", "_peak_sequences", "_peak_tokens", "_progress",
         "_record", "_scheduled", "_visible", "ended",
     )  # fmt: skip
@@ -91,6 +92,7 @@ class ChunkedReplica:
         self._fresh_last: Iterable[int] = ()
         """Whose first, and whose last, token the last scheduled step makes."""
         self._curves: Curves = {} if curves is None else curves
+        self._clock = ClockState(cost.governor, cost, self._curves) if cost.governor else None
         self._busy_s = 0.0
         self._finished = self._peak_sequences = self._peak_tokens = 0
         blank = bytes(8 * len(requests))
@@ -110,6 +112,7 @@ class ChunkedReplica:
         """A copy as it stands now: to go on by itself with requests of which the first are those that it ran so far,
         or, without any, to be forked again."""
         other = copy(self)
+        other._clock = copy(self._clock)
         other._batch = self._batch.forked(*(_lengths(requests) if requests else ([], [])))
         other._visible = _visible(requests, self._limits) if requests else []
         more = array("d", bytes(8 * (len(requests) - len(self._first)) if requests else 0))
@@ -158,9 +161,14 @@ class ChunkedReplica:
             peak_sequences=self._peak_sequences,
             peak_step_tokens=self._peak_tokens,
             totals=totals,
+            dynamic_j=self._clock.dynamic_j if self._clock else 0.0,
+            clock_slowdown=self._clock.weighted_s / self._busy_s if self._clock and self._busy_s else 1.0,
         )
 
-    def _curve(self, decodes: int) -> DecodeCurve:
+    def _curve(self, start: float, decodes: int, context: int) -> DecodeCurve:
+        """Of decode steps that start then."""
+        if self._clock is not None:
+            return self._clock.curve(start, decodes, context)
         curve = self._curves.get(decodes)
         if curve is None:
             curve = self._curves[decodes] = DecodeCurve(self._cost.decode_curve(decodes), decodes)
@@ -174,15 +182,19 @@ class ChunkedReplica:
         """
         batch, look = self._batch, self._limits.lookahead
         decodes, context = len(batch.decoding), batch.context
-        curve = self._curves.get(decodes) or self._curve(decodes)
+        curve, clock = self._curve(self._end, decodes, context), self._clock
         to_end, steps = batch.to_next_end()
         if self._record is not None or (queued and batch.leaving):
             steps = 1
         elif steps > 1 and not queued and (batch.leaving or batch.count < self._limits.max_sequences):
             wait = self._visible[self._head] - self._end
             steps = look + curve.steps_until(context, wait, steps - look)
+        if clock is not None and steps > 1:
+            steps = clock.steps(curve, self._end, context, steps)
         before_s, seconds = curve.span(context, steps)
         start, end = self._end, self._end + seconds
+        if clock is not None:
+            clock.decoded(curve, start, context, steps, seconds)
         self._busy_s += seconds
         if self._record is not None:
             self._note(start, end, [], [], [])
@@ -224,7 +236,7 @@ class ChunkedReplica:
         start = now if now > before else before
         launched = now
         if chunks:
-            seconds = self._cost.mixed(decodes, context, chunks)
+            seconds = self._mixed(start, decodes, context, chunks)
             tokens, sequences = most - left, decodes + len(chunks)
             launched += self._cost.launch(tokens, sequences)
             if tokens > self._peak_tokens:
@@ -232,7 +244,10 @@ class ChunkedReplica:
             if sequences > self._peak_sequences:  # a step without prompts has no more than the one before it
                 self._peak_sequences = sequences
         else:
-            seconds = self._curve(decodes).one(context)
+            curve = self._curve(start, decodes, context)
+            seconds = curve.one(context)
+            if self._clock is not None:
+                self._clock.decoded(curve, start, context, 1, seconds)
         end = start + seconds
         if now > before:
             end += self._limits.idle_start_s
@@ -246,6 +261,12 @@ class ChunkedReplica:
             self._delay(launched)
         self._end_prompts(prompts, ended, end)
         self._retire(ended, end, launched)
+
+    def _mixed(self, start: float, decodes: int, context: int, chunks: list[tuple[int, int]]) -> float:
+        """Device seconds of a step with prompts that starts then."""
+        if self._clock is None:
+            return self._cost.mixed(decodes, context, chunks)
+        return self._clock.mixed(start, self._cost.mixed_work(decodes, context, chunks))
 
     def _admit(self, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> int:
         """Let waiting requests in, in order, while there are tokens, places and blocks for the whole prompt; the tokens

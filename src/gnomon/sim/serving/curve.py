@@ -5,38 +5,39 @@ from __future__ import annotations
 from bisect import bisect_right
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon.cost.step import Curve
 from gnomon.errors import InputError
 
 Curves = dict[int, "DecodeCurve"]
-"""Decode curves of one step cost, by the number of decodes; runs on the same cost may share them."""
+"""Decode curves of one step cost, by the number of decodes, and beyond those by the level of the clock; runs on the
+same cost may share them."""
+STRAIGHT = 1e-9
+"""A change of slope, of a curve's largest figure over its range, that is rounding."""
 TRIALS = 6
 """Guesses along a line before the rest is halved."""
 
 
-class DecodeCurve:
-    """Seconds of consecutive decode steps of `sequences` requests.
+class StepSums:
+    """A figure of consecutive decode steps of `sequences` requests, and its sums.
 
     Each step adds one token to every sequence, so the mean context moves by exactly one. Its fraction
     f stays, and as the knots are whole numbers, t(c + f) = (1 - f) t(c) + f t(c + 1): any sum of steps
     follows from sums of t at whole numbers, which are quadratic inside a piece.
     """
 
-    __slots__ = ("_knots", "_seconds", "_sequences", "_slopes", "_sums")
+    __slots__ = ("_knots", "_sequences", "_slopes", "_sums", "_values")
 
-    def __init__(self, curve: Curve, sequences: int) -> None:
-        knots = np.asarray(curve.context, float)
-        seconds = np.asarray(curve.seconds, float)
-        if not (seconds.size and np.isfinite(seconds).all() and (seconds > 0).all()):
-            raise InputError(f"the cost of {sequences} decodes is not a positive time at every context")
+    def __init__(self, context: NDArray[np.int64], values: NDArray[np.float64], sequences: int) -> None:
+        knots = np.asarray(context, float)
         width = knots[1:] - knots[:-1]
-        slopes = (seconds[1:] - seconds[:-1]) / width
+        slopes = (values[1:] - values[:-1]) / width
         last = slopes[-1] if slopes.size else 0.0
-        pieces = width * seconds[:-1] + slopes * width * (width - 1) / 2
+        pieces = width * values[:-1] + slopes * width * (width - 1) / 2
         self._sequences = sequences
-        self._knots: list[int] = np.asarray(curve.context).astype(np.int64).tolist()
-        self._seconds: list[float] = seconds.tolist()
+        self._knots: list[int] = np.asarray(context).astype(np.int64).tolist()
+        self._values: list[float] = values.tolist()
         self._slopes: list[float] = [*slopes.tolist(), float(last)]
         self._sums: list[float] = [0.0, *np.cumsum(pieces).tolist()]
 
@@ -44,22 +45,64 @@ class DecodeCurve:
         """A step whose sequences have `context` cached tokens together."""
         mean = context / self._sequences
         i = bisect_right(self._knots, mean) - 1
-        return self._seconds[i] + self._slopes[i] * (mean - self._knots[i])
+        return self._values[i] + self._slopes[i] * (mean - self._knots[i])
 
     def span(self, context: int, steps: int) -> tuple[float, float]:
-        """Seconds of the first `steps - 1` steps, and of all of them."""
+        """The sum of the first `steps - 1` steps, and of all of them."""
         knots = self._knots
         mean = context / self._sequences
         i = bisect_right(knots, mean) - 1
         if i + 1 == len(knots) or mean + steps <= knots[i + 1]:
             slope = self._slopes[i]
-            first = self._seconds[i] + slope * (mean - knots[i])
+            first = self._values[i] + slope * (mean - knots[i])
             before = steps - 1
             most = before * (first + slope * (before - 1) / 2)
             return most, most + first + slope * before
         start = self._below(context)
         end = context + steps * self._sequences
         return self._below(end - self._sequences) - start, self._below(end) - start
+
+    def _below(self, context: int) -> float:
+        """The sum of t(0), t(1) … below the mean context, read between whole numbers."""
+        whole, rest = divmod(context, self._sequences)
+        i = bisect_right(self._knots, whole) - 1
+        width = whole - self._knots[i]
+        here = self._values[i] + self._slopes[i] * width
+        full = self._sums[i] + width * (self._values[i] + self._slopes[i] * (width - 1) / 2)
+        return full + here * rest / self._sequences
+
+
+class DecodeCurve(StepSums):
+    """Seconds of consecutive decode steps, and their joules where those are known."""
+
+    __slots__ = ("_clocked", "_energy")
+
+    def __init__(self, curve: Curve, sequences: int, full: DecodeCurve | None = None) -> None:
+        """`full` is the curve of the same steps at full clock, where this is another one."""
+        seconds = np.asarray(curve.seconds, float)
+        if not (seconds.size and np.isfinite(seconds).all() and (seconds > 0).all()):
+            raise InputError(f"the cost of {sequences} decodes is not a positive time at every context")
+        super().__init__(curve.context, seconds, sequences)
+        self._clocked: StepSums | None = None
+        self._energy: StepSums | None = None
+        if full is not None:
+            self._clocked, self._energy = full._clocked, full._energy
+        elif curve.clocked_s is not None and curve.joules is not None:
+            self._clocked = StepSums(*_bends(curve.context, curve.clocked_s), sequences)
+            self._energy = StepSums(*_bends(curve.context, curve.joules), sequences)
+
+    def demand(self, context: int) -> tuple[float, float]:
+        """Of a step at full clock: the share of its time that follows the clock, and its watts beyond the constant
+        draw."""
+        assert self._clocked is not None
+        assert self._energy is not None
+        seconds = self.one(context)
+        return self._clocked.one(context) / seconds, self._energy.one(context) / seconds
+
+    def joules(self, context: int, steps: int) -> float:
+        """Of so many steps at full clock, beyond the constant draw."""
+        assert self._energy is not None
+        return self._energy.one(context) if steps == 1 else self._energy.span(context, steps)[1]
 
     def steps_until(self, context: int, wait_s: float, most: int) -> int:
         """The fewest steps that last at least `wait_s`, or `most`."""
@@ -69,7 +112,7 @@ class DecodeCurve:
         mean = context / self._sequences
         i = bisect_right(knots, mean) - 1
         slope = self._slopes[i]
-        first = self._seconds[i] + slope * (mean - knots[i])
+        first = self._values[i] + slope * (mean - knots[i])
         inside = most if i + 1 == len(knots) else min(most, int(knots[i + 1] - mean))
         if inside * (first + slope * (inside - 1) / 2) < wait_s:
             return most if inside == most else self._search(context, wait_s, inside, most)
@@ -100,11 +143,10 @@ class DecodeCurve:
                 low, short = middle, lasts
         return high
 
-    def _below(self, context: int) -> float:
-        """The sum of t(0), t(1) … below the mean context, read between whole numbers."""
-        whole, rest = divmod(context, self._sequences)
-        i = bisect_right(self._knots, whole) - 1
-        width = whole - self._knots[i]
-        here = self._seconds[i] + self._slopes[i] * width
-        full = self._sums[i] + width * (self._seconds[i] + self._slopes[i] * (width - 1) / 2)
-        return full + here * rest / self._sequences
+
+def _bends(context: NDArray[np.int64], values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Knots and values without those at which a curve goes straight on."""
+    slopes = np.diff(values) / np.diff(context)
+    turns = np.abs(np.diff(slopes)) > STRAIGHT * np.abs(values).max() / max(int(context[-1]), 1)
+    kept = np.concatenate(([True], turns, [True]))[: context.size]
+    return context[kept], values[kept]
