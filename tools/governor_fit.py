@@ -38,6 +38,8 @@ RANGES = {
 }
 TIME_ERROR, WATTS_ERROR, CLOCK_ERROR = 0.01, 0.03, 0.05
 """What sustained time, watts and clock are known to; a clock is a median of samples 100 ms apart."""
+LEAST_SLOWED = 0.02
+"""Loads that are slowed down less say little of how much."""
 OUTLIER = 3.0
 """Errors, in these units, from which on they count linearly."""
 WINDOWS_S = np.geomspace(0.01, 0.5, 40)
@@ -150,6 +152,12 @@ def told(name: str, loads: Sequence[SteadyLoad], figures: ClockFigures) -> str:
     return f"{name:24} {len(loads):2} loads: time {time:.1%}, watts {watts:.1%}, clock {clock:.1%}"
 
 
+def spread(loads: Sequence[SteadyLoad], figures: ClockFigures) -> float:
+    """Root mean square of log(predicted / measured) of what loads are slowed down by, beyond 1."""
+    slowed = [(load.slower - 1, predicted(load, figures)[0] - 1) for load in loads if load.slower > 1 + LEAST_SLOWED]
+    return float(np.sqrt(np.mean([np.log(ours / measured) ** 2 for measured, ours in slowed])))
+
+
 def piece_errors(load: Mapping[str, Any], pieces: Table, governor: Governor, figures: ClockFigures) -> Table:
     """Predicted over measured time, less 1, of every piece of a load whose work starts, stops and changes."""
     own = pieces[pieces[:, 0] == load["load"]]
@@ -195,6 +203,7 @@ def main() -> None:
     seen = fitted(half)
     print(told("fitted to", half, seen))
     print(told("kept aside", aside, seen))
+    print(f"what these are slowed down by: {spread(aside, seen):.2f} (log)")
     figures = fitted(loads)
     print(told("fitted to all", loads, figures))
     for load in loads:

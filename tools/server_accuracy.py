@@ -1,8 +1,8 @@
 """Measured server loads beside `gnomon simulate serve`: `python -m tools.server_accuracy FOLDER CHIP`.
 
 Reads every server-*.json of tools/server_loads.py in the folder, simulates the same arrivals with as many KV blocks as
-the engine had, and prints measured, predicted and error of TTFT and TPOT (p50 and p90), wall time, watts and how much lower the clock was
-than the highest.
+the engine had, and prints measured, predicted and error of TTFT and TPOT (p50 and p90), wall time, watts and how
+much lower the clock was than the highest.
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ from gnomon.spec.workload import Floats
 
 WINDOW_S = 0.027
 """Time constant of the average power that the clock follows."""
+SPREAD, TRANSFERRED_SPREAD = 0.34, 0.5
+"""What the slowdown by the clock, beyond 1, may be off by (log): on loads kept aside, and on chips whose power figures
+are another chip's; the second is an estimate."""
 STREAM = 0.87
 """Of the data sheet's bandwidth, what the fastest stream of an H200 reaches: 4.15 of 4.8 TB/s (2026-11-18)."""
 LOWEST = 345 / 1980

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost import clock, collective, experts, nccl
+from gnomon.cost import clock, collective, experts, governor, nccl
 from gnomon.cost.draws import normals
 from gnomon.cost.governor import Governor, OpPower, governor_of, op_power
 from gnomon.cost.kernels import MODELS, kernel_model
@@ -179,6 +179,12 @@ class Machine:
     def governor(self) -> Governor:
         """What holds the chip to its power limit."""
         return governor_of(self.profile.power, self.chip)
+
+    @property
+    def clock_factors(self) -> NDArray[np.float64]:
+        """What each draw multiplies the seconds by that a lower clock adds."""
+        spread = governor.TRANSFERRED_SPREAD if self.profile.transferred else governor.SPREAD
+        return np.asarray(np.exp(spread * normals(f"{self.profile.chip}/clock")))
 
     def op_power(self, op: Op, batch: Batch, seconds: Floats) -> OpPower:
         """Of an operator's `op_seconds` in each of these steps, the share that follows the clock, and the joules of all

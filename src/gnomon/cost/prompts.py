@@ -126,14 +126,15 @@ class PromptCost:
     def __init__(self, times: PromptTimes, factors: Mapping[str, float]) -> None:
         self._machine, self._factors, self._others = times.machine, factors, times.others
         self._plain_s, self._plain_floor_s = times.plain_s, times.plain_floor_s
-        self._plain = [count * factors.get(name, 1.0) for name, count, _ in times.plain]
+        self._plain = [
+            (count, factors.get(name, 1.0), joules)
+            for (name, count, _), joules in zip(times.plain, times.plain_joules, strict=True)
+        ]
         self._windowed = {
             window: [(count, factors.get(name, 1.0), one, joules) for name, count, one, joules in priced]
             for window, priced in times.windowed.items()
         }
         self._tables = {of: _between(*table, factors) for of, table in times.tables.items()}
-        self._plain_counts = [count for _, count, _ in times.plain]
-        self._plain_joules = times.plain_joules
         self._known: dict[Sums, Work] = {}
 
     def work(self, chunks: Sequence[tuple[int, int]], new: int, pairs: int, read: int) -> Work:
@@ -150,16 +151,18 @@ class PromptCost:
 
     def _by_sums(self, sums: Sums) -> Work:
         _, new, pairs, read = sums
-        once = self._plain_s(sums)
-        drawn = [weight * seconds for weight, seconds in zip(self._plain, once, strict=True)]
-        seconds = sum(map(max, drawn, self._plain_floor_s(sums)) if self._factors else drawn)
-        joules = 0.0
-        for count, one_s, of in zip(self._plain_counts, once, self._plain_joules, strict=True):
-            joules += count * of(one_s, new, pairs, read)
+        once, seconds, joules = self._plain_s(sums), 0.0, 0.0
+        for one_s, (count, factor, joules_of) in zip(once, self._plain, strict=True):
+            seconds += count * factor * one_s
+            joules += count * joules_of(one_s, new, pairs, read)
+        if self._factors:
+            drawn = (count * factor * one_s for one_s, (count, factor, _) in zip(once, self._plain, strict=True))
+            seconds = sum(map(max, drawn, self._plain_floor_s(sums)))
         found = (seconds, FIGURES.clocked_attention * seconds, joules)
-        figures = {"prefill_tokens": new, "prefill_context": read, "cached": read - new}
-        for of_rows, table in self._tables.items():
-            found = added(found, table(figures[of_rows]))
+        if self._tables:
+            figures = {"prefill_tokens": new, "prefill_context": read, "cached": read - new}
+            for of, table in self._tables.items():
+                found = added(found, table(figures[of]))
         if self._others:
             batch = _batch(*sums)
             times = [timed(self._machine, op, batch) for op in self._others]

@@ -131,9 +131,13 @@ class StepPrice:
         seconds: dict[str, float] = {}
         for one in self.operators:
             seconds[one.op] = seconds.get(one.op, 0.0) + one.time_s.value
-        slower = {name: 1 + (slowdown - 1) * self.clocked.get(name, 0.0) / full for name, full in seconds.items()}
-        slowed = tuple(replace(one, time_s=one.time_s * slower[one.op]) for one in self.operators)
+        more = {name: (slowdown - 1) * self.clocked.get(name, 0.0) / full for name, full in seconds.items()}
+        slowed = tuple(replace(one, time_s=self._slowed(one.time_s, more[one.op])) for one in self.operators)
         return replace(self, operators=slowed, clock_slowdown=slowdown)
+
+    def _slowed(self, time: Estimate, more: float) -> Estimate:
+        draws = time.draws * (1 + more * self.machine.clock_factors)
+        return Estimate(time.value * (1 + more), draws, time.provenance, time.source)
 
     @property
     def sustained(self) -> StepPrice:

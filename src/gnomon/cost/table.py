@@ -8,7 +8,7 @@ their mean context. Each becomes a table or a curve once; a step is then a few l
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -29,8 +29,10 @@ every such tile, and taken as straight inside, where no other begins."""
 EACH = 256
 """Up to so many tokens dense operators are priced at every number: experts are visited one by one there."""
 
-Pieces = tuple[list[int], list[Work], list[Work]]
-"""Contexts, the work there, and what each token beyond them adds."""
+Columns = tuple[list[float], list[float], list[float]]
+"""Seconds, clocked seconds and joules at several sizes."""
+Pieces = tuple[list[int], list[float], list[float], list[float]]
+"""Contexts, and there seconds, clocked seconds and joules."""
 
 
 @dataclass(slots=True)
@@ -46,15 +48,17 @@ class TableStepCost:
     _sizes: Floats = field(init=False)
     _padded: NDArray[np.int64] = field(init=False)
     _parts: tuple[Times, Times, Times] = field(init=False)
-    _dense: list[Work] = field(init=False)
-    _logits: list[Work] = field(init=False)
-    _decodes: list[Work] = field(init=False)
+    _dense: Columns = field(init=False)
+    _logits: Columns = field(init=False)
+    _decodes: Floats = field(init=False)
     _prompts: PromptCost = field(init=False)
     host: HostModel = field(init=False)
     _gaps: list[float] = field(init=False)
     _launches: tuple[float, float] = field(init=False)
     """Of a captured step and of a larger one."""
     _largest: int = field(init=False)
+    _clock_factor: float = field(init=False, default=1.0)
+    """What this draw multiplies the seconds by that a lower clock adds."""
     _works: dict[int, Floats] = field(init=False)
     _attention: dict[int, Floats] = field(init=False)
     _lists: dict[int, Pieces] = field(init=False)
@@ -83,8 +87,9 @@ class TableStepCost:
         self._launch_by(host)
         self.factors = factors
         dense, logits, decodes = (summed(part, factors) for part in self._parts)
-        self._dense = _rows(np.stack([np.interp(self._padded, self._sizes, row) for row in dense]))
-        self._logits, self._decodes = ([(0.0, 0.0, 0.0), *_rows(part)] for part in (logits, decodes))
+        self._dense = _columns(np.interp(self._padded, self._sizes, row) for row in dense)
+        self._logits = _columns(np.append(0.0, row) for row in logits)
+        self._decodes = np.insert(decodes, 0, 0.0, axis=1)
         self._prompts = PromptCost(self._times.prompts, factors)
         self._attention, self._lists = {}, {}
 
@@ -101,6 +106,7 @@ class TableStepCost:
         ops = {op.name: (op.kind, priced_dtype(op)) for op in self.model.graph.ops}
         factors = {name: float(machine.factors(name, *of)[draw]) for name, of in ops.items()}
         other._draw(self.host.drawn(draw), factors)
+        other._clock_factor = float(machine.clock_factors[draw])
         return other
 
     @property
@@ -109,14 +115,15 @@ class TableStepCost:
 
     def dense_s(self, tokens: int) -> float:
         """Device seconds of everything that depends on the step's tokens alone, padding included."""
-        return self._dense[tokens][0]
+        return self._dense[0][tokens]
 
     def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
         work = self._works.get(sequences)
         if work is None:
-            fixed = np.sum([self._dense[sequences], self._logits[sequences], self._decodes[sequences]], axis=0)
-            work = self._works[sequences] = self._attention_of(sequences) + fixed[:, None]
-        seconds, clocked, joules = work
+            fixed = [part[sequences] + rows[sequences] for part, rows in zip(self._dense, self._logits, strict=True)]
+            fixed_work = np.array(fixed) + self._decodes[:, sequences]
+            work = self._works[sequences] = self._attention_of(sequences) + fixed_work[:, None]
+        seconds, clocked, joules = work[0], work[1] * self._clock_factor, work[2]
         device = seconds + self._gaps[sequences] + (slowdown - 1) * clocked
         return Curve(self._times.knots, np.maximum(device, self.host.decode(sequences)), clocked, joules)
 
@@ -129,10 +136,9 @@ class TableStepCost:
         return self._attention[sequences]
 
     def _pieces(self, sequences: int) -> Pieces:
-        """Decode attention over the mean context, in plain floats."""
-        x, y = self._times.knots, self._attention_of(sequences)
-        slopes = np.diff(y) / np.diff(x)
-        found = self._lists[sequences] = (x.tolist(), _rows(y), _rows(np.append(slopes, slopes[:, -1:], axis=1)))
+        """Decodes over the mean context, in plain floats."""
+        work = self._attention_of(sequences) + self._decodes[:, sequences, None]
+        found = self._lists[sequences] = (self._times.knots.tolist(), *_columns(work))
         return found
 
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
@@ -150,23 +156,27 @@ class TableStepCost:
                 read += q + c
         sequences = decodes + len(chunks)
         seconds, clocked, joules = self._prompts.work(chunks, new, pairs, read)
-        dense, logits = self._dense[decodes + new], self._logits[sequences]
-        seconds += dense[0] + logits[0] + self._gaps[sequences]
-        clocked += dense[1] + logits[1]
-        joules += dense[2] + logits[2]
+        tokens, (dense_s, dense_clocked, dense_j), (logits_s, logits_clocked, logits_j) = (
+            decodes + new, self._dense, self._logits
+        )  # fmt: skip
+        seconds += dense_s[tokens] + logits_s[sequences] + self._gaps[sequences]
+        clocked += dense_clocked[tokens] + logits_clocked[sequences]
+        joules += dense_j[tokens] + logits_j[sequences]
         if decodes:
-            mean, (knots, works, slopes) = decode_context / decodes, self._lists.get(decodes) or self._pieces(decodes)
-            i = bisect_right(knots, mean) - 1
-            more, alone, here, slope = mean - knots[i], self._decodes[decodes], works[i], slopes[i]
-            seconds += alone[0] + here[0] + slope[0] * more
-            clocked += alone[1] + here[1] + slope[1] * more
-            joules += alone[2] + here[2] + slope[2] * more
-        return seconds, clocked, joules
+            knots, times, clocks, powers = self._lists.get(decodes) or self._pieces(decodes)
+            mean = decode_context / decodes
+            i = min(bisect_right(knots, mean), len(knots) - 1) - 1
+            share = (mean - knots[i]) / (knots[i + 1] - knots[i])
+            seconds += times[i] + (times[i + 1] - times[i]) * share
+            clocked += clocks[i] + (clocks[i + 1] - clocks[i]) * share
+            joules += powers[i] + (powers[i + 1] - powers[i]) * share
+        return seconds, clocked * self._clock_factor, joules
 
     def launch(self, tokens: int, sequences: int) -> float:
         return self._launches[tokens > self._largest]
 
 
-def _rows(columns: Floats) -> list[Work]:
-    """Seconds, clocked seconds and joules, as a list of each size's."""
-    return list(zip(*columns.tolist(), strict=True))
+def _columns(work: Iterable[Floats]) -> Columns:
+    """Seconds, clocked seconds and joules in plain floats."""
+    seconds, clocked, joules = (row.tolist() for row in work)
+    return seconds, clocked, joules

@@ -24,7 +24,7 @@ def predict_replica(replica: ReplicaSpec, question: PredictQuestion) -> Predicti
     phase = question.phase or "decode"
     step = {"batch": question.sequences, "tokens": _new_tokens(phase, question), "context": question.context}
     engine, deployment = replica.engine, replica.deploy()
-    inputs = replica.inputs(deployment) | {"phase": phase} | step
+    inputs = replica.inputs(deployment) | {"phase": phase} | step | question.clock_inputs
     return with_unmodelled(
         engine, deployment, replica.settings, lambda one: predict_step(engine, one, inputs),
         without=lambda name: replica.without(name).deploy(),

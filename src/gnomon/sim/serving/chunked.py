@@ -165,10 +165,7 @@ class ChunkedReplica:
             clock_slowdown=self._clock.weighted_s / self._busy_s if self._clock and self._busy_s else 1.0,
         )
 
-    def _curve(self, start: float, decodes: int, context: int) -> DecodeCurve:
-        """Of decode steps that start then."""
-        if self._clock is not None:
-            return self._clock.curve(start, decodes, context)
+    def _curve(self, decodes: int) -> DecodeCurve:
         curve = self._curves.get(decodes)
         if curve is None:
             curve = self._curves[decodes] = DecodeCurve(self._cost.decode_curve(decodes), decodes)
@@ -182,19 +179,20 @@ class ChunkedReplica:
         """
         batch, look = self._batch, self._limits.lookahead
         decodes, context = len(batch.decoding), batch.context
-        curve, clock = self._curve(self._end, decodes, context), self._clock
+        clock = self._clock
+        curve = clock.curve(self._end, decodes, context) if clock is not None else self._curve(decodes)
         to_end, steps = batch.to_next_end()
         if self._record is not None or (queued and batch.leaving):
             steps = 1
         elif steps > 1 and not queued and (batch.leaving or batch.count < self._limits.max_sequences):
             wait = self._visible[self._head] - self._end
             steps = look + curve.steps_until(context, wait, steps - look)
-        if clock is not None and steps > 1:
-            steps = clock.steps(curve, self._end, context, steps)
+        if clock is not None and clock.until < inf and steps > 1:
+            steps = curve.steps_until(context, clock.until - self._end, steps)
         before_s, seconds = curve.span(context, steps)
         start, end = self._end, self._end + seconds
         if clock is not None:
-            clock.decoded(curve, start, context, steps, seconds)
+            clock.decoded(curve, end, context, steps, seconds)
         self._busy_s += seconds
         if self._record is not None:
             self._note(start, end, [], [], [])
@@ -236,18 +234,22 @@ class ChunkedReplica:
         start = now if now > before else before
         launched = now
         if chunks:
-            seconds = self._mixed(start, decodes, context, chunks)
+            if self._clock is None:
+                seconds = self._cost.mixed(decodes, context, chunks)
+            else:
+                seconds = self._clock.mixed(start, self._cost.mixed_work(decodes, context, chunks))
             tokens, sequences = most - left, decodes + len(chunks)
             launched += self._cost.launch(tokens, sequences)
             if tokens > self._peak_tokens:
                 self._peak_tokens = tokens
             if sequences > self._peak_sequences:  # a step without prompts has no more than the one before it
                 self._peak_sequences = sequences
+        elif self._clock is None:
+            seconds = self._curve(decodes).one(context)
         else:
-            curve = self._curve(start, decodes, context)
+            curve = self._clock.curve(start, decodes, context)
             seconds = curve.one(context)
-            if self._clock is not None:
-                self._clock.decoded(curve, start, context, 1, seconds)
+            self._clock.decoded(curve, start + seconds, context, 1, seconds)
         end = start + seconds
         if now > before:
             end += self._limits.idle_start_s
@@ -261,12 +263,6 @@ class ChunkedReplica:
             self._delay(launched)
         self._end_prompts(prompts, ended, end)
         self._retire(ended, end, launched)
-
-    def _mixed(self, start: float, decodes: int, context: int, chunks: list[tuple[int, int]]) -> float:
-        """Device seconds of a step with prompts that starts then."""
-        if self._clock is None:
-            return self._cost.mixed(decodes, context, chunks)
-        return self._clock.mixed(start, self._cost.mixed_work(decodes, context, chunks))
 
     def _admit(self, budget: int, chunks: list[tuple[int, int]], prompts: list[int]) -> int:
         """Let waiting requests in, in order, while there are tokens, places and blocks for the whole prompt; the tokens

@@ -27,7 +27,7 @@ class ClockState:
 
     __slots__ = (
         "_begun", "_busy_until", "_clocked", "_cost", "_curves", "_decodes", "_energy_share", "_free_w", "_governor",
-        "_own_clocked", "_own_watts", "_until", "_watts", "_window_s", "dynamic_j", "level", "slowdown", "weighted_s",
+        "_own_clocked", "_own_watts", "_watts", "_window_s", "dynamic_j", "level", "slowdown", "until", "weighted_s",
     )  # fmt: skip
 
     def __init__(self, governor: Governor, cost: StepCost, curves: Curves) -> None:
@@ -37,7 +37,7 @@ class ClockState:
         """Of the average and of the stretch: the share of time that follows the clock, and watts at full clock."""
         self._begun = self._busy_until = 0.0
         self._decodes = 0
-        self._until = inf
+        self.until = inf
         """When a stretch of decodes gives way to the next."""
         self.level, self.slowdown, self._energy_share = 0, 1.0, 1.0
         self.dynamic_j = 0.0
@@ -51,42 +51,41 @@ class ClockState:
         passed = seconds / self._window_s
         self._decodes = 0
         self._begin(start, clocked / seconds, joules / seconds, (1 - exp(-passed)) / passed)
-        seconds += (self.slowdown - 1) * clocked
-        self.dynamic_j += joules * self._energy_share
+        if self.level:
+            seconds += (self.slowdown - 1) * clocked
+            joules *= self._energy_share
+        self.dynamic_j += joules
         self._busy_until = start + seconds
         self.weighted_s += self.slowdown * seconds
         return seconds
 
     def curve(self, start: float, decodes: int, context: int) -> DecodeCurve:
         """Of decode steps that start then, with so many cached tokens together."""
-        if decodes != self._decodes or start >= self._until or start > self._busy_until:
+        if decodes != self._decodes or start >= self.until or start > self._busy_until:
             full = self._curves.get(decodes) or self._made(decodes, 0)
             clocked, watts = full.demand(context)
             self._begin(start, clocked, watts, ARRIVED)
-            self._decodes, self._until = decodes, inf
-            if self.level != (_level(self._governor.slowdown(clocked, watts)) if watts > self._free_w else 0):
-                self._until = start + self._window_s
-            if not self.level:
+            self._decodes, level = decodes, self.level
+            steady = _level(self._governor.slowdown(clocked, watts)) if watts > self._free_w else 0
+            self.until = inf if level == steady else start + self._window_s
+            if not level:
                 return full
         return self._curves.get(decodes + self.level * BY_LEVEL) or self._made(decodes, self.level)
 
-    def steps(self, curve: DecodeCurve, start: float, context: int, most: int) -> int:
-        """Of `most` steps that start now, those before the clock may change."""
-        return most if self._until == inf else curve.steps_until(context, self._until - start, most)
-
-    def decoded(self, curve: DecodeCurve, start: float, context: int, steps: int, seconds: float) -> None:
-        """So many decode steps ran, and took so long."""
+    def decoded(self, curve: DecodeCurve, end: float, context: int, steps: int, seconds: float) -> None:
+        """So many decode steps ran until then, and took so long."""
         self.dynamic_j += curve.joules(context, steps) * self._energy_share
-        self._busy_until = start + seconds
+        self._busy_until = end
         self.weighted_s += self.slowdown * seconds
 
     def _begin(self, start: float, clocked: float, watts: float, before: float) -> None:
         """A stretch begins: the one before goes into the average, then the pause since. Its clock is that of its own
         average, in which a share is of what was `before`."""
-        busy_until, window = self._busy_until, self._window_s
+        busy_until, window, own = self._busy_until, self._window_s, self._own_watts
         keep = exp((self._begun - busy_until) / window)
-        kept_clocked = self._own_clocked + (self._clocked - self._own_clocked) * keep
-        kept_watts = self._own_watts + (self._watts - self._own_watts) * keep
+        kept_watts = own + (self._watts - own) * keep
+        own = self._own_clocked
+        kept_clocked = own + (self._clocked - own) * keep
         if start > busy_until:
             idle = exp((busy_until - start) / window)
             kept_clocked *= idle
@@ -94,9 +93,12 @@ class ClockState:
         self._begun, self._own_clocked, self._own_watts = start, clocked, watts
         self._clocked, self._watts = kept_clocked, kept_watts
         average = watts + (kept_watts - watts) * before
-        level = 0
         if average > self._free_w:
             level = _level(self._governor.slowdown(clocked + (kept_clocked - clocked) * before, average))
+        elif not self.level:
+            return
+        else:
+            level = 0
         if level != self.level:
             self.level, self.slowdown = level, 1 + LEVEL * level
             self._energy_share = self._governor.energy_share(self.slowdown)

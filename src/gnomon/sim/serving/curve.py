@@ -75,7 +75,7 @@ class StepSums:
 class DecodeCurve(StepSums):
     """Seconds of consecutive decode steps, and their joules where those are known."""
 
-    __slots__ = ("_clocked", "_energy")
+    __slots__ = ("_clocked", "_first_j", "_joules", "_more_j")
 
     def __init__(self, curve: Curve, sequences: int, full: DecodeCurve | None = None) -> None:
         """`full` is the curve of the same steps at full clock, where this is another one."""
@@ -83,26 +83,40 @@ class DecodeCurve(StepSums):
         if not (seconds.size and np.isfinite(seconds).all() and (seconds > 0).all()):
             raise InputError(f"the cost of {sequences} decodes is not a positive time at every context")
         super().__init__(curve.context, seconds, sequences)
-        self._clocked: StepSums | None = None
-        self._energy: StepSums | None = None
+        self._clocked: list[float] = []
+        self._joules: StepSums | None = None
+        self._first_j = self._more_j = 0.0
+        """Of a step without cached tokens, and for each one more of every sequence, where that is a straight line."""
         if full is not None:
-            self._clocked, self._energy = full._clocked, full._energy
+            self._joules, self._first_j, self._more_j = full._joules, full._first_j, full._more_j
         elif curve.clocked_s is not None and curve.joules is not None:
-            self._clocked = StepSums(*_bends(curve.context, curve.clocked_s), sequences)
-            self._energy = StepSums(*_bends(curve.context, curve.joules), sequences)
+            self._clocked = curve.clocked_s.tolist()
+            self._first_j = float(curve.joules[0])
+            if curve.context.size > 1:
+                self._more_j = float(curve.joules[-1] - curve.joules[0]) / float(curve.context[-1])
+            line = self._first_j + self._more_j * curve.context
+            if np.abs(curve.joules - line).max() > STRAIGHT * np.abs(line).max():
+                self._joules = StepSums(curve.context, curve.joules, sequences)
 
     def demand(self, context: int) -> tuple[float, float]:
-        """Of a step at full clock: the share of its time that follows the clock, and its watts beyond the constant
-        draw."""
-        assert self._clocked is not None
-        assert self._energy is not None
-        seconds = self.one(context)
-        return self._clocked.one(context) / seconds, self._energy.one(context) / seconds
+        """Of a step of a curve at full clock: the share of its time that follows the clock, and its watts beyond the
+        constant draw."""
+        mean, knots, clocked = context / self._sequences, self._knots, self._clocked
+        i = bisect_right(knots, mean) - 1
+        more = mean - knots[i]
+        seconds = self._values[i] + self._slopes[i] * more
+        low = i if i + 1 < len(knots) or not i else i - 1
+        share = clocked[i]
+        if low + 1 < len(knots):
+            share += (clocked[low + 1] - clocked[low]) / (knots[low + 1] - knots[low]) * more
+        joules = self._first_j + self._more_j * mean if self._joules is None else self._joules.one(context)
+        return share / seconds, joules / seconds
 
     def joules(self, context: int, steps: int) -> float:
         """Of so many steps at full clock, beyond the constant draw."""
-        assert self._energy is not None
-        return self._energy.one(context) if steps == 1 else self._energy.span(context, steps)[1]
+        if self._joules is None:
+            return steps * (self._first_j + self._more_j * (context / self._sequences + (steps - 1) / 2))
+        return self._joules.span(context, steps)[1]
 
     def steps_until(self, context: int, wait_s: float, most: int) -> int:
         """The fewest steps that last at least `wait_s`, or `most`."""
@@ -142,11 +156,3 @@ class DecodeCurve(StepSums):
             else:
                 low, short = middle, lasts
         return high
-
-
-def _bends(context: NDArray[np.int64], values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Knots and values without those at which a curve goes straight on."""
-    slopes = np.diff(values) / np.diff(context)
-    turns = np.abs(np.diff(slopes)) > STRAIGHT * np.abs(values).max() / max(int(context[-1]), 1)
-    kept = np.concatenate(([True], turns, [True]))[: context.size]
-    return context[kept], values[kept]

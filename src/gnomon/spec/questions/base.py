@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from gnomon.errors import InputError
-from gnomon.units import parse_count, parse_rate, parse_whole
+from gnomon.units import parse_count, parse_rate, parse_watts, parse_whole
 
 FLAG = "flag"
 """The key of a field's `Flag` in its metadata."""
@@ -62,6 +62,7 @@ NUMBERS: dict[str, Callable[[Any, Flag], Any]] = {
     "size": lambda value, flag: parse_whole(value, flag.where, least=flag.least, most=flag.most),
     "rate": lambda value, flag: parse_rate(value, flag.where),
     "count": lambda value, flag: parse_count(value, flag.where),
+    "watts": lambda value, flag: parse_watts(value, flag.where),
 }
 """Readers of numbers that come from Python; texts of a command line are read before."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnomon.spec.questions.base import Question, argument, flag
-from gnomon.spec.questions.parts import ENGINE_HELP, MODEL_HELP, ServedQuestion, settings, techniques
+from gnomon.spec.questions.parts import ENGINE_HELP, MODEL_HELP, ServedQuestion, power_limit, settings, techniques
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +51,7 @@ class SimulateServingQuestion(LoadQuestion, ServedQuestion):
     """TTFT, TPOT, throughput, energy and cost of a served load."""
 
     engine: str | None = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
+    power_limit_w: float | None = power_limit()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +73,4 @@ class PlanServingQuestion(LoadQuestion):
     engine: str | EngineChoice = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
     settings: Mapping[str, Any] | None = settings()
     techniques: Sequence[str] = techniques()
+    power_limit_w: float | None = power_limit()
