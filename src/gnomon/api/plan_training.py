@@ -34,8 +34,8 @@ def plan_training(
 
     `techniques` go into every plan; with `auto` the search also tries each technique it knows, and none. Plans
     may leave chips idle where the degrees do not divide them. Exact: every plan that was not timed has a lower bound
-    at or above the best time. `power_limit_w` is what each chip may draw, below its own limit. Of equally fast plans the
-    one that leaves more memory free wins.
+    at or above the best time. `power_limit_w` is what each chip may draw, below its own limit. Of equally fast plans
+    the one that leaves more memory free wins.
     """
     question = PlanTrainingQuestion(
         model=model, cluster=cluster, seq=seq, global_batch=global_batch, tokens=tokens, optimizer=optimizer,
