@@ -100,9 +100,14 @@ class Governor:
             return 1.0
         square, linear = free * clocked, free * (1 - clocked) - watts * (1 - self.voltage)
         constant = watts * self.voltage
-        if square <= 0:
-            return min(constant / linear, self.most) if linear * self.most > constant else self.most
-        return min((sqrt(linear * linear + 4 * square * constant) - linear) / (2 * square), self.most)
+        root = sqrt(linear * linear + 4 * square * constant)
+        if linear > 0:
+            found = 2 * constant / (linear + root)
+        elif root - linear >= 2 * square * self.most:
+            return self.most
+        else:
+            found = (root - linear) / (2 * square)
+        return min(max(found, 1.0), self.most)
 
     def energy_share(self, slowdown: float) -> float:
         """Of the joules at full clock, what the same work takes at a slower one, without the constant draw."""
