@@ -44,6 +44,7 @@ def test_a_chip_whose_held_share_is_unknown_follows_a_limit() -> None:
     """Without one it keeps its clock."""
     free = predict("llama-3.1-8b", on="A100", sustained=True, **PREFILL)
     assert free.clock_slowdown == 1
+    assert [one.option for one in free.not_modelled] == ["--sustained"]
     assert predict("llama-3.1-8b", on="A100", power_limit_w=250, **PREFILL).clock_slowdown > 1.2
 
 
