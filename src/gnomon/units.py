@@ -89,6 +89,19 @@ def parse_rate(text: str | float, where: str = "") -> float:
     return check_rate(value, where, _shown(text))
 
 
+def parse_watts(text: str | float, where: str = "") -> float:
+    """Watts above zero: `400`, `400 W`, `0.4kW`."""
+    if not isinstance(text, str):
+        watts = _number(text, "a power", where)
+    else:
+        head = text.strip().removesuffix("W").rstrip()
+        thousands = 1e3 if head.endswith("k") and "W" in text else 1.0
+        watts = thousands * parse_count(head.removesuffix("k") if thousands > 1 else head, where)
+    if not 0 < watts < float("inf"):
+        raise InputError(f"'{_shown(text)}' is not a power above zero", where=where, hint="Give watts, such as 400.")
+    return watts
+
+
 def check_rate(per_second: float, where: str, text: str = "") -> float:
     """A rate, once it is above zero and within `RATES_PER_S`; `text` is how it was given."""
     shown, (low, high) = text or f"{per_second:g}", RATES_PER_S

@@ -131,6 +131,7 @@ PLAN: dict[str, tuple[Entry, Any]] = {
     "model": (SERVED, "llama-3.1-8b"),
     "chip": (SERVED, "H200"),
     "per_node": (TRAINED, 4),
+    "power_limit_w": (SERVED, 300.0),
     "replicas": (SERVED, 3),
     "router": (SERVED, "round-robin"),
     "checkpoint": (SERVED, "some/other-weights"),

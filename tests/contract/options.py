@@ -51,6 +51,8 @@ COMMANDS = f"""
   --json
   --html out.html
 predict llama-3.2-1b --on H100 --phase prefill --batch 4 --tokens 4096
+  --sustained
+  --power-limit 300
   --context 512
   --kv-dtype fp8
   --set max_model_len=8192
@@ -159,6 +161,7 @@ fit bert-base --on H100 --engine torch
   --kv-dtype fp8
   --set launch=graph
 {LOAD}
+  --power-limit 200
   --on H200
   --dtype fp8
   --kv-dtype fp8
@@ -201,6 +204,7 @@ simulate serve llama-3.2-1b --on H100 --trace lengths.csv --rate 5
 simulate serve llama-3.2-1b --on H100 --input 100 --output 8 --requests 10
   --seed 3
 {TRAINED}
+  --power-limit 300
   --on H200:8
   --seq 1024
   --global-batch 32
@@ -236,6 +240,7 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --expert-tp 1
   --ep 8
 {PLAN}
+  --power-limit 300
   --fleet H200:1
   --rate 5
   --input 120
@@ -267,6 +272,7 @@ plan serve llama-3.1-8b --fleet L4:4 --rate 4 --input 300 --output 40 --dtype fp
   --router round-robin
   --router least-requests
 {SEARCH}
+  --power-limit 300
   --cluster H100:8
   --seq 1024
   --global-batch 32

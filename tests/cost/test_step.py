@@ -15,6 +15,7 @@ from gnomon.cost.draws import normals
 from gnomon.cost.host import HostModel
 from gnomon.cost.step import StepModel
 from gnomon.engines import Deployment, Engine
+from gnomon.graph.phases import is_padded
 from gnomon.load import model as load_model
 from gnomon.load import parse_pool
 from gnomon.load.deployments import deploy
@@ -88,7 +89,10 @@ def test_joules_are_those_of_time_and_work_below_the_limit() -> None:
     model, steps = model_of(PLAIN), Batch.decode(8, 500)
     price, power, chip = model.price(steps), model.machine.profile.power, model.machine.chip
     free = power["active_w"] * price.time_s.value
-    free += power["j_per_flop"] * price.flops + power["j_per_byte"] * price.bytes
+    for op in model.graph.ops:
+        run = model.host.steps(steps).padded if is_padded(op) else steps
+        free += float(model.machine.op_power(op, run, model.machine.op_seconds(op, run)).joules.sum())
+    assert power["active_w"] * price.time_s.value < free
     assert price.joules.value == pytest.approx(min(free, chip.tdp_w * price.time_s.value), rel=1e-12)
     least = replace(chip, tdp_w=1.0)
     cool = replace(model, machine=replace(model.machine, pool=replace(model.machine.pool, chip=least))).price(steps)

@@ -147,3 +147,30 @@ def test_factors_multiply_operators() -> None:
     assert np.all(alone > 0)
     assert one.mixed(64, 64 * 500, [(10, 0)]) > cost.mixed(64, 64 * 500, [(10, 0)])
     assert one.mixed(0, 0, [(10, 0)]) == cost.mixed(0, 0, [(10, 0)])
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("slowdown", [1.0, 1.37])
+def test_decodes_at_any_clock_equal_their_price_at_the_knots(case: str, slowdown: float) -> None:
+    for sequences in (1, 64, 256):
+        curve = table_of(case).decode_curve(sequences, slowdown)
+        for place in (0, curve.context.size // 2, -1):
+            price = model_of(case).price(Batch.decode(sequences, [int(curve.context[place])]))
+            assert curve.joules is not None
+            assert curve.joules[place] == pytest.approx(price.dynamic_j, rel=EXACT)
+            assert curve.seconds[place] == pytest.approx(price.at(slowdown).time_s.value, rel=EXACT)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_steps_with_prompts_at_any_clock_are_within_their_bound(case: str) -> None:
+    """Seconds at full clock, what a lower one adds, and joules, against the price of the same step."""
+    for cached, chunks in (([], [(512, 0)]), ([700] * 40, [(1000, 300)]), ([3000] * 200, [(3008, 0), (3008, 0)])):
+        price = model_of(case).price(Batch.step(cached, chunks))
+        device = sum(line.time_s.value for line in price.operators)
+        gap = model_of(case).host.gap(len(cached) + len(chunks))
+        seconds, clocked, joules = table_of(case).mixed_work(len(cached), sum(cached), chunks)
+        slowed = sum(line.time_s.value for line in price.at(1.37).operators)
+        assert seconds == pytest.approx(device + gap, rel=BETWEEN)
+        assert seconds + 0.37 * clocked == pytest.approx(slowed + gap, rel=BETWEEN)
+        assert joules == pytest.approx(price.dynamic_j, rel=BETWEEN)
+        assert 0 < clocked < seconds

@@ -131,7 +131,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "over": ({"chip": "H100", "count": 8, "oversubscription": 0.5}, "field oversubscription: 0.5 is below 1"),
     "bridge": ({"chip": "H100", "count": 8, "bridged": True}, "field bridged: H100-SXM-80GB has no bridge"),
-    "sockets": ({"chip": "H100", "count": 8, "sockets": 2}, "field sockets: says nothing where NVLink4 joins the chips"),
+    "sockets": (
+        {"chip": "H100", "count": 8, "sockets": 2},
+        "field sockets: says nothing where NVLink4 joins the chips",
+    ),
     "host": ({"chip": "H100", "count": 8, "host": "DGX-H1000"}, "field host: unknown host 'DGX-H1000'"),
     "cloud": ({"chip": "H100", "count": 8, "cloud": "moon"}, "field cloud: unknown cloud 'moon'"),
     "offer": ({"chip": "MI100", "count": 8, "cloud": "aws"}, "field cloud: no on-demand price of MI100 at aws"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tests.sim.costs import Unmetered
 
 from gnomon.cost.step import Curve
 from gnomon.engines.base import Deployment, MemoryUse
@@ -21,7 +22,7 @@ HOST_S = 2e-3
 DEFAULTS = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "max_model_len": None, "block_size": 16}
 
 
-class RooflineCost:
+class RooflineCost(Unmetered):
     def __init__(self, deployment: Deployment, slower: float = 1.0) -> None:
         chip, tp, model = deployment.pool.chip, deployment.strategy.tp, deployment.model
         self.weights_s = model.parameters * BYTES[deployment.dtype] / tp / chip.memory_bandwidth_bytes_s
@@ -30,7 +31,7 @@ class RooflineCost:
         self.join_s = HOST_S + 2e-5 * model.layers * (tp > 1)
         self.slower = slower
 
-    def decode_curve(self, sequences: int) -> Curve:
+    def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
         context = np.array([0, 100_000])
         return Curve(context, self.slower * (self._body(sequences) + self.cache_s * sequences * context))
 
@@ -152,6 +153,6 @@ def deploy(
     return ENGINE, FakeBinding(pool).deploy(draft)
 
 
-def power_use(engine: object, deployment: Deployment, run: Any) -> PowerUse:
+def power_use(deployment: Deployment, run: Any) -> PowerUse:
     chip, ranks = deployment.pool.chip, deployment.strategy.ranks
-    return PowerUse(busy_j=ranks * chip.tdp_w * run.busy_s, busy_s=run.busy_s, idle_w=ranks * chip.idle_w)
+    return PowerUse(busy_j=ranks * chip.tdp_w * run.busy_s, busy_s=run.busy_s, waiting_w=ranks * chip.idle_w)

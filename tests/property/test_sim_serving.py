@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.sim.costs import Cliffs, Dyadic, Smooth
+from tests.sim.costs import Cliffs, Dyadic, Metered, Smooth
 from tests.sim.plain import Plain
 
+from gnomon.cost.governor import Governor
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving import Recorder, ServingRun, simulate
 from gnomon.spec.serving import ServingLimits
@@ -18,6 +19,9 @@ from gnomon.spec.workload import Requests
 
 Case = tuple[Requests, StepCost, ServingLimits]
 GRID_S = 2.0**-7
+LIMITED = Governor(limit_w=600.0, active_w=100.0, window_s=0.0317, voltage=0.7)
+METERED = (Metered(Cliffs(), LIMITED), Metered(Smooth(), LIMITED, host_s=0.0075))
+"""Under a power limit that prompts exceed and some numbers of decodes; the second's host is a floor for some."""
 
 
 def compare(load: Requests, cost: StepCost, limits: ServingLimits) -> ServingRun:
@@ -32,6 +36,8 @@ def compare(load: Requests, cost: StepCost, limits: ServingLimits) -> ServingRun
         assert run.steps == sum(bool(step.work) for step in plain.steps)
         assert run.peak_kv_blocks == plain.peak_blocks
         assert run.busy_s == pytest.approx(plain.busy_s, rel=1e-9)
+        if plain.clock:
+            assert run.dynamic_j == pytest.approx(plain.clock.joules, rel=1e-9)
     assert [(step.tokens, step.preempted) for step in recorder.steps] == [
         (tuple((req.index, tokens) for req, tokens, *_ in step.work), tuple(step.preempted)) for step in plain.steps
     ]
@@ -67,7 +73,7 @@ def cases(draw: st.DrawFn) -> Case:
         output_s=draw(st.sampled_from([0.0, 1e-3, 1.0])),
         egress_sequence_s=draw(st.sampled_from([0.0, 0.01])),
     )
-    cost = draw(st.sampled_from([Cliffs(), Dyadic(), Smooth()]))
+    cost = draw(st.sampled_from([Cliffs(), Dyadic(), Smooth(), *METERED]))
     return Requests(np.cumsum(gaps) * scale * GRID_S, prompt, output), cost, limits
 
 
@@ -91,7 +97,9 @@ LOADS = {
 
 @pytest.mark.parametrize("lookahead", [0, 1])
 @pytest.mark.parametrize("name", LOADS)
-@pytest.mark.parametrize("cost", [Cliffs(), Smooth()], ids=["cliffs", "smooth"])
+@pytest.mark.parametrize(
+    "cost", [Cliffs(), Smooth(), *METERED], ids=["cliffs", "smooth", "metered cliffs", "metered smooth"]
+)
 def test_random_loads(name: str, lookahead: int, cost: StepCost) -> None:
     gap_s, prompt, output, changes = LOADS[name]
     rng = np.random.default_rng(len(name))

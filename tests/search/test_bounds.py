@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sim.costs import Unmetered
 
 from gnomon.cost.step import Curve
 from gnomon.search.bounds import Demand, KnownSteps, bounds, most_requests_per_s
@@ -18,13 +19,13 @@ from gnomon.spec import Goal, Requests, ServingLimits
 GOALS = tuple(Goal(m, s, 1.0) for m in ("ttft", "tpot", "e2e") for s in ("mean", "p50", "p90", "p99"))
 
 
-class Cost:
+class Cost(Unmetered):
     """Weights are read once a step, or computing takes longer; padding to eights; one prompt token costs `prompt_s`."""
 
     def __init__(self, weights_s: float = 7e-3, prompt_s: float = 2e-5, cache_s: float = 4e-8) -> None:
         self.weights_s, self.prompt_s, self.cache_s = weights_s, prompt_s, cache_s
 
-    def decode_curve(self, sequences: int) -> Curve:
+    def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
         context = np.array([0, 4096])
         padded = -(-sequences // 8) * 8
         return Curve(context, self._body(padded) + self.cache_s * sequences * context)

@@ -19,6 +19,7 @@ from gnomon.spec.workload import Requests
 SLEEP_S = 1e-3
 MOST_SHARE = 0.5
 OUTPUT_WAIT = 0.5
+CLOCK_STEP = 0.01
 
 
 @dataclass(eq=False)
@@ -51,6 +52,70 @@ class Step:
     end_s: float = 0.0
 
 
+class PlainClock:
+    """The clock of every step by itself. A stretch of work is one step with prompts, or steps of as many decodes
+    without a pause; where its clock is not yet the one it ends at, it is cut once a window."""
+
+    def __init__(self, cost: StepCost) -> None:
+        self.cost = cost
+        self.average = np.zeros(2)
+        self.own = np.zeros(2)
+        self.begun = self.ended = self.joules = 0.0
+        self.decodes: int | None = None
+        self.cut = np.inf
+        self.slowdown = 1.0
+
+    def seconds(self, start: float, chunks: list[tuple[int, int]], contexts: list[int]) -> float:
+        """Of a step that starts then, at the clock that it finds."""
+        full, clocked, joules = self.work(1.0, chunks, contexts)
+        demand = np.array([clocked, joules]) / full
+        window = self.cost.governor.window_s
+        if chunks:
+            self.begin(start, demand, full / window)
+        elif len(contexts) != self.decodes or start >= self.cut or start > self.ended:
+            self.begin(start, demand, 1.0)
+            self.cut = np.inf if self.slowdown == self.steady(demand) else start + window
+        self.decodes = None if chunks else len(contexts)
+        seconds, _, _ = self.work(self.slowdown, chunks, contexts)
+        self.joules += joules * self.cost.governor.energy_share(self.slowdown)
+        self.ended = start + seconds
+        return seconds
+
+    def begin(self, start: float, demand: np.ndarray, windows: float) -> None:
+        window = self.cost.governor.window_s
+        self.average = self.own + (self.average - self.own) * np.exp((self.begun - self.ended) / window)
+        self.average = self.average * np.exp(-max(start - self.ended, 0.0) / window)
+        self.begun, self.own = start, demand
+        # The mean over the stretch of an average that goes from what was to what is.
+        before = -np.expm1(-windows) / windows
+        self.slowdown = self.steady(demand + (self.average - demand) * before)
+
+    def steady(self, demand: np.ndarray) -> float:
+        """The clock at which such work draws the limit, found by halving."""
+        governor = self.cost.governor
+        clocked, watts = demand
+
+        def drawn(x: float) -> float:
+            return governor.active_w + watts * governor.energy_share(x) / (1 + clocked * (x - 1))
+
+        low, high = 1.0, governor.most
+        if drawn(low) <= governor.limit_w:
+            return 1.0
+        for _ in range(200):
+            middle = (low + high) / 2
+            low, high = (middle, high) if drawn(middle) > governor.limit_w else (low, middle)
+        return 1 + CLOCK_STEP * round((high - 1) / CLOCK_STEP)
+
+    def work(self, slowdown: float, chunks: list[tuple[int, int]], contexts: list[int]) -> tuple[float, float, float]:
+        if chunks:
+            seconds, clocked, joules = self.cost.mixed_work(len(contexts), sum(contexts), chunks)
+            return seconds + (slowdown - 1) * clocked, clocked, joules
+        curve, mean = self.cost.decode_curve(len(contexts), slowdown), sum(contexts) / len(contexts)
+        figures = (curve.seconds, curve.clocked_s, curve.joules)
+        seconds, clocked, joules = (interpolate(curve.context, figure, mean) for figure in figures)
+        return seconds, clocked, joules
+
+
 class Plain:
     def __init__(self, requests: Requests, cost: StepCost, limits: ServingLimits) -> None:
         self.cost, self.limits = cost, limits
@@ -71,6 +136,7 @@ class Plain:
         self.preemptions = 0
         self.peak_blocks = 0
         self.busy_s = 0.0
+        self.clock = PlainClock(cost) if cost.governor else None
         self.each_s = limits.request_s
         self.streamed = 0
         self.streamed_since = -np.inf
@@ -214,6 +280,8 @@ class Plain:
         # A chunk is work below the goal of this stay; the rest are decodes.
         chunks = [(tokens, before) for req, tokens, before, _ in step.work if before < req.goal]
         contexts = [before for req, _, before, _ in step.work if before >= req.goal]
+        if self.clock:
+            return self.clock.seconds(step.start_s, chunks, contexts)
         if chunks:
             return self.cost.mixed(len(contexts), sum(contexts), chunks)
         curve = self.cost.decode_curve(len(contexts))

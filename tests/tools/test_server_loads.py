@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tools.power_samples import COLUMNS
 
 from gnomon.calibrate import server_loads as recorded
 from gnomon.engines.vllm.runner import MeasuredRun
-from tools import http_loads, server_accuracy, server_loads
+from tools import http_loads, server_loads
 
 
 @pytest.mark.parametrize("cv", [1.0, 3.0])
@@ -86,19 +85,6 @@ def test_stages_of_a_request_are_counted_from_the_one_before() -> None:
     assert each["queued_us"] == [1000, 2000] and each["scheduled_us"] == [2000, 1000]
     assert each["made_us"] == [10000, 20000] and each["first_us"] == [1000, 3000]
     assert (each["input_tokens"], each["output_tokens"]) == (64, 11)
-
-
-def test_measured_times_are_read_again() -> None:
-    clock = np.arange(99.0, 103.0, 0.04)
-    power = np.zeros((len(clock), len(COLUMNS)))
-    power[:, COLUMNS.index("monotonic_s")] = clock
-    power[:, COLUMNS.index("energy_j")] = 650.0 * clock
-    times = server_accuracy.measured(_load(), power)
-    assert times.ttft_s == pytest.approx([0.014, 0.026])
-    assert times.tpot_s == pytest.approx([0.01, 0.02])
-    assert times.watts == pytest.approx(650.0)
-    halved = server_accuracy.Times(ttft_s=times.ttft_s / 2, tpot_s=times.tpot_s, wall_s=1.226, watts=650.0)
-    assert "TTFT p50 20 10 -50%" in server_accuracy.compared(times, halved)
 
 
 def test_the_made_up_tokenizer_has_a_word_for_every_token(tmp_path: Path) -> None:

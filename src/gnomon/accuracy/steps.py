@@ -1,4 +1,4 @@
-"""Whole steps that we measured under a real engine: batches and loads of networks that nothing was fitted to."""
+"""Whole steps and loads that we measured under a real engine, of networks that nothing was fitted to."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gnomon.accuracy.scores import LeftOut, Row, compared, summaries
+from gnomon.accuracy.served import served
 from gnomon.execution.measured_serving import compare
 from gnomon.load import model as load_model
 from gnomon.load.files import read_json
@@ -48,6 +49,7 @@ def steps(measurements: Path) -> Row:
             left.add(where, str(why))
         except KeyError as missing:
             left.add(where, f"has no {missing}")
+    rows += served(measurements)
     return {
         "rows": rows,
         "totals": summaries(rows),

@@ -32,6 +32,7 @@ def plan_serving(
     kv_dtype: str = "bf16",
     settings: Mapping[str, Any] | None = None,
     techniques: Sequence[str] = (),
+    power_limit_w: float | None = None,
     progress: Progress | None = None,
 ) -> PlanReport:
     """The best plan of a fleet for a load within goals, and what it was weighed against.
@@ -49,13 +50,13 @@ def plan_serving(
     search on 2,000, or 4,000 of a trace from its calm and its busy stretches; a run goes on until it has settled, a
     trace that is too short for that with blocks of itself, and only the steady part counts. A goal is met where it is
     with 95% confidence, for which a winner's run is doubled, up to 80,000 requests. Money and energy are for a million
-    output tokens. `techniques`, named as in a plan, go into every plan. `progress` is called with the plans decided and
-    the plans there are.
+    output tokens. `techniques`, named as in a plan, go into every plan, and so does a `power_limit_w` of each chip.
+    `progress` is called with the plans decided and the plans there are.
     """
     question = PlanServingQuestion(
         model=model, fleet=fleet, trace=trace, rate=rate, input=input, output=output, requests=requests, seed=seed,
         slo=slo, objective=objective, router=router, engine=engine, dtypes=dtypes, kv_dtype=kv_dtype,
-        settings=settings, techniques=techniques,
+        settings=settings, techniques=techniques, power_limit_w=power_limit_w,
     )  # fmt: skip
     return answer(question, progress=progress)
 

@@ -27,24 +27,27 @@ def plan_training(
     dtype: str | None = None,
     engine: str = "megatron",
     techniques: Sequence[str] = (),
+    power_limit_w: float | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> TrainingPlanReport:
     """The plan with the shortest step, over all degrees, micro-batches, schedules and ways to save memory.
 
     `techniques` go into every plan; with `auto` the search also tries each technique it knows, and none. Plans
     may leave chips idle where the degrees do not divide them. Exact: every plan that was not timed has a lower bound
-    at or above the best time. Of equally fast plans the one that leaves more memory free wins.
+    at or above the best time. `power_limit_w` is what each chip may draw, below its own limit. Of equally fast plans
+    the one that leaves more memory free wins.
     """
     question = PlanTrainingQuestion(
         model=model, cluster=cluster, seq=seq, global_batch=global_batch, tokens=tokens, optimizer=optimizer,
-        dtype=dtype, engine=engine, techniques=techniques,
+        dtype=dtype, engine=engine, techniques=techniques, power_limit_w=power_limit_w,
     )  # fmt: skip
     return answer(question, progress)
 
 
 def answer(question: PlanTrainingQuestion, progress: Callable[[int], None] | None = None) -> TrainingPlanReport:
     """The best plan that a question asks for, with the command that starts it."""
-    bound = bind_training(question.model, question.cluster, question.engine, "--cluster")
+    limit = question.power_limit_w
+    bound = bind_training(question.model, question.cluster, question.engine, "--cluster", limit)
     with placed(question.places()):
         found = plan_asked(question, bound, progress)
     config = {} if isinstance(question.model, Model) else config_of(question.model)

@@ -37,6 +37,8 @@ def predict(
     image: str | None = None,
     steps: int | None = None,
     techniques: Sequence[str] = (),
+    sustained: bool = False,
+    power_limit_w: float | None = None,
 ) -> Prediction:
     """Seconds, memory, energy and dollars of one step of `batch` sequences.
 
@@ -54,12 +56,16 @@ def predict(
     as by `gnomon.trace`.
 
     `techniques` are named as in a plan, for prefill and decode of plain decoders: `int4-weights:bits=3`.
+
+    A step is priced at full clock, as it runs by itself; with `sustained` at the clock that the chip keeps under its
+    power limit if it runs it without end, and so with a lower limit, `power_limit_w`. Training is always sustained.
     """
     return answer(
         PredictQuestion(
             model=model, on=on, phase=phase, batch=batch, tokens=tokens, context=context, dtype=dtype,
             kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp, settings=settings, source=source,
-            images=images, image=image, steps=steps, techniques=techniques,
+            images=images, image=image, steps=steps, techniques=techniques, sustained=sustained,
+            power_limit_w=power_limit_w,
         )
     )  # fmt: skip
 
@@ -74,7 +80,7 @@ def answer(question: PredictQuestion) -> Prediction:
     from gnomon.load.deployments import replica_of
     from gnomon.planning.steps.predict import predict_replica
 
-    replica = replica_of(question, question.engine)
+    replica = replica_of(question, question.engine, power_limit_w=question.power_limit_w)
     return replace(predict_replica(replica, question), resolved=replica.resolved)
 
 
@@ -91,4 +97,6 @@ def _of_training(question: PredictQuestion) -> Prediction:
 
     refuse_for_training(question)
     asked = training_question(question)
-    return predict_training(question, asked, bind_training(asked.model, asked.on, asked.engine))
+    return predict_training(
+        question, asked, bind_training(asked.model, asked.on, asked.engine, power_limit_w=question.power_limit_w)
+    )

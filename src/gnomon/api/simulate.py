@@ -34,18 +34,20 @@ def simulate_serving(
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     techniques: Sequence[str] = (),
+    power_limit_w: float | None = None,
     record: Recorder | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ServingReport:
     """Serve a trace, or requests drawn at a rate, and report the latencies that clients see.
 
     Pipeline and data parallelism, whose steps are not those of a single scheduler, are refused.
-    `techniques` are named as in a plan: `int4-weights`.
+    `techniques` are named as in a plan: `int4-weights`. The chips' clock follows their power limit, or a lower one,
+    `power_limit_w`.
     """
     question = SimulateServingQuestion(
         model=model, on=on, dtype=dtype, kv_dtype=kv_dtype, engine=engine, tp=tp, pp=pp, ep=ep, cp=cp, dp=dp,
         trace=trace, rate=rate, input=input, output=output, requests=requests, seed=seed, settings=settings,
-        techniques=techniques,
+        techniques=techniques, power_limit_w=power_limit_w,
     )  # fmt: skip
     return answer(question, record=record, progress=progress)
 

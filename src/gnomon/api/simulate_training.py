@@ -40,26 +40,28 @@ def simulate_training(
     engine: str = "megatron",
     tokens: float | None = None,
     techniques: Sequence[str] = (),
+    power_limit_w: float | None = None,
 ) -> TrainingReport:
     """Seconds, memory of every rank, energy and dollars of one step of `global_batch` sequences of `seq` tokens.
 
     Without a data-parallel degree the chips that the other degrees leave are used for it. With `tokens`, the answer
     includes the full run. `techniques` are named as in a plan: `offload-optimizer:stride=2`. Where an option is None,
     the techniques set it; else degrees are 1, the schedule 1f1b (interleaved with `vp`), recompute none, cp_comm p2p.
+    `power_limit_w` is what each chip may draw, below its own limit.
     """
     return answer(
         SimulateTrainingQuestion(
             model=model, on=on, seq=seq, global_batch=global_batch, micro_batch=micro_batch, tp=tp, pp=pp, vp=vp,
             cp=cp, ep=ep, dp=dp, zero=zero, schedule=schedule, recompute=recompute, optimizer=optimizer,
             sequence_parallel=sequence_parallel, cp_comm=cp_comm, expert_tp=expert_tp, dtype=dtype, engine=engine,
-            tokens=tokens, techniques=techniques,
+            tokens=tokens, techniques=techniques, power_limit_w=power_limit_w,
         )
     )  # fmt: skip
 
 
 def answer(question: SimulateTrainingQuestion) -> TrainingReport:
     """The step that a question asks for, and what its plan can be exported to."""
-    bound = bind_training(question.model, question.on, question.engine)
+    bound = bind_training(question.model, question.on, question.engine, power_limit_w=question.power_limit_w)
     found = report_step(possible_step(question, bound, {}))
     step = found.step.job
     idle = idle_in_training(question.recipe_given, step.strategy, step.model)

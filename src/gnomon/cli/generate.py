@@ -43,6 +43,7 @@ KINDS = {
     "rate": Kind(type=float, parser=lambda flag: flags.rate(flag.where)),
     "size": Kind(type=int, parser=lambda flag: flags.whole(flag.where, least=flag.least, most=flag.most)),
     "count": Kind(type=float, parser=lambda flag: flags.count(flag.where)),
+    "watts": Kind(type=float, parser=lambda flag: flags.watts(flag.where)),
     "model": Kind(completion=names.models),
     "trace": Kind(parser=_word),
     "chips": Kind(completion=names.chips),

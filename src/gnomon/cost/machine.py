@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gnomon.cost import clock, collective, experts, nccl
+from gnomon.cost import clock, collective, experts, governor, nccl
 from gnomon.cost.draws import normals
+from gnomon.cost.governor import Governor, OpPower, governor_of, op_power
 from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
@@ -177,6 +178,24 @@ class Machine:
             flops_j = power.get(clock.BURST, power["j_per_flop"]) * each * flops
         joules = flops_j + power["j_per_byte"] * moved
         return clock.slowdown(power, self.chip, compute_s=seconds, compute_j=joules, other_s=none, other_j=none)
+
+    @property
+    def governor(self) -> Governor:
+        """What holds the chip to its power limit."""
+        return governor_of(self.profile.power, self.chip)
+
+    @property
+    def clock_factors(self) -> NDArray[np.float64]:
+        """What each draw multiplies the seconds by that a lower clock adds."""
+        spread = governor.TRANSFERRED_SPREAD if self.profile.transferred else governor.SPREAD
+        return np.asarray(np.exp(spread * normals(f"{self.profile.chip}/clock")))
+
+    def op_power(self, op: Op, batch: Batch, seconds: Floats) -> OpPower:
+        """Of an operator's `op_seconds` in each of these steps, the share that follows the clock, and the joules of all
+        its runs at full clock beyond the constant draw. Links keep their own clock."""
+        found = op_power(self.profile.power, self.chip, op, batch, seconds / max(op.count, 1))
+        linked = op.kind in COLLECTIVES or op.kind in EXCHANGES
+        return OpPower(np.zeros_like(seconds) if linked else found.clocked, op.count * found.joules)
 
     def joules(self, seconds: Floats | float, flops: float, moved: float) -> Floats:
         """Energy of one chip that is busy so long with so much work; it never draws more than its limit."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gnomon.cost.flash import key_tile
 from gnomon.cost.latent import KEY_TILE
 from gnomon.cost.machine import Machine
-from gnomon.cost.prompts import OpTime, PromptTimes, Times
+from gnomon.cost.prompts import OpTime, PromptTimes, Times, timed
 from gnomon.graph import Attention, Graph
 from gnomon.graph.dtypes import width
 from gnomon.graph.mixer_ops import IndexScores, LatentDecode
@@ -99,18 +99,17 @@ class OpTimes:
             priced = (self._timed(op, batch) for op in self._attention)
             self._at_knots[first] = [
                 _none(shape),
-                *(OpTime(one.name, one.seconds.reshape(shape), one.floor.reshape(shape)) for one in priced),
+                *(OpTime(one.name, *(figure.reshape(shape) for figure in one[1:])) for one in priced),
             ]
         return self._at_knots[first]
 
     def _timed(self, op: Op, batch: Batch) -> OpTime:
-        seconds = self._machine.op_seconds(op, batch)
-        return OpTime(op.name, seconds, self._machine.op_floor(op, batch, seconds))
+        return timed(self._machine, op, batch)
 
 
 def _none(shape: tuple[int, ...]) -> OpTime:
     """No operator's, so that a sum has the right size where there is none."""
-    return OpTime("", np.zeros(shape), np.zeros(shape))
+    return OpTime("", *(np.zeros(shape) for _ in OpTime._fields[1:]))
 
 
 def _ends(ends: Floats, tile: float) -> Iterator[Floats]:

@@ -6,8 +6,8 @@ which calls it a million times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnomon.cost.draws import normals
+from gnomon.cost.governor import Governor
 from gnomon.cost.host import HostModel
 from gnomon.cost.lines import blurred, bound_of, host_line, operator_line
 from gnomon.cost.machine import Machine
@@ -25,6 +26,7 @@ from gnomon.spec import Batch, Estimate, Provenance
 from gnomon.spec.answers import OperatorTime
 
 if TYPE_CHECKING:  # a prediction compiles no table
+    from gnomon.cost.prompts import Work
     from gnomon.cost.table import TableStepCost
 
 
@@ -38,18 +40,30 @@ class Curve:
 
     context: NDArray[np.int64]
     seconds: NDArray[np.float64]
+    clocked_s: NDArray[np.float64] | None = None
+    """At full clock, the device seconds that follow the clock."""
+    joules: NDArray[np.float64] | None = None
+    """At full clock, beyond the chip's constant draw."""
 
 
 class StepCost(Protocol):
-    """Seconds of a step, padding included."""
+    """Seconds and joules of a step on one chip, padding included."""
 
-    def decode_curve(self, sequences: int) -> Curve:
+    @property
+    def governor(self) -> Governor | None:
+        """What lowers the clock under the power limit; without one neither clock nor joules are known."""
+
+    def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
         """The curve of steps in which `sequences` requests each make one token: one after another, so
-        the larger of what device and host need."""
+        the larger of what device and host need. Its seconds are at a clock lower by `slowdown`."""
 
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
         """Device seconds of a step with prompt chunks (new tokens, tokens cached before them) beside
         `decodes` decodes whose cached tokens sum to `decode_context`. `chunks` is never empty."""
+
+    def mixed_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> Work:
+        """`mixed`, those of its seconds that follow the clock, and joules at full clock beyond the constant draw; asked
+        for where there is a governor."""
 
     def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         """Host seconds to prepare and launch such a step of so many tokens, sequences and, among them, prompts.
@@ -68,6 +82,12 @@ class StepPrice:
     """What the device idles between them in any case."""
     waits: tuple[OperatorTime, ...] = ()
     host_name: str = "engine"
+    clocked: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each operator at full clock that follow the clock, by its name."""
+    dynamic_j: float | None = None
+    """Joules of all operators at full clock beyond the constant draw, where they are known by operator."""
+    clock_slowdown: float = 1.0
+    """How much lower the clock is than the highest."""
 
     @cached_property
     def host(self) -> OperatorTime:
@@ -98,7 +118,33 @@ class StepPrice:
     @property
     def joules(self) -> Estimate:
         """Energy of one rank that is busy all the time."""
-        return self.time_s.map(lambda seconds: self.machine.joules(seconds, self.flops, self.bytes))
+        if self.dynamic_j is None:
+            return self.time_s.map(lambda seconds: self.machine.joules(seconds, self.flops, self.bytes))
+        governor = self.machine.governor
+        dynamic_j, limit_w = self.dynamic_j * governor.energy_share(self.clock_slowdown), self.machine.chip.tdp_w
+        return self.time_s.map(lambda s: np.minimum(governor.active_w * s + dynamic_j, limit_w * s))
+
+    def at(self, slowdown: float) -> StepPrice:
+        """The same steps, priced at full clock so far, at a clock lower by a factor. Lines of one name have one share
+        that follows the clock."""
+        assert self.clock_slowdown == 1.0
+        seconds: dict[str, float] = {}
+        for one in self.operators:
+            seconds[one.op] = seconds.get(one.op, 0.0) + one.time_s.value
+        more = {name: (slowdown - 1) * self.clocked.get(name, 0.0) / full for name, full in seconds.items()}
+        slowed = tuple(replace(one, time_s=self._slowed(one.time_s, more[one.op])) for one in self.operators)
+        return replace(self, operators=slowed, clock_slowdown=slowdown)
+
+    def _slowed(self, time: Estimate, more: float) -> Estimate:
+        draws = time.draws * (1 + more * self.machine.clock_factors)
+        return Estimate(time.value * (1 + more), draws, time.provenance, time.source)
+
+    @property
+    def sustained(self) -> StepPrice:
+        """The same steps at the clock that the chip keeps if it runs them without end."""
+        busy_s = self.time_s.value
+        clocked, watts = sum(self.clocked.values()) / busy_s, (self.dynamic_j or 0.0) / busy_s
+        return self.at(self.machine.governor.slowdown(clocked, watts))
 
     @property
     def bound(self) -> tuple[str, float]:
@@ -109,7 +155,16 @@ class StepPrice:
         """Two prices of steps that one host launches one after the other."""
         host_s, gap_s = self.host_s + other.host_s, self.gap_s + other.gap_s
         ops, waits = (*self.operators, *other.operators), (*self.waits, *other.waits)
-        return replace(self, operators=ops, host_s=host_s, gap_s=gap_s, waits=waits)
+        known = self.dynamic_j is not None and other.dynamic_j is not None
+        return replace(
+            self,
+            operators=ops,
+            host_s=host_s,
+            gap_s=gap_s,
+            waits=waits,
+            clocked=_both(self.clocked, other.clocked),
+            dynamic_j=(self.dynamic_j or 0.0) + (other.dynamic_j or 0.0) if known else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,24 +180,44 @@ class StepModel:
     def price(self, steps: Batch) -> StepPrice:
         """These steps one after the other. What follows sequences skips a step's padding."""
         run = self.host.steps(steps)
-        priced = (self._line(op, run.padded if is_padded(op) else steps, steps) for op in self.graph.ops)
-        lines = [one for one in priced if one.time_s.value > 0]
+        lines: list[OperatorTime] = []
+        clocked: dict[str, float] = {}
+        dynamic_j = 0.0
+        for op in self.graph.ops:
+            line, clocked_s, joules = self._line(op, run.padded if is_padded(op) else steps, steps)
+            if line.time_s.value > 0:
+                lines.append(line)
+                clocked[op.name] = clocked.get(op.name, 0.0) + clocked_s
+                dynamic_j += joules
         if self.spread:
             shared = np.exp(self.spread * normals("networks"))
             lines = [blurred(one, shared) for one in lines]
         host_s, gap_s = (self.host.estimate(seconds) for seconds in (run.host_s, run.gap_s))
-        return StepPrice(machine=self.machine, operators=tuple(lines), host_s=host_s, gap_s=gap_s)
+        return StepPrice(
+            machine=self.machine,
+            operators=tuple(lines),
+            host_s=host_s,
+            gap_s=gap_s,
+            clocked=clocked,
+            dynamic_j=dynamic_j,
+        )
 
-    def _line(self, op: Op, run: Batch, steps: Batch) -> OperatorTime:
+    def _line(self, op: Op, run: Batch, steps: Batch) -> tuple[OperatorTime, float, float]:
+        """An operator's line, those of its seconds that follow the clock, and its joules."""
         each = self.machine.op_seconds(op, run)
-        draws = self.machine.op_draws(op, run, each)
-        return operator_line(self.machine, op, steps, float(each.sum()), draws=draws)
+        draws, power = self.machine.op_draws(op, run, each), self.machine.op_power(op, run, each)
+        line = operator_line(self.machine, op, steps, float(each.sum()), draws=draws)
+        return line, float((power.clocked * each).sum()), float(power.joules.sum())
 
     def table(self, *, max_context: int, max_tokens: int, max_sequences: int) -> TableStepCost:
         """The tables of steps of up to so many tokens and sequences, with contexts up to `max_context`."""
         from gnomon.cost.table import TableStepCost
 
         return TableStepCost(self, max_context=max_context, max_tokens=max_tokens, max_sequences=max_sequences)
+
+
+def _both(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in (*one, *other)}
 
 
 Piece = tuple[StepModel, Batch]

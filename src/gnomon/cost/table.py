@@ -8,17 +8,18 @@ their mean context. Each becomes a table or a curve once; a step is then a few l
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gnomon.cost.governor import Governor
 from gnomon.cost.host import HostModel
 from gnomon.cost.machine import priced_dtype
 from gnomon.cost.op_times import OpTimes
-from gnomon.cost.prompts import PromptCost, Times, summed
+from gnomon.cost.prompts import PromptCost, Times, Work, summed
 from gnomon.cost.step import Curve, StepModel
 from gnomon.spec.workload import Floats
 
@@ -28,8 +29,10 @@ every such tile, and taken as straight inside, where no other begins."""
 EACH = 256
 """Up to so many tokens dense operators are priced at every number: experts are visited one by one there."""
 
-Pieces = tuple[list[int], list[float], list[float]]
-"""Contexts, seconds there, and what each token beyond them adds."""
+Columns = tuple[list[float], list[float], list[float]]
+"""Seconds, clocked seconds and joules at several sizes."""
+Pieces = tuple[list[int], list[float], list[float], list[float]]
+"""Contexts, and there seconds, clocked seconds and joules."""
 
 
 @dataclass(slots=True)
@@ -45,9 +48,9 @@ class TableStepCost:
     _sizes: Floats = field(init=False)
     _padded: NDArray[np.int64] = field(init=False)
     _parts: tuple[Times, Times, Times] = field(init=False)
-    _dense: list[float] = field(init=False)
-    _logits: list[float] = field(init=False)
-    _decodes: list[float] = field(init=False)
+    _dense: Columns = field(init=False)
+    _logits: Columns = field(init=False)
+    _decodes: Floats = field(init=False)
     _prompts: PromptCost = field(init=False)
     host: HostModel = field(init=False)
     _gaps: list[float] = field(init=False)
@@ -56,7 +59,9 @@ class TableStepCost:
     _launch_sequence: float = field(init=False)
     _launch_prompt: float = field(init=False)
     _largest: int = field(init=False)
-    _curves: dict[int, Curve] = field(init=False)
+    _clock_factor: float = field(init=False, default=1.0)
+    """What this draw multiplies the seconds by that a lower clock adds."""
+    _works: dict[int, Floats] = field(init=False)
     _attention: dict[int, Floats] = field(init=False)
     _lists: dict[int, Pieces] = field(init=False)
 
@@ -76,7 +81,7 @@ class TableStepCost:
         self._draw(host, self.factors)
 
     def _launch_by(self, host: HostModel) -> None:
-        self.host, self._curves = host, {}
+        self.host, self._works = host, {}
         self._gaps = [host.gap(sequences) for sequences in range(self.max_sequences + 1)]
         self._launches, self._largest = (host.launch(0, 0, 0), host.launch(np.inf, 0, 0)), host.largest
         self._launch_sequence, self._launch_prompt = host.launch_sequence_s, host.launch_prompt_s
@@ -85,8 +90,9 @@ class TableStepCost:
         self._launch_by(host)
         self.factors = factors
         dense, logits, decodes = (summed(part, factors) for part in self._parts)
-        self._dense = np.interp(self._padded, self._sizes, dense).tolist()
-        self._logits, self._decodes = ([0.0, *part.tolist()] for part in (logits, decodes))
+        self._dense = _columns(np.interp(self._padded, self._sizes, row) for row in dense)
+        self._logits = _columns(np.append(0.0, row) for row in logits)
+        self._decodes = np.insert(decodes, 0, 0.0, axis=1)
         self._prompts = PromptCost(self._times.prompts, factors)
         self._attention, self._lists = {}, {}
 
@@ -103,38 +109,45 @@ class TableStepCost:
         ops = {op.name: (op.kind, priced_dtype(op)) for op in self.model.graph.ops}
         factors = {name: float(machine.factors(name, *of)[draw]) for name, of in ops.items()}
         other._draw(self.host.drawn(draw), factors)
+        other._clock_factor = float(machine.clock_factors[draw])
         return other
+
+    @property
+    def governor(self) -> Governor:
+        return self.model.machine.governor
 
     def dense_s(self, tokens: int) -> float:
         """Device seconds of everything that depends on the step's tokens alone, padding included."""
-        return self._dense[tokens]
+        return self._dense[0][tokens]
 
-    def decode_curve(self, sequences: int) -> Curve:
-        curve = self._curves.get(sequences)
-        if curve is None:
-            curve = self._curves[sequences] = self._curve(sequences)
-        return curve
-
-    def _curve(self, sequences: int) -> Curve:
-        fixed = self.dense_s(sequences) + self._logits[sequences] + self._decodes[sequences] + self._gaps[sequences]
-        seconds = self._attention_of(sequences) + fixed
-        return Curve(self._times.knots, np.maximum(seconds, self.host.decode(sequences)))
+    def decode_curve(self, sequences: int, slowdown: float = 1.0) -> Curve:
+        work = self._works.get(sequences)
+        if work is None:
+            fixed = [part[sequences] + rows[sequences] for part, rows in zip(self._dense, self._logits, strict=True)]
+            fixed_work = np.array(fixed) + self._decodes[:, sequences]
+            work = self._works[sequences] = self._attention_of(sequences) + fixed_work[:, None]
+        seconds, clocked, joules = work[0], work[1] * self._clock_factor, work[2]
+        device = seconds + self._gaps[sequences] + (slowdown - 1) * clocked
+        return Curve(self._times.knots, np.maximum(device, self.host.decode(sequences)), clocked, joules)
 
     def _attention_of(self, sequences: int) -> Floats:
-        """Seconds of decode attention at the knots, computed for several numbers of decodes at once."""
+        """Work of decode attention at the knots, computed for several numbers of decodes at once."""
         if sequences not in self._attention:
             first = (sequences - 1) // self._times.at_once * self._times.at_once + 1
-            self._attention |= enumerate(summed(self._times.attention(first), self.factors), first)
+            found = summed(self._times.attention(first), self.factors)
+            self._attention |= enumerate(np.moveaxis(found, 1, 0), first)
         return self._attention[sequences]
 
     def _pieces(self, sequences: int) -> Pieces:
-        """Decode attention over the mean context, in plain floats."""
-        x, y = self._times.knots, self._attention_of(sequences)
-        slopes = np.diff(y) / np.diff(x)
-        found = self._lists[sequences] = (x.tolist(), y.tolist(), [*slopes.tolist(), float(slopes[-1])])
+        """Decodes over the mean context, in plain floats."""
+        work = self._attention_of(sequences) + self._decodes[:, sequences, None]
+        found = self._lists[sequences] = (self._times.knots.tolist(), *_columns(work))
         return found
 
     def mixed(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> float:
+        return self.mixed_work(decodes, decode_context, chunks)[0]
+
+    def mixed_work(self, decodes: int, decode_context: int, chunks: Sequence[tuple[int, int]]) -> Work:
         if len(chunks) == 1:
             ((new, cached),) = chunks
             pairs, read = new * cached + new * (new + 1) // 2, new + cached
@@ -145,14 +158,29 @@ class TableStepCost:
                 pairs += q * c + q * (q + 1) // 2
                 read += q + c
         sequences = decodes + len(chunks)
-        device = self._dense[decodes + new] + self._logits[sequences] + self._gaps[sequences]
-        device += self._prompts.seconds(chunks, new, pairs, read)
+        seconds, clocked, joules = self._prompts.work(chunks, new, pairs, read)
+        tokens, (dense_s, dense_clocked, dense_j), (logits_s, logits_clocked, logits_j) = (
+            decodes + new, self._dense, self._logits
+        )  # fmt: skip
+        seconds += dense_s[tokens] + logits_s[sequences] + self._gaps[sequences]
+        clocked += dense_clocked[tokens] + logits_clocked[sequences]
+        joules += dense_j[tokens] + logits_j[sequences]
         if decodes:
-            mean, (knots, seconds, slopes) = decode_context / decodes, self._lists.get(decodes) or self._pieces(decodes)
-            i = bisect_right(knots, mean) - 1
-            device += self._decodes[decodes] + seconds[i] + slopes[i] * (mean - knots[i])
-        return device
+            knots, times, clocks, powers = self._lists.get(decodes) or self._pieces(decodes)
+            mean = decode_context / decodes
+            i = min(bisect_right(knots, mean), len(knots) - 1) - 1
+            share = (mean - knots[i]) / (knots[i + 1] - knots[i])
+            seconds += times[i] + (times[i + 1] - times[i]) * share
+            clocked += clocks[i] + (clocks[i + 1] - clocks[i]) * share
+            joules += powers[i] + (powers[i + 1] - powers[i]) * share
+        return seconds, clocked * self._clock_factor, joules
 
     def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         base = self._launches[tokens > self._largest]
         return base + self._launch_sequence * sequences + self._launch_prompt * prompts
+
+
+def _columns(work: Iterable[Floats]) -> Columns:
+    """Seconds, clocked seconds and joules in plain floats."""
+    seconds, clocked, joules = (row.tolist() for row in work)
+    return seconds, clocked, joules

@@ -6,6 +6,7 @@ Names end here: what is bound is not looked up again below.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,20 @@ from gnomon.load.objects import checked_model
 from gnomon.load.overheads import own_overheads
 from gnomon.load.profiles import profile_on
 from gnomon.planning.deploy import Binding, ReplicaSpec
+from gnomon.planning.power_limit import under_limit
 from gnomon.planning.steps.network_words import PHASES, refuse_beside
 from gnomon.spec import EngineChoice, Model, Pool, Strategy
 from gnomon.spec.questions.parts import ServedQuestion
 from gnomon.techniques import DeploymentDraft, asked
 
+POWER_LIMIT = "--power-limit"
 TOWERS = "transformers"
 """Whose host figures the kernels of a tower or of an encoder are launched by, under any engine."""
+
+
+def limited(pool: Pool, power_limit_w: float | None) -> Pool:
+    """Chips with a question's power limit, where it has one."""
+    return pool if power_limit_w is None else replace(pool, power_limit_w=power_limit_w)
 
 
 def found_model(model: str | Path | Model) -> Model:
@@ -32,36 +40,40 @@ def found_model(model: str | Path | Model) -> Model:
     return checked_model(model) if isinstance(model, Model) else load_model(model)
 
 
-def bind(pool: Pool, engine: str, *hosts: str) -> Binding:
+def bind(pool: Pool, engine: str, *hosts: str, limit: str = "power_limit_w") -> Binding:
     """An engine's name on these chips, with the user's own profile and overheads first; `hosts` are other engines
-    whose overheads it needs."""
-    (found,) = bind_each([pool], engine, *hosts)
+    whose overheads it needs, `limit` is what an error calls the power limit."""
+    (found,) = bind_each([pool], engine, *hosts, limit=limit)
     return found
 
 
-def bind_each(pools: Sequence[Pool], engine: str, *hosts: str) -> list[Binding]:
+def bind_each(pools: Sequence[Pool], engine: str, *hosts: str, limit: str = "power_limit_w") -> list[Binding]:
     """An engine's name on chips of several kinds; `hosts` are other engines whose overheads it needs."""
     chosen = engine_of(engine)
     own, cards = own_overheads(chosen.name, *hosts), own_cards(*(pool.chip.name for pool in pools))
-    return [
-        Binding(pool=pool, profile=profile_on(pool.chip, card), engine=chosen, overheads=own | host_of(card))
-        for pool, card in ((pool, cards.get(pool.chip.name)) for pool in pools)
-    ]
+    found = []
+    for asked_pool in pools:
+        card = cards.get(asked_pool.chip.name)
+        pool, profile = under_limit(asked_pool, profile_on(asked_pool.chip, card), limit)
+        found.append(Binding(pool=pool, profile=profile, engine=chosen, overheads=own | host_of(card)))
+    return found
 
 
-def replica_of(question: ServedQuestion, engine: str | None, *, priced: bool = True) -> ReplicaSpec:
+def replica_of(
+    question: ServedQuestion, engine: str | None, *, priced: bool = True, power_limit_w: float | None = None
+) -> ReplicaSpec:
     """One replica from a question; without an engine, the one that runs the model."""
     techniques = asked(question.techniques)
     model = found_model(question.model)
     refuse_beside(model, techniques)
-    label, pool = engine or default_engine(model), parse_pool(question.on)
+    label, pool = engine or default_engine(model), limited(parse_pool(question.on), power_limit_w)
     network = model.kind in PHASES
     under_torch = network and label.partition("@")[0] == "torch"
     return ReplicaSpec(
         model=model,
         reference=model.name if isinstance(question.model, Model) else str(question.model),
         on=str(question.on),
-        binding=bind(pool, "vllm" if under_torch else label, *([TOWERS] if network else [])),
+        binding=bind(pool, "vllm" if under_torch else label, *([TOWERS] if network else []), limit=POWER_LIMIT),
         torch=training_engine(label) if under_torch else None,
         degrees={
             "tp": question.tp, "pp": question.pp, "ep": question.ep, "cp": question.cp,

@@ -25,6 +25,8 @@ from gnomon.units import check_rate, parse_count
 MAX_DEGREE = 1_000_000
 MAX_NODE = 10_000
 """Chips of a node; the largest that ships is a pod of 9,216."""
+MAX_WATTS = 20_000
+"""Of one chip, as chips' files have it."""
 MAX_BATCH = 1_000_000
 """Sequences of a training step."""
 FORMATS = (*PLAIN_BITS, *NARROW, "int3")
@@ -61,6 +63,7 @@ def plan_from_dict(data: Mapping[str, Any], where: str = "plan", *, seconds: boo
         model=fields.text("model", longest=LONGEST_NAME),
         chip=fields.text("chip", longest=LONGEST_NAME),
         per_node=fields.whole("per_node", 0, most=MAX_NODE),
+        power_limit_w=fields.number("power_limit_w", 0.0, most=MAX_WATTS),
         replicas=fields.whole("replicas", most=MAX_DEGREE),
         router=_router(fields),
         strategy=_strategy(fields.inner("strategy"), trains),
@@ -97,7 +100,8 @@ def refuse_serving_fields(plan: Plan) -> None:
 
 def plan_pool(plan: Plan, count: int | None = None) -> Pool:
     """All chips of a plan, or so many of them, in nodes as the plan names them."""
-    return planned_pool(find_chip(plan.chip, "chip"), plan.per_node, plan.chips if count is None else count)
+    pool = planned_pool(find_chip(plan.chip, "chip"), plan.per_node, plan.chips if count is None else count)
+    return replace(pool, power_limit_w=plan.power_limit_w)
 
 
 def planned_pool(chip: Chip, per_node: int, count: int) -> Pool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.dtypes import width
-from gnomon.load.deployments import bind, bind_each, found_model, replica_of
+from gnomon.load.deployments import POWER_LIMIT, bind, bind_each, found_model, limited, replica_of
 from gnomon.load.fleet import parse_fleet
 from gnomon.load.goals import goals_of
 from gnomon.load.hf import YAML
@@ -30,7 +31,7 @@ SIMULATED = 1000
 
 def simulation_of(question: SimulateServingQuestion) -> SimulationInput:
     """The replica and the load of `simulate serve`."""
-    replica = replica_of(question, question.engine)
+    replica = replica_of(question, question.engine, power_limit_w=question.power_limit_w)
     load = load_of(question, str(question.trace or ""), SIMULATED)
     said = ("trace", "rate", "input", "output", "requests", "seed")
     return SimulationInput(
@@ -59,6 +60,7 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
         raise unknown_name("router", question.router, ROUTERS, where="--router")
     goals, engine = goals_of(question.slo), _engine(question)
     fleet = parse_fleet(question.fleet)
+    fleet = replace(fleet, pools=tuple(limited(pool, question.power_limit_w) for pool in fleet.pools))
     model = found_model(question.model)
     refuse_beside(model, techniques)
     dtypes = None if question.dtypes is None else _checked(question.dtypes)
@@ -70,7 +72,7 @@ def plan_of(question: PlanServingQuestion) -> PlanTask:
         model=model,
         reference=_reference(question.model, model),
         fleet=fleet,
-        bindings={each.pool.chip.name: each for each in bind_each(fleet.pools, engine.label)},
+        bindings={each.pool.chip.name: each for each in bind_each(fleet.pools, engine.label, limit=POWER_LIMIT)},
         engine=engine,
         arrivals=Arrivals(load, question.router, trace_of(load)),
         goals=goals,

@@ -12,6 +12,7 @@ from pathlib import Path
 from gnomon.cost.profile import Profile
 from gnomon.engines import TrainingEngine, planned_training_engine, training_engine
 from gnomon.errors import InputError, named_by
+from gnomon.load.deployments import POWER_LIMIT, limited
 from gnomon.load.fleet import parse_pool
 from gnomon.load.hf import config_of
 from gnomon.load.hf import model as load_model
@@ -19,6 +20,7 @@ from gnomon.load.objects import checked_model
 from gnomon.load.plan import plan_pool
 from gnomon.load.profiles import profile_for
 from gnomon.load.recipe import recipe_of
+from gnomon.planning.power_limit import under_limit
 from gnomon.planning.training.asked import given_by, step_of
 from gnomon.planning.training.binding import TrainingBinding
 from gnomon.planning.training.step import TrainingStep
@@ -51,13 +53,16 @@ def job_of(plan: Plan, pool: Pool | None = None) -> TrainingJob:
     )
 
 
-def bind_training(model: str | Path | Model, on: str | Pool, engine: str, where: str = "--on") -> TrainingBinding:
+def bind_training(
+    model: str | Path | Model, on: str | Pool, engine: str, where: str = "--on", power_limit_w: float | None = None
+) -> TrainingBinding:
     """A question's names, each looked up once; `where` is the flag of the chips."""
-    pool = parse_pool(on, where)
+    pool = limited(parse_pool(on, where), power_limit_w)
     with named_by("--engine"):
         chosen = training_engine(engine)
     name, found = named_model(model)
-    return TrainingBinding(name=name, model=found, pool=pool, engine=chosen, profile=_profile(pool, chosen, found))
+    pool, profile = under_limit(pool, _profile(pool, chosen, found), POWER_LIMIT)
+    return TrainingBinding(name=name, model=found, pool=pool, engine=chosen, profile=profile)
 
 
 def planned_step(plan: Plan, engine: str = "", pool: Pool | None = None) -> TrainingStep:
@@ -65,7 +70,8 @@ def planned_step(plan: Plan, engine: str = "", pool: Pool | None = None) -> Trai
     if engine:
         plan = replace(plan, engine=EngineChoice(name=engine, settings=plan.engine.settings))
     job, chosen = job_of(plan, pool), planned_training_engine(plan.engine)
-    return step_of(job, chosen, _profile(job.pool, chosen, job.model), given_by(plan))
+    limited_pool, profile = under_limit(job.pool, _profile(job.pool, chosen, job.model), "power_limit_w")
+    return step_of(replace(job, pool=limited_pool), chosen, profile, given_by(plan))
 
 
 def _profile(pool: Pool, engine: TrainingEngine, model: Model) -> Profile:

@@ -176,6 +176,7 @@ class ReplicaSpec:
             "kv_dtype": deployment.kv_dtype,
             "engine": f"{self.engine.name}@{self.engine.version}",
             "settings": dict(self.settings),
+            **({"power_limit_w": self.pool.power_limit_w} if self.pool.power_limit_w else {}),
             **({"techniques": list(self.techniques)} if self.techniques else {}),
         }
 

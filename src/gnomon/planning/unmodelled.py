@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gnomon.cost.governor import governor_of
 from gnomon.engines import Deployment, Engine
 from gnomon.errors import GnomonError
 from gnomon.spec import Cluster, Model, NotModelled, Pool, Recipe, Requests, ServingLoad, Strategy
 from gnomon.spec.answers import Fit, Prediction
 from gnomon.spec.drawing import draw
+from gnomon.spec.questions.step import PredictQuestion
 from gnomon.spec.workload import RequestTrace
 
 Answer = TypeVar("Answer", Prediction, Fit)
@@ -184,3 +186,11 @@ def idle_in_plans(fleet: Cluster, model: Model) -> tuple[NotModelled, ...]:
 def figures(answer: Prediction | Fit) -> dict[str, Any]:
     """An answer without what repeats the question."""
     return {name: value for name, value in answer.to_dict().items() if name not in ECHO}
+
+
+def idle_clock(question: PredictQuestion, deployment: Deployment) -> Iterator[NotModelled]:
+    """`--sustained`, where the clock under the power limit is not known."""
+    if question.sustained and not governor_of(deployment.profile.power, deployment.pool.chip).acts:
+        name = deployment.pool.chip.name
+        why = f"the clock of {name} under its power limit is not measured; it is priced at full clock"
+        yield NotModelled(option="--sustained", why=why)

@@ -21,6 +21,8 @@ LEAST_REQUESTS = 100
 HEADROOM = 0.7
 """Share of its saturation that a replica of a proposed fleet is loaded to."""
 MOST_CHIPS = 4096
+SHOWN_SLOWDOWN = 1.01
+"""From here on a report says that the power limit lowers the clock."""
 """A fleet of more is not proposed."""
 
 
@@ -137,10 +139,12 @@ def why_lines(answer: ServingReport) -> list[str]:
     cache = f"at most {share} of the KV cache in use ({peak:,} of {blocks:,} blocks)"
     lost = answer.preemptions
     energy = f"{answer.energy_j / 3600:,.1f} Wh, {format_money(answer.cost_usd)}"
+    lower = answer.clock_slowdown >= SHOWN_SLOWDOWN
+    held = f", the clock at {1 / answer.clock_slowdown:.0%} of the highest by the power limit" if lower else ""
     return [
         busy,
         cache + (f"; {plural(lost, 'preemption')}" if lost else ""),
-        f"{energy} in all, {digits(answer.power_w)} W on average",
+        f"{energy} in all, {digits(answer.power_w)} W on average{held}",
     ]
 
 

@@ -95,6 +95,8 @@ class Pool:
     """Fields of that file that no answer depends on."""
     fabric_fields: tuple[str, ...] = ()
     """Fields of that file that only say how much of its bandwidth the network keeps beyond a pod of nodes."""
+    power_limit_w: float = 0.0
+    """What each chip may draw, where that was lowered; 0 for the chip's own limit."""
 
     @classmethod
     def of(

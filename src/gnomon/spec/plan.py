@@ -68,6 +68,8 @@ class Plan:
     id: str = ""
     given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Degrees that the plan's file names, which a technique may not set otherwise."""
+    power_limit_w: float = 0.0
+    """What each chip may draw, where that is lowered; 0 for the chip's own limit."""
     checkpoint: str = ""
     """What holds the weights in `dtype`, a hub address or a folder, where `model` itself does not."""
 

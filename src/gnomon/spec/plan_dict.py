@@ -24,6 +24,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "model": plan.model,
         "chip": plan.chip,
         "per_node": plan.per_node or None,
+        "power_limit_w": plan.power_limit_w or None,
         "replicas": plan.replicas,
         "router": plan.router if plan.replicas > 1 else None,
         "strategy": _strategy_to_dict(plan.strategy),

@@ -37,6 +37,7 @@ class TrainingJob:
             model=self.name or self.model.name,
             chip=self.pool.chip.reference,
             per_node=self.pool.unusual_node_size,
+            power_limit_w=self.pool.power_limit_w,
             replicas=1,
             strategy=self.strategy,
             dtype=self.dtype,

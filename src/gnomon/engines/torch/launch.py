@@ -96,6 +96,8 @@ def not_expressed(job: TrainingJob, plan: Plan) -> list[str]:
 def common_not_expressed(job: TrainingJob, plan: Plan, engine: str) -> list[str]:
     """Parts of the plan that no training engine's configuration expresses, or that hold for another engine only."""
     found = [f"the technique {name}" for name in plan.strategy.techniques] + _idle(job)
+    if plan.power_limit_w:
+        found.append(f"the power limit: `nvidia-smi -pl {plan.power_limit_w:g}` on every node")
     if plan.goals:
         found.append("the goals, which apply to serving")
     if plan.predicted and plan.engine.name != engine:

@@ -187,6 +187,8 @@ def not_expressed(plan: Plan) -> list[str]:
     if plan.goals:
         goals = ", ".join(f"{goal.name} {goal.limit_s:g} s" for goal in plan.goals)
         missing.append(f"the goals ({goals}): vLLM does not know them")
+    if plan.power_limit_w:
+        missing.append(f"the power limit: `nvidia-smi -pl {plan.power_limit_w:g}` on every node")
     if lacking := no_weights(plan, model):
         missing.append(f"weights, for which {CHECKPOINT} stands: {lacking.message}. {lacking.hint}")
     elif plan.checkpoint and not Path(plan.checkpoint).exists():

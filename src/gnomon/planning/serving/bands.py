@@ -32,10 +32,10 @@ def bands(
 
     def figures(cost: StepCost, limits: ServingLimits) -> Figures:
         most = most_requests_per_s(KnownSteps(cost, demand), limits)
-        return _figures(engine, deployment, simulate(part, cost, limits), most)
+        return _figures(deployment, simulate(part, cost, limits), most)
 
     center, *draws = (figures(*drawn) for drawn in engine.drawn(deployment, DRAWN, part.longest))
-    whole = _figures(engine, deployment, run, sustained)
+    whole = _figures(deployment, run, sustained)
     return {
         metric: {
             name: band_of(value, center[metric][name], [d[metric][name] for d in draws]) for name, value in by.items()
@@ -44,9 +44,9 @@ def bands(
     }
 
 
-def _figures(engine: Engine, deployment: Deployment, run: ServingRun, sustained: float) -> Figures:
+def _figures(deployment: Deployment, run: ServingRun, sustained: float) -> Figures:
     """By the names of a `ServingReport`."""
-    joules = energy_j(engine, deployment, run)
+    joules = energy_j(deployment, run)
     tokens = float(run.requests.output_tokens.sum())
     means = {
         "output_tokens_per_s": run.output_tokens_per_s,

@@ -252,7 +252,7 @@ class ServingEvaluator:
         replica = self.replicas[plan.family]
         times = {metric: _statistics(values) for metric, values in steady.items()}
         offered = rate_per_s / plan.replicas * self._output_tokens
-        uses = [power_use(replica.engine, replica.deployment, run) for run in runs]
+        uses = [power_use(replica.deployment, run) for run in runs]
         busy_s = [run.busy_s / float(run.requests.output_tokens.sum()) for run in runs]
         watts = [use.mean_w(offered * seconds) for use, seconds in zip(uses, busy_s, strict=True)]
         return ServingFigures(

@@ -230,6 +230,7 @@ def _plan(question: PlanTask, score: Score, evaluator: ServingEvaluator, predict
         model=question.reference,
         chip=pool.chip.reference,
         per_node=pool.unusual_node_size,
+        power_limit_w=pool.power_limit_w,
         replicas=score.plan.replicas,
         router=question.arrivals.router,
         strategy=Strategy(tp=family.tp, ep=family.ep, techniques=question.techniques),

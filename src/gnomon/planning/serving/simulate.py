@@ -68,7 +68,7 @@ def _report(
 ) -> ServingReport:
     chip, ranks, grid = deployment.pool.chip, deployment.strategy.ranks, deployment.pool.grid
     cost = run.makespan_s / 3600 * ranks * chip.price_usd_h
-    made, joules = int(run.requests.output_tokens.sum()), energy_j(engine, deployment, run)
+    made, joules = int(run.requests.output_tokens.sum()), energy_j(deployment, run)
     return ServingReport(
         title=f"{title_of(engine, deployment)}: {_stream(run.requests, inputs.get('rate'))}",
         not_modelled=unmodelled,
@@ -91,6 +91,7 @@ def _report(
         total_tokens_per_s=(made + int(run.requests.input_tokens.sum())) / run.makespan_s,
         energy_j=joules,
         power_w=joules / run.makespan_s,
+        clock_slowdown=run.clock_slowdown,
         co2_g=grid.co2_g(joules) if grid else None,
         grid=grid.told if grid else {},
         cost_usd=cost,

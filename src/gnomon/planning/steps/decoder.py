@@ -29,13 +29,15 @@ def predict_step(engine: Engine, deployment: Deployment, asked: Mapping[str, Any
     kv = share * use.sequence_bytes(context + tokens, tokens)
     waits = deployment.techniques.waits(deployment, steps, kv) if deployment.techniques else ()
     price = replace(engine.step_model(deployment).price(steps), waits=tuple(wait.line for wait in waits))
+    if asked.get("sustained"):
+        price = price.sustained
     return prediction(
         price,
         deployment.strategy,
         replace(use, parts={name: size for name, size in use.parts.items() if name != "kv"} | {"kv": kv}),
         title=_title(engine, deployment, asked, steps.size),
         made=float(batch * tokens),
-        parallel=parallel(engine, deployment, steps, float(batch * tokens)),
+        parallel=parallel(engine, deployment, steps, float(batch * tokens), sustained=bool(asked.get("sustained"))),
         inputs=asked,
         cached=(share, context + tokens),
     )
@@ -51,4 +53,4 @@ def _title(engine: Engine, deployment: Deployment, asked: Mapping[str, Any], ste
         each = "" if batch == 1 else " each"
         chunks = f", in {steps:,} steps" if steps > 1 else ""
         what = f"one prefill of {sequences}, {tokens:,} tokens{each}{over}{chunks}"
-    return f"{title_of(engine, deployment)}: {what}"
+    return f"{title_of(engine, deployment)}: {what}{', sustained' if asked.get('sustained') else ''}"

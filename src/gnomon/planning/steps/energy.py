@@ -1,15 +1,12 @@
-"""Joules of a run: a constant part while the device is up, and a part of every FLOP and byte."""
+"""Joules of a run: a constant part while the device is up, and what its work takes at the clock it had."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from gnomon.engines import Deployment, Engine
-from gnomon.spec import Batch, Estimate, Pool
-from gnomon.spec.workload import Floats
+from gnomon.engines import Deployment
+from gnomon.spec import Estimate, Pool
 
 if TYPE_CHECKING:  # one step imports no simulator
     from gnomon.sim.serving import ServingRun
@@ -28,45 +25,29 @@ def carbon_g(pool: Pool, energy_j: Estimate) -> Estimate | None:
     )
 
 
-def _mean_batch(run: ServingRun) -> Batch:
-    """The mean step of a run: what all steps did, divided by their number."""
-    totals = run.totals
-    figures = (
-        totals.decodes,
-        totals.decode_context,
-        totals.prefills,
-        totals.prefill_tokens,
-        totals.prefill_pairs,
-        totals.prefill_context,
-        totals.logit_rows,
-    )
-    means: list[Floats] = [np.array([figure / totals.steps]) for figure in figures]
-    return Batch(*means)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerUse:
     """What the chips of a replica take: joules of all its steps, which last `busy_s` together, and watts in between."""
 
     busy_j: float
     busy_s: float
-    idle_w: float
+    waiting_w: float
 
     def mean_w(self, busy_share: float) -> float:
         """Watts of a replica that computes for a share of the time."""
         share = min(busy_share, 1.0)
-        return share * self.busy_j / self.busy_s + (1 - share) * self.idle_w
+        return share * self.busy_j / self.busy_s + (1 - share) * self.waiting_w
 
 
-def power_use(engine: Engine, deployment: Deployment, run: ServingRun) -> PowerUse:
-    """FLOPs and bytes are those of the mean step of a run, times its steps."""
-    model, batch, steps = engine.step_model(deployment), _mean_batch(run), run.totals.steps
-    flops, moved = (steps * float(figure(batch)[0]) for figure in (model.graph.flops, model.graph.bytes))
-    busy, ranks = float(model.machine.joules(run.busy_s, flops, moved)), deployment.strategy.ranks
-    return PowerUse(busy_j=ranks * busy, busy_s=run.busy_s, idle_w=ranks * deployment.profile.power["idle_w"])
+def power_use(deployment: Deployment, run: ServingRun) -> PowerUse:
+    """By the joules that the run's steps took at their clocks. A chip that waits for requests keeps its clock up: an
+    H200 under a vLLM that waits drew 121 to 132 W, not the 81 W of one without work (2026-11-18)."""
+    ranks, active_w = deployment.strategy.ranks, deployment.profile.power["active_w"]
+    busy_j = ranks * (run.dynamic_j + active_w * run.busy_s)
+    return PowerUse(busy_j=busy_j, busy_s=run.busy_s, waiting_w=ranks * active_w)
 
 
-def energy_j(engine: Engine, deployment: Deployment, run: ServingRun) -> float:
+def energy_j(deployment: Deployment, run: ServingRun) -> float:
     """Joules of all chips of a replica over a run."""
-    use = power_use(engine, deployment, run)
-    return use.busy_j + max(run.makespan_s - run.busy_s, 0.0) * use.idle_w
+    use = power_use(deployment, run)
+    return use.busy_j + max(run.makespan_s - run.busy_s, 0.0) * use.waiting_w

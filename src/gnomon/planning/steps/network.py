@@ -51,7 +51,8 @@ def predict_network(replica: ReplicaSpec, question: PredictQuestion) -> Predicti
             "kind": replica.model.kind, "phase": work.phase, "batch": question.sequences, "context": question.context,
         }  # fmt: skip
         unit = {"unit": "sample"} if replica.model.kind == "diffusion" else {}
-        return _prediction(found, work, said | work.filled | unit)
+        limit = {"power_limit_w": replica.pool.power_limit_w} if replica.pool.power_limit_w else {}
+        return _prediction(found, work, said | work.filled | unit | limit | question.clock_inputs)
 
     if replica.torch is not None:
         return replace(answer(_under_torch(replica, work)), not_modelled=in_files(replica.pool, replica.model))
@@ -172,11 +173,12 @@ def _steps(model: Model, step: NetworkStep, budget: int) -> Batch:
 
 def _prediction(run: NetworkRun, wanted: NetworkWork, inputs: Mapping[str, Any]) -> Prediction:
     first, *others = (_priced(piece, wanted.repeats) for piece in run.pieces)
+    price = sum(others, first)
     return prediction(
-        sum(others, first),
+        price.sustained if inputs.get("sustained") else price,
         run.strategy,
         run.memory,
-        title=run.title,
+        title=f"{run.title}{', sustained' if inputs.get('sustained') else ''}",
         made=_made(wanted, inputs),
         parallel=run.parallel,
         inputs=inputs,

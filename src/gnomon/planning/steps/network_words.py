@@ -30,6 +30,7 @@ WHY_NOT = {
 
 
 AUTO = "auto"
+LEAVE_OUT = "Leave it out."
 
 
 def refuse_auto(techniques: Sequence[str]) -> None:
@@ -66,11 +67,21 @@ class NetworkWork:
 
 def refuse_for_script(question: PredictQuestion) -> None:
     refuse_techniques("a module of your own", question.techniques)
+    _refuse_clock("a module of your own", question)
 
 
 def refuse_for_training(question: PredictQuestion) -> None:
     refuse_extra("training", question)
+    if question.sustained:
+        raise InputError("training is always priced at the clock that it sustains", where="--sustained", hint=LEAVE_OUT)
     refuse_techniques("phase train", question.techniques, "Use `gnomon simulate train`, which takes --with.")
+
+
+def _refuse_clock(what: str, question: PredictQuestion) -> None:
+    """Refuse options of the clock for what is priced at one clock."""
+    for flag, given in (("--sustained", question.sustained), ("--power-limit", question.power_limit_w is not None)):
+        if given:
+            raise InputError(f"it does not apply to {what}", where=flag, hint=LEAVE_OUT)
 
 
 def refuse_extra(what: str, question: PredictQuestion) -> None:

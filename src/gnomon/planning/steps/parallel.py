@@ -10,11 +10,14 @@ from gnomon.graph import Experts
 from gnomon.spec import Batch
 
 
-def parallel(engine: Engine, deployment: Deployment, steps: Batch, tokens: float) -> Mapping[str, Any]:
-    """Empty where there is neither; `tokens` are those of all data-parallel ranks."""
+def parallel(
+    engine: Engine, deployment: Deployment, steps: Batch, tokens: float, *, sustained: bool = False
+) -> Mapping[str, Any]:
+    """Empty where there is neither; `tokens` are those of all data-parallel ranks. `sustained` is at the clock that
+    the chips keep."""
     found: dict[str, Any] = {}
     if deployment.strategy.pp > 1:
-        found["pipeline"] = _pipeline(engine, deployment, steps, tokens)
+        found["pipeline"] = _pipeline(engine, deployment, steps, tokens, sustained)
     uneven = [op for op in engine.graph(deployment).ops if isinstance(op, Experts) and op.ranks > 1]
     if uneven:
         padded = engine.host(deployment).steps(steps).padded
@@ -23,11 +26,12 @@ def parallel(engine: Engine, deployment: Deployment, steps: Batch, tokens: float
     return found
 
 
-def _pipeline(engine: Engine, deployment: Deployment, steps: Batch, tokens: float) -> dict[str, Any]:
+def _pipeline(engine: Engine, deployment: Deployment, steps: Batch, tokens: float, sustained: bool) -> dict[str, Any]:
     """Seconds of each stage with the engine's overhead, and the throughput with as many batches in flight as stages,
     which the busiest stage limits."""
     stages = engine.stages(deployment)
-    times = [engine.step_model(deployment, stage).price(steps).time_s.value for stage in stages]
+    prices = [engine.step_model(deployment, stage).price(steps) for stage in stages]
+    times = [(price.sustained if sustained else price).time_s.value for price in prices]
     busiest = max(times)
     return {
         "layers": [stage.layers for stage in stages],

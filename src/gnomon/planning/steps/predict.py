@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gnomon.errors import InputError, unknown_name
 from gnomon.planning.deploy import ReplicaSpec
 from gnomon.planning.steps.decoder import predict_step
 from gnomon.planning.steps.network_words import PHASES as NETWORKS
 from gnomon.planning.steps.network_words import refuse_extra
-from gnomon.planning.unmodelled import with_unmodelled
+from gnomon.planning.unmodelled import idle_clock, with_unmodelled
 from gnomon.spec.answers import Prediction
 from gnomon.spec.questions.step import PredictQuestion
 
@@ -24,11 +26,12 @@ def predict_replica(replica: ReplicaSpec, question: PredictQuestion) -> Predicti
     phase = question.phase or "decode"
     step = {"batch": question.sequences, "tokens": _new_tokens(phase, question), "context": question.context}
     engine, deployment = replica.engine, replica.deploy()
-    inputs = replica.inputs(deployment) | {"phase": phase} | step
-    return with_unmodelled(
+    inputs = replica.inputs(deployment) | {"phase": phase} | step | question.clock_inputs
+    found = with_unmodelled(
         engine, deployment, replica.settings, lambda one: predict_step(engine, one, inputs),
         without=lambda name: replica.without(name).deploy(),
     )  # fmt: skip
+    return replace(found, not_modelled=(*found.not_modelled, *idle_clock(question, deployment)))
 
 
 def _new_tokens(phase: str, question: PredictQuestion) -> int:

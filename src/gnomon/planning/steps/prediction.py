@@ -40,6 +40,7 @@ def prediction(
         time_s=total,
         memory_bytes=_memory(used, use.slack_bytes),
         energy_j=energy,
+        clock_slowdown=price.clock_slowdown,
         co2_g=carbon_g(pool, energy),
         cost_usd=total * (ranks * pool.chip.price_usd_h / 3600),
         tokens_per_s=made / total.value,

@@ -27,6 +27,7 @@ import numpy as np
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.base import Progress, Recorder, StepRecord
 from gnomon.sim.serving.batch import NO_REQUEST, BatchState
+from gnomon.sim.serving.clock import ClockState
 from gnomon.sim.serving.curve import Curves, DecodeCurve
 from gnomon.sim.serving.frontend import FrontEnd
 from gnomon.sim.serving.run import ServingRun
@@ -63,9 +64,9 @@ class ChunkedReplica:
     """
 
     __slots__ = (
-        "_batch", "_busy_s", "_cold", "_cost", "_curves", "_end", "_finish", "_finished", "_first", "_fresh_first",
-        "_fresh_last", "_front", "_head", "_in_flight", "_limits", "_now", "_peak_sequences", "_peak_tokens",
-        "_progress", "_record", "_scheduled", "_visible", "ended",
+        "_batch", "_busy_s", "_clock", "_cold", "_cost", "_curves", "_end", "_finish", "_finished", "_first",
+        "_fresh_first", "_fresh_last", "_front", "_head", "_in_flight", "_limits", "_now", "_peak_sequences",
+        "_peak_tokens", "_progress", "_record", "_scheduled", "_visible", "ended",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +99,7 @@ class ChunkedReplica:
         self._fresh_last: Iterable[int] = ()
         """Whose first, and whose last, token the last scheduled step makes."""
         self._curves: Curves = {} if curves is None else curves
+        self._clock = ClockState(cost.governor, cost, self._curves) if cost.governor else None
         self._busy_s = 0.0
         self._finished = self._peak_sequences = self._peak_tokens = 0
         blank = bytes(8 * len(requests))
@@ -126,6 +128,7 @@ class ChunkedReplica:
         """A copy as it stands now: to go on by itself with requests of which the first are those that it ran so far,
         or, without any, to be forked again."""
         other = copy(self)
+        other._clock = copy(self._clock)
         other._batch = self._batch.forked(*(_lengths(requests) if requests else ([], [])))
         other._front = copy(self._front)
         other._visible = self._visible[: min(self._head + 1, len(self._first))]
@@ -184,6 +187,8 @@ class ChunkedReplica:
             peak_sequences=self._peak_sequences,
             peak_step_tokens=self._peak_tokens,
             totals=totals,
+            dynamic_j=self._clock.dynamic_j if self._clock else 0.0,
+            clock_slowdown=self._clock.weighted_s / self._busy_s if self._clock and self._busy_s else 1.0,
         )
 
     def _curve(self, decodes: int) -> DecodeCurve:
@@ -200,15 +205,20 @@ class ChunkedReplica:
         """
         batch, look = self._batch, self._limits.lookahead
         decodes, context = len(batch.decoding), batch.context
-        curve = self._curves.get(decodes) or self._curve(decodes)
+        clock = self._clock
+        curve = clock.curve(self._end, decodes, context) if clock is not None else self._curve(decodes)
         to_end, steps = batch.to_next_end()
         if self._record is not None or (queued and batch.leaving):
             steps = 1
         elif steps > 1 and not queued and (batch.leaving or batch.count < self._limits.max_sequences):
             wait = self._visible[self._head] - self._end
             steps = look + curve.steps_until(context, wait, steps - look)
+        if clock is not None and clock.until < inf and steps > 1:
+            steps = curve.steps_until(context, clock.until - self._end, steps)
         before_s, seconds = curve.span(context, steps)
         start, end = self._end, self._end + seconds
+        if clock is not None:
+            clock.decoded(curve, end, context, steps, seconds)
         self._busy_s += seconds
         if self._record is not None:
             self._note(start, end, [], [], [])
@@ -251,7 +261,10 @@ class ChunkedReplica:
         start = now if now > before else before
         launched = now
         if chunks:
-            seconds = self._cost.mixed(decodes, context, chunks)
+            if self._clock is None:
+                seconds = self._cost.mixed(decodes, context, chunks)
+            else:
+                seconds = self._clock.mixed(start, self._cost.mixed_work(decodes, context, chunks))
             tokens, sequences = most - left, decodes + len(chunks)
             launch = self._cost.launch(tokens, sequences, len(chunks))
             launched += launch * self._limits.idle_launch if self._cold or now > before else launch
@@ -259,8 +272,12 @@ class ChunkedReplica:
                 self._peak_tokens = tokens
             if sequences > self._peak_sequences:  # a step without prompts has no more than the one before it
                 self._peak_sequences = sequences
-        else:
+        elif self._clock is None:
             seconds = self._curve(decodes).one(context)
+        else:
+            curve = self._clock.curve(start, decodes, context)
+            seconds = curve.one(context)
+            self._clock.decoded(curve, start + seconds, context, 1, seconds)
         end = start + seconds
         if now > before:
             end += self._limits.idle_start_s

@@ -5,38 +5,39 @@ from __future__ import annotations
 from bisect import bisect_right
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gnomon.cost.step import Curve
 from gnomon.errors import InputError
 
 Curves = dict[int, "DecodeCurve"]
-"""Decode curves of one step cost, by the number of decodes; runs on the same cost may share them."""
+"""Decode curves of one step cost, by the number of decodes, and beyond those by the level of the clock; runs on the
+same cost may share them."""
+STRAIGHT = 1e-9
+"""A change of slope, of a curve's largest figure over its range, that is rounding."""
 TRIALS = 6
 """Guesses along a line before the rest is halved."""
 
 
-class DecodeCurve:
-    """Seconds of consecutive decode steps of `sequences` requests.
+class StepSums:
+    """A figure of consecutive decode steps of `sequences` requests, and its sums.
 
     Each step adds one token to every sequence, so the mean context moves by exactly one. Its fraction
     f stays, and as the knots are whole numbers, t(c + f) = (1 - f) t(c) + f t(c + 1): any sum of steps
     follows from sums of t at whole numbers, which are quadratic inside a piece.
     """
 
-    __slots__ = ("_knots", "_seconds", "_sequences", "_slopes", "_sums")
+    __slots__ = ("_knots", "_sequences", "_slopes", "_sums", "_values")
 
-    def __init__(self, curve: Curve, sequences: int) -> None:
-        knots = np.asarray(curve.context, float)
-        seconds = np.asarray(curve.seconds, float)
-        if not (seconds.size and np.isfinite(seconds).all() and (seconds > 0).all()):
-            raise InputError(f"the cost of {sequences} decodes is not a positive time at every context")
+    def __init__(self, context: NDArray[np.int64], values: NDArray[np.float64], sequences: int) -> None:
+        knots = np.asarray(context, float)
         width = knots[1:] - knots[:-1]
-        slopes = (seconds[1:] - seconds[:-1]) / width
+        slopes = (values[1:] - values[:-1]) / width
         last = slopes[-1] if slopes.size else 0.0
-        pieces = width * seconds[:-1] + slopes * width * (width - 1) / 2
+        pieces = width * values[:-1] + slopes * width * (width - 1) / 2
         self._sequences = sequences
-        self._knots: list[int] = np.asarray(curve.context).astype(np.int64).tolist()
-        self._seconds: list[float] = seconds.tolist()
+        self._knots: list[int] = np.asarray(context).astype(np.int64).tolist()
+        self._values: list[float] = values.tolist()
         self._slopes: list[float] = [*slopes.tolist(), float(last)]
         self._sums: list[float] = [0.0, *np.cumsum(pieces).tolist()]
 
@@ -44,22 +45,78 @@ class DecodeCurve:
         """A step whose sequences have `context` cached tokens together."""
         mean = context / self._sequences
         i = bisect_right(self._knots, mean) - 1
-        return self._seconds[i] + self._slopes[i] * (mean - self._knots[i])
+        return self._values[i] + self._slopes[i] * (mean - self._knots[i])
 
     def span(self, context: int, steps: int) -> tuple[float, float]:
-        """Seconds of the first `steps - 1` steps, and of all of them."""
+        """The sum of the first `steps - 1` steps, and of all of them."""
         knots = self._knots
         mean = context / self._sequences
         i = bisect_right(knots, mean) - 1
         if i + 1 == len(knots) or mean + steps <= knots[i + 1]:
             slope = self._slopes[i]
-            first = self._seconds[i] + slope * (mean - knots[i])
+            first = self._values[i] + slope * (mean - knots[i])
             before = steps - 1
             most = before * (first + slope * (before - 1) / 2)
             return most, most + first + slope * before
         start = self._below(context)
         end = context + steps * self._sequences
         return self._below(end - self._sequences) - start, self._below(end) - start
+
+    def _below(self, context: int) -> float:
+        """The sum of t(0), t(1) … below the mean context, read between whole numbers."""
+        whole, rest = divmod(context, self._sequences)
+        i = bisect_right(self._knots, whole) - 1
+        width = whole - self._knots[i]
+        here = self._values[i] + self._slopes[i] * width
+        full = self._sums[i] + width * (self._values[i] + self._slopes[i] * (width - 1) / 2)
+        return full + here * rest / self._sequences
+
+
+class DecodeCurve(StepSums):
+    """Seconds of consecutive decode steps, and their joules where those are known."""
+
+    __slots__ = ("_clocked", "_first_j", "_joules", "_more_j")
+
+    def __init__(self, curve: Curve, sequences: int, full: DecodeCurve | None = None) -> None:
+        """`full` is the curve of the same steps at full clock, where this is another one."""
+        seconds = np.asarray(curve.seconds, float)
+        if not (seconds.size and np.isfinite(seconds).all() and (seconds > 0).all()):
+            raise InputError(f"the cost of {sequences} decodes is not a positive time at every context")
+        super().__init__(curve.context, seconds, sequences)
+        self._clocked: list[float] = []
+        self._joules: StepSums | None = None
+        self._first_j = self._more_j = 0.0
+        """Of a step without cached tokens, and for each one more of every sequence, where that is a straight line."""
+        if full is not None:
+            self._joules, self._first_j, self._more_j = full._joules, full._first_j, full._more_j
+        elif curve.clocked_s is not None and curve.joules is not None:
+            self._clocked = curve.clocked_s.tolist()
+            self._first_j = float(curve.joules[0])
+            if curve.context.size > 1:
+                self._more_j = float(curve.joules[-1] - curve.joules[0]) / float(curve.context[-1])
+            line = self._first_j + self._more_j * curve.context
+            if np.abs(curve.joules - line).max() > STRAIGHT * np.abs(line).max():
+                self._joules = StepSums(curve.context, curve.joules, sequences)
+
+    def demand(self, context: int) -> tuple[float, float]:
+        """Of a step of a curve at full clock: the share of its time that follows the clock, and its watts beyond the
+        constant draw."""
+        mean, knots, clocked = context / self._sequences, self._knots, self._clocked
+        i = bisect_right(knots, mean) - 1
+        more = mean - knots[i]
+        seconds = self._values[i] + self._slopes[i] * more
+        low = i if i + 1 < len(knots) or not i else i - 1
+        share = clocked[i]
+        if low + 1 < len(knots):
+            share += (clocked[low + 1] - clocked[low]) / (knots[low + 1] - knots[low]) * more
+        joules = self._first_j + self._more_j * mean if self._joules is None else self._joules.one(context)
+        return share / seconds, joules / seconds
+
+    def joules(self, context: int, steps: int) -> float:
+        """Of so many steps at full clock, beyond the constant draw."""
+        if self._joules is None:
+            return steps * (self._first_j + self._more_j * (context / self._sequences + (steps - 1) / 2))
+        return self._joules.span(context, steps)[1]
 
     def steps_until(self, context: int, wait_s: float, most: int) -> int:
         """The fewest steps that last at least `wait_s`, or `most`."""
@@ -69,7 +126,7 @@ class DecodeCurve:
         mean = context / self._sequences
         i = bisect_right(knots, mean) - 1
         slope = self._slopes[i]
-        first = self._seconds[i] + slope * (mean - knots[i])
+        first = self._values[i] + slope * (mean - knots[i])
         inside = most if i + 1 == len(knots) else min(most, int(knots[i + 1] - mean))
         if inside * (first + slope * (inside - 1) / 2) < wait_s:
             return most if inside == most else self._search(context, wait_s, inside, most)
@@ -99,12 +156,3 @@ class DecodeCurve:
             else:
                 low, short = middle, lasts
         return high
-
-    def _below(self, context: int) -> float:
-        """The sum of t(0), t(1) … below the mean context, read between whole numbers."""
-        whole, rest = divmod(context, self._sequences)
-        i = bisect_right(self._knots, whole) - 1
-        width = whole - self._knots[i]
-        here = self._seconds[i] + self._slopes[i] * width
-        full = self._sums[i] + width * (self._seconds[i] + self._slopes[i] * (width - 1) / 2)
-        return full + here * rest / self._sequences

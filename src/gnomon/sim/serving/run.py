@@ -47,6 +47,10 @@ class ServingRun:
     peak_step_tokens: int
     """Most tokens in one step with a prompt."""
     totals: StepTotals
+    dynamic_j: float = 0.0
+    """Joules of one chip in all steps, beyond its constant draw; 0 where the step cost knows none."""
+    clock_slowdown: float = 1.0
+    """How much lower the clock was than the highest, on average over the busy time."""
 
     @property
     def makespan_s(self) -> float:

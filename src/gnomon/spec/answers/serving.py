@@ -70,6 +70,8 @@ class ServingReport(Result):
     energy_j: float
     power_w: float = 0.0
     """Of all chips of the replica, on average over the run."""
+    clock_slowdown: float = 1.0
+    """How many times lower the chips' clock was than the highest under the power limit, on average over the steps."""
     co2_g: float | None = None
     """Of that energy, where a cluster's file names the grid, which `grid` repeats."""
     grid: Mapping[str, str | float] = field(default_factory=dict)

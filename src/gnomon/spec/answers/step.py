@@ -89,6 +89,8 @@ class Prediction(Result):
     time_s: Time
     memory_bytes: Estimate
     energy_j: Estimate
+    clock_slowdown: float = 1.0
+    """How many times lower the clock is than the highest; above 1 only of a step that is asked for as sustained."""
     co2_g: Estimate | None = None
     """Of that energy, where a cluster's file names the grid: what the chips draw, not what is around them."""
     cost_usd: Estimate

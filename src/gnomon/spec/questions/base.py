@@ -8,7 +8,7 @@ from typing import Any
 
 from gnomon.errors import InputError, shown
 from gnomon.spec.questions.values import check_value
-from gnomon.units import parse_count, parse_duration, parse_rate, parse_whole
+from gnomon.units import parse_count, parse_duration, parse_rate, parse_watts, parse_whole
 
 COUNTS = "8k is 8,000 and 8Ki is 8,192."
 """How counts of tokens are read, for the help of their flags."""
@@ -76,6 +76,7 @@ NUMBERS: dict[str, Callable[[Any, Flag], Any]] = {
     "rate": lambda value, flag: parse_rate(value, flag.where),
     "count": lambda value, flag: parse_count(value, flag.where),
     "duration": lambda value, flag: parse_duration(value, flag.where),
+    "watts": lambda value, flag: parse_watts(value, flag.where),
 }
 """Readers of numbers that come from Python; texts of a command line are read before."""
 LATER = ("techniques",)

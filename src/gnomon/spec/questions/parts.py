@@ -22,6 +22,7 @@ SETTINGS_HELP = (
     "enforce_eager, enable_prefix_caching, max_cudagraph_capture_size."
 )
 ENGINE_HELP = "The engine that runs it."
+POWER_LIMIT_HELP = "Watts that each chip may draw, below its own limit; time and energy follow."
 WITH_HELP = "A technique, such as int4-weights or offload-optimizer:stride=2; `gnomon techniques` lists them."
 
 
@@ -34,6 +35,11 @@ def settings() -> Any:
 def techniques() -> Any:
     """`--with TECHNIQUE`, any number of them."""
     return flag("--with", "techniques", "TECHNIQUE", WITH_HELP, default=())
+
+
+def power_limit(note: str = "") -> Any:
+    """`--power-limit W`."""
+    return flag("--power-limit", "watts", "W", f"{POWER_LIMIT_HELP}{note}", default=None)
 
 
 def degree(name: str, what: str, note: str = "", *, default: int | None = 1) -> Any:

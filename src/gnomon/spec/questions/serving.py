@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnomon.spec.questions.base import COUNTS, Question, argument, flag
-from gnomon.spec.questions.parts import ENGINE_HELP, MODEL_HELP, ServedQuestion, degree, settings, techniques
+from gnomon.spec.questions.parts import (
+    ENGINE_HELP,
+    MODEL_HELP,
+    ServedQuestion,
+    degree,
+    power_limit,
+    settings,
+    techniques,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +65,7 @@ class SimulateServingQuestion(LoadQuestion, ServedQuestion):
     engine: str = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
     dp: int = degree("dp", "Data", " Ranks with sequences of their own.")
     seed: int = seed()
+    power_limit_w: float | None = power_limit()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,3 +88,4 @@ class PlanServingQuestion(LoadQuestion):
     engine: str | EngineChoice = flag("--engine", "engine", "NAME[@VERSION]", ENGINE_HELP, default="vllm")
     settings: Mapping[str, Any] | None = settings()
     techniques: Sequence[str] = techniques()
+    power_limit_w: float | None = power_limit()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnomon.spec.questions.base import COUNTS, Question, argument, flag
-from gnomon.spec.questions.parts import MODEL_HELP, ServedQuestion, degree
+from gnomon.spec.questions.parts import MODEL_HELP, ServedQuestion, degree, power_limit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +18,9 @@ ANY_ENGINE_HELP = "The engine that runs it: vllm where it can, else torch."
 SCRIPT_HELP = (
     " Or SCRIPT.py:FUNCTION of your own, which is imported and run: it returns (module, inputs), any torch module and "
     "what to call it with."
+)
+SUSTAINED_HELP = (
+    "At the clock that the chip keeps under its power limit if it runs this step without end; else at its full clock."
 )
 PHASE_HELP = (
     "prefill, decode (where not given) or train; of an encoder prefill, one pass in both directions; of a diffusion "
@@ -67,11 +70,18 @@ class PredictQuestion(ServedQuestion):
     steps: int | None = flag("--steps", "whole", "N", "Steps of a diffusion transformer: 1.", default=None)
     engine: str | None = flag("--engine", "any_engine", "NAME[@VERSION]", ANY_ENGINE_HELP, default=None)
     dp: int | None = degree("dp", "Data", " Ranks with sequences of their own.", default=None)
+    sustained: bool = flag("--sustained", "switch", "", SUSTAINED_HELP, default=False)
+    power_limit_w: float | None = power_limit(" Implies --sustained.")
 
     @property
     def sequences(self) -> int:
         """Those of the step: one where none are named."""
         return 1 if self.batch is None else self.batch
+
+    @property
+    def clock_inputs(self) -> dict[str, bool]:
+        """Of the inputs of an answer, whether the step is at the clock that the chip sustains."""
+        return {"sustained": True} if self.sustained or self.power_limit_w is not None else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

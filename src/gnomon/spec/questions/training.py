@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec.questions.base import COUNTS, Question, argument, flag
-from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, techniques
+from gnomon.spec.questions.parts import MODEL_HELP, ON_HELP, power_limit, techniques
 from gnomon.spec.training import CP_COMMS, MAX_ZERO, OPTIMIZERS, RECOMPUTE, SCHEDULES, TrainingLoad
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class TrainingQuestion(Question):
     dtype: str | None = dtype()
     engine: str = flag("--engine", "training_engine", "NAME[@VERSION]", "megatron or torch.", default="megatron")
     techniques: Sequence[str] = techniques()
+    power_limit_w: float | None = power_limit()
 
     def __post_init__(self) -> None:
         Question.__post_init__(self)
