@@ -137,7 +137,7 @@ def _with_interval(figure: KeyFigure, answer: Mapping[str, Any]) -> Any:
     without one has no low and high."""
     value = figure.of(answer)
     if isinstance(value, Mapping):
-        edges = {name: value.get(name) for name in ("value", "low", "high")}
+        edges: dict[str, Any] = {name: value.get(name) for name in ("value", "low", "high")}
         if not all(map(_is_number, edges.values())):
             return None
         return edges if edges["low"] < edges["high"] else {"value": edges["value"]}
