@@ -114,6 +114,8 @@ def test_a_plan_that_differs_only_in_its_budgets_is_a_runner_up(objective: str) 
     assert report.runner_up["usd_h"] == report.best.usd_h
     assert (other.strategy, other.dtype, other.replicas) == (best.strategy, best.dtype, best.replicas)
     assert other.engine.settings != best.engine.settings
+    assert report.runner_up["why"].endswith("only step budgets differ")
+    assert "budgets" not in report.alternative["why"]
     shape = plan_from_dict(report.alternative["plan"])
     assert (shape.strategy, shape.dtype) != (best.strategy, best.dtype)
     assert min(report.alternative["margin"].values()) >= 0

@@ -20,7 +20,7 @@ PART = 1000
 """Requests of each drawn run: the first of the load. Their relative spread is taken for that of all of them."""
 
 Band = tuple[float, float]
-Figures = Mapping[str, Mapping[str, float]]
+RunFigures = Mapping[str, Mapping[str, float]]
 
 
 def bands(
@@ -30,7 +30,7 @@ def bands(
     known."""
     part, demand = run.requests.first(PART), Demand.of(run.requests)
 
-    def figures(cost: StepCost, limits: ServingLimits) -> Figures:
+    def figures(cost: StepCost, limits: ServingLimits) -> RunFigures:
         most = most_requests_per_s(KnownSteps(cost, demand), limits)
         return _figures(deployment, simulate(part, cost, limits), most)
 
@@ -44,7 +44,7 @@ def bands(
     }
 
 
-def _figures(deployment: Deployment, run: ServingRun, sustained: float) -> Figures:
+def _figures(deployment: Deployment, run: ServingRun, sustained: float) -> RunFigures:
     """By the names of a `ServingReport`."""
     joules = energy_j(deployment, run)
     tokens = float(run.requests.output_tokens.sum())

@@ -270,7 +270,9 @@ def _runner_up(book: PlanBook, best: Score, other: Score | None) -> dict[str, An
     if other is None:
         whole = book.question.objective.name == "throughput"
         return {"why": "no other plan on all chips of a pool meets the goals" if whole else NO_OTHER}
-    return book.facts(book.score(other)) | {"why": why_second(book.question.objective.name, best, other)}
+    why = why_second(book.question.objective.name, best, other)
+    same = (other.plan.family.shape, other.plan.replicas) == (best.plan.family.shape, best.plan.replicas)
+    return book.facts(book.score(other)) | {"why": f"{why}; only step budgets differ" if same else why}
 
 
 def _alternative(book: PlanBook, found: SearchResult, best: Score, met: list[Score]) -> dict[str, Any]:
