@@ -26,7 +26,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 def test_simulate_train_passes_every_flag(calls: Calls) -> None:
     words = f"{STEP} --micro-batch 2 --tp 4 --pp 2 --vp 3 --cp 1 --ep 1 --dp 8 --zero 2 --schedule interleaved"
     words += " --cp-comm a2a --expert-tp 1 --with checkpoints --with vocabulary-parallel:barriers=2"
-    words += " --recompute full --optimizer adamw-bf16 --engine megatron@3.0 --dtype bf16 --tokens 300B"
+    words += (
+        " --recompute full --optimizer adamw-bf16 --engine megatron@3.0 --dtype bf16 --tokens 300B --power-limit 0.4kW"
+    )
     assert run([*words.split(), "--no-sequence-parallel"]) == 0
     ((name, (question,), _),) = calls.made
     assert name == "simulate_training"
@@ -48,6 +50,7 @@ def test_simulate_train_passes_every_flag(calls: Calls) -> None:
         "engine": "megatron@3.0",
         "tokens": 300e9,
         "techniques": ("checkpoints", "vocabulary-parallel:barriers=2"),
+        "power_limit_w": 400.0,
     }
 
 
@@ -61,7 +64,8 @@ def test_defaults_of_simulate_train(calls: Calls) -> None:
 
 
 def test_plan_train_passes_every_flag(calls: Calls) -> None:
-    assert run(f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch --with auto".split()) == 0
+    words = f"{PLAN} --tokens 1.5T --optimizer adamw-bf16 --dtype bf16 --engine torch --with auto --power-limit 400W"
+    assert run(words.split()) == 0
     ((name, (question,), _),) = calls.made
     assert name == "plan_training"
     assert asdict(question) == {
@@ -74,6 +78,7 @@ def test_plan_train_passes_every_flag(calls: Calls) -> None:
         "dtype": "bf16",
         "engine": "torch",
         "techniques": ("auto",),
+        "power_limit_w": 400.0,
     }
 
 

@@ -65,8 +65,10 @@ class ServedFile:
 
     def simulated(self, draws: int = DRAWN) -> Iterator[tuple[Any, ...]]:
         """Each load with its figures by the central estimate, then by draws of the step cost."""
+        if not self.loads:
+            return
         given = {"max_model_len": self.settings["max_model_len"], "front_end": "in_process"}
-        engine, deployment = deploy(model(self.model), parse_pool(self.chip), dtype=self.dtype or None, settings=given)
+        engine, deployment = deploy(model(self.model), parse_pool(self.chip), dtype=self.dtype, settings=given)
         costs = list(engine.drawn(deployment, draws, max(load.requests.longest for load in self.loads)))
         for load in self.loads:
             yield (load, *(self._figures(load, deployment, *each) for each in costs))
@@ -94,7 +96,7 @@ def read(path: Path) -> ServedFile:
         file=f"{path.parent.name}/{path.name}",
         chip=info["chip"],
         model=data["model"],
-        dtype=data["quantization"] or "",
+        dtype=data["quantization"] or model(data["model"]).dtype,
         engine=f"vllm {info['versions']['vllm']}",
         settings=data["settings"],
         loads=tuple(_load(load, columns) for load in data["loads"] if load["name"] in COMPARED),

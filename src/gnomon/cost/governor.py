@@ -27,6 +27,10 @@ WINDOW_S = 0.027
 SPREAD, TRANSFERRED_SPREAD = 0.34, 0.5
 """What the slowdown by the clock, beyond 1, may be off by (log): on loads kept aside, and on chips whose power figures
 are another chip's; the second is an estimate."""
+JOULES_SPREAD, TRANSFERRED_JOULES_SPREAD = 0.06, 0.2
+"""What joules beyond the constant draw may be off by (log): the H200's watts were off by 4.1% on kinds of work kept
+aside (`power_held_out` of its profile), of which some 80% are beyond the constant draw; and an estimate for chips whose
+power figures are another chip's."""
 STREAM = 0.87
 """Of the data sheet's bandwidth, what the fastest stream of an H200 reaches: 4.15 of 4.8 TB/s (2026-11-18)."""
 LOWEST = 345 / 1980

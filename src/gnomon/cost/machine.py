@@ -190,6 +190,12 @@ class Machine:
         spread = governor.TRANSFERRED_SPREAD if self.profile.transferred else governor.SPREAD
         return np.asarray(np.exp(spread * normals(f"{self.profile.chip}/clock")))
 
+    @property
+    def joule_factors(self) -> NDArray[np.float64]:
+        """What each draw multiplies joules beyond the constant draw by."""
+        spread = governor.TRANSFERRED_JOULES_SPREAD if self.profile.transferred else governor.JOULES_SPREAD
+        return np.asarray(np.exp(spread * normals(f"{self.profile.chip}/joules")))
+
     def op_power(self, op: Op, batch: Batch, seconds: Floats) -> OpPower:
         """Of an operator's `op_seconds` in each of these steps, the share that follows the clock, and the joules of all
         its runs at full clock beyond the constant draw. Links keep their own clock."""

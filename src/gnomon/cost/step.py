@@ -121,8 +121,11 @@ class StepPrice:
         if self.dynamic_j is None:
             return self.time_s.map(lambda seconds: self.machine.joules(seconds, self.flops, self.bytes))
         governor = self.machine.governor
-        dynamic_j, limit_w = self.dynamic_j * governor.energy_share(self.clock_slowdown), self.machine.chip.tdp_w
-        return self.time_s.map(lambda s: np.minimum(governor.active_w * s + dynamic_j, limit_w * s))
+        time, dynamic_j = self.time_s, self.dynamic_j * governor.energy_share(self.clock_slowdown)
+        limit_w, drawn_j = self.machine.chip.tdp_w, dynamic_j * self.machine.joule_factors
+        value = min(governor.active_w * time.value + dynamic_j, limit_w * time.value)
+        draws = np.minimum(governor.active_w * time.draws + drawn_j, limit_w * time.draws)
+        return Estimate(value, draws, time.provenance, time.source)
 
     def at(self, slowdown: float) -> StepPrice:
         """The same steps, priced at full clock so far, at a clock lower by a factor. Lines of one name have one share

@@ -60,7 +60,8 @@ class TableStepCost:
     _launch_prompt: float = field(init=False)
     _largest: int = field(init=False)
     _clock_factor: float = field(init=False, default=1.0)
-    """What this draw multiplies the seconds by that a lower clock adds."""
+    _joule_factor: float = field(init=False, default=1.0)
+    """What this draw multiplies by: the seconds that a lower clock adds, and joules."""
     _works: dict[int, Floats] = field(init=False)
     _attention: dict[int, Floats] = field(init=False)
     _lists: dict[int, Pieces] = field(init=False)
@@ -109,7 +110,9 @@ class TableStepCost:
         ops = {op.name: (op.kind, priced_dtype(op)) for op in self.model.graph.ops}
         factors = {name: float(machine.factors(name, *of)[draw]) for name, of in ops.items()}
         other._draw(self.host.drawn(draw), factors)
-        other._clock_factor = float(machine.clock_factors[draw])
+        other._clock_factor, other._joule_factor = (
+            float(drawn[draw]) for drawn in (machine.clock_factors, machine.joule_factors)
+        )
         return other
 
     @property
@@ -126,7 +129,7 @@ class TableStepCost:
             fixed = [part[sequences] + rows[sequences] for part, rows in zip(self._dense, self._logits, strict=True)]
             fixed_work = np.array(fixed) + self._decodes[:, sequences]
             work = self._works[sequences] = self._attention_of(sequences) + fixed_work[:, None]
-        seconds, clocked, joules = work[0], work[1] * self._clock_factor, work[2]
+        seconds, clocked, joules = work[0], work[1] * self._clock_factor, work[2] * self._joule_factor
         device = seconds + self._gaps[sequences] + (slowdown - 1) * clocked
         return Curve(self._times.knots, np.maximum(device, self.host.decode(sequences)), clocked, joules)
 
@@ -173,7 +176,7 @@ class TableStepCost:
             seconds += times[i] + (times[i + 1] - times[i]) * share
             clocked += clocks[i] + (clocks[i + 1] - clocks[i]) * share
             joules += powers[i] + (powers[i + 1] - powers[i]) * share
-        return seconds, clocked * self._clock_factor, joules
+        return seconds, clocked * self._clock_factor, joules * self._joule_factor
 
     def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:
         base = self._launches[tokens > self._largest]

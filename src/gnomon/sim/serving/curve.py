@@ -75,7 +75,7 @@ class StepSums:
 class DecodeCurve(StepSums):
     """Seconds of consecutive decode steps, and their joules where those are known."""
 
-    __slots__ = ("_clocked", "_first_j", "_joules", "_more_j")
+    __slots__ = ("_clocked", "_clocked_slopes", "_first_j", "_joules", "_more_j")
 
     def __init__(self, curve: Curve, sequences: int, full: DecodeCurve | None = None) -> None:
         """`full` is the curve of the same steps at full clock, where this is another one."""
@@ -84,6 +84,7 @@ class DecodeCurve(StepSums):
             raise InputError(f"the cost of {sequences} decodes is not a positive time at every context")
         super().__init__(curve.context, seconds, sequences)
         self._clocked: list[float] = []
+        self._clocked_slopes: list[float] = []
         self._joules: StepSums | None = None
         self._first_j = self._more_j = 0.0
         """Of a step without cached tokens, and for each one more of every sequence, where that is a straight line."""
@@ -91,6 +92,8 @@ class DecodeCurve(StepSums):
             self._joules, self._first_j, self._more_j = full._joules, full._first_j, full._more_j
         elif curve.clocked_s is not None and curve.joules is not None:
             self._clocked = curve.clocked_s.tolist()
+            slopes = (np.diff(curve.clocked_s) / np.diff(curve.context)).tolist()
+            self._clocked_slopes = [*slopes, slopes[-1] if slopes else 0.0]
             self._first_j = float(curve.joules[0])
             if curve.context.size > 1:
                 self._more_j = float(curve.joules[-1] - curve.joules[0]) / float(curve.context[-1])
@@ -101,16 +104,12 @@ class DecodeCurve(StepSums):
     def demand(self, context: int) -> tuple[float, float]:
         """Of a step of a curve at full clock: the share of its time that follows the clock, and its watts beyond the
         constant draw."""
-        mean, knots, clocked = context / self._sequences, self._knots, self._clocked
+        mean, knots = context / self._sequences, self._knots
         i = bisect_right(knots, mean) - 1
         more = mean - knots[i]
         seconds = self._values[i] + self._slopes[i] * more
-        low = i if i + 1 < len(knots) or not i else i - 1
-        share = clocked[i]
-        if low + 1 < len(knots):
-            share += (clocked[low + 1] - clocked[low]) / (knots[low + 1] - knots[low]) * more
         joules = self._first_j + self._more_j * mean if self._joules is None else self._joules.one(context)
-        return share / seconds, joules / seconds
+        return (self._clocked[i] + self._clocked_slopes[i] * more) / seconds, joules / seconds
 
     def joules(self, context: int, steps: int) -> float:
         """Of so many steps at full clock, beyond the constant draw."""
