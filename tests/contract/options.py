@@ -48,6 +48,7 @@ COMMANDS = f"""
   --set enforce_eager=true
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=64
+  --set front_end=in_process
   --json
   --html out.html
 predict llama-3.2-1b --on H100 --phase prefill --batch 4 --tokens 4096
@@ -59,6 +60,7 @@ predict llama-3.2-1b --on H100 --phase prefill --batch 4 --tokens 4096
   --set block_size=32
   --set enforce_eager=true
   --set max_cudagraph_capture_size=64
+  --set front_end=in_process
 predict qwen3-30b-a3b --on H100:8 --batch 16 --context 256
   --tp 4
   --pp 2
@@ -150,6 +152,7 @@ fit llama-3.2-1b --on H100:2
   --set enforce_eager=true
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=64
+  --set front_end=in_process
   --json
   --html out.html
 fit bert-base --on H100
@@ -191,6 +194,7 @@ fit bert-base --on H100 --engine torch
   --set enforce_eager=true
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=2
+  --set front_end=in_process
   --json
   --html out.html
 simulate serve llama-3.2-1b --on H100 --trace timed.csv
@@ -265,6 +269,7 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --set enforce_eager=true
   --set enable_prefix_caching=false
   --set max_cudagraph_capture_size=8
+  --set front_end=in_process
   --router least-requests
   --json
   --html out.html

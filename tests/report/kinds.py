@@ -17,6 +17,7 @@ import gnomon
 from gnomon.accuracy import accuracy
 from gnomon.calibrate.engine_overheads import EngineCalibrated
 from gnomon.calibrate.profiles import Calibrated
+from gnomon.calibrate.quick import QuickCalibrated
 from gnomon.execution.checked import Checked
 from gnomon.spec.answers import History, KeptRun, ModulePrediction, NotModelled, Result, Shortage
 from gnomon.store import resolve_plan, save
@@ -90,6 +91,20 @@ def engine_calibrated() -> EngineCalibrated:
         figures={"dense": {"step_us": 812.5}},
         table="engine.json",
         profile="overheads.yaml",
+    )
+
+
+def quick_calibrated() -> QuickCalibrated:
+    return QuickCalibrated(
+        title="H200: this card beside the shipped profile",
+        chip="H200-SXM-141GB",
+        table="quick.json",
+        profile="cards/h200-sxm-141gb.yaml",
+        factors={"compute": 0.99, "memory": 1.01, "energy": 1.02, "host": 0.9},
+        spread={"compute": 0.01, "memory": 0.02, "host": 0.05},
+        against="the same kernels on the card of the profile",
+        skipped={"gemm_fp8": "no such kernel"},
+        notes=("it is 20% busy with somebody else's work",),
     )
 
 
@@ -167,6 +182,7 @@ MADE: dict[str, dict[str, Callable[[], Any]]] = {
     "PapersRun": {"one": lambda: gnomon.papers.run("zero-offload")},
     "Calibrated": {"a chip": calibrated},
     "EngineCalibrated": {"an engine": engine_calibrated},
+    "QuickCalibrated": {"a card": quick_calibrated},
     "Checked": {"a deployment": checked},
     "Accuracy": {"stored": accuracy},
 }

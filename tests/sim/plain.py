@@ -2,7 +2,8 @@
 
 It follows the loop of vLLM's engine core literally: a queue of batches in flight, a scheduler that
 is called when the queue has room, and outputs that are taken in order. The front end stands before and after it: it
-takes requests in one by one, more slowly the more it streams, and outputs wait for the requests before them.
+takes requests in one by one, with what it will have to do for their outputs, and outputs wait for requests before
+them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Req:
     blocks: int = 0
     waiting: bool = True
     taken_in_s: float = np.inf
-    """When the front end is through with it; known once the request before it was scheduled."""
+    """When the front end is through with it."""
     times: list[float] = field(default_factory=list)
 
 
@@ -137,17 +138,12 @@ class Plain:
         self.peak_blocks = 0
         self.busy_s = 0.0
         self.clock = PlainClock(cost) if cost.governor else None
-        self.each_s = limits.request_s
-        self.streamed = 0
-        self.streamed_since = -np.inf
         self.left_s = -np.inf
         self.warm = False
-        self.take_in(0)
-
-    def take_in(self, index: int) -> None:
-        if index < len(self.all):
-            before = self.all[index - 1].taken_in_s if index else -np.inf
-            self.all[index].taken_in_s = max(before, self.all[index].arrival_s) + self.each_s
+        door = -np.inf
+        for req in self.all:
+            work = min(limits.request_s + limits.output_s * req.output, limits.request_s / (1 - MOST_SHARE))
+            door = req.taken_in_s = max(door, req.arrival_s) + work
 
     def visible_s(self, req: Req) -> float:
         return req.taken_in_s + self.limits.ingress_s
@@ -159,7 +155,8 @@ class Plain:
                 if not self.arriving:
                     return self.through()
                 self.now = max(self.now, self.visible_s(self.arriving[0]))
-            self.see()
+            while self.arriving and self.visible_s(self.arriving[0]) <= self.now:
+                self.waiting.append(self.arriving.popleft())
             ran = False
             if self.has_requests():
                 step = self.schedule()
@@ -171,11 +168,6 @@ class Plain:
             self.take_outputs(self.queue.popleft())
             if not ran and self.has_requests():
                 self.now += SLEEP_S
-
-    def see(self) -> None:
-        """Requests behind the first that has never run are looked at only once that one runs."""
-        while self.arriving and self.visible_s(self.arriving[0]) <= self.now:
-            self.waiting.append(self.arriving.popleft())
 
     def through(self) -> Plain:
         """Outputs wait for requests that came before them."""
@@ -218,22 +210,10 @@ class Plain:
             self.allocate(req, tokens)
             self.waiting.popleft().waiting = False
             self.running.append(req)
-            if np.isnan(self.scheduled_s[req.index]):
-                self.let_in(req)
             self.put(step, req, tokens)
             budget -= tokens
         self.peak_blocks = max(self.peak_blocks, self.limits.kv_blocks - self.free)
         return step
-
-    def let_in(self, req: Req) -> None:
-        waited = self.now - self.streamed_since
-        if waited > 0:
-            share = min(self.streamed * self.limits.output_s / waited, MOST_SHARE)
-            self.each_s = self.limits.request_s / (1 - share)
-            self.streamed, self.streamed_since = 0, self.now
-        self.scheduled_s[req.index] = self.now
-        self.take_in(req.index + 1)
-        self.see()
 
     def put(self, step: Step, req: Req, tokens: int) -> None:
         before = req.computed
@@ -271,7 +251,9 @@ class Plain:
             self.busy_s += seconds
             self.device_end = step.end_s
             self.warm = not was_idle or not self.limits.lookahead
-            self.streamed += sum(makes for *_, makes in step.work)
+            for req, *_ in step.work:
+                if np.isnan(self.scheduled_s[req.index]):
+                    self.scheduled_s[req.index] = step.scheduled_s
             self.now += launch
         if step.work or step.preempted:
             self.steps.append(step)

@@ -28,6 +28,6 @@ class ServingLimits:
     request_s: float = 0.0
     """Work of the front end on a request before the scheduler can see it, one after the other."""
     output_s: float = 0.0
-    """Work of the front end on an output token, which it does between that on requests."""
+    """Work of the front end on an output token."""
     egress_sequence_s: float = 0.0
     """Added to `egress_s` for each sequence whose token leaves in the same step."""

@@ -81,10 +81,10 @@ class ChunkedReplica:
         self._cost, self._limits = cost, limits
         self._record, self._progress = record, progress
         self._batch = BatchState(*_lengths(requests), limits)
-        self._visible: list[float] = [*requests.arrival_s.tolist(), inf]
-        """When the scheduler can see each request up to the head, and when those behind it arrive; at last, when it
-        could see one that is not known yet."""
         self._front = FrontEnd(limits)
+        self._visible: list[float] = []
+        """When the scheduler can see each request; at last, when it could see one that is not known yet."""
+        self._take_in(requests)
         self._head = 0
         """The first request that has never run."""
         self._now = -inf
@@ -106,23 +106,21 @@ class ChunkedReplica:
         self._first, self._finish, self._scheduled = array("d", blank), array("d", blank), array("d", blank)
         self.ended: list[int] | None = None
         """A list here gets each request whose last token is scheduled; its reader may empty it."""
-        self._take_in_head()
 
     def add(self, arrival_s: float, prompt: int, output: int) -> int:
         """One more request, which arrives no earlier than the others; its index."""
         index = self._batch.add(prompt, output)
-        self._visible.insert(index, arrival_s)
+        self._visible.insert(index, self._front.visible_s(arrival_s, output))
         for times in (self._first, self._finish, self._scheduled):
             times.append(0.0)
-        if index == self._head:
-            self._take_in_head()
         return index
 
-    def _take_in_head(self) -> None:
-        """The front end's work on the request that is now the first of those that have never run."""
-        head = self._head
-        if head < len(self._first):
-            self._visible[head] = self._front.visible_s(self._visible[head])
+    def _take_in(self, requests: Requests) -> None:
+        """The front end's work on the requests that it has not seen."""
+        visible, seen = self._visible, len(self._visible)
+        rest = zip(requests.arrival_s[seen:].tolist(), requests.output_tokens[seen:].tolist(), strict=True)
+        visible += [self._front.visible_s(arrival_s, outputs) for arrival_s, outputs in rest]
+        visible.append(inf)
 
     def forked(self, requests: Requests | None = None) -> ChunkedReplica:
         """A copy as it stands now: to go on by itself with requests of which the first are those that it ran so far,
@@ -131,12 +129,9 @@ class ChunkedReplica:
         other._clock = copy(self._clock)
         other._batch = self._batch.forked(*(_lengths(requests) if requests else ([], [])))
         other._front = copy(self._front)
-        other._visible = self._visible[: min(self._head + 1, len(self._first))]
+        other._visible = self._visible[: len(self._first)]
         if requests:
-            taken_in = len(other._visible)
-            other._visible += [*requests.arrival_s[taken_in:].tolist(), inf]
-            if taken_in == self._head:
-                other._take_in_head()
+            other._take_in(requests)
         more = array("d", bytes(8 * (len(requests) - len(self._first)) if requests else 0))
         other._first, other._finish, other._scheduled = self._first + more, self._finish + more, self._scheduled + more
         return other
@@ -171,9 +166,9 @@ class ChunkedReplica:
 
     def result(self, requests: Requests) -> ServingRun:
         batch, totals = self._batch, self._batch.totals()
-        taken_in = np.array(self._visible[:-1]) - self._limits.ingress_s
+        visible_s = np.array(self._visible[:-1])
         first_s, finish_s = (
-            self._front.through(np.array(times), requests.arrival_s, taken_in) for times in (self._first, self._finish)
+            self._front.through(np.array(times), requests.arrival_s, visible_s) for times in (self._first, self._finish)
         )
         return ServingRun(
             requests=requests,
@@ -223,7 +218,7 @@ class ChunkedReplica:
         if self._record is not None:
             self._note(start, end, [], [], [])
         batch.advance(steps)
-        self._front.leave(end, decodes, steps)
+        self._front.leave(end, decodes)
         ended: dict[int, int] = {}
         self._fresh_first, self._fresh_last = (), ()
         if steps == to_end:
@@ -296,7 +291,7 @@ class ChunkedReplica:
         """Let waiting requests in, in order, while there are tokens, places and blocks for the whole prompt; the tokens
         that are left."""
         batch, places, visible, now = self._batch, self._limits.max_sequences, self._visible, self._now
-        resumed, begun = batch.resumed, self._head
+        resumed = batch.resumed
         while budget > 0 and batch.count < places:
             if resumed:
                 request = resumed[-1]
@@ -310,11 +305,8 @@ class ChunkedReplica:
             if resumed:
                 resumed.pop()
             else:
-                if request == begun:
-                    self._front.note(now)
                 self._head = request + 1
                 self._scheduled[request] = now
-                self._take_in_head()
             budget -= tokens
             chunks.append((tokens, 0))
             prompts.append(request)
@@ -336,7 +328,7 @@ class ChunkedReplica:
                 firsts.append(request)
             if blocks:
                 ended[request] = blocks
-        left = self._front.leave(end, outputs, 1)
+        left = self._front.leave(end, outputs)
         for request in firsts:
             self._first[request] = left
         self._fresh_first, self._fresh_last = firsts, ()

@@ -12,7 +12,7 @@ import numpy as np
 from gnomon.cost.step import StepCost
 from gnomon.sim.serving.check import check
 from gnomon.sim.serving.chunked import ChunkedReplica
-from gnomon.sim.serving.frontend import OUTPUT_WAIT
+from gnomon.sim.serving.frontend import OUTPUT_WAIT, FrontEnd
 from gnomon.sim.serving.run import ServingRun
 from gnomon.spec.serving import ServingLimits
 from gnomon.spec.workload import Requests
@@ -22,8 +22,7 @@ def simulate_closed(requests: Requests, clients: int, cost: StepCost, limits: Se
     """Serve the requests in their order, never more than `clients` at once; their own arrival times are ignored.
 
     The first ones arrive together, each other one at the moment a client has the last token of the one before it. The
-    run's requests have the arrivals that came of it: `simulate` makes the same run of them, but for the front end's
-    work on output tokens, which here slows requests down from when they are sent.
+    run's requests have the arrivals that came of it: `simulate` makes the same run of them.
     """
     check(requests, limits)
     loop = _Loop(requests, clients, cost, limits)
@@ -34,22 +33,21 @@ def simulate_closed(requests: Requests, clients: int, cost: StepCost, limits: Se
 class _Loop(ChunkedReplica):
     """The engine's loop, whose completions are the next arrivals."""
 
-    __slots__ = ("_door", "_released", "_sent", "arrivals")
+    __slots__ = ("_door", "_outputs", "_released", "_sent", "arrivals")
 
     def __init__(self, requests: Requests, clients: int, cost: StepCost, limits: ServingLimits) -> None:
         """Each client has sent one request."""
         self.arrivals = [0.0] * len(requests)
         super().__init__(replace(requests, arrival_s=np.array(self.arrivals)), cost, limits, None, None)
         self._released = 0
+        self._outputs = requests.output_tokens.tolist()
         self._visible[:] = [inf] * len(self._visible)
+        self._front = FrontEnd(limits)
         self._door = self._front.door_s
         """When the front end was through with all requests but those that were sent last."""
         self._sent = 0
         """The first of those."""
         self._send(min(clients, len(requests)), 0.0)
-
-    def _take_in_head(self) -> None:
-        """The front end takes requests in when they are sent."""
 
     def _end_requests(self, ended: dict[int, int]) -> None:
         super()._end_requests(ended)
@@ -76,5 +74,5 @@ class _Loop(ChunkedReplica):
     def _send(self, count: int, arrival_s: float) -> None:
         for request in range(self._released, self._released + count):
             self.arrivals[request] = arrival_s
-            self._visible[request] = self._front.visible_s(arrival_s)
+            self._visible[request] = self._front.visible_s(arrival_s, self._outputs[request])
         self._released += count
