@@ -13,7 +13,7 @@ from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
-from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format
+from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format, without_kernel
 from gnomon.graph.ops import Attention, Collective, LatentDecode, Op, Shape
 from gnomon.spec import Batch, Chip, Pool, Provenance
 from gnomon.spec.chip import HALVES
@@ -211,7 +211,8 @@ class Machine:
         elif kind.startswith(("scan", "mla", "attention")) and WIDTH.get(dtype, 0.0) <= WIDTH["bf16"]:
             compute_dtype = dtype if dtype in HALVES else self.chip.half
         else:
-            compute_dtype = GEMM_FORMATS[dtype].compute_dtype if dtype in GEMM_FORMATS else dtype
+            numbers = without_kernel(dtype)
+            compute_dtype = GEMM_FORMATS[numbers].compute_dtype if numbers in GEMM_FORMATS else numbers
         return compute_dtype if compute_dtype in self.chip.rates_flops else self.chip.half
 
     def bound(

@@ -12,6 +12,7 @@ from math import hypot
 from gnomon.cost.efficiencies import RelativeEfficiency, efficiency
 from gnomon.cost.kernels import UNFITTED
 from gnomon.cost.residual import Residual
+from gnomon.graph.dtypes import KERNEL, without_kernel
 from gnomon.spec import Provenance
 
 SYSTEM_SPREAD = 0.12
@@ -55,6 +56,9 @@ class Profile:
     def family(self, kind: str, dtype: str, framework: str = "") -> Family:
         """The best evidence for an operator: a framework's own fit, its own format's, else the family's, else that of
         any framework there is."""
+        if KERNEL in dtype:
+            known = self.families.get(f"{kind}.{dtype}")
+            return known or self.family(kind, without_kernel(dtype), framework)
         own = (f"{kind}.{dtype}.{framework}", f"{kind}.bf16.{framework}") if framework else ()
         fitted = {f"{kind}.{dtype}", f"{kind}.{dtype}.{framework}"} & self.families.keys()
         relative = None if fitted else efficiency(kind, dtype, self.architecture)
@@ -63,7 +67,7 @@ class Profile:
         for key in (*own, f"{kind}.{dtype}", kind, f"{kind}.bf16"):
             if key in self.families:
                 return self.families[key] if dtype in key or dtype in HALF else _unfitted(self.families[key], dtype)
-        others = [key for key in self.families if key.partition(".")[0] == kind]
+        others = [key for key in self.families if key.partition(".")[0] == kind and KERNEL not in key]
         if others:
             return self.families[min(others, key=lambda key: (key.split(".")[1] != dtype, key))]
         raise KeyError(f"profile of {self.chip} has no family {kind}.{dtype}")

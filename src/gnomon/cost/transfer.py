@@ -54,19 +54,24 @@ def of_kind(profile: Profile, kind: str) -> dict[str, Family]:
 
 
 def transferred(kind: str, chip: Chip, donors: Iterable[Donor]) -> dict[str, Family]:
-    """A kind of operator from the first who has it, else from the formula's own figures."""
+    """A kind of operator from the chips that run the same kernels, each format from the nearest that has it; else from
+    the first of another generation; else from the formula's own figures."""
+    found: dict[str, Family] = {}
     for donor, profile in donors:
-        found = of_kind(profile, kind)
-        if donor.architecture != chip.architecture:  # `efficiencies` knows more of these formats' kernels
-            found = {key: family for key, family in found.items() if key.partition(".")[2] not in GEMM_FORMATS}
-        if found:
-            return {key: _widen(_fed(kind, family, chip, donor), chip, donor) for key, family in found.items()}
-    return {f"{kind}.bf16": _formula(kind)}
+        theirs = of_kind(profile, kind)
+        if donor.generation != chip.generation:
+            if found:
+                break
+            # `efficiencies` knows more of these formats' kernels
+            theirs = {key: family for key, family in theirs.items() if key.partition(".")[2] not in GEMM_FORMATS}
+        more = {key: family for key, family in theirs.items() if key not in found}
+        found |= {key: _widen(_fed(kind, family, chip, donor), chip, donor) for key, family in more.items()}
+    return found or {f"{kind}.bf16": _formula(kind)}
 
 
 def _fed(kind: str, family: Family, chip: Chip, other: Chip) -> Family:
     """Decodes of a sibling with more memory bandwidth behind each processor; of less nothing is known."""
-    if kind != "attention_decode" or other.architecture != chip.architecture:
+    if kind != "attention_decode" or other.generation != chip.generation:
         return family
     theirs, ours = (one.memory_bandwidth_bytes_s / one.sm_count for one in (other, chip))
     sooner = {
@@ -128,7 +133,7 @@ def _formula(kind: str) -> Family:
 
 def _widen(family: Family, chip: Chip, other: Chip) -> Family:
     spread, shared, residual = family.spread * TRANSFER_SPREAD, family.shared + 0.05, family.residual
-    if other.architecture != chip.architecture:
+    if other.generation != chip.generation:
         spread, shared, residual = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED), None
     return replace(
         family,

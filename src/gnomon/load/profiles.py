@@ -10,9 +10,11 @@ from pathlib import Path
 
 from gnomon import catalog
 from gnomon.cost.kernels import MODELS
-from gnomon.cost.profile import HALF, Profile
+from gnomon.cost.profile import HALF, Family, Profile
 from gnomon.cost.transfer import BACKWARD, FORWARD, Donor, as_forward, of_kind, transferred, transferred_profile
+from gnomon.engines.vllm.kernels import experts_kernel, runs
 from gnomon.errors import CalibrationError, UnknownNameError
+from gnomon.graph.dtypes import KERNEL
 from gnomon.load.chips import ChipBook, own_chips
 from gnomon.load.files import read_yaml
 from gnomon.load.profile_file import profile_from_dict
@@ -26,6 +28,7 @@ FIGURES = (
 """What operators and watts follow from."""
 DONOR_VENDOR = "NVIDIA"
 """Whose chips are donors to other architectures first: the published table of an Arc Pro B60 holds host time."""
+EXPERTS = "moe"
 SIXTEEN = "16"
 """Stands for either format of 16 bits."""
 
@@ -94,8 +97,11 @@ class Profiles:
         families = dict(own.families)
         for kind in MODELS:
             known = {_format(key) for key in of_kind(own, kind)}
-            near = [donor for donor in donors if SIXTEEN not in known or donor.architecture == chip.architecture]
-            found = transferred(kind, chip, self._with(kind, near, framework)) if near or not known else {}
+            near = [donor for donor in donors if SIXTEEN not in known or donor.generation == chip.generation]
+            theirs = (
+                _as_run(chip, *donor) if kind == EXPERTS else donor for donor in self._with(kind, near, framework)
+            )
+            found = transferred(kind, chip, theirs) if near or not known else {}
             families |= {key: family for key, family in found.items() if _format(key) not in known}
         if not of_kind(own, BACKWARD) and of_kind(own, FORWARD):
             families |= as_forward(chip, families, self._with(BACKWARD, donors, framework))
@@ -136,7 +142,7 @@ class Profiles:
         def distance(other: Chip) -> tuple[bool, bool, float, float]:
             rates = log(other.rate(other.half) / chip.rate(chip.half))
             memory = log(other.memory_bandwidth_bytes_s / chip.memory_bandwidth_bytes_s)
-            foreign = other.architecture != chip.architecture
+            foreign = other.generation != chip.generation
             return foreign, foreign and other.vendor != DONOR_VENDOR, abs(rates), abs(memory)
 
         return sorted((self.chips.find(name) for name, files in self.files.items() if "" in files), key=distance)
@@ -176,6 +182,25 @@ def profile_of(name: str, framework: str = "") -> Profile | None:
 def profile_for(chip: Chip, framework: str = "") -> Profile:
     """What a chip is priced by; see `Profiles.resolve`."""
     return profiles().resolve(chip, framework)
+
+
+def _as_run(chip: Chip, donor: Chip, profile: Profile) -> Donor:
+    """A donor whose experts are named by the kernels that a chip runs them with: what a donor's default is may be
+    another's choice, and what does not run there is left out."""
+    if chip.vendor != donor.vendor:
+        return donor, profile
+    families: dict[str, Family] = {}
+    for key, family in of_kind(profile, EXPERTS).items():
+        kind, _, dtype = key.partition(".")
+        numbers, _, named = dtype.partition(KERNEL)
+        kernel = named or experts_kernel(numbers, donor)
+        if kernel == experts_kernel(numbers, chip):
+            families[f"{kind}.{numbers}"] = family
+        elif runs(kernel, numbers, chip):
+            families[f"{kind}.{numbers}{KERNEL}{kernel}"] = family
+    for key, family in list(families.items()):
+        families.setdefault(key.partition(KERNEL)[0], family)
+    return donor, replace(profile, families=families)
 
 
 def _format(key: str) -> str:
