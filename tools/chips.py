@@ -41,6 +41,10 @@ MADE_OTHERWISE = ("A100-SXM-80GB", "H200-SXM-141GB")
 GONE = ("vllm-v0",)
 """Engines that nobody runs any more: their tables are tested, not shipped."""
 MOST_ROWS = 3000
+SLOWED_DOWN = {("GB200", "gemm", "bf16"): "sglang"}
+"""Tables of vLLM's in whose place another framework's stands, which calls the same library. vLLM's GB200 had GEMMs of
+more than a millisecond in bf16 at 1,090 TFLOP/s at the median, SGLang's at 1,430 and TensorRT-LLM's at 1,550, all by
+cuBLAS, and a B200 has 1,500 to 1,600: its node ran below its clock."""
 FOUR_BITS = ("moe.int4-weights", f"moe.mxfp4-weights{KERNEL}{MARLIN}")
 
 
@@ -48,11 +52,11 @@ def newest(folder: Path) -> dict[tuple[str, str], dict[str, tuple[Table, Chip]]]
     """By chip and framework, then by family: the table of the newest version, and of that the longest."""
     found: dict[tuple[str, str], dict[str, tuple[Table, Chip]]] = defaultdict(dict)
     for table, chip in usable.published(folder, _told, MOST_ROWS, short=True):
-        if table.framework in GONE:
-            continue
-        kept, family = found[chip.name, table.framework], _family(table, chip)
-        if family and (family not in kept or _age(table) > _age(kept[family][0])):
-            kept[family] = table, chip
+        family = _family(table, chip)
+        for framework in _frameworks(table) if family else ():
+            kept = found[chip.name, framework]
+            if family not in kept or _age(table) > _age(kept[family][0]):
+                kept[family] = table, chip
     for kept in found.values():
         _pool(kept)
     return dict(found)
@@ -67,6 +71,14 @@ def _pool(kept: dict[str, tuple[Table, Chip]]) -> None:
     columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in tables[0].columns}
     for family, table in zip(FOUR_BITS, tables, strict=True):
         kept[family] = replace(table, columns=columns), kept[family][1]
+
+
+def _frameworks(table: Table) -> tuple[str, ...]:
+    """Whose profiles a table is fitted for."""
+    instead = SLOWED_DOWN.get((table.chip, table.kind, table.dtype))
+    if table.framework in GONE or (instead and table.framework == PLAIN):
+        return ()
+    return (table.framework, PLAIN) if table.framework == instead else (table.framework,)
 
 
 def _family(table: Table, chip: Chip) -> str:

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 from zlib import crc32
 
-from gnomon.accuracy.recipes import recipe_of
+from gnomon.accuracy.scripts import script_of
 from gnomon.catalog import model_entry
 from gnomon.errors import InputError
 from gnomon.load import chip as find_chip
@@ -155,15 +155,15 @@ def _contradicted(cases: list[DeploymentCase]) -> list[DeploymentCase]:
 
 def _started(row: Row, model: str, clients: int, given: int, options: dict[str, Any]) -> dict[str, Any]:
     """The options as the row's script has them."""
-    recipe = recipe_of(model, row["gpu"], row["weight_precision"], row["engine_version"])
-    if recipe is None:
+    script = script_of(model, row["gpu"], row["weight_precision"], row["engine_version"])
+    if script is None:
         return options
-    named = {name: clients if value is None else value for name, value in recipe.settings.items()}
+    named = {name: clients if value is None else value for name, value in script.settings.items()}
     settings = options["settings"] | named
-    if recipe.by_input:
-        settings["max_num_batched_tokens"] = max(round(recipe.by_input * given), settings["max_num_seqs"])
-    ep = options["tp"] if recipe.expert_parallel else options["ep"]
-    return options | {"settings": settings, "ep": ep, "kv_dtype": options["kv_dtype"] or recipe.kv_dtype}
+    if script.by_input:
+        settings["max_num_batched_tokens"] = max(round(script.by_input * given), settings["max_num_seqs"])
+    ep = options["tp"] if script.expert_parallel else options["ep"]
+    return options | {"settings": settings, "ep": ep, "kv_dtype": options["kv_dtype"] or script.kv_dtype}
 
 
 def _check(row: Row) -> None:

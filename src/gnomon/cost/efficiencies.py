@@ -10,7 +10,7 @@ architecture without a table of its own are estimates with the widest spread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TABLES = "AIConfigurator 0.12"
 
@@ -25,6 +25,8 @@ class RelativeEfficiency:
     launch_us: float
     spread: float
     source: str
+    measured: bool = True
+    """Whether a table of that architecture shows it."""
 
 
 _WIDE = f"{TABLES}, TensorRT-LLM's weight-only GEMMs on an A100: off by 11% at the median"
@@ -80,7 +82,14 @@ EFFICIENCIES: dict[tuple[str, str], dict[str, RelativeEfficiency]] = {
 }
 
 
-def efficiency(kind: str, dtype: str, architecture: str) -> RelativeEfficiency | None:
+CARD = "Blackwell card"
+"""Blackwell without HBM (sm_120): it has no other matrix instructions than Marlin's, as Ampere and Ada."""
+
+
+def efficiency(kind: str, dtype: str, generation: str) -> RelativeEfficiency | None:
     """The relative efficiency of an operator kind in a format; None where profiles have a fit, or nothing is known."""
     found = EFFICIENCIES.get((kind, dtype))
-    return found.get(architecture.partition(" ")[0], found[ANY]) if found else None
+    if found is None:
+        return None
+    name = "Ampere" if generation == CARD and dtype.endswith("-weights") else generation.partition(" ")[0]
+    return found.get(name) or replace(found[ANY], measured=False)

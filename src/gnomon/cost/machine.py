@@ -106,6 +106,13 @@ class Machine:
             sizes = shape | {"width": np.full(shape["tokens"].shape, experts.width_of(kind, dtype))}
             return experts.seconds(sizes, self.chip, self.pool.scaleup, self._exchange(kind).coefficients)
         family = self.profile.family(kind, dtype, self.framework)
+        found = self._priced(family, kind, dtype, shape)
+        wide = family.no_slower_than
+        if not wide or self.chip.matrix_rate(gemm_format(dtype).compute_dtype) < self.chip.matrix_rate(wide):
+            return found
+        return np.minimum(found, self.seconds(kind, wide, shape))
+
+    def _priced(self, family: Family, kind: str, dtype: str, shape: Shape) -> Floats:
         found = kernel_model(kind).seconds(shape, dtype, self.chip, family.coefficients)
         if family.residual is not None:
             found = found * family.residual.factor(shape)

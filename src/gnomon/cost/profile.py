@@ -36,6 +36,9 @@ class Family:
     source: str
     residual: Residual | None = None
     """What the formula leaves over, where it was fitted."""
+    no_slower_than: str = ""
+    """A wider format that bounds its time, where no measured kernel of the chip's generation says otherwise: an engine
+    would widen the operands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,4 +98,5 @@ def _scaled(family: Family, found: RelativeEfficiency) -> Family:
         spread=hypot(family.spread, found.spread),
         shared=hypot(family.shared, found.spread / 2),
         source=f"{family.source}, efficiency by {found.source}",
+        no_slower_than="" if found.measured else HALF[0],
     )

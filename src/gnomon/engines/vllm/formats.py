@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gnomon.engines.base import Deployment
@@ -58,8 +59,9 @@ def running(model: Model, chip: Chip) -> Model:
 
 def _with_kernels(model: Model, deployment: Deployment) -> Model:
     """The model with the kernel of its experts, which follows from format, chip, ranks and `moe_backend`."""
-    asked = (str(deployment.settings.get(name, AUTO)) for name in ("moe_backend", "moe_activation"))
-    backend, activation = asked
+    asked = {name: str(deployment.settings.get(name, AUTO)) for name in ("moe_backend", "moe_activation")}
+    backend, activation = asked.values()
+    _check_asked(model, asked)
     dtype = deployment.dtype if deployment.dtype in PLAIN_BITS else model.working_dtype
 
     def run(block: Block) -> Block:
@@ -73,6 +75,17 @@ def _with_kernels(model: Model, deployment: Deployment) -> Model:
         return replace(block, formats=tuple((formats | dict.fromkeys(roles or ALL_EXPERTS, found)).items()))
 
     return replace(model, blocks=tuple(run(block) for block in model.blocks))
+
+
+def _check_asked(model: Model, asked: Mapping[str, str]) -> None:
+    """Raise InputError where a setting of experts has nothing to act on."""
+    mixtures = [block for block in model.blocks if isinstance(block.ffn, MoeFfn)]
+    stored = {dict(block.formats)[role].name for block in mixtures for role, _ in block.formats if role[:7] == EXPERTS}
+    if asked["moe_backend"] != AUTO and not mixtures:
+        raise InputError(f"{model.name} has no experts", where="setting moe_backend", hint="Leave it out.")
+    if asked["moe_activation"] != AUTO and "mxfp4" not in stored:
+        message = f"{model.name} has no experts in mxfp4, whose inputs it is for"
+        raise InputError(message, where="setting moe_activation", hint="Leave it out.")
 
 
 def _experts(format: Format, deployment: Deployment, backend: str, activation: str) -> Format:

@@ -84,12 +84,10 @@ OPTIONS = (
     Option(
         "moe_backend", str, "the kernel of a mixture's experts",
         default=AUTO, choices=BACKENDS,
-        idle="the model has no experts",
     ),
     Option(
         "moe_activation", str, "the format that inputs of mxfp4 experts are quantized to: auto is the checkpoint's",
         default=AUTO, choices=(AUTO, "mxfp8"), written="--quantization-config.moe.activation",
-        idle="the model has no experts in mxfp4",
     ),
     Option(
         "async_scheduling", bool, "schedule the next step while one runs",

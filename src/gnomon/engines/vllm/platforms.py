@@ -82,10 +82,13 @@ NO_BF16 = ("Arc-A770",)
 """Chips that vLLM refuses bfloat16 on (`XPUPlatform.check_if_supports_dtype`)."""
 
 
+NONE = (0, 0)
+
+
 def capability(chip: Chip) -> tuple[int, int]:
-    """Compute capability; (0, 0) where a chip has none."""
+    """Compute capability; `NONE` where a chip has none, or none that is known."""
     if chip.vendor != "NVIDIA":
-        return 0, 0
+        return NONE
     named = next((found for start, found in ONE_BY_ONE.items() if chip.name.startswith(start)), "")
     card = "" if chip.memory.startswith("HBM") else CARDS.get(chip.architecture, "")
     major, minor = _number(named or card or CAPABILITY.get(chip.architecture, "0.0"))

@@ -16,7 +16,7 @@ HOPPER = ("H100", "H200")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class ServerScript:
     """What one script sets. `settings` are vLLM's; a value of None is what the row's clients are."""
 
     models: tuple[str, ...]
@@ -34,32 +34,32 @@ class Recipe:
 
 
 _BATCHED = {"max_num_batched_tokens": 8192, "gpu_memory_utilization": 0.9}
-RECIPES = (
-    Recipe(  # 70b_fp8_b200_docker.sh, 70b_fp4_b200_docker.sh
+SCRIPTS = (
+    ServerScript(  # 70b_fp8_b200_docker.sh, 70b_fp4_b200_docker.sh
         models=("llama-3.1-70b",), chips=BLACKWELL, kv_dtype="fp8", settings=_BATCHED | {"max_num_seqs": 512}
     ),
     # 70b_fp8_h100_slurm.sh, 70b_fp8_h200_slurm.sh. They ask for a cache in fp8, and the rows say 16 bits: with 2 H100
     # and prompts of 8192 tokens, 32 and 64 clients have the same TPOT (52.4 ms) and 64 wait 59 s for their first token,
     # as where the cache holds 31 sequences; in fp8 it would hold 62.
-    Recipe(models=("llama-3.1-70b",), chips=HOPPER, settings=_BATCHED | {"max_num_seqs": None}),
-    Recipe(  # gptoss_fp4_b200.sh; the cache is in fp8 from 0.11.2 on (perf-changelog, pull request 273)
+    ServerScript(models=("llama-3.1-70b",), chips=HOPPER, settings=_BATCHED | {"max_num_seqs": None}),
+    ServerScript(  # gptoss_fp4_b200.sh; the cache is in fp8 from 0.11.2 on (perf-changelog, pull request 273)
         models=("gpt-oss-120b",),
         chips=BLACKWELL,
         kv_dtype="fp8",
         settings=_BATCHED | {"max_num_seqs": 512, "max_cudagraph_capture_size": 2048, "moe_activation": "mxfp8"},
     ),
-    Recipe(  # gptoss_fp4_h100.sh of November and December 2025: Triton's experts (pull request 327 changed them)
+    ServerScript(  # gptoss_fp4_h100.sh of November and December 2025: Triton's experts (pull request 327 changed them)
         models=("gpt-oss-120b",),
         chips=HOPPER,
         until="0.13",
         settings=_BATCHED | {"max_num_seqs": None, "max_cudagraph_capture_size": 2048},
     ),
-    Recipe(  # gptoss_fp4_h100.sh, gptoss_fp4_h200.sh
+    ServerScript(  # gptoss_fp4_h100.sh, gptoss_fp4_h200.sh
         models=("gpt-oss-120b",),
         chips=HOPPER,
         settings=_BATCHED | {"max_num_seqs": None, "max_cudagraph_capture_size": 2048, "moe_backend": "marlin"},
     ),
-    Recipe(  # minimaxm2.5_fp8_b200.sh of March 2026: expert parallelism always on, FlashInfer's experts off
+    ServerScript(  # minimaxm2.5_fp8_b200.sh of March 2026: expert parallelism always on, FlashInfer's experts off
         models=("minimax-m2",),
         chips=BLACKWELL,
         precision="fp8",
@@ -67,7 +67,7 @@ RECIPES = (
         expert_parallel=True,
         settings={"gpu_memory_utilization": 0.95, "block_size": 32, "moe_backend": "triton"},
     ),
-    Recipe(  # minimaxm2.5_fp8_b300.sh, which says that it is the B200's
+    ServerScript(  # minimaxm2.5_fp8_b300.sh, which says that it is the B200's
         models=("minimax-m2",),
         chips=BLACKWELL,
         precision="fp8",
@@ -75,7 +75,7 @@ RECIPES = (
         settings={"gpu_memory_utilization": 0.9, "block_size": 32, "max_cudagraph_capture_size": 2048},
         by_input=2.0,
     ),
-    Recipe(  # minimaxm2.5_fp4_b300.sh, which says that it is the B200's
+    ServerScript(  # minimaxm2.5_fp4_b300.sh, which says that it is the B200's
         models=("minimax-m2",),
         chips=BLACKWELL,
         precision="nvfp4",
@@ -83,16 +83,16 @@ RECIPES = (
         settings={"gpu_memory_utilization": 0.9, "max_cudagraph_capture_size": 2048},
         by_input=2.0,
     ),
-    Recipe(  # minimaxm2.5_fp8_h100.sh
+    ServerScript(  # minimaxm2.5_fp8_h100.sh
         models=("minimax-m2",), chips=("H100",), settings={"gpu_memory_utilization": 0.9, "max_num_seqs": 256}
     ),
 )
 
 
-def recipe_of(model: str, chip: str, precision: str, version: str) -> Recipe | None:
+def script_of(model: str, chip: str, precision: str, version: str) -> ServerScript | None:
     """The script that a row of InferenceX is of; None where none is known. A row without a release is older than those
     that have one."""
-    for found in RECIPES:
+    for found in SCRIPTS:
         known = model in found.models and chip.startswith(found.chips) and precision.startswith(found.precision)
         if known and (not found.until or _release(version) < _release(found.until)):
             return found
