@@ -1,7 +1,9 @@
 """Profiles of chips from operator tables that others published: `python -m tools.chips`.
 
 A serving engine's kernels on a chip make its plain profile; those of other frameworks have files of their own. The
-H200 and the A100 have plain profiles of their own making (`tools.ship`, `tools.published`).
+H200 and the A100 have plain profiles of their own making (`tools.ship`, `tools.published`). A family of experts is of
+the kernel that a default install of vLLM runs (`gnomon.engines.vllm.kernels`); other kernels have families of their
+own. `python -m tools.chips H100 B200` fits the plain profiles of these chips alone.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tools.published import DATE, power
 from tools.ship import PROFILES, write
 
@@ -22,7 +26,10 @@ from gnomon.calibrate.fit import FamilyFit, fit_family
 from gnomon.calibrate.truth import Table
 from gnomon.cost.profile import SYSTEM_SPREAD
 from gnomon.cost.transfer import transferred_power
+from gnomon.engines.vllm.kernels import MARLIN, UNTUNED, experts_kernel, published_kernel
 from gnomon.errors import GnomonError
+from gnomon.graph.dtypes import KERNEL
+from gnomon.load.chips import chip as find_chip
 from gnomon.load.profile_file import SCHEMA
 from gnomon.load.profiles import profile_of
 from gnomon.runner import ordered
@@ -34,18 +41,56 @@ MADE_OTHERWISE = ("A100-SXM-80GB", "H200-SXM-141GB")
 GONE = ("vllm-v0",)
 """Engines that nobody runs any more: their tables are tested, not shipped."""
 MOST_ROWS = 3000
+SLOWED_DOWN = {("GB200", "gemm", "bf16"): "sglang"}
+"""Tables of vLLM's in whose place another framework's stands, which calls the same library. vLLM's GB200 had GEMMs of
+more than a millisecond in bf16 at 1,090 TFLOP/s at the median, SGLang's at 1,430 and TensorRT-LLM's at 1,550, all by
+cuBLAS, and a B200 has 1,500 to 1,600: its node ran below its clock."""
+FOUR_BITS = ("moe.int4-weights", f"moe.mxfp4-weights{KERNEL}{MARLIN}")
 
 
 def newest(folder: Path) -> dict[tuple[str, str], dict[str, tuple[Table, Chip]]]:
     """By chip and framework, then by family: the table of the newest version, and of that the longest."""
     found: dict[tuple[str, str], dict[str, tuple[Table, Chip]]] = defaultdict(dict)
-    for table, chip in usable.published(folder, _told, MOST_ROWS):
-        if table.framework in GONE:
-            continue
-        kept, family = found[chip.name, table.framework], f"{table.kind}.{table.dtype}"
-        if family not in kept or _age(table) > _age(kept[family][0]):
-            kept[family] = table, chip
+    for table, chip in usable.published(folder, _told, MOST_ROWS, short=True):
+        family = _family(table, chip)
+        for framework in _frameworks(table) if family else ():
+            kept = found[chip.name, framework]
+            if family not in kept or _age(table) > _age(kept[family][0]):
+                kept[family] = table, chip
+    for kept in found.values():
+        _pool(kept)
     return dict(found)
+
+
+def _pool(kept: dict[str, tuple[Table, Chip]]) -> None:
+    """Marlin reads four bits of either kind with one kernel, and each of its tables is of one model: what its experts
+    and what their number takes is known from both together."""
+    tables = [kept[family][0] for family in FOUR_BITS if family in kept]
+    if len(tables) < len(FOUR_BITS):
+        return
+    columns = {name: np.concatenate([table.columns[name] for table in tables]) for name in tables[0].columns}
+    for family, table in zip(FOUR_BITS, tables, strict=True):
+        kept[family] = replace(table, columns=columns), kept[family][1]
+
+
+def _frameworks(table: Table) -> tuple[str, ...]:
+    """Whose profiles a table is fitted for."""
+    instead = SLOWED_DOWN.get((table.chip, table.kind, table.dtype))
+    if table.framework in GONE or (instead and table.framework == PLAIN):
+        return ()
+    return (table.framework, PLAIN) if table.framework == instead else (table.framework,)
+
+
+def _family(table: Table, chip: Chip) -> str:
+    """The family that a table is fitted for; empty where it is for none."""
+    plain = f"{table.kind}.{table.dtype}"
+    if table.kind != "moe" or table.framework != PLAIN:
+        return plain
+    kernel = published_kernel(table.variant)
+    if (kernel, table.dtype, chip.architecture) in UNTUNED:
+        _told(table.name, "its kernels are not tuned, as those of a server are", table.rows)
+        return ""
+    return plain if kernel in ("", experts_kernel(table.dtype, chip)) else f"{plain}{KERNEL}{kernel}"
 
 
 def _told(name: str, reason: str, rows: int) -> None:
@@ -121,7 +166,8 @@ def main() -> None:
     if folder is None:
         print("kept the published profiles: their tables are not here; GNOMON_TRUTH can name their folder")
         return
-    todo = sorted(newest(folder).items())
+    only = {(find_chip(name).name, PLAIN) for name in sys.argv[1:]}
+    todo = [(key, tables) for key, tables in sorted(newest(folder).items()) if not only or key in only]
     made = ordered(_profile_of, todo, jobs=os.cpu_count() or 1)
     for ((chip, framework), _), found in zip(todo, made, strict=True):
         if found is not None:

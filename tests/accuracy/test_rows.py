@@ -31,7 +31,8 @@ def test_a_serving_row() -> None:
     assert (case.model, case.group, case.clients, case.least) == ("llama-3.1-70b", RECENT, 64, 0.8)
     assert case.options["on"] == "H100-SXM-80GB:4"
     assert (case.options["dtype"], case.options["kv_dtype"], case.options["tp"]) == ("fp8", None, 4)
-    assert case.options["settings"] == {"max_model_len": 2304, "max_num_seqs": 256}
+    asked = {"max_model_len": 2304, "max_num_seqs": 64, "max_num_batched_tokens": 8192, "gpu_memory_utilization": 0.9}
+    assert case.options["settings"] == asked
     assert case.measured == {"TPOT": 0.0195, "TTFT": 0.25}
 
 

@@ -44,6 +44,8 @@ COMMANDS = f"""
   --set block_size=32
   --set decode_context_parallel_size=2
   --set all2all_backend=deepep
+  --set moe_backend=marlin
+  --set moe_activation=mxfp8
   --set async_scheduling=false
   --set enforce_eager=true
   --set enable_prefix_caching=false
@@ -67,6 +69,7 @@ predict qwen3-30b-a3b --on H100:8 --batch 16 --context 256
   --ep 8
   --dp 2
   --set all2all_backend=deepep
+  --set moe_backend=flashinfer_cutlass
 predict qwen3-30b-a3b --on H100:8 --tp 8 --batch 16 --context 256
   --cp 2
   --set decode_context_parallel_size=2
@@ -148,6 +151,8 @@ fit llama-3.2-1b --on H100:2
   --set block_size=32
   --set decode_context_parallel_size=2
   --set all2all_backend=deepep
+  --set moe_backend=marlin
+  --set moe_activation=mxfp8
   --set async_scheduling=false
   --set enforce_eager=true
   --set enable_prefix_caching=false
@@ -190,6 +195,8 @@ fit bert-base --on H100 --engine torch
   --set block_size=32
   --set decode_context_parallel_size=2
   --set all2all_backend=deepep
+  --set moe_backend=marlin
+  --set moe_activation=mxfp8
   --set async_scheduling=false
   --set enforce_eager=true
   --set enable_prefix_caching=false
@@ -265,6 +272,8 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --set block_size=24
   --set decode_context_parallel_size=2
   --set all2all_backend=deepep
+  --set moe_backend=marlin
+  --set moe_activation=mxfp8
   --set async_scheduling=false
   --set enforce_eager=true
   --set enable_prefix_caching=false

@@ -38,6 +38,8 @@ def test_defaults_of_a_large_chip(model: Model, pool: Pool) -> None:
         "block_size": 16,
         "decode_context_parallel_size": 1,
         "all2all_backend": "allgather_reducescatter",
+        "moe_backend": "auto",
+        "moe_activation": "auto",
         "async_scheduling": True,
         "enforce_eager": False,
         "enable_prefix_caching": True,
@@ -160,7 +162,7 @@ def test_flags_say_what_differs(model: Model, pool: Pool) -> None:
 
 def test_every_option_has_its_words() -> None:
     for option in OPTIONS:
-        assert option.flag == "--" + option.name.replace("_", "-")
+        assert option.flag == option.written or option.flag == "--" + option.name.replace("_", "-")
         assert option.what
 
 

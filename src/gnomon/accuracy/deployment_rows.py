@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf
 from typing import Any
+from zlib import crc32
 
+from gnomon.accuracy.scripts import script_of
 from gnomon.catalog import model_entry
 from gnomon.errors import InputError
 from gnomon.load import chip as find_chip
@@ -42,6 +45,9 @@ CONTINUOUS, STATIC, STEADY = "clients", "batch", "steady"
 ASSUMED_INPUT = 256
 """ML.ENERGY does not publish input lengths; chats and exam questions are about so long."""
 TEXT = ("lm-arena-chat", "gpqa")
+SCATTER, MANY_MORE = 0.1, 4
+"""By how much TPOT may fall where clients become more: the same plan measured twice differs by 2% at the median. With
+many times the clients, and most of them waiting, it is the server that runs fewer at once than the row says."""
 ROOM_TOKENS, LEAST_SEQUENCES = 256, 256
 """What benchmarks leave above their lengths, and vLLM's default of max_num_seqs."""
 LEAST = {"inferencex": 0.8}
@@ -67,6 +73,22 @@ class DeploymentCase:
     least: float
     measured: Mapping[str, float]
 
+    @property
+    def plan(self) -> tuple[Any, ...]:
+        """What rows that differ in their clients alone have in common."""
+        options = (self.options[name] for name in ("on", "dtype", "tp", "ep"))
+        return self.row["source"], self.model, *options, self.input_tokens, self.output_tokens
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request waited longer than it was served."""
+        return self.measured.get("TTFT", 0.0) > self.measured.get("TPOT", inf) * self.output_tokens
+
+    @property
+    def kept_out(self) -> bool:
+        """Whether no fit may use the row: half of the plans, always the same ones."""
+        return bool(crc32(repr(self.plan).encode()) % 2)
+
 
 def case_of(row: Row) -> DeploymentCase:
     """The row as a case to compare; raises `Unfit`."""
@@ -86,6 +108,8 @@ def case_of(row: Row) -> DeploymentCase:
         "ep": _degree(row, "ep"),
         "settings": {"max_model_len": _longest(model, given + made), "max_num_seqs": max(LEAST_SEQUENCES, clients)},
     }
+    if row["source"] == "inferencex":
+        options = _started(row, model, clients, given, options)
     return DeploymentCase(
         row=row,
         group=GROUPS[row["source"]],
@@ -98,6 +122,48 @@ def case_of(row: Row) -> DeploymentCase:
         least=LEAST.get(row["source"], 1.0),
         measured=measured,
     )
+
+
+def consistent(cases: Sequence[DeploymentCase]) -> list[DeploymentCase]:
+    """The rows less those that others of the same plan contradict: more clients take no less time per token, and those
+    of many more who wait longer than they are served, more. Of two that disagree, the one that disagrees with more
+    others goes, or the one that waits."""
+    plans = defaultdict[tuple[Any, ...], list[DeploymentCase]](list)
+    for case in cases:
+        if case.load == CONTINUOUS and "TPOT" in case.measured:
+            plans[case.plan].append(case)
+    gone = set[str]()
+    for found in plans.values():
+        gone |= {case.row["row_id"] for case in _contradicted(found)}
+    return [case for case in cases if case.row["row_id"] not in gone]
+
+
+def _contradicted(cases: list[DeploymentCase]) -> list[DeploymentCase]:
+    def disagree(one: DeploymentCase, other: DeploymentCase) -> bool:
+        few, many = sorted((one, other), key=lambda case: case.clients)
+        capped = many.waits and many.clients >= MANY_MORE * few.clients
+        least = (1 + SCATTER if capped else 1 - SCATTER) * few.measured["TPOT"]
+        return few.clients < many.clients and many.measured["TPOT"] < least
+
+    left, gone = sorted(cases, key=lambda case: not case.waits), list[DeploymentCase]()
+    while True:
+        against = [sum(disagree(one, other) for other in left) for one in left]
+        if not any(against):
+            return gone
+        gone.append(left.pop(against.index(max(against))))
+
+
+def _started(row: Row, model: str, clients: int, given: int, options: dict[str, Any]) -> dict[str, Any]:
+    """The options as the row's script has them."""
+    script = script_of(model, row["gpu"], row["weight_precision"], row["engine_version"])
+    if script is None:
+        return options
+    named = {name: clients if value is None else value for name, value in script.settings.items()}
+    settings = options["settings"] | named
+    if script.by_input:
+        settings["max_num_batched_tokens"] = max(round(script.by_input * given), settings["max_num_seqs"])
+    ep = options["tp"] if script.expert_parallel else options["ep"]
+    return options | {"settings": settings, "ep": ep, "kv_dtype": options["kv_dtype"] or script.kv_dtype}
 
 
 def _check(row: Row) -> None:

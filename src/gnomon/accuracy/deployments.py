@@ -11,9 +11,20 @@ from typing import Any
 import numpy as np
 
 from gnomon.accuracy import truth
-from gnomon.accuracy.deployment_rows import ASSUMED, NEEDED, OLD, RECENT, STATIC, STEADY, DeploymentCase, Unfit, case_of
+from gnomon.accuracy.deployment_rows import (
+    ASSUMED,
+    NEEDED,
+    OLD,
+    RECENT,
+    STATIC,
+    STEADY,
+    DeploymentCase,
+    Unfit,
+    case_of,
+    consistent,
+)
 from gnomon.accuracy.loads import DRAWN_ROUNDS, ROUNDS, ClosedLoad, batch, serve
-from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, tabulated
+from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, summaries, tabulated
 from gnomon.catalog import model_title
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
@@ -22,11 +33,14 @@ from gnomon.planning.serving.bands import DRAWN, band_of
 from gnomon.spec.questions.parts import ServedQuestion
 from gnomon.spec.serving import ServingLimits
 
-EACH = {RECENT: 4, ASSUMED: 2, OLD: 1}
-"""Rows of each deployment (source, model, chips, degrees, format) that are compared, chosen by their names."""
+EACH = {RECENT: 1000, ASSUMED: 2, OLD: 1}
+"""Rows of each deployment (source, model, chips, degrees, format) that are compared at most, chosen by their names: of
+the engine that is priced, all."""
 FULL = 0.99
 """With so much of the cache in use requests wait for it, and first tokens with them."""
 BY = ("group", "source", "chip", "what")
+SLICES = ("chip", "precision")
+"""By what the half that is kept out of every fit is shown apart."""
 
 
 def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, int], None] | None = None) -> Row:
@@ -37,10 +51,20 @@ def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, i
             cases.append(case_of(row))
         except Unfit as why:
             left.add(row["source"], str(why))
-    chosen = sampled(cases, dict.fromkeys(EACH, 1) if quick else EACH)
+    sound = consistent(cases)
+    for case in cases:
+        if case not in sound:
+            left.add(case.row["source"], "its TPOT and that of other numbers of clients contradict each other")
+    chosen = sampled(sound, dict.fromkeys(EACH, 1) if quick else EACH)
     rows = compare_all(chosen, compare, lambda case: case.row["source"], left, progress)
-    found = {"usable": len(cases), "sampled": len(chosen), **tabulated(rows, tuple(EACH), BY)}
-    return found | {"left_out": left.listed()}
+    found = {"usable": len(sound), "sampled": len(chosen), **tabulated(rows, tuple(EACH), BY)}
+    return found | {"kept_out": kept_out(rows), "left_out": left.listed()}
+
+
+def kept_out(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Errors on the half of the recent rows that no fit uses: in all, by chip and by number format."""
+    half = [row for row in rows if row["group"] == RECENT and row["kept_out"]]
+    return {"totals": summaries(half)} | {name: summaries(half, (name, "what")) for name in SLICES}
 
 
 def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[DeploymentCase]:
@@ -111,6 +135,8 @@ def _about(case: DeploymentCase, predicted_as: str) -> Row:
         "chip": row["gpu"],
         "chips": case.options["tp"],
         "dtype": case.options["dtype"] or "as stored",
+        "precision": row["weight_precision"],
+        "kept_out": case.kept_out,
         "clients": case.clients,
         "input": case.input_tokens,
         "output": case.output_tokens,

@@ -13,7 +13,7 @@ from gnomon.accuracy.scores import LeftOut, Row, error_figures
 from gnomon.accuracy.tables import MOST_ROWS, OURS, measured
 from gnomon.calibrate.fit import NINETY, FamilyFit, fit_family
 from gnomon.calibrate.truth import Table
-from gnomon.calibrate.usable import LEAST_ROWS, LEAST_US, published
+from gnomon.calibrate.usable import LEAST_GRAPH_US, LEAST_ROWS, LEAST_US, published
 from gnomon.errors import GnomonError
 from gnomon.runner import ordered
 from gnomon.spec import Chip
@@ -30,7 +30,7 @@ def gathered(folder: Path, measurements: Path) -> tuple[Tables, LeftOut]:
     left, found = LeftOut(), Tables()
     for info in sorted(measurements.glob("*/measured.json")):
         found += measured(info.parent, left)
-    return found + list(published(folder, left.add, MOST_ROWS)), left
+    return found + list(published(folder, left.add, MOST_ROWS, short=True)), left
 
 
 def operators(
@@ -45,7 +45,7 @@ def operators(
             left.add(table.name, found, table.rows)
         else:
             rows.append(found)
-    rules = {"least_us": LEAST_US, "least_rows": LEAST_ROWS, "most_rows": MOST_ROWS}
+    rules = {"least_us": LEAST_US, "least_graph_us": LEAST_GRAPH_US, "least_rows": LEAST_ROWS, "most_rows": MOST_ROWS}
     return {"rules": rules, "tables": rows, "families": by_family(rows)}
 
 

@@ -1,4 +1,6 @@
-"""Chips that no fit has seen: coefficients of the other chips under the same framework, and this chip's data sheet."""
+"""Chips that no fit has seen: coefficients of the nearest other chips under the same framework, and this chip's data
+sheet. The nearest are those whose kernels run there, as a donor profile's are (`cost/transfer.py`); else those of the
+same maker; else all."""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from gnomon.calibrate.truth import Table
 from gnomon.calibrate.usable import cut
 from gnomon.cost.kernels import KernelModel, kernel_model
 from gnomon.cost.rows import shape_of
+from gnomon.engines.vllm.kernels import published_kernel
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip
 from gnomon.spec.workload import Floats
@@ -40,18 +43,27 @@ def unseen_chips(tables: Tables, left: LeftOut, *, progress: Callable[[int, int]
 
 
 def _predicted(chip: str, some: Mapping[str, tuple[Table, Chip]]) -> Row:
-    others = [_part(table, seen, EACH) for name, (table, seen) in sorted(some.items()) if name != chip]
     table, spec = some[chip]
+    donors = nearest(spec, [seen for name, (_, seen) in sorted(some.items()) if name != chip])
+    others = [_part(some[donor.name][0], donor, EACH) for donor in donors]
     model = kernel_model(table.kind)
     errors = _errors(model, _part(table, spec), _joint(model, others))
-    return about(table) | {"from": sorted(set(some) - {chip})} | error_figures(np.expm1(errors))
+    return about(table) | {"from": [donor.name for donor in donors]} | error_figures(np.expm1(errors))
+
+
+def nearest(chip: Chip, others: list[Chip]) -> list[Chip]:
+    """Those of the same generation, or of the same maker, or all; the first of these that there are."""
+    alike = [one for one in others if one.generation == chip.generation]
+    return alike or [one for one in others if one.vendor == chip.vendor] or others
 
 
 def _groups(tables: Tables) -> dict[tuple[str, ...], dict[str, tuple[Table, Chip]]]:
-    """By framework, kind and format the newest, longest table of each chip, where two chips or more have one."""
+    """By framework, kind, format and, of experts, kernel the newest, longest table of each chip, where two chips or
+    more have one."""
     groups: dict[tuple[str, ...], dict[str, tuple[Table, Chip]]] = {}
     for table, chip in sorted(tables, key=lambda pair: (pair[0].version, pair[0].rows)):
-        groups.setdefault((table.framework, table.kind, table.dtype), {})[chip.name] = (table, chip)
+        kernel = published_kernel(table.variant) if (table.framework, table.kind) == ("vllm", "moe") else ""
+        groups.setdefault((table.framework, table.kind, table.dtype, kernel), {})[chip.name] = (table, chip)
     return {key: some for key, some in groups.items() if len(some) > 1}
 
 

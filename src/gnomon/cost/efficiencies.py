@@ -10,7 +10,7 @@ architecture without a table of its own are estimates with the widest spread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TABLES = "AIConfigurator 0.12"
 
@@ -25,6 +25,8 @@ class RelativeEfficiency:
     launch_us: float
     spread: float
     source: str
+    measured: bool = True
+    """Whether a table of that architecture shows it."""
 
 
 _WIDE = f"{TABLES}, TensorRT-LLM's weight-only GEMMs on an A100: off by 11% at the median"
@@ -55,11 +57,14 @@ _GROUPED = f"{TABLES}, vLLM's block-scaled experts: off by 9% on an H100; 0.24's
 _OPEN = f"{TABLES}, vLLM's mxfp4 experts: off by 14% on an H100; 0.24's by 14% on a B200 and on a GB200"
 _FOUR_EXPERTS = f"{TABLES}, vLLM 0.24's nvfp4 experts: off by 13% on a B200, by 12% on a GB200"
 
+_MICRO = "as fp8, with the scales of blocks of 32 among its bytes; no table of ours has it"
+
 EFFICIENCIES: dict[tuple[str, str], dict[str, RelativeEfficiency]] = {
     **{("gemm", f"{name}-weights"): _GEMMS for name in ("int4", "int8", "fp8", "mxfp4", "nvfp4")},
     **{("moe", f"{name}-weights"): _EXPERTS for name in ("int4", "int8", "fp8", "nvfp4")},
     ("gemm", "int3-weights"): {ANY: RelativeEfficiency("int4-weights", 1.0, 1.0, 0.0, 0.3, _THREE)},
     ("gemm", "fp8-blocks"): {ANY: RelativeEfficiency("fp8", 1.0, 1.0, 0.0, 0.25, _DEEP)},
+    **{(kind, "mxfp8"): {ANY: RelativeEfficiency("fp8", 1.0, 1.0, 0.0, 0.25, _MICRO)} for kind in ("gemm", "moe")},
     ("gemm", "nvfp4"): {ANY: RelativeEfficiency("fp8", 0.86, 0.83, 1.1, 0.19, _FOUR)},
     ("gemm", "int8"): {
         "Ampere": RelativeEfficiency("bf16", 1.17, 1.0, 4.5, 0.3, _SMOOTH),
@@ -80,7 +85,14 @@ EFFICIENCIES: dict[tuple[str, str], dict[str, RelativeEfficiency]] = {
 }
 
 
-def efficiency(kind: str, dtype: str, architecture: str) -> RelativeEfficiency | None:
+CARD = "Blackwell card"
+"""Blackwell without HBM (sm_120): it has no other matrix instructions than Marlin's, as Ampere and Ada."""
+
+
+def efficiency(kind: str, dtype: str, generation: str) -> RelativeEfficiency | None:
     """The relative efficiency of an operator kind in a format; None where profiles have a fit, or nothing is known."""
     found = EFFICIENCIES.get((kind, dtype))
-    return found.get(architecture.partition(" ")[0], found[ANY]) if found else None
+    if found is None:
+        return None
+    name = "Ampere" if generation == CARD and dtype.endswith("-weights") else generation.partition(" ")[0]
+    return found.get(name) or replace(found[ANY], measured=False)

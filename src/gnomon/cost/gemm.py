@@ -149,7 +149,7 @@ def _any_tile(sizes: Sequence[Floats], chip: Chip, dtype: str, c: Mapping[str, f
     """Seconds under the fastest tile and split."""
     m, n, k, batch, streamed = sizes
     p, epilogue = c["overlap"], c["epilogue_us"] * 1e-6
-    menu = TILES + MORE_TILES.get(chip.architecture, ())
+    menu = TILES + MORE_TILES.get(chip.generation, ())
     rows = {tile: np.ceil(m / tile) for tile in {tile_m for tile_m, _ in menu}}
     columns = {tile: np.ceil(n / tile) * batch for tile in {tile_n for _, tile_n in menu}}
     tiles = {tile: rows[tile[0]] * columns[tile[1]] for tile in menu}

@@ -14,7 +14,7 @@ from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.link_fits import link_fit
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.work import ARITHMETIC, work
-from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format
+from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, gemm_format, without_kernel
 from gnomon.graph.ops import Attention, Collective, LatentDecode, Op, Shape
 from gnomon.graph.routing import TokenRouting
 from gnomon.spec import Batch, Chip, Pool, Provenance
@@ -110,6 +110,13 @@ class Machine:
             sizes = shape | {"width": np.full(shape["tokens"].shape, experts.width_of(kind, dtype))}
             return experts.seconds(sizes, self.chip, self.pool.scaleup, self._exchange(kind).coefficients)
         family = self.profile.family(kind, dtype, self.framework)
+        found = self._priced(family, kind, dtype, shape)
+        wide = family.no_slower_than
+        if not wide or self.chip.matrix_rate(gemm_format(dtype).compute_dtype) < self.chip.matrix_rate(wide):
+            return found
+        return np.minimum(found, self.seconds(kind, wide, shape))
+
+    def _priced(self, family: Family, kind: str, dtype: str, shape: Shape) -> Floats:
         found = kernel_model(kind).seconds(shape, dtype, self.chip, family.coefficients)
         if family.residual is not None:
             found = found * family.residual.factor(shape)
@@ -240,7 +247,8 @@ class Machine:
         elif kind.startswith(("scan", "mla", "attention")) and WIDTH.get(dtype, 0.0) <= WIDTH["bf16"]:
             compute_dtype = dtype if dtype in HALVES else self.chip.half
         else:
-            compute_dtype = GEMM_FORMATS[dtype].compute_dtype if dtype in GEMM_FORMATS else dtype
+            numbers = without_kernel(dtype)
+            compute_dtype = GEMM_FORMATS[numbers].compute_dtype if numbers in GEMM_FORMATS else numbers
         return compute_dtype if compute_dtype in self.chip.rates_flops else self.chip.half
 
     def bound(

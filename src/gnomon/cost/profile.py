@@ -12,6 +12,7 @@ from math import hypot
 from gnomon.cost.efficiencies import RelativeEfficiency, efficiency
 from gnomon.cost.kernels import UNFITTED
 from gnomon.cost.residual import Residual
+from gnomon.graph.dtypes import KERNEL, without_kernel
 from gnomon.spec import Provenance
 
 SYSTEM_SPREAD = 0.12
@@ -35,6 +36,9 @@ class Family:
     source: str
     residual: Residual | None = None
     """What the formula leaves over, where it was fitted."""
+    no_slower_than: str = ""
+    """A wider format that bounds its time, where no measured kernel of the chip's generation says otherwise: an engine
+    would widen the operands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,9 @@ class Profile:
     def family(self, kind: str, dtype: str, framework: str = "") -> Family:
         """The best evidence for an operator: a framework's own fit, its own format's, else the family's, else that of
         any framework there is."""
+        if KERNEL in dtype:
+            known = self.families.get(f"{kind}.{dtype}")
+            return known or self.family(kind, without_kernel(dtype), framework)
         own = (f"{kind}.{dtype}.{framework}", f"{kind}.bf16.{framework}") if framework else ()
         fitted = {f"{kind}.{dtype}", f"{kind}.{dtype}.{framework}"} & self.families.keys()
         relative = None if fitted else efficiency(kind, dtype, self.architecture)
@@ -63,7 +70,7 @@ class Profile:
         for key in (*own, f"{kind}.{dtype}", kind, f"{kind}.bf16"):
             if key in self.families:
                 return self.families[key] if dtype in key or dtype in HALF else _unfitted(self.families[key], dtype)
-        others = [key for key in self.families if key.partition(".")[0] == kind]
+        others = [key for key in self.families if key.partition(".")[0] == kind and KERNEL not in key]
         if others:
             return self.families[min(others, key=lambda key: (key.split(".")[1] != dtype, key))]
         raise KeyError(f"profile of {self.chip} has no family {kind}.{dtype}")
@@ -91,4 +98,5 @@ def _scaled(family: Family, found: RelativeEfficiency) -> Family:
         spread=hypot(family.spread, found.spread),
         shared=hypot(family.shared, found.spread / 2),
         source=f"{family.source}, efficiency by {found.source}",
+        no_slower_than="" if found.measured else HALF[0],
     )

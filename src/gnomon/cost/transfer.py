@@ -13,7 +13,7 @@ import numpy as np
 
 from gnomon.cost.clock import BURST, BUSY
 from gnomon.cost.kernels import kernel_model
-from gnomon.cost.profile import SYSTEM_SPREAD, Family, Profile
+from gnomon.cost.profile import HALF, SYSTEM_SPREAD, Family, Profile
 from gnomon.graph.dtypes import GEMM_FORMATS
 from gnomon.graph.ops import Shape
 from gnomon.spec import Chip, Provenance
@@ -24,6 +24,8 @@ H100 table of vLLM 0.24 (AIConfigurator 0.12, 3,425 shapes), and by 0.08 on the 
 FOREIGN, FOREIGN_SHARED = 0.35, 0.25
 """What another architecture's fit adds to its spread, and to the part that its operators share: the H200's fits are
 off by 0.15 (GEMMs) to 0.5 (decode attention) on the published A100 tables, mostly one way."""
+NARROWED = ("gemm", "moe")
+"""Kinds whose operands may be narrow."""
 FORWARD, BACKWARD = "attention_forward", "attention_backward"
 LONG: Shape = {
     "sequences": np.array([4.0]), "tokens": np.array([16384.0]), "pairs": np.array([4 * 4096 * 4097 / 2]),
@@ -54,19 +56,34 @@ def of_kind(profile: Profile, kind: str) -> dict[str, Family]:
 
 
 def transferred(kind: str, chip: Chip, donors: Iterable[Donor]) -> dict[str, Family]:
-    """A kind of operator from the first who has it, else from the formula's own figures."""
+    """A kind of operator from the chips that run the same kernels, each format from the nearest that has it; else from
+    the first of another generation; else from the formula's own figures."""
+    found: dict[str, Family] = {}
     for donor, profile in donors:
-        found = of_kind(profile, kind)
-        if donor.architecture != chip.architecture:  # `efficiencies` knows more of these formats' kernels
-            found = {key: family for key, family in found.items() if key.partition(".")[2] not in GEMM_FORMATS}
-        if found:
-            return {key: _widen(_fed(kind, family, chip, donor), chip, donor) for key, family in found.items()}
-    return {f"{kind}.bf16": _formula(kind)}
+        theirs = of_kind(profile, kind)
+        if donor.generation != chip.generation:
+            if found:
+                break
+            if chip.year <= donor.year or chip.vendor != donor.vendor:  # `efficiencies` knows more of these formats
+                theirs = {key: one for key, one in theirs.items() if key.partition(".")[2] not in GEMM_FORMATS}
+        more = {key: family for key, family in theirs.items() if key not in found}
+        found |= {
+            key: _kept(key, _widen(_fed(kind, family, chip, donor), chip, donor), chip, donor)
+            for key, family in more.items()
+        }
+    return found or {f"{kind}.bf16": _formula(kind)}
+
+
+def _kept(key: str, family: Family, chip: Chip, other: Chip) -> Family:
+    """Another generation's kernel of a narrow format has cliffs of its own: it is no slower than the wide format's."""
+    kind, dtype = key.split(".")[:2]
+    own = other.generation == chip.generation or dtype in HALF or kind not in NARROWED
+    return family if own else replace(family, no_slower_than=HALF[0])
 
 
 def _fed(kind: str, family: Family, chip: Chip, other: Chip) -> Family:
     """Decodes of a sibling with more memory bandwidth behind each processor; of less nothing is known."""
-    if kind != "attention_decode" or other.architecture != chip.architecture:
+    if kind != "attention_decode" or other.generation != chip.generation:
         return family
     theirs, ours = (one.memory_bandwidth_bytes_s / one.sm_count for one in (other, chip))
     sooner = {
@@ -128,7 +145,7 @@ def _formula(kind: str) -> Family:
 
 def _widen(family: Family, chip: Chip, other: Chip) -> Family:
     spread, shared, residual = family.spread * TRANSFER_SPREAD, family.shared + 0.05, family.residual
-    if other.architecture != chip.architecture:
+    if other.generation != chip.generation:
         spread, shared, residual = hypot(family.spread, FOREIGN), hypot(family.shared, FOREIGN_SHARED), None
     return replace(
         family,

@@ -47,6 +47,7 @@ _HALF = 2.0
 GEMM_FORMATS = {
     "fp8-blocks": GemmFormat(inputs=_BLOCKS_OF_128, weights=1 + 4 / 128**2, compute_dtype="fp8"),
     "nvfp4": GemmFormat(inputs=0.5 + 1 / 16, weights=0.5 + 1 / 16, compute_dtype="fp4"),
+    "mxfp8": GemmFormat(inputs=1 + 1 / 32, weights=1 + 1 / 32, compute_dtype="fp8"),
     "mxfp4-mxfp8": GemmFormat(inputs=1 + 1 / 32, weights=0.5 + 1 / 32, compute_dtype="fp8"),
     "fp8-weights": GemmFormat(inputs=_HALF, weights=1.0, compute_dtype="bf16"),
     "int8-weights": GemmFormat(inputs=_HALF, weights=1 + 2 / 128, compute_dtype="bf16"),
@@ -58,7 +59,18 @@ GEMM_FORMATS = {
 """`-weights` are weight-only quantization: narrow weights are dequantized to the activations' 16 bits."""
 
 
+KERNEL = "+"
+"""Between a format and the kernel that runs it, where a chip has several for it: `fp8-blocks+triton`."""
+
+
+def without_kernel(dtype: str) -> str:
+    """A format without the kernel that runs it."""
+    return dtype.partition(KERNEL)[0]
+
+
 def gemm_format(dtype: str) -> GemmFormat:
     """How a GEMM runs in a format: both operands in it, unless `GEMM_FORMATS` has it."""
     found = GEMM_FORMATS.get(dtype)
+    if found is None and KERNEL in dtype:
+        return gemm_format(without_kernel(dtype))
     return found or GemmFormat(inputs=width(dtype), weights=width(dtype), compute_dtype=dtype)

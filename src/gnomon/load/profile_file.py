@@ -10,7 +10,7 @@ from gnomon.cost.kernels import MODELS, kernel_model
 from gnomon.cost.profile import Family, Profile
 from gnomon.cost.residual import residual_from_dict
 from gnomon.errors import CalibrationError, UnknownNameError
-from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH
+from gnomon.graph.dtypes import GEMM_FORMATS, WIDTH, without_kernel
 from gnomon.load.schemas import check_schema
 from gnomon.spec import Provenance
 
@@ -66,7 +66,7 @@ def _power(data: Mapping[str, Any]) -> dict[str, float]:
 
 def _family(key: str, data: Mapping[str, Any], source: str) -> Family:
     kind, _, rest = str(key).partition(".")
-    if rest.partition(".")[0] not in (*WIDTH, *GEMM_FORMATS):
+    if without_kernel(rest.partition(".")[0]) not in (*WIDTH, *GEMM_FORMATS):
         raise ValueError(f"the family '{key}' is not an operator and its number format, as in gemm.bf16")
     if not isinstance(data, Mapping):
         raise ValueError(f"{key} is no mapping of fields")

@@ -10,10 +10,14 @@ from pathlib import Path
 
 from gnomon import catalog
 from gnomon.cost.card import CARD_SPREAD, CardFactors
+from gnomon.cost.efficiencies import CARD
 from gnomon.cost.kernels import MODELS
-from gnomon.cost.profile import HALF, Profile
+from gnomon.cost.profile import HALF, Family, Profile
 from gnomon.cost.transfer import BACKWARD, FORWARD, Donor, as_forward, of_kind, transferred, transferred_profile
+from gnomon.engines.vllm.kernels import MARLIN, experts_kernel, runs
+from gnomon.engines.vllm.platforms import NONE, capability
 from gnomon.errors import CalibrationError, UnknownNameError
+from gnomon.graph.dtypes import KERNEL
 from gnomon.load.cards import own_cards
 from gnomon.load.chips import ChipBook, own_chips
 from gnomon.load.files import read_yaml
@@ -28,6 +32,7 @@ FIGURES = (
 """What operators and watts follow from."""
 DONOR_VENDOR = "NVIDIA"
 """Whose chips are donors to other architectures first: the published table of an Arc Pro B60 holds host time."""
+EXPERTS = "moe"
 SIXTEEN = "16"
 """Stands for either format of 16 bits."""
 
@@ -114,12 +119,16 @@ class Profiles:
         families = dict(own.families)
         for kind in MODELS:
             known = {_format(key) for key in of_kind(own, kind)}
-            near = [donor for donor in donors if SIXTEEN not in known or donor.architecture == chip.architecture]
-            found = transferred(kind, chip, self._with(kind, near, framework)) if near or not known else {}
+            near = [donor for donor in donors if SIXTEEN not in known or donor.generation == chip.generation]
+            theirs = (
+                _as_run(chip, *donor) if kind == EXPERTS else donor for donor in self._with(kind, near, framework)
+            )
+            found = transferred(kind, chip, theirs) if near or not known else {}
             families |= {key: family for key, family in found.items() if _format(key) not in known}
         if not of_kind(own, BACKWARD) and of_kind(own, FORWARD):
             families |= as_forward(chip, families, self._with(BACKWARD, donors, framework))
-        return replace(own, families=families, architecture=chip.architecture)
+        card = chip.generation == "Blackwell" and not chip.memory.startswith("HBM")
+        return replace(own, families=families, architecture=CARD if card else chip.architecture)
 
     def _whole(self, chip: Chip, donor: Chip) -> Profile:
         found = self.of(donor.name)
@@ -150,16 +159,21 @@ class Profiles:
         return self.of(next(alike, ""), framework)
 
     def _nearest(self, chip: Chip) -> list[Chip]:
-        """Chips with plain profiles: of the same architecture first, then of the maker with the best tables, then by
-        how like their rates and memories are."""
+        """Chips with plain profiles: of the same generation first, then of the maker with the best tables, then by how
+        like their rates and memories are. Where none is of its generation, all chips of that have the same donors, so
+        that they keep their order: those of its fastest."""
+        donors = [self.chips.find(name) for name, files in self.files.items() if "" in files]
+        if all(donor.generation != chip.generation for donor in donors):
+            alike = [one for one in catalog.chips() if (one.vendor, one.generation) == (chip.vendor, chip.generation)]
+            chip = max(alike, key=lambda one: one.rate(one.half), default=chip)
 
         def distance(other: Chip) -> tuple[bool, bool, float, float]:
             rates = log(other.rate(other.half) / chip.rate(chip.half))
             memory = log(other.memory_bandwidth_bytes_s / chip.memory_bandwidth_bytes_s)
-            foreign = other.architecture != chip.architecture
+            foreign = other.generation != chip.generation
             return foreign, foreign and other.vendor != DONOR_VENDOR, abs(rates), abs(memory)
 
-        return sorted((self.chips.find(name) for name, files in self.files.items() if "" in files), key=distance)
+        return sorted(donors, key=distance)
 
 
 @cache
@@ -209,6 +223,26 @@ def profile_on(chip: Chip, card: CardFactors | None, framework: str = "") -> Pro
 def shipped_profile(chip: Chip) -> Profile:
     """What a chip is priced by where the user has measured nothing."""
     return _profiles(None, tuple(own_chips().values())).resolve(chip, "")
+
+
+def _as_run(chip: Chip, donor: Chip, profile: Profile) -> Donor:
+    """A donor whose experts are named by the kernels that a chip runs them with: what a donor's default is may be
+    another's choice, and what does not run there is left out."""
+    if chip.vendor != donor.vendor or capability(chip) == NONE:
+        return donor, profile
+    other = capability(chip)[0] != capability(donor)[0]
+    families: dict[str, Family] = {}
+    for key, family in of_kind(profile, EXPERTS).items():
+        numbers, _, named = key.partition(".")[2].partition(KERNEL)
+        kernel = named or experts_kernel(numbers, donor)
+        if not runs(kernel, numbers, chip) or (other and kernel == MARLIN):
+            continue  # Marlin is fast with instructions that other generations keep for old programs alone
+        name = numbers if kernel == experts_kernel(numbers, chip) else f"{numbers}{KERNEL}{kernel}"
+        bound = HALF[0] if other and numbers not in HALF else family.no_slower_than
+        families[f"{EXPERTS}.{name}"] = replace(family, no_slower_than=bound)
+    for key, family in list(families.items()):
+        families.setdefault(key.partition(KERNEL)[0], family)
+    return donor, replace(profile, families=families)
 
 
 def _format(key: str) -> str:

@@ -65,6 +65,11 @@ class Chip:
     def __hash__(self) -> int:
         return hash(self.name)
 
+    @property
+    def generation(self) -> str:
+        """The architecture whose kernels it runs: Blackwell Ultra runs Blackwell's (sm_100f)."""
+        return self.architecture.removesuffix(" Ultra")
+
     def rate(self, dtype: str) -> float:
         """Dense operations per second in a number format."""
         try:

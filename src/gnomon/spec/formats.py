@@ -21,6 +21,10 @@ class Format:
     """Of what a matrix keeps once, such as a scale over its scales."""
     activations: str = ""
     """The format in which inputs meet these weights, where they are narrowed too."""
+    static: bool = False
+    """Whether the checkpoint holds the scale of the inputs; else each step finds one."""
+    kernel: str = ""
+    """The kernel that an engine runs it with, where a chip has several (`graph.dtypes.KERNEL`)."""
 
     def bytes(self, rows: int, columns: int) -> float:
         """A matrix with its scales. Blocks at the edge have a scale of their own; a matrix of nothing has none."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gnomon.engines.base import Deployment
+from gnomon.engines.vllm.kernels import AUTO, experts_kernel, runs
 from gnomon.errors import InputError
-from gnomon.graph.formats import known
-from gnomon.spec import Block, Chip, Format, Model
-from gnomon.spec.formats import NARROW, PLAIN_BITS
+from gnomon.graph.formats import gemm_dtype, known
+from gnomon.spec import Block, Chip, Format, Model, MoeFfn
+from gnomon.spec.formats import NARROW, PLAIN_BITS, plain
 
 CACHES = ("bf16", "fp16", "fp8")
 """Formats of the cache with a fit behind them."""
@@ -18,6 +20,8 @@ NO_INT8 = ("Blackwell", "Blackwell Ultra", "Rubin")
 """vLLM has no kernels for int8 inputs there."""
 NO_KERNEL = ("int3",)
 """Formats whose GEMM kernel is not vLLM's: its GPTQ reads four and eight bits (`AutoGPTQConfig`)."""
+EXPERTS, ALL_EXPERTS = "expert_", ("expert_gate", "expert_up", "expert_down")
+"""How the roles of a mixture's matrices begin, and all of them; one format is theirs."""
 NATIVE = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}
 """The rate a chip needs for GEMMs whose inputs are quantized to a format."""
 
@@ -37,7 +41,7 @@ def run_model(deployment: Deployment) -> Model:
     """The model with every format as it runs; a technique with its own GEMM kernels runs them as stored."""
     if deployment.techniques is not None and deployment.techniques.brings_gemm_kernels:
         return deployment.model
-    return running(deployment.model, deployment.pool.chip)
+    return _with_kernels(running(deployment.model, deployment.pool.chip), deployment)
 
 
 def running(model: Model, chip: Chip) -> Model:
@@ -51,6 +55,51 @@ def running(model: Model, chip: Chip) -> Model:
 
     head = as_run(model.head_format, chip) if model.head_format else None
     return replace(model, blocks=tuple(run(block) for block in model.blocks), head_format=head)
+
+
+def _with_kernels(model: Model, deployment: Deployment) -> Model:
+    """The model with the kernel of its experts, which follows from format, chip, ranks and `moe_backend`."""
+    asked = {name: str(deployment.settings.get(name, AUTO)) for name in ("moe_backend", "moe_activation")}
+    backend, activation = asked.values()
+    _check_asked(model, asked)
+    dtype = deployment.dtype if deployment.dtype in PLAIN_BITS else model.working_dtype
+
+    def run(block: Block) -> Block:
+        if not isinstance(block.ffn, MoeFfn):
+            return block
+        formats = dict(block.formats)
+        roles = [role for role in formats if role.startswith(EXPERTS)]
+        if backend == AUTO and not roles:
+            return block
+        found = _experts(formats[roles[0]] if roles else plain(dtype), deployment, backend, activation)
+        return replace(block, formats=tuple((formats | dict.fromkeys(roles or ALL_EXPERTS, found)).items()))
+
+    return replace(model, blocks=tuple(run(block) for block in model.blocks))
+
+
+def _check_asked(model: Model, asked: Mapping[str, str]) -> None:
+    """Raise InputError where a setting of experts has nothing to act on."""
+    mixtures = [block for block in model.blocks if isinstance(block.ffn, MoeFfn)]
+    stored = {dict(block.formats)[role].name for block in mixtures for role, _ in block.formats if role[:7] == EXPERTS}
+    if asked["moe_backend"] != AUTO and not mixtures:
+        raise InputError(f"{model.name} has no experts", where="setting moe_backend", hint="Leave it out.")
+    if asked["moe_activation"] != AUTO and "mxfp4" not in stored:
+        message = f"{model.name} has no experts in mxfp4, whose inputs it is for"
+        raise InputError(message, where="setting moe_activation", hint="Leave it out.")
+
+
+def _experts(format: Format, deployment: Deployment, backend: str, activation: str) -> Format:
+    chip, ep = deployment.pool.chip, deployment.strategy.ep
+    narrowed = format.name == "mxfp4" and activation != AUTO
+    if narrowed:
+        format = replace(format, activations=activation)
+    dtype = gemm_dtype(format)
+    kernel = experts_kernel(dtype, chip, ep=ep, static=format.static) if backend == AUTO else backend
+    if (narrowed or backend != AUTO) and not runs(kernel, dtype, chip):
+        where = "setting moe_activation" if backend == AUTO else "setting moe_backend"
+        hint = f"On {chip.name} vLLM takes {experts_kernel(gemm_dtype(replace(format, activations='')), chip, ep=ep)}."
+        raise InputError(f"vLLM's {kernel} experts do not run {dtype} on {chip.name}", where=where, hint=hint)
+    return replace(format, kernel=kernel)
 
 
 def as_run(format: Format, chip: Chip) -> Format:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnomon.engines.vllm.kernels import AUTO, BACKENDS
 from gnomon.engines.vllm.overheads import FRONT_ENDS
 from gnomon.errors import InputError, unknown_name
 from gnomon.spec import Chip, LatentAttention, Model, NotModelled, Pool
@@ -33,6 +34,8 @@ class Option:
     low: float = 1
     high: float = 2**31
     step: int = 1
+    written: str = ""
+    """Its flag, where that is not its name."""
     always: bool = False
     """Written into a launch command even when it has its default."""
     flagged: bool = True
@@ -44,7 +47,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return self.written or "--" + self.name.replace("_", "-")
 
 
 OPTIONS = (
@@ -80,6 +83,14 @@ OPTIONS = (
     Option(
         "all2all_backend", str, "how tokens reach experts of other data-parallel ranks; only vLLM's default is priced",
         default="allgather_reducescatter", choices=("allgather_reducescatter",),
+    ),
+    Option(
+        "moe_backend", str, "the kernel of a mixture's experts",
+        default=AUTO, choices=BACKENDS,
+    ),
+    Option(
+        "moe_activation", str, "the format that inputs of mxfp4 experts are quantized to: auto is the checkpoint's",
+        default=AUTO, choices=(AUTO, "mxfp8"), written="--quantization-config.moe.activation",
     ),
     Option(
         "async_scheduling", bool, "schedule the next step while one runs",

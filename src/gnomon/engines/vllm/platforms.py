@@ -51,6 +51,10 @@ CAPABILITY = {
     "Blackwell Ultra": "10.3",
 }
 """Compute capability of the oldest chip of an architecture (developer.nvidia.com/cuda-gpus)."""
+CARDS = {"Ampere": "8.6", "Blackwell": "12.0"}
+"""And of those whose memory is not HBM."""
+ONE_BY_ONE = {"Jetson-AGX-Orin": "8.7", "Jetson-Orin": "8.7", "Jetson-AGX-Thor": "11.0", "DGX-Spark": "12.1"}
+"""And of chips, by how their names begin."""
 LEAST_CAPABILITY = "7.5"
 GFX = {
     "Vega": "gfx900",
@@ -76,6 +80,19 @@ PLUGINS = {
 """Programs outside vLLM's package: another scheduler, other kernels and other versions than those that are priced."""
 NO_BF16 = ("Arc-A770",)
 """Chips that vLLM refuses bfloat16 on (`XPUPlatform.check_if_supports_dtype`)."""
+
+
+NONE = (0, 0)
+
+
+def capability(chip: Chip) -> tuple[int, int]:
+    """Compute capability; `NONE` where a chip has none, or none that is known."""
+    if chip.vendor != "NVIDIA":
+        return NONE
+    named = next((found for start, found in ONE_BY_ONE.items() if chip.name.startswith(start)), "")
+    card = "" if chip.memory.startswith("HBM") else CARDS.get(chip.architecture, "")
+    major, minor = _number(named or card or CAPABILITY.get(chip.architecture, "0.0"))
+    return major, minor
 
 
 def platform_of(chip: Chip) -> Platform | None:

@@ -32,8 +32,8 @@ class Scheme:
     experts_only: bool = False
 
 
-def fp8(block: tuple[int, int], scale_bits: float, activations: str = "fp8") -> Format:
-    return Format(name="fp8", bits=8, block=block, scale_bits=scale_bits, activations=activations)
+def fp8(block: tuple[int, int], scale_bits: float, static: bool = False) -> Format:
+    return Format(name="fp8", bits=8, block=block, scale_bits=scale_bits, activations="fp8", static=static)
 
 
 def scheme(config: Fields) -> Scheme:
@@ -66,7 +66,8 @@ def _fp8(config: Fields) -> Scheme:
     sides = config.list("weight_block_size")
     if sides and (len(sides) != 2 or not all(type(side) is int and 0 < side <= 65536 for side in sides)):
         raise InputError(f"{shown(sides)} is not rows and columns", where=config.spot("weight_block_size"))
-    format = fp8((sides[0], sides[1]) if sides else (0, 0), 32)
+    static = config.text("activation_scheme", "dynamic") == "static"
+    format = fp8((sides[0], sides[1]) if sides else (0, 0), 32, static)
     return Scheme(groups=((ALL, format),), left_out=left_out, key=key)
 
 
@@ -146,7 +147,7 @@ def _modelopt(config: Fields) -> Scheme:
     if config.has("config_groups"):
         return _groups(config, left_out, key)
     algorithms: dict[str, Callable[[], Format]] = {
-        "FP8": lambda: fp8((0, 0), 32),
+        "FP8": lambda: fp8((0, 0), 32, static=True),
         "NVFP4": lambda: NVFP4,
         "W4A16_AWQ": lambda: _grouped(4, _checked_group(config, "group_size"), False),
     }
@@ -193,7 +194,16 @@ def _weights(group: Fields) -> Format:
         raise unknown_name("strategy", strategy, blocks, where=weights.spot("strategy"))
     zero = 0 if weights.flag("symmetric", True) else bits
     narrow = name if group.has("input_activations") else ""
-    return Format(name=name, bits=bits, block=blocks[strategy], scale_bits=16, zero_bits=zero, activations=narrow)
+    static = bool(narrow) and group.inner("input_activations").raw("dynamic", False) is False
+    return Format(
+        name=name,
+        bits=bits,
+        block=blocks[strategy],
+        scale_bits=16,
+        zero_bits=zero,
+        activations=narrow,
+        static=static,
+    )
 
 
 def _block(weights: Fields) -> tuple[int, int]:

@@ -25,14 +25,15 @@ Of all below, the {MOST} operator tables, steps, groups of deployments and group
 errors: do not rely on predictions of their kind."""
 
 ON_OPERATORS = """\
-Fits of one kind of operator in one format, by one framework on one chip, tested on whole shapes set aside (all rows of
-the same n and k, say), not on random rows. Published tables are tested on rows above {least_us:g} us, {most_rows} of
-them at most, where there are {least_rows} or more; tables that time the host or beat the chip's peak are left out. One
-line stands for several tables: the mean error is the mean of theirs, the band's share that of all their rows."""
+Fits of one kind of operator in one format, by one framework on one chip, tested on whole shapes set aside (all rows
+of the same n and k, say), not on random rows. Published tables are tested on rows above {least_us:g} us, those timed
+inside CUDA graphs above {least_graph_us:g} us, {most_rows} of them at most, where there are {least_rows} or more;
+tables that time the host or beat the chip's peak are left out. One line stands for several tables: the mean error is
+the mean of theirs, the band's share that of all their rows."""
 
 ON_UNSEEN = """\
-Each chip predicted with coefficients that were fitted to the other chips under the same framework, and its own data
-sheet, as happens to a chip that nobody has measured."""
+Each chip predicted with coefficients that were fitted to the nearest other chips under the same framework (of its
+generation where there are any), and its own data sheet, as happens to a chip that nobody has measured."""
 
 ON_STEPS = """\
 Single batches and whole loads of networks under a real vLLM, measured by us with dummy weights: experts are visited as
@@ -42,11 +43,13 @@ ON_DEPLOYMENTS = """\
 Published loads under vLLM, simulated with as many clients (or as large a batch) as they had, each client sending its
 next request when the last is answered, so that never more are in flight than there are clients, and lengths as
 published. TTFT and TPOT are means over the run, as published ones are: the first requests of all clients, which come
-at once, count in both. Some rows of every deployment are taken, the same ones every time. Where the format of the
-cache is not recorded it is taken to be that of the activations. Rows whose first tokens wait for a full cache are
-counted apart: a little more or less memory changes them several times over. All are predicted as vLLM 0.24: rows of
-engines from 2023 and 2024, in a group of their own, show how far engines have come as much as how far off Gnomon is.
-No other serving engine is modelled yet; their rows are counted as left out."""
+at once, count in both. Of the engine's own years all rows are taken, of others some of every deployment, the same
+ones every time; rows that others of the same plan contradict are left out. InferenceX's servers are set as its
+scripts set them; elsewhere a cache whose format is not recorded is taken to be in that of the activations. Rows
+whose first tokens wait for a full cache are counted apart: a little more or less memory changes them several times
+over. All are predicted as vLLM 0.24: rows of engines from 2023 and 2024, in a group of their own, show how far
+engines have come as much as how far off Gnomon is. No other serving engine is modelled yet; their rows are counted
+as left out."""
 
 AICONFIGURATOR = """\
 AIConfigurator, on a sample of its own: TPOT 22%, TTFT 46%; from a comparison known to us, not run by us, and not on
@@ -86,7 +89,8 @@ def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
     parts += ["## Summary", summary(payload)]
     parts += ["## Coverage of the 90% intervals", ON_COVERAGE, covered(payload)] if payload["coverage"] else []
     parts += [f"![Error by family and chip]({beside}/families.svg)", "## Operators"]
-    parts += [ON_OPERATORS.format(**payload["operators"]["rules"]), _families(payload), *_ours(payload)]
+    rules = {"least_graph_us": payload["operators"]["rules"]["least_us"], **payload["operators"]["rules"]}
+    parts += [ON_OPERATORS.format(**rules), _families(payload), *_ours(payload)]
     parts += [f"![Predicted over measured by size]({beside}/sizes.svg)", f"![What bands hold]({beside}/coverage.svg)"]
     parts += [_list(beside, "operators")]
     parts += ["## Chips not seen", ON_UNSEEN, _unseen(payload), "## Steps", ON_STEPS, _section(payload, "steps")]
