@@ -36,7 +36,7 @@ class Megatron:
         if self.version not in VERSIONS:
             raise unknown_name("version of megatron", self.version, VERSIONS)
 
-    def traits(self, model: Model) -> Traits:
+    def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
         """Without a pipeline PyTorch's DDP overlaps gradient reduction. 2.4 overlaps nothing else; 3.0 overlaps the
         collectives of tensor parallelism with the GEMMs by weight; today's also overlaps gradient reduction in
         pipelines, and sends with the passes."""

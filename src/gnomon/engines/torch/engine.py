@@ -32,7 +32,7 @@ class Torch:
         if self.version not in VERSIONS:
             raise unknown_name("version of torch", self.version, VERSIONS)
 
-    def traits(self, model: Model) -> Traits:
+    def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
         return Traits(
             style=style(model),
             optimizers=optimizers(),

@@ -45,6 +45,7 @@ class Sizes:
     head_saved_activation_bytes: Floats
     """Of one micro-batch, and so are the next ones."""
     head_peak_bytes: Floats
+    head_forward_peak_bytes: Floats
     buffer_bytes: Floats
     """Of one stage for what it receives from one neighbour over the step."""
 
@@ -129,6 +130,7 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
         each_parameters=nothing,
         head_saved_activation_bytes=last["saved_activation_bytes"],
         head_peak_bytes=np.maximum(last["forward_peak_bytes"], last["backward_peak_bytes"]),
+        head_forward_peak_bytes=last["forward_peak_bytes"],
         buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * sent,
     )
 
@@ -191,6 +193,7 @@ def figures(
         each_parameters=np.zeros(grid.size),
         head_saved_activation_bytes=last.saved_activation_bytes,
         head_peak_bytes=np.maximum(last.forward_peak_bytes, last.backward_peak_bytes),
+        head_forward_peak_bytes=last.forward_peak_bytes,
         buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * wire.sent_bytes(),
         model_flops=total["flops"] - total["recomputed_flops"],
         recomputed_flops=total["recomputed_flops"],
@@ -218,12 +221,20 @@ def _total(priced: Mapping[str, LayerCost], stages: Stages, name: str) -> Floats
     return np.asarray(body + getattr(priced["embedding"], name) + getattr(priced["head"], name))
 
 
+def _accumulated(wire: CommModel, held: ParamCount) -> Floats:
+    """Seconds per micro-batch of adding its gradients to the sum; the first of a step has nothing to be added to where
+    an engine frees gradients."""
+    micros = wire.load.global_batch // (wire.grid.dp * wire.grid.micro_batch)
+    share = (micros - 1) / micros if wire.traits.frees_gradients else 1.0
+    return np.asarray(wire.accumulate(held) * share + wire.updates(wire.states.casts, held.total))
+
+
 def _end(wire: CommModel, unit: LayerCost) -> dict[str, Floats]:
     """What an embedding or a head adds to its chunk."""
     held = _held(unit)
     return {
         "forward_s": unit.forward_s + wire.gathered(held),
-        "backward_s": unit.backward_s + wire.accumulate(held) + wire.scattered(held),
+        "backward_s": unit.backward_s + _accumulated(wire, held) + wire.scattered(held),
         "reduce_s": wire.reduce(held),
     }
 
@@ -231,7 +242,7 @@ def _end(wire: CommModel, unit: LayerCost) -> dict[str, Floats]:
 def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> LayerCosts:
     """A layer of one kind. Gradients of a chunk are reduced together: of its mean number of layers."""
     held = _held(unit)
-    summed = wire.accumulate(held)
+    summed = _accumulated(wire, held)
     forward, backward, lead_forward, lead_backward = wire.passes(unit.forward_s, unit.backward_s + summed, held)
     mean = stages.model.layers / (grid.pp * grid.vp)
     return LayerCosts(

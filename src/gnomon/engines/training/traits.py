@@ -36,6 +36,10 @@ class Optimizer:
     """A micro-batch's gradient added to the sum, of all parameters of a rank."""
     clear: Update
     """Gradients set to zero, of all parameters of a rank."""
+    casts: tuple[Update, ...] = ()
+    """Working copies made of the weights for every micro-batch, and their gradients cast back, of all parameters."""
+    copy_bytes: float = 0.0
+    """Of those copies, which the layers that are not recomputed save for their backward pass, and the head."""
     newton_steps: int = 0
     """Steps of Newton and Schulz that make each matrix of momenta orthogonal, three GEMMs per step (Muon)."""
 
@@ -63,6 +67,8 @@ class Traits:
     """What the framework holds beside tensors: libraries, workspaces, buffers of collectives."""
     spare: float = 0.0
     """Share of the chip's memory that fragments and cannot be counted on."""
+    rounding: float = 0.0
+    """What the allocator counts beyond the bytes of the tensors of passes, as a share of them."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
     fills_pipelines: bool = False
     """1F1B needs a micro-batch per stage."""
@@ -72,6 +78,9 @@ class Traits:
     """In a pipeline, gradients that ZeRO 2 and 3 shard stay unsharded until the last micro-batch."""
     gathers_forward: bool = False
     """With ZeRO 2, weights are gathered for every forward, not once after the optimizer."""
+    frees_gradients: bool = False
+    """Gradients do not outlive a step: the first micro-batch's are written as its activations go, and added to by the
+    next ones."""
     buffers_ahead: bool = False
     """A stage holds a buffer for what each micro-batch of the step will send it."""
 

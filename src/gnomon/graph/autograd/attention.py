@@ -48,8 +48,9 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
     yield from writer.linears("attention", whole, {"q": q, "k": kv, "v": kv}, hidden, shape.qkv_bias)
     queries, keys = "q", "k"
     if shape.qk_norm:
-        normed = writer.elementwise("attention.qk_norm", style.norm, q + kv, ("q", "k"), {"qn": q, "kn": kv}, True)
-        yield replace(normed, parameters=_norm_parameters(shape, tp))
+        norm = style.head_norm or style.norm
+        normed = writer.elementwise("attention.qk_norm", norm, q + kv, ("q", "k"), {"qn": q, "kn": kv}, True)
+        yield replace(writer.widened(normed, q + kv), parameters=_norm_parameters(shape, tp))
         queries, keys = "qn", "kn"
     if not writer.model.learned_positions and shape.rotary_dim != 0:
         turned = {"qr": q, "kr": kv}

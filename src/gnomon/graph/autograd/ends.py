@@ -19,7 +19,7 @@ def embedding(writer: Writer) -> Iterator[TapeNode]:
     writer.sizes[SOURCE] = 0.0
     vocab = -(-model.vocab // cut.tp)
     learned = model.learned_positions * model.hidden
-    written = {"found": model.hidden} if cut.tp > 1 else {RESULT: model.hidden}
+    written = {"found": model.hidden} if cut.tp > 1 else {RESULT: model.hidden * writer.wide}
     look_up = writer.elementwise("embedding", style.embedding, model.hidden, (), written, False)
     size = model.hidden * writer.value
     table = Elementwise(
@@ -48,4 +48,5 @@ def head(writer: Writer) -> Iterator[TapeNode]:
     writer.sizes |= {"wide": vocab * LOSS_BYTES, "likely": vocab * LOSS_BYTES}
     yield replace(writer.elementwise("head.widen", style.widen, vocab, ("logits",), {}, False), writes=("wide",))
     loss = writer.elementwise("head.loss", style.loss, vocab, ("wide",), {}, False)
-    yield replace(loss, writes=("likely",), keeps=("likely",), gradient_scratch=vocab * LOSS_BYTES)
+    held = vocab * writer.value if style.holds_logits else 0.0
+    yield replace(loss, writes=("likely",), keeps=("likely",), scratch=held, gradient_scratch=vocab * LOSS_BYTES)

@@ -71,7 +71,7 @@ def _blocks(
     model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, recipe: Recipe, dtype: str, lean: bool
 ) -> Iterator[tuple[tuple[int, ...], Ints]]:
     """Each way to share the chips out, and the choices that go with it."""
-    lengths, choices = _lengths(model), Choices(model, load, engine.traits(model), lean)
+    lengths, choices = _lengths(model), Choices(model, load, engine.traits(model, recipe.optimizer, dtype), lean)
     heads = [heads_of(block) for block in model.blocks]
     for tp in range(1, min(min(queries for queries, _ in heads), pool.count) + 1):
         if any(queries % tp or keys % tp for queries, keys in heads) or not _cuts_widths(model, tp, 1):

@@ -199,7 +199,7 @@ class TrainingStep:
 
     @cached_property
     def traits(self) -> Traits:
-        return self.engine.traits(self.job.model)
+        return self.engine.traits(self.job.model, self.job.recipe.optimizer, self.job.dtype)
 
     @cached_property
     def machine(self) -> Machine:
