@@ -92,7 +92,8 @@ def timed(step: Callable[[], None], seconds: float) -> dict[str, Any]:
         step()
         torch.cuda.synchronize()
         each.append(time.perf_counter() - began)
-    boards, ends = [], [time.perf_counter()]
+    boards: list[tuple[float, float, float]] = []
+    ends = [time.perf_counter()]
     while ends[-1] - ends[0] < seconds:
         step()
         if ends[-1] - ends[0] > seconds / 2 and len(boards) < 3:

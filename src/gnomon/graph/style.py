@@ -80,6 +80,8 @@ class KernelStyle:
     fused_activation: bool = True
     """A gated activation and its multiplication are one kernel, which saves its inputs only."""
     gradient_dtype: str = "bf16"
+    alternate_gemms: bool = False
+    """Selective recomputation saves the result of every second GEMM with weights, and recomputes the others."""
     stop_early: bool = False
     """Full recomputation ends with the last tensor that a gradient needs: the last GEMM is not recomputed."""
     norm_saves: float | None = None
@@ -88,6 +90,8 @@ class KernelStyle:
     wide_stream: bool = False
     """The residual stream and norms are fp32, and every GEMM that reads them saves a narrow copy of its own (autocast
     over fp32 weights)."""
+    fused_loss: bool = False
+    """One kernel takes the loss of the logits as they are, and leaves their gradient in their place."""
     holds_logits: bool = False
     """The logits in the working format live until the loss is computed from their fp32 copy."""
     head_norm: Stream | None = None

@@ -8,7 +8,7 @@ import numpy as np
 
 from gnomon.engines.training.comm import ParamCount
 from gnomon.engines.training.grid import Ints
-from gnomon.engines.training.step_table import NARROW_BYTES, Sizes
+from gnomon.engines.training.step_table import Sizes
 from gnomon.engines.training.traits import Traits
 from gnomon.spec.training import RECOMPUTE, SCHEDULES
 from gnomon.spec.workload import Floats
@@ -84,8 +84,10 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     rise = last * (found.head_peak_bytes - found.head_forward_peak_bytes)
     body = np.where(grid.recompute == FULL, np.maximum(body - rise, 0.0), body)
     weights = weights + body + states.copy_bytes * head
+    # Copies of sharded weights are made when a layer is gathered, and go with it.
+    gathered = GATHERED_LAYERS * np.max([kind.narrow for kind in found.chunks.kinds], axis=0)
     return RankMemory(
-        weights=weights + NARROW_BYTES * found.chunks.narrow,
+        weights=weights + traits.narrow_bytes * np.where(grid.zero == 3, gathered, found.chunks.narrow),
         gradients=gradients,
         optimizer=states.state_bytes * np.where(grid.zero >= 1, shared_out, parameters),
         activations=activations * (1 + traits.rounding),

@@ -16,15 +16,14 @@ from gnomon.engines.training.layer_cost import WORKING, LayerCost, cut_of, ops_o
 from gnomon.engines.training.layer_cost import sizes as unit_sizes
 from gnomon.engines.training.stage_costs import LayerCosts, StageCosts
 from gnomon.engines.training.stages import Stages, kind_names
-from gnomon.engines.training.traits import Traits, Update
+from gnomon.engines.training.traits import NARROW_BYTES, Traits, Update
 from gnomon.graph.layers import Cut
+from gnomon.graph.ops import Op
 from gnomon.spec import Batch, Model, TrainingLoad
 from gnomon.spec.training import CP_COMMS, RECOMPUTE
 from gnomon.spec.workload import Floats
 
 _CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp")
-NARROW_BYTES = 2.0
-"""A parameter in eight bits is kept twice, as it is and transposed, as Hopper's GEMMs need their operands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -277,13 +276,31 @@ def _priced(
     for cp, ways in rows.by_context():
         cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in dict.fromkeys(key for key, _ in ways)}
         batch = Batch.prefill(rows.sizes, load.seq // cp)
-        times = tapes.price(ops_of(cuts.values()), machine, batch, factor)
+        times = _at_efficiency(tapes.price(ops_of(cuts.values()), machine, batch, factor), machine, traits, batch)
         for key, mode in ways:
             made = units(cuts[key], RECOMPUTE[mode], times, machine, batch, traits, stages.weights)
             rows.add(
                 {part: {one.name: getattr(unit, one.name) for one in fields(LayerCost)} for part, unit in made.items()}
             )
     return {part: LayerCost(**columns) for part, columns in rows.columns().items()}
+
+
+def _at_efficiency(times: dict[Op, Floats], machine: Machine, traits: Traits, batch: Batch) -> dict[Op, Floats]:
+    """Seconds by the kernels of an engine's version, where they are not those of the profile."""
+    relative = traits.of_chip(machine.chip)
+    if traits.whole_waves:
+        times = {op: seconds * _last_wave(op, traits.whole_waves, machine, batch) for op, seconds in times.items()}
+    return {op: seconds / relative.get(op.kind, 1.0) for op, seconds in times.items()} if relative else times
+
+
+def _last_wave(op: Op, tile: tuple[int, int], machine: Machine, batch: Batch) -> Floats:
+    """How much longer a GEMM takes where its last wave of tiles is no shorter than the others."""
+    if op.kind != "gemm":
+        return np.ones(1)
+    shape = op.shape(batch)
+    tiles = np.ceil(shape["m"] / tile[0]) * np.ceil(shape["n"] / tile[1]) * shape.get("batch", 1.0)
+    load = tiles / machine.chip.sm_count
+    return np.asarray(np.where(load > 1, np.ceil(load) / np.maximum(load, 1.0), 1.0))
 
 
 def _sized(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> dict[str, dict[str, Floats]]:

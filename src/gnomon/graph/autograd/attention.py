@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Literal
 
 from gnomon.graph.autograd.writer import Writer
 from gnomon.graph.core import CoreAttention
-from gnomon.graph.ops import PROMPT, Gemm, Op, Rows, Size
+from gnomon.graph.ops import PROMPT, ROW_BYTES, Gemm, Op, Rows, Size
 from gnomon.graph.style import Stream
 from gnomon.graph.tape import TapeNode
 from gnomon.graph.windows import Window
@@ -186,9 +187,15 @@ def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str,
         "context": (PROMPT, of.key_dim, PROMPT),
     }
 
+    # Heads lie side by side, so that each begins where its width says; scores are as wide as a sequence.
+    narrow, wide = (gcd(ROW_BYTES, round(width * writer.value)) for width in (of.key_dim, cut.seq))
+
     def matmul(name: str, of: str, times: int = 1) -> Op:
         m, n, k = sizes[of]
-        return Gemm(name=name, m=m, n=n, k=k, batch=several, dtype=cut.dtype, count=times)
+        out = wide if of == "scores" else narrow
+        return Gemm(
+            name=name, m=m, n=n, k=k, batch=several, dtype=cut.dtype, count=times, aligned=narrow, out_aligned=out
+        )
 
     writer.sizes |= {"scores": square * writer.value, "mixed": mixed * writer.value}
     yield TapeNode(

@@ -45,6 +45,10 @@ def head(writer: Writer) -> Iterator[TapeNode]:
         # Largest value, target's value and sum of each row are all-reduced: three numbers per token.
         writer.sizes["agreed"] = 0.0
         yield TapeNode(name="head.agree", forward=(writer.exchange("head.agree", "all_reduce", 3 * LOSS_BYTES),))
+    if style.fused_loss:
+        loss = writer.elementwise("head.loss", style.loss, vocab, ("logits",), {}, True)
+        yield replace(loss, passes_on=True, writes=(RESULT,))
+        return
     writer.sizes |= {"wide": vocab * LOSS_BYTES, "likely": vocab * LOSS_BYTES}
     yield replace(writer.elementwise("head.widen", style.widen, vocab, ("logits",), {}, False), writes=("wide",))
     loss = writer.elementwise("head.loss", style.loss, vocab, ("wide",), {}, False)

@@ -144,7 +144,8 @@ def _runs(
     engine: TrainingEngine, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str,
     cut: int,
 ) -> bool:  # fmt: skip
-    plain = replace(recipe, schedule="gpipe", sequence_parallel=bool(cut))
+    first = engine.traits(model, recipe.optimizer, dtype).schedules[0]
+    plain = replace(recipe, schedule=first, sequence_parallel=bool(cut))
     try:
         engine.check(model, strategy, plain, load, dtype)
     except GnomonError:
@@ -183,6 +184,8 @@ class Choices:
 
     def _able(self, schedule: int, pp: int, micros: int) -> bool:
         """Whether a schedule runs so many micro-batches."""
+        if SCHEDULES[schedule] not in self.traits.schedules and pp > 1:
+            return False
         if schedule == INTERLEAVED:
             return micros % pp == 0
         return not (schedule == ONE and self.traits.fills_pipelines and micros < pp)
