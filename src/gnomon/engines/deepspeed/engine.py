@@ -58,7 +58,6 @@ class DeepSpeed:
             whole_waves=TILE if early else None,
             system_spread=SPREAD[self.version],
             wire_bytes=4.0 if dtype == "bf16" else 2.0,
-            overlap_alone=True,
             blocking_sends=True,
             launch_s=dict.fromkeys(RECOMPUTE, launch),
             runtime_bytes=RUNTIME_BYTES,
