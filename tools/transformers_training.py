@@ -26,10 +26,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # looking for a GPU must not touch it before the fork
+
 import torch
 import transformers
 from tools.transformers_cases import CASES, Case
-from transformers import AutoModelForCausalLM
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from gnomon.catalog import model_config_path
@@ -42,15 +44,22 @@ LIMIT_S = 90.0
 """A case that takes longer is ended."""
 
 
-def trained(case: Case) -> Callable[[], None]:
-    """One training step, ready to run."""
+def configured(case: Case) -> Any:
+    """The config of a case's network; its class is imported, which takes seconds."""
     config = json.loads(model_config_path(case.model).read_text())
     made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
+    MODEL_FOR_CAUSAL_LM_MAPPING[type(made)]
+    return made
+
+
+def trained(case: Case) -> Callable[[], None]:
+    """One training step, ready to run."""
+    made = configured(case)
     wide = case.optimizer == "adamw"
     with torch.device("cuda"):
         dtype = torch.float32 if wide else torch.bfloat16
         net = AutoModelForCausalLM.from_config(made, dtype=dtype, attn_implementation="sdpa")
-        ids = torch.randint(config["vocab_size"], (case.batch, case.seq))
+        ids = torch.randint(made.vocab_size, (case.batch, case.seq))
     net.train()
     if case.recompute == "full":
         net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -131,16 +140,18 @@ def run(case: Case, seconds: float, answers: Any) -> None:
         answers.send({"outcome": "failed", "error": f"{type(error).__name__}: {error}"[:300]})
 
 
-def alone(case: Case, seconds: float) -> dict[str, Any]:
-    """The case in a process that was forked before anything touched the GPU."""
-    fork = multiprocessing.get_context("fork")
-    ours, theirs = fork.Pipe(duplex=False)
-    process = fork.Process(target=run, args=(case, seconds, theirs))
+def alone(case: Case, seconds: float, start: str = "fork") -> dict[str, Any]:
+    """The case in a process that was forked before anything touched the GPU, or in a new one where that fails."""
+    way: Any = multiprocessing.get_context(start)
+    ours, theirs = way.Pipe(duplex=False)
+    process = way.Process(target=run, args=(case, seconds, theirs))
     process.start()
     found = ours.recv() if ours.poll(LIMIT_S) else {"outcome": "failed", "error": f"no answer in {LIMIT_S:g} s"}
     if process.is_alive() and "error" in found:
         process.terminate()
     process.join()
+    if start == "fork" and "forked subprocess" in found.get("error", ""):
+        return alone(case, seconds, "spawn")
     return {"outcome": "ok"} | found
 
 
@@ -155,6 +166,8 @@ def main() -> None:
     about = {"schema": SCHEMA, "date": datetime.now(UTC).date().isoformat(), "versions": versions}
     about |= {"allocator": os.environ.get("PYTORCH_ALLOC_CONF", "")}
     chosen = [c for c in CASES if options.part in (None, c.part) and options.kind in (None, c.kind)]
+    for case in chosen:  # before the first fork
+        configured(case)
     with options.out.open("a", encoding="utf-8") as out:
         for case in chosen:
             began = time.perf_counter()
