@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
+pytest.importorskip("torch", reason="PyTorch is not installed; run `make test-oracles`")
 pytest.importorskip("transformers", reason="transformers is not installed; run `make test-oracles`")
+import torch
 
 import gnomon
 from gnomon.catalog import model_config_path

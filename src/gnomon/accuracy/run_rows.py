@@ -235,13 +235,13 @@ def _dtype(precision: str) -> str:
 
 def _measured(row: Row) -> dict[str, float]:
     seconds = next((name for name in ("step_time_s", "step_time_derived_s") if row[name]), None)
-    if not seconds:
-        raise Unfit("neither a step time nor tokens per second")
-    found = {"step time": positive(row, seconds)}
+    found = {"step time": positive(row, seconds)} if seconds else {}
     kind = row["mem_kind"]
     if row["mem_gb"] and kind.startswith(("peak", ON_DEVICE)):
         what = "device memory" if kind.startswith(ON_DEVICE) else "peak memory"
         found[what] = positive(row, "mem_gb") * (GIB if "GiB" in kind else GB)
+    if not found:
+        raise Unfit("neither a step time nor tokens per second, nor memory")
     return found
 
 

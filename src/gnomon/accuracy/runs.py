@@ -77,13 +77,13 @@ def compare(case: RunCase, home: Path) -> list[Row]:
     answer = simulate_training(_network(case, home), **{**case.options, "on": _pool(case)})
     step = answer.step_time_s
     about = _about(case, answer.fits)
-    rows = [about | compared("step time", "s", case.measured["step time"], step.value, (step.low, step.high))]
-    reserved = answer.step.reserved_bytes
+    reserved = answer.reserved_memory_bytes
     peak = reserved if case.row["framework"] in RESERVED else answer.peak_memory_bytes.value
-    said = {"peak memory": peak, "device memory": reserved + answer.step.traits.runtime_bytes}
-    rows += [
-        about | compared(what, "bytes", case.measured[what], said[what], None) for what in said if what in case.measured
-    ]
+    said = {"peak memory": peak, "device memory": reserved + answer.runtime_memory_bytes}
+    measured = case.measured
+    rows = [about | compared(what, "bytes", measured[what], said[what], None) for what in said if what in measured]
+    if "step time" in measured:
+        rows.insert(0, about | compared("step time", "s", measured["step time"], step.value, (step.low, step.high)))
     return rows
 
 

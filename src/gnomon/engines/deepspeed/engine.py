@@ -18,10 +18,10 @@ VERSIONS = ("0.5", "0.9", "0.18")
 """Of 2022 with Megatron-LM 2.4's layers (BLOOM, MT-NLG), of 2023 with those of 3.0, whose collectives of tensor
 parallelism overlap with GEMMs by weight (vTrain), and of 2026 with fused attention."""
 EARLY = VERSIONS[0]
-RUNTIME_BYTES = 4.0e9
+RUNTIME_BYTES = 5.5e9
 """CUDA context, libraries, and buffers of NCCL's communicators of tensor, pipeline and data parallelism: with the
 fragmentation below, chosen on every second of 33 of BLOOM's trial runs with their memory."""
-FRAGMENTATION = 0.1
+FRAGMENTATION = 0.11
 SPARE = 0.0
 """Reserved blocks are released where memory runs out, so that fragmentation keeps no plan from running."""
 UNALIGNED = {"Ampere": {"gemm_unaligned": 0.25}}
