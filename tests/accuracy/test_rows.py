@@ -82,7 +82,7 @@ def test_a_training_row() -> None:
     case = run_case_of(TRAINED)
     assert case.assumed == ()
     assert case.measured == {"step time": 60.5}
-    expected = {"on": "A100-SXM-80GB:8", "dtype": "bf16", "engine": "torch", "zero": 3}
+    expected = {"on": "A100-SXM-80GB:8", "dtype": "bf16", "engine": "torch@2.0", "zero": 3}
     assert expected.items() <= case.options.items()
     assert isinstance(case.network, dict)
     assert case.network["blocks"][0]["mixer"]["head_dim"] == 128
@@ -97,7 +97,8 @@ def test_a_training_row() -> None:
         ({"gpu": "B200 (power limited)"}, ("power limit",)),
         ({"fields_not_read": "seq_len where not in table (default 8192)"}, ("seq_len",)),
         ({"recompute": "selective (op)"}, ("recompute",)),
-        ({"features": "torch.compile; vanilla TP; local batch 8"}, ("torch.compile",)),
+        ({"recompute": "selective (op)", "framework": "TorchTitan"}, ()),
+        ({"features": "torch.compile; vanilla TP; local batch 8; tuned"}, ("tuned",)),
         ({"features": "SFT packed SQuAD"}, ("SFT packed SQuAD",)),
         ({"features": "w/o MTP"}, ()),
         ({"schedule": "1F1B-interleaved", "vp": "2"}, ()),

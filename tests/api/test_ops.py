@@ -559,7 +559,10 @@ def test_frameworks_with_a_profile_of_their_own() -> None:
     assert price(ROWS[4] | {"engine": "sglang"}, on="H100")[0]["provenance"].endswith(", none of sglang")
     with pytest.raises(InputError, match=r"column engine: no profile has sglang's kernels on H200.*H100-SXM-80GB"):
         price(GEMM | {"engine": "sglang"}, on="H200")
-    with pytest.raises(InputError, match=r"unknown engine 'zorp'.*Known: vllm, megatron, torch, nccl, sglang, trtllm"):
+    with pytest.raises(
+        InputError,
+        match=r"unknown engine 'zorp'.*Known: vllm, megatron, torch, torchtitan, deepspeed, transformers, nccl, sglang",
+    ):
         price(GEMM | {"engine": "zorp"})
     with pytest.raises(InputError, match=r"column engine: sglang has no versions to choose from"):
         price(GEMM | {"engine": "sglang@0.5"}, on="H100")

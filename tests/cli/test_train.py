@@ -92,7 +92,10 @@ USAGE = [
     (f"{STEP} --schedule 1fib", "--schedule: unknown schedule '1fib'. Near: 1f1b."),
     (f"{STEP} --recompute some", "--recompute: unknown recomputation 'some'. Near: none."),
     (f"{STEP} --optimizer sgdm", "--optimizer: unknown optimizer 'sgdm'. Near: sgd"),
-    (f"{STEP} --engine vllm", "--engine: vllm does not train. Engines that do: megatron, torch."),
+    (
+        f"{STEP} --engine vllm",
+        "--engine: vllm does not train. Engines that do: megatron, torch, torchtitan, deepspeed, transformers.",
+    ),
     (f"{STEP} --engine megatorn", "--engine: unknown engine 'megatorn'. Near: megatron"),
     (f"{STEP} --engine megatron@1", "--engine: unknown version of megatron '1'"),
     (f"{STEP} --dtype fp7", "--dtype: unknown number format 'fp7'"),
@@ -160,7 +163,7 @@ def test_help_of_the_training_commands(words: str, capsys: pytest.CaptureFixture
     assert run(words.split()) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "--global-batch B" in text
-    assert "megatron or torch" in text
+    assert "megatron, torch, torchtitan, deepspeed or transformers" in text
 
 
 def test_export_chooses_the_target_of_the_plans_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 
 from gnomon.accuracy.deployment_rows import Row, Unfit, positive
 from gnomon.errors import InputError
-from gnomon.load import chip
+from gnomon.load import chip, model
 from gnomon.load.shapes import SCHEMA
 
 NEEDED = (
     "id", "source", "confidence", "framework", "model", "arch", "layers", "hidden", "heads", "kv_heads", "ffn",
-    "vocab", "seq_len", "moe", "gpu", "n_gpus", "tp", "seq_par", "pp", "vp", "cp", "ep", "zero_stage", "schedule",
-    "micro_batch", "global_batch", "precision", "recompute", "features", "step_time_s", "step_time_derived_s",
+    "vocab", "seq_len", "moe", "gpu", "n_gpus", "inter_link", "tp", "seq_par", "pp", "vp", "cp", "ep", "zero_stage",
+    "schedule", "micro_batch", "global_batch", "precision", "recompute", "features", "step_time_s",
+    "step_time_derived_s",
     "mem_gb", "mem_kind", "outcome", "good_for", "fields_not_read", "notes",
 )  # fmt: skip
 KNOWN = {
@@ -43,16 +44,18 @@ CHIPS = {"H100": "H100-SXM-80GB", "H100-SXM 80GB 700W": "H100-SXM-80GB", "B200":
 ENGINES = {
     "Megatron-LM": "megatron",
     "Megatron-Core": "megatron",
-    "Megatron-Bridge": "megatron",
-    "NeMo/Megatron": "megatron",
-    "Megatron-DeepSpeed": "megatron@3.0",
-    "TorchTitan": "torch",
-    "Composer FSDP": "torch",
+    "Megatron-Bridge": "megatron@bridge",
+    "NeMo/Megatron": "megatron@bridge",
+    "Megatron-DeepSpeed": "deepspeed@0.5",
+    "TorchTitan": "torchtitan@2024",
+    "Composer FSDP": "torch@2.0",
     "PyTorch DDP": "torch",
 }
 OLD = ("A100-SXM 80GB", "A100-SXM 40GB", "V100-SXM2 32GB", "V100-SXM3 32GB")
 """Megatron-LM's rows of these cards are from 2020 to 2022."""
 OTHER_TABLES = ("Megatron-LM SC21", "Korthikanti 2022")
+BRIDGE_LIKE = "Megatron-LM examples/llama"
+"""Whose scripts reduce gradients in 16 bits and keep weights in fp8, as Megatron-Bridge's do."""
 FITTED = "vTrain measured single-node"
 HARMLESS = ("link", "mfu_pct", "hfu_pct", "gpu memory", "vp (from")
 """Beginnings of what a prediction does not ask of the table."""
@@ -66,7 +69,7 @@ NOT_SIMULATED = {
 """What makes another run of it, in a row's model or features, and why it is left out."""
 PLAIN_FEATURES = (
     "", "2d", "dropless", "eager", "force-balanced", "fsdp2", "fsdp2+tp", "fsdp shards over dp*cp", "vanilla tp",
-    "w/o mtp", "ep overlap off", "hybridep", "deepep",
+    "w/o mtp", "ep overlap off", "hybridep", "deepep", "torch.compile",
 )  # fmt: skip
 """Features that the plan's other columns say, or that are so in a prediction."""
 FORMATS = {
@@ -81,6 +84,10 @@ SCHEDULES = ("", "none", "1f1b", "1f1b-interleaved", "interleaved 1f1b")
 DIMS = ("dims", "model dims")
 DEFAULT_LENGTH = "seq_len where not in table"
 GIB, GB = 1024.0**3, 1e9
+ON_DEVICE = "GB per GPU"
+"""Read off the device: what the allocator reserves, with context and buffers."""
+RESERVED = ("TorchTitan",)
+"""Frameworks whose logs give what the allocator reserves, not what it allocates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +99,8 @@ class RunCase:
     options: Mapping[str, Any]
     assumed: tuple[str, ...]
     """Columns the plan needs that its source does not give."""
+    adapters: tuple[int, float] | None
+    """Of a node, as the source gives them: how many, and bytes per second of one."""
     measured: Mapping[str, float]
     """Seconds of a step, bytes of the fullest rank."""
 
@@ -100,14 +109,14 @@ def run_case_of(row: Row) -> RunCase:
     """The row as a case to compare; raises `Unfit`."""
     _check(row)
     name = next((known for begin, known in KNOWN.items() if row["model"].startswith(begin)), None)
-    network = name or _shapes(row)
-    options = {
+    network = name if name and _count(row, "seq_len") <= model(name).max_context else _shapes(row)
+    options: dict[str, Any] = {
         "on": f"{_chip(row['gpu'])}:{_count(row, 'n_gpus')}",
         "seq": _count(row, "seq_len"),
         "global_batch": _count(row, "global_batch"),
         "micro_batch": _count(row, "micro_batch", 1),
         **{degree: _count(row, degree, 1) for degree in ("tp", "pp", "vp", "cp", "ep")},
-        "zero": _zero(row["zero_stage"]),
+        "zero": _zero(row),
         "recompute": row["recompute"].partition(" ")[0] or "none",
         "dtype": _dtype(row["precision"]),
         "engine": _engine(row),
@@ -115,7 +124,17 @@ def run_case_of(row: Row) -> RunCase:
     }
     if options["engine"] == "megatron@2.4":
         options["zero"] = 0
-    return RunCase(row=row, network=network, options=options, assumed=_assumed(row, name), measured=_measured(row))
+    if options["engine"].startswith("deepspeed"):
+        options["sequence_parallel"] = False
+    return RunCase(
+        row=row, network=network, options=options, assumed=_assumed(row, name), adapters=_adapters(row["inter_link"]),
+        measured=_measured(row),
+    )  # fmt: skip
+
+
+def _adapters(link: str) -> tuple[int, float] | None:
+    found = re.match(r"(\d+)x .*?(\d+) Gb/s", link)
+    return (int(found[1]), float(found[2]) * 1e9 / 8) if found else None
 
 
 def _check(row: Row) -> None:
@@ -149,7 +168,8 @@ def _assumed(row: Row, known: str | None) -> tuple[str, ...]:
         named = [part for part in named if part not in DIMS]
     named = ["seq_len" if part.startswith(DEFAULT_LENGTH) else part for part in named]
     missing = [name for name in ("micro_batch", "recompute") if not row[name]]
-    if "(" in row["recompute"]:  # by operator or by every second layer: another choice than attention alone
+    by_operator = row["framework"] == "TorchTitan" and row["recompute"] == "selective (op)"
+    if "(" in row["recompute"] and not by_operator:  # every second layer: another choice than the engine's
         missing.append("recompute")
     features = (part.strip() for part in row["features"].split(";"))
     named += [part for part in features if part.casefold() not in PLAIN_FEATURES and "local batch" not in part]
@@ -163,9 +183,11 @@ def _shapes(row: Row) -> dict[str, Any]:
     hidden, heads, gated = _count(row, "hidden"), _count(row, "heads"), row["arch"] == "llama"
     mixer = {"kind": "attention", "heads": heads, "kv_heads": _count(row, "kv_heads", heads)}
     ffn = {"kind": "dense", "inner": _count(row, "ffn", 4 * hidden), "gated": gated}
-    block = {"count": _count(row, "layers"), "mixer": mixer | {"head_dim": hidden // heads}, "ffn": ffn}
+    # GPT's positions are learned or biases of scores: nothing is turned.
+    mixer |= {"head_dim": hidden // heads} | ({} if gated else {"rotary_dim": 0})
+    block = {"count": _count(row, "layers"), "mixer": mixer, "ffn": ffn}
     seen = {"hidden": hidden, "vocab": _count(row, "vocab"), "max_context": _count(row, "seq_len")}
-    return {"schema": SCHEMA, "tied_embeddings": not gated, "blocks": [block]} | seen
+    return {"schema": SCHEMA, "tied_embeddings": not gated, "norm_bias": not gated, "blocks": [block]} | seen
 
 
 def _chip(name: str) -> str:
@@ -178,15 +200,24 @@ def _chip(name: str) -> str:
 def _engine(row: Row) -> str:
     if row["framework"] == "Megatron-LM" and row["gpu"] in OLD:
         return "megatron@2.4"
+    if row["source"].startswith(BRIDGE_LIKE):
+        return "megatron@bridge"
+    if row["source"].startswith("vTrain"):
+        return "deepspeed@0.9"
+    if row["framework"] == "TorchTitan" and "torch.compile" not in row["features"] and "fp8" not in row["precision"]:
+        return "torchtitan@2024-eager"
     return ENGINES[row["framework"]]
 
 
-def _zero(stage: str) -> int:
+def _zero(row: Row) -> int:
+    """NeMo's and Megatron-Bridge's recipes always have the distributed optimizer."""
+    stage = row["zero_stage"]
     if "offload" in stage:
         raise Unfit("optimizer states in host memory")
     if not (stage.startswith("FSDP") or stage[:1] in "0123"):
         raise Unfit("no zero_stage")
-    return 2 if stage.startswith("FSDP") else int(stage[:1] or 0)
+    least = int(ENGINES[row["framework"]] == "megatron@bridge")
+    return 2 if stage.startswith("FSDP") else max(least, int(stage[:1] or 0))
 
 
 def _dtype(precision: str) -> str:
@@ -203,11 +234,13 @@ def _dtype(precision: str) -> str:
 
 def _measured(row: Row) -> dict[str, float]:
     seconds = next((name for name in ("step_time_s", "step_time_derived_s") if row[name]), None)
-    if not seconds:
-        raise Unfit("neither a step time nor tokens per second")
-    found = {"step time": positive(row, seconds)}
-    if row["mem_gb"] and row["mem_kind"].startswith("peak"):
-        found["peak memory"] = positive(row, "mem_gb") * (GIB if "GiB" in row["mem_kind"] else GB)
+    found = {"step time": positive(row, seconds)} if seconds else {}
+    kind = row["mem_kind"]
+    if row["mem_gb"] and kind.startswith(("peak", ON_DEVICE)):
+        what = "device memory" if kind.startswith(ON_DEVICE) else "peak memory"
+        found[what] = positive(row, "mem_gb") * (GIB if "GiB" in kind else GB)
+    if not found:
+        raise Unfit("neither a step time nor tokens per second, nor memory")
     return found
 
 

@@ -6,6 +6,7 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,9 +14,11 @@ from typing import Any
 
 from gnomon.accuracy import truth
 from gnomon.accuracy.deployment_rows import Unfit
-from gnomon.accuracy.run_rows import NEEDED, RunCase, run_case_of
+from gnomon.accuracy.run_rows import NEEDED, RESERVED, RunCase, run_case_of
 from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, tabulated
 from gnomon.api.simulate_training import simulate_training
+from gnomon.load import parse_pool
+from gnomon.spec import Pool
 
 EACH_QUICK = 1
 """Rows of each network on each system in one format that are compared under `quick`."""
@@ -71,13 +74,27 @@ def sampled(cases: Iterable[RunCase], each: int) -> list[RunCase]:
 
 def compare(case: RunCase, home: Path) -> list[Row]:
     """Step time and, where it was read, peak memory with the prediction."""
-    answer = simulate_training(_network(case, home), **case.options)
-    step, peak = answer.step_time_s, answer.peak_memory_bytes
-    about = _about(case)
-    rows = [about | compared("step time", "s", case.measured["step time"], step.value, (step.low, step.high))]
-    if "peak memory" in case.measured:
-        rows.append(about | compared("peak memory", "bytes", case.measured["peak memory"], peak.value, None))
+    answer = simulate_training(_network(case, home), **{**case.options, "on": _pool(case)})
+    step = answer.step_time_s
+    about = _about(case, answer.fits)
+    reserved = answer.reserved_memory_bytes
+    peak = reserved if case.row["framework"] in RESERVED else answer.peak_memory_bytes.value
+    said = {"peak memory": peak, "device memory": reserved + answer.runtime_memory_bytes}
+    measured = case.measured
+    rows = [about | compared(what, "bytes", measured[what], said[what], None) for what in said if what in measured]
+    if "step time" in measured:
+        rows.insert(0, about | compared("step time", "s", measured["step time"], step.value, (step.low, step.high)))
     return rows
+
+
+def _pool(case: RunCase) -> Pool:
+    """The row's chips in nodes with the adapters that its source gives."""
+    pool = parse_pool(case.options["on"])
+    if pool.node is None or case.adapters is None:
+        return pool
+    count, rate = case.adapters
+    adapter = replace(pool.node.adapter, bandwidth_bytes_s=rate)
+    return replace(pool, node=replace(pool.node, adapters=count, adapter=adapter))
 
 
 def _network(case: RunCase, home: Path) -> str | Path:
@@ -88,7 +105,7 @@ def _network(case: RunCase, home: Path) -> str | Path:
     return path
 
 
-def _about(case: RunCase) -> dict[str, Any]:
+def _about(case: RunCase, fits: bool) -> dict[str, Any]:
     row, options = case.row, case.options
     return {
         "id": row["id"],
@@ -105,6 +122,7 @@ def _about(case: RunCase) -> dict[str, Any]:
             name: options[name] for name in ("tp", "pp", "vp", "cp", "ep", "zero", "seq", "micro_batch", "global_batch")
         },
         "recompute": options["recompute"],
+        "fits": fits,
     }
 
 

@@ -125,8 +125,11 @@ def transferred_profile(chip: Chip, donor: Chip, profile: Profile) -> Profile:
 
 def transferred_power(chip: Chip, other: Chip, power: Mapping[str, float]) -> dict[str, float]:
     """Watts are the donor's share of its limit, joules per FLOP follow from the limit and the rate; joules per byte
-    are the donor's."""
-    share = chip.tdp_w / other.tdp_w
+    are the donor's. One die takes as many watts and joules under whatever limit, which then slows it the more the
+    lower it is."""
+    die = ("architecture", "sm_count", "rates_flops")
+    same = all(getattr(chip, name) == getattr(other, name) for name in die)
+    share = 1.0 if same else chip.tdp_w / other.tdp_w
     per_flop = share * other.rate(other.half) / chip.rate(chip.half)
     factors = {"active_w": share, BUSY: share, "j_per_flop": per_flop, BURST: per_flop}
     return {name: value * factors.get(name, 1.0) for name, value in power.items()} | {"idle_w": chip.idle_w}

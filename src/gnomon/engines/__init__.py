@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 SERVING = ("vllm",)
-TRAINING = ("megatron", "torch")
+TRAINING = ("megatron", "torch", "torchtitan", "deepspeed", "transformers")
 LIBRARIES = "nccl"
 """What runs where no engine is named: NCCL's collectives, and the serving kernels beside them."""
 
@@ -47,6 +47,18 @@ def training_engine(label: str) -> TrainingEngine:
         from gnomon.engines.torch.engine import Torch
 
         return Torch(**given)
+    if name == "torchtitan":
+        from gnomon.engines.torchtitan.engine import TorchTitan
+
+        return TorchTitan(**given)
+    if name == "deepspeed":
+        from gnomon.engines.deepspeed.engine import DeepSpeed
+
+        return DeepSpeed(**given)
+    if name == "transformers":
+        from gnomon.engines.transformers.engine import Transformers
+
+        return Transformers(**given)
     from gnomon.engines.megatron.engine import Megatron
 
     return Megatron(**given)

@@ -130,8 +130,8 @@ class TrainingEngine(Protocol):
     @property
     def version(self) -> str: ...
 
-    def traits(self, model: Model) -> Traits:
-        """How it trains such a model."""
+    def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
+        """How it trains such a model, with an optimizer and in a format."""
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         """Raise InputError for what the engine cannot run, or Gnomon cannot price under it."""

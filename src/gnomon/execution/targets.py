@@ -22,8 +22,8 @@ STARTS = {"megatron": "megatron", "torchrun": "torch"}
 
 
 def own_target(engine: str) -> str:
-    """What a plan is exported to for its own engine."""
-    return next(name for name, started in STARTS.items() if started == engine)
+    """What a plan is exported to for its own engine; empty where nothing writes its configuration."""
+    return next((name for name, started in STARTS.items() if started == engine), "")
 
 
 def with_targets(report: TrainingReport) -> TrainingReport:
@@ -60,8 +60,8 @@ def command_of(report: TrainingReport, config: Mapping[str, Any]) -> str:
     """The command that starts a report's plan on one node; empty where its own engine cannot run it. `config` is the
     model's config.json."""
     step: TrainingStep = report.step
-    job = replace(written(step.job), config=config)
+    job, target = replace(written(step.job), config=config), own_target(step.engine.name)
     try:
-        return shlex.join(training_target(own_target(step.engine.name)).words(report.plan, job))
+        return shlex.join(training_target(target).words(report.plan, job)) if target else ""
     except InputError:
         return ""

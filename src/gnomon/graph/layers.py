@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gnomon.graph.autograd import ends
 from gnomon.graph.autograd.attention import attention
 from gnomon.graph.autograd.cut import Cut
 from gnomon.graph.autograd.ffn import dense, mixture
 from gnomon.graph.autograd.latent import latent
-from gnomon.graph.autograd.writer import Writer
+from gnomon.graph.autograd.writer import NARROW, Writer
 from gnomon.graph.style import KernelStyle
 from gnomon.graph.tape import RESULT, SOURCE, Tape, TapeNode
 from gnomon.spec import Block, LatentAttention, Model, MoeFfn
@@ -21,6 +22,8 @@ def layer(model: Model, block: Block, cut: Cut, style: KernelStyle) -> Tape:
     """One layer, from the residual stream to the residual stream."""
     writer = Writer(model, cut, style)
     nodes = list(_parallel(writer, block) if block.parallel else _sequential(writer, block))
+    if style.alternate_gemms:
+        nodes = list(_alternate(nodes))
     return _layer_tape(nodes, writer.sizes, style)
 
 
@@ -58,6 +61,14 @@ def _parallel(writer: Writer, block: Block) -> Iterator[TapeNode]:
     yield from _onto(writer, block, "between")
 
 
+def _alternate(nodes: list[TapeNode]) -> Iterator[TapeNode]:
+    """Every second GEMM with weights as cheap as what is always recomputed."""
+    place = 0
+    for node in nodes:
+        place += bool(node.by_weight)
+        yield replace(node, cheap=True) if node.by_weight and place % 2 == 0 else node
+
+
 def _mixer(writer: Writer, block: Block, read: str) -> Iterator[TapeNode]:
     if isinstance(block.mixer, LatentAttention):
         yield from latent(writer, block.mixer, read)
@@ -81,6 +92,8 @@ def _onto(writer: Writer, block: Block, beside: str) -> Iterator[TapeNode]:
 def _layer_tape(nodes: list[TapeNode], sizes: dict[str, float], style: KernelStyle) -> Tape:
     kept = frozenset(tensor for node in nodes for tensor in node.keeps)
     outputs = frozenset(tensor for node in nodes if not node.cheap for tensor in node.writes)
+    if style.alternate_gemms:  # what is saved is the result of an operator, and casts are recomputed
+        outputs = frozenset(tensor for tensor in outputs if not tensor.endswith(NARROW))
     inside = frozenset(tensor for node in nodes if node.cheap for tensor in node.writes)
     lasting = kept & frozenset(tensor for node in nodes if not node.cheap for tensor in node.keeps)
     last = max(place for place, node in enumerate(nodes) if node.keeps)

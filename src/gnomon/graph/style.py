@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 STREAMING_EFFICIENCY = 0.8
 """Kernels below this efficiency are bound by their own instructions, not by memory, and gain nothing from a cache."""
@@ -32,6 +32,14 @@ class Stream:
         reads, writes = (sum(kernel[side] for kernel in kernels) for side in (0, 1))
         seconds = sum((read + written) / efficiency for read, written, efficiency in kernels)
         return cls(reads, writes, 0, 0, len(kernels) + small, efficiency=(reads + writes) / seconds)
+
+    def gradient(self, *kernels: tuple[float, float, float], small: int = 0) -> Stream:
+        """With the kernels of its gradient, written as for `chain`."""
+        back = Stream.chain(*kernels, small=small)
+        return replace(
+            self, gradient_reads=back.reads, gradient_writes=back.writes, gradient_kernels=back.kernels,
+            gradient_efficiency=back.efficiency,
+        )  # fmt: skip
 
     @property
     def backward(self) -> Stream:
@@ -72,8 +80,22 @@ class KernelStyle:
     fused_activation: bool = True
     """A gated activation and its multiplication are one kernel, which saves its inputs only."""
     gradient_dtype: str = "bf16"
+    alternate_gemms: bool = False
+    """Selective recomputation saves the result of every second GEMM with weights, and recomputes the others."""
     stop_early: bool = False
     """Full recomputation ends with the last tensor that a gradient needs: the last GEMM is not recomputed."""
+    norm_saves: float | None = None
+    """Values that a norm written as plain operators saves per value, instead of its input: a wide copy of that, and
+    what it multiplies its weight with. None where one kernel does all of it."""
+    wide_stream: bool = False
+    """The residual stream and norms are fp32, and every GEMM that reads them saves a narrow copy of its own (autocast
+    over fp32 weights)."""
+    fused_loss: bool = False
+    """One kernel takes the loss of the logits as they are, and leaves their gradient in their place."""
+    holds_logits: bool = False
+    """The logits in the working format live until the loss is computed from their fp32 copy."""
+    head_norm: Stream | None = None
+    """A norm over each head; None where it is as the others."""
     keeps_gathered: bool = False
     """With sequence parallelism, the gathered input of a GEMM is saved; else its shard is saved and gathered again."""
     overlap_by_weight: bool = True

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnomon.engines.megatron.style import fused, optimizers, parted
+from gnomon.engines.megatron.style import fused, narrow_sums, optimizers, parted
 from gnomon.engines.training.job import check_equal_stages, check_experts
-from gnomon.engines.training.traits import Traits
+from gnomon.engines.training.traits import NARROW_BYTES, Traits
 from gnomon.errors import InputError, unknown_name
 from gnomon.graph.trained import check_trained, windows_of
 from gnomon.spec import LatentAttention, Model, Recipe, Strategy, TrainingLoad
 from gnomon.spec.training import RECOMPUTE, RUN
 
-VERSIONS = ("2.4", "3.0", "2026.08")
-"""Of April 2021 (Narayanan et al., SC21), of mid 2022 (Korthikanti et al.), and of August 2026."""
+VERSIONS = ("2.4", "3.0", "bridge", "2026.08")
+"""Of April 2021 (Narayanan et al., SC21), of mid 2022 (Korthikanti et al.), as the recipes of NeMo and Megatron-Bridge
+set it for speed (gradients summed and reduced in 16 bits, weights kept in the format of the GEMMs), and of August
+2026."""
+EARLY = VERSIONS[:2]
+BRIDGE = "bridge"
 RUNTIME_BYTES = 2.5e9
 """CUDA context, libraries, workspaces and the buffers of NCCL's communicators: an estimate, not measured."""
+BRIDGE_SPREAD = 0.08
+"""`python -m tools.training_software spread` finds 0.05 of 14 rows; NVIDIA's own releases differ by 1.26 to 1.77 times
+in mixtures of experts."""
 SPARE = 0.03
 """Lost to fragments: an estimate as well."""
-ZERO = {"2.4": (0,), "3.0": (0, 1), "2026.08": (0, 1, 2, 3)}
+ZERO = {"2.4": (0,), "3.0": (0, 1), BRIDGE: (0, 1, 2, 3), "2026.08": (0, 1, 2, 3)}
 """The distributed optimizer came with 3.0, sharded gradients and weights with Megatron-FSDP."""
-LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, "2026.08": 29e-6}
+LAUNCH_S = {"2.4": 65e-6, "3.0": 65e-6, BRIDGE: 29e-6, "2026.08": 29e-6}
 """Host seconds per kernel. 65 us: one constant fitted to every second of 120 single-node runs of small networks
 (vTrain, Bang et al. 2024, Megatron-DeepSpeed on A100), where a layer never took less than 3.2 ms; the other half is
 off by 8% with it and by 32% without. Today's is taken to be PyTorch's own, measured under the built-in runner."""
@@ -36,21 +43,24 @@ class Megatron:
         if self.version not in VERSIONS:
             raise unknown_name("version of megatron", self.version, VERSIONS)
 
-    def traits(self, model: Model) -> Traits:
+    def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
         """Without a pipeline PyTorch's DDP overlaps gradient reduction. 2.4 overlaps nothing else; 3.0 overlaps the
         collectives of tensor parallelism with the GEMMs by weight; today's also overlaps gradient reduction in
         pipelines, and sends with the passes."""
-        today = self.version == VERSIONS[-1]
+        today = self.version not in EARLY
         summed = self.version != "2.4"
         return Traits(
             style=fused() if today else parted(overlap=summed, gradient_dtype="fp32" if summed else "bf16"),
-            optimizers=optimizers(fp32_sum=summed),
+            optimizers=narrow_sums() if self.version == BRIDGE else optimizers(fp32_sum=summed),
+            narrow_bytes=0.0 if self.version == BRIDGE else NARROW_BYTES,
+            system_spread=BRIDGE_SPREAD if self.version == BRIDGE else 0.0,
             wire_bytes=None if summed else 2.0,
             overlap_reduce=today,
             overlap_alone=True,
             blocking_sends=not today,
             launch_s=dict.fromkeys(RECOMPUTE, LAUNCH_S[self.version]),
             zero=ZERO[self.version],
+            whole_sums=True,
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
         )
@@ -58,7 +68,7 @@ class Megatron:
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         check_trained(model)
         check_experts(model, strategy, recipe)
-        if self.version != VERSIONS[-1]:
+        if self.version in EARLY:
             self._check_early(model, strategy, load, dtype)
             if recipe.optimizer not in RUN:
                 message = f"{recipe.optimizer} is not priced under Megatron-LM {self.version}"

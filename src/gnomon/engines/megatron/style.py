@@ -76,6 +76,11 @@ def optimizers(fp32_sum: bool) -> Mapping[str, Optimizer]:
     return {"adamw": adamw, "adamw-bf16": low, **kinds}
 
 
+def narrow_sums() -> Mapping[str, Optimizer]:
+    """The same with gradients summed and reduced in 16 bits."""
+    return {name: replace(one, gradient_bytes=2.0) for name, one in optimizers(fp32_sum=True).items()}
+
+
 NEWTON_STEPS = 5
 """Jordan et al. 2024, and Megatron-LM's own default."""
 

@@ -9,6 +9,14 @@ from pathlib import Path
 from gnomon.catalog.base import packaged
 
 FILE = Path(__file__).with_name("efficiencies.yaml")
+SOFTWARE = Path(__file__).with_name("software.yaml")
+
+
+@cache
+def software() -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+    """Throughput of earlier versions' kernels relative to today's, by version, architecture and kind of operator."""
+    found: dict[str, dict[str, dict[str, float]]] = packaged(SOFTWARE)["versions"]
+    return found
 
 
 @cache

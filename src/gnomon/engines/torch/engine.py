@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gnomon.engines.torch import checks
+from gnomon.engines.torch.efficiencies import software
 from gnomon.engines.torch.style import optimizers, style
 from gnomon.engines.training.traits import Traits
 from gnomon.errors import unknown_name
+from gnomon.graph.style import KernelStyle, Stream
 from gnomon.spec import Model, Recipe, Strategy, TrainingLoad
 
-VERSIONS = ("2.11",)
+VERSIONS = ("2.0", "2.11")
+"""Of 2023, whose measurements are published (Composer and llm-foundry: FSDP, attention in Triton by FlashAttention's
+first algorithm, CUDA 11), and the one that the built-in runner is measured with."""
 RUNTIME_BYTES = 1.1e9
 """CUDA context, libraries and cuBLAS and NCCL buffers, which PyTorch does not count: an estimate, not measured."""
 LAUNCH_S = {"none": 29e-6, "full": 39e-6, "selective": 77e-6}
 """Host seconds per kernel of the eager runner: 24 layers of width 256, which are launch-bound, took 94, 160 and
 296 ms per step of two micro-batches on 16 cores of a virtual machine beside an H200 (2026-11-15, PyTorch 2.11)."""
+RUN_SPREAD = {"Ampere": 0.08, "Hopper": 0.058}
+"""`python -m tools.training_software spread`."""
 SPARE = 0.02
 """Share of the memory lost to fragmentation of the allocator: an estimate, not measured."""
+
+
+def _early(today: KernelStyle) -> KernelStyle:
+    """llm-foundry's loss of 2023: FlashAttention's kernel over the logits in 16 bits, in place."""
+    return replace(today, fused_loss=True, loss=Stream(1, 0, 1, 1))
 
 
 @dataclass(frozen=True)
@@ -32,9 +43,9 @@ class Torch:
         if self.version not in VERSIONS:
             raise unknown_name("version of torch", self.version, VERSIONS)
 
-    def traits(self, model: Model) -> Traits:
+    def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
         return Traits(
-            style=style(model),
+            style=_early(style(model)) if self.version == VERSIONS[0] else style(model),
             optimizers=optimizers(),
             split_sends=False,
             fills_pipelines=True,
@@ -42,6 +53,8 @@ class Torch:
             gathers_forward=True,
             buffers_ahead=True,
             launch_s=LAUNCH_S,
+            efficiency=software().get(self.version, {}),
+            run_spread=RUN_SPREAD if self.version == VERSIONS[0] else {},
             runtime_bytes=RUNTIME_BYTES,
             spare=SPARE,
         )

@@ -8,11 +8,12 @@ import numpy as np
 
 from gnomon.engines.training.comm import ParamCount
 from gnomon.engines.training.grid import Ints
-from gnomon.engines.training.step_table import NARROW_BYTES, Sizes
+from gnomon.engines.training.step_table import Sizes
 from gnomon.engines.training.traits import Traits
-from gnomon.spec.training import SCHEDULES
+from gnomon.spec.training import RECOMPUTE, SCHEDULES
 from gnomon.spec.workload import Floats
 
+FULL = RECOMPUTE.index("full")
 GATHERED_LAYERS = 2
 """With ZeRO 3, unsharded layers at once: the one that runs and the one that is gathered ahead."""
 
@@ -64,16 +65,32 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
     )
     one = states.gradient_bytes * np.maximum(largest, ends)
     shared = (grid.zero >= 2) & ~((grid.pp > 1) & traits.whole_sums)
-    gradients = states.gradient_bytes * np.where(shared, shared_out, parameters)
+    gradients = states.gradient_bytes * np.where(shared, shared_out, parameters) + np.where(shared, one, 0.0)
     # A head runs backward right after its forward, but for GPipe, which takes all micro-batches forward first.
     heads = np.where(grid.schedule == SCHEDULES.index("gpipe"), found.micros, 1)
     neighbours = 2 * grid.vp - np.equal(rank, 0) - last
     layer = found.chunks.peak_bytes(rank)
+    activations = stays + last * (heads - 1) * found.head_saved_activation_bytes
+    working = np.maximum(layer, last * (found.head_saved_activation_bytes + found.head_peak_bytes))
+    if traits.frees_gradients:
+        # What the end of the backward pass holds beyond its beginning, where there is no gradient yet: all gradients,
+        # or the first layer with those of all but the embedding.
+        first = states.gradient_bytes * found.first_parameters
+        beyond = gradients + np.maximum(layer + found.saved_activation_bytes - first, 0.0) - activations - working
+        gradients = np.where(found.micros == 1, np.clip(beyond, 0.0, gradients), gradients)
+    head = np.where(last, np.maximum(found.last_parameters, found.first_parameters), 0.0)
+    # All copies live until the forward pass ends, with the head's; those of recomputed layers no longer.
+    body = states.copy_bytes * (parameters - ends)
+    rise = last * (found.head_peak_bytes - found.head_forward_peak_bytes)
+    body = np.where(grid.recompute == FULL, np.maximum(body - rise, 0.0), body)
+    weights = weights + body + states.copy_bytes * head
+    # Copies of sharded weights are made when a layer is gathered, and go with it.
+    gathered = GATHERED_LAYERS * np.max([kind.narrow for kind in found.chunks.kinds], axis=0)
     return RankMemory(
-        weights=weights + NARROW_BYTES * found.chunks.narrow,
-        gradients=gradients + np.where(shared, one, 0.0),
+        weights=weights + traits.narrow_bytes * np.where(grid.zero == 3, gathered, found.chunks.narrow),
+        gradients=gradients,
         optimizer=states.state_bytes * np.where(grid.zero >= 1, shared_out, parameters),
-        activations=stays + last * (heads - 1) * found.head_saved_activation_bytes,
+        activations=activations * (1 + traits.rounding),
         buffers=neighbours * found.buffer_bytes,
-        working=np.maximum(layer, last * (found.head_saved_activation_bytes + found.head_peak_bytes)),
+        working=working * (1 + traits.rounding),
     )

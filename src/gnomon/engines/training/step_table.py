@@ -16,15 +16,14 @@ from gnomon.engines.training.layer_cost import WORKING, LayerCost, cut_of, ops_o
 from gnomon.engines.training.layer_cost import sizes as unit_sizes
 from gnomon.engines.training.stage_costs import LayerCosts, StageCosts
 from gnomon.engines.training.stages import Stages, kind_names
-from gnomon.engines.training.traits import Traits, Update
+from gnomon.engines.training.traits import NARROW_BYTES, Traits, Update
 from gnomon.graph.layers import Cut
+from gnomon.graph.ops import Op
 from gnomon.spec import Batch, Model, TrainingLoad
 from gnomon.spec.training import CP_COMMS, RECOMPUTE
 from gnomon.spec.workload import Floats
 
 _CUT = ("tp", "sequence_parallel", "cp", "cp_comm", "ep", "expert_tp")
-NARROW_BYTES = 2.0
-"""A parameter in eight bits is kept twice, as it is and transposed, as Hopper's GEMMs need their operands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,6 +44,7 @@ class Sizes:
     head_saved_activation_bytes: Floats
     """Of one micro-batch, and so are the next ones."""
     head_peak_bytes: Floats
+    head_forward_peak_bytes: Floats
     buffer_bytes: Floats
     """Of one stage for what it receives from one neighbour over the step."""
 
@@ -129,6 +129,7 @@ def sizes(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: s
         each_parameters=nothing,
         head_saved_activation_bytes=last["saved_activation_bytes"],
         head_peak_bytes=np.maximum(last["forward_peak_bytes"], last["backward_peak_bytes"]),
+        head_forward_peak_bytes=last["forward_peak_bytes"],
         buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * sent,
     )
 
@@ -189,6 +190,7 @@ def figures(
         each_parameters=np.zeros(grid.size),
         head_saved_activation_bytes=last.saved_activation_bytes,
         head_peak_bytes=np.maximum(last.forward_peak_bytes, last.backward_peak_bytes),
+        head_forward_peak_bytes=last.forward_peak_bytes,
         buffer_bytes=traits.buffers_ahead * (grid.pp > 1) * micros * wire.sent_bytes(),
         model_flops=total["flops"] - total["recomputed_flops"],
         recomputed_flops=total["recomputed_flops"],
@@ -216,12 +218,20 @@ def _total(priced: Mapping[str, LayerCost], stages: Stages, name: str) -> Floats
     return np.asarray(body + getattr(priced["embedding"], name) + getattr(priced["head"], name))
 
 
+def _accumulated(wire: CommModel, held: ParamCount) -> Floats:
+    """Seconds per micro-batch of adding its gradients to the sum; the first of a step has nothing to be added to where
+    an engine frees gradients."""
+    micros = wire.load.global_batch // (wire.grid.dp * wire.grid.micro_batch)
+    share = (micros - 1) / micros if wire.traits.frees_gradients else 1.0
+    return np.asarray(wire.accumulate(held) * share + wire.updates(wire.states.casts, held.total))
+
+
 def _end(wire: CommModel, unit: LayerCost) -> dict[str, Floats]:
     """What an embedding or a head adds to its chunk."""
     held = _held(unit)
     return {
         "forward_s": unit.forward_s + wire.gathered(held),
-        "backward_s": unit.backward_s + wire.accumulate(held) + wire.scattered(held),
+        "backward_s": unit.backward_s + _accumulated(wire, held) + wire.scattered(held),
         "reduce_s": wire.reduce(held),
     }
 
@@ -229,7 +239,7 @@ def _end(wire: CommModel, unit: LayerCost) -> dict[str, Floats]:
 def _layer(wire: CommModel, unit: LayerCost, stages: Stages, grid: Grid) -> LayerCosts:
     """A layer of one kind. Gradients of a chunk are reduced together: of its mean number of layers."""
     held = _held(unit)
-    summed = wire.accumulate(held)
+    summed = _accumulated(wire, held)
     forward, backward, lead_forward, lead_backward = wire.passes(unit.forward_s, unit.backward_s + summed, held)
     mean = stages.model.layers / (grid.pp * grid.vp)
     return LayerCosts(
@@ -264,13 +274,31 @@ def _priced(
     for cp, ways in rows.by_context():
         cuts = {key: tapes_of(model, _cut(load, dtype, key), traits) for key in dict.fromkeys(key for key, _ in ways)}
         batch = Batch.prefill(rows.sizes, load.seq // cp)
-        times = tapes.price(ops_of(cuts.values()), machine, batch, factor)
+        times = _at_efficiency(tapes.price(ops_of(cuts.values()), machine, batch, factor), machine, traits, batch)
         for key, mode in ways:
             made = units(cuts[key], RECOMPUTE[mode], times, machine, batch, traits, stages.weights)
             rows.add(
                 {part: {one.name: getattr(unit, one.name) for one in fields(LayerCost)} for part, unit in made.items()}
             )
     return {part: LayerCost(**columns) for part, columns in rows.columns().items()}
+
+
+def _at_efficiency(times: dict[Op, Floats], machine: Machine, traits: Traits, batch: Batch) -> dict[Op, Floats]:
+    """Seconds by the kernels of an engine's version, where they are not those of the profile."""
+    relative = traits.of_chip(machine.chip)
+    if traits.whole_waves:
+        times = {op: seconds * _last_wave(op, traits.whole_waves, machine, batch) for op, seconds in times.items()}
+    return {op: seconds / relative.get(op.kind, 1.0) for op, seconds in times.items()} if relative else times
+
+
+def _last_wave(op: Op, tile: tuple[int, int], machine: Machine, batch: Batch) -> Floats:
+    """How much longer a GEMM takes where its last wave of tiles is no shorter than the others."""
+    if op.kind != "gemm":
+        return np.ones(1)
+    shape = op.shape(batch)
+    tiles = np.ceil(shape["m"] / tile[0]) * np.ceil(shape["n"] / tile[1]) * shape.get("batch", 1.0)
+    load = tiles / machine.chip.sm_count
+    return np.asarray(np.where(load > 1, np.ceil(load) / np.maximum(load, 1.0), 1.0))
 
 
 def _sized(model: Model, load: TrainingLoad, grid: Grid, traits: Traits, dtype: str) -> dict[str, dict[str, Floats]]:

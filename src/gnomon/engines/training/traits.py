@@ -9,6 +9,11 @@ from typing import Any
 import numpy as np
 
 from gnomon.graph.style import KernelStyle
+from gnomon.spec import Chip
+from gnomon.spec.training import SCHEDULES
+
+NARROW_BYTES = 2.0
+"""A parameter in eight bits is kept twice, as it is and transposed, as Hopper's GEMMs need their operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,10 @@ class Optimizer:
     """A micro-batch's gradient added to the sum, of all parameters of a rank."""
     clear: Update
     """Gradients set to zero, of all parameters of a rank."""
+    casts: tuple[Update, ...] = ()
+    """Working copies made of the weights for every micro-batch, and their gradients cast back, of all parameters."""
+    copy_bytes: float = 0.0
+    """Of those copies, which the layers that are not recomputed save for their backward pass, and the head."""
     newton_steps: int = 0
     """Steps of Newton and Schulz that make each matrix of momenta orthogonal, three GEMMs per step (Muon)."""
 
@@ -46,8 +55,21 @@ class Traits:
 
     style: KernelStyle
     optimizers: Mapping[str, Optimizer]
+    system_spread: float = 0.0
+    """Log standard deviation of a step's time that published runs show beside the operators' own: clusters, recipes and
+    builds of one version differ. `tools/training_software.py spread` finds it."""
+    run_spread: Mapping[str, float] = field(default_factory=dict)
+    """By architecture, that of whole runs which the kernels of this version were fitted to: it takes the place of the
+    operators' own."""
     framework: str = "torch"
     """Whose kernels to price, where a profile has several."""
+    efficiency: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By architecture of the chip and kind of operator: throughput of this version's kernels relative to those that the
+    chip's profile was fitted to; 1 where nothing is said."""
+    narrow_bytes: float = NARROW_BYTES
+    """Of a parameter in eight bits beside the working weights; none where those are in eight bits."""
+    whole_waves: tuple[int, int] | None = None
+    """Tiles of GEMMs whose last wave takes as long as a full one; None where the profile's kernels choose better."""
     wire_bytes: float | None = None
     """Bytes of a gradient on the wire; None where it travels as it is summed."""
     overlap_reduce: bool = False
@@ -63,15 +85,27 @@ class Traits:
     """What the framework holds beside tensors: libraries, workspaces, buffers of collectives."""
     spare: float = 0.0
     """Share of the chip's memory that fragments and cannot be counted on."""
+    fragmentation: float = 0.0
+    """What the allocator reserves beyond the most it has allocated, as a share of that."""
+    rounding: float = 0.0
+    """What the allocator counts beyond the bytes of the tensors of passes, as a share of them."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
+    schedules: tuple[str, ...] = SCHEDULES
     fills_pipelines: bool = False
     """1F1B needs a micro-batch per stage."""
     whole_sums: bool = False
     """In a pipeline, gradients that ZeRO 2 and 3 shard stay unsharded until the last micro-batch."""
     gathers_forward: bool = False
     """With ZeRO 2, weights are gathered for every forward, not once after the optimizer."""
+    frees_gradients: bool = False
+    """Gradients do not outlive a step: the first micro-batch's are written as its activations go, and added to by the
+    next ones."""
     buffers_ahead: bool = False
     """A stage holds a buffer for what each micro-batch of the step will send it."""
+
+    def of_chip(self, chip: Chip) -> Mapping[str, float]:
+        """Relative efficiency of kernels on a chip's architecture."""
+        return self.efficiency.get(chip.architecture.partition(" ")[0], {})
 
     def overlaps(self, pp: Any) -> Any:
         """Whether gradients of a plan, or of each of many, are reduced overlapped with its backward passes."""

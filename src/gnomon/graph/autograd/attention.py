@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Literal
 
 from gnomon.graph.autograd.writer import Writer
 from gnomon.graph.core import CoreAttention
-from gnomon.graph.ops import PROMPT, Gemm, Op, Rows, Size
+from gnomon.graph.ops import PROMPT, ROW_BYTES, Gemm, Op, Rows, Size
 from gnomon.graph.style import Stream
 from gnomon.graph.tape import TapeNode
 from gnomon.graph.windows import Window
@@ -48,8 +49,9 @@ def attention(writer: Writer, shape: AttentionMixer, read: str) -> Iterator[Tape
     yield from writer.linears("attention", whole, {"q": q, "k": kv, "v": kv}, hidden, shape.qkv_bias)
     queries, keys = "q", "k"
     if shape.qk_norm:
-        normed = writer.elementwise("attention.qk_norm", style.norm, q + kv, ("q", "k"), {"qn": q, "kn": kv}, True)
-        yield replace(normed, parameters=_norm_parameters(shape, tp))
+        norm = style.head_norm or style.norm
+        normed = writer.elementwise("attention.qk_norm", norm, q + kv, ("q", "k"), {"qn": q, "kn": kv}, True)
+        yield replace(writer.widened(normed, q + kv), parameters=_norm_parameters(shape, tp))
         queries, keys = "qn", "kn"
     if not writer.model.learned_positions and shape.rotary_dim != 0:
         turned = {"qr": q, "kr": kv}
@@ -185,9 +187,15 @@ def _in_parts(writer: Writer, of: Heads, softmax: Stream, reads: tuple[str, str,
         "context": (PROMPT, of.key_dim, PROMPT),
     }
 
+    # Heads lie side by side, so that each begins where its width says; scores are as wide as a sequence.
+    narrow, wide = (gcd(ROW_BYTES, round(width * writer.value)) for width in (of.key_dim, cut.seq))
+
     def matmul(name: str, of: str, times: int = 1) -> Op:
         m, n, k = sizes[of]
-        return Gemm(name=name, m=m, n=n, k=k, batch=several, dtype=cut.dtype, count=times)
+        out = wide if of == "scores" else narrow
+        return Gemm(
+            name=name, m=m, n=n, k=k, batch=several, dtype=cut.dtype, count=times, aligned=narrow, out_aligned=out
+        )
 
     writer.sizes |= {"scores": square * writer.value, "mixed": mixed * writer.value}
     yield TapeNode(

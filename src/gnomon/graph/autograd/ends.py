@@ -19,7 +19,7 @@ def embedding(writer: Writer) -> Iterator[TapeNode]:
     writer.sizes[SOURCE] = 0.0
     vocab = -(-model.vocab // cut.tp)
     learned = model.learned_positions * model.hidden
-    written = {"found": model.hidden} if cut.tp > 1 else {RESULT: model.hidden}
+    written = {"found": model.hidden} if cut.tp > 1 else {RESULT: model.hidden * writer.wide}
     look_up = writer.elementwise("embedding", style.embedding, model.hidden, (), written, False)
     size = model.hidden * writer.value
     table = Elementwise(
@@ -45,7 +45,12 @@ def head(writer: Writer) -> Iterator[TapeNode]:
         # Largest value, target's value and sum of each row are all-reduced: three numbers per token.
         writer.sizes["agreed"] = 0.0
         yield TapeNode(name="head.agree", forward=(writer.exchange("head.agree", "all_reduce", 3 * LOSS_BYTES),))
+    if style.fused_loss:
+        loss = writer.elementwise("head.loss", style.loss, vocab, ("logits",), {}, True)
+        yield replace(loss, passes_on=True, writes=(RESULT,))
+        return
     writer.sizes |= {"wide": vocab * LOSS_BYTES, "likely": vocab * LOSS_BYTES}
     yield replace(writer.elementwise("head.widen", style.widen, vocab, ("logits",), {}, False), writes=("wide",))
     loss = writer.elementwise("head.loss", style.loss, vocab, ("wide",), {}, False)
-    yield replace(loss, writes=("likely",), keeps=("likely",), gradient_scratch=vocab * LOSS_BYTES)
+    held = vocab * writer.value if style.holds_logits else 0.0
+    yield replace(loss, writes=("likely",), keeps=("likely",), scratch=held, gradient_scratch=vocab * LOSS_BYTES)

@@ -16,6 +16,8 @@ from gnomon.graph.style import KernelStyle, Stream
 from gnomon.graph.tape import RESULT, SOURCE, TapeNode
 from gnomon.spec import Model
 
+WIDE = 4.0
+"""Bytes of a value of a wide residual stream."""
 NARROW = ".narrow"
 """Names the copy of a tensor that GEMMs read, where they run in a narrower format."""
 
@@ -27,16 +29,29 @@ class Writer:
         self.model, self.cut, self.style = model, cut, style
         self.value = width(cut.dtype)
         self.matrix = cut.matrix or cut.dtype
-        self.stream = model.hidden * self.value * cut.share
+        self.wide = WIDE / self.value if style.wide_stream else 1.0
+        self.stream = model.hidden * self.value * self.wide * cut.share
         self.sizes: dict[str, float] = {SOURCE: self.stream, RESULT: self.stream}
 
     def norm(self, name: str, read: str, written: str, shared: bool = True) -> TapeNode:
         """A norm over the stream. What it reads is shared with the residual stream, whose gradient is added."""
-        hidden, sizes = self.model.hidden, {written: self.model.hidden * self.cut.share}
+        hidden, sizes = self.model.hidden, {written: self.model.hidden * self.wide * self.cut.share}
         node = self.elementwise(name, self.style.norm, hidden, (read,), sizes, True, self.cut.rows)
+        node = self.widened(node, hidden * self.cut.share)
         if shared:
             node = replace(node, by_input=node.by_input + self.total(name, hidden, self.cut.rows))
         return replace(node, parameters=hidden * (self.model.norm_weight + self.model.norm_bias))
+
+    def widened(self, node: TapeNode, values: float) -> TapeNode:
+        """A norm that saves copies of its own instead of its input, where an engine writes it as plain operators. A
+        wide input needs no copy, and what the weight multiplies is wide then."""
+        if self.style.norm_saves is None:
+            return node
+        copies = f"{node.name}.copies"
+        own = tuple(read for read in node.reads if self.sizes[read] >= WIDE * values)
+        saved = self.style.norm_saves if not own else WIDE / self.value
+        self.sizes[copies] = values * self.value * saved
+        return replace(node, writes=(*node.writes, copies), keeps=(*own, copies))
 
     def enter(self, part: str, read: str, values: int = 0) -> Generator[TapeNode, None, str]:
         """Into the matrices: with sequence parallelism the ranks' tokens are gathered, else copied; the gradient is
@@ -79,7 +94,7 @@ class Writer:
         hidden, rows, style = self.model.hidden, self.cut.rows, self.style
         if style.dropout:
             self.sizes[f"{part}.mask"] = hidden * self.cut.share
-        sizes = {written: hidden * self.cut.share}
+        sizes = {written: hidden * self.wide * self.cut.share}
         node = self.elementwise(f"{part}.residual", style.residual, hidden, (beside, read), sizes, False, rows)
         mask = (f"{part}.mask",) if style.dropout else ()
         return replace(node, passes_on=True, writes=node.writes + mask, keeps=mask)
@@ -113,7 +128,21 @@ class Writer:
             keeps=kept,
             parameters=n * k + n * bias,
         )
+        if self.style.wide_stream and self.sizes[reads[0]] >= WIDE * k:
+            return self.autocast(node, k, rows)
         return self.narrowed(node, n, k, rows) if width(dtype) < self.value else node
+
+    def autocast(self, node: TapeNode, k: float, rows: Rows) -> TapeNode:
+        """The input narrowed for this GEMM alone, which saves the copy; its gradient widened again."""
+        copy = f"{node.name}.cast"
+        self.sizes[copy] = k * self.value * rows.factor
+        return replace(
+            node,
+            forward=(self._stream(copy, k, self.style.widen.backward, rows), *node.forward),
+            by_input=(*node.by_input, self._stream(f"{copy}.by_input", k, self.style.widen, rows)),
+            writes=(*node.writes, copy),
+            keeps=(copy,),
+        )
 
     def narrowed(self, node: TapeNode, n: float, k: float, rows: Rows) -> TapeNode:
         """Operands in a narrower format: the input and its gradient are each cast and transposed in one kernel, which

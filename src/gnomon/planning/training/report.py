@@ -47,6 +47,8 @@ def report_step(step: TrainingStep) -> TrainingReport:
         tokens_per_s_per_gpu=rates["tokens_per_s_per_gpu"].value,
         peak_memory_bytes=Estimate.exact(max(step.peaks), MEMORY_SOURCE),
         usable_memory_bytes=step.usable_bytes,
+        reserved_memory_bytes=step.reserved_bytes,
+        runtime_memory_bytes=step.traits.runtime_bytes,
         fits=step.fits,
         cause=None if step.fits else _cause(step),
         ranks=tuple(

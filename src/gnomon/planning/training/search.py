@@ -65,7 +65,7 @@ class Search:
 
     @cached_property
     def traits(self) -> Traits:
-        return self.engine.traits(self.model)
+        return self.engine.traits(self.model, self.optimizer, self.dtype)
 
     @cached_property
     def applied(self) -> Applied:

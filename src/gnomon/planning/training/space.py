@@ -71,7 +71,7 @@ def _blocks(
     model: Model, pool: Pool, load: TrainingLoad, engine: TrainingEngine, recipe: Recipe, dtype: str, lean: bool
 ) -> Iterator[tuple[tuple[int, ...], Ints]]:
     """Each way to share the chips out, and the choices that go with it."""
-    lengths, choices = _lengths(model), Choices(model, load, engine.traits(model), lean)
+    lengths, choices = _lengths(model), Choices(model, load, engine.traits(model, recipe.optimizer, dtype), lean)
     heads = [heads_of(block) for block in model.blocks]
     for tp in range(1, min(min(queries for queries, _ in heads), pool.count) + 1):
         if any(queries % tp or keys % tp for queries, keys in heads) or not _cuts_widths(model, tp, 1):
@@ -144,7 +144,8 @@ def _runs(
     engine: TrainingEngine, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str,
     cut: int,
 ) -> bool:  # fmt: skip
-    plain = replace(recipe, schedule="gpipe", sequence_parallel=bool(cut))
+    first = engine.traits(model, recipe.optimizer, dtype).schedules[0]
+    plain = replace(recipe, schedule=first, sequence_parallel=bool(cut))
     try:
         engine.check(model, strategy, plain, load, dtype)
     except GnomonError:
@@ -181,6 +182,8 @@ class Choices:
 
     def _able(self, schedule: int, pp: int, micros: int) -> bool:
         """Whether a schedule runs so many micro-batches."""
+        if SCHEDULES[schedule] not in self.traits.schedules and pp > 1:
+            return False
         if schedule == INTERLEAVED:
             return micros % pp == 0
         return not (schedule == ONE and self.traits.fills_pipelines and micros < pp)

@@ -199,7 +199,7 @@ class TrainingStep:
 
     @cached_property
     def traits(self) -> Traits:
-        return self.engine.traits(self.job.model)
+        return self.engine.traits(self.job.model, self.job.recipe.optimizer, self.job.dtype)
 
     @cached_property
     def machine(self) -> Machine:
@@ -266,13 +266,19 @@ class TrainingStep:
 
     @cached_property
     def step_s(self) -> Estimate:
-        """Draws are as far from the estimate as their bounds are from its bound, and boards differ in their clocks."""
+        """Draws are as far from the estimate as their bounds are from its bound, boards differ in their clocks, and
+        systems as an engine's published runs do."""
         bounds = step_bound_s(self.figures, self.traits)
         bounds = bounds + self.applied.waits(self.figures, bounds, self.case)
         value = self.timeline.step_s + self.waits_s
         profile = self.machine.profile
         boards = np.exp(SPREAD * normals(f"{profile.chip}/clock"))
-        return Estimate(value, value * boards * bounds[1:] / bounds[0], Provenance.FITTED, profile.source)
+        whole = self.traits.run_spread.get(self.pool.chip.architecture.partition(" ")[0])
+        operators = bounds[1:] / bounds[0] if whole is None else np.ones(DRAWS)
+        system = normals(f"{self.engine.name}@{self.engine.version}/system")
+        spread = self.traits.system_spread if whole is None else whole
+        draws = value * boards * operators * np.exp(spread * system)
+        return Estimate(value, draws, Provenance.FITTED, profile.source)
 
     @cached_property
     def waits_s(self) -> float:
@@ -298,6 +304,11 @@ class TrainingStep:
     def peaks(self) -> list[float]:
         """Bytes of each pipeline rank at its fullest."""
         return [float(self.memory(rank).total[0]) for rank in range(self.job.strategy.pp)]
+
+    @property
+    def reserved_bytes(self) -> float:
+        """What the allocator of the fullest rank reserves, where that was measured beside what it allocates."""
+        return max(self.peaks) * (1 + self.traits.fragmentation)
 
     @property
     def usable_bytes(self) -> float:

@@ -46,6 +46,10 @@ class TrainingReport(Result):
     tokens_per_s_per_gpu: float
     peak_memory_bytes: Estimate
     usable_memory_bytes: float
+    reserved_memory_bytes: float = 0.0
+    """What the allocator of the fullest rank reserves with its fragments; the peak where those were not measured."""
+    runtime_memory_bytes: float = 0.0
+    """Beside it: CUDA context, libraries, buffers of collectives. None of it is usable."""
     fits: bool
     cause: Shortage | None = None
     """What is short on the fullest rank, or on a host, where it does not fit."""

@@ -61,7 +61,13 @@ class TrainingQuestion(Question):
     tokens: float | None = flag("--tokens", "count", "T", "Tokens of the whole run, such as 300B.", default=None)
     optimizer: str = flag("--optimizer", "optimizer", "NAME", OPTIMIZER_HELP, default="adamw")
     dtype: str | None = dtype()
-    engine: str = flag("--engine", "training_engine", "NAME[@VERSION]", "megatron or torch.", default="megatron")
+    engine: str = flag(
+        "--engine",
+        "training_engine",
+        "NAME[@VERSION]",
+        "megatron, torch, torchtitan, deepspeed or transformers.",
+        default="megatron",
+    )
     techniques: Sequence[str] = techniques()
     power_limit_w: float | None = power_limit()
 

@@ -1,0 +1,1 @@
+"""DeepSpeed with Megatron's layers (Megatron-DeepSpeed): its pipeline, its optimizers, ZeRO."""

@@ -1,0 +1,100 @@
+"""TorchTitan behind the contract of training engines, in the versions whose measurements are published and today's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gnomon.engines.torch.style import optimizers, style
+from gnomon.engines.training.job import check_equal_stages, check_experts
+from gnomon.engines.training.traits import Traits
+from gnomon.engines.transformers.style import style as modules
+from gnomon.errors import InputError, unknown_name
+from gnomon.graph.style import KernelStyle, Stream
+from gnomon.graph.trained import check_trained, windows_of
+from gnomon.spec import AttentionMixer, Model, Recipe, Strategy, TrainingLoad
+from gnomon.spec.training import RECOMPUTE, RUN
+
+VERSIONS = ("2024-eager", "2024", "2026")
+"""Of 2024 and 2025 without and with torch.compile, and of 2026 with it and PyTorch 2.11's attention."""
+FLASH_2 = {
+    "Hopper": {"attention_forward": 0.58, "attention_backward": 0.59},
+    "Blackwell": {"attention_forward": 0.4, "attention_backward": 0.37},
+}
+"""FlashAttention 2, which PyTorch's SDPA ran up to 2025, relative to today's kernels: it has Ampere's instructions, and
+reached some 370 TFLOP/s forward and 320 backward on an H100 where FlashAttention 3 reached 640 and 550 (Shah et al.
+2024, heads of 128, causal, 16k tokens). On Blackwell as many TFLOP/s as on Hopper: an estimate."""
+LAUNCH_S = {"2024-eager": 29e-6, "2024": 10e-6, "2026": 10e-6}
+"""Host seconds per kernel: eager as under the built-in runner; compiled graphs launch from C++: an estimate."""
+SPREAD = 0.15
+"""`python -m tools.training_software spread` finds 0.06 of 5 eager rows and 0.21 of 8 compiled ones."""
+RUNTIME_BYTES = 2.2e9
+"""CUDA context, libraries, and NCCL's buffers: an estimate."""
+SPARE = 0.03
+"""Share of the memory lost to fragmentation of the allocator: an estimate."""
+FRAGMENTATION = 0.05
+"""What the allocator reserves beyond the most it has allocated: 4.5 and 7.2% of two training steps on an H200
+(`measurements/h200-2026-11-15/decoders.json`)."""
+
+
+@dataclass(frozen=True)
+class TorchTitan:
+    """Its default recipes: FSDP2 over fp32 shards, bf16 gathered layers, activation checkpointing by operator."""
+
+    version: str = VERSIONS[-1]
+    name: str = "torchtitan"
+    title: str = "TorchTitan"
+
+    def __post_init__(self) -> None:
+        if self.version not in VERSIONS:
+            raise unknown_name("version of torchtitan", self.version, VERSIONS)
+
+    def traits(self, model: Model, optimizer: str = "adamw", dtype: str = "bf16") -> Traits:
+        eager = self.version == VERSIONS[0]
+        kernels = modules() if eager else compiled(style(model))
+        return Traits(
+            style=replace(kernels, alternate_gemms=True),
+            optimizers=optimizers(),
+            efficiency={} if self.version == VERSIONS[-1] else FLASH_2,
+            system_spread=SPREAD,
+            split_sends=False,
+            fills_pipelines=True,
+            shards_alone=True,
+            whole_sums=True,
+            gathers_forward=True,
+            frees_gradients=True,
+            launch_s=dict.fromkeys(RECOMPUTE, LAUNCH_S[self.version]),
+            runtime_bytes=RUNTIME_BYTES,
+            spare=SPARE,
+            fragmentation=FRAGMENTATION,
+        )
+
+    def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
+        check_trained(model)
+        check_experts(model, strategy, recipe)
+        check_equal_stages(model, strategy)
+        if model.is_moe or not all(isinstance(block.mixer, AttentionMixer) for block in model.blocks):
+            message = f"{model.name} is not priced under TorchTitan: dense networks with softmax attention are"
+            raise InputError(message, where="model", hint="Use the engine megatron.")
+        if windows_of(model, load.seq):
+            message = f"{model.name} has windows shorter than {load.seq} tokens, which are not priced under TorchTitan"
+            raise InputError(message, where="model", hint="Use the engine megatron.")
+        if recipe.optimizer not in RUN:
+            message = f"{recipe.optimizer} is not priced under TorchTitan"
+            raise InputError(message, where="engine.settings.optimizer", hint=f"Use {' or '.join(RUN)}.")
+        if dtype == "fp8" and self.version == VERSIONS[0]:
+            hint = f"Use bf16, or torchtitan@{VERSIONS[1]}."
+            raise InputError("fp8 needs torch.compile under TorchTitan", where="dtype", hint=hint)
+
+
+def compiled(eager: KernelStyle) -> KernelStyle:
+    """Chains of elementwise operators as one kernel each, norms with the residual before them."""
+    return replace(
+        eager,
+        norm=Stream(1, 1, 4, 1, 1, 2),
+        rope=Stream(1, 1, 1, 1),
+        residual=Stream(2, 1, 0, 0),
+        gated=Stream(2, 1, 3, 2),
+        plain=Stream(1, 1, 2, 1),
+        total=Stream(2, 1, 0, 0),
+        fused_activation=True,
+    )

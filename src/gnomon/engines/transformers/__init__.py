@@ -1,0 +1,1 @@
+"""Hugging Face transformers as it trains: eager modules, SDPA, PyTorch's fused AdamW."""

@@ -1,0 +1,189 @@
+"""Fits what published training runs say of earlier software, on every second row, and reports the other half.
+
+    python -m tools.training_software efficiency    kernels of PyTorch 2.0 relative to today's: writes software.yaml
+    python -m tools.training_software unaligned     heads whose width is no multiple of 8, in early cuBLAS
+    python -m tools.training_software spread        what is left between systems, by engine and version
+    python -m tools.training_software report        errors, order of pairs, fits and coverage on the rows kept out
+
+Rows are those of training.csv in the folder of published measurements (GNOMON_TRUTH) and of measurements/published.
+A row is kept out of every fit where the checksum of its id is odd.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import yaml
+
+from gnomon.accuracy import runs, truth
+from gnomon.accuracy.deployment_rows import Unfit
+from gnomon.accuracy.run_rows import NEEDED, RunCase, run_case_of
+from gnomon.engines.deepspeed.engine import UNALIGNED
+from gnomon.engines.torch.efficiencies import SOFTWARE, software
+from gnomon.errors import GnomonError
+
+PUBLISHED = Path(__file__).resolve().parents[1] / "measurements" / "published"
+STEPS = (0.15, 0.05, 0.02)
+NORMAL_95 = 1.645
+APART = 0.02
+"""Pairs of runs whose measured times differ by more count for their order."""
+Row = dict[str, Any]
+
+
+def cases() -> Iterator[RunCase]:
+    """Every row that can be compared."""
+    rows = list(truth.rows(Path(os.environ["GNOMON_TRUTH"]) / truth.TRAINING, NEEDED))
+    usual = {"confidence": "read", "good_for": "timing+memory"}
+    for path in sorted(PUBLISHED.glob("*.csv")):
+        with path.open(encoding="utf-8") as file:
+            rows += [dict.fromkeys(NEEDED, "") | usual | row for row in csv.DictReader(file)]
+    for row in rows:
+        try:
+            yield run_case_of(row)
+        except Unfit:
+            continue
+
+
+def kept_out(row_id: str) -> bool:
+    return bool(zlib.crc32(row_id.encode()) % 2)
+
+
+def compared(chosen: Sequence[RunCase]) -> list[Row]:
+    found: list[Row] = []
+    with TemporaryDirectory() as home:
+        for case in chosen:
+            try:
+                found += runs.compare(case, Path(home))
+            except GnomonError:
+                continue
+    return found
+
+
+def fit_efficiency() -> None:
+    """By coordinates: the mean absolute logarithm of predicted over measured."""
+    versions = {version: {chip: dict(kinds) for chip, kinds in found.items()} for version, found in software().items()}
+    every = list(cases())
+    for version, architectures in versions.items():
+        for architecture, kinds in architectures.items():
+            some = [c for c in every if c.options["engine"] == f"torch@{version}" and not kept_out(c.row["id"])]
+            some = [c for c in some if c.options["on"].startswith({"Ampere": "A100", "Hopper": "H100"}[architecture])]
+            _descend(kinds, lambda some=some: _loss(compared(some)))  # type: ignore[misc]
+            print(version, architecture, {name: round(value, 3) for name, value in kinds.items()}, f"{len(some)} rows")
+    rounded = {
+        v: {a: {k: round(x, 3) for k, x in kinds.items()} for a, kinds in f.items()} for v, f in versions.items()
+    }
+    head = "# Relative to today's kernels, fitted on every second row: python -m tools.training_software efficiency\n"
+    SOFTWARE.write_text(head + yaml.safe_dump({"schema": "gnomon.software/1", "versions": rounded}), encoding="utf-8")
+
+
+def _loss(rows: Sequence[Row]) -> float:
+    return float(np.mean([abs(np.log1p(row["error"])) for row in rows if row["what"] == "step time"]))
+
+
+def _descend(kinds: dict[str, float], loss: Callable[[], float]) -> None:
+    live: Any = next(f for found in software().values() for f in found.values() if set(f) == set(kinds))
+    best = loss()
+    for step in STEPS:
+        moved = True
+        while moved:
+            moved = False
+            for name in kinds:
+                for factor in (1 + step, 1 / (1 + step)):
+                    before = live[name]
+                    live[name] = before * factor
+                    now = loss()
+                    if now < best - 1e-6:
+                        best, moved, kinds[name] = now, True, live[name]
+                    else:
+                        live[name] = before
+
+
+def fit_unaligned() -> None:
+    """Batched GEMMs of early cuBLAS over heads whose width is no multiple of 8, against neighbours whose is."""
+    early = [c for c in cases() if c.options["engine"] in ("deepspeed@0.5", "deepspeed@0.9")]
+    some = [c for c in early if not kept_out(c.row["id"])]
+    odd = [int(c.row["hidden"]) // int(c.row["heads"]) % 8 > 0 for c in some]
+    live: Any = UNALIGNED["Ampere"]
+    for factor in np.geomspace(0.15, 1.0, 16):
+        live["gemm_unaligned"] = float(factor)
+        rows = compared([c for c, is_odd in zip(some, odd, strict=True) if is_odd])
+        print(f"{factor:.3f}", [f"{row['id']} {row['error']:+.1%}" for row in rows if row["what"] == "step time"])
+    rows = compared(
+        [c for c, is_odd in zip(some, odd, strict=True) if not is_odd and c.row["id"].startswith("bigscience")]
+    )
+    print("aligned:", np.mean([row["error"] for row in rows if row["what"] == "step time"]))
+
+
+def by_engine(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
+    groups = defaultdict[str, list[Row]](list)
+    for row in rows:
+        if row["what"] == "step time":
+            groups[row["engine"]].append(row)
+    return groups
+
+
+def fit_spread() -> None:
+    """The spread that takes 90% of the fitted rows inside, beside the operators' own."""
+    rows = compared([case for case in cases() if not kept_out(case.row["id"])])
+    for engine, some in sorted(by_engine(rows).items()):
+        errors = np.abs([np.log1p(row["error"]) for row in some])
+        half = np.array([np.log(row["high"] / row["low"]) / 2 for row in some])
+        needed = np.sqrt(np.maximum(errors**2 - half**2, 0.0)) / NORMAL_95
+        chips = {
+            chip: [e for e, row in zip(errors, some, strict=True) if row["chip"] == chip]
+            for chip in {r["chip"] for r in some}
+        }
+        whole = {chip: round(float(np.quantile(found, 0.9)) / NORMAL_95, 3) for chip, found in sorted(chips.items())}
+        print(f"{engine:24} {len(some):4} rows: {np.quantile(needed, 0.9):.3f} beside operators, of whole runs {whole}")
+
+
+def report() -> None:
+    rows = compared([case for case in cases() if kept_out(case.row["id"])])
+    for label, key in (("engine", "engine"), ("source", "source")):
+        groups = defaultdict[tuple[str, str], list[Row]](list)
+        for row in rows:
+            groups[row["what"], row[key]].append(row)
+        for (what, name), some in sorted(groups.items()):
+            _print(f"{label} {name}", what, some)
+    _print("all", "step time", [row for row in rows if row["what"] == "step time"])
+    times = [row for row in rows if row["what"] == "step time"]
+    print(f"called fitting: {sum(row['fits'] for row in times)} of {len(times)}")
+    pairs = list(_pairs(times))
+    print(f"pairs of one source, network and number of chips ordered as measured: {sum(pairs)} of {len(pairs)}")
+
+
+def _pairs(rows: Sequence[Row]) -> Iterator[bool]:
+    same = ("source", "model", "chip", "chips", "seq", "global_batch")
+    groups = defaultdict[tuple[Any, ...], list[Row]](list)
+    for row in rows:
+        groups[tuple(row[name] for name in same)].append(row)
+    for some in groups.values():
+        for one, other in combinations(some, 2):
+            if abs(one["measured"] / other["measured"] - 1) > APART:
+                yield (one["measured"] < other["measured"]) == (one["predicted"] < other["predicted"])
+
+
+def _print(name: str, what: str, rows: Sequence[Row]) -> None:
+    errors = np.array([row["error"] for row in rows])
+    inside = [row["inside"] for row in rows if row["inside"] is not None]
+    cover = f"inside {sum(inside)} of {len(inside)}" if inside else ""
+    print(f"{name:62} {what:13} {len(rows):4} rows: {np.abs(errors).mean():6.1%}, bias {errors.mean():+6.1%} {cover}")
+
+
+def main() -> None:
+    commands = {"efficiency": fit_efficiency, "unaligned": fit_unaligned, "spread": fit_spread, "report": report}
+    commands[sys.argv[1]]()
+
+
+if __name__ == "__main__":
+    main()
