@@ -58,7 +58,6 @@ class TorchTitan:
             system_spread=SPREAD,
             split_sends=False,
             fills_pipelines=True,
-            shards_alone=True,
             whole_sums=True,
             gathers_forward=True,
             frees_gradients=True,
