@@ -23,19 +23,24 @@ from gnomon.spec import Chip, Model, Strategy
 
 SHARED = ("frontend", "front", "egress")
 """Rows of the front end, whatever model is behind it."""
+PER_STEP = ("eager_base_us", "captured_base_us", "launch_sequence_us", "launch_prompt_us", "idle_launch")
+"""Of the engine's loop, whatever layers a step has: taken from another kind of model where all models of a kind have as
+many layers, which cannot tell what a step takes from what its layers take."""
 
 
 def overheads(data: Mapping[str, Any], chip: Chip, where: str = "the measured steps") -> dict[str, Any]:
-    """The content of an overheads file from measured steps; models of one kind are fitted together."""
+    """The content of an overheads file from measured steps; models of one kind are fitted together, dense ones first."""
     check_steps(data, where, ("vllm",))
     models = {name: _loaded(config) for name, config in data["models"].items()}
     kinds = {name: "moe" if model.is_moe else "dense" for name, model in models.items()}
     priced: Priced = {name: priced_model(model, chip, data["max_model_len"]) for name, model in models.items()}
-    figures = {}
+    figures: dict[str, dict[str, float]] = {}
     for kind in sorted(set(kinds.values())):
         rows = [row for row in data["rows"] if row["kind"] in SHARED or kinds[row["model"]] == kind]
+        depths = {models[name].layers for name, each in kinds.items() if each == kind}
+        known = next(iter(figures.values()), {}) if len(depths) == 1 else {}
         try:
-            found = fit_overheads(rows, priced)
+            found = fit_overheads(rows, priced, {name: known[name] for name in PER_STEP if name in known})
         except CalibrationError as problem:
             raise CalibrationError(problem.message, where=where) from None
         except (KeyError, TypeError, ValueError) as problem:

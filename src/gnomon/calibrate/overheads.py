@@ -33,11 +33,11 @@ Priced = Mapping[str, tuple[TableStepCost, ServingLimits, int]]
 """By model: the step cost without overheads, the limits, and the layers."""
 
 
-def fit_overheads(rows: Rows, priced: Priced) -> dict[str, float]:
-    """Figures of one kind of model from the rows of one or more of them."""
+def fit_overheads(rows: Rows, priced: Priced, held: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Figures of one kind of model from the rows of one or more of them, but for those that are `held`."""
     if not any(row["kind"] == "frontend" for row in rows):
         raise CalibrationError("the rows hold no `frontend` measurement")
-    figures = _fit_decode([row for row in rows if row["kind"] == "decode"], priced)
+    figures = _fit_decode([row for row in rows if row["kind"] == "decode"], priced) | dict(held or {})
     prompts = [row for row in rows if row["kind"] == "prompt"]
     waits = [row["scheduled_s"] for row in prompts if "scheduled_s" in row]
     if not waits:
@@ -84,14 +84,14 @@ def _fit_launch(rows: Rows, busy: Rows, priced: Priced, known: Mapping[str, floa
     """From the fastest of the repeated prompts of an idle engine, since slower ones shared the host with other work,
     and from launches of a busy one, where there are any."""
     held_up = [row for row in busy if _before_s(row, priced) < HOST_BOUND * row["time_s"]]
-    if not held_up:
-        return fit(lambda c: _launch_errors(rows, priced, {**known, **c}, "least_s"), LAUNCH, rounds=30)
+    ranges = {name: ends for name, ends in (LAUNCH | (BUSY if held_up else {})).items() if name not in known}
 
     def residual(c: Mapping[str, float]) -> Floats:
-        idle = _launch_errors(rows, priced, {**known, **c}, "least_s")
-        return np.concatenate([idle, _busy_errors(held_up, priced, c)])
+        figures = {**known, **c}
+        idle = _launch_errors(rows, priced, figures, "least_s")
+        return np.concatenate([idle, _busy_errors(held_up, priced, figures)])
 
-    return fit(residual, LAUNCH | BUSY, rounds=30)
+    return fit(residual, ranges, rounds=30)
 
 
 def _before_s(row: Mapping[str, Any], priced: Priced) -> float:
