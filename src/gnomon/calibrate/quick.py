@@ -40,8 +40,10 @@ RAW = "gnomon.quick-rows/1"
 SETTLED_S = 3.0
 """Sustained work runs this long to settle and again to be read; the governor has settled after two seconds on an H200
 (measurements/h200-2026-11-18/governor.json.gz)."""
-ROUNDS = 3
-"""Each kernel is timed so often, between others; the median counts."""
+ROUNDS, HOST_ROUNDS = 3, 12
+"""Each kernel is timed so often, between others: of kernels the median counts, of launches the fastest. A rented host's
+launches came in two speeds, 1.5 times apart, that changed within seconds (measurements/h200-2026-11-18-check), as
+others used its processors: the median of a few is a throw of a coin."""
 LAUNCHES = "launch"
 
 
@@ -98,8 +100,14 @@ def _references() -> Mapping[str, Any]:
 
 def tasks_of(chip: Chip) -> list[Task]:
     """What is measured on a chip, the sustained work last."""
-    some = [task for name, tasks in TASKS.items() for task in tasks if name != NARROW or "fp8" in chip.rates_flops]
-    return [*some * ROUNDS, *BESIDE, (SUSTAINED[0], SUSTAINED[1] | {"seconds": SETTLED_S})]
+    kernels = [task for name in TASKS for task in TASKS[name] if name not in (HOST, *_absent(chip))]
+    spaced = [[*kernels * (each < ROUNDS), *TASKS[HOST]] for each in range(HOST_ROUNDS)]
+    some = [task for tasks in spaced for task in tasks]
+    return [*some, *BESIDE, (SUSTAINED[0], SUSTAINED[1] | {"seconds": SETTLED_S})]
+
+
+def _absent(chip: Chip) -> tuple[str, ...]:
+    return () if "fp8" in chip.rates_flops else (NARROW,)
 
 
 def measured_rows(bench: Any, chip: Chip, tell: Callable[[int, int, str], None]) -> tuple[list[Row], dict[str, str]]:
@@ -127,7 +135,8 @@ def factors_of(rows: Sequence[Row], chip: Chip, profile: Profile) -> tuple[dict[
     factors, spread = {}, {}
     for name, tasks in TASKS.items():
         beside = {key(task): known.get(key(task)) or modelled_us(task, chip, profile) for task in tasks}
-        ratios = [np.log(us / np.median(here[task])) for task, us in beside.items() if us and task in here]
+        middle = np.min if name == HOST else np.median
+        ratios = [np.log(us / middle(here[task])) for task, us in beside.items() if us and task in here]
         if ratios:
             factors[name] = float(np.exp(np.median(ratios)))
             spread[name] = float(np.std(ratios))
