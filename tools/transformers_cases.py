@@ -114,9 +114,8 @@ def compare(rows: Sequence[Mapping[str, Any]]) -> None:
         errors[case.part, "called wrongly"].append(float(not right))
         print(f"{case.part:5} {case.name:55} {row['outcome']:14} {'right' if right else 'WRONG'}  {', '.join(said)}")
     for (part, what), some in sorted(errors.items()):
-        print(
-            f"{part:5} {what:15} {len(some):3}: mean size {sum(map(abs, some)) / len(some):.1%}, bias {sum(some) / len(some):+.1%}"
-        )
+        size, bias = sum(map(abs, some)) / len(some), sum(some) / len(some)
+        print(f"{part:5} {what:15} {len(some):3}: mean size {size:.1%}, bias {bias:+.1%}")
 
 
 if __name__ == "__main__":
