@@ -28,9 +28,9 @@ UNALIGNED = {"Ampere": {"gemm_unaligned": 0.25}}
 """Batched GEMMs of heads whose width is no multiple of 8, in the cuBLAS of 2022 (CUDA 11), relative to today's:
 `python -m tools.training_software unaligned`."""
 SPREAD = {"0.5": 0.13, "0.9": 0.15, "0.18": 0.13}
-"""`python -m tools.training_software spread` finds 0.14 of whole runs of BLOOM and MT-NLG, and 0.19 of vTrain's, a tenth
-of which took a third longer than their neighbours: 0.15 takes 49 of 55 fitted ones in. Today's is taken to be that of
-the first."""
+"""`python -m tools.training_software spread` finds 0.14 of whole runs of BLOOM and MT-NLG, and 0.19 of vTrain's, a
+tenth of which took a third longer than their neighbours: 0.15 takes 49 of 55 fitted ones in. Today's is taken to be
+that of the first."""
 TILE = (256, 128)
 """cuBLAS of CUDA 11 has tiles of this size for large GEMMs on an A100, and lets a started wave run out: BLOOM's authors
 chose widths by it."""
