@@ -51,6 +51,15 @@ def test_gradients_count_where_they_outlast_a_pass() -> None:
     assert whole.peak_memory_bytes.value == pytest.approx(8 * p, rel=0.02)
 
 
+def test_several_chips_hold_buckets_of_gradients() -> None:
+    """DDP copies gradients into buckets, which stay."""
+    one, eight = (step("llama-3.2-1b", on=f"H200:{chips}", global_batch=4 * chips) for chips in (1, 8))
+    p = load_model("llama-3.2-1b").parameters
+    assert one.memory_parts[0]["buffers"] == 0
+    assert eight.memory_parts[0]["buffers"] == pytest.approx(2 * p, rel=1e-9)
+    assert eight.peak_memory_bytes.value - one.peak_memory_bytes.value == pytest.approx(2 * p, rel=1e-9)
+
+
 def test_fp32_weights_hold_more_and_take_longer() -> None:
     narrow, wide = step("llama-3.2-1b"), step("llama-3.2-1b", optimizer="adamw")
     p = load_model("llama-3.2-1b").parameters

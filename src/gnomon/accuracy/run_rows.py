@@ -84,7 +84,7 @@ SCHEDULES = ("", "none", "1f1b", "1f1b-interleaved", "interleaved 1f1b")
 DIMS = ("dims", "model dims")
 DEFAULT_LENGTH = "seq_len where not in table"
 GIB, GB = 1024.0**3, 1e9
-ON_DEVICE = "GB per GPU"
+ON_DEVICE = ("GB", "nvidia-smi")
 """Read off the device: what the allocator reserves, with context and buffers."""
 RESERVED = ("TorchTitan",)
 """Frameworks whose logs give what the allocator reserves, not what it allocates."""
@@ -236,7 +236,7 @@ def _measured(row: Row) -> dict[str, float]:
     seconds = next((name for name in ("step_time_s", "step_time_derived_s") if row[name]), None)
     found = {"step time": positive(row, seconds)} if seconds else {}
     kind = row["mem_kind"]
-    if row["mem_gb"] and kind.startswith(("peak", ON_DEVICE)):
+    if row["mem_gb"] and kind.startswith(("peak", *ON_DEVICE)):
         what = "device memory" if kind.startswith(ON_DEVICE) else "peak memory"
         found[what] = positive(row, "mem_gb") * (GIB if "GiB" in kind else GB)
     if not found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gnomon.engines.torch.style import optimizers, style
-from gnomon.engines.training.job import check_equal_stages, check_experts
+from gnomon.engines.training.job import check_experts
 from gnomon.engines.training.traits import Traits
 from gnomon.engines.transformers.style import style as modules
 from gnomon.errors import InputError, unknown_name
@@ -70,7 +70,6 @@ class TorchTitan:
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
         check_trained(model)
         check_experts(model, strategy, recipe)
-        check_equal_stages(model, strategy)
         if model.is_moe or not all(isinstance(block.mixer, AttentionMixer) for block in model.blocks):
             message = f"{model.name} is not priced under TorchTitan: dense networks with softmax attention are"
             raise InputError(message, where="model", hint="Use the engine megatron.")

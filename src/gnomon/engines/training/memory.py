@@ -26,7 +26,7 @@ class RankMemory:
     activations: Floats
     """What stays between the forwards and backwards of the micro-batches in flight."""
     buffers: Floats
-    """Of what stages receive."""
+    """Of what stages receive, and of gradients to be reduced."""
     working: Floats
     """What the fullest operator needs beside that."""
 
@@ -78,6 +78,7 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
         first = states.gradient_bytes * found.first_parameters
         beyond = gradients + np.maximum(layer + found.saved_activation_bytes - first, 0.0) - activations - working
         gradients = np.where(found.micros == 1, np.clip(beyond, 0.0, gradients), gradients)
+    buckets = states.gradient_bytes * parameters * (traits.bucketed & (grid.copies > 1))
     head = np.where(last, np.maximum(found.last_parameters, found.first_parameters), 0.0)
     # All copies live until the forward pass ends, with the head's; those of recomputed layers no longer.
     body = states.copy_bytes * (parameters - ends)
@@ -91,6 +92,6 @@ def rank_memory(found: Sizes, traits: Traits, optimizer: str, rank: Ints | int, 
         gradients=gradients,
         optimizer=states.state_bytes * np.where(grid.zero >= 1, shared_out, parameters),
         activations=activations * (1 + traits.rounding),
-        buffers=neighbours * found.buffer_bytes,
+        buffers=neighbours * found.buffer_bytes + buckets,
         working=working * (1 + traits.rounding),
     )

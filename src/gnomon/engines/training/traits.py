@@ -100,6 +100,8 @@ class Traits:
     frees_gradients: bool = False
     """Gradients do not outlive a step: the first micro-batch's are written as its activations go, and added to by the
     next ones."""
+    bucketed: bool = False
+    """Gradients are copied into buckets of their own to be reduced, which stay (PyTorch's DDP)."""
     buffers_ahead: bool = False
     """A stage holds a buffer for what each micro-batch of the step will send it."""
 

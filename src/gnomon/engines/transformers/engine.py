@@ -72,6 +72,7 @@ class Transformers:
             fragmentation=FRAGMENTATION,
             zero=(0,),
             frees_gradients=True,
+            bucketed=True,
         )
 
     def check(self, model: Model, strategy: Strategy, recipe: Recipe, load: TrainingLoad, dtype: str) -> None:
