@@ -171,3 +171,17 @@ def test_rows_without_a_reference_are_beside_the_profile(lab: type[QuickLab]) ->
     ]
     factors, _, against = quick.factors_of(rows, chip, shipped_profile(chip))
     assert factors == {COMPUTE: pytest.approx(0.5)} and "the times of the profile" in against
+
+
+def test_it_is_run_and_shown_from_the_command_line(
+    lab: type[QuickLab], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gnomon.cli.run import run
+
+    lab.lacks = ("gemm_fp8",)
+    out = str(tmp_path / "rows.json")
+    assert run(["calibrate", "--quick", "--on", "h200", "--out", out]) == 0
+    text = capsys.readouterr().out
+    assert "1.040x" in text and "memory bandwidth" in text
+    assert str(card_path(H200.name)) in text and out in text and "no such kernel" in text
+    assert json.loads(Path(out).read_text())["skipped"]

@@ -118,15 +118,16 @@ def test_http_figures_are_found_again() -> None:
     known = Overheads(figures=dense, source="")
     cost, limits, layers = engine_fit.priced_model(load_model("qwen3-0.6b"), catalog.chip("H200"), 4096)
     host = cost.under(known.host(layers, cost.host.captured))
-    truth = {"request_us": 900.0, "output_us": 50.0, "ingress_us": 2500.0, "egress_sequence_us": 40.0}
+    way = dense["egress_sequence_us"] + 25.0
+    truth = {"request_us": 900.0, "output_us": 50.0, "ingress_us": 2500.0, "egress_sequence_us": way}
     served = replace(limits, **replace(known, http=truth).latencies(front_end=HTTP))
     loads = []
     for count, output in ((1, 1), (32, 1), (256, 1), (256, 16)):
         sizes = {"input_tokens": 128, "output_tokens": output}
         loads.append({"name": "burst", "requests": count, "each": {"arrival_us": [0] * count, **sizes}})
-    arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / 900, 1500))
+    arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / 1500, 8000))
     each = {"arrival_us": np.round(arrivals * 1e6).astype(int).tolist(), "input_tokens": 64, "output_tokens": 16}
-    loads.append({"name": "rate", "rate_per_s": 900.0, "requests": 1500, "each": each})
+    loads.append({"name": "rate", "rate_per_s": 1500.0, "requests": 8000, "each": each})
     for load in loads:
         run = simulate(requests_of(load), host, served)
         load["each"]["first_us"] = np.round(run.ttft_s * 1e6).astype(int).tolist()  # type: ignore[index]
@@ -134,3 +135,4 @@ def test_http_figures_are_found_again() -> None:
     found = fit_http(loads, known, host, limits)
     assert found["request_us"] == pytest.approx(900.0, rel=0.1)
     assert found["ingress_us"] + found["request_us"] == pytest.approx(3400.0, rel=0.1)
+    assert found["output_us"] == pytest.approx(50.0, rel=0.15)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,17 @@ def test_random_loads(name: str, lookahead: int, cost: StepCost) -> None:
     limits = ServingLimits(**base | changes | front, lookahead=lookahead, ingress_s=0.004, idle_start_s=0.003)
     run = compare(load, cost, limits)
     assert (run.preemptions > 0) == ("blocks" in name)
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 2e-3])
+def test_outputs_of_a_long_overload_slow_requests_down(gap_s: float) -> None:
+    load = Requests(np.arange(1200) * gap_s, np.full(1200, 8), np.full(1200, 4))
+    base = {"kv_blocks": 4000, "max_sequences": 64, "max_step_tokens": 512, "max_context": 64}
+    front = ServingLimits(**base, request_s=2e-3, output_s=2e-4)
+    run = compare(load, Smooth(), front)
+    light = simulate(load, Smooth(), replace(front, output_s=0.0))
+    assert run.scheduled_s[400] == light.scheduled_s[400]
+    assert run.scheduled_s[-1] > light.scheduled_s[-1] + 0.3
 
 
 @settings(max_examples=40, deadline=None)

@@ -2,8 +2,8 @@
 
 It follows the loop of vLLM's engine core literally: a queue of batches in flight, a scheduler that
 is called when the queue has room, and outputs that are taken in order. The front end stands before and after it: it
-takes requests in one by one, with what it will have to do for their outputs, and outputs wait for requests before
-them.
+takes requests in one by one, later ones with what it has to do for the outputs of earlier ones, and outputs wait for
+requests before them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gnomon.spec.workload import Requests
 
 SLEEP_S = 1e-3
 MOST_SHARE = 0.5
+BURST = 512
 OUTPUT_WAIT = 0.5
 CLOCK_STEP = 0.01
 
@@ -142,7 +143,8 @@ class Plain:
         self.warm = False
         door = -np.inf
         for req in self.all:
-            work = min(limits.request_s + limits.output_s * req.output, limits.request_s / (1 - MOST_SHARE))
+            owed = limits.output_s * self.all[req.index - BURST].output if req.index >= BURST else 0.0
+            work = min(limits.request_s + owed, limits.request_s / (1 - MOST_SHARE))
             door = req.taken_in_s = max(door, req.arrival_s) + work
 
     def visible_s(self, req: Req) -> float:

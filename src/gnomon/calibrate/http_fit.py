@@ -21,7 +21,6 @@ from gnomon.spec.workload import Floats
 FIGURES = {
     "request_us": (1150.0, 100.0, 5000.0),
     "ingress_us": (3000.0, 100.0, 20000.0),
-    "egress_sequence_us": (50.0, 0.0, 400.0),
 }
 """Start, least and most."""
 SETTLED = 250.0
@@ -35,7 +34,7 @@ def fit_http(loads: Sequence[Load], known: Overheads, cost: TableStepCost, limit
     """The HTTP server's figures beside those of the engine called in process, which are no larger.
 
     What a request and its outputs take together is what an overloaded server took for each; first tokens of bursts and
-    of low rates say how much of it is the request's.
+    of low rates say how much of it is the request's. An output waits for half of those that leave with it.
     """
     busy = [load for load in loads if load.get("rate_per_s", 0.0) > OVERLOADED * load["requests"] / load["wall_s"]]
     both = float(np.median([load["wall_s"] / load["requests"] for load in busy])) * 1e6
@@ -45,7 +44,8 @@ def fit_http(loads: Sequence[Load], known: Overheads, cost: TableStepCost, limit
     ranges = {name: (max(start, least[name]), least[name], most) for name, (start, _, most) in FIGURES.items()}
 
     def whole(c: Mapping[str, float]) -> dict[str, float]:
-        return {**c, "output_us": max((both - c["request_us"]) / outputs, known.figures["output_us"])}
+        output = max((both - c["request_us"]) / outputs, known.figures["output_us"])
+        return {**c, "output_us": output, "egress_sequence_us": known.figures["egress_sequence_us"] + output / 2}
 
     found = whole(fit(lambda c: http_errors(settled, known, whole(c), cost, limits), ranges, rounds=20))
     return {name: round(value, 1) for name, value in found.items()}

@@ -128,7 +128,7 @@ class ChunkedReplica:
         other = copy(self)
         other._clock = copy(self._clock)
         other._batch = self._batch.forked(*(_lengths(requests) if requests else ([], [])))
-        other._front = copy(self._front)
+        other._front = self._front.forked()
         other._visible = self._visible[: len(self._first)]
         if requests:
             other._take_in(requests)

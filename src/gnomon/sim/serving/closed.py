@@ -33,7 +33,7 @@ def simulate_closed(requests: Requests, clients: int, cost: StepCost, limits: Se
 class _Loop(ChunkedReplica):
     """The engine's loop, whose completions are the next arrivals."""
 
-    __slots__ = ("_door", "_outputs", "_released", "_sent", "arrivals")
+    __slots__ = ("_outputs", "_released", "_sent", "_taken_in", "arrivals")
 
     def __init__(self, requests: Requests, clients: int, cost: StepCost, limits: ServingLimits) -> None:
         """Each client has sent one request."""
@@ -43,21 +43,22 @@ class _Loop(ChunkedReplica):
         self._outputs = requests.output_tokens.tolist()
         self._visible[:] = [inf] * len(self._visible)
         self._front = FrontEnd(limits)
-        self._door = self._front.door_s
-        """When the front end was through with all requests but those that were sent last."""
+        self._taken_in = self._front.forked()
+        """The front end before it took in those requests that were sent last."""
         self._sent = 0
         """The first of those."""
         self._send(min(clients, len(requests)), 0.0)
 
     def _end_requests(self, ended: dict[int, int]) -> None:
         super()._end_requests(ended)
-        self._door, self._sent = self._front.door_s, self._released
+        self._taken_in, self._sent = self._front.forked(), self._released
         self._send_next(ended)
 
     def _delay(self, until: float) -> None:
         super()._delay(until)
         if self._fresh_last:
-            self._front.door_s, self._released = self._door, self._sent
+            self._front.take_back(self._taken_in)
+            self._released = self._sent
             self._send_next(self._fresh_last)
 
     def _send_next(self, ended: Iterable[int]) -> None:
