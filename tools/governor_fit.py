@@ -33,6 +33,7 @@ RANGES = {
     "clocked_attention": (0.9, 0.3, 1.3),
     "memory_exponent": (3.0, 1.0, 12.0),
     "voltage": (0.7, 0.1, 1.0),
+    "flop": (1.0, 0.7, 1.4),
     "read_byte": (0.95, 0.6, 1.3),
     "elementwise_byte": (1.15, 0.6, 1.6),
 }

@@ -140,7 +140,7 @@ class FakeBinding:
         )
 
 
-def bind_each(pools: Sequence[Pool], engine: str) -> list[FakeBinding]:
+def bind_each(pools: Sequence[Pool], engine: str, limit: str = "") -> list[FakeBinding]:
     return [FakeBinding(pool) for pool in pools]
 
 

@@ -22,9 +22,9 @@ from gnomon.graph.ops import Op
 from gnomon.spec import Batch, Chip
 from gnomon.spec.workload import Floats
 
-WINDOW_S = 0.027
+WINDOW_S = 0.03
 """Time constant of the average power that the clock follows."""
-SPREAD, TRANSFERRED_SPREAD = 0.34, 0.5
+SPREAD, TRANSFERRED_SPREAD = 0.2, 0.4
 """What the slowdown by the clock, beyond 1, may be off by (log): on loads kept aside, and on chips whose power figures
 are another chip's; the second is an estimate."""
 JOULES_SPREAD, TRANSFERRED_JOULES_SPREAD = 0.06, 0.2
@@ -44,18 +44,20 @@ PREFILL = ("attention_prefill", "attention_forward", "attention_backward")
 class ClockFigures:
     """How work answers to the clock."""
 
-    clocked: float = 0.655
+    clocked: float = 0.58
     """Of a kernel's time far from the memory's bandwidth, what follows the clock: an 8192-cube GEMM at 1,455 of 1,980
     MHz is 1.19 times slower, not 1.36 times."""
-    clocked_attention: float = 0.889
+    clocked_attention: float = 0.642
     """The same of prefill attention."""
-    memory_exponent: float = 2.516
+    memory_exponent: float = 3.513
     """How sharply the clocked share ends where a kernel nears the memory's bandwidth: 1 - (share of it) ** this."""
-    voltage: float = 0.761
+    voltage: float = 0.949
     """Of the joules beyond the constant draw, what falls in proportion to the clock."""
-    read_byte: float = 0.88
+    flop: float = 1.089
+    """Joules of a FLOP at full clock, of the profile's figure: an 8192-cube GEMM drew 972 W before the clock fell."""
+    read_byte: float = 0.863
     """Joules of a byte that GEMMs and attention move, of the profile's figure, which is fitted to streams too."""
-    elementwise_byte: float = 1.148
+    elementwise_byte: float = 1.119
     """The same of elementwise kernels."""
 
 
@@ -136,12 +138,15 @@ def kernel_power(
     """Of a kernel whose FLOPs take `flop_j` joules each in a GEMM at full clock."""
     kind, flops, moved, seconds = work
     if kind in PREFILL:
-        joules = attention_joules(power, chip, flops, seconds) + figures.read_byte * power["j_per_byte"] * moved
+        joules = attention_joules(_burst(power, figures), chip, flops, seconds)
+        joules = joules + figures.read_byte * power["j_per_byte"] * moved
         return OpPower(np.full(seconds.shape, figures.clocked_attention), joules)
     byte_j = power["j_per_byte"] * (figures.elementwise_byte if kind == "elementwise" else figures.read_byte)
     least_s = moved / (STREAM * chip.memory_bandwidth_bytes_s)
     bound = np.minimum(least_s / np.maximum(seconds, 1e-30), 1.0)
-    return OpPower(figures.clocked * (1 - bound**figures.memory_exponent), flop_j * flops + byte_j * moved)
+    return OpPower(
+        figures.clocked * (1 - bound**figures.memory_exponent), figures.flop * flop_j * flops + byte_j * moved
+    )
 
 
 def flop_joules(power: Mapping[str, float], chip: Chip, op: Op) -> float:
@@ -152,9 +157,15 @@ def flop_joules(power: Mapping[str, float], chip: Chip, op: Op) -> float:
     return each * narrow(power, chip, gemm_format(op.dtype).compute_dtype)
 
 
+def _burst(power: Mapping[str, float], figures: ClockFigures) -> dict[str, float]:
+    """A profile's figures with the governor's joules of a FLOP."""
+    return {**power, BURST: figures.flop * power.get(BURST, power["j_per_flop"])}
+
+
 def scalar_attention_joules(power: Mapping[str, float], chip: Chip) -> tuple[float, float, float]:
     """Of prefill attention, as `attention_joules` has it: joules of a second, of a FLOP and of a byte."""
-    each, byte_j = power.get(BURST, power["j_per_flop"]), FIGURES.read_byte * power["j_per_byte"]
+    power, byte_j = _burst(power, FIGURES), FIGURES.read_byte * power["j_per_byte"]
+    each = power[BURST]
     if BUSY not in power:
         return 0.0, float(attention_joules(power, chip, 1.0, 0.0)), byte_j
     return power[BUSY], max(each - power[BUSY] / (FULL * chip.rate(chip.half)), 0.0), byte_j

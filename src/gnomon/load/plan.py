@@ -101,6 +101,9 @@ def refuse_serving_fields(plan: Plan) -> None:
 def plan_pool(plan: Plan, count: int | None = None) -> Pool:
     """All chips of a plan, or so many of them, in nodes as the plan names them."""
     pool = planned_pool(find_chip(plan.chip, "chip"), plan.per_node, plan.chips if count is None else count)
+    if plan.power_limit_w > pool.chip.tdp_w:
+        message = f"{plan.power_limit_w:g} W is above the {pool.chip.tdp_w:g} W of {pool.chip.name}"
+        raise InputError(message, where="power_limit_w")
     return replace(pool, power_limit_w=plan.power_limit_w)
 
 

@@ -176,7 +176,7 @@ class ReplicaSpec:
             "kv_dtype": deployment.kv_dtype,
             "engine": f"{self.engine.name}@{self.engine.version}",
             "settings": dict(self.settings),
-            **({"power_limit_w": self.pool.power_limit_w} if self.pool.power_limit_w else {}),
+            **self.pool.limit_inputs,
             **({"techniques": list(self.techniques)} if self.techniques else {}),
         }
 
@@ -233,7 +233,7 @@ def title_words(model: Model, dtype: str, pool: Pool, strategy: Strategy, runs_o
         name = model_title(model.name)
     except InputError:
         name = model.name
-    chips = f"{strategy.ranks} x {pool.chip.name}"
+    chips = f"{strategy.ranks} x {pool.chip.name}{pool.limited_words}"
     if (strategy.pp, strategy.ep, strategy.dp) != (1, 1, 1):
         degrees = {degree: getattr(strategy, degree) for degree in ("tp", "pp", "dp", "ep")}
         chips += f" ({', '.join(f'{degree.upper()} {n}' for degree, n in degrees.items() if n > 1)})"

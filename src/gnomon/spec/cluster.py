@@ -115,6 +115,16 @@ class Pool:
         return self.words
 
     @property
+    def limit_inputs(self) -> dict[str, float]:
+        """The lowered power limit among the inputs of an answer."""
+        return {"power_limit_w": self.power_limit_w} if self.power_limit_w else {}
+
+    @property
+    def limited_words(self) -> str:
+        """The lowered power limit in a title, ` at 400 W`; empty where there is none."""
+        return f" at {self.power_limit_w:g} W" if self.power_limit_w else ""
+
+    @property
     def node_size(self) -> int:
         """Chips of a full node."""
         return self.node.chips if self.node else self.chip.scaleup_size

@@ -67,7 +67,7 @@ class PlanTask:
 
     @property
     def chips(self) -> str:
-        return " or ".join(f"{pool.chip.short}:{pool.count}" for pool in self.fleet.pools)
+        return " or ".join(f"{pool.chip.short}:{pool.count}{pool.limited_words}" for pool in self.fleet.pools)
 
     def chip(self, name: str) -> Chip:
         return next(pool.chip for pool in self.fleet.pools if pool.chip.name == name)

@@ -51,8 +51,8 @@ def predict_network(replica: ReplicaSpec, question: PredictQuestion) -> Predicti
             "kind": replica.model.kind, "phase": work.phase, "batch": question.sequences, "context": question.context,
         }  # fmt: skip
         unit = {"unit": "sample"} if replica.model.kind == "diffusion" else {}
-        limit = {"power_limit_w": replica.pool.power_limit_w} if replica.pool.power_limit_w else {}
-        return _prediction(found, work, said | work.filled | unit | limit | question.clock_inputs)
+        clock = replica.pool.limit_inputs | question.clock_inputs
+        return _prediction(found, work, said | work.filled | unit | clock)
 
     if replica.torch is not None:
         return replace(answer(_under_torch(replica, work)), not_modelled=in_files(replica.pool, replica.model))

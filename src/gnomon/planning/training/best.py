@@ -97,7 +97,8 @@ def _report(search: Search, found: Quickest) -> TrainingPlanReport:
             "dtype": search.dtype,
             "engine": f"{search.engine.name}@{search.engine.version}",
             "techniques": list(search.techniques),
-        },
+        }
+        | search.pool.limit_inputs,
     )
 
 

@@ -80,7 +80,7 @@ def _title(step: TrainingStep) -> str:
     job, load = step.job, step.job.load
     asked = job.name or job.model.name
     name = model_title(asked) if "/" not in asked else job.model.name
-    chips = f"{job.strategy.ranks:,} x {step.pool.chip.name}"
+    chips = f"{job.strategy.ranks:,} x {step.pool.chip.name}{step.pool.limited_words}"
     count = "1 sequence" if load.global_batch == 1 else f"{load.global_batch:,} sequences"
     batch = f"a step of {count} of {load.seq:,} tokens"
     engine = f"{step.engine.title} {step.engine.version}"
@@ -144,4 +144,4 @@ def _inputs(step: TrainingStep) -> dict[str, Any]:
     words: dict[str, Any] = {"model": plan.model, "on": step.pool.words, "dtype": plan.dtype}
     words |= {"seq": load.seq, "global_batch": load.global_batch, "tokens": load.tokens, "engine": plan.engine.label}
     techniques = {"techniques": list(plan.strategy.techniques)} if plan.strategy.techniques else {}
-    return words | degrees | dict(plan.engine.settings) | techniques
+    return words | degrees | dict(plan.engine.settings) | techniques | step.pool.limit_inputs
