@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf
 from typing import Any
 from zlib import crc32
 
+from gnomon.accuracy.scores import summaries
 from gnomon.accuracy.scripts import script_of
 from gnomon.catalog import model_entry
 from gnomon.errors import InputError
@@ -45,6 +46,8 @@ CONTINUOUS, STATIC, STEADY = "clients", "batch", "steady"
 ASSUMED_INPUT = 256
 """ML.ENERGY does not publish input lengths; chats and exam questions are about so long."""
 TEXT = ("lm-arena-chat", "gpqa")
+SLICES = ("chip", "precision")
+"""By what the half that is kept out of every fit is shown apart."""
 SCATTER, MANY_MORE = 0.1, 4
 """By how much TPOT may fall where clients become more: the same plan measured twice differs by 2% at the median. With
 many times the clients, and most of them waiting, it is the server that runs fewer at once than the row says."""
@@ -122,6 +125,12 @@ def case_of(row: Row) -> DeploymentCase:
         least=LEAST.get(row["source"], 1.0),
         measured=measured,
     )
+
+
+def kept_out(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Errors on the half of the recent rows that no fit uses: in all, by chip and by number format."""
+    half = [row for row in rows if row["group"] == RECENT and row["kept_out"]]
+    return {"totals": summaries(half)} | {name: summaries(half, (name, "what")) for name in SLICES}
 
 
 def consistent(cases: Sequence[DeploymentCase]) -> list[DeploymentCase]:

@@ -22,9 +22,10 @@ from gnomon.accuracy.deployment_rows import (
     Unfit,
     case_of,
     consistent,
+    kept_out,
 )
 from gnomon.accuracy.loads import DRAWN_ROUNDS, ROUNDS, ClosedLoad, batch, serve
-from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, summaries, tabulated
+from gnomon.accuracy.scores import LeftOut, Row, compare_all, compared, tabulated
 from gnomon.catalog import model_title
 from gnomon.cost.step import StepCost
 from gnomon.engines import Deployment, Engine
@@ -39,8 +40,6 @@ the engine that is priced, all."""
 FULL = 0.99
 """With so much of the cache in use requests wait for it, and first tokens with them."""
 BY = ("group", "source", "chip", "what")
-SLICES = ("chip", "precision")
-"""By what the half that is kept out of every fit is shown apart."""
 
 
 def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, int], None] | None = None) -> Row:
@@ -59,12 +58,6 @@ def deployments(folder: Path, *, quick: bool = False, progress: Callable[[int, i
     rows = compare_all(chosen, compare, lambda case: case.row["source"], left, progress)
     found = {"usable": len(sound), "sampled": len(chosen), **tabulated(rows, tuple(EACH), BY)}
     return found | {"kept_out": kept_out(rows), "left_out": left.listed()}
-
-
-def kept_out(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Errors on the half of the recent rows that no fit uses: in all, by chip and by number format."""
-    half = [row for row in rows if row["group"] == RECENT and row["kept_out"]]
-    return {"totals": summaries(half)} | {name: summaries(half, (name, "what")) for name in SLICES}
 
 
 def sampled(cases: Iterable[DeploymentCase], each: Mapping[str, int]) -> list[DeploymentCase]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from gnomon.accuracy.deployment_rows import kept_out
 from gnomon.accuracy.operators import by_family
 from gnomon.accuracy.scores import summaries
 from gnomon.errors import InputError, UnknownNameError, unknown_name
@@ -126,7 +127,8 @@ def _section(section: Row, keep: Keep) -> dict[str, Any]:
         first: Row = next(iter(section[name]), {})
         by = [key for key in first if key in ("group", "source", "chip", "model", "what")]
         made[name] = summaries(rows, by)
-    return dict(section) | {"rows": rows} | made
+    apart = {"kept_out": kept_out(rows)} if "kept_out" in section else {}
+    return dict(section) | {"rows": rows} | made | apart
 
 
 def _tables(tables: Iterable[Row], keep: Keep) -> Iterable[dict[str, Any]]:

@@ -40,6 +40,10 @@ def check_formats(deployment: Deployment) -> None:
 def run_model(deployment: Deployment) -> Model:
     """The model with every format as it runs; a technique with its own GEMM kernels runs them as stored."""
     if deployment.techniques is not None and deployment.techniques.brings_gemm_kernels:
+        for name, value in _asked(deployment).items():
+            if value != AUTO:
+                message = f"'{value}' is not run: a technique here brings GEMM kernels of its own"
+                raise InputError(message, where=f"setting {name}", hint="Leave one of them out.")
         return deployment.model
     return _with_kernels(running(deployment.model, deployment.pool.chip), deployment)
 
@@ -59,7 +63,7 @@ def running(model: Model, chip: Chip) -> Model:
 
 def _with_kernels(model: Model, deployment: Deployment) -> Model:
     """The model with the kernel of its experts, which follows from format, chip, ranks and `moe_backend`."""
-    asked = {name: str(deployment.settings.get(name, AUTO)) for name in ("moe_backend", "moe_activation")}
+    asked = _asked(deployment)
     backend, activation = asked.values()
     _check_asked(model, asked)
     dtype = deployment.dtype if deployment.dtype in PLAIN_BITS else model.working_dtype
@@ -75,6 +79,10 @@ def _with_kernels(model: Model, deployment: Deployment) -> Model:
         return replace(block, formats=tuple((formats | dict.fromkeys(roles or ALL_EXPERTS, found)).items()))
 
     return replace(model, blocks=tuple(run(block) for block in model.blocks))
+
+
+def _asked(deployment: Deployment) -> dict[str, str]:
+    return {name: str(deployment.settings.get(name, AUTO)) for name in ("moe_backend", "moe_activation")}
 
 
 def _check_asked(model: Model, asked: Mapping[str, str]) -> None:

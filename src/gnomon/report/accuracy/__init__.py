@@ -95,7 +95,7 @@ def page(payload: Mapping[str, Any], beside: str = "accuracy") -> str:
     parts += [_list(beside, "operators")]
     parts += ["## Chips not seen", ON_UNSEEN, _unseen(payload), "## Steps", ON_STEPS, _section(payload, "steps")]
     parts += [_list(beside, "steps"), "## Deployments", ON_DEPLOYMENTS, _section(payload, "deployments")]
-    parts += [f"![Deployments, predicted against measured]({beside}/deployments.svg)"]
+    parts += [*_kept_out(payload), f"![Deployments, predicted against measured]({beside}/deployments.svg)"]
     parts += [AICONFIGURATOR, _counts(payload["deployments"]), _list(beside, "deployments")]
     parts += ["## Training runs", ON_RUNS, _section(payload, "runs"), _counts(payload["runs"]), _list(beside, "runs")]
     parts += ["## Training steps of papers, and ours", _training(payload), *peers(payload), _list(beside, "training")]
@@ -212,6 +212,15 @@ def _section(payload: Mapping[str, Any], name: str) -> str:
     first: Mapping[str, Any] = next(iter(found), {})
     names = [key for key in ("group", "source", "chip", "model", "what") if key in first]
     return scored(names, found) if found else "No data available here."
+
+
+def _kept_out(payload: Mapping[str, Any]) -> Iterator[str]:
+    """The half of the deployments that is kept out of every fit; results from before it was do not have it."""
+    found = payload["deployments"].get("kept_out", {})
+    if found.get("totals"):
+        yield "Of these, the half whose plans no fit may use, in all, by chip and by number format:"
+        yield scored(("what",), found["totals"])
+        yield from (scored((name, "what"), found[name]) for name in ("chip", "precision"))
 
 
 def _counts(section: Mapping[str, Any]) -> str:
