@@ -29,7 +29,7 @@ many layers, which cannot tell what a step takes from what its layers take."""
 
 
 def overheads(data: Mapping[str, Any], chip: Chip, where: str = "the measured steps") -> dict[str, Any]:
-    """The content of an overheads file from measured steps; models of one kind are fitted together, dense ones first."""
+    """The content of an overheads file from measured steps; models of one kind are fitted together, dense first."""
     check_steps(data, where, ("vllm",))
     models = {name: _loaded(config) for name, config in data["models"].items()}
     kinds = {name: "moe" if model.is_moe else "dense" for name, model in models.items()}
