@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "nothing answered": (AIPERF | {"output_sequence_length": {"unit": "tokens", "avg": 0.2}}, "avg is '0.2'"),
     "half a request": (AIPERF | {"request_count": {"unit": "requests", "avg": 0.5}}, "request_count avg is '0.5'"),
     "several rates": (AIPERF | {"input_config": {"request_rate": [1, 2]}}, "request_rate is '[1, 2]'"),
-    "a deep configuration": (AIPERF | {"input_config": DEEP}, "is not a known model"),
+    "a deep configuration": (AIPERF | {"input_config": DEEP}, "MODEL: is empty"),
     "newer steps": ({"schema": "gnomon.engine-rows/7"}, "written by a newer Gnomon (gnomon.engine-rows/7, not /1)"),
     "other steps": ({"schema": "gnomon.plan/1"}, "schema is 'gnomon.plan/1'"),
     "half the steps": ({"schema": "gnomon.engine-rows/1", "engine": "vllm"}, "has no date"),

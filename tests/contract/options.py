@@ -265,7 +265,7 @@ simulate train qwen3-30b-a3b --on H100:16 --seq 512 --global-batch 16 --tp 2 --e
   --engine vllm@0.9
   --trace lengths.csv
   --with unpacked-weights
-  --set max_model_len=1024
+  --set max_model_len=64
   --set max_num_seqs=2
   --set max_num_batched_tokens=512
   --set gpu_memory_utilization=0.03

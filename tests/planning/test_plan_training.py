@@ -244,7 +244,7 @@ def test_a_model_that_no_number_of_chips_fits(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "batch": ({"global_batch": 0}, r"--global-batch: 0 is below 1"),
     "sequence": ({"seq": -1}, r"--seq: -1 is below 1"),
-    "half a sequence": ({"seq": 0.5}, r"--seq: '0\.5' is not a whole number"),
+    "half a sequence": ({"seq": 0.5}, r"--seq: 0\.5 is not a whole number"),
     "positions": ({"model": "gpt-1.7b", "seq": 4096}, r"--seq: 4096 .*at most 2048"),
     "optimizer": ({"optimizer": "adam"}, r"--optimizer: .*'adam'.*adamw"),
     "engine": ({"engine": "vllm"}, r"--engine: vllm does not train.*megatron, torch"),

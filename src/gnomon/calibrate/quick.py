@@ -100,13 +100,13 @@ def _references() -> Mapping[str, Any]:
 
 def tasks_of(chip: Chip) -> list[Task]:
     """What is measured on a chip, the sustained work last."""
-    kernels = [task for name in TASKS for task in TASKS[name] if name not in (HOST, *_absent(chip))]
+    kernels = [task for name in TASKS for task in TASKS[name] if name not in (HOST, *_unsupported(chip))]
     spaced = [[*kernels * (each < ROUNDS), *TASKS[HOST]] for each in range(HOST_ROUNDS)]
     some = [task for tasks in spaced for task in tasks]
     return [*some, *BESIDE, (SUSTAINED[0], SUSTAINED[1] | {"seconds": SETTLED_S})]
 
 
-def _absent(chip: Chip) -> tuple[str, ...]:
+def _unsupported(chip: Chip) -> tuple[str, ...]:
     return () if "fp8" in chip.rates_flops else (NARROW,)
 
 

@@ -20,6 +20,7 @@ from gnomon.spec import Chip, Cluster, Model, Pool
 
 FROM_ZERO = frozenset({
     "year", "latency_s", "idle_w", "price_usd_h", "g_co2_kwh", "nvme_bytes", "nvme_read_bytes_s", "nvme_write_bytes_s",
+    "power_limit_w",
 })  # fmt: skip
 """Figures that may be zero; all others are above it."""
 RATES = ("rates_flops", "sparse_flops")
