@@ -5,7 +5,7 @@
     python -m tools.training_software spread        what is left between systems, by engine and version
     python -m tools.training_software report        errors, order of pairs, fits and coverage on the rows kept out
 
-Rows are those of training.csv in the folder of published measurements (GNOMON_TRUTH) and of measurements/published.
+Rows are those of training.csv in the folder of published measurements (GNOMON_TRUTH) and of measurements/published/training.
 A row is kept out of every fit where the checksum of its id is odd.
 """
 
@@ -32,7 +32,7 @@ from gnomon.engines.deepspeed.engine import UNALIGNED
 from gnomon.engines.torch.efficiencies import SOFTWARE, software
 from gnomon.errors import GnomonError
 
-PUBLISHED = Path(__file__).resolve().parents[1] / "measurements" / "published"
+PUBLISHED = Path(__file__).resolve().parents[1] / "measurements" / "published" / "training"
 STEPS = (0.15, 0.05, 0.02)
 NORMAL_95 = 1.645
 APART = 0.02
