@@ -5,8 +5,8 @@
     python -m tools.training_software spread        what is left between systems, by engine and version
     python -m tools.training_software report        errors, order of pairs, fits and coverage on the rows kept out
 
-Rows are those of training.csv in the folder of published measurements (GNOMON_TRUTH) and of measurements/published/training.
-A row is kept out of every fit where the checksum of its id is odd.
+Rows are those of training.csv in the folder of published measurements (GNOMON_TRUTH) and of
+measurements/published/training. A row is kept out of every fit where the checksum of its id is odd.
 """
 
 from __future__ import annotations

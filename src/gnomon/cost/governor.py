@@ -162,6 +162,11 @@ def _burst(power: Mapping[str, float], figures: ClockFigures) -> dict[str, float
     return {**power, BURST: figures.flop * power.get(BURST, power["j_per_flop"])}
 
 
+def streaming_w(power: Mapping[str, float], chip: Chip) -> float:
+    """What elementwise kernels at full bandwidth, such as an optimizer's, draw beyond the constant draw."""
+    return FIGURES.elementwise_byte * power["j_per_byte"] * STREAM * chip.memory_bandwidth_bytes_s
+
+
 def scalar_attention_joules(power: Mapping[str, float], chip: Chip) -> tuple[float, float, float]:
     """Of prefill attention, as `attention_joules` has it: joules of a second, of a FLOP and of a byte."""
     power, byte_j = _burst(power, FIGURES), FIGURES.read_byte * power["j_per_byte"]

@@ -27,9 +27,10 @@ def own_target(engine: str) -> str:
 
 
 def with_targets(report: TrainingReport) -> TrainingReport:
-    """The report of a step with what its plan can be exported to as it is and fits under, its own engine's first."""
+    """The report of a step with what its plan can be exported to as it is and fits under, its own engine's first;
+    nothing is proposed where no target starts its own engine."""
     step: TrainingStep = report.step
-    if not step.fits:
+    if not step.fits or not own_target(step.engine.name):
         return report
     plan, job, found = report.plan, written(step.job), []
     for name in sorted(TRAINING, key=lambda name: name != own_target(step.engine.name)):

@@ -10,7 +10,7 @@ from typing import Any
 from gnomon.cost.card import HOST, RANGES, CardFactors
 from gnomon.engines.own import SPEED
 from gnomon.errors import CalibrationError
-from gnomon.load.files import read_yaml
+from gnomon.load.files import is_there, read_yaml
 from gnomon.load.schemas import check_schema
 from gnomon.paths import home
 
@@ -55,7 +55,7 @@ def card_from_dict(data: Mapping[str, Any], where: str, chip: str) -> CardFactor
 
 @cache
 def _read(path: Path, chip: str) -> CardFactors | None:
-    return card_from_dict(read_yaml(path), str(path), chip) if path.is_file() else None
+    return card_from_dict(read_yaml(path), str(path), chip) if is_there(path) else None
 
 
 def host_of(card: CardFactors | None) -> dict[str, Mapping[str, Any]]:

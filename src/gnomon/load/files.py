@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import stat
 import zlib
@@ -35,6 +36,11 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
+
+
+def is_there(path: Path) -> bool:
+    """Whether a name is taken, by a file or by anything else, which its reader then refuses."""
+    return os.path.lexists(path)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 from gnomon.engines.own import AGAIN
 from gnomon.errors import CalibrationError
-from gnomon.load.files import read_yaml
+from gnomon.load.files import is_there, read_yaml
 from gnomon.load.schemas import check_schema
 from gnomon.paths import home
 
@@ -28,7 +28,7 @@ def own_overheads(*engines: str) -> dict[str, Mapping[str, Any]]:
 
 @cache
 def _read(path: Path, engine: str) -> Mapping[str, Any] | None:
-    if not path.is_file():
+    if not is_there(path):
         return None
     found: dict[str, Any] = read_yaml(path)
     check_schema(found.get("schema"), SCHEMA, str(path))

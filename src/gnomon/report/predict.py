@@ -86,7 +86,7 @@ def figures(answer: Prediction) -> list[Headline]:
         Headline("throughput", f"{digits(rate)} {unit}s/s"),
     ]
     if answer.clock_slowdown > 1:
-        found.append(Headline("clock", f"{1 / answer.clock_slowdown:.0%} of the highest, by the power limit"))
+        found.append(Headline("clock", f"clock at {1 / answer.clock_slowdown:.0%} of the highest, by the power limit"))
     if tokens <= 0:
         return found
     energy, carbon, cost = answer.energy_j, answer.co2_g, answer.cost_usd

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from gnomon.cost import tapes
+from gnomon.cost.governor import streaming_w
 from gnomon.cost.machine import Machine
 from gnomon.engines.training.comm import CommModel, Factor, ParamCount, sent_bytes
 from gnomon.engines.training.grid import Grid, Ints
@@ -173,6 +174,8 @@ def figures(
     cast = wire.updates(narrow, chunks.narrow) if np.any(chunks.narrow) else 0.0
     whole = micros * grid.dp * grid.cp * grid.tp
     total = {name: whole * _total(priced, stages, name) for name in ("flops", "recomputed_flops", "energy_j")}
+    update_s = wire.update(own) + cast
+    total["energy_j"] = total["energy_j"] + grid.ranks * streaming_w(machine.profile.power, machine.chip) * update_s
     return StepTable(
         grid=grid,
         chunks=chunks,
@@ -180,7 +183,7 @@ def figures(
         layers=model.layers // (grid.pp * grid.vp),
         **chunks.columns(),
         send_s=wire.send(),
-        optimizer_s=wire.update(own) + cast + wire.contended(own) + _newton(wire, stages),
+        optimizer_s=update_s + wire.contended(own) + _newton(wire, stages),
         gather_s=wire.gather(own),
         rank_parameters=own.total,
         own_parameters=np.where(grid.zero >= 1, own.shared(grid), own.total),

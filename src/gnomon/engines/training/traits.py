@@ -10,7 +10,7 @@ import numpy as np
 
 from gnomon.graph.style import KernelStyle
 from gnomon.spec import Chip
-from gnomon.spec.training import SCHEDULES
+from gnomon.spec.training import RECOMPUTE, SCHEDULES
 
 NARROW_BYTES = 2.0
 """A parameter in eight bits is kept twice, as it is and transposed, as Hopper's GEMMs need their operands."""
@@ -91,6 +91,8 @@ class Traits:
     """What the allocator counts beyond the bytes of the tensors of passes, as a share of them."""
     zero: tuple[int, ...] = (0, 1, 2, 3)
     schedules: tuple[str, ...] = SCHEDULES
+    recompute: tuple[str, ...] = RECOMPUTE
+    """Ways to recompute activations that it has."""
     fills_pipelines: bool = False
     """1F1B needs a micro-batch per stage."""
     whole_sums: bool = False

@@ -71,6 +71,7 @@ class Transformers:
             rounding=ROUNDING,
             fragmentation=FRAGMENTATION,
             zero=(0,),
+            recompute=("none", "full"),
             frees_gradients=True,
             bucketed=True,
         )
@@ -87,7 +88,7 @@ class Transformers:
             raise InputError(
                 f"ZeRO {recipe.zero} is not priced under transformers", where="engine.settings.zero", hint=hint
             )
-        if recipe.recompute == "selective":
+        if recipe.recompute not in self.traits(model).recompute:
             message = "gradient checkpointing recomputes whole layers under transformers"
             raise InputError(message, where="engine.settings.recompute", hint="Use full or none.")
         if recipe.optimizer not in optimizers():

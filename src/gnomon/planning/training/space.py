@@ -137,7 +137,8 @@ def _modes(model: Model, load: TrainingLoad, traits: Traits) -> tuple[int, ...]:
         sum(n * tape.saved_activation_bytes(mode) for n, tape in zip(stages.weights, tapes, strict=True))
         for mode in RECOMPUTE
     ]
-    return tuple(place for place, size in enumerate(kept) if all(size < MIN_GAIN * before for before in kept[:place]))
+    ways = [place for place, mode in enumerate(RECOMPUTE) if mode in traits.recompute]
+    return tuple(one for one in ways if all(kept[one] < MIN_GAIN * kept[before] for before in ways if before < one))
 
 
 def _runs(
