@@ -162,20 +162,23 @@ class TableStepCost:
                 read += q + c
         sequences = decodes + len(chunks)
         seconds, clocked, joules = self._prompts.work(chunks, new, pairs, read)
-        tokens, (dense_s, dense_clocked, dense_j), (logits_s, logits_clocked, logits_j) = (
-            decodes + new, self._dense, self._logits
-        )  # fmt: skip
+        tokens = decodes + new
+        dense_s, dense_clocked, dense_j = self._dense
+        logits_s, logits_clocked, logits_j = self._logits
         seconds += dense_s[tokens] + logits_s[sequences] + self._gaps[sequences]
         clocked += dense_clocked[tokens] + logits_clocked[sequences]
         joules += dense_j[tokens] + logits_j[sequences]
         if decodes:
             knots, times, clocks, powers = self._lists.get(decodes) or self._pieces(decodes)
             mean = decode_context / decodes
-            i = min(bisect_right(knots, mean), len(knots) - 1) - 1
-            share = (mean - knots[i]) / (knots[i + 1] - knots[i])
-            seconds += times[i] + (times[i + 1] - times[i]) * share
-            clocked += clocks[i] + (clocks[i + 1] - clocks[i]) * share
-            joules += powers[i] + (powers[i + 1] - powers[i]) * share
+            after = bisect_right(knots, mean)
+            if after == len(knots):
+                after -= 1
+            i = after - 1
+            share = (mean - knots[i]) / (knots[after] - knots[i])
+            seconds += times[i] + (times[after] - times[i]) * share
+            clocked += clocks[i] + (clocks[after] - clocks[i]) * share
+            joules += powers[i] + (powers[after] - powers[i]) * share
         return seconds, clocked * self._clock_factor, joules * self._joule_factor
 
     def launch(self, tokens: int, sequences: int, prompts: int = 1) -> float:

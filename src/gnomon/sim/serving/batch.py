@@ -96,12 +96,12 @@ class BatchState:
     def only_decodes(self, waiting: int) -> bool:
         """Whether the next step has the decodes alone: they find blocks, and the request that waits finds no place, or
         no blocks beside them for all it has to compute."""
-        need = self._crossings[self.clock % self._block]
-        if need > self.free:
+        room = self.free - self._crossings[self.clock % self._block]
+        if room < 0:
             return False
         if waiting == NO_REQUEST or self.count >= self._places:
             return True
-        return -(-self.goal(waiting) // self._block) > self.free - need
+        return -(-self.goal(waiting) // self._block) > room
 
     def claim(self, step_tokens: int) -> tuple[int, list[int]]:
         """Blocks for the decodes and the partial prompt. Returns how much of the prompt runs, and the preempted
@@ -128,13 +128,15 @@ class BatchState:
     def enter(self, request: int, budget: int) -> int:
         """Give a waiting request a place, and blocks for its first tokens, as many as the budget has. Returns how
         many, or 0 where there are no blocks for all it has to compute."""
-        goal = self._prompt[request] + (self._made.get(request, 0) if self._made else 0)
-        blocks = -(-goal // self._block)
+        goal, block = self._prompt[request], self._block
+        if self._made:
+            goal += self._made.get(request, 0)
+        blocks = -(-goal // block)
         if blocks > self.free:
             return 0
         if goal > budget:
             self.partial, self.partial_tokens = request, budget
-            goal, blocks = budget, -(-budget // self._block)
+            goal, blocks = budget, -(-budget // block)
         self.free -= blocks
         self.count += 1
         self._stack.append(request)
@@ -166,12 +168,10 @@ class BatchState:
     def to_next_end(self) -> tuple[int, int]:
         """Decode steps until one of them finishes a request, and as many of them as find blocks. There must be one."""
         ends, decoding = self._ends, self.decoding
-        while True:
-            end, request = ends[0]
-            found = decoding.get(request)
-            if found is not None and found[1] == end:
-                break
+        end, request = ends[0]
+        while (found := decoding.get(request)) is None or found[1] != end:
             heappop(ends)
+            end, request = ends[0]
         most = end - self.clock
         if self.free // len(decoding) * self._block >= most:
             return most, most
@@ -237,8 +237,9 @@ class BatchState:
 
     def release(self) -> None:
         """The last tokens of the leaving have come: free their places and blocks."""
-        self.free += sum(self.leaving.values())
-        self.count -= len(self.leaving)
+        leaving = self.leaving
+        self.free += sum(leaving.values())
+        self.count -= len(leaving)
         self.leaving = {}
 
     def ordered(self) -> Iterator[int]:
@@ -251,8 +252,9 @@ class BatchState:
         base, _ = self.decoding.pop(request)
         self._base_sum -= base
         self._crossings[-base % self._block] -= 1
-        cached = base + self.clock
-        goal = self._prompt[request] + (self._made.get(request, 0) if self._made else 0)
+        cached, goal = base + self.clock, self._prompt[request]
+        if self._made:
+            goal += self._made.get(request, 0)
         steps = cached - goal
         self._decodes += steps
         self._decode_context += steps * goal + steps * (steps + 1) // 2

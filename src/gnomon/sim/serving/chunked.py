@@ -145,8 +145,8 @@ class ChunkedReplica:
         batch, visible, lookahead = self._batch, self._visible, self._limits.lookahead
         resumed = batch.resumed
         visible[-1] = horizon = until + self._limits.request_s + self._limits.ingress_s
-        while self._now < horizon:
-            waiting = resumed[-1] if resumed else self._head if visible[self._head] <= self._now else NO_REQUEST
+        while (now := self._now) < horizon:
+            waiting = resumed[-1] if resumed else self._head if visible[self._head] <= now else NO_REQUEST
             if waiting == NO_REQUEST and not batch.count:
                 if visible[self._head] == horizon:
                     break
@@ -155,7 +155,7 @@ class ChunkedReplica:
             if (
                 batch.partial == NO_REQUEST
                 and batch.decoding
-                and (self._in_flight or (self._now == self._end and not lookahead))
+                and (self._in_flight or (now == self._end and not lookahead))
                 and batch.only_decodes(waiting)
             ):
                 self._decode(waiting != NO_REQUEST)
@@ -198,20 +198,19 @@ class ChunkedReplica:
         Step i (from 0) is decided when step i - 1 ends, or step i - 2 with lookahead. Those who wait
         already cannot come in before somebody leaves, for blocks only become fewer.
         """
-        batch, look = self._batch, self._limits.lookahead
+        batch, look, clock, start = self._batch, self._limits.lookahead, self._clock, self._end
         decodes, context = len(batch.decoding), batch.context
-        clock = self._clock
-        curve = clock.curve(self._end, decodes, context) if clock is not None else self._curve(decodes)
+        curve = clock.curve(start, decodes, context) if clock is not None else self._curve(decodes)
         to_end, steps = batch.to_next_end()
         if self._record is not None or (queued and batch.leaving):
             steps = 1
         elif steps > 1 and not queued and (batch.leaving or batch.count < self._limits.max_sequences):
-            wait = self._visible[self._head] - self._end
+            wait = self._visible[self._head] - start
             steps = look + curve.steps_until(context, wait, steps - look)
         if clock is not None and clock.until < inf and steps > 1:
-            steps = curve.steps_until(context, clock.until - self._end, steps)
+            steps = curve.steps_until(context, clock.until - start, steps)
         before_s, seconds = curve.span(context, steps)
-        start, end = self._end, self._end + seconds
+        end = start + seconds
         if clock is not None:
             clock.decoded(curve, end, context, steps, seconds)
         self._busy_s += seconds
@@ -238,7 +237,8 @@ class ChunkedReplica:
 
     def _step(self) -> None:
         """One call of the scheduler, with prompts, or after a pause, or short of blocks."""
-        batch, most, now, before = self._batch, self._limits.max_step_tokens, self._now, self._end
+        batch, cost, clock = self._batch, self._cost, self._clock
+        most, now, before = self._limits.max_step_tokens, self._now, self._end
         piece, out = batch.claim(most)
         decodes, context = len(batch.decoding), batch.context
         chunks: list[tuple[int, int]] = []
@@ -256,23 +256,23 @@ class ChunkedReplica:
         start = now if now > before else before
         launched = now
         if chunks:
-            if self._clock is None:
-                seconds = self._cost.mixed(decodes, context, chunks)
+            if clock is None:
+                seconds = cost.mixed(decodes, context, chunks)
             else:
-                seconds = self._clock.mixed(start, self._cost.mixed_work(decodes, context, chunks))
+                seconds = clock.mixed(start, cost.mixed_work(decodes, context, chunks))
             tokens, sequences = most - left, decodes + len(chunks)
-            launch = self._cost.launch(tokens, sequences, len(chunks))
+            launch = cost.launch(tokens, sequences, len(chunks))
             launched += launch * self._limits.idle_launch if self._cold or now > before else launch
             if tokens > self._peak_tokens:
                 self._peak_tokens = tokens
             if sequences > self._peak_sequences:  # a step without prompts has no more than the one before it
                 self._peak_sequences = sequences
-        elif self._clock is None:
+        elif clock is None:
             seconds = self._curve(decodes).one(context)
         else:
-            curve = self._clock.curve(start, decodes, context)
+            curve = clock.curve(start, decodes, context)
             seconds = curve.one(context)
-            self._clock.decoded(curve, start + seconds, context, 1, seconds)
+            clock.decoded(curve, start + seconds, context, 1, seconds)
         end = start + seconds
         if now > before:
             end += self._limits.idle_start_s

@@ -18,8 +18,6 @@ LEVEL = 0.01
 """Clocks that are told apart, as a share of the highest: an H200 has steps of 15 of 1,980 MHz."""
 BY_LEVEL = 1 << 32
 """Curves of one level stand so far from those of the next in `Curves`."""
-ARRIVED = 1 - exp(-1.0)
-"""Of a stretch as long as the window, what is not in its average yet, taken over the stretch."""
 
 
 class ClockState:
@@ -48,9 +46,8 @@ class ClockState:
     def mixed(self, start: float, work: tuple[float, float, float]) -> float:
         """Seconds of a step with prompts that starts then; `work` is at full clock."""
         seconds, clocked, joules = work
-        passed = seconds / self._window_s
         self._decodes = 0
-        self._begin(start, clocked / seconds, joules / seconds, (1 - exp(-passed)) / passed)
+        self._begin(start, clocked / seconds, joules / seconds, seconds)
         if self.level:
             seconds += (self.slowdown - 1) * clocked
             joules *= self._energy_share
@@ -64,7 +61,7 @@ class ClockState:
         if decodes != self._decodes or start >= self.until or start > self._busy_until:
             full = self._curves.get(decodes) or self._made(decodes, 0)
             clocked, watts = full.demand(context)
-            self._begin(start, clocked, watts, ARRIVED)
+            self._begin(start, clocked, watts, self._window_s)
             self._decodes, level = decodes, self.level
             steady = _level(self._governor.slowdown(clocked, watts)) if watts > self._free_w else 0
             self.until = inf if level == steady else start + self._window_s
@@ -78,10 +75,10 @@ class ClockState:
         self._busy_until = end
         self.weighted_s += self.slowdown * seconds
 
-    def _begin(self, start: float, clocked: float, watts: float, before: float) -> None:
+    def _begin(self, start: float, clocked: float, watts: float, lasts_s: float) -> None:
         """A stretch begins: the one before goes into the average, then the pause since. Its clock is that of its own
-        average, in which a share is of what was `before`."""
-        busy_until, window, own = self._busy_until, self._window_s, self._own_watts
+        average, in which a share is of what was before; an average of what stays below the limit stays below it."""
+        busy_until, window, free, own = self._busy_until, self._window_s, self._free_w, self._own_watts
         keep = exp((self._begun - busy_until) / window)
         kept_watts = own + (self._watts - own) * keep
         own = self._own_clocked
@@ -92,13 +89,13 @@ class ClockState:
             kept_watts *= idle
         self._begun, self._own_clocked, self._own_watts = start, clocked, watts
         self._clocked, self._watts = kept_clocked, kept_watts
-        average = watts + (kept_watts - watts) * before
-        if average > self._free_w:
-            level = _level(self._governor.slowdown(clocked + (kept_clocked - clocked) * before, average))
-        elif not self.level:
-            return
-        else:
-            level = 0
+        level = 0
+        if watts > free or kept_watts > free:
+            passed = lasts_s / window
+            before = (1 - exp(-passed)) / passed
+            average = watts + (kept_watts - watts) * before
+            if average > free:
+                level = _level(self._governor.slowdown(clocked + (kept_clocked - clocked) * before, average))
         if level != self.level:
             self.level, self.slowdown = level, 1 + LEVEL * level
             self._energy_share = self._governor.energy_share(self.slowdown)

@@ -58,18 +58,18 @@ class StepSums:
             before = steps - 1
             most = before * (first + slope * (before - 1) / 2)
             return most, most + first + slope * before
-        start = self._below(context)
-        end = context + steps * self._sequences
-        return self._below(end - self._sequences) - start, self._below(end) - start
+        start, sequences = self._below(context), self._sequences
+        end = context + steps * sequences
+        return self._below(end - sequences) - start, self._below(end) - start
 
     def _below(self, context: int) -> float:
         """The sum of t(0), t(1) … below the mean context, read between whole numbers."""
-        whole, rest = divmod(context, self._sequences)
-        i = bisect_right(self._knots, whole) - 1
-        width = whole - self._knots[i]
-        here = self._values[i] + self._slopes[i] * width
-        full = self._sums[i] + width * (self._values[i] + self._slopes[i] * (width - 1) / 2)
-        return full + here * rest / self._sequences
+        sequences, knots = self._sequences, self._knots
+        whole = context // sequences
+        i = bisect_right(knots, whole) - 1
+        width, value, slope = whole - knots[i], self._values[i], self._slopes[i]
+        full = self._sums[i] + width * (value + slope * (width - 1) / 2)
+        return full + (value + slope * width) * (context - whole * sequences) / sequences
 
 
 class DecodeCurve(StepSums):
@@ -141,15 +141,16 @@ class DecodeCurve(StepSums):
         """`steps_until` beyond the piece that the first `low` steps are in, which end before the wait does: where a
         straight line between two known sums meets the wait. Steps differ little, so that two or three trials find it;
         halves, where they do not."""
-        trials, start = 0, self._below(context)
-        short, long = (self._below(context + steps * self._sequences) - start for steps in (low, high))
+        trials, start, sequences = 0, self._below(context), self._sequences
+        long = self._below(context + high * sequences) - start
         if long < wait_s:
             return high
+        short = self._below(context + low * sequences) - start
         while low + 1 < high:
             trials += 1
             share = (wait_s - short) / (long - short) if trials < TRIALS else 0.5
             middle = min(max(low + int(share * (high - low)), low + 1), high - 1)
-            lasts = self._below(context + middle * self._sequences) - start
+            lasts = self._below(context + middle * sequences) - start
             if lasts >= wait_s:
                 high, long = middle, lasts
             else:
