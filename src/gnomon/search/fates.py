@@ -30,7 +30,7 @@ def missed_by_bound(bounds: Bounds, goals: tuple[Goal, ...]) -> Goal | None:
 def fates(
     space: Iterable[PlanFamily], bounds: dict[PlanFamily, Bounds], ledger: Ledger, best: Score | None
 ) -> dict[str, int]:
-    """How many plans were lost to what; with the best they add up to all."""
+    """How many plans were lost to what, most first; with the best they add up to all."""
     job = ledger.job
     judged = {score.plan: score for score in ledger.judged()}
     simulated = {plan: _fate(plan, judged.get(plan) or ledger.full.get(plan), ledger) for plan in ledger.ran}
@@ -52,7 +52,8 @@ def fates(
             counts[FEWER] += fewer
             counts[BEATEN] += family.most - few - fewer - len(known)
     counts.update(fate for plan, fate in simulated.items() if best is None or plan != best.plan)
-    return {name: count for name, count in counts.items() if count}
+    most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return {name: count for name, count in most_first if count}
 
 
 def _fate(plan: Candidate, score: Score | None, ledger: Ledger) -> str:
