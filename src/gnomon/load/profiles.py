@@ -76,7 +76,13 @@ class Profiles:
         wanted = [files[each] for each in dict.fromkeys(("", framework)) if each in files]
         read = [self._read(path, name) for path in wanted or list(files.values())[:1]]
         families = {key: family for one in read for key, family in one.families.items()}
-        return replace(read[0], families=families) if read else None
+        if not read:
+            return None
+        # A framework's own file may be known less well than the plain one: the widest spread holds.
+        system, prompts = (
+            max(each) for each in zip(*((one.system_spread, one.prompt_spread) for one in read), strict=True)
+        )
+        return replace(read[0], families=families, system_spread=system, prompt_spread=prompts)
 
     def _read(self, path: Path, chip: str) -> Profile:
         profile, framework = _read(path, path.parent == self.own)
